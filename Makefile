@@ -1,0 +1,55 @@
+# make demo | make test | make check | make help
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+# Public data for tests and experiments; tests that need it skip where it is missing.
+FEDPERF_DATA ?= $(realpath ../shared/data)
+export FEDPERF_DATA
+# Libraries of ours must not call home.
+export FLWR_TELEMETRY_ENABLED := 0
+export FLWR_DISABLE_UPDATE_CHECK := 1
+
+.PHONY: help install demo test check lint types contracts proto slow clean
+
+help: ## show this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+install: $(STAMP) ## make .venv with every dependency, pinned by constraints.txt
+
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade "pip>=24"
+	# torch first and alone, so that a CPU wheel is taken where one is at hand
+	$(BIN)/python -m pip install --quiet "torch==2.13.0"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
+	touch $(STAMP)
+
+demo: $(STAMP) ## three organizations learn together on this machine, about 5 minutes
+	$(BIN)/fedperf-sim demo --out out/demo
+
+test: $(STAMP) ## the fast tests, under 5 minutes
+	$(BIN)/python -m pytest -q -n 2 -m "not slow and not statistical and not fault"
+
+slow: $(STAMP) ## slow, statistical and fault tests
+	$(BIN)/python -m pytest -q -m "slow or statistical or fault"
+
+lint: $(STAMP) ## format and lint
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: $(STAMP) ## mypy --strict on code and tests
+	$(BIN)/mypy
+
+contracts: $(STAMP) ## import contracts, and generated code in step with proto/
+	$(BIN)/lint-imports
+	$(BIN)/python proto/generate.py --check
+
+proto: $(STAMP) ## generate the wire modules from proto/
+	$(BIN)/python proto/generate.py
+
+check: lint types contracts test slow ## everything that CI runs, under 40 minutes
+
+clean: ## remove what was made here
+	rm -rf $(VENV) out build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

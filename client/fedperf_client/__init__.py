@@ -1,0 +1,1 @@
+"""The client: what an organization runs on its own premises."""

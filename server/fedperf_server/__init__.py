@@ -1,0 +1,1 @@
+"""The coordinator: enrollment, rounds, aggregation and the registry of models."""

@@ -1,0 +1,1 @@
+"""What clients, server and simulations share: the words, the model and the wire."""

@@ -1,0 +1,101 @@
+"""One measured run of a plan, where it ran and what was measured.
+
+Executions are private: they live in an organization's store and never leave it.
+"""
+
+import math
+from dataclasses import dataclass
+from datetime import datetime
+from enum import IntEnum, unique
+
+from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.workflow.graph import Plan
+from fedperf_shared.workflow.vocabulary import MAX_RUNTIME_SECONDS
+
+
+class InvalidExecutionError(InvalidInputError):
+    """An execution carries a value that no measurement can give."""
+
+
+@unique
+class ExecutionStatus(IntEnum):
+    """How an execution ended; only `OK` carries a run time worth learning from."""
+
+    OK = 0
+    FAILED = 1
+    TIMEOUT = 2
+    OUT_OF_MEMORY = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterConfig:
+    """The resources of an execution.
+
+    Attributes:
+        nodes: machines.
+        cores: cores in all that the engines may use.
+        memory_bytes: memory in all.
+        machine_speed: speed of one core relative to the reference machine.
+    """
+
+    nodes: int
+    cores: int
+    memory_bytes: int
+    machine_speed: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("nodes", "cores", "memory_bytes", "machine_speed"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value > 0):
+                raise InvalidExecutionError(f"{name} must be positive and finite, got {value!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """What was measured: wall time on a monotonic clock, the process tree's resources."""
+
+    runtime_seconds: float
+    cpu_seconds: float = 0.0
+    peak_memory_bytes: int = 0
+    read_bytes: int = 0
+    written_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.runtime_seconds <= MAX_RUNTIME_SECONDS:
+            raise InvalidExecutionError(
+                f"runtime_seconds must be in (0, {MAX_RUNTIME_SECONDS:g}], "
+                f"got {self.runtime_seconds!r}"
+            )
+        for name in ("cpu_seconds", "peak_memory_bytes", "read_bytes", "written_bytes"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value >= 0):
+                raise InvalidExecutionError(f"{name} must be finite and not negative: {value!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """One measured run of a plan.
+
+    Attributes:
+        execution_id: random, local.
+        workload: name of the job it belongs to, the unit of privacy; local.
+        plan: what ran where.
+        cluster: the resources it had.
+        status: how it ended.
+        measurement: what was measured; None only where a failed trial left nothing.
+        finished_at: when it ended, with time zone.
+    """
+
+    execution_id: str
+    workload: str
+    plan: Plan
+    cluster: ClusterConfig
+    status: ExecutionStatus
+    measurement: Measurement | None
+    finished_at: datetime
+
+    def __post_init__(self) -> None:
+        if self.status is ExecutionStatus.OK and self.measurement is None:
+            raise InvalidExecutionError(f"execution {self.execution_id}: ok without a measurement")
+        if self.finished_at.tzinfo is None:
+            raise InvalidExecutionError(f"execution {self.execution_id}: no time zone")

@@ -1,0 +1,90 @@
+"""The public calendar: periods, windows and when their slots open and answer.
+
+A period is the time over which an organization promises its budget, a year by
+default. It is cut into windows of equal length, and every window has the same
+slots. All of it is public and says nothing about anybody's data.
+"""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from fedperf_shared.errors import ConfigurationError
+
+DEFAULT_WINDOW = timedelta(weeks=4)
+DEFAULT_WINDOWS = 13
+MAX_WINDOWS = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """Consecutive windows of equal length from a fixed start."""
+
+    start: datetime
+    window: timedelta = DEFAULT_WINDOW
+    windows: int = DEFAULT_WINDOWS
+
+    def __post_init__(self) -> None:
+        if self.start.tzinfo is None:
+            raise ConfigurationError(
+                "period start needs a time zone, for example 2027-01-01T00:00Z"
+            )
+        if not self.window > timedelta(0):
+            raise ConfigurationError(f"window must be longer than 0, got {self.window}")
+        if not 1 <= self.windows <= MAX_WINDOWS:
+            raise ConfigurationError(f"windows must be 1 to {MAX_WINDOWS}, got {self.windows}")
+
+    @property
+    def end(self) -> datetime:
+        """The moment after the last window."""
+        return self.start + self.windows * self.window
+
+    def window_start(self, window: int) -> datetime:
+        """When `window` (0 is the first) begins."""
+        return self.start + window * self.window
+
+    def window_at(self, moment: datetime) -> int | None:
+        """The window that holds `moment`; None outside of the period."""
+        window = (moment - self.start) // self.window
+        return window if 0 <= window < self.windows else None
+
+
+@dataclass(frozen=True, slots=True)
+class SlotTimes:
+    """When a slot opens and when its reply leaves, as offsets from the start of its window."""
+
+    opens_after: timedelta
+    replies_after: timedelta
+
+    def __post_init__(self) -> None:
+        if not timedelta(0) <= self.opens_after < self.replies_after:
+            raise ConfigurationError(
+                "a slot opens within its window and before it replies, got "
+                f"opens_after={self.opens_after}, replies_after={self.replies_after}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Timetable:
+    """A period and the slots that each of its windows has."""
+
+    period: Period
+    report_slots: tuple[SlotTimes, ...]
+    model_slots: tuple[SlotTimes, ...]
+
+    def __post_init__(self) -> None:
+        for times in (*self.report_slots, *self.model_slots):
+            if not times.replies_after <= self.period.window:
+                raise ConfigurationError(
+                    f"a slot replies {times.replies_after} after the start of its window, "
+                    f"which is only {self.period.window} long"
+                )
+
+
+def from_unix_ms(milliseconds: int) -> datetime:
+    """The UTC moment of a Unix time in milliseconds."""
+    return datetime.fromtimestamp(milliseconds / 1000, tz=UTC)
+
+
+def to_unix_ms(moment: datetime) -> int:
+    """Unix time in milliseconds, rounded down."""
+    return int(moment.timestamp() * 1000)

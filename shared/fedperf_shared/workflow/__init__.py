@@ -1,0 +1,1 @@
+"""Workflows, plans and what the cost model sees of them."""

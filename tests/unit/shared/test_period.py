@@ -1,0 +1,41 @@
+"""The public calendar."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from fedperf_shared.errors import ConfigurationError
+from fedperf_shared.period import Period, SlotTimes, Timetable, from_unix_ms, to_unix_ms
+
+START = datetime(2027, 1, 1, tzinfo=UTC)
+DAY = timedelta(days=1)
+
+
+def test_a_period_has_thirteen_windows_of_four_weeks() -> None:
+    period = Period(START)
+    assert period.end - period.start == timedelta(days=364)
+    assert period.window_at(START) == 0
+    assert period.window_at(START + timedelta(days=28)) == 1
+    assert period.window_at(START - DAY) is None
+    assert period.window_at(period.end) is None
+
+
+def test_a_start_without_time_zone_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="time zone"):
+        Period(datetime(2027, 1, 1))  # noqa: DTZ001
+
+
+@pytest.mark.parametrize(("window", "windows"), [(timedelta(0), 1), (DAY, 0), (DAY, 401)])
+def test_empty_and_endless_periods_are_refused(window: timedelta, windows: int) -> None:
+    with pytest.raises(ConfigurationError, match="window"):
+        Period(START, window, windows)
+
+
+def test_a_slot_replies_after_it_opens_and_within_its_window() -> None:
+    with pytest.raises(ConfigurationError, match="before it replies"):
+        SlotTimes(DAY, DAY)
+    with pytest.raises(ConfigurationError, match="only 1 day"):
+        Timetable(Period(START, DAY), (SlotTimes(DAY, 2 * DAY),), ())
+
+
+def test_unix_milliseconds_round_trip() -> None:
+    assert from_unix_ms(to_unix_ms(START)) == START
