@@ -99,3 +99,8 @@ class Execution:
             raise InvalidExecutionError(f"execution {self.execution_id}: ok without a measurement")
         if self.finished_at.tzinfo is None:
             raise InvalidExecutionError(f"execution {self.execution_id}: no time zone")
+
+    @property
+    def is_ok(self) -> bool:
+        """Whether it carries a run time worth learning from."""
+        return self.status is ExecutionStatus.OK

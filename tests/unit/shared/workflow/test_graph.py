@@ -3,6 +3,7 @@
 import math
 
 import pytest
+
 from fedperf_shared.workflow.graph import InvalidWorkflowError, Operator, Plan, Workflow
 from fedperf_shared.workflow.vocabulary import (
     MAX_OPERATORS,
@@ -10,7 +11,6 @@ from fedperf_shared.workflow.vocabulary import (
     OperatorKind,
     Platform,
 )
-
 from tests.fakes.plans import diamond
 
 

@@ -1,0 +1,181 @@
+"""An organization's home directory and its configuration file.
+
+Everything that fedperf keeps for an organization lies in one directory, readable by
+its owner only: configuration and policy (written by people), identity, executions,
+ledger and downloaded models. A configuration that is wrong is refused whole, with
+every problem named by its key.
+"""
+
+import os
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from fedperf_shared.errors import ConfigurationError, StorageError
+
+CONFIG_TEMPLATE = """\
+# What this organization's daemon does. Privacy is declared in policy.toml beside it.
+
+# Files or directories of executions that already ran; the daemon follows them.
+history = []
+
+# Seconds between two looks at the coordinator and at the history.
+poll_seconds = 5.0
+"""
+
+
+class NotJoinedError(ConfigurationError):
+    """A command needs a coordinator, and this home has not joined one."""
+
+    def __init__(self, home: Path) -> None:
+        super().__init__(
+            f"{home} has not joined a coordinator yet; ask its operator for a join URL "
+            "and run: fedperf join URL"
+        )
+
+
+class Membership(BaseModel):
+    """Where the coordinator is; written by `fedperf join`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    organization_id: str
+    exchange_address: str
+    fleet_address: str
+
+
+class ClientConfig(BaseModel):
+    """The contents of config.toml."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    history: tuple[Path, ...] = ()
+    poll_seconds: Annotated[float, Field(gt=0, le=3600)] = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """Paths of one organization."""
+
+    directory: Path
+
+    @property
+    def config(self) -> Path:
+        """Configuration, written by people."""
+        return self.directory / "config.toml"
+
+    @property
+    def policy(self) -> Path:
+        """Privacy policy, written by people."""
+        return self.directory / "policy.toml"
+
+    @property
+    def membership(self) -> Path:
+        """Addresses of the coordinator, written by `fedperf join`."""
+        return self.directory / "membership.json"
+
+    @property
+    def identity(self) -> Path:
+        """Private key and certificates."""
+        return self.directory / "identity"
+
+    @property
+    def store(self) -> Path:
+        """Executions; raw data that never leaves."""
+        return self.directory / "executions.sqlite"
+
+    @property
+    def ledger(self) -> Path:
+        """The privacy ledger."""
+        return self.directory / "ledger.sqlite"
+
+    @property
+    def models(self) -> Path:
+        """Downloaded model versions and the correction."""
+        return self.directory / "models"
+
+    @property
+    def data(self) -> Path:
+        """Generated data of the workloads that ship with fedperf."""
+        return self.directory / "data"
+
+    def create(self, policy: str) -> None:
+        """Make the directory and write what is missing; existing files stay as they are.
+
+        Raises:
+            StorageError: the directory cannot be written.
+        """
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            self.directory.chmod(0o700)
+            for path, text in ((self.config, CONFIG_TEMPLATE), (self.policy, policy)):
+                if not path.exists():
+                    write_private(path, text.encode())
+        except OSError as error:
+            raise StorageError(
+                f"cannot write {self.directory}: {error.strerror}; choose another --home"
+            ) from error
+
+    def load_config(self) -> ClientConfig:
+        """Read config.toml.
+
+        Raises:
+            ConfigurationError: missing, not TOML, or wrong; every problem is named.
+        """
+        try:
+            return ClientConfig.model_validate(read_toml(self.config))
+        except ValidationError as error:
+            raise ConfigurationError(describe(self.config, error)) from error
+
+    def load_membership(self) -> Membership:
+        """Read what `fedperf join` wrote.
+
+        Raises:
+            NotJoinedError: this home has not joined.
+            ConfigurationError: the file is damaged.
+        """
+        try:
+            return Membership.model_validate_json(self.membership.read_bytes())
+        except FileNotFoundError:
+            raise NotJoinedError(self.directory) from None
+        except ValidationError as error:
+            raise ConfigurationError(describe(self.membership, error)) from error
+
+
+def read_toml(path: Path) -> dict[str, object]:
+    """The table in a TOML file.
+
+    Raises:
+        ConfigurationError: no such file, unreadable, or not TOML; the message says where.
+    """
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigurationError(f"{path} does not exist; run: fedperf init") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{path} is not valid TOML: {error}") from error
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def describe(path: Path, error: ValidationError) -> str:
+    """Every problem of a validation in one line, each with its key."""
+    problems = "; ".join(
+        f"{'.'.join(str(part) for part in each['loc'])}: {each['msg']}" for each in error.errors()
+    )
+    return f"{path}: {problems}"
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Write a file that only its owner can read; a reader sees the old or the whole new one."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    scratch = path.with_name(f".{path.name}.tmp")
+    descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as stream:
+        stream.write(content)
+        stream.flush()
+        os.fsync(stream.fileno())
+    scratch.replace(path)

@@ -1,0 +1,1 @@
+"""What an organization computes from its own executions for a release, before any noise."""

@@ -1,0 +1,103 @@
+"""The shape of the shared model, as constants: what a server needs to judge an update.
+
+GGFN: two graph attention layers (2 heads, averaged, 128), a 2-layer bidirectional
+GRU (128) over the topological order, and dense layers 128-128-128-1 over its last
+states and the plan features. Names and shapes are those of the torch state dict,
+in its order, so that arrays can be checked without torch.
+
+Refused: any other set of names, shape or dtype, and every value that is not finite.
+"""
+
+import math
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.workflow.features import OPERATOR_FEATURES, PLAN_FEATURES
+
+ARCHITECTURE = "ggfn-1"
+HIDDEN = 128
+HEADS = 2
+ATTENTION_LAYERS = 2
+RECURRENT_LAYERS = 2
+DENSE_LAYERS = 4
+
+TARGET_CENTER = math.log(0.1)
+TARGET_SCALE = 2.0
+"""The model's output is (log runtime_seconds - center) / scale: public constants."""
+
+
+class InvalidModelStateError(InvalidInputError):
+    """Named arrays are not a state of this architecture; the message names the array."""
+
+
+def _array_shapes() -> dict[str, tuple[int, ...]]:
+    return {**_attention_shapes(), **_recurrent_shapes(), **_dense_shapes()}
+
+
+def _attention_shapes() -> dict[str, tuple[int, ...]]:
+    shapes: dict[str, tuple[int, ...]] = {}
+    for layer in range(ATTENTION_LAYERS):
+        width = OPERATOR_FEATURES if layer == 0 else HIDDEN
+        shapes[f"attention.{layer}.att_src"] = (1, HEADS, HIDDEN)
+        shapes[f"attention.{layer}.att_dst"] = (1, HEADS, HIDDEN)
+        shapes[f"attention.{layer}.bias"] = (HIDDEN,)
+        shapes[f"attention.{layer}.lin.weight"] = (HEADS * HIDDEN, width)
+    return shapes
+
+
+def _recurrent_shapes() -> dict[str, tuple[int, ...]]:
+    shapes: dict[str, tuple[int, ...]] = {}
+    for layer in range(RECURRENT_LAYERS):
+        width = HIDDEN if layer == 0 else 2 * HIDDEN
+        for direction in ("", "_reverse"):
+            suffix = f"l{layer}{direction}"
+            shapes[f"recurrent.weight_ih_{suffix}"] = (3 * HIDDEN, width)
+            shapes[f"recurrent.weight_hh_{suffix}"] = (3 * HIDDEN, HIDDEN)
+            shapes[f"recurrent.bias_ih_{suffix}"] = (3 * HIDDEN,)
+            shapes[f"recurrent.bias_hh_{suffix}"] = (3 * HIDDEN,)
+    return shapes
+
+
+def _dense_shapes() -> dict[str, tuple[int, ...]]:
+    widths = [2 * HIDDEN + PLAN_FEATURES, *[HIDDEN] * (DENSE_LAYERS - 1), 1]
+    shapes: dict[str, tuple[int, ...]] = {}
+    for layer in range(DENSE_LAYERS):
+        shapes[f"dense.{layer}.weight"] = (widths[layer + 1], widths[layer])
+        shapes[f"dense.{layer}.bias"] = (widths[layer + 1],)
+    return shapes
+
+
+ARRAY_SHAPES: Mapping[str, tuple[int, ...]] = MappingProxyType(_array_shapes())
+"""Name -> shape of every parameter, in the order of the state dict. All float32."""
+
+PARAMETERS = sum(math.prod(shape) for shape in ARRAY_SHAPES.values())
+"""Number of trainable parameters: 615,809."""
+
+
+def check_arrays(arrays: Mapping[str, NDArray[np.generic]]) -> None:
+    """Check that `arrays` are a state (or an update) of this architecture.
+
+    Raises:
+        InvalidModelStateError: a name is missing or foreign, a shape or dtype is
+            wrong, or a value is not finite.
+    """
+    missing = [name for name in ARRAY_SHAPES if name not in arrays]
+    foreign = [name for name in arrays if name not in ARRAY_SHAPES]
+    if missing or foreign:
+        # Foreign names come from outside: count them, do not repeat them.
+        raise InvalidModelStateError(
+            f"not a state of {ARCHITECTURE}: {len(foreign)} foreign names, "
+            f"{len(missing)} missing {missing[:3]}"
+        )
+    for name, shape in ARRAY_SHAPES.items():
+        array = arrays[name]
+        if array.shape != shape:
+            raise InvalidModelStateError(f"{name} has the shape {array.shape}, not {shape}")
+        if array.dtype != np.float32:
+            raise InvalidModelStateError(f"{name} has the dtype {array.dtype}, not float32")
+        if not np.isfinite(array).all():
+            raise InvalidModelStateError(f"{name} holds values that are not finite")

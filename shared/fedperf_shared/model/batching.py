@@ -1,0 +1,110 @@
+"""Plans as tensors, and many plans as one batch.
+
+A batch is packed time-major, as torch's `PackedSequence` is: samples are sorted
+by number of operators, longest first, and row `offset[t] + b` holds operator `t`
+of sample `b`. The attention layers and the recurrent layers thus share one layout,
+and a per-sample gradient engine finds the sample of every row in `samples`.
+Samples never touch each other: edges stay inside a sample.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.workflow.features import Features
+
+
+class EmptyBatchError(InvalidInputError):
+    """A batch was asked for of no plans at all."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlanGraph:
+    """The features of one plan as tensors.
+
+    Attributes:
+        operators: float32 [operators, 63] in topological order.
+        plan: float32 [39].
+        edges: int64 [2, edges], parent and child.
+    """
+
+    operators: Tensor
+    plan: Tensor
+    edges: Tensor
+
+    @classmethod
+    def from_features(cls, features: Features) -> "PlanGraph":
+        """Share the memory of `features`."""
+        return cls(
+            torch.from_numpy(features.operators),
+            torch.from_numpy(features.plan),
+            torch.from_numpy(features.edges),
+        )
+
+    def __len__(self) -> int:
+        return self.operators.shape[0]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """Plans packed time-major.
+
+    Attributes:
+        operators: float32 [rows, 63].
+        edges: int64 [2, 2 * edges + rows], source and target rows: both directions of
+            every edge, then one self loop per row.
+        batch_sizes: int64 [longest], samples that have an operator at each step.
+        samples: int64 [rows], the (sorted) sample of every row.
+        plans: float32 [samples, 39], sorted as the samples are.
+        given: int64 [samples], for every sorted sample its place in the given order.
+    """
+
+    operators: Tensor
+    edges: Tensor
+    batch_sizes: Tensor
+    samples: Tensor
+    plans: Tensor
+    given: Tensor
+
+    def __len__(self) -> int:
+        return self.plans.shape[0]
+
+    def in_given_order(self, values: Tensor) -> Tensor:
+        """Per-sample `values` [samples, ...] put back into the order of `collate`'s argument."""
+        return torch.empty_like(values).index_copy(0, self.given, values)
+
+
+def collate(graphs: Sequence[PlanGraph]) -> Batch:
+    """Pack `graphs` into one batch.
+
+    Raises:
+        EmptyBatchError: there are none.
+    """
+    if not graphs:
+        raise EmptyBatchError("a batch needs at least one plan")
+    lengths = torch.tensor([len(graph) for graph in graphs])
+    lengths, given = torch.sort(lengths, descending=True, stable=True)
+    ordered = [graphs[place] for place in given.tolist()]
+    starts = torch.cumsum(lengths, 0) - lengths
+    samples = torch.repeat_interleave(torch.arange(len(graphs)), lengths)
+    times = torch.arange(len(samples)) - starts[samples]
+    batch_sizes = torch.bincount(times)
+    offsets = torch.cumsum(batch_sizes, 0) - batch_sizes
+    rows = offsets[times] + samples
+    operators = torch.cat([graph.operators for graph in ordered])
+    edges = torch.cat(
+        [graph.edges + start for graph, start in zip(ordered, starts.tolist(), strict=True)], dim=1
+    )
+    loops = torch.arange(len(rows)).expand(2, -1)
+    edges = rows[edges]
+    return Batch(
+        operators=torch.empty_like(operators).index_copy_(0, rows, operators),
+        edges=torch.cat([edges, edges.flip(0), loops], dim=1),
+        batch_sizes=batch_sizes,
+        samples=torch.empty_like(samples).index_copy_(0, rows, samples),
+        plans=torch.stack([graph.plan for graph in ordered]),
+        given=given,
+    )

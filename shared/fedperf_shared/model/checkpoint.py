@@ -1,0 +1,223 @@
+"""Checkpoints of the shared model: safetensors, never pickle.
+
+Writing is atomic: a reader sees the old file or the new one. Reading checks
+everything before it hands out a number: format, architecture, feature schema,
+names, shapes, dtypes, finite values. A checkpoint is refused with one clear
+error, whatever is wrong with it. Needs no torch unless a model is built.
+"""
+
+import json
+import os
+import struct
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, deserialize
+from safetensors.numpy import save
+
+from fedperf_shared.errors import InvalidInputError, StorageError
+from fedperf_shared.model.architecture import (
+    ARCHITECTURE,
+    ARRAY_SHAPES,
+    PARAMETERS,
+    InvalidModelStateError,
+    check_arrays,
+)
+from fedperf_shared.workflow.features import FEATURE_SCHEMA_VERSION
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from fedperf_shared.model.ggfn import GGFN
+
+MAX_CHECKPOINT_BYTES = 4 * PARAMETERS + 65_536
+"""Weights and header; a longer file is refused unread."""
+
+Arrays = dict[str, NDArray[np.float32]]
+_HEADER_LENGTH = struct.Struct("<Q")
+
+
+class InvalidCheckpointError(InvalidInputError):
+    """A file or message is not a checkpoint that this version can use."""
+
+
+class CheckpointStorageError(StorageError):
+    """A checkpoint file cannot be read or written."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Checkpoint:
+    """A checked state of the shared model: float32 `arrays` and the version it is."""
+
+    arrays: Arrays
+    model_version: int
+
+    def __post_init__(self) -> None:
+        if self.model_version < 0:
+            raise InvalidCheckpointError(f"model version {self.model_version} is negative")
+        check_arrays(self.arrays)
+
+
+def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
+    """The checkpoint as a safetensors file's bytes, the same bytes for the same state."""
+    metadata = {
+        "architecture": ARCHITECTURE,
+        "feature_schema_version": str(FEATURE_SCHEMA_VERSION),
+        "model_version": str(checkpoint.model_version),
+    }
+    arrays = {name: np.ascontiguousarray(array) for name, array in checkpoint.arrays.items()}
+    return _with_sorted_header(save(arrays, metadata=metadata))
+
+
+def decode_checkpoint(data: bytes) -> Checkpoint:
+    """Check and read a safetensors file's bytes.
+
+    Raises:
+        InvalidCheckpointError: not safetensors, cut short, too long, or made by a
+            foreign architecture or feature schema.
+        InvalidModelStateError: a wrong name, shape, dtype or value.
+    """
+    if len(data) > MAX_CHECKPOINT_BYTES:
+        raise InvalidCheckpointError(
+            f"checkpoint of {len(data)} bytes, at most {MAX_CHECKPOINT_BYTES} are possible"
+        )
+    try:
+        entries = deserialize(data)  # type: ignore[no-untyped-call]
+    except SafetensorError as error:
+        raise InvalidCheckpointError("checkpoint is cut short or not safetensors") from error
+    model_version = _checked_version(_metadata(data))
+    arrays: Arrays = {}
+    for name, entry in entries:
+        if entry["dtype"] != "F32":
+            raise InvalidModelStateError("an array of the checkpoint is not float32")
+        flat = np.frombuffer(bytes(entry["data"]), dtype="<f4")
+        arrays[name] = flat.reshape(entry["shape"]).astype(np.float32)
+    check_arrays(arrays)
+    return Checkpoint({name: arrays[name] for name in ARRAY_SHAPES}, model_version)
+
+
+def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
+    """Write the checkpoint durably; on failure the old file stays.
+
+    Raises:
+        CheckpointStorageError: the file cannot be written.
+    """
+    data = encode_checkpoint(checkpoint)
+    try:
+        _replace_file(path, data)
+    except OSError as error:
+        raise CheckpointStorageError(f"cannot write checkpoint {path}: {error.strerror}") from error
+
+
+def load_checkpoint(path: Path) -> Checkpoint:
+    """Read and check a checkpoint file.
+
+    Raises:
+        CheckpointStorageError: the file cannot be read.
+        InvalidCheckpointError: see `decode_checkpoint`.
+        InvalidModelStateError: see `decode_checkpoint`.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_CHECKPOINT_BYTES + 1)
+    except OSError as error:
+        raise CheckpointStorageError(f"cannot read checkpoint {path}: {error.strerror}") from error
+    return decode_checkpoint(data)
+
+
+def save_model(path: Path, model: "GGFN", *, model_version: int) -> None:
+    """Write the model's state as a checkpoint; errors as `save_checkpoint`."""
+    save_checkpoint(path, Checkpoint(state_to_arrays(model), model_version))
+
+
+def load_model(path: Path, *, dropout: float = 0.0) -> "GGFN":
+    """A model in evaluation mode with the state of a checkpoint; errors as `load_checkpoint`."""
+    return model_from_arrays(load_checkpoint(path).arrays, dropout=dropout)
+
+
+def model_from_arrays(arrays: Mapping[str, NDArray[np.float32]], *, dropout: float = 0.0) -> "GGFN":
+    """A model in evaluation mode with the given state.
+
+    Raises:
+        InvalidModelStateError: the arrays are not a state of this architecture.
+    """
+    from fedperf_shared.model.ggfn import GGFN
+
+    model = GGFN(dropout=dropout)
+    model.load_state_dict(arrays_to_state(arrays))
+    return model.eval()
+
+
+def state_to_arrays(model: "GGFN") -> Arrays:
+    """The model's parameters as float32 arrays of their own memory, in state-dict order."""
+    return {
+        name: tensor.detach().cpu().numpy().copy() for name, tensor in model.state_dict().items()
+    }
+
+
+def arrays_to_state(arrays: Mapping[str, NDArray[np.float32]]) -> "dict[str, Tensor]":
+    """A state dict with memory of its own.
+
+    Raises:
+        InvalidModelStateError: the arrays are not a state of this architecture.
+    """
+    import torch
+
+    check_arrays(arrays)
+    return {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
+
+
+def _with_sorted_header(data: bytes) -> bytes:
+    """The same file with a header in one fixed order; safetensors writes metadata in any."""
+    header, values = _split(data)
+    text = json.dumps(json.loads(header), sort_keys=True, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return _HEADER_LENGTH.pack(len(text)) + text + values
+
+
+def _metadata(data: bytes) -> dict[str, str]:
+    """The header's metadata; the header itself was checked by safetensors."""
+    metadata: dict[str, str] = json.loads(_split(data)[0]).get("__metadata__") or {}
+    return metadata
+
+
+def _split(data: bytes) -> tuple[bytes, bytes]:
+    """Header and values of a safetensors file."""
+    (length,) = _HEADER_LENGTH.unpack_from(data)
+    end = _HEADER_LENGTH.size + length
+    return data[_HEADER_LENGTH.size : end], data[end:]
+
+
+def _checked_version(metadata: Mapping[str, str]) -> int:
+    for key, expected in (
+        ("architecture", ARCHITECTURE),
+        ("feature_schema_version", str(FEATURE_SCHEMA_VERSION)),
+    ):
+        if metadata.get(key) != expected:
+            raise InvalidCheckpointError(
+                f"checkpoint has another {key} than this version's {expected}; "
+                "fetch a model made for this version"
+            )
+    version = metadata.get("model_version", "")
+    if not (version.isascii() and version.isdigit() and len(version) < 19):  # noqa: PLR2004
+        raise InvalidCheckpointError("checkpoint carries no model version")
+    return int(version)
+
+
+def _replace_file(path: Path, data: bytes) -> None:
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    temporary = Path(name)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,93 @@
+"""How wrong predictions of run times are. All arguments are positive and finite, [samples].
+
+Refused: empty or unequal arrays, and values that no run time can have.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fedperf_shared.errors import InvalidInputError
+
+_Floats = NDArray[np.float64]
+
+
+class InvalidMetricInputError(InvalidInputError):
+    """Predictions and true values cannot be compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorSummary:
+    """The usual figures of one set of predictions; q-errors are >= 1, the rest ratios >= 0."""
+
+    samples: int
+    q_error_median: float
+    q_error_90: float
+    q_error_95: float
+    relative_error_mean: float
+    relative_error_median: float
+    absolute_error_seconds: float
+
+
+def q_error(predicted: ArrayLike, true: ArrayLike) -> _Floats:
+    """max(predicted / true, true / predicted) per sample."""
+    estimate, truth = _checked(predicted, true)
+    return np.asarray(np.maximum(estimate / truth, truth / estimate))
+
+
+def relative_errors(predicted: ArrayLike, true: ArrayLike) -> _Floats:
+    """|predicted - true| / true per sample."""
+    estimate, truth = _checked(predicted, true)
+    return np.asarray(np.abs(estimate - truth) / truth)
+
+
+def mape(predicted: ArrayLike, true: ArrayLike) -> float:
+    """Mean relative error, as a ratio (0.3 is 30 %)."""
+    return float(relative_errors(predicted, true).mean())
+
+
+def mae(predicted: ArrayLike, true: ArrayLike) -> float:
+    """Mean absolute error, in the unit of the arguments."""
+    estimate, truth = _checked(predicted, true)
+    return float(np.abs(estimate - truth).mean())
+
+
+def median_q_error(predicted: ArrayLike, true: ArrayLike) -> float:
+    """Median q-error."""
+    return float(np.median(q_error(predicted, true)))
+
+
+def q_error_percentiles(
+    predicted: ArrayLike, true: ArrayLike, percentiles: tuple[float, ...] = (50.0, 90.0, 95.0)
+) -> tuple[float, ...]:
+    """Percentiles of the q-error."""
+    return tuple(float(value) for value in np.percentile(q_error(predicted, true), percentiles))
+
+
+def summarise(predicted: ArrayLike, true: ArrayLike) -> ErrorSummary:
+    """The usual figures together."""
+    median, ninety, ninety_five = q_error_percentiles(predicted, true)
+    relative = relative_errors(predicted, true)
+    return ErrorSummary(
+        samples=relative.size,
+        q_error_median=median,
+        q_error_90=ninety,
+        q_error_95=ninety_five,
+        relative_error_mean=float(relative.mean()),
+        relative_error_median=float(np.median(relative)),
+        absolute_error_seconds=mae(predicted, true),
+    )
+
+
+def _checked(predicted: ArrayLike, true: ArrayLike) -> tuple[_Floats, _Floats]:
+    estimate = np.asarray(predicted, dtype=np.float64)
+    truth = np.asarray(true, dtype=np.float64)
+    if estimate.shape != truth.shape or estimate.ndim != 1 or estimate.size == 0:
+        raise InvalidMetricInputError(
+            f"predicted {estimate.shape} and true {truth.shape} must be equal, flat and not empty"
+        )
+    for name, values in (("predicted", estimate), ("true", truth)):
+        if not (np.isfinite(values) & (values > 0)).all():
+            raise InvalidMetricInputError(f"{name} values must be positive and finite")
+    return estimate, truth

@@ -1,0 +1,372 @@
+"""What the cost model sees of a plan: 63 numbers per operator, 39 per plan.
+
+The schema is versioned and has reserved slots, so that a new platform or kind
+never changes a tensor's shape across a federation. Every scale is a public
+constant and every feature is clamped to [-`FEATURE_LIMIT`, `FEATURE_LIMIT`]:
+no valid plan can give a non-finite or unbounded feature, and nothing is ever
+normalised by the data. Names, literals and values of keys cannot enter, because
+a `Plan` holds none.
+
+L(x) = ln(1 + x). Operator features:
+
+    0-23   kind, one-hot            24-27  class, one-hot      28-37  platform, one-hot
+    38, 39 parents, children        40, 41 depth, height / 12  42, 43 is source, is sink
+    44     threads: log2(1 + cores) / 10        45 log2(1 + partitions) / 10
+    46-49  complexity: the slot of the class (none, logarithmic, linear, super-linear)
+           holds 1 + log2(1 + code steps) / 8, the others 0
+    50-52  L(rows) / 10: input in all, input of the largest parent, output
+           (a source: its own output)
+    53     ln((output rows + 1) / (input rows + 1)) / 10
+    54-56  L(bytes) / 10: input, output, width of an output row
+    57-59  edges in from another platform, L(bytes over them) / 10, edges out to another
+    60     L(iterations) / 10       61     distinct ratio of the key   62 order-sensitive
+
+Plan features:
+
+    0-2    operators, edges, depth / 12         3  width / 4
+    4-8    sources, sinks, joins, loops, distinct platforms / 3
+    9-16   share of operators per named platform
+    17, 18 switches / 6, L(bytes crossing) / 20
+    19-22  share of operators per class
+    23-26  pipeline, juncture, replicate, loop
+    27-30  sources: L(rows) / 10, L(bytes) / 20, L(rows of the largest) / 10, L(row bytes) / 5
+    31-34  columns / 10, share of the top key, distinct ratio, null ratio
+    35-38  L(cores) / 5, ln(GiB) / 5, 1 + log2(nodes), machine speed
+
+An edge counts as a switch where both its ends have a platform and the two differ.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.workflow.graph import Plan, Workflow
+from fedperf_shared.workflow.template import canonical_order
+from fedperf_shared.workflow.topology import depths, heights, topological_order
+from fedperf_shared.workflow.vocabulary import (
+    NAMED_PLATFORMS,
+    ORDERING_KINDS,
+    Complexity,
+    OperatorClass,
+    OperatorKind,
+    Platform,
+)
+
+FEATURE_SCHEMA_VERSION = 1
+OPERATOR_FEATURES = 63
+PLAN_FEATURES = 39
+FEATURE_LIMIT = 16.0
+"""No feature is larger in magnitude; only absurd plans reach it (depth 192, 16 parents)."""
+
+_KIND, _CLASS, _PLATFORM, _COMPLEXITY = 0, 24, 28, 46
+_GIB = 2.0**30
+_ORDERING = np.isin(np.arange(len(OperatorKind)), [int(kind) for kind in ORDERING_KINDS])
+
+Float32Array = NDArray[np.float32]
+_Floats = NDArray[np.float64]
+_Ints = NDArray[np.int64]
+
+
+class InvalidFeaturesError(InvalidInputError):
+    """Features have a wrong shape or hold a value that no plan can give."""
+
+
+class Resources(Protocol):
+    """What the features read of an `execution.ClusterConfig`, all positive and finite.
+
+    A protocol, because `execution` is built on this package and not the other way round.
+    """
+
+    @property
+    def nodes(self) -> int: ...  # noqa: D102
+    @property
+    def cores(self) -> int: ...  # noqa: D102
+    @property
+    def memory_bytes(self) -> int: ...  # noqa: D102
+    @property
+    def machine_speed(self) -> float: ...  # noqa: D102
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Features:
+    """The features of one plan, rows in canonical order (parents before children).
+
+    Attributes:
+        operators: float32 [operators, 63].
+        plan: float32 [39].
+        edges: int64 [2, edges], rows of parent and child; repeated where a child
+            reads one parent twice.
+        order: for every row the operator's position in `plan.workflow.operators`.
+    """
+
+    operators: Float32Array
+    plan: Float32Array
+    edges: NDArray[np.int64]
+    order: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        count = len(self.order)
+        shapes = (self.operators.shape, self.plan.shape, self.edges.shape[:1])
+        if shapes != ((count, OPERATOR_FEATURES), (PLAN_FEATURES,), (2,)) or count == 0:
+            raise InvalidFeaturesError(f"features of {count} operators have the shapes {shapes}")
+        for name, values in (("operator", self.operators), ("plan", self.plan)):
+            if not np.abs(values).max() <= FEATURE_LIMIT:  # written so that NaN is refused
+                raise InvalidFeaturesError(f"{name} features must lie within {FEATURE_LIMIT:g}")
+        if self.edges.size and not (self.edges.min() >= 0 and self.edges.max() < count):
+            raise InvalidFeaturesError(f"edges must join rows 0 to {count - 1}")
+
+
+def featurize(plan: Plan, cluster: Resources) -> Features:
+    """Everything the cost model sees of `plan` on `cluster`, whatever its labelling."""
+    order = canonical_order(plan.workflow, plan.platforms)
+    view = _View.of(plan, order)
+    return Features(_operator_rows(view, cluster), _plan_row(view, cluster), view.edges, order)
+
+
+def operator_features(plan: Plan, cluster: Resources) -> Float32Array:
+    """The operators' features, float32 [operators, 63], rows in `topological_order`."""
+    return _operator_rows(_View.of(plan, topological_order(plan.workflow)), cluster)
+
+
+def plan_features(plan: Plan, cluster: Resources) -> Float32Array:
+    """The plan's features, float32 [39]."""
+    return _plan_row(_View.of(plan, topological_order(plan.workflow)), cluster)
+
+
+def feature_names() -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Readable names of the 63 operator features and of the 39 plan features."""
+    operator = (
+        *_named("kind", OperatorKind),
+        *_named("class", OperatorClass),
+        *_named("platform", Platform),
+        *["parents", "children", "depth", "height"],
+        *["is_source", "is_sink", "threads", "partitions"],
+        *_named("complexity", Complexity),
+        *["input_rows", "largest_input_rows", "output_rows", "selectivity"],
+        *["input_bytes", "output_bytes", "row_bytes"],
+        *["switches_in", "switch_bytes_in", "switches_out"],
+        *["iterations", "key_distinct_ratio", "order_sensitive"],
+    )
+    plan = (
+        *["operators", "edges", "depth", "width"],
+        *["sources", "sinks", "joins", "loops", "platforms"],
+        *_named("share", NAMED_PLATFORMS),
+        *["switches", "switch_bytes"],
+        *_named("share", OperatorClass),
+        *["pipeline", "juncture", "replicate", "loop"],
+        *["source_rows", "source_bytes", "largest_source_rows", "source_row_bytes"],
+        *["columns", "top_key_share", "distinct_ratio", "null_ratio"],
+        *["cores", "memory", "nodes", "machine_speed"],
+    )
+    return operator, plan
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _View:
+    """The columns of a plan as arrays, one row per operator in a topological order."""
+
+    workflow: Workflow
+    edges: _Ints
+    kind: _Ints
+    operator_class: _Ints
+    platform: _Ints
+    complexity: _Ints
+    depth: _Ints
+    height: _Ints
+    rows: _Floats
+    row_bytes: _Floats
+    code_steps: _Floats
+    iterations: _Floats
+    key_distinct_ratio: _Floats
+    partitions: _Floats
+    parents: _Ints
+    children: _Ints
+    switch: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, plan: Plan, order: Sequence[int]) -> "_View":
+        workflow = plan.workflow
+        depth, height = depths(workflow), heights(workflow)
+        discrete = np.array(
+            [
+                (o.kind, o.operator_class, plan.platforms[p], o.complexity, depth[p], height[p])
+                for p, o in ((p, workflow.operators[p]) for p in order)
+            ],
+            dtype=np.int64,
+        ).T
+        measured = np.array(
+            [
+                (
+                    o.output_rows,
+                    o.row_bytes,
+                    o.code_steps,
+                    o.iterations,
+                    o.key_distinct_ratio,
+                    o.partitions,
+                )
+                for o in (workflow.operators[p] for p in order)
+            ],
+            dtype=np.float64,
+        ).T
+        edges = _edge_rows(workflow, order)
+        platform = discrete[2]
+        ends = platform[edges]
+        return cls(
+            workflow=workflow,
+            edges=edges,
+            kind=discrete[0],
+            operator_class=discrete[1],
+            platform=platform,
+            complexity=discrete[3],
+            depth=discrete[4],
+            height=discrete[5],
+            rows=measured[0],
+            row_bytes=measured[1],
+            code_steps=measured[2],
+            iterations=measured[3],
+            key_distinct_ratio=measured[4],
+            partitions=measured[5],
+            parents=np.bincount(edges[1], minlength=len(order)),
+            children=np.bincount(edges[0], minlength=len(order)),
+            switch=(ends[0] != ends[1]) & (ends != Platform.UNASSIGNED).all(axis=0),
+        )
+
+    @property
+    def output_bytes(self) -> _Floats:
+        return self.rows * self.row_bytes
+
+    def summed(self, per_edge: _Floats) -> _Floats:
+        """Per operator the sum over its incoming edges."""
+        return _summed(self.edges[1], per_edge, len(self.rows))
+
+
+def _summed(rows: _Ints, values: _Floats, count: int) -> _Floats:
+    return np.bincount(rows, weights=values, minlength=count).astype(np.float64)
+
+
+def _edge_rows(workflow: Workflow, order: Sequence[int]) -> _Ints:
+    row = [0] * len(order)
+    for index, position in enumerate(order):
+        row[position] = index
+    pairs = [
+        (row[parent], index)
+        for index, position in enumerate(order)
+        for parent in workflow.operators[position].inputs
+    ]
+    return np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+
+
+def _operator_rows(view: _View, cluster: Resources) -> Float32Array:
+    count = len(view.rows)
+    every = np.arange(count)
+    features = np.zeros((count, OPERATOR_FEATURES))
+    features[every, _KIND + view.kind] = 1
+    features[every, _CLASS + view.operator_class] = 1
+    features[every, _PLATFORM + view.platform] = 1
+    features[:, 38] = view.parents
+    features[:, 39] = view.children
+    features[:, 40] = view.depth / 12
+    features[:, 41] = view.height / 12
+    features[:, 42] = view.parents == 0
+    features[:, 43] = view.children == 0
+    features[:, 44] = math.log2(1 + cluster.cores) / 10
+    features[:, 45] = np.log2(1 + view.partitions) / 10
+    features[every, _COMPLEXITY + view.complexity] = 1 + np.log2(1 + view.code_steps) / 8
+    _fill_sizes(features, view)
+    _fill_switches(features, view)
+    features[:, 60] = np.log1p(view.iterations) / 10
+    features[:, 61] = view.key_distinct_ratio
+    features[:, 62] = _ORDERING[view.kind]
+    return _clamped(features)
+
+
+def _fill_sizes(features: _Floats, view: _View) -> None:
+    parent, child = view.edges
+    is_source = view.parents == 0
+    largest = np.zeros(len(view.rows))
+    np.maximum.at(largest, child, view.rows[parent])
+    input_rows = np.where(is_source, view.rows, view.summed(view.rows[parent]))
+    input_bytes = np.where(is_source, view.output_bytes, view.summed(view.output_bytes[parent]))
+    features[:, 50] = np.log1p(input_rows) / 10
+    features[:, 51] = np.log1p(np.where(is_source, view.rows, largest)) / 10
+    features[:, 52] = np.log1p(view.rows) / 10
+    features[:, 53] = features[:, 52] - features[:, 50]
+    features[:, 54] = np.log1p(input_bytes) / 10
+    features[:, 55] = np.log1p(view.output_bytes) / 10
+    features[:, 56] = np.log1p(view.row_bytes) / 10
+
+
+def _fill_switches(features: _Floats, view: _View) -> None:
+    parent, child = view.edges[:, view.switch]
+    count = len(view.rows)
+    crossing = _summed(child, view.output_bytes[parent], count)
+    features[:, 57] = np.bincount(child, minlength=count)
+    features[:, 58] = np.log1p(crossing) / 10
+    features[:, 59] = np.bincount(parent, minlength=count)
+
+
+def _plan_row(view: _View, cluster: Resources) -> Float32Array:
+    count = len(view.rows)
+    features = np.empty(PLAN_FEATURES)
+    features[0:9] = _shape(view)
+    features[9:17] = np.bincount(view.platform, minlength=len(Platform))[:8] / count
+    features[17] = view.switch.sum() / 6
+    features[18] = math.log1p(view.output_bytes[view.edges[0, view.switch]].sum()) / 20
+    features[19:23] = np.bincount(view.operator_class, minlength=4) / count
+    features[23] = view.parents.max() < 2  # noqa: PLR2004 - two parents make a juncture
+    features[24] = 1 - features[23]
+    features[25] = view.children.max() > 1
+    features[26] = (view.iterations > 0).any()
+    features[27:35] = _sources(view)
+    features[35] = math.log1p(cluster.cores) / 5
+    features[36] = math.log(cluster.memory_bytes / _GIB) / 5
+    features[37] = 1 + math.log2(cluster.nodes)
+    features[38] = cluster.machine_speed
+    return _clamped(features)
+
+
+def _shape(view: _View) -> tuple[float, ...]:
+    platforms = np.unique(view.platform)
+    return (
+        len(view.rows) / 12,
+        view.edges.shape[1] / 12,
+        int(view.depth.max()) / 12,
+        int(np.bincount(view.depth).max()) / 4,
+        np.count_nonzero(view.parents == 0) / 3,
+        np.count_nonzero(view.children == 0) / 3,
+        np.count_nonzero(view.kind == OperatorKind.JOIN) / 3,
+        np.count_nonzero(view.iterations) / 3,
+        np.count_nonzero(platforms != Platform.UNASSIGNED) / 3,
+    )
+
+
+def _sources(view: _View) -> tuple[float, ...]:
+    source = view.parents == 0
+    rows, width = view.rows[source], view.row_bytes[source]
+    total = float(rows.sum())
+    total_bytes = float((rows * width).sum())
+    known = view.workflow.sources
+    return (
+        math.log1p(total) / 10,
+        math.log1p(total_bytes) / 20,
+        math.log1p(float(rows.max())) / 10,
+        math.log1p(total_bytes / total if total > 0 else float(width.mean())) / 5,
+        known.columns / 10,
+        known.top_key_share,
+        known.distinct_ratio,
+        known.null_ratio,
+    )
+
+
+def _clamped(features: _Floats) -> Float32Array:
+    return np.clip(features, -FEATURE_LIMIT, FEATURE_LIMIT).astype(np.float32)
+
+
+def _named(prefix: str, members: Iterable[IntEnum]) -> list[str]:
+    return [f"{prefix}_{member.name.lower()}" for member in members]

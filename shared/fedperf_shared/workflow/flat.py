@@ -1,0 +1,68 @@
+"""One flat vector per plan, for trees and linear models (in the manner of Robopt).
+
+The vector forgets the edges: per (kind, named platform) it holds the number of
+operators, the sum of their log input rows and of their log output rows; then
+sums of a few operator features over the whole plan; then the 39 plan features.
+Operators on a platform without a name (`OTHER`, `UNASSIGNED`) count only in the sums.
+Bounded, because the features are and a plan has at most `MAX_OPERATORS` operators.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedperf_shared.workflow.features import (
+    PLAN_FEATURES,
+    Features,
+    Float32Array,
+    Resources,
+    feature_names,
+    featurize,
+)
+from fedperf_shared.workflow.graph import Plan
+from fedperf_shared.workflow.vocabulary import NAMED_PLATFORMS, OperatorKind
+
+_INPUT_ROWS, _OUTPUT_ROWS = 50, 52
+_SUMMED = (45, 46, 47, 48, 49, 53, 54, 55, 57, 58, 60, 61, 62)
+_CELLS = len(OperatorKind) * len(NAMED_PLATFORMS)
+
+FLAT_FEATURES = 3 * _CELLS + len(_SUMMED) + PLAN_FEATURES
+"""Length of the flat vector: 3 x 24 x 8 + 13 + 39 = 628."""
+
+
+def flat_features(plan: Plan, cluster: Resources) -> Float32Array:
+    """The flat vector of `plan` on `cluster`, float32 [628]."""
+    return flatten(featurize(plan, cluster))
+
+
+def flatten(features: Features) -> Float32Array:
+    """The flat vector of a plan that has been featurized already, float32 [628]."""
+    operators = features.operators.astype(np.float64)
+    kind = operators[:, 0:24]
+    platform = operators[:, 28:36]
+    weights = np.stack(
+        [np.ones(len(operators)), operators[:, _INPUT_ROWS], operators[:, _OUTPUT_ROWS]]
+    )
+    cells = np.einsum("wo,ok,op->wkp", weights, kind, platform)
+    sums = operators[:, _SUMMED].sum(axis=0)
+    return np.concatenate([cells.ravel(), sums, features.plan]).astype(np.float32)
+
+
+def flat_matrix(plans: Sequence[Features]) -> Float32Array:
+    """The flat vectors of many plans, float32 [plans, 628]."""
+    matrix = np.empty((len(plans), FLAT_FEATURES), dtype=np.float32)
+    for row, features in enumerate(plans):
+        matrix[row] = flatten(features)
+    return matrix
+
+
+def flat_feature_names() -> tuple[str, ...]:
+    """Readable names of the 628 numbers."""
+    operator, plan = feature_names()
+    cells = (
+        f"{what}_{kind.name.lower()}_on_{platform.name.lower()}"
+        for what in ("count", operator[_INPUT_ROWS], operator[_OUTPUT_ROWS])
+        for kind in OperatorKind
+        for platform in NAMED_PLATFORMS
+    )
+    return (*cells, *(f"sum_{operator[slot]}" for slot in _SUMMED), *plan)

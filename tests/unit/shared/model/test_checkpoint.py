@@ -1,0 +1,203 @@
+"""A checkpoint is the exact state or a clear refusal, and never a half-written file."""
+
+import contextlib
+import errno
+import json
+import os
+import pickle
+import struct
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.numpy import save
+
+from fedperf_shared.errors import FedperfError
+from fedperf_shared.model.architecture import ARCHITECTURE, InvalidModelStateError
+from fedperf_shared.model.checkpoint import (
+    MAX_CHECKPOINT_BYTES,
+    Arrays,
+    Checkpoint,
+    CheckpointStorageError,
+    InvalidCheckpointError,
+    arrays_to_state,
+    decode_checkpoint,
+    encode_checkpoint,
+    load_checkpoint,
+    load_model,
+    save_checkpoint,
+    save_model,
+    state_to_arrays,
+)
+from fedperf_shared.model.ggfn import GGFN
+
+ARRAYS = state_to_arrays(GGFN(seed=7))
+ENCODED = encode_checkpoint(Checkpoint(ARRAYS, 4))
+METADATA = {"architecture": ARCHITECTURE, "feature_schema_version": "1", "model_version": "4"}
+
+
+def same(first: Arrays, second: Arrays) -> bool:
+    return list(first) == list(second) and all(
+        np.array_equal(first[name], second[name]) for name in first
+    )
+
+
+def test_a_saved_model_comes_back_exactly(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    model = GGFN(seed=1)
+    save_model(path, model, model_version=12)
+    checkpoint = load_checkpoint(path)
+    assert checkpoint.model_version == 12
+    again = load_model(path)
+    assert not again.training
+    assert same(state_to_arrays(again), state_to_arrays(model))
+    assert {name: a.tobytes() for name, a in checkpoint.arrays.items()} == {
+        name: a.tobytes() for name, a in state_to_arrays(model).items()
+    }
+
+
+def test_the_same_state_gives_the_same_bytes() -> None:
+    turned = dict(reversed(ARRAYS.items()))
+    assert all(encode_checkpoint(Checkpoint(turned, 4)) == ENCODED for _ in range(10))
+    assert same(decode_checkpoint(ENCODED).arrays, ARRAYS)
+
+
+def test_arrays_have_memory_of_their_own() -> None:
+    model = GGFN(seed=7)
+    arrays = state_to_arrays(model)
+    state = arrays_to_state(arrays)
+    with torch.no_grad():
+        model.get_parameter("dense.0.weight").zero_()
+        state["dense.1.weight"].zero_()
+    assert same(arrays, ARRAYS)
+    decoded = decode_checkpoint(ENCODED).arrays
+    decoded["dense.0.weight"][0, 0] = 1  # writable
+
+
+@pytest.mark.parametrize("length", [0, 4, 8, 100, len(ENCODED) // 2, len(ENCODED) - 1])
+def test_a_checkpoint_cut_short_is_refused(length: int) -> None:
+    with pytest.raises(InvalidCheckpointError, match="cut short"):
+        decode_checkpoint(ENCODED[:length])
+
+
+def test_a_pickle_is_refused() -> None:
+    with pytest.raises(InvalidCheckpointError, match="not safetensors"):
+        decode_checkpoint(pickle.dumps(ARRAYS["dense.3.bias"]))
+
+
+def test_a_checkpoint_that_is_too_long_is_refused_unread(tmp_path: Path) -> None:
+    path = tmp_path / "long"
+    with path.open("wb") as file:
+        file.truncate(MAX_CHECKPOINT_BYTES + 10_000_000)
+    with pytest.raises(InvalidCheckpointError, match=f"at most {MAX_CHECKPOINT_BYTES}"):
+        load_checkpoint(path)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("architecture", "ggfn-2"),
+        ("feature_schema_version", "2"),
+        ("model_version", "-1"),
+        ("model_version", "four"),
+        ("model_version", ""),
+        ("model_version", "9" * 30),
+    ],
+)
+def test_foreign_metadata_is_refused(key: str, value: str) -> None:
+    with pytest.raises(InvalidCheckpointError, match=key.replace("_", ".")):
+        decode_checkpoint(save(ARRAYS, metadata={**METADATA, key: value}))
+    without = {name: text for name, text in METADATA.items() if name != key}
+    with pytest.raises(InvalidCheckpointError):
+        decode_checkpoint(save(ARRAYS, metadata=without))
+    with pytest.raises(InvalidCheckpointError):
+        decode_checkpoint(save(ARRAYS))
+
+
+def _with(name: str, change: Callable[[Arrays], object]) -> object:
+    return pytest.param(change, id=name)
+
+
+def _spoil(arrays: Arrays, value: float) -> None:
+    arrays["dense.3.bias"] = np.array([value], dtype=np.float32)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        _with("missing", lambda arrays: arrays.pop("dense.3.bias")),
+        _with("foreign", lambda arrays: arrays.update(extra=np.zeros(1, np.float32))),
+        _with("shape", lambda arrays: arrays.update({"dense.3.bias": np.zeros(2, np.float32)})),
+        _with("nan", lambda arrays: _spoil(arrays, np.nan)),
+        _with("infinity", lambda arrays: _spoil(arrays, -np.inf)),
+        _with(
+            "float64",
+            lambda arrays: arrays.update({"dense.3.bias": np.zeros(1)}),  # type: ignore[dict-item]
+        ),
+    ],
+)
+def test_wrong_names_shapes_types_and_values_are_refused(
+    change: Callable[[Arrays], object],
+) -> None:
+    arrays = dict(ARRAYS)
+    change(arrays)
+    with pytest.raises(InvalidModelStateError):
+        decode_checkpoint(save(arrays, metadata=METADATA))
+
+
+@settings(max_examples=60, deadline=None)
+@given(position=st.integers(0, 4000), value=st.integers(0, 255))
+def test_a_damaged_header_ends_in_a_named_error_or_in_a_checked_state(
+    position: int, value: int
+) -> None:
+    damaged = bytearray(ENCODED)
+    damaged[position] = value
+    with contextlib.suppress(FedperfError):
+        decode_checkpoint(bytes(damaged))
+
+
+@given(st.binary(max_size=200))
+def test_random_bytes_end_in_a_named_error(data: bytes) -> None:
+    header = json.dumps({"__metadata__": METADATA}).encode()
+    for each in (data, struct.pack("<Q", len(header)) + header + data):
+        with pytest.raises((InvalidCheckpointError, InvalidModelStateError)):
+            decode_checkpoint(each)
+
+
+def test_a_failed_write_keeps_the_old_file_and_leaves_no_trace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "model.safetensors"
+    save_checkpoint(path, Checkpoint(ARRAYS, 4))
+
+    def full(_: int) -> NoReturn:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(CheckpointStorageError, match="No space left"):
+        save_checkpoint(path, Checkpoint(ARRAYS, 5))
+    assert list(tmp_path.iterdir()) == [path]
+    assert load_checkpoint(path).model_version == 4
+
+
+def test_a_missing_file_and_a_missing_folder_are_named(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointStorageError, match="nowhere"):
+        load_checkpoint(tmp_path / "nowhere")
+    with pytest.raises(CheckpointStorageError, match="No such file"):
+        save_checkpoint(tmp_path / "no" / "model", Checkpoint(ARRAYS, 4))
+
+
+def test_servers_read_checkpoints_and_plans_without_torch() -> None:
+    code = (
+        "import sys, fedperf_shared.model.checkpoint, fedperf_shared.model.metrics,"
+        "fedperf_shared.workflow.flat; "
+        "sys.exit(any(name in sys.modules for name in ('torch', 'torch_geometric', 'flwr')))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
