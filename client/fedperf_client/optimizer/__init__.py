@@ -1,0 +1,1 @@
+"""Which platform should run which operator."""

@@ -1,0 +1,266 @@
+"""pandas: a frame is an eager DataFrame, so every operation runs when it is applied."""
+
+import operator
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa  # type: ignore[import-untyped]
+
+from fedperf_client.platforms.algebra import (
+    Vector,
+    moved_centers,
+    nearest_centers,
+    ridge,
+    starting_centers,
+)
+from fedperf_client.platforms.engine import UnsupportedOperationError
+from fedperf_client.platforms.operations import (
+    Aggregate,
+    AggregateFunction,
+    AnyOperation,
+    ArithmeticOperator,
+    Comparison,
+    Computed,
+    Distinct,
+    Filter,
+    GlobalAggregate,
+    Join,
+    KMeans,
+    KMeansAssign,
+    LinearPredict,
+    LinearRegression,
+    Order,
+    PageRank,
+    Project,
+    Sort,
+    Tokenize,
+    TopK,
+    Union,
+    Window,
+    WindowFunction,
+)
+from fedperf_shared.workflow.vocabulary import Platform
+
+if TYPE_CHECKING:
+    from fedperf_client.platforms.arrow import Table
+
+_COMPARISONS = {
+    Comparison.EQUAL: operator.eq,
+    Comparison.NOT_EQUAL: operator.ne,
+    Comparison.LESS: operator.lt,
+    Comparison.LESS_OR_EQUAL: operator.le,
+    Comparison.GREATER: operator.gt,
+    Comparison.GREATER_OR_EQUAL: operator.ge,
+}
+_ARITHMETIC = {
+    ArithmeticOperator.ADD: operator.add,
+    ArithmeticOperator.SUBTRACT: operator.sub,
+    ArithmeticOperator.MULTIPLY: operator.mul,
+}
+_FUNCTIONS = {
+    AggregateFunction.COUNT: "size",
+    AggregateFunction.SUM: "sum",
+    AggregateFunction.MEAN: "mean",
+    AggregateFunction.MIN: "min",
+    AggregateFunction.MAX: "max",
+}
+
+
+class PandasEngine:
+    """Runs operations as DataFrame calls, on one thread."""
+
+    def __init__(self, *, threads: int) -> None:
+        del threads
+
+    def read(self, path: Path, columns: tuple[str, ...]) -> pd.DataFrame:
+        """The file's columns, read now."""
+        return pd.read_parquet(path, columns=list(columns))
+
+    def load(self, table: "Table") -> pd.DataFrame:
+        """The table's rows; text becomes Python strings."""
+        frame: pd.DataFrame = table.to_pandas()
+        return frame
+
+    def keep(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """The frame itself: it is computed already, and no operation changes its input."""
+        return frame
+
+    def collect(self, frame: pd.DataFrame) -> "Table":
+        """The frame as an Arrow table."""
+        return pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def apply(  # noqa: PLR0911 - a dispatch
+        self, operation: AnyOperation, inputs: Sequence[pd.DataFrame]
+    ) -> pd.DataFrame:
+        """The operation's result."""
+        first = inputs[0]
+        match operation:
+            case PageRank():
+                return _page_rank(operation, first)
+            case KMeans():
+                return _k_means(operation, first)
+            case KMeansAssign(columns=columns, name=name):
+                centers = inputs[1].sort_values("cluster")[list(columns)].to_numpy(np.float64)
+                return first.assign(**{name: nearest_centers(_floats(first, columns), centers)})
+            case LinearRegression():
+                return _regression(operation, first)
+            case LinearPredict():
+                return _predict(operation, first, inputs[1])
+            case Join():
+                return _join(operation, first, inputs[1])
+            case Union():
+                return pd.concat([first, inputs[1]], ignore_index=True)
+        return _on_one_input(operation, first)
+
+
+def _on_one_input(  # noqa: PLR0911 - a dispatch
+    operation: AnyOperation, frame: pd.DataFrame
+) -> pd.DataFrame:
+    match operation:
+        case Project(keep=keep, computed=computed):
+            added = {each.name: _computed(each, frame) for each in computed}
+            return frame[list(keep)].assign(**added)
+        case Filter(column=column, comparison=comparison, literal=literal):
+            kept: pd.Series[bool] = _COMPARISONS[comparison](frame[column], literal)
+            return frame[kept]
+        case Aggregate():
+            return _aggregate(operation, frame)
+        case GlobalAggregate():
+            return _global_aggregate(operation, frame)
+        case Distinct(columns=columns):
+            return frame[list(columns)].drop_duplicates()
+        case Sort(by=by):
+            return _sorted(frame, by, ())
+        case TopK(by=by, count=count):
+            return _sorted(frame, by, list(frame.columns)).head(count)
+        case Window():
+            return _window(operation, frame)
+        case Tokenize(column=column, name=name):
+            words = frame[column].str.split(" ").explode()
+            return words[words != ""].to_frame(name)
+    raise UnsupportedOperationError(operation.type, Platform.PANDAS)
+
+
+def _aggregate(operation: Aggregate, frame: pd.DataFrame) -> pd.DataFrame:
+    keys = list(operation.keys)
+    named = {
+        each.name: (each.column or keys[0], _FUNCTIONS[each.function])
+        for each in operation.aggregations
+    }
+    return frame.groupby(keys, sort=False, as_index=False).agg(**named)
+
+
+def _global_aggregate(operation: GlobalAggregate, frame: pd.DataFrame) -> pd.DataFrame:
+    if frame.empty:
+        return pd.DataFrame({each.name: [] for each in operation.aggregations})
+    return pd.DataFrame(
+        {
+            each.name: [
+                getattr(frame[each.column], _FUNCTIONS[each.function])()
+                if each.column
+                else len(frame)
+            ]
+            for each in operation.aggregations
+        }
+    )
+
+
+def _join(operation: Join, left: pd.DataFrame, right: pd.DataFrame) -> pd.DataFrame:
+    names = {
+        name: name + operation.right_suffix for name in right.columns if name != operation.right_key
+    }
+    renamed = right.rename(columns=names | {operation.right_key: "right_key__"})
+    joined = left.merge(renamed, left_on=operation.left_key, right_on="right_key__")
+    return joined[[*left.columns, *names.values()]]
+
+
+def _window(window: Window, frame: pd.DataFrame) -> pd.DataFrame:
+    ordered = _sorted(frame, window.by, list(frame.columns))
+    groups = ordered.groupby(list(window.partition), sort=False)
+    if window.function is WindowFunction.ROW_NUMBER:
+        return ordered.assign(**{window.name: groups.cumcount() + 1})
+    return ordered.assign(**{window.name: groups[window.column].cumsum()})
+
+
+def _sorted(frame: pd.DataFrame, by: tuple[Order, ...], ties: Sequence[str]) -> pd.DataFrame:
+    named = [order.column for order in by]
+    rest = [tie for tie in ties if tie not in named]
+    ascending = [*(not order.descending for order in by), *(True for _ in rest)]
+    return frame.sort_values([*named, *rest], ascending=ascending, ignore_index=True)
+
+
+def _computed(computed: Computed, frame: pd.DataFrame) -> "pd.Series[float]":
+    value = frame[computed.column].astype(np.float64)
+    for step in computed.steps:
+        operand = (
+            frame[step.operand].astype(np.float64)
+            if isinstance(step.operand, str)
+            else float(step.operand)
+        )
+        value = _ARITHMETIC[step.operator](value, operand)
+    return value
+
+
+def _page_rank(operation: PageRank, edges: pd.DataFrame) -> pd.DataFrame:
+    ends = pd.concat([edges[operation.source], edges[operation.target]], ignore_index=True)
+    codes, nodes = pd.factorize(ends)
+    source, target = np.split(codes, 2)
+    links = pd.DataFrame({"source": source, "target": target})
+    degree = links.groupby("source")["target"].transform("size")
+    share = operation.damping / degree.to_numpy(np.float64)
+    count = len(nodes)
+    base = (1 - operation.damping) / max(count, 1)
+    rank = np.full(count, 1 / max(count, 1))
+    for _ in range(operation.iterations):
+        sent = pd.Series(share * rank[source])
+        received = sent.groupby(target).sum()
+        rank = np.full(count, base)
+        rank[received.index.to_numpy()] += received.to_numpy()
+    return pd.DataFrame({"node": nodes, "rank": rank})
+
+
+def _k_means(operation: KMeans, rows: pd.DataFrame) -> pd.DataFrame:
+    columns = list(operation.columns)
+    if rows.empty:
+        return pd.DataFrame({name: [] for name in ("cluster", *columns)})
+    points = _floats(rows, operation.columns)
+    low = np.array([column.min() for column in points])
+    high = np.array([column.max() for column in points])
+    centers = starting_centers(operation, low, high)
+    for _ in range(operation.iterations):
+        nearest = nearest_centers(points, centers)
+        size = len(centers)
+        counts = np.bincount(nearest, minlength=size).astype(np.float64)
+        sums = [np.bincount(nearest, weights=column, minlength=size) for column in points]
+        centers = moved_centers(centers, np.stack(sums, axis=1), counts)
+    return pd.DataFrame(centers, columns=columns).assign(cluster=np.arange(len(centers)))
+
+
+def _regression(operation: LinearRegression, rows: pd.DataFrame) -> pd.DataFrame:
+    names = [*(f"coefficient_{name}" for name in operation.features), "intercept"]
+    if rows.empty:
+        return pd.DataFrame({name: [] for name in names})
+    points = np.stack(_floats(rows, (*operation.features, operation.target)))
+    means = points.mean(axis=1)
+    centered = points - means[:, None]
+    found = ridge(centered @ centered.T, means, operation.penalty)
+    return pd.DataFrame([found], columns=names)
+
+
+def _predict(operation: LinearPredict, rows: pd.DataFrame, model: pd.DataFrame) -> pd.DataFrame:
+    total = np.zeros(len(rows))
+    if len(model):
+        for name in operation.features:
+            total += rows[name].to_numpy(np.float64) * float(model[f"coefficient_{name}"].iloc[0])
+        total += float(model["intercept"].iloc[0])
+    return rows.assign(**{operation.name: total})
+
+
+def _floats(frame: pd.DataFrame, columns: tuple[str, ...]) -> list[Vector]:
+    return [frame[name].to_numpy(np.float64) for name in columns]

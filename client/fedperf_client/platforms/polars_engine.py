@@ -1,0 +1,330 @@
+"""Polars: a frame is a LazyFrame; `keep` collects it, iterative operations run at once.
+
+The number of threads is read from POLARS_MAX_THREADS when Polars is imported, not
+from the argument (see `engine`).
+"""
+
+import operator
+from collections.abc import Sequence
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from fedperf_client.platforms.algebra import (
+    NO_CENTER,
+    Vector,
+    moved_centers,
+    ridge,
+    starting_centers,
+)
+from fedperf_client.platforms.engine import UnsupportedOperationError
+from fedperf_client.platforms.operations import (
+    Aggregate,
+    AggregateFunction,
+    Aggregation,
+    AnyOperation,
+    Arithmetic,
+    ArithmeticOperator,
+    Comparison,
+    Computed,
+    Distinct,
+    Filter,
+    GlobalAggregate,
+    Join,
+    KMeans,
+    KMeansAssign,
+    LinearPredict,
+    LinearRegression,
+    Order,
+    PageRank,
+    Project,
+    Sort,
+    Tokenize,
+    TopK,
+    Union,
+    Window,
+    WindowFunction,
+)
+from fedperf_shared.workflow.vocabulary import Platform
+
+if TYPE_CHECKING:
+    from fedperf_client.platforms.arrow import Table
+
+
+class PolarsEngine:
+    """Runs operations as lazy frames."""
+
+    def __init__(self, *, threads: int) -> None:
+        del threads
+
+    def read(self, path: Path, columns: tuple[str, ...]) -> pl.LazyFrame:
+        """A frame that scans the file when it is collected."""
+        return pl.scan_parquet(path).select(columns)
+
+    def load(self, table: "Table") -> pl.LazyFrame:
+        """A frame over the table, mostly without a copy."""
+        frame = pl.from_arrow(table)
+        return (frame.to_frame() if isinstance(frame, pl.Series) else frame).lazy()
+
+    def keep(self, frame: pl.LazyFrame) -> pl.LazyFrame:
+        """The collected frame."""
+        return frame.collect().lazy()
+
+    def collect(self, frame: pl.LazyFrame) -> "Table":
+        """Run the query."""
+        return frame.collect().to_arrow()
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def apply(self, operation: AnyOperation, inputs: Sequence[pl.LazyFrame]) -> pl.LazyFrame:  # noqa: PLR0911 - a dispatch
+        """The lazy frame of the operation; iterative operations run at once."""
+        first = inputs[0]
+        match operation:
+            case PageRank():
+                return _page_rank(operation, first)
+            case KMeans():
+                return _k_means(operation, first)
+            case KMeansAssign():
+                return _assign(operation, first, inputs[1])
+            case LinearRegression():
+                return _regression(operation, first)
+            case LinearPredict():
+                return _predict(operation, first, inputs[1])
+            case Join():
+                return _join(operation, first, inputs[1])
+            case Union():
+                return pl.concat([first, inputs[1]])
+        return _on_one_input(operation, first)
+
+
+def _on_one_input(operation: AnyOperation, frame: pl.LazyFrame) -> pl.LazyFrame:  # noqa: PLR0911 - a dispatch
+    match operation:
+        case Project(keep=keep, computed=computed):
+            return frame.select(*keep, *(_computed(each) for each in computed))
+        case Filter(column=column, comparison=comparison, literal=literal):
+            return frame.filter(_comparison(pl.col(column), comparison, literal))
+        case Aggregate(keys=keys, aggregations=aggregations):
+            return frame.group_by(*keys).agg(*(_aggregation(each) for each in aggregations))
+        case GlobalAggregate(aggregations=aggregations):
+            total = frame.select(
+                *(_aggregation(each) for each in aggregations), pl.len().alias("all_rows__")
+            )
+            return total.filter(pl.col("all_rows__") > 0).drop("all_rows__")
+        case Distinct(columns=columns):
+            return frame.select(columns).unique()
+        case Sort(by=by):
+            order, descending = _order(by, ())
+            return frame.sort(order, descending=descending)
+        case TopK(by=by, count=count):
+            order, descending = _order(by, _columns(frame))
+            return frame.bottom_k(count, by=order, reverse=descending)
+        case Window():
+            return _window(operation, frame)
+        case Tokenize(column=column, name=name):
+            words = frame.select(pl.col(column).str.split(" ").explode().alias(name))
+            return words.filter(pl.col(name) != "")
+    raise UnsupportedOperationError(operation.type, Platform.POLARS)
+
+
+def _join(operation: Join, left: pl.LazyFrame, right: pl.LazyFrame) -> pl.LazyFrame:
+    added = [name for name in _columns(right) if name != operation.right_key]
+    renamed = [pl.col(name).alias(name + operation.right_suffix) for name in added]
+    right = right.select(pl.col(operation.right_key).alias("right_key__"), *renamed)
+    joined = left.join(right, left_on=operation.left_key, right_on="right_key__", how="inner")
+    return joined.select(*_columns(left), *(name + operation.right_suffix for name in added))
+
+
+def _window(window: Window, frame: pl.LazyFrame) -> pl.LazyFrame:
+    keys, descending = _order(window.by, _columns(frame))
+    if window.function is WindowFunction.ROW_NUMBER:
+        value = pl.int_range(1, pl.len() + 1, dtype=pl.Int64)
+    else:
+        value = pl.col(window.column).cum_sum()
+    # One sort for all partitions: `over(order_by=...)` allows one direction for all keys only.
+    ordered = frame.sort(keys, descending=descending)
+    return ordered.with_columns(value.over(window.partition).alias(window.name))
+
+
+def _page_rank(operation: PageRank, edges: pl.LazyFrame) -> pl.LazyFrame:
+    ends = edges.select(
+        pl.col(operation.source).alias("source"), pl.col(operation.target).alias("target")
+    ).collect()
+    nodes = pl.concat(
+        [ends.select(node="source"), ends.select(node="target")], rechunk=True
+    ).unique()
+    degrees = ends.group_by("source").agg(pl.len().alias("degree"))
+    links = ends.join(degrees, on="source").select(
+        "source", "target", (operation.damping / pl.col("degree")).alias("share")
+    )
+    rank = nodes.with_columns(pl.lit(1 / max(len(nodes), 1)).alias("rank"))
+    base = (1 - operation.damping) / max(len(nodes), 1)
+    for _ in range(operation.iterations):
+        received = (
+            links.lazy()
+            .join(rank.lazy(), left_on="source", right_on="node")
+            .group_by("target")
+            .agg((pl.col("share") * pl.col("rank")).sum().alias("received"))
+        )
+        rank = (
+            nodes.lazy()
+            .join(received, left_on="node", right_on="target", how="left")
+            .select("node", (base + pl.col("received").fill_null(0.0)).alias("rank"))
+            .collect()
+        )
+    return rank.lazy()
+
+
+def _k_means(operation: KMeans, rows: pl.LazyFrame) -> pl.LazyFrame:
+    columns = operation.columns
+    points = rows.select(pl.col(columns).cast(pl.Float64)).collect()
+    schema = {"cluster": pl.Int64, **dict.fromkeys(columns, pl.Float64)}
+    if points.is_empty():
+        return pl.LazyFrame(schema=schema)
+    low, high = points.min().to_numpy()[0], points.max().to_numpy()[0]
+    centers = starting_centers(operation, low, high)
+    for _ in range(operation.iterations):
+        sums = (
+            _nearest(points.lazy(), columns, centers, name="cluster__")
+            .group_by("cluster__")
+            .agg(pl.len().alias("rows__"), pl.col(columns).sum())
+            .collect()
+        )
+        found = sums.get_column("cluster__").to_numpy()
+        counts, totals = np.zeros(len(centers)), np.zeros_like(centers)
+        counts[found] = sums.get_column("rows__").to_numpy()
+        totals[found] = sums.select(columns).to_numpy()
+        centers = moved_centers(centers, totals, counts)
+    model = {"cluster": np.arange(len(centers))} | dict(zip(columns, centers.T, strict=True))
+    return pl.LazyFrame(model, schema=schema)
+
+
+def _assign(operation: KMeansAssign, rows: pl.LazyFrame, model: pl.LazyFrame) -> pl.LazyFrame:
+    centers = model.sort("cluster").select(operation.columns).collect().to_numpy()
+    return _nearest(rows, operation.columns, centers, name=operation.name)
+
+
+def _nearest(
+    rows: pl.LazyFrame, columns: tuple[str, ...], centers: Vector, *, name: str
+) -> pl.LazyFrame:
+    """The rows and, as `name`, the number of the nearest center."""
+    nearest: pl.Expr = pl.lit(NO_CENTER, dtype=pl.Int64)
+    if not len(centers):
+        return rows.with_columns(nearest.alias(name))
+    distances = [f"distance_{number}__" for number in range(len(centers))]
+    terms = [
+        reduce(
+            operator.add,
+            (
+                (pl.col(c) - coordinate).pow(2)
+                for c, coordinate in zip(columns, center, strict=True)
+            ),
+        ).alias(distance)
+        for center, distance in zip(centers.tolist(), distances, strict=True)
+    ]
+    smallest = pl.min_horizontal(distances).alias("smallest__")
+    for number in reversed(range(len(centers))):
+        chosen = pl.lit(number, dtype=pl.Int64)
+        is_nearest = pl.col(distances[number]) == pl.col("smallest__")
+        nearest = pl.when(is_nearest).then(chosen).otherwise(nearest)
+    measured = rows.with_columns(terms).with_columns(smallest)
+    return measured.with_columns(nearest.alias(name)).drop(*distances, "smallest__")
+
+
+def _regression(operation: LinearRegression, rows: pl.LazyFrame) -> pl.LazyFrame:
+    columns = (*operation.features, operation.target)
+    plain = [f"c{number}" for number in range(len(columns))]
+    names = [*(f"coefficient_{name}" for name in operation.features), "intercept"]
+    points = rows.select(
+        pl.col(column).cast(pl.Float64).alias(name)
+        for column, name in zip(columns, plain, strict=True)
+    ).collect()
+    if points.is_empty():
+        return pl.LazyFrame(schema=dict.fromkeys(names, pl.Float64))
+    means = points.mean().to_numpy()[0]
+    centered = [pl.col(name) - mean for name, mean in zip(plain, means, strict=True)]
+    products = points.select(
+        (left * right).sum().alias(f"{row}_{column}")
+        for row, left in enumerate(centered)
+        for column, right in enumerate(centered)
+    )
+    matrix = products.to_numpy().reshape(len(columns), len(columns))
+    found = ridge(matrix, means, operation.penalty)
+    return pl.LazyFrame({name: [value] for name, value in zip(names, found, strict=True)})
+
+
+def _predict(operation: LinearPredict, rows: pl.LazyFrame, model: pl.LazyFrame) -> pl.LazyFrame:
+    names = [*(f"coefficient_{name}" for name in operation.features), "intercept"]
+    found = model.select(names).collect()
+    *coefficients, intercept = found.row(0) if len(found) else [0.0] * len(names)
+    terms = [
+        pl.col(name) * coefficient
+        for name, coefficient in zip(operation.features, coefficients, strict=True)
+    ]
+    total = reduce(operator.add, terms) + intercept
+    return rows.with_columns(total.alias(operation.name))
+
+
+def _computed(computed: Computed) -> pl.Expr:
+    start = pl.col(computed.column).cast(pl.Float64)
+    return reduce(_arithmetic, computed.steps, start).alias(computed.name)
+
+
+def _arithmetic(left: pl.Expr, step: Arithmetic) -> pl.Expr:
+    right = (
+        pl.col(step.operand).cast(pl.Float64)
+        if isinstance(step.operand, str)
+        else pl.lit(float(step.operand))
+    )
+    match step.operator:
+        case ArithmeticOperator.ADD:
+            return left + right
+        case ArithmeticOperator.SUBTRACT:
+            return left - right
+        case ArithmeticOperator.MULTIPLY:
+            return left * right
+
+
+def _comparison(column: pl.Expr, comparison: Comparison, literal: str | float) -> pl.Expr:
+    match comparison:
+        case Comparison.EQUAL:
+            return column == literal
+        case Comparison.NOT_EQUAL:
+            return column != literal
+        case Comparison.LESS:
+            return column < literal
+        case Comparison.LESS_OR_EQUAL:
+            return column <= literal
+        case Comparison.GREATER:
+            return column > literal
+        case Comparison.GREATER_OR_EQUAL:
+            return column >= literal
+
+
+def _aggregation(aggregation: Aggregation) -> pl.Expr:
+    column = pl.col(aggregation.column)
+    match aggregation.function:
+        case AggregateFunction.COUNT:
+            value = pl.len().cast(pl.Int64)
+        case AggregateFunction.SUM:
+            value = column.sum()
+        case AggregateFunction.MEAN:
+            value = column.mean()
+        case AggregateFunction.MIN:
+            value = column.min()
+        case AggregateFunction.MAX:
+            value = column.max()
+    return value.alias(aggregation.name)
+
+
+def _order(by: tuple[Order, ...], ties: Sequence[str]) -> tuple[list[str], list[bool]]:
+    named = [order.column for order in by]
+    rest = [tie for tie in ties if tie not in named]
+    return [*named, *rest], [*(order.descending for order in by), *(False for _ in rest)]
+
+
+def _columns(frame: pl.LazyFrame) -> list[str]:
+    return frame.collect_schema().names()

@@ -1,0 +1,109 @@
+"""What predictors learn from: own executions, and questions encoded once for all of them.
+
+`Samples` holds everything that any predictor reads of a question, so that features
+and neural networks are evaluated once however many predictors and folds there are.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedperf_client.prediction.prediction import Floats, PredictLog, Question, checked_log
+from fedperf_shared.basis import cell_of
+from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.execution import Execution, ExecutionStatus
+from fedperf_shared.workflow.flat import FLAT_FEATURES, flat_features
+
+
+class InvalidHistoryError(InvalidInputError):
+    """Questions, workloads and run times of a history do not go together."""
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """Own executions as questions with answers.
+
+    Attributes:
+        questions: what ran where, [executions].
+        workloads: the workload of each execution; folds never split one.
+        log_seconds: natural log of the measured wall seconds, float64 [executions].
+    """
+
+    questions: tuple[Question, ...]
+    workloads: tuple[str, ...]
+    log_seconds: Floats
+
+    def __post_init__(self) -> None:
+        count = len(self.questions)
+        if len(self.workloads) != count or self.log_seconds.shape != (count,):
+            raise InvalidHistoryError(
+                f"a history of {count} questions has {len(self.workloads)} workloads and run "
+                f"times of shape {self.log_seconds.shape}"
+            )
+        if not np.isfinite(self.log_seconds).all():
+            raise InvalidHistoryError("a history holds finite run times only")
+
+    def __len__(self) -> int:
+        return len(self.questions)
+
+    @classmethod
+    def from_executions(cls, executions: Iterable[Execution]) -> Self:
+        """The history of those executions that ended well; the others have no run time."""
+        kept = [
+            (Question(each.plan, each.cluster), each.workload, each.measurement.runtime_seconds)
+            for each in executions
+            if each.status is ExecutionStatus.OK and each.measurement is not None
+        ]
+        seconds = np.array([row[2] for row in kept], dtype=np.float64)
+        return cls(tuple(row[0] for row in kept), tuple(row[1] for row in kept), np.log(seconds))
+
+    def workload_index(self) -> NDArray[np.int64]:
+        """For each execution the number of its workload, in order of first appearance."""
+        numbers: dict[str, int] = {}
+        return np.array([numbers.setdefault(w, len(numbers)) for w in self.workloads], np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """Questions as numbers.
+
+    Attributes:
+        features: flat features, float64 [questions, FLAT_FEATURES].
+        cells: cell of the public basis, int64 [questions].
+        starts: log seconds that each start model (shared, public) predicts, float64 [questions].
+    """
+
+    features: Floats
+    cells: NDArray[np.int64]
+    starts: Mapping[str, Floats]
+
+    def __len__(self) -> int:
+        return len(self.cells)
+
+    def take(self, rows: NDArray[np.int64]) -> "Samples":
+        """Those rows."""
+        starts = {name: values[rows] for name, values in self.starts.items()}
+        return Samples(self.features[rows], self.cells[rows], starts)
+
+
+def encode(questions: Sequence[Question], starts: Mapping[str, PredictLog]) -> Samples:
+    """The numbers of `questions`; evaluates every start model once.
+
+    Raises:
+        PredictorFailedError: a start model gave a wrong number of values or non-finite ones.
+    """
+    features = np.zeros((len(questions), FLAT_FEATURES))
+    for row, question in enumerate(questions):
+        features[row] = flat_features(question.plan, question.cluster)
+    cells = np.array([cell_of(question.plan).index for question in questions], np.int64)
+    return Samples(
+        features,
+        cells,
+        {
+            name: checked_log(name, start(questions), len(questions))
+            for name, start in starts.items()
+        },
+    )

@@ -1,0 +1,51 @@
+"""The interface of everything that the weighting can mix.
+
+A `Learner` is a recipe: fitted on samples and log run times it gives a function
+from samples to log run times. It keeps no state, so that folds can fit it many times.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedperf_client.prediction.evidence import Samples
+from fedperf_client.prediction.prediction import Floats
+
+Fitted = Callable[[Samples], Floats]
+
+
+class Learner(Protocol):
+    """A recipe for a predictor."""
+
+    @property
+    def name(self) -> str:
+        """How explanations call it."""
+        ...
+
+    @property
+    def start(self) -> str | None:
+        """The start model that it builds on; None for a local-only learner."""
+        ...
+
+    @property
+    def fewest(self) -> int:
+        """Fewest own executions from which it is worth a try."""
+        ...
+
+    @property
+    def most(self) -> int | None:
+        """Most own executions up to which it is worth a try; None without end."""
+        ...
+
+    def fit(self, samples: Samples, log_seconds: Floats) -> Fitted:
+        """Learn from own executions, at least `fewest - 1` of them (a fold leaves some out)."""
+        ...
+
+
+def varying_columns(features: Floats) -> NDArray[np.int64]:
+    """Columns that are not constant over the rows."""
+    if len(features) == 0:
+        return np.empty(0, np.int64)
+    return np.flatnonzero(np.ptp(features, axis=0) > 0).astype(np.int64)

@@ -1,0 +1,1 @@
+"""Mechanisms and their accounting: pure, given their randomness."""

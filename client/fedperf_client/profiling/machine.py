@@ -1,0 +1,133 @@
+"""This machine: its resources, how fast one core is, and who else is using it."""
+
+import hashlib
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from fedperf_shared.execution import ClusterConfig
+
+REFERENCE_SECONDS = 0.0123
+"""Time of one pass of the speed loop on the reference machine."""
+
+_PASSES = 7
+_ROWS = 120_000
+_HASHED_BYTES = 1 << 20
+_HASHES = 8
+_SHORTEST_WINDOW_SECONDS = 0.25
+"""/proc/stat counts in ticks of 10 ms: a shorter window would measure the ticks."""
+
+
+def cluster_config(threads: int) -> ClusterConfig:
+    """This machine with `threads` cores in use; takes a fraction of a second."""
+    return ClusterConfig(
+        nodes=1,
+        cores=threads,
+        memory_bytes=psutil.virtual_memory().total,
+        machine_speed=machine_speed(),
+    )
+
+
+def machine_speed(timer: Callable[[], float] = time.perf_counter) -> float:
+    """Speed of one core relative to the reference machine: 2.0 is twice as fast.
+
+    The best of a few passes over a fixed mix of sorting, gathering, arithmetic and
+    hashing, so that a short disturbance does not count.
+    """
+    import numpy as np
+
+    keys = (np.arange(_ROWS, dtype=np.int64) * 2_654_435_761) % 1_000_003
+    block = bytes(_HASHED_BYTES)
+
+    def one_pass() -> float:
+        start = timer()
+        order = np.argsort(keys, kind="stable")
+        total = np.cumsum(np.sqrt(keys[order].astype(np.float64)))
+        counts = np.bincount(keys % 1024, weights=total, minlength=1024)
+        for _ in range(_HASHES):
+            hashlib.blake2b(block, key=counts[:4].tobytes()).digest()
+        return timer() - start
+
+    return REFERENCE_SECONDS / min(one_pass() for _ in range(_PASSES))
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    moment: float
+    busy_seconds: float
+    own_seconds: float
+
+
+class HostWatch:
+    """How many cores others kept busy during a trial.
+
+    Readings pair the CPU time of the whole machine with the CPU time of the trials
+    and of whoever runs them; what is left is foreign load.
+    """
+
+    def __init__(
+        self,
+        own_seconds: Callable[[], float],
+        *,
+        busy_seconds: Callable[[], float] | None = None,
+        timer: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Watch the machine; `own_seconds` is the CPU time that does not count as foreign."""
+        self._own_seconds = own_seconds
+        self._busy_seconds = busy_seconds or host_busy_seconds
+        self._timer = timer
+        self._readings: deque[_Reading] = deque(maxlen=64)
+
+    def restart(self) -> None:
+        """Forget earlier readings: the set of own processes has changed."""
+        self._readings.clear()
+
+    def begin(self) -> None:
+        """A trial begins."""
+        self._readings.append(self._read())
+
+    def busy_cores_since_begin(self) -> float:
+        """Foreign load in cores since `begin`, at least over the last quarter of a second."""
+        now = self._read()
+        first = self._readings[-1]
+        for reading in reversed(self._readings):
+            first = reading
+            if now.moment - reading.moment >= _SHORTEST_WINDOW_SECONDS:
+                break
+        window = max(now.moment - first.moment, _SHORTEST_WINDOW_SECONDS)
+        foreign = (now.busy_seconds - first.busy_seconds) - (now.own_seconds - first.own_seconds)
+        self._readings.append(now)
+        return max(0.0, foreign) / window
+
+    def _read(self) -> _Reading:
+        return _Reading(self._timer(), self._busy_seconds(), self._own_seconds())
+
+
+def host_busy_seconds() -> float:
+    """CPU time that the machine has spent on anything, time stolen by its host included."""
+    times = psutil.cpu_times()
+    idle = times.idle + getattr(times, "iowait", 0.0)
+    # Linux counts guests inside user time already.
+    return float(
+        sum(times) - idle - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
+    )
+
+
+def available_memory_bytes() -> int:
+    """Memory that new trials can use without swapping."""
+    return int(psutil.virtual_memory().available)
+
+
+def machine_name() -> str:
+    """The processor's model, as provenance; never the host's name."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return "unknown processor"

@@ -1,0 +1,209 @@
+"""What an organization declares: its budget, its size and which kinds of releases may leave.
+
+Everything here is declared by people and public to the schedule; nothing is read off
+the data. `load_policy` reports every problem of a file at once, each with its key and
+what would be right, and refuses unknown keys: a mistyped limit must not fall back to a
+default. A budget of 0 is refused, not read as "no noise".
+"""
+
+import math
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from enum import StrEnum, unique
+from pathlib import Path
+
+from fedperf_client.privacy.accountant import MAX_EPSILON, PrivacyBudget
+from fedperf_shared.errors import ConfigurationError
+from fedperf_shared.release import MAX_STEPS, ReleaseKind, SizeClass
+
+
+@unique
+class ReleaseMode(StrEnum):
+    """Whether releases of a kind leave; `ASK` is treated as withheld until asking exists."""
+
+    AUTO = "auto"
+    ASK = "ask"
+    NEVER = "never"
+
+
+@unique
+class Configurations(StrEnum):
+    """Whether the list of configurations is a secret; `public` comes later and is refused."""
+
+    PRIVATE = "private"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """What an organization allows in a period.
+
+    Attributes:
+        size_class: small: reports only; large: model updates as well.
+        nominal_workloads: about how many workloads a period holds; declared, not counted.
+        epsilon: the budget of all releases of a period together.
+        delta: of the budget; below 1 / nominal_workloads.
+        configurations: private, the default.
+        residual_report: whether reports leave.
+        model_update: whether model updates leave.
+        report_share: share of epsilon for reports where model updates leave as well.
+        residual_clip: bound on the log residual, in log seconds; a first stage is twice as wide.
+        occupied_cells: about how many cells of the basis the workloads fall into.
+        clip_norm: bound on one workload's gradient.
+        sampling_probability: of each workload in each training step.
+        steps: training steps of one model update.
+    """
+
+    size_class: SizeClass
+    nominal_workloads: float
+    epsilon: float = 1.0
+    delta: float = 1e-5
+    configurations: Configurations = Configurations.PRIVATE
+    residual_report: ReleaseMode = ReleaseMode.AUTO
+    model_update: ReleaseMode = ReleaseMode.AUTO
+    report_share: float = 0.2
+    residual_clip: float = 1.5
+    occupied_cells: int = 8
+    clip_norm: float = 0.5
+    sampling_probability: float = 0.0625
+    steps: int = 10
+
+    def __post_init__(self) -> None:
+        problems = [
+            f"{_KEYS[field.name].key}: {problem}"
+            for field in fields(self)
+            if (problem := _KEYS[field.name].problem(getattr(self, field.name))) is not None
+        ]
+        if not problems and not self.delta * self.nominal_workloads < 1:
+            problems.append(
+                f"budget.delta: must be below 1 / nominal_workloads "
+                f"({1 / self.nominal_workloads:.3g}), got {self.delta!r}"
+            )
+        if problems:
+            raise ConfigurationError("policy: " + "; ".join(problems))
+
+    @property
+    def budget(self) -> PrivacyBudget:
+        """The budget of the period."""
+        return PrivacyBudget(self.epsilon, self.delta)
+
+    def mode(self, kind: ReleaseKind) -> ReleaseMode:
+        """Whether releases of `kind` leave."""
+        return self.residual_report if kind is ReleaseKind.RESIDUAL_REPORT else self.model_update
+
+
+def load_policy(path: Path) -> Policy:
+    """Read a policy from a TOML file.
+
+    Raises:
+        ConfigurationError: the file cannot be read or is not TOML, or with every key that
+            is missing, unknown or wrong.
+    """
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigurationError(f"policy {path}: cannot be read ({error.strerror})") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"policy {path}: not TOML: {error}") from error
+    return parse_policy(content, str(path))
+
+
+def parse_policy(content: Mapping[str, object], origin: str) -> Policy:
+    """The policy in parsed TOML; `origin` names it in errors.
+
+    Raises:
+        ConfigurationError: with every key that is missing, unknown or wrong.
+    """
+    given = _flatten(content)
+    by_key = {rule.key: name for name, rule in _KEYS.items()}
+    problems = [
+        f"{key}: unknown key, known are {', '.join(by_key)}" for key in given.keys() - by_key
+    ]
+    problems += [
+        f"{_KEYS[name].key}: missing, must be {_KEYS[name].right}"
+        for name in ("size_class", "nominal_workloads")
+        if _KEYS[name].key not in given
+    ]
+    values: dict[str, object] = {}
+    for key, value in given.items():
+        if key not in by_key:
+            continue
+        name = by_key[key]
+        problem = _KEYS[name].problem(value)
+        if problem is not None:
+            problems.append(f"{key}: {problem}")
+        values[name] = value if problem else _KEYS[name].convert(value)
+    if problems:
+        raise ConfigurationError(f"policy {origin}: " + "; ".join(sorted(problems)))
+    try:
+        return Policy(**values)  # type: ignore[arg-type]
+    except ConfigurationError as error:
+        raise ConfigurationError(f"policy {origin}: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """A key of the file: what is right, and the check and conversion that go with it."""
+
+    key: str
+    right: str
+    holds: Callable[[object], bool]
+    convert: Callable[[object], object]
+
+    def problem(self, value: object) -> str | None:
+        return None if self.holds(value) else f"must be {self.right}, got {value!r}"
+
+
+def _number(key: str, low: float, high: float = math.inf, *, low_included: bool = False) -> _Rule:
+    def holds(value: object) -> bool:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return False
+        enough = low <= value if low_included else low < value
+        return enough and value <= high and math.isfinite(value)
+
+    lower = f"{'at least' if low_included else 'above'} {low:g}"
+    upper = "" if math.isinf(high) else f" and at most {high:g}"
+    return _Rule(key, f"a number {lower}{upper}", holds, float)  # type: ignore[arg-type]
+
+
+def _whole(key: str, low: int, high: int) -> _Rule:
+    return _Rule(
+        key,
+        f"a whole number from {low} to {high}",
+        lambda value: (
+            isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
+        ),
+        lambda value: value,
+    )
+
+
+def _choice(key: str, options: type[StrEnum]) -> _Rule:
+    names = [str(option) for option in options]
+    return _Rule(key, " or ".join(f'"{name}"' for name in names), lambda v: v in names, options)
+
+
+_KEYS: dict[str, _Rule] = {
+    "size_class": _choice("size_class", SizeClass),
+    "nominal_workloads": _number("nominal_workloads", 1, 1e9, low_included=True),
+    "epsilon": _number("budget.epsilon", 0, MAX_EPSILON),
+    "delta": _number("budget.delta", 0, 0.1),
+    "configurations": _choice("configurations", Configurations),
+    "residual_report": _choice("release.residual_report", ReleaseMode),
+    "model_update": _choice("release.model_update", ReleaseMode),
+    "report_share": _number("report.share", 0, 1, low_included=True),
+    "residual_clip": _number("report.residual_clip", 0, 100),
+    "occupied_cells": _whole("report.occupied_cells", 1, 10_000),
+    "clip_norm": _number("training.clip_norm", 0, 1e6),
+    "sampling_probability": _number("training.sampling_probability", 0, 1),
+    "steps": _whole("training.steps", 1, MAX_STEPS),
+}
+
+
+def _flatten(content: Mapping[str, object], prefix: str = "") -> dict[str, object]:
+    flat: dict[str, object] = {}
+    for key, value in content.items():
+        if isinstance(value, dict):
+            flat |= _flatten(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = value
+    return flat

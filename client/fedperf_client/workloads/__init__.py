@@ -1,0 +1,1 @@
+"""Jobs that ship with fedperf: generated data and programs over it, drawn from a seed."""

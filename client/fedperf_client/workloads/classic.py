@@ -1,0 +1,130 @@
+"""Three jobs that are more than relational: word count, page rank and a credit analysis."""
+
+import numpy as np
+
+from fedperf_client.platforms.operations import (
+    Aggregate,
+    Comparison,
+    Computed,
+    Distinct,
+    Filter,
+    GlobalAggregate,
+    Join,
+    KMeans,
+    KMeansAssign,
+    LinearPredict,
+    LinearRegression,
+    PageRank,
+    Project,
+    Sort,
+    Tokenize,
+    TopK,
+)
+from fedperf_client.platforms.program import Program
+from fedperf_client.workloads.data import HIGHEST_NUMBER, read
+from fedperf_client.workloads.drafting import (
+    Draft,
+    between,
+    chance,
+    count,
+    descending,
+    eighths,
+    highest,
+    mean,
+    minus,
+    pick,
+    times,
+    total,
+)
+
+
+def draw_word_count(rng: np.random.Generator, rows: int) -> Program:
+    """Count the words of a text of `rows` words; keep frequent ones, in order or summed up."""
+    draft = Draft()
+    text = draft.add(read(pick(rng, ("prose", "chat")), rows))
+    words = draft.add(Tokenize("line"), text)
+    if chance(rng, 0.5):
+        first = pick(rng, "bdfgklmn") + pick(rng, "aeiou")
+        words = draft.add(Filter("word", Comparison.GREATER_OR_EQUAL, first), words)
+    if chance(rng, 0.4):
+        last = pick(rng, "prst") + pick(rng, "aeiou")
+        words = draft.add(Filter("word", Comparison.LESS, last), words)
+    counted = draft.add(Aggregate(("word",), (count("times_seen"),)), words)
+    if chance(rng, 0.8):
+        least = Filter("times_seen", Comparison.GREATER_OR_EQUAL, between(rng, 1, 6))
+        counted = draft.add(least, counted)
+    ending = pick(rng, ("sorted", "best", "summed", "plain"))
+    if ending == "sorted":
+        counted = draft.add(Sort(descending("times_seen")), counted)
+    elif ending == "best":
+        counted = draft.add(TopK(descending("times_seen"), between(rng, 5, 1000)), counted)
+    elif ending == "summed":
+        overall = GlobalAggregate((count("words"), total("times_seen", "seen")))
+        counted = draft.add(overall, counted)
+    return draft.finish(counted)
+
+
+def draw_pagerank(rng: np.random.Generator, rows: int) -> Program:
+    """Rank the nodes of a graph of `rows` edges; sometimes repeated edges are removed first."""
+    draft = Draft()
+    edges = draft.add(read(pick(rng, ("web", "social")), rows))
+    if chance(rng, 0.3):
+        kept = Filter("source", Comparison.LESS, int(2**32 * rng.uniform(0.3, 1)))
+        edges = draft.add(kept, edges)
+    graph = edges
+    if chance(rng, 0.3):
+        graph = draft.add(Distinct(("source", "target")), edges)
+    damping = between(rng, 70, 95) / 100
+    ranks = draft.add(PageRank("source", "target", between(rng, 2, 20), damping), graph)
+    if chance(rng, 0.4):
+        followers = draft.add(Aggregate(("target",), (count("followers"),)), edges)
+        ranks = draft.add(Join("node", "target"), ranks, followers)
+        ranks = draft.add(
+            Filter("followers", Comparison.GREATER_OR_EQUAL, between(rng, 1, 5)), ranks
+        )
+    if chance(rng, 0.8):
+        ranks = draft.add(TopK(descending("rank"), between(rng, 5, 1000)), ranks)
+    return draft.finish(ranks)
+
+
+def draw_credit(rng: np.random.Generator, rows: int) -> Program:
+    """Join applications with `rows` records of their histories, then cluster or score them."""
+    draft = Draft()
+    applicants = draft.add(read("applications", rows))
+    if chance(rng, 0.5):
+        asked = Filter("amount", Comparison.GREATER, eighths(rng, 0, HIGHEST_NUMBER * 0.8))
+        applicants = draft.add(asked, applicants)
+    records = draft.add(read("records", rows, "application_of", "balance", "days_late"))
+    if chance(rng, 0.5):
+        late = Filter("days_late", Comparison.GREATER_OR_EQUAL, between(rng, 0, 60))
+        records = draft.add(late, records)
+    figures = (count("records"), mean("balance", "mean_balance"), highest("days_late", "worst"))
+    history = draft.add(Aggregate(("application_of",), figures), records)
+    joined = draft.add(Join("application", "application_of"), applicants, history)
+    gap = Computed("gap", "income", (minus("amount"), times(eighths(rng, 0.5, 2))))
+    points = draft.add(
+        Project(("application", "region", "age", "mean_balance", "worst"), (gap,)), joined
+    )
+    if chance(rng, 0.65):
+        return draft.finish(_clustered(draft, rng, points))
+    return draft.finish(_scored(draft, rng, points))
+
+
+def _clustered(draft: Draft, rng: np.random.Generator, points: int) -> int:
+    columns = ("gap", "mean_balance", "worst", "age")[: between(rng, 2, 4)]
+    centers = draft.add(KMeans(columns, between(rng, 2, 8), between(rng, 3, 15)), points)
+    labelled = draft.add(KMeansAssign(columns), points, centers)
+    keys = ("cluster", "region") if chance(rng, 0.4) else ("cluster",)
+    figures = (count("applicants"), mean("gap", "mean_gap"))
+    return draft.add(Aggregate(keys, figures), labelled)
+
+
+def _scored(draft: Draft, rng: np.random.Generator, points: int) -> int:
+    features = ("gap", "worst", "age")[: between(rng, 1, 3)]
+    model = draft.add(LinearRegression(features, "mean_balance", eighths(rng, 0.5, 8)), points)
+    scored = draft.add(LinearPredict(features), points, model)
+    if chance(rng, 0.5):
+        return draft.add(TopK(descending("prediction"), between(rng, 10, 1000)), scored)
+    return draft.add(
+        Aggregate(("region",), (count("applicants"), mean("prediction", "score"))), scored
+    )

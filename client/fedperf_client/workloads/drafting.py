@@ -1,0 +1,115 @@
+"""Writing a program step by step: short constructors and a draft that counts positions."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedperf_client.platforms.operations import (
+    AggregateFunction,
+    Aggregation,
+    AnyOperation,
+    Arithmetic,
+    ArithmeticOperator,
+    Order,
+    Schema,
+    Sink,
+)
+from fedperf_client.platforms.program import Program, Step
+
+
+class Draft:
+    """A program being written; `add` gives the position to read the result from."""
+
+    def __init__(self) -> None:
+        self._steps: list[Step] = []
+        self._schemas: list[Schema] = []
+
+    def __len__(self) -> int:
+        return len(self._steps)
+
+    def add(self, operation: AnyOperation, *inputs: int) -> int:
+        """Append a step; InvalidProgramError when its inputs do not fit."""
+        schema = operation.output_schema(tuple(self._schemas[parent] for parent in inputs))
+        self._steps.append(Step(operation, inputs))
+        self._schemas.append(schema)
+        return len(self._steps) - 1
+
+    def chain(self, operations: Sequence[AnyOperation], start: int) -> int:
+        """Append operations that each read the one before."""
+        for operation in operations:
+            start = self.add(operation, start)
+        return start
+
+    def schema(self, position: int) -> Schema:
+        """Columns of a step's result."""
+        return self._schemas[position]
+
+    def finish(self, result: int) -> Program:
+        """The program whose sink is `result`."""
+        self.add(Sink(), result)
+        return Program(tuple(self._steps))
+
+
+def count(name: str = "rows_seen") -> Aggregation:
+    """Number of rows of the group."""
+    return Aggregation(AggregateFunction.COUNT, name)
+
+
+def total(column: str, name: str) -> Aggregation:
+    """Sum of a column."""
+    return Aggregation(AggregateFunction.SUM, name, column)
+
+
+def mean(column: str, name: str) -> Aggregation:
+    """Mean of a column."""
+    return Aggregation(AggregateFunction.MEAN, name, column)
+
+
+def highest(column: str, name: str) -> Aggregation:
+    """Maximum of a column."""
+    return Aggregation(AggregateFunction.MAX, name, column)
+
+
+def plus(operand: str | float) -> Arithmetic:
+    """Add."""
+    return Arithmetic(ArithmeticOperator.ADD, operand)
+
+
+def minus(operand: str | float) -> Arithmetic:
+    """Subtract."""
+    return Arithmetic(ArithmeticOperator.SUBTRACT, operand)
+
+
+def times(operand: str | float) -> Arithmetic:
+    """Multiply."""
+    return Arithmetic(ArithmeticOperator.MULTIPLY, operand)
+
+
+def descending(column: str) -> tuple[Order, ...]:
+    """Largest first."""
+    return (Order(column, descending=True),)
+
+
+def ascending(column: str) -> tuple[Order, ...]:
+    """Smallest first."""
+    return (Order(column),)
+
+
+def between(rng: np.random.Generator, low: int, high: int) -> int:
+    """A whole number from low to high, both included."""
+    return int(rng.integers(low, high + 1))
+
+
+def eighths(rng: np.random.Generator, low: float, high: float) -> float:
+    """A multiple of 1/8 from low to high, so that computed numbers stay exact."""
+    return between(rng, int(low * 8), int(high * 8)) / 8
+
+
+def chance(rng: np.random.Generator, probability: float) -> bool:
+    """True with this probability."""
+    return bool(rng.random() < probability)
+
+
+def pick(rng: np.random.Generator, choices: Sequence[str]) -> str:
+    """One of the choices, all equally likely."""
+    return choices[int(rng.integers(len(choices)))]

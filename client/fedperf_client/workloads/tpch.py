@@ -1,0 +1,154 @@
+"""Join queries in the manner of TPC-H over customers, orders, lines and parts.
+
+`rows` are the rows of `lines`. Foreign keys all point to existing, unique keys, so
+no join gives more rows than its larger side has.
+"""
+
+import numpy as np
+
+from fedperf_client.platforms.operations import (
+    Aggregate,
+    Comparison,
+    Computed,
+    Filter,
+    GlobalAggregate,
+    Join,
+    Project,
+    Sort,
+    TopK,
+)
+from fedperf_client.platforms.program import Program
+from fedperf_client.workloads.data import DAYS, HIGHEST_NUMBER, read
+from fedperf_client.workloads.drafting import (
+    Draft,
+    between,
+    chance,
+    count,
+    descending,
+    eighths,
+    mean,
+    minus,
+    pick,
+    times,
+    total,
+)
+
+_REVENUE = Computed("revenue", "discount", (times(-1.0), minus(-1.0), times("price")))
+
+
+def draw_tpch(rng: np.random.Generator, rows: int) -> Program:
+    """One of six queries with drawn parameters."""
+    queries = (
+        _pricing_summary,
+        _shipping_priority,
+        _nation_volume,
+        _returned_items,
+        _brand_revenue,
+        _large_orders,
+    )
+    return queries[int(rng.integers(len(queries)))](rng, rows)
+
+
+def _pricing_summary(rng: np.random.Generator, rows: int) -> Program:
+    """As query 1: one pass over lines, few groups."""
+    draft = Draft()
+    lines = draft.add(
+        read("lines", rows, "quantity", "price", "discount", "ship_day", "return_flag")
+    )
+    shipped = draft.add(Filter("ship_day", Comparison.LESS_OR_EQUAL, _day(rng)), lines)
+    priced = draft.add(Project(("return_flag", "quantity", "price"), (_REVENUE,)), shipped)
+    figures = (total("quantity", "pieces"), total("revenue", "net"), mean("price", "mean_price"))
+    summary = draft.add(Aggregate(("return_flag",), (*figures, count())), priced)
+    return draft.finish(draft.add(Sort(descending("net")), summary))
+
+
+def _shipping_priority(rng: np.random.Generator, rows: int) -> Program:
+    """As query 3: three tables, selective, best orders."""
+    draft = Draft()
+    day = _day(rng)
+    customers = draft.add(read("customers", rows, "customer", "segment"))
+    chosen = draft.add(
+        Filter("segment", Comparison.EQUAL, f"segment_{between(rng, 0, 4):02d}"), customers
+    )
+    orders = draft.add(read("orders", rows, "order_id", "order_customer", "order_day"))
+    early = draft.add(Filter("order_day", Comparison.LESS, day), orders)
+    bought = draft.add(Join("order_customer", "customer"), early, chosen)
+    lines = draft.add(read("lines", rows, "line_order", "price", "discount", "ship_day"))
+    late = draft.add(Filter("ship_day", Comparison.GREATER, day), lines)
+    joined = draft.add(Join("line_order", "order_id"), late, bought)
+    priced = draft.add(Project(("line_order", "order_day"), (_REVENUE,)), joined)
+    summed = draft.add(Aggregate(("line_order", "order_day"), (total("revenue", "net"),)), priced)
+    return draft.finish(draft.add(TopK(descending("net"), between(rng, 5, 100)), summed))
+
+
+def _nation_volume(rng: np.random.Generator, rows: int) -> Program:
+    """As query 5: three tables, a range of days, revenue per nation."""
+    draft = Draft()
+    first = between(rng, 0, DAYS // 2)
+    last = first + between(rng, 100, DAYS // 2)
+    orders = draft.add(read("orders", rows, "order_id", "order_customer", "order_day"))
+    period = draft.chain(
+        (
+            Filter("order_day", Comparison.GREATER_OR_EQUAL, first),
+            Filter("order_day", Comparison.LESS, last),
+        ),
+        orders,
+    )
+    customers = draft.add(read("customers", rows, "customer", "nation"))
+    bought = draft.add(Join("order_customer", "customer"), period, customers)
+    lines = draft.add(read("lines", rows, "line_order", "price", "discount"))
+    joined = draft.add(Join("line_order", "order_id"), lines, bought)
+    priced = draft.add(Project(("nation",), (_REVENUE,)), joined)
+    volume = draft.add(Aggregate(("nation",), (total("revenue", "net"), count())), priced)
+    return draft.finish(draft.add(Sort(descending("net")), volume))
+
+
+def _returned_items(rng: np.random.Generator, rows: int) -> Program:
+    """As query 10: customers by lost revenue; many groups."""
+    draft = Draft()
+    lines = draft.add(read("lines", rows, "line_order", "price", "discount", "return_flag"))
+    flag = f"flag_{between(rng, 0, 2):02d}"
+    returned = draft.add(Filter("return_flag", Comparison.EQUAL, flag), lines)
+    orders = draft.add(read("orders", rows, "order_id", "order_customer", "order_day"))
+    recent = draft.add(Filter("order_day", Comparison.GREATER, _day(rng)), orders)
+    joined = draft.add(Join("line_order", "order_id"), returned, recent)
+    priced = draft.add(Project(("order_customer",), (_REVENUE,)), joined)
+    lost = draft.add(Aggregate(("order_customer",), (total("revenue", "net"),)), priced)
+    customers = draft.add(read("customers", rows))
+    named = draft.add(Join("order_customer", "customer"), lost, customers)
+    return draft.finish(draft.add(TopK(descending("net"), between(rng, 5, 200)), named))
+
+
+def _brand_revenue(rng: np.random.Generator, rows: int) -> Program:
+    """As queries 14 and 19: lines with parts of some size, by brand or altogether."""
+    draft = Draft()
+    parts = draft.add(read("parts", rows))
+    small = draft.add(Filter("size", Comparison.LESS_OR_EQUAL, between(rng, 3, 50)), parts)
+    lines = draft.add(read("lines", rows, "line_part", "price", "discount", "quantity"))
+    few = draft.add(Filter("quantity", Comparison.GREATER, between(rng, 0, 40)), lines)
+    joined = draft.add(Join("line_part", "part"), few, small)
+    priced = draft.add(Project(("brand", "quantity"), (_REVENUE,)), joined)
+    figures = (total("revenue", "net"), mean("quantity", "mean_quantity"), count())
+    if chance(rng, 0.3):
+        return draft.finish(draft.add(GlobalAggregate(figures), priced))
+    return draft.finish(draft.add(Aggregate(("brand",), figures), priced))
+
+
+def _large_orders(rng: np.random.Generator, rows: int) -> Program:
+    """As query 18: group all lines by order first, then join the large ones."""
+    draft = Draft()
+    lines = draft.add(read("lines", rows, "line_order", "quantity", "price"))
+    figures = (total("quantity", "pieces"), total("price", "gross"))
+    grouped = draft.add(Aggregate(("line_order",), figures), lines)
+    large = draft.add(Filter("pieces", Comparison.GREATER, between(rng, 50, 200)), grouped)
+    orders = draft.add(read("orders", rows))
+    rich = draft.add(
+        Filter("total", Comparison.GREATER, eighths(rng, 0, HIGHEST_NUMBER * 0.7)), orders
+    )
+    joined = draft.add(Join("line_order", "order_id"), large, rich)
+    by = pick(rng, ("gross", "total", "pieces"))
+    return draft.finish(draft.add(TopK(descending(by), between(rng, 5, 500)), joined))
+
+
+def _day(rng: np.random.Generator) -> int:
+    return between(rng, DAYS // 10, DAYS * 9 // 10)

@@ -1,0 +1,325 @@
+"""The measured set: thousands of drawn workloads, each really run on this machine.
+
+Everything that is drawn is a function of the seed, so `draw_tasks` regenerates every
+program. Results are appended to a log as they come (`measured_log`), so a killed
+command continues where it stopped.
+
+All data is generated before the first trial. Trials that other processes disturbed are
+run again after all others, at most twice; the least disturbed run counts.
+"""
+
+import math
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from fedperf_client.platforms.program import Program
+from fedperf_client.platforms.support import installed_platforms, supports
+from fedperf_client.profiling.machine import available_memory_bytes, cluster_config
+from fedperf_client.profiling.pool import UncountableProgramError, WorkerPool
+from fedperf_client.profiling.profiler import Profiler
+from fedperf_client.profiling.trial import TrialLimits
+from fedperf_client.workloads.data import SCALES, prepare
+from fedperf_client.workloads.families import (
+    Family,
+    draw_platforms,
+    draw_program,
+    single_platforms,
+    workload_name,
+)
+from fedperf_shared.errors import ConfigurationError
+from fedperf_shared.execution import ClusterConfig
+from fedperf_shared.workflow.vocabulary import OperatorKind, Platform
+from fedperf_simulations.measured_log import (
+    MeasuredLog,
+    MeasuringSummary,
+    Record,
+    Role,
+    Task,
+    append,
+    record_of,
+    summarize,
+)
+
+_SPECIALIST_KINDS = frozenset(
+    {OperatorKind.GRAPH_ITERATE, OperatorKind.ML_TRAIN, OperatorKind.ML_PREDICT}
+)
+_REDRAWS = 200
+_BLOCK = 600
+"""Workloads of a block are sorted by their engines, so that children start rarely."""
+
+
+_FAMILY_CHANCES = {
+    Family.WORD_COUNT: 0.05,
+    Family.PAGERANK: 0.14,
+    Family.CREDIT: 0.17,
+    Family.TPCH: 0.2,
+    Family.RELATIONAL: 0.44,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuringSettings:
+    """What is drawn and how it is measured.
+
+    Attributes:
+        seed: of everything that is drawn.
+        workloads: distinct programs, each run once on its drawn plan.
+        comparisons: of these, how many are also run on every platform for comparison.
+        two_threads_share: share of workloads run with two threads instead of one.
+        most_rows: size of the largest input.
+        small_weight: a size is drawn with a chance proportional to size ** -small_weight,
+            so 0 draws its logarithm evenly.
+        timeout_seconds: of one trial.
+        disturbed_cores: foreign load from which a trial is run again.
+        repeats: how often it is run again at most.
+    """
+
+    seed: int
+    workloads: int = 6_600
+    comparisons: int = 500
+    two_threads_share: float = 0.15
+    most_rows: int = SCALES[-1]
+    small_weight: float = 0.4
+    timeout_seconds: float = 60.0
+    disturbed_cores: float = 0.3
+    repeats: int = 2
+
+    def __post_init__(self) -> None:
+        if not (self.workloads > 0 and 0 <= self.comparisons <= self.workloads):
+            raise ConfigurationError(
+                f"comparisons must be at most workloads, got {self.comparisons} of {self.workloads}"
+            )
+        if not 0 <= self.two_threads_share <= 1:
+            raise ConfigurationError(
+                f"two_threads_share must be in [0, 1], got {self.two_threads_share!r}"
+            )
+        if self.most_rows not in SCALES:
+            raise ConfigurationError(
+                f"most_rows must be one of {', '.join(map(str, SCALES))}, got {self.most_rows!r}"
+            )
+        if not 0 <= self.small_weight < math.inf:
+            raise ConfigurationError(f"small_weight must be at least 0, got {self.small_weight!r}")
+
+
+def draw_tasks(settings: MeasuringSettings) -> tuple[Task, ...]:
+    """All runs, a function of the settings; no two workloads have the same name."""
+    compared = set(
+        np.random.default_rng([settings.seed, 0])
+        .choice(settings.workloads, settings.comparisons, replace=False)
+        .tolist()
+    )
+    names: set[str] = set()
+    tasks: list[Task] = []
+    for number in range(settings.workloads):
+        drawn = _draw(settings, number, names)
+        names.add(drawn.workload)
+        tasks.append(drawn)
+        if number in compared:
+            tasks.extend(_comparisons(drawn))
+    return tuple(tasks)
+
+
+def comparison_plans(program: Program) -> tuple[tuple[Platform, ...], ...]:
+    """Every platform alone, and each with scikit-learn for the iterative operators."""
+    steps = len(program.steps)
+    plans = [(p,) * steps for p in installed_platforms() if p in single_platforms(program)]
+    for platform in installed_platforms():
+        mixed = tuple(
+            Platform.SKLEARN
+            if step.operation.kind in _SPECIALIST_KINDS
+            and supports(step.operation, Platform.SKLEARN)
+            else platform
+            for step in program.steps
+        )
+        runs = all(supports(s.operation, p) for s, p in zip(program.steps, mixed, strict=True))
+        if runs and mixed not in plans:
+            plans.append(mixed)
+    return tuple(plans)
+
+
+def run_order(tasks: Sequence[Task], seed: int) -> tuple[Task, ...]:
+    """Workloads in a random order (so that time of day means nothing), sorted in blocks.
+
+    The runs of one workload stay in one block: they are compared with each other, and
+    its rows are counted once. Within a block tasks are sorted by their engines.
+    """
+    workloads = sorted({task.workload for task in tasks})
+    shuffled = np.random.default_rng([seed, 1]).permutation(len(workloads)).tolist()
+    block = {workloads[position]: place // _BLOCK for place, position in enumerate(shuffled)}
+    place = {workloads[position]: place for place, position in enumerate(shuffled)}
+    return tuple(sorted(tasks, key=lambda t: (block[t.workload], _engines(t), place[t.workload])))
+
+
+def measure(
+    settings: MeasuringSettings,
+    *,
+    log: Path,
+    data_directory: Path,
+    clock: Callable[[], datetime],
+    pool: WorkerPool | None = None,
+    console: Console | None = None,
+    at_most: int | None = None,
+) -> MeasuringSummary:
+    """Run every task that the log lacks and append its result; safe to kill and repeat.
+
+    Args:
+        settings: what to draw; a log of other settings is refused.
+        log: JSON lines, created where there is none.
+        data_directory: where generated data is kept.
+        clock: moments with time zone, for `finished_at`.
+        pool: children to use; by default a pool that pins trials to cores.
+        console: where progress is shown; none: the standard error.
+        at_most: stop after so many tasks.
+
+    Raises:
+        ConfigurationError: the log belongs to other settings.
+        StorageError: the log cannot be read or written.
+    """
+    tasks = run_order(draw_tasks(settings), settings.seed)
+    lines = MeasuredLog(log, asdict(settings))
+    remaining = math.inf if at_most is None else at_most
+    with (
+        _progress(console) as progress,
+        _one_core_for_trials() as cores,
+        pool or WorkerPool(cores=cores, max_workers=16) as children,
+    ):
+        profiler = Profiler(
+            children,
+            data_directory=data_directory,
+            limits=TrialLimits(settings.timeout_seconds, available_memory_bytes() * 7 // 10),
+            clock=clock,
+            new_id=lambda: "unused",
+        )
+        for _ in range(1 + settings.repeats):
+            waiting = lines.waiting(
+                tasks, disturbed_cores=settings.disturbed_cores, repeats=settings.repeats
+            )
+            waiting = waiting[: int(min(remaining, len(waiting)))]
+            remaining -= len(waiting)
+            _generate(waiting, data_directory, progress)
+            _measure_all(waiting, profiler, lines, clock, progress)
+    return summarize(log, len(tasks))
+
+
+def _measure_all(
+    tasks: Sequence[Task],
+    profiler: Profiler,
+    lines: MeasuredLog,
+    clock: Callable[[], datetime],
+    progress: Progress,
+) -> None:
+    clusters = {threads: cluster_config(threads) for threads in {t.threads for t in tasks}}
+    bar = progress.add_task("measuring", total=len(tasks))
+    with lines.appending() as file:
+        for task in tasks:
+            append(file, _run(task, profiler, clusters[task.threads], clock))
+            progress.advance(bar)
+
+
+def _draw(settings: MeasuringSettings, number: int, taken: set[str]) -> Task:
+    rng = np.random.default_rng([settings.seed, 2, number])
+    threads = 2 if rng.random() < settings.two_threads_share else 1
+    family = _draw_family(rng)
+    for redraw in range(_REDRAWS):
+        if redraw > _REDRAWS // 4:
+            family = Family.RELATIONAL  # the family that drew first has no more shapes to give
+        rows = _draw_rows(rng, settings)
+        program = draw_program(family, rng=rng, rows=rows)
+        name = workload_name(program)
+        if name not in taken:
+            platforms = draw_platforms(program, rng=rng)
+            task_id = f"{number:05d}"
+            return Task(task_id, Role.DRAWN, family, name, rows, program, platforms, threads)
+    raise ConfigurationError(
+        f"no new workload in {_REDRAWS} draws after {number}; ask for fewer workloads"
+    )
+
+
+def _draw_family(rng: np.random.Generator) -> Family:
+    chances = list(_FAMILY_CHANCES.values())
+    return list(_FAMILY_CHANCES)[int(rng.choice(len(chances), p=chances))]
+
+
+def _draw_rows(rng: np.random.Generator, settings: MeasuringSettings) -> int:
+    scales = [scale for scale in SCALES if scale <= settings.most_rows]
+    chances = np.array(scales, dtype=np.float64) ** -settings.small_weight
+    return scales[int(rng.choice(len(scales), p=chances / chances.sum()))]
+
+
+def _comparisons(drawn: Task) -> Iterator[Task]:
+    for letter, plan in zip("abcdefghijklm", comparison_plans(drawn.program), strict=False):
+        if plan != drawn.platforms:
+            yield Task(
+                f"{drawn.task_id}{letter}",
+                Role.COMPARISON,
+                drawn.family,
+                drawn.workload,
+                drawn.rows,
+                drawn.program,
+                plan,
+                drawn.threads,
+            )
+
+
+def _engines(task: Task) -> tuple[int, tuple[Platform, ...]]:
+    return task.threads, tuple(sorted(set(task.platforms)))
+
+
+def _generate(tasks: Sequence[Task], data_directory: Path, progress: Progress) -> None:
+    datasets = sorted({name for task in tasks for name in task.program.datasets})
+    bar = progress.add_task("generating data", total=len(datasets))
+    for dataset in datasets:
+        prepare([dataset], data_directory)
+        progress.advance(bar)
+
+
+@contextmanager
+def _one_core_for_trials() -> Iterator[tuple[int, ...]]:
+    """Keep this process off the last core, where trials with one thread run."""
+    if not hasattr(os, "sched_setaffinity"):
+        yield ()
+        return
+    cores = os.sched_getaffinity(0)
+    if len(cores) > 1:
+        os.sched_setaffinity(0, cores - {max(cores)})
+    try:
+        yield tuple(sorted(cores))
+    finally:
+        os.sched_setaffinity(0, cores)
+
+
+def _run(
+    task: Task, profiler: Profiler, cluster: ClusterConfig, clock: Callable[[], datetime]
+) -> Record:
+    try:
+        workflow = profiler.workflow(task.program)
+    except UncountableProgramError as error:
+        return record_of(task, cluster, None, None, clock(), reason=str(error))
+    trial = profiler.trial(task.program, task.platforms, threads=task.threads)
+    return record_of(task, cluster, workflow, trial, clock())
+
+
+def _progress(console: Console | None) -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=console or Console(stderr=True),
+    )

@@ -1,0 +1,110 @@
+"""Executions for the tests of everything that stores or moves them."""
+
+from datetime import UTC, datetime, timedelta
+
+from hypothesis import strategies as st
+
+from fedperf_shared.execution import ClusterConfig, Execution, ExecutionStatus, Measurement
+from fedperf_shared.workflow.graph import Operator, Plan, SourceStatistics, Workflow
+from fedperf_shared.workflow.vocabulary import (
+    RESERVED_KINDS,
+    Complexity,
+    OperatorClass,
+    OperatorKind,
+    Platform,
+)
+
+START = datetime(2026, 3, 1, tzinfo=UTC)
+
+
+def chain_plan(length: int = 3, platform: Platform = Platform.DUCKDB) -> Plan:
+    """A source and `length - 1` maps behind it."""
+    operators = tuple(
+        Operator(
+            OperatorKind.MAP if position else OperatorKind.TABLE_SOURCE,
+            OperatorClass.RELATIONAL,
+            (position - 1,) if position else (),
+            output_rows=1000.0 * (position + 1),
+            row_bytes=12.5,
+        )
+        for position in range(length)
+    )
+    return Plan.on_one_platform(Workflow(operators, SourceStatistics(columns=4)), platform)
+
+
+def make_execution(number: int = 0, *, workload: str | None = None, **changes: object) -> Execution:
+    """The `number`-th execution, a second after the one before."""
+    values: dict[str, object] = {
+        "execution_id": f"execution-{number}",
+        "workload": workload or f"workload-{number}",
+        "plan": chain_plan(),
+        "cluster": ClusterConfig(1, 2, 8_000_000_000, 1.25),
+        "status": ExecutionStatus.OK,
+        "measurement": Measurement(0.5 + number, 0.25, 1_000_000, 10, 20),
+        "finished_at": START + timedelta(seconds=number),
+    }
+    return Execution(**{**values, **changes})  # type: ignore[arg-type]
+
+
+def executions() -> st.SearchStrategy[Execution]:
+    """Any execution that the domain accepts, of one operator or a short chain."""
+    text = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20)
+    sizes = st.integers(0, 2**63 - 1)
+    cluster = st.builds(
+        ClusterConfig,
+        st.integers(1, 1000),
+        st.integers(1, 1000),
+        st.integers(1, 2**60),
+        st.floats(0.01, 100),
+    )
+    measurement = st.builds(
+        Measurement, st.floats(1e-6, 1e6), st.floats(0, 1e9), sizes, sizes, sizes
+    )
+    moments = st.datetimes(datetime(1971, 1, 1), datetime(2200, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001
+    ok = st.builds(
+        Execution,
+        text,
+        text,
+        _plans(),
+        cluster,
+        st.just(ExecutionStatus.OK),
+        measurement,
+        moments,
+    )
+    other = st.builds(
+        Execution,
+        text,
+        text,
+        _plans(),
+        cluster,
+        st.sampled_from([s for s in ExecutionStatus if s is not ExecutionStatus.OK]),
+        st.none() | measurement,
+        moments,
+    )
+    return ok | other
+
+
+@st.composite
+def _plans(draw: st.DrawFn) -> Plan:
+    kinds = [kind for kind in OperatorKind if kind not in RESERVED_KINDS]
+    count = draw(st.integers(1, 4))
+    operators = tuple(
+        Operator(
+            draw(st.sampled_from(kinds)),
+            draw(st.sampled_from(list(OperatorClass))),
+            (position - 1,) if position else (),
+            draw(st.floats(0, 1e12)),
+            draw(st.floats(0, 1e6)),
+            draw(st.sampled_from(list(Complexity))),
+            draw(st.integers(0, 10_000)),
+            draw(st.integers(0, 10_000)),
+            draw(st.floats(0, 1)),
+            draw(st.integers(0, 10_000)),
+        )
+        for position in range(count)
+    )
+    platforms = [Platform.DUCKDB, Platform.POLARS, Platform.PANDAS, Platform.OTHER]
+    return Plan(
+        Workflow(operators, SourceStatistics(draw(st.integers(0, 100)), draw(st.floats(0, 1)))),
+        tuple(draw(st.sampled_from(platforms)) for _ in range(count)),
+    )

@@ -1,0 +1,212 @@
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedperf_client.platforms.operations import (
+    Aggregate,
+    AggregateFunction,
+    Aggregation,
+    AnyOperation,
+    Arithmetic,
+    ArithmeticOperator,
+    Column,
+    ColumnType,
+    Comparison,
+    Computed,
+    Distinct,
+    Filter,
+    InvalidProgramError,
+    Join,
+    KMeans,
+    LinearRegression,
+    Order,
+    PageRank,
+    Project,
+    ReadParquet,
+    Schema,
+    Sink,
+    Sort,
+    Tokenize,
+    TopK,
+    Union,
+    Window,
+    WindowFunction,
+)
+from fedperf_client.platforms.program import (
+    Program,
+    Step,
+    StepStatistics,
+    from_json,
+    to_json,
+    to_workflow,
+)
+from fedperf_client.workloads.families import Family, draw_program
+from fedperf_shared.workflow.graph import SourceStatistics
+from fedperf_shared.workflow.vocabulary import Complexity, OperatorClass, OperatorKind
+
+K, V, T = (
+    Column("k", ColumnType.INTEGER),
+    Column("v", ColumnType.FLOAT),
+    Column("t", ColumnType.TEXT),
+)
+ROWS: Schema = (K, V, T)
+READ = Step(ReadParquet("d", ROWS))
+
+
+def chain(*operations: AnyOperation) -> Program:
+    steps = [READ]
+    for operation in operations:
+        steps.append(Step(operation, (len(steps) - 1,)))
+    return Program(tuple(steps))
+
+
+@given(family=st.sampled_from(Family), seed=st.integers(0, 2**32 - 1))
+def test_any_program_comes_back_from_json_as_it_was(family: Family, seed: int) -> None:
+    program = draw_program(family, rng=np.random.default_rng(seed), rows=1_000)
+    assert from_json(to_json(program)) == program
+
+
+def test_whole_and_broken_numbers_stay_what_they_are_in_json() -> None:
+    program = chain(Filter("k", Comparison.LESS, 5), Filter("v", Comparison.LESS, 5.0), Sink())
+    literals = [step.operation.literal for step in from_json(to_json(program)).steps[1:3]]  # type: ignore[union-attr]
+    assert [type(each) for each in literals] == [int, float]
+
+
+@given(text=st.binary(max_size=60))
+def test_bytes_that_are_no_program_are_refused_with_one_error(text: bytes) -> None:
+    with pytest.raises(InvalidProgramError):
+        from_json(text)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        (b'"sink"', b'"drain"', "drain"),
+        (b'"count":3', b'"count":"3"', "count"),
+        (b'"count":3', b'"count":3,"more":1', "more"),
+        (b'"count":3', b'"count":0', "got 0"),
+        (b'"inputs":[1]', b'"inputs":[2]', "step 2"),
+        (b'"inputs":[1]', b'"inputs":[-1]', "step -1"),
+        (b'"inputs":[1]', b'"inputs":[0]', "unused"),
+        (b'"column":"v"', b'"column":"w"', "no column 'w'"),
+        (b'"dataset":"d"', b'"dataset":"../d"', "plain name"),
+        (b"}]}", b"}]", "JSON"),
+    ],
+)
+def test_a_damaged_program_is_refused_with_a_line_that_names_the_place(
+    before: bytes, after: bytes, told: str
+) -> None:
+    text = to_json(chain(TopK((Order("v"),), 3), Sink()))
+    assert before in text
+    with pytest.raises(InvalidProgramError, match=told):
+        from_json(text.replace(before, after))
+
+
+@pytest.mark.parametrize(
+    ("steps", "told"),
+    [
+        ((), "1 to 512"),
+        ((READ,), "sink"),
+        ((READ, Step(Sink(), (0,)), Step(Sort((Order("k"),)), (0,))), "unused"),
+        ((READ, Step(Sink(), (0,)), Step(Sink(), (1,))), "reads a sink"),
+        ((READ, Step(Sink(), ())), "reads 1 inputs, got 0"),
+        ((READ, Step(Union(), (0,)), Step(Sink(), (1,))), "reads 2 inputs, got 1"),
+        ((Step(Sink(), (0,)),), "only earlier"),
+    ],
+)
+def test_a_malformed_graph_is_refused(steps: tuple[Step, ...], told: str) -> None:
+    with pytest.raises(InvalidProgramError, match=told):
+        Program(steps)
+
+
+@pytest.mark.parametrize(
+    ("operation", "told"),
+    [
+        (lambda: Filter("t", Comparison.LESS, 3), "text column 't'"),
+        (lambda: Filter("v", Comparison.LESS, "3"), "float column 'v'"),
+        (lambda: Filter("v", Comparison.LESS, float("nan")), "nan"),
+        (lambda: Project(("k", "k")), "twice"),
+        (lambda: Project(()), "at least one column"),
+        (lambda: Project(("k",), (Computed("w", "t"),)), "text"),
+        (lambda: Arithmetic(ArithmeticOperator.ADD, float("inf")), "inf"),
+        (lambda: Aggregate((), ()), "at least one key"),
+        (lambda: Aggregation(AggregateFunction.SUM, "s"), "every other function one"),
+        (lambda: Aggregation(AggregateFunction.COUNT, "n", "k"), "count takes no column"),
+        (
+            lambda: Aggregate(("k",), (Aggregation(AggregateFunction.MEAN, "m", "t"),)),
+            "text",
+        ),
+        (lambda: Distinct(("q",)), "no column 'q'"),
+        (lambda: Sort(()), "at least one key"),
+        (lambda: Window(WindowFunction.RUNNING_SUM, ("k",), (Order("v"),), "w"), "running sum"),
+        (lambda: Tokenize("k"), "tokenize reads text"),
+        (lambda: PageRank("k", "v"), "integer nodes"),
+        (lambda: PageRank("k", "k", 0), "rounds"),
+        (lambda: PageRank("k", "k", damping=1.0), "damping"),
+        (lambda: KMeans(("v",), 0, 1), "clusters"),
+        (lambda: KMeans(("t",), 2, 1), "text"),
+        (lambda: LinearRegression(("v",), "k", penalty=float("nan")), "penalty"),
+        (lambda: Column("a b", ColumnType.TEXT), "identifier"),
+    ],
+)
+def test_parameters_that_do_not_fit_are_refused(operation: object, told: str) -> None:
+    with pytest.raises(InvalidProgramError, match=told):
+        chain(operation(), Sink())  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(("left", "right"), [("v", "k"), ("k", "t"), ("v", "v")])
+def test_a_join_on_other_than_two_whole_numbers_or_two_texts_is_refused(
+    left: str, right: str
+) -> None:
+    join = Step(Join(left, right, right_suffix="_r"), (0, 0))
+    with pytest.raises(InvalidProgramError, match="both keys"):
+        Program((READ, join, Step(Sink(), (1,))))
+
+
+def test_a_workflow_keeps_shape_and_sizes_and_nothing_that_names_data() -> None:
+    steps = (Arithmetic(ArithmeticOperator.ADD, 7.0), Arithmetic(ArithmeticOperator.ADD, "k"))
+    program = chain(
+        Project(("k", "v"), (Computed("w", "v", steps),)),
+        KMeans(("v", "w"), clusters=3, iterations=4),
+        Sink(),
+    )
+    sizes = [StepStatistics(100, 30.0), StepStatistics(100, 24.0), *[StepStatistics(3, 24.0)] * 2]
+    workflow = to_workflow(program, sizes, SourceStatistics(columns=3))
+    assert [each.kind for each in workflow.operators] == [
+        OperatorKind.FILE_SOURCE,
+        OperatorKind.MAP,
+        OperatorKind.ML_TRAIN,
+        OperatorKind.SINK,
+    ]
+    project, train = workflow.operators[1:3]
+    assert (project.code_steps, project.complexity) == (2, Complexity.LINEAR)
+    assert (train.code_steps, train.iterations, train.operator_class) == (6, 4, OperatorClass.ML)
+    assert [each.output_rows for each in workflow.operators] == [100, 100, 3, 3]
+    assert workflow.sources.columns == 3
+
+
+def test_statistics_that_do_not_cover_every_step_are_refused() -> None:
+    with pytest.raises(InvalidProgramError, match="2 steps"):
+        to_workflow(chain(Sink()), [StepStatistics(1, 8.0)])
+
+
+def test_k_means_starts_no_two_centers_at_one_place_in_any_column() -> None:
+    starts = np.array(KMeans(tuple("abcdefgh"), 8, 1).starting_fractions())
+    assert starts.shape == (8, 8)
+    assert ((starts > 0) & (starts < 1)).all()
+    assert all(len(np.unique(column.round(6))) == 8 for column in starts.T)
+
+
+def test_programs_and_support_are_read_without_importing_an_engine() -> None:
+    code = (
+        "import sys, fedperf_client.platforms.program, fedperf_client.platforms.support, "
+        "fedperf_client.platforms.executor, fedperf_client.workloads.families\n"
+        "heavy = {'duckdb', 'polars', 'pandas', 'pyarrow', 'sklearn', 'scipy', 'torch'}\n"
+        "print(*sorted(heavy & sys.modules.keys()))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []

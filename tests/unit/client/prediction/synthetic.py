@@ -1,0 +1,88 @@
+"""A made-up world of workflows with known run times, for tests of prediction."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from fedperf_client.prediction.evidence import History
+from fedperf_client.prediction.prediction import Floats, PredictLog, Question
+from fedperf_shared.execution import ClusterConfig
+from fedperf_shared.workflow.graph import Operator, Plan, Workflow
+from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform
+
+PLATFORMS: Final = (Platform.DUCKDB, Platform.POLARS, Platform.PANDAS)
+KINDS: Final = (
+    OperatorKind.MAP,
+    OperatorKind.FILTER,
+    OperatorKind.SORT,
+    OperatorKind.GLOBAL_AGGREGATE,
+    OperatorKind.DISTINCT,
+)
+_COST = {kind: 0.5 + number for number, kind in enumerate(KINDS)}
+_SPEED = {Platform.DUCKDB: 0.0, Platform.POLARS: 0.3, Platform.PANDAS: 1.1}
+
+
+def draw_questions(rng: np.random.Generator, count: int) -> tuple[Question, ...]:
+    """Chains of 3 to 9 operators on one platform, 10^3 to 10^7 rows, 1 to 8 cores."""
+    return tuple(_question(rng) for _ in range(count))
+
+
+def true_log_seconds(questions: Sequence[Question]) -> Floats:
+    """The world's law: start-up, work by kind, platform and cores."""
+    return np.array([_law(question) for question in questions])
+
+
+def draw_history(
+    rng: np.random.Generator, workloads: int, *, noise: float = 0.1, executions: int = 1
+) -> History:
+    """Own executions with log-normal noise, `executions` of each workload."""
+    questions = tuple(q for q in draw_questions(rng, workloads) for _ in range(executions))
+    names = tuple(f"w{n // executions}" for n in range(len(questions)))
+    log_seconds = true_log_seconds(questions) + noise * rng.standard_normal(len(questions))
+    return History(questions, names, log_seconds)
+
+
+def excellent(questions: Sequence[Question]) -> Floats:
+    """A shared model that knows the law up to 15 % and a level of 1.35."""
+    rows = np.array([len(question.plan.platforms) for question in questions])
+    return true_log_seconds(questions) + 0.15 * np.sin(3.0 * rows) + 0.3
+
+
+def garbage(seed: int) -> PredictLog:
+    """A shared model that has learnt nothing: noise of sd 2 around a wrong level."""
+
+    def predict(questions: Sequence[Question]) -> Floats:
+        keys = [hash((seed, q.plan.platforms, *_rows(q))) % 2**32 for q in questions]
+        return np.array([3.0 + 2.0 * np.random.default_rng(k).standard_normal() for k in keys])
+
+    return predict
+
+
+def median_q_error(predicted: Floats, truth: Floats) -> float:
+    """Median of max(estimate / truth, truth / estimate)."""
+    return float(np.exp(np.median(np.abs(predicted - truth))))
+
+
+def _question(rng: np.random.Generator) -> Question:
+    rows = 10 ** rng.uniform(3, 7)
+    operators = [Operator(OperatorKind.TABLE_SOURCE, OperatorClass.RELATIONAL, (), rows, 40.0)]
+    for position in range(1, int(rng.integers(3, 10))):
+        kind = KINDS[rng.integers(len(KINDS))]
+        rows = max(1.0, rows * (rng.uniform(0.1, 1.0) if kind is OperatorKind.FILTER else 1.0))
+        operators.append(Operator(kind, OperatorClass.RELATIONAL, (position - 1,), rows, 40.0))
+    platform = PLATFORMS[rng.integers(len(PLATFORMS))]
+    cluster = ClusterConfig(1, int(2 ** rng.integers(0, 4)), 2**34)
+    return Question(Plan.on_one_platform(Workflow(tuple(operators)), platform), cluster)
+
+
+def _law(question: Question) -> float:
+    operators = question.plan.workflow.operators
+    work = sum(_COST[o.kind] * operators[o.inputs[0]].output_rows for o in operators if o.inputs)
+    platform = question.plan.platforms[0]
+    parallel = question.cluster.cores ** (0.2 if platform is Platform.PANDAS else 0.8)
+    return float(np.log(0.02 + 2e-7 * work * np.exp(_SPEED[platform]) / parallel))
+
+
+def _rows(question: Question) -> tuple[float, ...]:
+    return tuple(operator.output_rows for operator in question.plan.workflow.operators)

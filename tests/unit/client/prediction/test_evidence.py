@@ -1,0 +1,53 @@
+import numpy as np
+import pytest
+
+from fedperf_client.prediction.evidence import History, InvalidHistoryError, encode
+from fedperf_client.prediction.prediction import PredictorFailedError
+from fedperf_shared.basis import cell_of
+from fedperf_shared.execution import ExecutionStatus
+from tests.unit.client.executions import make_execution
+from tests.unit.client.prediction.synthetic import draw_questions
+
+
+def test_a_history_holds_the_executions_that_ended_well() -> None:
+    failed = make_execution(1, status=ExecutionStatus.FAILED, measurement=None)
+    history = History.from_executions([make_execution(0), failed, make_execution(2)])
+    assert len(history) == 2
+    assert history.workloads == ("workload-0", "workload-2")
+    np.testing.assert_allclose(history.log_seconds, np.log([0.5, 2.5]))
+
+
+def test_no_executions_are_a_history_too() -> None:
+    history = History.from_executions([])
+    assert len(history) == 0
+    assert history.workload_index().shape == (0,)
+
+
+def test_a_history_that_does_not_go_together_is_refused() -> None:
+    question = draw_questions(np.random.default_rng(0), 1)
+    with pytest.raises(InvalidHistoryError, match="workloads"):
+        History(question, (), np.zeros(1))
+    with pytest.raises(InvalidHistoryError, match="finite"):
+        History(question, ("w",), np.array([np.nan]))
+
+
+def test_questions_are_encoded_once_for_all() -> None:
+    calls = []
+    questions = draw_questions(np.random.default_rng(1), 7)
+
+    def start(asked: object) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
+        calls.append(asked)
+        return np.arange(7.0)
+
+    samples = encode(questions, {"shared": start})
+    assert len(calls) == 1
+    assert samples.cells.tolist() == [cell_of(q.plan).index for q in questions]
+    taken = samples.take(np.array([5, 2]))
+    np.testing.assert_array_equal(taken.starts["shared"], [5.0, 2.0])
+    np.testing.assert_array_equal(taken.features, samples.features[[5, 2]])
+
+
+def test_a_start_model_that_answers_too_little_is_refused() -> None:
+    questions = draw_questions(np.random.default_rng(1), 3)
+    with pytest.raises(PredictorFailedError, match="3 questions"):
+        encode(questions, {"shared": lambda asked: np.zeros(2)})

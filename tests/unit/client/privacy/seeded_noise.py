@@ -1,0 +1,37 @@
+"""A noise source that repeats itself: for tests only."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class SeededNoise:
+    """Numbers from numpy's generator; `factor` makes noise of the wrong scale."""
+
+    def __init__(self, seed: int = 0, *, factor: float = 1.0) -> None:
+        self._generator = np.random.default_rng(seed)
+        self._factor = factor
+
+    def uniform(self, size: int) -> NDArray[np.float64]:
+        return self._generator.uniform(size=size)
+
+    def gaussian(self, size: int) -> NDArray[np.float64]:
+        return self._generator.normal(scale=self._factor, size=size)
+
+    def discrete_gaussian(self, size: int, scale: float) -> NDArray[np.int64]:
+        return np.rint(self._generator.normal(scale=self._factor * scale, size=size)).astype(
+            np.int64
+        )
+
+
+class NoNoise:
+    """No noise at all, and uniforms of one half."""
+
+    def uniform(self, size: int) -> NDArray[np.float64]:
+        return np.full(size, 0.5)
+
+    def gaussian(self, size: int) -> NDArray[np.float64]:
+        return np.zeros(size)
+
+    def discrete_gaussian(self, size: int, scale: float) -> NDArray[np.int64]:
+        del scale
+        return np.zeros(size, dtype=np.int64)

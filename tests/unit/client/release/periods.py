@@ -1,0 +1,52 @@
+"""A short period, its policies and ledgers, for the tests of the release path."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from fedperf_client.privacy.accountant import PrivacyBudget
+from fedperf_client.release.ledger import PrivacyLedger
+from fedperf_shared.period import Period, SlotTimes, Timetable
+from fedperf_shared.release import (
+    ReleaseKind,
+    ReportParameters,
+    Schedule,
+    Slot,
+    SlotKey,
+    TrainingParameters,
+)
+
+START = datetime(2027, 1, 1, tzinfo=UTC)
+BUDGET = PrivacyBudget(1.0, 1e-5)
+REPORT = ReportParameters(20.0, 1.5)
+UPDATE = TrainingParameters(4.0, 0.05, 10, 0.5, 2000)
+
+
+def timetable(windows: int = 6, *, reports: int = 1, models: int = 1) -> Timetable:
+    return Timetable(
+        Period(START, timedelta(days=28), windows),
+        tuple(SlotTimes(timedelta(days=20 + i), timedelta(days=21 + i)) for i in range(reports)),
+        tuple(SlotTimes(timedelta(days=10 + i), timedelta(days=11 + i)) for i in range(models)),
+    )
+
+
+def report_key(window: int) -> SlotKey:
+    return SlotKey(ReleaseKind.RESIDUAL_REPORT, window, 0)
+
+
+def update_key(window: int) -> SlotKey:
+    return SlotKey(ReleaseKind.MODEL_UPDATE, window, 0)
+
+
+def schedule(windows: int = 6, *, report: ReportParameters = REPORT) -> Schedule:
+    slots = [Slot(report_key(window), report) for window in range(windows)]
+    slots += [Slot(update_key(window), UPDATE) for window in range(windows)]
+    return Schedule(timetable(windows), tuple(slots))
+
+
+def open_at(window: int) -> datetime:
+    """A moment at which both slots of the window are open."""
+    return START + timedelta(days=28 * window + 20, hours=1)
+
+
+def new_ledger(directory: Path) -> PrivacyLedger:
+    return PrivacyLedger.create(directory / "ledger.sqlite", BUDGET, schedule())

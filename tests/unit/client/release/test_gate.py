@@ -1,0 +1,221 @@
+import hashlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from fedperf_client.federation.exchange import read_receipt
+from fedperf_client.privacy.randomness import NoiseSource
+from fedperf_client.privacy.report_mechanism import residual_report
+from fedperf_client.release.gate import MalformedReleaseError, Mechanism, ReleaseGate
+from fedperf_client.release.ledger import (
+    LedgerDisagreesError,
+    PrivacyLedger,
+    ReleaseState,
+    SlotNotDueError,
+    SlotNotPlannedError,
+    SlotSpentError,
+)
+from fedperf_client.release.preview import empty_report, preview
+from fedperf_client.release.receipts import store_receipt
+from fedperf_client.release.tamper import ConfirmedRelease, read_confirmed
+from fedperf_shared.errors import InvalidInputError, PrivacyRefusedError
+from fedperf_shared.identity import InvalidSignatureError, new_private_key, sign, verify
+from fedperf_shared.release import ModelUpdate, Release, ReportParameters, ResidualReport, Slot
+from fedperf_shared.wire import release_pb2
+from fedperf_shared.wire.codec import decode_release
+from tests.unit.client.privacy.seeded_noise import SeededNoise
+from tests.unit.client.release.periods import START, new_ledger, open_at, report_key, update_key
+
+
+@pytest.fixture(scope="module")
+def key() -> ec.EllipticCurvePrivateKey:
+    return new_private_key()
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> PrivacyLedger:
+    return new_ledger(tmp_path)
+
+
+@pytest.fixture
+def gate(ledger: PrivacyLedger, key: ec.EllipticCurvePrivateKey) -> ReleaseGate:
+    return ReleaseGate(ledger, SeededNoise(), key)
+
+
+class CountingMechanism:
+    """The report of an empty window, counting how often it is drawn and with what."""
+
+    def __init__(self) -> None:
+        self.slots: list[Slot] = []
+
+    def __call__(self, slot: Slot, noise: NoiseSource) -> Release:
+        self.slots.append(slot)
+        return empty_report(slot, noise)
+
+
+def update_of(slot: Slot, noise: NoiseSource, *, factor: float = 1.0) -> Release:
+    array = (factor * noise.gaussian(6)).astype(np.float32).reshape(2, 3)
+    return ModelUpdate(slot.key, architecture=1, base_version=4, arrays=(array,))
+
+
+def test_a_repeated_request_gets_the_stored_bytes(
+    gate: ReleaseGate, ledger: PrivacyLedger, key: ec.EllipticCurvePrivateKey
+) -> None:
+    mechanism = CountingMechanism()
+    first = gate.release(report_key(0), mechanism, at=open_at(0))
+    again = gate.release(report_key(0), mechanism, at=open_at(3))
+    other_gate = ReleaseGate(PrivacyLedger.open(ledger.path), SeededNoise(9), key)
+    assert first == again == other_gate.release(report_key(0), mechanism, at=open_at(4))
+    assert len(mechanism.slots) == 1
+    assert [entry.state for entry in ledger.entries()] == [ReleaseState.HANDED_OUT]
+
+
+def test_what_leaves_is_signed_and_made_with_the_schedules_parameters(
+    gate: ReleaseGate, key: ec.EllipticCurvePrivateKey
+) -> None:
+    mechanism = CountingMechanism()
+    signed = gate.release(report_key(2), mechanism, at=open_at(2))
+    verify(key.public_key(), signed.payload, signed.signature)
+    assert mechanism.slots[0].parameters == ReportParameters(20.0, 1.5)
+    report = decode_release(signed.payload)
+    assert isinstance(report, ResidualReport)
+    assert report.slot == report_key(2)
+
+
+def test_the_charge_stands_before_the_noise_is_drawn(
+    gate: ReleaseGate, ledger: PrivacyLedger
+) -> None:
+    seen: list[ReleaseState] = []
+
+    def looking(slot: Slot, noise: NoiseSource) -> Release:
+        seen.extend(entry.state for entry in PrivacyLedger.open(ledger.path).entries())
+        return update_of(slot, noise)
+
+    gate.release(update_key(0), looking, at=open_at(0))
+    assert seen == [ReleaseState.RESERVED]
+
+
+def test_nothing_is_drawn_for_a_slot_that_is_refused(
+    gate: ReleaseGate, ledger: PrivacyLedger
+) -> None:
+    mechanism = CountingMechanism()
+    with pytest.raises(SlotNotPlannedError):
+        gate.release(report_key(77), mechanism, at=open_at(0))
+    with pytest.raises(SlotNotDueError):
+        gate.release(report_key(0), mechanism, at=START)
+    assert mechanism.slots == []
+    assert ledger.entries() == ()
+
+
+def test_a_mechanism_that_fails_wastes_its_slot_and_nothing_leaves(
+    gate: ReleaseGate, ledger: PrivacyLedger
+) -> None:
+    def failing(slot: Slot, noise: NoiseSource) -> Release:
+        raise MalformedReleaseError("broken")
+
+    with pytest.raises(MalformedReleaseError):
+        gate.release(report_key(0), failing, at=open_at(0))
+    with pytest.raises(SlotSpentError):
+        gate.release(report_key(0), CountingMechanism(), at=open_at(0))
+    assert ledger.stored(report_key(0)) is None
+    assert ledger.spent(open_at(0)) > 0
+
+
+def _of_another_slot(slot: Slot, noise: NoiseSource) -> Release:
+    assert isinstance(slot.parameters, ReportParameters)
+    return residual_report(
+        [], noise, slot=report_key(5), parameters=slot.parameters, reference_version=0
+    )
+
+
+def _of_another_kind(slot: Slot, noise: NoiseSource) -> Release:
+    return update_of(slot, noise)
+
+
+def _too_short(slot: Slot, noise: NoiseSource) -> Release:
+    return ResidualReport(slot.key, 1, 0, -20, noise.discrete_gaussian(3, 5.0))
+
+
+@pytest.mark.parametrize("mechanism", [_of_another_slot, _of_another_kind, _too_short])
+def test_only_the_release_of_the_slot_leaves(
+    gate: ReleaseGate, ledger: PrivacyLedger, mechanism: Mechanism
+) -> None:
+    with pytest.raises(MalformedReleaseError):
+        gate.release(report_key(0), mechanism, at=open_at(0))
+    assert ledger.stored(report_key(0)) is None
+
+
+def test_an_update_that_is_not_finite_does_not_leave(gate: ReleaseGate) -> None:
+    with pytest.raises(MalformedReleaseError, match="finite"):
+        gate.release(
+            update_key(0),
+            lambda slot, noise: update_of(slot, noise, factor=float("nan")),
+            at=open_at(0),
+        )
+
+
+def test_a_preview_charges_nothing_and_has_the_size_of_the_release(
+    gate: ReleaseGate, ledger: PrivacyLedger
+) -> None:
+    gate.release(report_key(0), CountingMechanism(), at=open_at(0))
+    before = ledger.entries()
+    shown = preview(
+        ledger, report_key(1), make_public=empty_report, noise=SeededNoise(4), at=open_at(1)
+    )
+    assert ledger.entries() == before
+    released = gate.release(report_key(1), CountingMechanism(), at=open_at(1))
+    assert shown.payload_bytes == len(released.payload)
+    assert shown.noise_stddev == 20.0
+    assert shown.spent_after == ledger.spent(open_at(1)) > shown.spent > 0
+    assert shown.replace_one_epsilon > shown.epsilon
+    assert shown.budget_epsilon == 1.0
+    assert "192 noisy integers" in shown.schema[1]
+
+
+def test_a_preview_of_an_update_names_every_array(ledger: PrivacyLedger) -> None:
+    shown = preview(
+        ledger, update_key(1), make_public=update_of, noise=SeededNoise(4), at=open_at(1)
+    )
+    assert shown.schema[1:] == ("weights (2, 3): float32, noisy",)
+    assert shown.noise_stddev == 2.0
+    with pytest.raises(SlotNotPlannedError):
+        preview(ledger, update_key(9), make_public=update_of, noise=SeededNoise(), at=START)
+    with pytest.raises(PrivacyRefusedError, match="no report"):
+        preview(ledger, update_key(1), make_public=empty_report, noise=SeededNoise(), at=START)
+
+
+def receipt_of(
+    payload: bytes, ledger: PrivacyLedger, *, signer: ec.EllipticCurvePrivateKey, sequence: int = 1
+) -> bytes:
+    content = release_pb2.Receipt(
+        release_id=report_key(0).release_id(ledger.schedule.timetable.period),
+        payload_sha256=hashlib.sha256(payload).digest(),
+        sequence=sequence,
+    ).SerializeToString()
+    signature = sign(signer, content)
+    return release_pb2.SignedReceipt(payload=content, signature=signature).SerializeToString()
+
+
+def test_a_receipt_is_kept_only_with_the_coordinators_signature(
+    gate: ReleaseGate, ledger: PrivacyLedger
+) -> None:
+    coordinator, stranger = new_private_key(), new_private_key()
+    released = gate.release(report_key(0), CountingMechanism(), at=open_at(0)).payload
+
+    def store(signed: bytes) -> ConfirmedRelease:
+        return store_receipt(
+            ledger, signed, read=lambda each: read_receipt(each, coordinator.public_key())
+        )
+
+    with pytest.raises(InvalidSignatureError):
+        store(receipt_of(released, ledger, signer=stranger))
+    with pytest.raises(LedgerDisagreesError):
+        store(receipt_of(b"other", ledger, signer=coordinator))
+    with pytest.raises(InvalidInputError, match="sequence from 1"):
+        store(receipt_of(released, ledger, signer=coordinator, sequence=0))
+    assert read_confirmed(ledger.path) is None
+    confirmed = store(receipt_of(released, ledger, signer=coordinator))
+    assert read_confirmed(ledger.path) == confirmed
+    assert ledger.disagreement() is None

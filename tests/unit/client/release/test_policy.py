@@ -1,0 +1,153 @@
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedperf_client.release.policy import (
+    Configurations,
+    Policy,
+    ReleaseMode,
+    load_policy,
+    parse_policy,
+)
+from fedperf_shared.errors import ConfigurationError
+from fedperf_shared.release import ReleaseKind, SizeClass
+
+WHOLE = """
+size_class = "large"
+nominal_workloads = 2500
+configurations = "private"
+
+[budget]
+epsilon = 2.0
+delta = 1e-6
+
+[release]
+residual_report = "never"
+model_update = "auto"
+
+[report]
+share = 0.3
+residual_clip = 1
+occupied_cells = 12
+
+[training]
+clip_norm = 0.25
+sampling_probability = 0.1
+steps = 20
+"""
+
+
+def load(tmp_path: Path, text: str) -> Policy:
+    path = tmp_path / "policy.toml"
+    path.write_text(text)
+    return load_policy(path)
+
+
+def test_a_whole_policy_is_read(tmp_path: Path) -> None:
+    policy = load(tmp_path, WHOLE)
+    assert policy == Policy(
+        size_class=SizeClass.LARGE,
+        nominal_workloads=2500,
+        epsilon=2.0,
+        delta=1e-6,
+        configurations=Configurations.PRIVATE,
+        residual_report=ReleaseMode.NEVER,
+        model_update=ReleaseMode.AUTO,
+        report_share=0.3,
+        residual_clip=1.0,
+        occupied_cells=12,
+        clip_norm=0.25,
+        sampling_probability=0.1,
+        steps=20,
+    )
+    assert policy.mode(ReleaseKind.RESIDUAL_REPORT) is ReleaseMode.NEVER
+    assert policy.mode(ReleaseKind.MODEL_UPDATE) is ReleaseMode.AUTO
+
+
+def test_defaults_are_epsilon_one_and_private_configurations(tmp_path: Path) -> None:
+    policy = load(tmp_path, 'size_class = "small"\nnominal_workloads = 90\n')
+    assert (policy.epsilon, policy.delta) == (1.0, 1e-5)
+    assert policy.configurations is Configurations.PRIVATE
+
+
+def test_all_problems_are_reported_at_once_with_their_keys(tmp_path: Path) -> None:
+    text = """
+size_class = "medium"
+colour = "red"
+[budget]
+epsilon = 0
+delta = "small"
+[release]
+model_update = "always"
+[training]
+steps = 1.5
+clip_norm = nan
+[report]
+ocupied_cells = 3
+"""
+    with pytest.raises(ConfigurationError) as refused:
+        load(tmp_path, text)
+    message = str(refused.value)
+    for part in (
+        'size_class: must be "small" or "large", got \'medium\'',
+        "nominal_workloads: missing, must be a number at least 1",
+        "budget.epsilon: must be a number above 0",
+        "budget.delta: must be a number above 0 and at most 0.1, got 'small'",
+        'release.model_update: must be "auto" or "ask" or "never"',
+        "training.steps: must be a whole number from 1 to",
+        "training.clip_norm: must be a number above 0",
+        "colour: unknown key",
+        "report.ocupied_cells: unknown key",
+    ):
+        assert part in message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize("epsilon", ["0", "0.0", "-1", "nan", "inf", "true", '"off"', "[]"])
+def test_a_budget_that_is_no_budget_is_refused(tmp_path: Path, epsilon: str) -> None:
+    text = f'size_class = "small"\nnominal_workloads = 90\n[budget]\nepsilon = {epsilon}\n'
+    with pytest.raises(ConfigurationError, match=r"budget\.epsilon: must be a number above 0"):
+        load(tmp_path, text)
+
+
+def test_public_configurations_are_refused_until_they_exist(tmp_path: Path) -> None:
+    text = 'size_class = "small"\nnominal_workloads = 90\nconfigurations = "public"\n'
+    with pytest.raises(ConfigurationError, match='configurations: must be "private"'):
+        load(tmp_path, text)
+
+
+def test_delta_must_be_small_for_the_declared_size(tmp_path: Path) -> None:
+    text = 'size_class = "small"\nnominal_workloads = 90\n[budget]\ndelta = 0.05\n'
+    with pytest.raises(ConfigurationError, match=r"budget\.delta: must be below 1 / nominal"):
+        load(tmp_path, text)
+
+
+def test_a_file_that_cannot_be_read_is_one_clear_line(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        load_policy(tmp_path / "absent.toml")
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        load_policy(tmp_path)
+    with pytest.raises(ConfigurationError, match="not TOML"):
+        load(tmp_path, "size_class = [")
+    (tmp_path / "policy.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigurationError, match="not TOML"):
+        load_policy(tmp_path / "policy.toml")
+
+
+VALUES = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.lists(st.integers())
+)
+
+
+@given(
+    content=st.dictionaries(
+        st.sampled_from(["size_class", "nominal_workloads", "budget", "training", "x"]),
+        VALUES | st.dictionaries(st.sampled_from(["epsilon", "delta", "steps", "y"]), VALUES),
+    )
+)
+def test_any_content_gives_a_policy_or_a_configuration_error(content: dict[str, object]) -> None:
+    with suppress(ConfigurationError):
+        assert isinstance(parse_policy(content, "test"), Policy)

@@ -1,0 +1,124 @@
+from dataclasses import replace
+
+import pytest
+
+from fedperf_client.privacy.accountant import epsilon, events_of
+from fedperf_client.release.policy import Policy, ReleaseMode
+from fedperf_client.release.schedule import PlannedSchedule, plan_schedule, windows_covered
+from fedperf_shared.release import (
+    ReleaseKind,
+    ReportParameters,
+    SizeClass,
+    Slot,
+    TrainingParameters,
+)
+from fedperf_shared.wire.codec import decode_schedule, encode_schedule
+from tests.unit.client.release.periods import timetable
+
+SMALL = Policy(size_class=SizeClass.SMALL, nominal_workloads=400, occupied_cells=8)
+LARGE = Policy(size_class=SizeClass.LARGE, nominal_workloads=4000)
+
+
+def of_kind(planned: PlannedSchedule, kind: ReleaseKind) -> list[Slot]:
+    return [slot for slot in planned.schedule.slots if slot.key.kind is kind]
+
+
+def reasons(planned: PlannedSchedule) -> str:
+    return "; ".join(each.reason for each in planned.not_planned)
+
+
+@pytest.mark.parametrize("policy", [SMALL, replace(LARGE, epsilon=8.0, delta=1e-6)])
+def test_the_whole_schedule_costs_at_most_the_budget_and_nearly_all_of_it(policy: Policy) -> None:
+    planned = plan_schedule(policy, timetable())
+    recomputed = epsilon(events_of(planned.schedule.slots), policy.delta)
+    assert planned.epsilon == recomputed
+    assert 0.99 * policy.epsilon < recomputed <= policy.epsilon
+    assert planned.replace_one_epsilon > planned.epsilon
+
+
+def test_a_small_organization_sends_reports_only_and_is_told_why() -> None:
+    planned = plan_schedule(SMALL, timetable())
+    assert of_kind(planned, ReleaseKind.MODEL_UPDATE) == []
+    assert of_kind(planned, ReleaseKind.RESIDUAL_REPORT)
+    assert "size class small" in reasons(planned)
+
+
+def test_a_large_organization_sends_both_and_updates_get_what_reports_leave() -> None:
+    planned = plan_schedule(LARGE, timetable())
+    reports = of_kind(planned, ReleaseKind.RESIDUAL_REPORT)
+    updates = of_kind(planned, ReleaseKind.MODEL_UPDATE)
+    assert len(updates) == 6
+    assert epsilon(events_of(reports), LARGE.delta) <= 0.2
+    parameters = updates[0].parameters
+    assert isinstance(parameters, TrainingParameters)
+    assert (parameters.clip_norm, parameters.steps) == (0.5, 10)
+    assert (parameters.sampling_probability, parameters.nominal_workloads) == (0.0625, 4000)
+    moments = [planned.schedule.opens_at(slot.key) for slot in planned.schedule.slots]
+    assert moments == sorted(moments)
+    assert decode_schedule(encode_schedule(planned.schedule)) == planned.schedule
+
+
+def test_reports_are_planned_in_as_many_windows_as_have_a_signal() -> None:
+    counts = []
+    for workloads in (20, 60, 200, 400, 4000):
+        planned = plan_schedule(replace(SMALL, nominal_workloads=workloads), timetable(13))
+        reports = of_kind(planned, ReleaseKind.RESIDUAL_REPORT)
+        counts.append(len(reports))
+        noise = {slot.parameters.noise_multiplier for slot in reports}
+        assert all(workloads / len(reports) / 8 / 2**0.5 / each >= 1 for each in noise)
+    assert counts[0] == 0
+    assert counts == sorted(counts)
+    assert counts[-1] == 13
+
+
+def test_what_is_not_planned_is_said_in_words() -> None:
+    tiny = plan_schedule(replace(SMALL, nominal_workloads=20), timetable())
+    assert tiny.schedule.slots == ()
+    assert tiny.epsilon == 0.0
+    assert "signal-to-noise: 20 declared workloads in 8 cells at epsilon 1" in reasons(tiny)
+    some = plan_schedule(replace(SMALL, nominal_workloads=200), timetable(13))
+    assert "carry 2 reporting windows of 13" in reasons(some)
+
+
+def test_every_window_is_covered_by_exactly_one_report() -> None:
+    planned = plan_schedule(replace(SMALL, nominal_workloads=400), timetable(13))
+    covered = [
+        window
+        for slot in of_kind(planned, ReleaseKind.RESIDUAL_REPORT)
+        for window in windows_covered(planned.schedule, slot.key)
+    ]
+    assert covered == list(range(13))
+
+
+def test_of_several_report_slots_the_first_clips_wide() -> None:
+    planned = plan_schedule(replace(SMALL, nominal_workloads=9000), timetable(2, reports=3))
+    clips = []
+    for slot in of_kind(planned, ReleaseKind.RESIDUAL_REPORT)[:3]:
+        assert isinstance(slot.parameters, ReportParameters)
+        clips.append(slot.parameters.residual_clip)
+    assert clips == [3.0, 1.5, 1.5]
+
+
+def test_a_kind_that_is_withheld_is_not_planned_and_leaves_the_budget_to_the_other() -> None:
+    no_updates = plan_schedule(replace(LARGE, model_update=ReleaseMode.NEVER), timetable())
+    assert of_kind(no_updates, ReleaseKind.MODEL_UPDATE) == []
+    assert no_updates.epsilon > 0.99
+    asked = plan_schedule(replace(SMALL, residual_report=ReleaseMode.ASK), timetable())
+    assert asked.schedule.slots == ()
+    assert "wants to be asked, which comes later" in reasons(asked)
+
+
+def test_a_share_of_all_or_nothing_is_taken_at_its_word() -> None:
+    all_reports = plan_schedule(replace(LARGE, report_share=1.0), timetable())
+    assert of_kind(all_reports, ReleaseKind.MODEL_UPDATE) == []
+    no_reports = plan_schedule(replace(LARGE, report_share=0.0), timetable(2))
+    assert of_kind(no_reports, ReleaseKind.RESIDUAL_REPORT) == []
+    assert 0.99 < no_reports.epsilon <= 1.0
+    assert "report.share is 0" in reasons(no_reports)
+
+
+def test_a_calendar_without_model_slots_gives_the_budget_to_reports() -> None:
+    planned = plan_schedule(LARGE, timetable(models=0))
+    assert of_kind(planned, ReleaseKind.MODEL_UPDATE) == []
+    assert planned.epsilon > 0.99
+    assert "calendar has no slots" in reasons(planned)

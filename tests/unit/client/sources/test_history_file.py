@@ -1,0 +1,134 @@
+from datetime import datetime
+from pathlib import Path
+
+import pyarrow as pa  # type: ignore[import-untyped]
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyarrow import parquet
+
+from fedperf_client.sources import Skipped, Source
+from fedperf_client.sources.history_file import (
+    COLUMNS,
+    HistoryFile,
+    read_metadata,
+    write_history,
+)
+from fedperf_shared.errors import InvalidInputError, StorageError
+from fedperf_shared.execution import Execution, ExecutionStatus
+from tests.unit.client.executions import executions, make_execution
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
+@given(history=st.lists(executions(), max_size=5))
+def test_what_is_written_is_read_back(tmp_path: Path, history: list[Execution]) -> None:
+    path = tmp_path / "history.parquet"
+    write_history(path, history)
+    source: Source = HistoryFile(path)
+    assert list(source.read()) == history
+
+
+def test_long_histories_keep_their_order(tmp_path: Path) -> None:
+    history = [make_execution(n) for n in range(2500)]
+    write_history(tmp_path / "h", history)
+    assert list(HistoryFile(tmp_path / "h").read()) == history
+
+
+def test_provenance_travels_with_the_file(tmp_path: Path) -> None:
+    write_history(tmp_path / "h", [make_execution()], metadata={"seed": "7", "machine": "x"})
+    assert read_metadata(tmp_path / "h") == {"seed": "7", "machine": "x"}
+
+
+def _with(tmp_path: Path, column: str, values: pa.Array) -> Path:
+    path = tmp_path / "history.parquet"
+    write_history(path, [make_execution(n) for n in range(len(values))])
+    table = parquet.read_table(path)
+    position = table.schema.get_field_index(column)
+    parquet.write_table(table.set_column(position, column, values), path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("column", "bad", "type_", "said"),
+    [
+        ("plan", b"\xff\xff", pa.binary(), "not a valid plan"),
+        ("plan", None, pa.binary(), "plan must be bytes"),
+        ("status", "great", pa.string(), "status 'great' is unknown"),
+        ("runtime_seconds", float("nan"), pa.float64(), "runtime_seconds"),
+        ("runtime_seconds", -1.0, pa.float64(), "runtime_seconds"),
+        ("runtime_seconds", None, pa.float64(), "ok without a measurement"),
+        ("cpu_seconds", float("inf"), pa.float64(), "cpu_seconds"),
+        ("nodes", 0, pa.int32(), "nodes"),
+        ("cores", None, pa.int32(), "cores"),
+        ("workload", "", pa.string(), "workload"),
+        ("execution_id", None, pa.string(), "execution_id"),
+        ("finished_at", None, pa.timestamp("us", tz="UTC"), "finished_at"),
+        ("finished_at", 0, pa.timestamp("us"), "no time zone"),
+    ],
+)
+def test_a_bad_row_is_skipped_with_its_reason_and_the_others_are_read(
+    tmp_path: Path, column: str, bad: object, type_: pa.DataType, said: str
+) -> None:
+    good = parquet_column(tmp_path, column, 3, type_)
+    path = _with(tmp_path, column, pa.array([good[0], bad, good[2]], type_))
+    found = list(HistoryFile(path).read())
+    assert isinstance(found[1], Skipped)
+    assert found[1].reason.startswith("row 1: ")
+    assert said in found[1].reason
+    if not (column == "finished_at" and bad == 0):
+        assert found[0] == make_execution(0)
+        assert found[2] == make_execution(2)
+
+
+def parquet_column(tmp_path: Path, column: str, rows: int, type_: pa.DataType) -> list[object]:
+    write_history(tmp_path / "good", [make_execution(n) for n in range(rows)])
+    values: list[object] = parquet.read_table(tmp_path / "good").column(column).to_pylist()
+    if type_ == pa.timestamp("us"):
+        return [value.replace(tzinfo=None) for value in values if isinstance(value, datetime)]
+    return values
+
+
+def test_a_file_that_is_no_parquet_is_one_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "h").write_bytes(b"PAR1 but nothing behind it")
+    with pytest.raises(InvalidInputError, match="not a readable Parquet file"):
+        list(HistoryFile(tmp_path / "h").read())
+
+
+def test_a_cut_file_is_one_clear_error(tmp_path: Path) -> None:
+    write_history(tmp_path / "h", [make_execution(n) for n in range(100)])
+    content = (tmp_path / "h").read_bytes()
+    (tmp_path / "h").write_bytes(content[: len(content) // 2])
+    with pytest.raises(InvalidInputError, match="not a readable Parquet file"):
+        list(HistoryFile(tmp_path / "h").read())
+
+
+def test_a_file_with_spoiled_pages_is_one_clear_error(tmp_path: Path) -> None:
+    write_history(tmp_path / "h", [make_execution(n) for n in range(1000)])
+    content = bytearray((tmp_path / "h").read_bytes())
+    content[4:2000] = b"\xa5" * 1996
+    (tmp_path / "h").write_bytes(content)
+    with pytest.raises((InvalidInputError, StorageError)):
+        list(HistoryFile(tmp_path / "h").read())
+
+
+def test_missing_columns_are_named(tmp_path: Path) -> None:
+    parquet.write_table(pa.table({name: [1] for name in COLUMNS[:-2]}), tmp_path / "h")
+    with pytest.raises(InvalidInputError, match="lacks the columns written_bytes, finished_at"):
+        list(HistoryFile(tmp_path / "h").read())
+
+
+def test_a_file_that_is_not_there_is_one_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match="there is no history file"):
+        list(HistoryFile(tmp_path / "nothing").read())
+
+
+def test_a_write_that_fails_leaves_the_old_file_alone(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="cannot write the history"):
+        write_history(tmp_path / "no" / "directory", [make_execution()])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_failed_trials_without_a_measurement_travel_too(tmp_path: Path) -> None:
+    lost = make_execution(1, status=ExecutionStatus.OUT_OF_MEMORY, measurement=None)
+    write_history(tmp_path / "h", [lost])
+    assert list(HistoryFile(tmp_path / "h").read()) == [lost]

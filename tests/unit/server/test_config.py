@@ -1,0 +1,86 @@
+"""The server's configuration file."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from fedperf_server.config import (
+    FILE_NAME,
+    ServerConfig,
+    default_timetable,
+    load_config,
+    write_config,
+)
+from fedperf_shared.errors import ConfigurationError
+
+START = datetime(2027, 1, 1, tzinfo=UTC)
+
+
+def config(directory: Path) -> ServerConfig:
+    return ServerConfig(directory, "coordinator.example.org", default_timetable(START))
+
+
+def test_what_was_written_is_read_again(tmp_path: Path) -> None:
+    written = replace(
+        config(tmp_path), quorum=3, grace=timedelta(seconds=0.5), update_norm_bound=2.5
+    )
+    write_config(written)
+    assert load_config(tmp_path) == written
+    assert written.database_url == f"sqlite:///{tmp_path / 'coordinator.sqlite'}"
+    assert written.fleet_address == "coordinator.example.org:8753"
+
+
+def test_all_problems_are_told_at_once_with_their_keys(tmp_path: Path) -> None:
+    path = write_config(config(tmp_path))
+    text = path.read_text()
+    for right, wrong in (
+        ("quorum = 2", "quorum = 0"),
+        ("exchange_port = 8751", "exchange_port = 'x'"),
+        ("fleet_port = 8753", "fleet_port = 8752\nflet_port = 1"),
+        ("update_norm_bound = 10.0", "update_norm_bound = nan"),
+        ("windows = 13", "windows = 0\nwindow = 1"),
+    ):
+        assert right in text
+        text = text.replace(right, wrong)
+    path.write_text(text)
+    with pytest.raises(ConfigurationError) as refusal:
+        load_config(tmp_path)
+    for key in (
+        "quorum must be at least 1",
+        "exchange_port must be of type int",
+        "flet_port is not a known key",
+        "must differ",
+        "update_norm_bound must be positive",
+        "timetable.window is not a known key",
+        "windows must be 1 to",
+    ):
+        assert key in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_missing_or_broken_file_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="fedperf-server init"):
+        load_config(tmp_path)
+    (tmp_path / FILE_NAME).write_text("host = ")
+    with pytest.raises(ConfigurationError, match="is not TOML"):
+        load_config(tmp_path)
+    (tmp_path / FILE_NAME).write_text('host = "x"')
+    with pytest.raises(ConfigurationError, match="timetable must be a table"):
+        load_config(tmp_path)
+
+
+@pytest.mark.parametrize("slot", ["{}", "1", "{opens_after_seconds = 2}", "{replies = 1}"])
+def test_a_slot_says_when_it_opens_and_replies(tmp_path: Path, slot: str) -> None:
+    (tmp_path / FILE_NAME).write_text(
+        f'host = "x"\n[timetable]\nperiod_start = 2027-01-01T00:00:00Z\nreport_slots = [{slot}]'
+    )
+    with pytest.raises(ConfigurationError, match="a slot is"):
+        load_config(tmp_path)
+
+
+@pytest.mark.parametrize("host", ["", "a b", "https://x"])
+def test_a_host_is_a_name_or_an_address(tmp_path: Path, host: str) -> None:
+    with pytest.raises(ConfigurationError, match="host must be"):
+        replace(config(tmp_path), host=host)

@@ -1,0 +1,296 @@
+"""The coordinator's state machine, with a fleet and a clock of our own."""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from numpy.typing import NDArray
+
+from fedperf_server import registry, releases
+from fedperf_server.config import ServerConfig
+from fedperf_server.coordinator import (
+    AggregationError,
+    Coordinator,
+    Outcome,
+    RoundRules,
+    round_results,
+)
+from fedperf_server.database import Database
+from fedperf_server.enrollment import SIGNING, Enrollment, KeyRing, init
+from fedperf_server.registry import Arrays
+from fedperf_server.service import store_start_model
+from fedperf_server.validation import SignedRelease
+from fedperf_shared.identity import new_private_key, sign
+from fedperf_shared.period import Period, SlotTimes, Timetable
+from fedperf_shared.release import (
+    ModelUpdate,
+    ReleaseKind,
+    Schedule,
+    Slot,
+    SlotKey,
+    TrainingParameters,
+)
+from fedperf_shared.wire import codec, exchange_pb2, release_pb2
+
+START = datetime(2027, 1, 1, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+TABLE = Timetable(
+    Period(START, 60 * MINUTE, 2),
+    (),
+    (SlotTimes(10 * MINUTE, 20 * MINUTE), SlotTimes(30 * MINUTE, 40 * MINUTE)),
+)
+SLOTS = tuple(
+    Slot(
+        SlotKey(ReleaseKind.MODEL_UPDATE, window, index),
+        TrainingParameters(1.0, 0.1, 1, 1.0, 100.0),
+    )
+    for window in range(2)
+    for index in range(2)
+)
+RULES = RoundRules(2, 5 * MINUTE, 10.0, poll=timedelta(0))
+
+
+class TinyFormat:
+    architecture = 1
+    shapes: Sequence[tuple[int, ...]] = ((2,),)
+
+    def encode(self, arrays: Sequence[NDArray[np.float32]], version: int) -> bytes:
+        del version
+        return arrays[0].tobytes()
+
+    def decode(self, checkpoint: bytes) -> Arrays:
+        return [np.frombuffer(checkpoint, dtype=np.float32).copy()]
+
+
+@dataclass(frozen=True)
+class FakeReply:
+    organization_id: bytes
+    body: bytes | None
+
+
+@dataclass
+class FakeFleet:
+    """Organizations that answer at once, each in its way; `tick` moves the clock on."""
+
+    tick: Callable[[], None]
+    answers: dict[bytes, Callable[[bytes], bytes | None]] = field(default_factory=dict)
+    members: set[bytes] = field(default_factory=set)
+    asked: list[bytes] = field(default_factory=list)
+    _inbox: list[FakeReply] = field(default_factory=list)
+
+    def set_members(self, keys: Mapping[bytes, ec.EllipticCurvePublicKey]) -> None:
+        self.members = set(keys)
+
+    @contextmanager
+    def round(self) -> Iterator["FakeFleet"]:
+        self._inbox.clear()
+        self.asked.clear()
+        yield self
+
+    def ask(self, organization_id: bytes, body: bytes) -> bool:
+        if organization_id in self.asked or organization_id not in self.answers:
+            return False
+        self.asked.append(organization_id)
+        self._inbox.append(FakeReply(organization_id, self.answers[organization_id](body)))
+        return True
+
+    def replies(self) -> Sequence[FakeReply]:
+        self.tick()
+        arrived, self._inbox = self._inbox, []
+        return arrived
+
+
+@dataclass
+class Scene:
+    coordinator: Coordinator
+    database: Database
+    enrollment: Enrollment
+    fleet: FakeFleet
+    at: list[datetime]
+    calls: dict[str, int]
+    broken: dict[str, Exception]
+
+    def join(self, name: str, value: float | None) -> bytes:
+        key = new_private_key()
+        token = bytes.fromhex(self.enrollment.add_organization(name).url.rsplit(".", 1)[1])
+        csr = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([]))
+        request = csr.sign(key, hashes.SHA384()).public_bytes(serialization.Encoding.DER)
+        member = self.enrollment.join(token, request).member
+        with self.database.transaction() as session:
+            releases.declare_schedule(
+                session, member.organization_id, Schedule(TABLE, SLOTS), at=START
+            )
+        if value is not None:
+            self.fleet.answers[member.organization_id] = lambda body: update(key, body, value)
+        return member.organization_id
+
+    def step(self) -> object:
+        return self.coordinator.step(threading.Event())
+
+    def versions(self) -> frozenset[int]:
+        with self.database.transaction() as session:
+            return registry.known_versions(session)
+
+
+def update(key: ec.EllipticCurvePrivateKey, body: bytes, value: float) -> bytes:
+    request = exchange_pb2.TrainRequest.FromString(body)
+    content = ModelUpdate(
+        codec.key_from_message(request.slot),
+        request.architecture,
+        request.base_version,
+        (np.full(2, value, dtype=np.float32),),
+    )
+    payload = codec.encode_release(content)
+    signed = release_pb2.SignedRelease(payload=payload, signature=sign(key, payload))
+    return signed.SerializeToString()
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[Scene]:
+    config = ServerConfig(tmp_path, "localhost", TABLE)
+    ring: KeyRing = init(tmp_path, "localhost", now=START)
+    at, calls = [START], {"aggregate": 0, "evaluate": 0}
+    broken: dict[str, Exception] = {}
+    database = Database(config.database_url)
+    store_start_model(database, TinyFormat(), [np.zeros(2, dtype=np.float32)], at=START)
+    enrollment = Enrollment(database, ring, config, clock=lambda: at[0])
+
+    def tick() -> None:
+        at[0] += MINUTE / 4
+
+    def aggregate(current: Arrays, updates: Sequence[Arrays]) -> Arrays:
+        calls["aggregate"] += 1
+        if "aggregate" in broken:
+            raise broken.pop("aggregate")
+        return [current[0] + np.mean([each[0] for each in updates], axis=0)]
+
+    def evaluate(arrays: Arrays) -> float:
+        calls["evaluate"] += 1
+        if "evaluate" in broken:
+            raise broken.pop("evaluate")
+        return float(arrays[0][0])
+
+    fleet = FakeFleet(tick)
+    coordinator = Coordinator(
+        database,
+        enrollment,
+        fleet,
+        timetable=TABLE,
+        rules=RULES,
+        model_format=TinyFormat(),
+        signing_key=ring.key(SIGNING),
+        aggregate=aggregate,
+        evaluate=evaluate,
+        clock=lambda: at[0],
+    )
+    yield Scene(coordinator, database, enrollment, fleet, at, calls, broken)
+    database.close()
+
+
+def test_nothing_happens_before_a_slot_opens(scene: Scene) -> None:
+    scene.join("one", 1.0)
+    scene.at[0] = START + 9 * MINUTE
+    assert scene.step() is None
+    assert scene.fleet.members
+
+
+def test_every_slot_of_the_period_is_held_once_and_in_order(scene: Scene) -> None:
+    for name in ("one", "two"):
+        scene.join(name, 1.0)
+    for moment in (10, 30, 70, 90):
+        scene.at[0] = START + moment * MINUTE
+        assert scene.step() is not None
+        assert scene.step() is None
+    with scene.database.transaction() as session:
+        results = round_results(session, TABLE)
+    assert [(each.number, each.slot.window, each.slot.index) for each in results] == [
+        (1, 0, 0),
+        (2, 0, 1),
+        (3, 1, 0),
+        (4, 1, 1),
+    ]
+    assert [each.new_version for each in results] == [2, 3, 4, 5]
+    assert [each.public_error for each in results] == [1.0, 2.0, 3.0, 4.0]
+    assert scene.coordinator.finished()
+
+
+def test_a_silent_organization_costs_the_grace_and_no_more(scene: Scene) -> None:
+    for name, value in (("one", 1.0), ("two", 1.0), ("silent", None)):
+        scene.join(name, value)
+    scene.at[0] = START + 10 * MINUTE
+    scene.step()
+    assert START + 25 * MINUTE <= scene.at[0] < START + 26 * MINUTE
+    with scene.database.transaction() as session:
+        (result,) = round_results(session, TABLE)
+    assert (result.outcome, result.replies, result.failures) == (
+        Outcome.NEW_VERSION,
+        2,
+        {"missing": 1},
+    )
+
+
+@pytest.mark.parametrize("stage", ["aggregate", "evaluate"])
+def test_a_round_that_breaks_is_run_again_and_counted_once(scene: Scene, stage: str) -> None:
+    for name in ("one", "two"):
+        scene.join(name, 1.0)
+    scene.at[0] = START + 10 * MINUTE
+    scene.broken[stage] = MemoryError()
+    with pytest.raises(MemoryError):
+        scene.step()
+    assert scene.versions() == {1}
+    scene.at[0] = START + 50 * MINUTE  # long after its time: it was opened, so it is run
+    scene.step()
+    assert scene.versions() == {1, 2}
+    with scene.database.transaction() as session:
+        (result,) = round_results(session, TABLE)
+    assert (result.number, result.outcome) == (1, Outcome.NEW_VERSION)
+
+
+@pytest.mark.parametrize("bad", [[np.full(2, np.nan)], [np.zeros(3)], []])
+def test_an_aggregation_that_spoils_the_model_is_not_stored(
+    scene: Scene, bad: Arrays, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("one", "two"):
+        scene.join(name, 1.0)
+    scene.at[0] = START + 10 * MINUTE
+    monkeypatch.setattr(scene.coordinator, "_aggregate", lambda current, updates: bad)
+    with pytest.raises(AggregationError):
+        scene.step()
+    assert scene.versions() == {1}
+
+
+def test_a_reply_that_contradicts_a_receipt_is_refused(scene: Scene) -> None:
+    ids = [scene.join(name, 1.0) for name in ("one", "two", "three")]
+    slot = SLOTS[0].key
+    with scene.database.transaction() as session:
+        releases.give_receipt(
+            session,
+            ids[0],
+            slot.release_id(TABLE.period),
+            SignedRelease(b"what was sent before", b""),
+            key=new_private_key(),
+            at=START,
+        )
+    scene.at[0] = START + 10 * MINUTE
+    scene.step()
+    with scene.database.transaction() as session:
+        (result,) = round_results(session, TABLE)
+    assert (result.replies, result.failures) == (2, {"different_bytes": 1})
+
+
+def test_being_told_to_stop_leaves_the_round_open(scene: Scene) -> None:
+    scene.join("one", None)
+    scene.at[0] = START + 10 * MINUTE
+    stop = threading.Event()
+    stop.set()
+    assert scene.coordinator.step(stop) is None
+    with scene.database.transaction() as session:
+        assert round_results(session, TABLE) == []
