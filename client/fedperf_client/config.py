@@ -9,6 +9,7 @@ every problem named by its key.
 import os
 import tomllib
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -25,26 +26,6 @@ history = []
 # Seconds between two looks at the coordinator and at the history.
 poll_seconds = 5.0
 """
-
-
-class NotJoinedError(ConfigurationError):
-    """A command needs a coordinator, and this home has not joined one."""
-
-    def __init__(self, home: Path) -> None:
-        super().__init__(
-            f"{home} has not joined a coordinator yet; ask its operator for a join URL "
-            "and run: fedperf join URL"
-        )
-
-
-class Membership(BaseModel):
-    """Where the coordinator is; written by `fedperf join`."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    organization_id: str
-    exchange_address: str
-    fleet_address: str
 
 
 class ClientConfig(BaseModel):
@@ -73,13 +54,8 @@ class Home:
         return self.directory / "policy.toml"
 
     @property
-    def membership(self) -> Path:
-        """Addresses of the coordinator, written by `fedperf join`."""
-        return self.directory / "membership.json"
-
-    @property
     def identity(self) -> Path:
-        """Private key and certificates."""
+        """Private key, certificates and the coordinator's addresses."""
         return self.directory / "identity"
 
     @property
@@ -88,9 +64,18 @@ class Home:
         return self.directory / "executions.sqlite"
 
     @property
-    def ledger(self) -> Path:
-        """The privacy ledger."""
-        return self.directory / "ledger.sqlite"
+    def receipts(self) -> Path:
+        """The coordinator's signed receipts, one file per release."""
+        return self.directory / "receipts"
+
+    def ledger(self, period_start: datetime) -> Path:
+        """The privacy ledger of a period."""
+        return self.directory / f"ledger-{period_start:%Y%m%dT%H%M%S}.sqlite"
+
+    @property
+    def ledgers(self) -> tuple[Path, ...]:
+        """The ledgers of all periods so far, oldest first."""
+        return tuple(sorted(self.directory.glob("ledger-*.sqlite")))
 
     @property
     def models(self) -> Path:
@@ -129,20 +114,6 @@ class Home:
             return ClientConfig.model_validate(read_toml(self.config))
         except ValidationError as error:
             raise ConfigurationError(describe(self.config, error)) from error
-
-    def load_membership(self) -> Membership:
-        """Read what `fedperf join` wrote.
-
-        Raises:
-            NotJoinedError: this home has not joined.
-            ConfigurationError: the file is damaged.
-        """
-        try:
-            return Membership.model_validate_json(self.membership.read_bytes())
-        except FileNotFoundError:
-            raise NotJoinedError(self.directory) from None
-        except ValidationError as error:
-            raise ConfigurationError(describe(self.membership, error)) from error
 
 
 def read_toml(path: Path) -> dict[str, object]:

@@ -7,8 +7,7 @@ variable FEDPERF_DATA and are never part of the project.
 from collections.abc import Iterator
 from pathlib import Path
 
-from fedperf_client.sources import Skipped
-from fedperf_client.sources.history_file import HistoryFile
+from fedperf_client.sources.history_file import executions_of
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import Execution
 
@@ -41,7 +40,4 @@ def measured_executions() -> Iterator[Execution]:
         InvalidInputError: a row of it cannot be read.
     """
     for path in measured_files():
-        for row in HistoryFile(path).read():
-            if isinstance(row, Skipped):
-                raise InvalidInputError(f"{path.name}: {row.reason}")
-            yield row
+        yield from executions_of(path)

@@ -1,5 +1,7 @@
 """Plans for tests: small ones by hand, and hypothesis strategies for any well-formed one."""
 
+from hypothesis import strategies as st
+
 from fedperf_shared.execution import ClusterConfig
 from fedperf_shared.workflow.graph import Operator, Plan, SourceStatistics, Workflow
 from fedperf_shared.workflow.vocabulary import (
@@ -13,7 +15,6 @@ from fedperf_shared.workflow.vocabulary import (
     OperatorKind,
     Platform,
 )
-from hypothesis import strategies as st
 
 ONE_CORE = ClusterConfig(nodes=1, cores=1, memory_bytes=8 * 2**30)
 

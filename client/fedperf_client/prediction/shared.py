@@ -21,6 +21,8 @@ from fedperf_shared.errors import InvalidInputError
 
 SHARED = "shared"
 PUBLIC = "public"
+REFERENCE = "reference"
+"""The version that the coordinator's correction belongs to."""
 
 RESIDUAL_SD = 0.4
 """Public guess of the spread of residuals inside a cell, log seconds; worth two executions."""
@@ -112,7 +114,7 @@ class CellCorrected:
     """
 
     correction: CellCorrection
-    start: str = SHARED
+    start: str = REFERENCE
     fewest: int = 0
     most: int | None = None
 

@@ -61,7 +61,7 @@ class NoLearnerError(FedperfError):
 
 
 def joined_learners(correction: CellCorrection | None = None) -> tuple[Learner, ...]:
-    """Learners of an organization that joined: starts "shared" and "public", and local ones."""
+    """Learners of an organization that joined, on all three starts, and local ones."""
     cells = CellCorrected(correction or CellCorrection.nothing_known())
     public = AsIs(PUBLIC, fewest=10)
     return (cells, *_on(SHARED, bias_until=9), public, *local_learners(fewest=LOCAL_FROM))

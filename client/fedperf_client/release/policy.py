@@ -17,6 +17,9 @@ from fedperf_client.privacy.accountant import MAX_EPSILON, PrivacyBudget
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.release import MAX_STEPS, ReleaseKind, SizeClass
 
+DEFAULT_EPSILON = 1.0
+DEFAULT_DELTA = 1e-5
+
 
 @unique
 class ReleaseMode(StrEnum):
@@ -56,8 +59,8 @@ class Policy:
 
     size_class: SizeClass
     nominal_workloads: float
-    epsilon: float = 1.0
-    delta: float = 1e-5
+    epsilon: float = DEFAULT_EPSILON
+    delta: float = DEFAULT_DELTA
     configurations: Configurations = Configurations.PRIVATE
     residual_report: ReleaseMode = ReleaseMode.AUTO
     model_update: ReleaseMode = ReleaseMode.AUTO
@@ -90,6 +93,26 @@ class Policy:
     def mode(self, kind: ReleaseKind) -> ReleaseMode:
         """Whether releases of `kind` leave."""
         return self.residual_report if kind is ReleaseKind.RESIDUAL_REPORT else self.model_update
+
+
+def policy_template(size_class: SizeClass, nominal_workloads: int) -> str:
+    """A policy file with the defaults, for people to read and change."""
+    return f"""\
+# What may leave this organization. A period's schedule is fixed when the period begins;
+# later changes count from the next one. The unit of privacy is the workload: one job
+# with all its executions.
+
+size_class = "{size_class}"  # large: model updates too, from about 2,000 workloads on
+nominal_workloads = {nominal_workloads}  # about how many run in a period; declared, not counted
+
+[budget]  # of all releases of a period together
+epsilon = {DEFAULT_EPSILON}
+delta = {DEFAULT_DELTA}
+
+[release]  # "auto": leaves when its slot is due; "never": does not leave
+residual_report = "auto"
+model_update = "auto"
+"""
 
 
 def load_policy(path: Path) -> Policy:

@@ -70,6 +70,18 @@ def write_history(
     write_table(path, to_table(executions), metadata=metadata)
 
 
+def executions_of(path: Path) -> "Iterator[Execution]":
+    """The executions of a history file that must be whole.
+
+    Raises:
+        InvalidInputError: not a history, or a row of it cannot be read.
+    """
+    for row in HistoryFile(path).read():
+        if isinstance(row, Skipped):
+            raise InvalidInputError(f"{path}: {row.reason}")
+        yield row
+
+
 def to_table(executions: Iterable[Execution]) -> "pyarrow.Table":
     """The executions as a table with the columns of a history, in this order."""
     import pyarrow as pa

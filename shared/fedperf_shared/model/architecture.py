@@ -18,7 +18,10 @@ from numpy.typing import NDArray
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.workflow.features import OPERATOR_FEATURES, PLAN_FEATURES
 
-ARCHITECTURE = "ggfn-1"
+ARCHITECTURE_VERSION = 1
+"""On the wire; another number, order or shape of arrays is another version."""
+
+ARCHITECTURE = f"ggfn-{ARCHITECTURE_VERSION}"
 HIDDEN = 128
 HEADS = 2
 ATTENTION_LAYERS = 2

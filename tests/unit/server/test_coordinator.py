@@ -16,16 +16,11 @@ from numpy.typing import NDArray
 
 from fedperf_server import registry, releases
 from fedperf_server.config import ServerConfig
-from fedperf_server.coordinator import (
-    AggregationError,
-    Coordinator,
-    Outcome,
-    RoundRules,
-    round_results,
-)
+from fedperf_server.coordinator import AggregationError, Coordinator, RoundRules
 from fedperf_server.database import Database
 from fedperf_server.enrollment import SIGNING, Enrollment, KeyRing, init
 from fedperf_server.registry import Arrays
+from fedperf_server.rounds import Outcome, round_results
 from fedperf_server.service import store_start_model
 from fedperf_server.validation import SignedRelease
 from fedperf_shared.identity import new_private_key, sign
@@ -235,6 +230,41 @@ def test_a_silent_organization_costs_the_grace_and_no_more(scene: Scene) -> None
         2,
         {"missing": 1},
     )
+
+
+def test_too_few_updates_leave_the_model_as_it_is(scene: Scene) -> None:
+    scene.join("one", 1.0)
+    scene.join("long", 100.0)
+    scene.at[0] = START + 10 * MINUTE
+    scene.step()
+    with scene.database.transaction() as session:
+        (result,) = round_results(session, TABLE)
+    assert (result.outcome, result.replies, result.failures) == (
+        Outcome.NO_QUORUM,
+        1,
+        {"norm": 1},
+    )
+    assert (result.new_version, result.public_error) == (None, None)
+    assert scene.versions() == {1}
+    assert scene.calls == {"aggregate": 0, "evaluate": 0}
+
+
+def test_who_joins_while_the_round_is_open_takes_part(scene: Scene) -> None:
+    scene.at[0] = START + 10 * MINUTE
+    late = START + 12 * MINUTE
+    plain = scene.fleet.tick
+
+    def tick() -> None:
+        plain()
+        if scene.at[0] == late:
+            for name in ("one", "two"):
+                scene.join(name, 1.0)
+
+    scene.fleet.tick = tick
+    scene.step()
+    with scene.database.transaction() as session:
+        (result,) = round_results(session, TABLE)
+    assert (result.asked, result.replies) == (2, 2)
 
 
 @pytest.mark.parametrize("stage", ["aggregate", "evaluate"])

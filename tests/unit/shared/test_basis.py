@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from fedperf_shared.basis import ALL_CELLS, CELLS, cell_of, contribution
-from fedperf_shared.workflow.graph import Plan
-from fedperf_shared.workflow.vocabulary import OperatorClass, Platform
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedperf_shared.basis import ALL_CELLS, CELLS, cell_of, contribution
+from fedperf_shared.workflow.graph import Plan
+from fedperf_shared.workflow.vocabulary import OperatorClass, Platform
 from tests.fakes.plans import diamond, plans
 
 

@@ -1,6 +1,7 @@
 """Signatures belong to one key and one payload."""
 
 import pytest
+
 from fedperf_shared.identity import (
     InvalidSignatureError,
     fingerprint,

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
+
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.period import Period, SlotTimes, Timetable, from_unix_ms, to_unix_ms
 

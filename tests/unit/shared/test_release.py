@@ -4,6 +4,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.period import Period, SlotTimes, Timetable
 from fedperf_shared.release import (

@@ -12,7 +12,7 @@ from fedperf_client.prediction.intervals import (
 )
 from fedperf_client.prediction.local import LogRidge
 from fedperf_client.prediction.prediction import InvalidPredictionError, Question
-from fedperf_client.prediction.shared import PUBLIC, SHARED
+from fedperf_client.prediction.shared import PUBLIC, REFERENCE, SHARED
 from fedperf_client.prediction.weighting import joined_learners, personalize
 from fedperf_shared.execution import ClusterConfig
 from fedperf_shared.workflow.graph import Operator, Plan, Workflow
@@ -123,7 +123,7 @@ def test_intervals_of_the_mix_cover_what_they_promise(executions: int) -> None:
         history = draw_history(rng, executions)
         asked = draw_questions(rng, 150)
         seconds = np.exp(true_log_seconds(asked) + 0.1 * rng.standard_normal(150))
-        starts = {SHARED: excellent, PUBLIC: garbage(seed)}
+        starts = {SHARED: excellent, REFERENCE: excellent, PUBLIC: garbage(seed)}
         predictions = personalize(history, starts, joined_learners(), seed=seed).predict(asked)
         covered += [
             p.lower_seconds <= s <= p.upper_seconds

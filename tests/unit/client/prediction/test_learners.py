@@ -8,6 +8,7 @@ from fedperf_client.prediction.learner import Learner
 from fedperf_client.prediction.local import Boosting, Constant, Forest, LogRidge, Nearest
 from fedperf_client.prediction.prediction import Floats
 from fedperf_client.prediction.shared import (
+    REFERENCE,
     SHARED,
     AsIs,
     CellCorrected,
@@ -38,7 +39,7 @@ every_learner = pytest.mark.parametrize("learner", LEARNERS, ids=lambda each: ea
 
 def draw_samples(count: int, seed: int = 0) -> tuple[Samples, Floats]:
     history = draw_history(np.random.default_rng(seed), count)
-    return encode(history.questions, {SHARED: excellent}), history.log_seconds
+    return encode(history.questions, {SHARED: excellent, REFERENCE: excellent}), history.log_seconds
 
 
 @every_learner
@@ -106,7 +107,7 @@ def test_without_own_executions_the_coordinators_correction_is_taken() -> None:
     learner = CellCorrected(CellCorrection(mean, 0.1 * np.eye(CELLS)))
     nothing, asked = draw_samples(0)[0], draw_samples(9)[0]
     answers = learner.fit(nothing, np.zeros(0))(asked)
-    np.testing.assert_allclose(answers - asked.starts[SHARED], mean[asked.cells])
+    np.testing.assert_allclose(answers - asked.starts[REFERENCE], mean[asked.cells])
 
 
 def test_own_executions_overrule_the_coordinator_as_they_grow() -> None:
@@ -114,9 +115,9 @@ def test_own_executions_overrule_the_coordinator_as_they_grow() -> None:
     distances = []
     for count in (1, 10, 300):
         samples, _ = draw_samples(count)
-        own = samples.starts[SHARED] - 0.5
+        own = samples.starts[REFERENCE] - 0.5
         distances.append(
-            float(np.mean(learner.fit(samples, own)(samples) - samples.starts[SHARED] + 0.5))
+            float(np.mean(learner.fit(samples, own)(samples) - samples.starts[REFERENCE] + 0.5))
         )
     assert distances[0] > distances[1] > distances[2]
     assert abs(distances[2]) < 0.1
@@ -124,12 +125,12 @@ def test_own_executions_overrule_the_coordinator_as_they_grow() -> None:
 
 def test_a_certain_correction_moves_less_than_an_uncertain_one() -> None:
     samples, _ = draw_samples(30)
-    own = samples.starts[SHARED] + 1.0
+    own = samples.starts[REFERENCE] + 1.0
 
     def correction(variance: float) -> float:
         prior = CellCorrection(np.zeros(CELLS), variance * np.eye(CELLS))
         learnt = CellCorrected(prior).fit(samples.take(np.arange(3)), own[:3])
-        return float(np.mean(learnt(samples.take(np.arange(3))) - samples.starts[SHARED][:3]))
+        return float(np.mean(learnt(samples.take(np.arange(3))) - samples.starts[REFERENCE][:3]))
 
     assert 0 < correction(1e-6) < correction(1.0) < 1.0
 

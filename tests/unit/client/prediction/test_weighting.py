@@ -8,7 +8,7 @@ from fedperf_client.prediction.evidence import History
 from fedperf_client.prediction.learner import Learner
 from fedperf_client.prediction.local import Constant, LogRidge
 from fedperf_client.prediction.prediction import PredictLog, Predictor, PredictorFailedError
-from fedperf_client.prediction.shared import PUBLIC, SHARED, AsIs, CellCorrection
+from fedperf_client.prediction.shared import PUBLIC, REFERENCE, SHARED, AsIs, CellCorrection
 from fedperf_client.prediction.weighting import (
     NoLearnerError,
     Personalized,
@@ -33,7 +33,7 @@ NOTHING = History((), (), np.zeros(0))
 
 
 def joined(history: History, shared: PredictLog, seed: int = 0) -> Personalized:
-    starts = {SHARED: shared, PUBLIC: garbage(seed + 1000)}
+    starts = {SHARED: shared, REFERENCE: shared, PUBLIC: garbage(seed + 1000)}
     return personalize(history, starts, joined_learners(), seed=seed)
 
 
@@ -87,11 +87,11 @@ def test_an_excellent_shared_model_is_used_when_executions_are_few(executions: i
 def test_without_executions_the_most_trusted_start_answers_and_says_that_it_extrapolates() -> None:
     mean = np.full(CELLS, 0.25)
     learners = joined_learners(CellCorrection(mean, 0.1 * np.eye(CELLS)))
-    predictor = personalize(NOTHING, {SHARED: excellent}, learners)
+    predictor = personalize(NOTHING, {REFERENCE: excellent}, learners)
     questions = draw_questions(np.random.default_rng(0), 5)
     np.testing.assert_allclose(predictor.predict_log(questions), excellent(questions) + 0.25)
     assert all(prediction.extrapolating for prediction in predictor.predict(questions))
-    assert predictor.weights == {"shared+cells": 1.0}
+    assert predictor.weights == {"reference+cells": 1.0}
 
 
 @pytest.mark.parametrize(

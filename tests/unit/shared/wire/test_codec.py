@@ -4,6 +4,9 @@ from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.period import Period, SlotTimes, Timetable
 from fedperf_shared.release import (
@@ -21,9 +24,6 @@ from fedperf_shared.wire.workflow_pb2 import Operator as OperatorMessage
 from fedperf_shared.wire.workflow_pb2 import Plan as PlanMessage
 from fedperf_shared.wire.workflow_pb2 import Workflow as WorkflowMessage
 from fedperf_shared.workflow.graph import Plan
-from hypothesis import given
-from hypothesis import strategies as st
-
 from tests.fakes.plans import ONE_CORE, plans
 
 REPORT_KEY = SlotKey(ReleaseKind.RESIDUAL_REPORT, 2, 0)

@@ -1,0 +1,282 @@
+"""The daemon of an organization: follows its history, keeps its slots, fetches what is shared.
+
+This is the client's composition root: the only place that puts store, ledger, gate,
+noise, node and exchange together. When a slot is due it makes that slot's release
+through the gate and hands it out at the slot's fixed time, whatever the data took; a
+release that is not ready in time does not leave. What goes wrong on the way to the
+coordinator is tried again at the next look; what goes wrong inside the gate is not.
+"""
+
+import threading
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from functools import partial
+from pathlib import Path
+
+import structlog
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from fedperf_client.config import Home, write_private
+from fedperf_client.federation.enrollment import Membership, load_or_create_key
+from fedperf_client.federation.exchange import (
+    ExchangeClient,
+    encode_signed_release,
+    read_receipt,
+)
+from fedperf_client.federation.node import Node, RequestRefusedError, Rhythm, TrainRequest
+from fedperf_client.learning.private_update import private_update
+from fedperf_client.learning.residuals import LabelledGraph, labelled_graphs, workload_residuals
+from fedperf_client.prediction.shared import CellCorrection
+from fedperf_client.prediction.starts import FetchedModels
+from fedperf_client.privacy.randomness import NoiseSource
+from fedperf_client.privacy.report_mechanism import residual_report
+from fedperf_client.release.gate import ReleaseGate
+from fedperf_client.release.ledger import PrivacyLedger
+from fedperf_client.release.noise import SystemNoise
+from fedperf_client.release.policy import Policy, load_policy
+from fedperf_client.release.receipts import store_receipt
+from fedperf_client.release.schedule import plan_schedule, windows_covered
+from fedperf_client.sources.following import follow
+from fedperf_client.store import ExecutionStore
+from fedperf_shared.errors import FedperfError, PrivacyRefusedError
+from fedperf_shared.model.architecture import ARCHITECTURE_VERSION
+from fedperf_shared.model.checkpoint import model_from_arrays
+from fedperf_shared.period import Timetable
+from fedperf_shared.release import (
+    ModelUpdate,
+    Release,
+    ReleaseKind,
+    ReportParameters,
+    Schedule,
+    Slot,
+    SlotKey,
+    TrainingParameters,
+)
+
+Clock = Callable[[], datetime]
+
+log = structlog.get_logger()
+
+
+class TooLateError(PrivacyRefusedError):
+    """A release was not ready at its slot's time; it stays here."""
+
+    def __init__(self, key: SlotKey) -> None:
+        super().__init__(
+            f"{key.kind.name.lower()} of window {key.window} was not ready at its fixed time and "
+            "stays here; give the daemon more cores, or its schedule fewer steps"
+        )
+        self.key = key
+
+
+def run_daemon(home: Home, *, clock: Clock, stop: threading.Event) -> None:
+    """Run until `stop` is set.
+
+    Raises:
+        FedperfError: configuration, policy, identity, store or ledger cannot be used, or
+            the coordinator does not answer when the daemon starts.
+    """
+    config = home.load_config()
+    policy = load_policy(home.policy)
+    key = load_or_create_key(home.identity)
+    membership = Membership.load(home.identity)
+    poll = timedelta(seconds=config.poll_seconds)
+    with ExchangeClient(membership, key) as exchange:
+        exchange.check_clock(clock())
+        ledger = open_ledger(home, policy, exchange.timetable())
+        exchange.declare_schedule(ledger.schedule)
+        duties = Duties(home, exchange, ledger, SystemNoise(), key, clock=clock, stop=stop)
+        node = Node(membership, key, duties.model_update, rhythm=Rhythm(poll=min(poll, _NODE_POLL)))
+        talking = threading.Thread(target=node.run, args=(stop,), name="node", daemon=True)
+        talking.start()
+        log.info("daemon is up", slots=len(ledger.schedule.slots), budget=ledger.budget.epsilon)
+        while not stop.is_set():
+            duties.look(config.history)
+            stop.wait(duties.pause(poll).total_seconds())
+        talking.join(timeout=5)
+
+
+_NODE_POLL = timedelta(seconds=1)
+
+
+def open_ledger(home: Home, policy: Policy, timetable: Timetable) -> PrivacyLedger:
+    """The ledger of the timetable's period, begun with the policy's schedule where there is none.
+
+    A period's schedule is fixed: a policy that changed since applies from the next one.
+
+    Raises:
+        ConfigurationError: the policy has no schedule that meets its budget.
+        StorageError: the ledger cannot be used.
+    """
+    path = home.ledger(timetable.period.start)
+    if path.exists():
+        return PrivacyLedger.open(path)
+    planned = plan_schedule(policy, timetable)
+    for left_out in planned.not_planned:
+        log.info("slot not planned", what=str(left_out.what), reason=left_out.reason)
+    return PrivacyLedger.create(path, planned.budget, planned.schedule)
+
+
+class Duties:
+    """What the daemon does, each when it is time; reports and updates go through one gate."""
+
+    def __init__(
+        self,
+        home: Home,
+        exchange: ExchangeClient,
+        ledger: PrivacyLedger,
+        noise: NoiseSource,
+        key: ec.EllipticCurvePrivateKey,
+        *,
+        clock: Clock,
+        stop: threading.Event,
+    ) -> None:
+        self._home = home
+        self._exchange = exchange
+        self._ledger = ledger
+        self._gate = ReleaseGate(ledger, noise, key)
+        self._membership = Membership.load(home.identity)
+        self._models = FetchedModels(home.models)
+        self._clock = clock
+        self._stop = stop
+        self._followed: dict[Path, float] = {}
+        self._late: set[SlotKey] = set()
+        self._last_fetch = ""
+
+    def look(self, history: tuple[Path, ...]) -> None:
+        """Take in new executions, make and hand in reports that are due, fetch what is new."""
+        self._attempt("following the history", lambda: self._follow(history))
+        for slot in self._open_reports():
+            if self._schedule.opens_at(slot.key) <= self._clock():
+                self._attempt("report", partial(self._report, slot))
+        self._attempt("fetching", self._fetch)
+
+    def pause(self, poll: timedelta) -> timedelta:
+        """How long until the next look: `poll`, or less where a report opens or leaves before."""
+        now = self._clock()
+        moments = [
+            moment - now
+            for slot in self._open_reports()
+            for moment in (self._schedule.opens_at(slot.key), self._schedule.replies_at(slot.key))
+        ]
+        return min([poll, *(each for each in moments if each > timedelta(0))])
+
+    def model_update(self, request: TrainRequest) -> bytes:
+        """The signed update of the slot that was asked for, at the slot's fixed time.
+
+        Raises:
+            RequestRefusedError: no such slot is due here.
+            FedperfError: nothing can leave for this slot.
+        """
+        slot = self._schedule.slot(request.slot)
+        now = self._clock()
+        if (
+            slot is None
+            or request.architecture != ARCHITECTURE_VERSION
+            or not self._schedule.opens_at(slot.key) <= now < self._schedule.timetable.period.end
+        ):
+            raise RequestRefusedError("no such slot is due")
+        release = self._gate.release(
+            slot.key, lambda due, noise: self._update(due, noise, request), at=now
+        )
+        self._wait_for(slot.key, began_at=now)
+        return encode_signed_release(release.payload, release.signature)
+
+    @property
+    def _schedule(self) -> Schedule:
+        return self._ledger.schedule
+
+    def _update(self, slot: Slot, noise: NoiseSource, request: TrainRequest) -> Release:
+        if not isinstance(slot.parameters, TrainingParameters):
+            raise RequestRefusedError("not the slot of a model update")
+        arrays = private_update(request.arrays, self._labelled(), slot.parameters, noise)
+        return ModelUpdate(slot.key, request.architecture, request.base_version, arrays)
+
+    def _report(self, slot: Slot) -> None:
+        """Draw the report when its slot opens, hand it in at its fixed time or later."""
+        replies_at = self._schedule.replies_at(slot.key)
+        is_drawn, began_at = self._ledger.stored(slot.key) is not None, self._clock()
+        release = self._gate.release(slot.key, self._residuals, at=began_at)
+        if not is_drawn and began_at < replies_at < self._clock():
+            self._late.add(slot.key)
+            raise TooLateError(slot.key)
+        if self._clock() >= replies_at:
+            self._hand_in(slot.key, encode_signed_release(release.payload, release.signature))
+
+    def _hand_in(self, key: SlotKey, signed_release: bytes) -> None:
+        receipt = self._exchange.submit(signed_release)
+        coordinator_key = self._membership.coordinator_key
+        store_receipt(
+            self._ledger, receipt.signed, read=lambda data: read_receipt(data, coordinator_key)
+        )
+        write_private(self._receipt_path(key), receipt.signed)
+        log.info("report handed in", window=key.window, receipt=receipt.sequence)
+
+    def _residuals(self, slot: Slot, noise: NoiseSource) -> Release:
+        if not isinstance(slot.parameters, ReportParameters):
+            raise RequestRefusedError("not the slot of a report")
+        covered = windows_covered(self._schedule, slot.key)
+        period = self._schedule.timetable.period
+        since = None if covered.start == 0 else period.window_start(covered.start)
+        reference = self._models.reference()
+        return residual_report(
+            workload_residuals(model_from_arrays(reference.arrays), self._labelled(since)),
+            noise,
+            slot=slot.key,
+            parameters=slot.parameters,
+            reference_version=reference.model_version,
+        )
+
+    def _labelled(self, since: datetime | None = None) -> list[LabelledGraph]:
+        with ExecutionStore.open(self._home.store) as store:
+            return labelled_graphs(store.executions(since=since))
+
+    def _open_reports(self) -> list[Slot]:
+        """Report slots of this and later windows that may still leave and have no receipt yet."""
+        period = self._schedule.timetable.period
+        window = period.window_at(self._clock())
+        return [
+            slot
+            for slot in self._schedule.slots
+            if slot.key.kind is ReleaseKind.RESIDUAL_REPORT
+            and window is not None
+            and slot.key.window >= window
+            and slot.key not in self._late
+            and not self._receipt_path(slot.key).exists()
+        ]
+
+    def _receipt_path(self, key: SlotKey) -> Path:
+        release_id = key.release_id(self._schedule.timetable.period)
+        return self._home.receipts / f"{release_id.hex()}.receipt"
+
+    def _wait_for(self, key: SlotKey, *, began_at: datetime) -> None:
+        """Wait until the slot's reply time; a release that is ready only after it stays here."""
+        replies_at = self._schedule.replies_at(key)
+        if began_at < replies_at < self._clock():
+            raise TooLateError(key)
+        while (now := self._clock()) < replies_at and not self._stop.is_set():
+            self._stop.wait((replies_at - now).total_seconds())
+
+    def _follow(self, history: tuple[Path, ...]) -> None:
+        with ExecutionStore.open(self._home.store) as store:
+            taken = follow(history, self._followed, store)
+        if taken.new or taken.skipped:
+            log.info("history", new=taken.new, skipped=taken.skipped)
+
+    def _fetch(self) -> None:
+        status = self._exchange.status()
+        if status.model_version > self._models.shared_version:
+            self._models.keep_shared(self._exchange.model(status.model_version).checkpoint)
+            log.info("model fetched", version=status.model_version)
+        if status.reference_version not in (0, self._models.reference().model_version):
+            self._models.keep_reference(self._exchange.model(status.reference_version).checkpoint)
+        correction = self._exchange.correction()
+        if correction and correction.reference_version == self._models.reference().model_version:
+            kept = CellCorrection(correction.mean, correction.covariance)
+            self._models.keep_correction(kept, write_private)
+
+    def _attempt(self, what: str, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except FedperfError as error:
+            log.warning(f"{what} failed", reason=str(error))

@@ -1,0 +1,265 @@
+"""Joining a federation: from the coordinator's join URL to a membership on disk.
+
+The URL pins the certificate of the coordinator's enrollment endpoint, so nobody in
+between can take its place, and carries a token for one use. The private key is made
+here and never leaves; both sides can compare its fingerprint.
+"""
+
+import hashlib
+import hmac
+import os
+import re
+import socket
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import grpc  # type: ignore[import-untyped]
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from fedperf_shared import identity
+from fedperf_shared.errors import (
+    ConfigurationError,
+    ConnectionRefusedByPeerError,
+    InvalidInputError,
+    StorageError,
+)
+from fedperf_shared.wire import exchange_pb2, exchange_pb2_grpc
+
+KEY_FILE = "organization.key.pem"
+_FILES = ("certificate.pem", "authority.pem", "coordinator.pem", "addresses.txt")
+_TIMEOUT_SECONDS = 20.0
+_FRAGMENT = re.compile(r"([0-9a-f]{64})\.([0-9a-f]{48})")
+_REASONS = {
+    "token_unknown": "it does not know this invitation",
+    "token_used": "this invitation was used already",
+    "token_expired": "this invitation has expired",
+    "already_member": "this organization is a member already",
+}
+
+
+class InvalidJoinUrlError(InvalidInputError):
+    """Not a join URL."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "not a join URL; it looks like fedperf://HOST:PORT/#FINGERPRINT.TOKEN and is "
+            "printed by `fedperf-server add-org NAME`"
+        )
+
+
+class JoinRefusedError(ConnectionRefusedByPeerError):
+    """The coordinator could not be reached, is not the one of the URL, or does not want us."""
+
+
+@dataclass(frozen=True, slots=True)
+class JoinUrl:
+    """A parsed join URL."""
+
+    host: str
+    port: int
+    pin: bytes
+    token: bytes
+
+    @classmethod
+    def parse(cls, text: str) -> "JoinUrl":
+        """The parts of `text`.
+
+        Raises:
+            InvalidJoinUrlError: it is not a join URL.
+        """
+        try:
+            parts = urlsplit(text.strip())
+            port = parts.port
+        except ValueError:
+            raise InvalidJoinUrlError from None
+        match = _FRAGMENT.fullmatch(parts.fragment)
+        if parts.scheme != "fedperf" or not parts.hostname or port is None or match is None:
+            raise InvalidJoinUrlError
+        return cls(parts.hostname, port, bytes.fromhex(match[1]), bytes.fromhex(match[2]))
+
+    @property
+    def address(self) -> str:
+        """host:port."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """What an organization has of its membership beside its private key."""
+
+    organization_id: bytes
+    certificate: bytes
+    ca_certificate: bytes
+    coordinator_public_key: bytes
+    exchange_address: str
+    fleet_address: str
+
+    @property
+    def coordinator_key(self) -> ec.EllipticCurvePublicKey:
+        """The key that signs receipts.
+
+        Raises:
+            InvalidInputError: the stored one is not an elliptic-curve key.
+        """
+        try:
+            key = serialization.load_pem_public_key(self.coordinator_public_key)
+        except ValueError as error:
+            raise InvalidInputError(f"the coordinator's key is not a key: {error}") from error
+        if not isinstance(key, ec.EllipticCurvePublicKey):
+            raise InvalidInputError("the coordinator's key is not an elliptic-curve key")
+        return key
+
+    def save(self, directory: Path) -> None:
+        """Write the membership into `directory`.
+
+        Raises:
+            StorageError: it cannot be written.
+        """
+        addresses = "\n".join(
+            (self.organization_id.hex(), self.exchange_address, self.fleet_address)
+        )
+        contents = (
+            self.certificate,
+            self.ca_certificate,
+            self.coordinator_public_key,
+            addresses.encode(),
+        )
+        try:
+            for name, content in zip(_FILES, contents, strict=True):
+                temporary = directory / f"{name}.new"
+                temporary.write_bytes(content)
+                temporary.replace(directory / name)
+        except OSError as error:
+            raise StorageError(f"cannot write into {directory}: {error.strerror}") from error
+
+    @classmethod
+    def load(cls, directory: Path) -> "Membership":
+        """The membership in `directory`.
+
+        Raises:
+            ConfigurationError: there is none.
+            StorageError: it cannot be read.
+        """
+        try:
+            certificate, authority, coordinator, addresses = (
+                (directory / name).read_bytes() for name in _FILES
+            )
+            organization_id, exchange, fleet = addresses.decode().splitlines()
+            return cls(
+                bytes.fromhex(organization_id), certificate, authority, coordinator, exchange, fleet
+            )
+        except FileNotFoundError:
+            raise ConfigurationError(
+                f"{directory} holds no membership; join with `fedperf join URL`"
+            ) from None
+        except OSError as error:
+            raise StorageError(f"cannot read {directory}: {error.strerror}") from error
+        except ValueError:
+            raise StorageError(f"{directory / _FILES[-1]} is damaged; join again") from None
+
+
+def load_or_create_key(directory: Path) -> ec.EllipticCurvePrivateKey:
+    """The organization's private key in `directory`, made on first use with mode 0600.
+
+    Raises:
+        StorageError: it cannot be read or written, or is not an elliptic-curve key.
+    """
+    path = directory / KEY_FILE
+    try:
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not path.exists():
+            _write_key(path, identity.new_private_key())
+        key = serialization.load_pem_private_key(path.read_bytes(), None)
+    except OSError as error:
+        raise StorageError(f"cannot use {path}: {error.strerror}") from error
+    except ValueError:
+        raise StorageError(f"{path} is not a private key") from None
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise StorageError(f"{path} is not an elliptic-curve key")
+    return key
+
+
+def join(url: str, key: ec.EllipticCurvePrivateKey) -> Membership:
+    """Become a member with `key`.
+
+    Raises:
+        InvalidJoinUrlError: not a join URL.
+        JoinRefusedError: unreachable, not the pinned coordinator, or it refuses.
+    """
+    target = JoinUrl.parse(url)
+    certificate = _pinned_certificate(target)
+    request = exchange_pb2.JoinRequest(token=target.token, certificate_request=_request(key))
+    credentials = grpc.ssl_channel_credentials(root_certificates=certificate)
+    with grpc.secure_channel(target.address, credentials) as channel:
+        stub = exchange_pb2_grpc.EnrollmentStub(channel)  # type: ignore[no-untyped-call]
+        try:
+            reply: exchange_pb2.JoinReply = stub.Join(request, timeout=_TIMEOUT_SECONDS)
+        except grpc.RpcError as error:
+            raise _refusal(target, error) from None
+    return Membership(
+        organization_id=reply.organization_id,
+        certificate=reply.certificate,
+        ca_certificate=reply.ca_certificate,
+        coordinator_public_key=reply.coordinator_public_key,
+        exchange_address=reply.exchange_address,
+        fleet_address=reply.fleet_address,
+    )
+
+
+def _pinned_certificate(target: JoinUrl) -> bytes:
+    try:
+        pem = ssl.get_server_certificate((target.host, target.port), timeout=_TIMEOUT_SECONDS)
+    except socket.gaierror:
+        raise JoinRefusedError(
+            f"there is no host called {target.host!r}; check the join URL"
+        ) from None
+    except OSError as error:
+        raise JoinRefusedError(
+            f"no coordinator answers at {target.address} ({error.strerror or error}); "
+            "is it running, and is the port open?"
+        ) from None
+    found = hashlib.sha256(ssl.PEM_cert_to_DER_cert(pem)).digest()
+    if not hmac.compare_digest(found, target.pin):
+        raise JoinRefusedError(
+            f"{target.address} shows another certificate than the join URL names; "
+            "do not join, and ask the coordinator's operator"
+        )
+    return pem.encode()
+
+
+def _refusal(target: JoinUrl, error: grpc.RpcError) -> JoinRefusedError:
+    code = error.code() if isinstance(error, grpc.Call) else None
+    if code is grpc.StatusCode.PERMISSION_DENIED and isinstance(error, grpc.Call):
+        reason = _REASONS.get(error.details() or "", "it does not accept the request")
+        return JoinRefusedError(
+            f"the coordinator at {target.address} refuses: {reason}; "
+            "ask its operator for a new invitation"
+        )
+    name = code.name.lower() if code else "unknown"
+    return JoinRefusedError(f"joining at {target.address} failed: {name}; try again later")
+
+
+def _request(key: ec.EllipticCurvePrivateKey) -> bytes:
+    """A certificate request that names nobody: the coordinator gives the id."""
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "organization")])
+    request = x509.CertificateSigningRequestBuilder().subject_name(name)
+    return request.sign(key, hashes.SHA384()).public_bytes(serialization.Encoding.DER)
+
+
+def _write_key(path: Path, key: ec.EllipticCurvePrivateKey) -> None:
+    pem = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(pem)
+        file.flush()
+        os.fsync(file.fileno())

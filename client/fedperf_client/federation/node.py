@@ -1,0 +1,401 @@
+"""The Flower node of this organization: answers one closed kind of request.
+
+The only message it acts on is "train" with a serialized `TrainRequest`. The handler
+passed in is the release door: it returns the bytes of a SignedRelease when the slot's
+fixed reply time has come, and waits until then. What is wrong for public reasons
+(another type, malformed, a slot that the handler refuses) is answered at once with one
+constant error. Any other failure of the handler is not answered at all: the
+coordinator sees what it would see of an organization that is offline.
+
+One thread does all talking, at a fixed rhythm that does not depend on what the
+handlers do (let them work in a process of their own, so that they cannot slow it);
+replies carry no run time, and no code is ever downloaded or run. A lost
+connection is taken up again with growing pauses. Flower's own worker loop is not
+used, because it ends the process when the server refuses it.
+
+Imports flwr, which reads FLWR_TELEMETRY_ENABLED and FLWR_DISABLE_UPDATE_CHECK:
+the program must set them before.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum, unique
+
+import httpx
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric import ec
+from flwr.app import Array, ArrayRecord, Error, Message, Metadata, RecordDict
+from flwr.app.message import make_message
+from flwr.common.constant import ErrorCode
+from flwr.common.serde import message_from_proto, message_to_proto
+from flwr.proto.fleet_pb2 import (
+    ActivateNodeRequest,
+    DeactivateNodeRequest,
+    PullMessagesRequest,
+    PushMessagesRequest,
+)
+from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
+from flwr.proto.message_pb2 import (
+    ConfirmMessageReceivedRequest,
+    ObjectTree,
+    PullObjectRequest,
+    PushObjectRequest,
+)
+from flwr.proto.node_pb2 import Node as NodeId
+from flwr.supercore.inflatable.inflatable_object import (
+    get_all_nested_objects,
+    get_object_tree,
+    iterate_object_tree,
+    no_object_id_recompute,
+)
+from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
+from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+from flwr.supernode.fleet_http_client import FleetHttpClient
+from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
+from google.protobuf.message import DecodeError
+from numpy.typing import NDArray
+
+from fedperf_client.federation.enrollment import Membership
+from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.release import ReleaseKind, SlotKey
+from fedperf_shared.wire import codec, exchange_pb2
+
+MESSAGE_TYPE = "train"
+RECORD = "body"
+MAX_REQUEST_PARTS = 64
+MAX_REQUEST_BYTES = 256 << 20
+MAX_OPEN_SLOTS = 8
+HEARTBEAT_SECONDS = 30.0
+"""Told to the coordinator, which takes a node for offline after twice this time: long
+enough for one request over a slow line, which holds up the heartbeat."""
+
+_log = logging.getLogger(__name__)
+
+
+class RequestRefusedError(InvalidInputError):
+    """A request is none that this organization answers, for a reason that is public."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainRequest:
+    """The coordinator asks for the model update of a slot.
+
+    Attributes:
+        slot: which slot of the declared schedule.
+        architecture: number of the architecture.
+        base_version: model version of `arrays`.
+        arrays: the model to start from, in the order of the architecture.
+    """
+
+    slot: SlotKey
+    architecture: int
+    base_version: int
+    arrays: tuple[NDArray[np.float32], ...]
+
+
+Handler = Callable[[TrainRequest], bytes]
+"""Returns a serialized SignedRelease at the slot's reply time. May be called again for a
+slot, and for several slots at once. Raises RequestRefusedError for a slot that is not due."""
+
+
+@unique
+class Connection(StrEnum):
+    """How the node stands with its coordinator."""
+
+    CONNECTING = "connecting"
+    ONLINE = "online"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Rhythm:
+    """How often the node asks, and how it pauses after a lost connection."""
+
+    poll: timedelta = timedelta(seconds=1)
+    first_pause: timedelta = timedelta(seconds=0.5)
+    longest_pause: timedelta = timedelta(seconds=30)
+
+
+def decode_train_request(body: bytes) -> TrainRequest:
+    """The request in `body`.
+
+    Raises:
+        RequestRefusedError: not a request for a model update.
+    """
+    message = exchange_pb2.TrainRequest()
+    try:
+        message.ParseFromString(body)
+        slot = codec.key_from_message(message.slot)
+        arrays = tuple(codec.array_from_message(each) for each in message.arrays)
+    except (DecodeError, ValueError, InvalidInputError):
+        raise RequestRefusedError("not a request for training") from None
+    if slot.kind is not ReleaseKind.MODEL_UPDATE:
+        raise RequestRefusedError("not the slot of a model update")
+    if not all(np.isfinite(array).all() for array in arrays):
+        raise RequestRefusedError("the model is not finite")
+    return TrainRequest(slot, message.architecture, message.base_version, arrays)
+
+
+class Node:
+    """Keeps the organization reachable until told to stop."""
+
+    def __init__(
+        self,
+        membership: Membership,
+        key: ec.EllipticCurvePrivateKey,
+        handler: Handler,
+        *,
+        rhythm: Rhythm | None = None,
+    ) -> None:
+        self._membership = membership
+        self._key = key
+        self._handler = handler
+        self._rhythm = rhythm or Rhythm()
+        self._work: dict[SlotKey, Future[bytes]] = {}
+        self._waiting: dict[str, tuple[Message, Future[bytes]]] = {}
+        self.connection = Connection.CONNECTING
+
+    def run(self, stop: threading.Event) -> None:
+        """Answer requests until `stop` is set; a lost connection is taken up again."""
+        pause = self._rhythm.first_pause
+        while not stop.is_set():
+            began = time.monotonic()
+            self._connected(stop)
+            if time.monotonic() - began > self._rhythm.longest_pause.total_seconds():
+                pause = self._rhythm.first_pause
+            stop.wait(pause.total_seconds())
+            pause = min(2 * pause, self._rhythm.longest_pause)
+
+    def _connected(self, stop: threading.Event) -> None:
+        """One connection, until it is lost or `stop` is set."""
+        self.connection = Connection.CONNECTING
+        try:
+            with _client(self._membership, self._key) as client:
+                fleet = _Fleet(client, self._key.public_key())
+                self.connection = Connection.ONLINE
+                try:
+                    while not stop.is_set():
+                        self._beat(fleet)
+                        stop.wait(self._rhythm.poll.total_seconds())
+                finally:
+                    fleet.leave()
+        except httpx.HTTPStatusError as error:
+            self.connection = Connection.REFUSED
+            _log.warning("the coordinator answers %d", error.response.status_code)
+        except (httpx.HTTPError, OSError, RuntimeError) as error:
+            self.connection = Connection.CONNECTING
+            _log.info("connection lost: %s", type(error).__name__)
+
+    def _beat(self, fleet: "_Fleet") -> None:
+        fleet.keep_alive()
+        self._hand_out(fleet)
+        for message, tree in fleet.messages():
+            self._accept(fleet, message, tree)
+
+    def _accept(self, fleet: "_Fleet", message: Message, tree: ObjectTree) -> None:
+        message_id = message.metadata.message_id
+        if message_id in self._waiting:
+            return
+        try:
+            request = decode_train_request(fleet.body(message, tree))
+            self._waiting[message_id] = (message, self._future(request))
+        except RequestRefusedError as error:
+            _log.warning("request refused: %s", error)
+            fleet.reply(message, _refusal(message))
+
+    def _future(self, request: TrainRequest) -> Future[bytes]:
+        """The work on the slot: a second request for it shares the first one's."""
+        for slot in [slot for slot, future in self._work.items() if future.done()]:
+            del self._work[slot]
+        if request.slot not in self._work:
+            if len(self._work) >= MAX_OPEN_SLOTS:
+                raise RequestRefusedError("too many slots at once")
+            self._work[request.slot] = _start(self._handler, request)
+        return self._work[request.slot]
+
+    def _hand_out(self, fleet: "_Fleet") -> None:
+        for message_id, (message, future) in list(self._waiting.items()):
+            if not future.done():
+                continue
+            error = future.exception()
+            if error is None:
+                fleet.reply(message, _answer(message, future.result()))
+            elif isinstance(error, RequestRefusedError):
+                fleet.reply(message, _refusal(message))
+            else:
+                _log.error("no release for this slot", exc_info=error)
+            del self._waiting[message_id]
+
+
+class _Fleet:
+    """Flower's fleet calls for one active node."""
+
+    def __init__(self, client: FleetHttpClient, key: ec.EllipticCurvePublicKey) -> None:
+        self._client = client
+        reply = client.ActivateNode(
+            ActivateNodeRequest(
+                public_key=public_key_to_bytes(key), heartbeat_interval=HEARTBEAT_SECONDS
+            )
+        )
+        self._node = NodeId(node_id=reply.node_id)
+        self._alive_at = time.monotonic()
+
+    def keep_alive(self) -> None:
+        """Send a heartbeat when half of its interval has passed."""
+        if time.monotonic() - self._alive_at < HEARTBEAT_SECONDS / 2:
+            return
+        request = SendNodeHeartbeatRequest(node=self._node, heartbeat_interval=HEARTBEAT_SECONDS)
+        if not self._client.SendNodeHeartbeat(request).success:
+            raise ConnectionError("the coordinator forgot this node")
+        self._alive_at = time.monotonic()
+
+    def messages(self) -> list[tuple[Message, ObjectTree]]:
+        """What the coordinator asks now."""
+        reply = self._client.PullMessages(PullMessagesRequest(node=self._node))
+        pairs = zip(reply.messages_list, reply.message_object_trees, strict=False)
+        return [(message_from_proto(each), tree) for each, tree in pairs]
+
+    def body(self, message: Message, tree: ObjectTree) -> bytes:
+        """The bytes that a message carries.
+
+        Raises:
+            RequestRefusedError: it carries anything else, or too much.
+        """
+        if message.metadata.message_type != MESSAGE_TYPE:
+            raise RequestRefusedError("not a message that is answered here")
+        ids = [each.object_id for each in iterate_object_tree(tree)]
+        if len(ids) > MAX_REQUEST_PARTS:
+            raise RequestRefusedError("a request of too many parts")
+        contents = self._pull(message.metadata.run_id, ids)
+        try:
+            inflated = inflate_object_from_contents(message.metadata.message_id, contents)
+            content = inflated.content if isinstance(inflated, Message) else RecordDict()
+            array = content.array_records[RECORD][RECORD].numpy()
+        except Exception:  # whatever a server sends, the node goes on
+            raise RequestRefusedError("a request that cannot be read") from None
+        if array.dtype != np.uint8:
+            raise RequestRefusedError("a request that is not bytes")
+        return bytes(array.tobytes())
+
+    def reply(self, question: Message, answer: Message) -> None:
+        """Send `answer`; a round that is over does not take it, which is no error."""
+        try:
+            self._push(answer)
+            self._client.ConfirmMessageReceived(
+                ConfirmMessageReceivedRequest(
+                    node=self._node,
+                    run_id=question.metadata.run_id,
+                    message_object_id=question.metadata.message_id,
+                )
+            )
+        except httpx.HTTPStatusError as error:
+            if error.response.status_code == httpx.codes.UNAUTHORIZED:
+                raise
+            _log.info("the coordinator does not take a reply any more")
+
+    def leave(self) -> None:
+        """Say that this node goes offline; best effort."""
+        try:
+            self._client.DeactivateNode(DeactivateNodeRequest(node_id=self._node.node_id))
+        except (httpx.HTTPError, RuntimeError):
+            _log.info("could not say goodbye")
+
+    def _pull(self, run_id: int, object_ids: list[str]) -> dict[str, bytes]:
+        contents: dict[str, bytes] = {}
+        for object_id in object_ids:
+            reply = self._client.PullObject(
+                PullObjectRequest(node=self._node, run_id=run_id, object_id=object_id)
+            )
+            if not reply.object_available:
+                raise RequestRefusedError("a request that is not complete")
+            contents[object_id] = reply.object_content
+            if sum(map(len, contents.values())) > MAX_REQUEST_BYTES:
+                raise RequestRefusedError("a request that is too long")
+        return contents
+
+    def _push(self, answer: Message) -> None:
+        with no_object_id_recompute():
+            answer.metadata.__dict__["_message_id"] = answer.object_id
+            objects = get_all_nested_objects(answer)
+            tree = get_object_tree(answer)
+        envelope = answer
+        if answer.has_content():
+            envelope = make_message(metadata=answer.metadata, content=RecordDict())
+        reply = self._client.PushMessages(
+            PushMessagesRequest(
+                node=self._node,
+                messages_list=[message_to_proto(envelope)],
+                message_object_trees=[tree],
+                clientapp_runtime_list=[0.0],  # how long it took is nobody's business
+            )
+        )
+        for object_id in reply.objects_to_push:
+            if object_id in objects:
+                self._push_object(reply.session_id, object_id, objects[object_id].deflate(), answer)
+
+    def _push_object(
+        self, session_id: str, object_id: str, content: bytes, answer: Message
+    ) -> None:
+        self._client.PushObject(
+            PushObjectRequest(
+                node=self._node,
+                run_id=answer.metadata.run_id,
+                session_id=session_id,
+                object_id=object_id,
+                object_content=content,
+            )
+        )
+
+
+def _start(handler: Handler, request: TrainRequest) -> Future[bytes]:
+    """Run the handler in a thread that does not keep the process from ending."""
+    future: Future[bytes] = Future()
+
+    def work() -> None:
+        try:
+            future.set_result(handler(request))
+        except Exception as error:  # judged by whoever reads the future
+            future.set_exception(error)
+
+    threading.Thread(target=work, name=f"train-{request.slot.window}", daemon=True).start()
+    return future
+
+
+def _client(membership: Membership, key: ec.EllipticCurvePrivateKey) -> FleetHttpClient:
+    return FleetHttpClient.from_server_address(
+        membership.fleet_address,
+        insecure=False,
+        root_certificates=membership.ca_certificate,
+        interceptors=[NodeAuthHttpInterceptor(key, key.public_key())],
+    )
+
+
+def _answer(question: Message, body: bytes) -> Message:
+    array = Array(np.frombuffer(body, dtype=np.uint8))
+    content = RecordDict({RECORD: ArrayRecord({RECORD: array})})
+    return make_message(metadata=_reply_metadata(question), content=content)
+
+
+def _refusal(question: Message) -> Message:
+    error = Error(ErrorCode.UNKNOWN, "")
+    return make_message(metadata=_reply_metadata(question), error=error)
+
+
+def _reply_metadata(question: Message) -> Metadata:
+    asked, now = question.metadata, time.time()
+    return Metadata(
+        run_id=asked.run_id,
+        message_id="",
+        src_node_id=asked.dst_node_id,
+        dst_node_id=asked.src_node_id,
+        reply_to_message_id=asked.message_id,
+        group_id="",
+        created_at=now,
+        ttl=max(asked.created_at + asked.ttl - now, 1.0),
+        message_type=MESSAGE_TYPE,
+    )

@@ -1,0 +1,97 @@
+"""What joining brings: one organization's errors with and without it, on held-out executions."""
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from fedperf_client.prediction.evidence import History
+from fedperf_client.prediction.prediction import Floats
+from fedperf_client.prediction.shared import PUBLIC, REFERENCE, SHARED
+from fedperf_client.prediction.starts import FetchedModels
+from fedperf_client.prediction.weighting import (
+    Personalized,
+    joined_learners,
+    local_learners,
+    personalize,
+)
+from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.execution import Execution
+from fedperf_shared.model.metrics import median_q_error
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """Median q-errors on held-out executions.
+
+    Attributes:
+        executions: own executions that were learnt from.
+        held_out: executions that were asked about.
+        local: own executions alone.
+        base: the public start as it is, without joining.
+        shared: the shared model as it is; the public start before there is one.
+        personalized: the mix that `fedperf` predicts with.
+        coverage: share of held-out executions inside the personalized 90 % interval.
+    """
+
+    executions: int
+    held_out: int
+    local: float
+    base: float
+    shared: float
+    personalized: float
+    coverage: float
+
+    def as_row(self) -> dict[str, object]:
+        """The figures by name, rounded for reading."""
+        return {
+            name: round(value, 4) if isinstance(value, float) else value
+            for name, value in asdict(self).items()
+        }
+
+
+def personalized_predictor(history: History, models: FetchedModels) -> Personalized:
+    """The mix of everything an organization has: own executions, starts and correction."""
+    starts = models.starts()
+    learners = [
+        learner
+        for learner in joined_learners(models.correction())
+        if learner.start is None or learner.start in starts
+    ]
+    return personalize(history, starts, learners)
+
+
+def gain_on(own: Iterable[Execution], held_out: Iterable[Execution], models: FetchedModels) -> Gain:
+    """Compare on executions of workloads that are not among `own`.
+
+    Raises:
+        InvalidInputError: nothing was held out, or a held-out workload is among the own.
+    """
+    history, asked = History.from_executions(own), History.from_executions(held_out)
+    known = set(history.workloads) & set(asked.workloads)
+    if known or not len(asked):
+        raise InvalidInputError(
+            f"held-out executions must be some, of workloads that are not in the store; got "
+            f"{len(asked)}, {len(known)} of whose workloads are in it"
+        )
+    local = personalize(history, {}, local_learners())
+    joined = personalized_predictor(history, models)
+    starts = models.starts()
+
+    def error_of(log_seconds: Floats) -> float:
+        return median_q_error(np.exp(log_seconds), np.exp(asked.log_seconds))
+
+    answers = joined.predict(asked.questions)
+    seconds = np.exp(asked.log_seconds)
+    inside = [
+        a.lower_seconds <= s <= a.upper_seconds for a, s in zip(answers, seconds, strict=True)
+    ]
+    return Gain(
+        executions=len(history),
+        held_out=len(asked),
+        local=error_of(local.predict_log(asked.questions)),
+        base=error_of(starts[PUBLIC](asked.questions)),
+        shared=error_of(starts.get(SHARED, starts[REFERENCE])(asked.questions)),
+        personalized=error_of(joined.predict_log(asked.questions)),
+        coverage=float(np.mean(inside)),
+    )

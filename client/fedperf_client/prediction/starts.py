@@ -1,0 +1,129 @@
+"""What an organization fetched from its coordinator, kept as files and read as start models.
+
+Three start models may be there: the public one that ships with fedperf, the newest
+shared one, and the reference version that the coordinator's correction belongs to.
+Everything here works offline.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+from fedperf_client.prediction.prediction import Floats, PredictLog, Question
+from fedperf_client.prediction.shared import PUBLIC, REFERENCE, SHARED, CellCorrection
+from fedperf_shared.errors import StorageError
+from fedperf_shared.model.checkpoint import (
+    Checkpoint,
+    decode_checkpoint,
+    load_checkpoint,
+    model_from_arrays,
+    save_checkpoint,
+)
+from fedperf_shared.model.public_start import load_public_start
+
+ReplaceFile = Callable[[Path, bytes], None]
+"""Writes a file so that a reader sees the old or the whole new one."""
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedModels:
+    """The directory of what was fetched."""
+
+    directory: Path
+
+    @property
+    def shared_version(self) -> int:
+        """Version of the newest shared model here, 0 where there is none."""
+        return _version(self._shared)
+
+    @property
+    def reference_version(self) -> int:
+        """Version of the reference model here, 0 where there is none."""
+        return _version(self._reference)
+
+    def keep_shared(self, checkpoint: bytes) -> None:
+        """Keep a shared model, checked; errors as `decode_checkpoint`, `save_checkpoint`."""
+        self._keep(self._shared, checkpoint)
+
+    def keep_reference(self, checkpoint: bytes) -> None:
+        """Keep the reference model, checked; errors as `keep_shared`."""
+        self._keep(self._reference, checkpoint)
+
+    def keep_correction(self, correction: CellCorrection, replace_file: ReplaceFile) -> None:
+        """Keep the coordinator's correction to the reference model."""
+        arrays = {"mean": correction.mean, "covariance": correction.covariance}
+        self.directory.mkdir(parents=True, exist_ok=True)
+        replace_file(self._correction, save(arrays))
+
+    def correction(self) -> CellCorrection:
+        """The correction kept here; nothing known where there is none.
+
+        Raises:
+            StorageError: the file cannot be read.
+        """
+        if not self._correction.is_file():
+            return CellCorrection.nothing_known()
+        try:
+            arrays = load(self._correction.read_bytes())
+            return CellCorrection(
+                np.asarray(arrays["mean"], np.float64),
+                np.asarray(arrays["covariance"], np.float64),
+            )
+        except (OSError, SafetensorError, KeyError) as error:
+            raise StorageError(
+                f"{self._correction} cannot be read ({error}); remove it, and the daemon "
+                "fetches it again"
+            ) from error
+
+    def reference(self) -> Checkpoint:
+        """The reference model, the public start where none was fetched."""
+        return load_checkpoint(self._reference) if self.reference_version else load_public_start()
+
+    def starts(self) -> dict[str, PredictLog]:
+        """Every start model that is there, by name; the shared one only after joining."""
+        public = load_public_start()
+        found = {PUBLIC: predictor(public), REFERENCE: predictor(self.reference())}
+        if self.shared_version:
+            found[SHARED] = predictor(load_checkpoint(self._shared))
+        return found
+
+    @property
+    def _shared(self) -> Path:
+        return self.directory / "shared.safetensors"
+
+    @property
+    def _reference(self) -> Path:
+        return self.directory / "reference.safetensors"
+
+    @property
+    def _correction(self) -> Path:
+        return self.directory / "correction.safetensors"
+
+    def _keep(self, path: Path, checkpoint: bytes) -> None:
+        checked = decode_checkpoint(checkpoint)
+        self.directory.mkdir(parents=True, exist_ok=True)
+        save_checkpoint(path, checked)
+
+
+def predictor(checkpoint: Checkpoint) -> PredictLog:
+    """The checkpoint's GGFN as a function from questions to log seconds."""
+    from fedperf_shared.model.batching import PlanGraph
+    from fedperf_shared.model.fitting import predict
+    from fedperf_shared.workflow.features import featurize
+
+    model = model_from_arrays(checkpoint.arrays)
+
+    def predict_log(questions: Sequence[Question]) -> Floats:
+        return predict(
+            model, [PlanGraph.from_features(featurize(q.plan, q.cluster)) for q in questions]
+        )
+
+    return predict_log
+
+
+def _version(path: Path) -> int:
+    return load_checkpoint(path).model_version if path.is_file() else 0

@@ -1,0 +1,273 @@
+"""The coordinator's configuration: one TOML file in its directory.
+
+Every problem of the file is reported at once, each with its key and what would be
+right. Unknown keys are refused: a misspelt limit must not be ignored.
+"""
+
+import math
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TypeVar
+
+from fedperf_shared.errors import ConfigurationError
+from fedperf_shared.period import (
+    DEFAULT_WINDOW,
+    DEFAULT_WINDOWS,
+    Period,
+    SlotTimes,
+    Timetable,
+)
+
+FILE_NAME = "fedperf-server.toml"
+DEFAULT_EXCHANGE_PORT = 8751
+DEFAULT_ENROLLMENT_PORT = 8752
+DEFAULT_FLEET_PORT = 8753
+DEFAULT_QUORUM = 2
+DEFAULT_GRACE = timedelta(minutes=5)
+DEFAULT_UPDATE_NORM_BOUND = 10.0
+
+_MAX_PORT = 65_535
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class ServerConfig:
+    """What a coordinator needs to know.
+
+    Attributes:
+        directory: keys, certificates and the default database.
+        host: name or address under which clients reach this server.
+        exchange_port: gRPC with mutual TLS.
+        enrollment_port: gRPC for joining.
+        fleet_port: Flower's fleet routes over TLS.
+        timetable: the public calendar.
+        quorum: a round with fewer accepted updates makes no new version.
+        grace: how long after its reply time a round still waits for replies.
+        update_norm_bound: largest L2 norm of an accepted model update.
+        database_url: SQLAlchemy URL.
+        bind: address to listen on.
+    """
+
+    directory: Path
+    host: str
+    timetable: Timetable
+    exchange_port: int = DEFAULT_EXCHANGE_PORT
+    enrollment_port: int = DEFAULT_ENROLLMENT_PORT
+    fleet_port: int = DEFAULT_FLEET_PORT
+    quorum: int = DEFAULT_QUORUM
+    grace: timedelta = DEFAULT_GRACE
+    update_norm_bound: float = DEFAULT_UPDATE_NORM_BOUND
+    database_url: str = ""
+    bind: str = "0.0.0.0"
+
+    def __post_init__(self) -> None:
+        problems = [text for text in _problems(self) if text]
+        if problems:
+            raise ConfigurationError("; ".join(problems))
+        if not self.database_url:
+            path = self.directory / "coordinator.sqlite"
+            object.__setattr__(self, "database_url", f"sqlite:///{path}")
+
+    @property
+    def exchange_address(self) -> str:
+        """host:port of the Exchange."""
+        return f"{self.host}:{self.exchange_port}"
+
+    @property
+    def fleet_address(self) -> str:
+        """host:port of the gateway."""
+        return f"{self.host}:{self.fleet_port}"
+
+
+def default_timetable(start: datetime) -> Timetable:
+    """Thirteen windows of four weeks: one report a week in, three model rounds after it."""
+    day = timedelta(days=1)
+    return Timetable(
+        Period(start, DEFAULT_WINDOW, DEFAULT_WINDOWS),
+        report_slots=(SlotTimes(7 * day, 8 * day),),
+        model_slots=tuple(SlotTimes(first * day, (first + 1) * day) for first in (10, 16, 22)),
+    )
+
+
+def write_config(config: ServerConfig) -> Path:
+    """Write `config` into its directory."""
+    path = config.directory / FILE_NAME
+    path.write_text(_to_toml(config), encoding="utf-8")
+    return path
+
+
+def load_config(directory: Path) -> ServerConfig:
+    """Read the configuration of the server in `directory`.
+
+    Raises:
+        ConfigurationError: no such file, no TOML, or wrong values: all of them, with their keys.
+    """
+    path = directory / FILE_NAME
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigurationError(f"{path} does not exist; run `fedperf-server init`") from None
+    except OSError as error:
+        raise ConfigurationError(f"cannot read {path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{path} is not TOML: {error}") from error
+    return _Reader(path).config(content)
+
+
+def _problems(config: ServerConfig) -> list[str]:
+    ports = {
+        "exchange_port": config.exchange_port,
+        "enrollment_port": config.enrollment_port,
+        "fleet_port": config.fleet_port,
+    }
+    found = [
+        f"{key} must be 1 to {_MAX_PORT}, got {port}"
+        for key, port in ports.items()
+        if not 0 < port <= _MAX_PORT
+    ]
+    if len(set(ports.values())) != len(ports):
+        found.append("exchange_port, enrollment_port and fleet_port must differ")
+    if not config.host or "/" in config.host or any(c.isspace() for c in config.host):
+        found.append(f"host must be a name or an address, got {config.host!r}")
+    if not config.quorum >= 1:
+        found.append(f"quorum must be at least 1, got {config.quorum}")
+    if not config.grace > timedelta(0):
+        found.append(f"grace_seconds must be more than 0, got {config.grace.total_seconds()}")
+    if not 0 < config.update_norm_bound < math.inf:
+        found.append(
+            f"update_norm_bound must be positive and finite, got {config.update_norm_bound}"
+        )
+    return found
+
+
+class _Reader:
+    """Takes values out of a TOML table and collects what is wrong with them."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._problems: list[str] = []
+
+    def config(self, content: Mapping[str, object]) -> ServerConfig:
+        rest = dict(content)
+        timetable = self._timetable(rest.pop("timetable", None))
+        host = self._take(rest, "host", str, "")
+        ports = {
+            key: self._take(rest, key, int, default)
+            for key, default in (
+                ("exchange_port", DEFAULT_EXCHANGE_PORT),
+                ("enrollment_port", DEFAULT_ENROLLMENT_PORT),
+                ("fleet_port", DEFAULT_FLEET_PORT),
+            )
+        }
+        quorum = self._take(rest, "quorum", int, DEFAULT_QUORUM)
+        grace = self._number(rest, "grace_seconds", DEFAULT_GRACE.total_seconds())
+        bound = self._number(rest, "update_norm_bound", DEFAULT_UPDATE_NORM_BOUND)
+        database_url = self._take(rest, "database_url", str, "")
+        bind = self._take(rest, "bind", str, "0.0.0.0")
+        self._problems += [f"{key} is not a known key" for key in rest]
+        try:
+            config = ServerConfig(
+                directory=self._path.parent,
+                host=host,
+                timetable=timetable or default_timetable(datetime(2000, 1, 1, tzinfo=UTC)),
+                **ports,
+                quorum=quorum,
+                grace=self._span(grace, "grace_seconds"),
+                update_norm_bound=bound,
+                database_url=database_url,
+                bind=bind,
+            )
+        except ConfigurationError as error:
+            self._problems.append(str(error))
+        if self._problems:
+            raise ConfigurationError(f"{self._path}: {'; '.join(self._problems)}")
+        return config
+
+    def _take(self, table: dict[str, object], key: str, kind: type[_T], default: _T) -> _T:
+        value = table.pop(key, default)
+        if isinstance(value, kind) and not (kind is int and isinstance(value, bool)):
+            return value
+        self._problems.append(f"{key} must be of type {kind.__name__}, got {value!r}")
+        return default
+
+    def _number(self, table: dict[str, object], key: str, default: float) -> float:
+        value = table.pop(key, default)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return float(value)
+        self._problems.append(f"{key} must be a number, got {value!r}")
+        return default
+
+    def _span(self, seconds: float, key: str) -> timedelta:
+        try:
+            return timedelta(seconds=seconds)
+        except (OverflowError, ValueError):
+            self._problems.append(f"{key} must be a number of seconds, got {seconds}")
+            return DEFAULT_GRACE
+
+    def _timetable(self, table: object) -> Timetable | None:
+        if not isinstance(table, dict):
+            self._problems.append("timetable must be a table with period_start")
+            return None
+        rest = dict(table)
+        start = self._take(rest, "period_start", datetime, datetime.fromtimestamp(0, tz=UTC))
+        window = self._span(
+            self._number(rest, "window_seconds", DEFAULT_WINDOW.total_seconds()),
+            "timetable.window_seconds",
+        )
+        windows = self._take(rest, "windows", int, DEFAULT_WINDOWS)
+        reports = self._take(rest, "report_slots", list, [])
+        models = self._take(rest, "model_slots", list, [])
+        self._problems += [f"timetable.{key} is not a known key" for key in rest]
+        try:
+            return Timetable(
+                Period(start, window, windows),
+                tuple(self._times(each) for each in reports),
+                tuple(self._times(each) for each in models),
+            )
+        except ConfigurationError as error:
+            self._problems.append(f"timetable: {error}")
+            return None
+
+    def _times(self, table: object) -> SlotTimes:
+        rest = dict(table) if isinstance(table, dict) else {}
+        opens = self._number(rest, "opens_after_seconds", math.nan)
+        replies = self._number(rest, "replies_after_seconds", math.nan)
+        if rest or not (math.isfinite(opens) and math.isfinite(replies)):
+            raise ConfigurationError(
+                "a slot is {opens_after_seconds = ..., replies_after_seconds = ...}"
+            )
+        return SlotTimes(timedelta(seconds=opens), timedelta(seconds=replies))
+
+
+def _to_toml(config: ServerConfig) -> str:
+    period = config.timetable.period
+    quoted = config.database_url.replace("\\", "\\\\").replace('"', '\\"')
+    return f"""\
+host = "{config.host}"
+bind = "{config.bind}"
+exchange_port = {config.exchange_port}
+enrollment_port = {config.enrollment_port}
+fleet_port = {config.fleet_port}
+quorum = {config.quorum}
+grace_seconds = {config.grace.total_seconds()!r}
+update_norm_bound = {config.update_norm_bound!r}
+database_url = "{quoted}"
+
+[timetable]
+period_start = {period.start.isoformat()}
+window_seconds = {period.window.total_seconds()!r}
+windows = {period.windows}
+report_slots = [{_slots(config.timetable.report_slots)}]
+model_slots = [{_slots(config.timetable.model_slots)}]
+"""
+
+
+def _slots(slots: tuple[SlotTimes, ...]) -> str:
+    return ", ".join(
+        f"{{ opens_after_seconds = {each.opens_after.total_seconds()!r}, "
+        f"replies_after_seconds = {each.replies_after.total_seconds()!r} }}"
+        for each in slots
+    )

@@ -1,0 +1,437 @@
+"""The coordinator: runs the model rounds of the timetable, one slot after the other.
+
+A durable state machine. A round is written down before anybody is asked and closed in
+one transaction together with the new model version, the receipts and the counts of
+what was refused. Killed in between, it is found open and run again: organizations
+answer with the bytes that they stored, so nothing is drawn twice. A slot whose time
+passed while the coordinator was down is closed as missed.
+
+No organization can hold up or spoil a round: whoever does not answer by the deadline
+is missing, whatever is not valid is refused and counted, and with fewer accepted
+updates than the quorum the model stays as it is.
+"""
+
+import hashlib
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Protocol
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric import ec
+from numpy.typing import NDArray
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from fedperf_server import audit, registry, releases
+from fedperf_server.database import Database, ReplyRow, RoundRow
+from fedperf_server.enrollment import Enrollment, Member
+from fedperf_server.registry import Arrays, ModelFormat
+from fedperf_server.rounds import ACCEPTED, Outcome, RoundResult, closed_slots, result_of, row_key
+from fedperf_server.validation import (
+    Reason,
+    RejectedReleaseError,
+    SignedRelease,
+    UpdateLimits,
+    check_update,
+    open_update,
+)
+from fedperf_shared.errors import FedperfError
+from fedperf_shared.period import Timetable, to_unix_ms
+from fedperf_shared.release import ModelUpdate, ReleaseKind, Schedule, SlotKey
+from fedperf_shared.wire import codec, exchange_pb2
+
+_log = logging.getLogger(__name__)
+
+Aggregate = Callable[[Arrays, Sequence[Arrays]], Arrays]
+"""(current, updates) -> the next model."""
+Evaluate = Callable[[Arrays], float]
+"""The model's error on public data."""
+
+
+class Reply(Protocol):
+    """What an organization answered; `body` is None where it refused."""
+
+    @property
+    def organization_id(self) -> bytes:
+        """Whose it is."""
+
+    @property
+    def body(self) -> bytes | None:
+        """A serialized SignedRelease."""
+
+
+class FleetRound(Protocol):
+    """One round's messages."""
+
+    def ask(self, organization_id: bytes, body: bytes) -> bool:
+        """Send `body`; False while the organization is offline or was asked already."""
+
+    def replies(self) -> Sequence[Reply]:
+        """What arrived since the last call."""
+
+
+class Fleet(Protocol):
+    """The connected organizations; `gateway.Gateway` in real life."""
+
+    def set_members(self, keys: Mapping[bytes, ec.EllipticCurvePublicKey]) -> None:
+        """Let exactly these organizations take part."""
+
+    def round(self) -> AbstractContextManager[FleetRound]:
+        """Open a round's channel; late replies are refused when it closes."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoundRules:
+    """What holds for every round.
+
+    Attributes:
+        quorum: accepted updates that a new version needs.
+        grace: how long after the reply time replies are still taken.
+        norm_bound: largest L2 norm of an update.
+        poll: pause between looks at the fleet.
+        promote: whether a new version is promoted at once; otherwise it stays a
+            candidate until somebody promotes it.
+    """
+
+    quorum: int
+    grace: timedelta
+    norm_bound: float
+    poll: timedelta = timedelta(seconds=0.15)
+    promote: bool = False
+
+
+@dataclass(slots=True)
+class _Gathered:
+    """What a round has so far, by organization."""
+
+    slot: SlotKey
+    base_version: int
+    schedules: dict[bytes, Schedule] = field(default_factory=dict)
+    accepted: dict[bytes, tuple[SignedRelease, ModelUpdate]] = field(default_factory=dict)
+    refused: dict[bytes, Reason] = field(default_factory=dict)
+    sizes: dict[bytes, int] = field(default_factory=dict)
+
+    def answered(self, organization_id: bytes) -> bool:
+        return organization_id in self.accepted or organization_id in self.refused
+
+    def is_complete(self) -> bool:
+        """Whether there is somebody and everybody answered."""
+        return bool(self.schedules) and all(map(self.answered, self.schedules))
+
+
+class Coordinator:
+    """Runs the rounds; `step` for one at a time, `run` until told to stop."""
+
+    def __init__(
+        self,
+        database: Database,
+        enrollment: Enrollment,
+        fleet: Fleet,
+        *,
+        timetable: Timetable,
+        rules: RoundRules,
+        model_format: ModelFormat,
+        signing_key: ec.EllipticCurvePrivateKey,
+        aggregate: Aggregate,
+        evaluate: Evaluate,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._database = database
+        self._enrollment = enrollment
+        self._fleet = fleet
+        self._timetable = timetable
+        self._rules = rules
+        self._format = model_format
+        self._limits = UpdateLimits(
+            model_format.architecture, model_format.shapes, rules.norm_bound
+        )
+        self._key = signing_key
+        self._aggregate = aggregate
+        self._evaluate = evaluate
+        self._clock = clock
+
+    def run(
+        self,
+        stop: threading.Event,
+        *,
+        idle: timedelta = timedelta(seconds=0.5),
+        on_round: Callable[[RoundResult], None] = lambda result: None,
+    ) -> None:
+        """Run rounds as they fall due until `stop` is set."""
+        while not stop.is_set():
+            result = self.step(stop)
+            if result is not None:
+                on_round(result)
+            else:
+                stop.wait(idle.total_seconds())
+
+    def step(self, stop: threading.Event) -> RoundResult | None:
+        """Let new members in; run the round that is due, if one is.
+
+        Returns None where none is due, and where `stop` ended a round early: it stays
+        open and is run again.
+        """
+        self._admit()
+        slot = self._due()
+        if slot is None:
+            return None
+        if self._is_over(slot):
+            return self._miss(slot)
+        return self._round(slot, stop)
+
+    def finished(self) -> bool:
+        """Whether every round of the period is closed."""
+        with self._database.transaction() as session:
+            closed = closed_slots(session, self._timetable)
+        return all((slot.window, slot.index) in closed for slot in self._slots())
+
+    def _admit(self) -> list[Member]:
+        members = self._enrollment.members()
+        self._fleet.set_members({each.organization_id: each.public_key for each in members})
+        return members
+
+    def _slots(self) -> Iterable[SlotKey]:
+        period, times = self._timetable.period, self._timetable.model_slots
+        for window in range(period.windows):
+            for index in sorted(range(len(times)), key=lambda each: times[each].opens_after):
+                yield SlotKey(ReleaseKind.MODEL_UPDATE, window, index)
+
+    def _due(self) -> SlotKey | None:
+        with self._database.transaction() as session:
+            closed = closed_slots(session, self._timetable)
+        now = self._clock()
+        for slot in self._slots():
+            if (slot.window, slot.index) not in closed:
+                return slot if self._opens_at(slot) <= now else None
+        return None
+
+    def _opens_at(self, slot: SlotKey) -> datetime:
+        start = self._timetable.period.window_start(slot.window)
+        return start + self._timetable.model_slots[slot.index].opens_after
+
+    def _replies_at(self, slot: SlotKey) -> datetime:
+        start = self._timetable.period.window_start(slot.window)
+        return start + self._timetable.model_slots[slot.index].replies_after
+
+    def _is_over(self, slot: SlotKey) -> bool:
+        """Whether the slot's time passed without the round being opened."""
+        with self._database.transaction() as session:
+            opened = session.get(RoundRow, row_key(self._timetable, slot)) is not None
+        return not opened and self._clock() > self._replies_at(slot)
+
+    def _round(self, slot: SlotKey, stop: threading.Event) -> RoundResult | None:
+        began = self._clock()
+        version, current = self._open(slot)
+        gathered = _Gathered(slot, version)
+        request = self._request(slot, version, current)
+        deadline = max(self._replies_at(slot), began) + self._rules.grace
+        with self._fleet.round() as channel:
+            while self._clock() < deadline and not stop.is_set():
+                self._exchange(channel, gathered, request)
+                if gathered.is_complete():
+                    break
+                stop.wait(self._rules.poll.total_seconds())
+        if stop.is_set():
+            return None
+        for organization_id in gathered.schedules:
+            if not gathered.answered(organization_id):
+                gathered.refused[organization_id] = Reason.MISSING
+        return self._close(slot, current, gathered)
+
+    def _open(self, slot: SlotKey) -> tuple[int, Arrays]:
+        """Write down that the round began; the model it starts from."""
+        with self._database.transaction() as session:
+            row = session.get(RoundRow, row_key(self._timetable, slot))
+            if row is None:
+                row = self._new_row(session, slot)
+                session.add(row)
+                audit.record(session, "round_opened", {"round": row.number}, at=self._clock())
+            base = registry.get_version(session, row.base_version)
+        return base.version, self._format.decode(base.checkpoint)
+
+    def _new_row(self, session: Session, slot: SlotKey) -> RoundRow:
+        period_start, window, index = row_key(self._timetable, slot)
+        return RoundRow(
+            period_start=period_start,
+            window=window,
+            index=index,
+            number=(session.scalar(select(func.max(RoundRow.number))) or 0) + 1,
+            base_version=registry.newest_version(session).version,
+            opened_at=to_unix_ms(self._clock()),
+            asked=0,
+            replies=0,
+        )
+
+    def _participants(self, gathered: _Gathered) -> dict[bytes, Member]:
+        """The members of now whose schedule holds the slot; who declares late is let in."""
+        found: dict[bytes, Member] = {}
+        members = self._admit()
+        with self._database.transaction() as session:
+            for member in members:
+                organization_id = member.organization_id
+                if organization_id not in gathered.schedules:
+                    schedule = releases.declared_schedule(
+                        session, organization_id, self._timetable.period
+                    )
+                    if schedule is None or schedule.slot(gathered.slot) is None:
+                        continue
+                    gathered.schedules[organization_id] = schedule
+                found[organization_id] = member
+        return found
+
+    def _request(self, slot: SlotKey, version: int, current: Arrays) -> bytes:
+        return exchange_pb2.TrainRequest(
+            slot=codec.key_to_message(slot),
+            architecture=self._format.architecture,
+            base_version=version,
+            arrays=[codec.array_to_message(array) for array in current],
+        ).SerializeToString(deterministic=True)
+
+    def _exchange(self, channel: FleetRound, gathered: _Gathered, request: bytes) -> None:
+        """Ask whoever came online, take what arrived."""
+        members = self._participants(gathered)
+        for organization_id in gathered.schedules:
+            if organization_id not in members:
+                gathered.accepted.pop(organization_id, None)
+                gathered.refused[organization_id] = Reason.REVOKED
+            elif not gathered.answered(organization_id):
+                channel.ask(organization_id, request)
+        for reply in channel.replies():
+            member = members.get(reply.organization_id)
+            if member is not None and not gathered.answered(reply.organization_id):
+                self._judge(reply, member, gathered)
+
+    def _judge(self, reply: Reply, member: Member, gathered: _Gathered) -> None:
+        organization_id = member.organization_id
+        gathered.sizes[organization_id] = len(reply.body or b"")
+        try:
+            signed, update = open_update(reply.body, member.public_key)
+            check_update(
+                update,
+                gathered.schedules[organization_id],
+                self._limits,
+                slot=gathered.slot,
+                base_version=gathered.base_version,
+            )
+            gathered.accepted[organization_id] = (signed, update)
+        except RejectedReleaseError as error:
+            gathered.refused[organization_id] = error.reason
+
+    def _close(self, slot: SlotKey, current: Arrays, gathered: _Gathered) -> RoundResult:
+        """Make the new version, if there is one, and store everything at once."""
+        self._drop_stale(slot, gathered)
+        arrays, error = self._next(current, gathered)
+        now = self._clock()
+        with self._database.transaction() as session:
+            row = session.get_one(RoundRow, row_key(self._timetable, slot))
+            if arrays is not None:
+                row.new_version = registry.add_version(
+                    session,
+                    self._format,
+                    arrays,
+                    at=now,
+                    public_error=error,
+                    promoted=self._rules.promote,
+                )
+            row.outcome = Outcome.NO_QUORUM if arrays is None else Outcome.NEW_VERSION
+            row.asked, row.replies = len(gathered.schedules), len(gathered.accepted)
+            row.public_error = error
+            self._finish(session, row, now)
+            self._store_replies(session, slot, gathered, now)
+            failures = Counter(reason.value for reason in gathered.refused.values())
+            result = result_of(row, slot, failures)
+            detail: audit.Detail = {
+                "round": row.number,
+                "replies": row.replies,
+                "outcome": row.outcome,
+            }
+            audit.record(session, "round_closed", detail, at=now)
+        return result
+
+    def _drop_stale(self, slot: SlotKey, gathered: _Gathered) -> None:
+        """Refuse what contradicts a receipt that was given before."""
+        release_id = slot.release_id(self._timetable.period)
+        with self._database.transaction() as session:
+            for organization_id, (signed, _) in list(gathered.accepted.items()):
+                try:
+                    releases.receipt_for(session, organization_id, release_id, signed)
+                except RejectedReleaseError as error:
+                    del gathered.accepted[organization_id]
+                    gathered.refused[organization_id] = error.reason
+
+    def _next(self, current: Arrays, gathered: _Gathered) -> tuple[Arrays | None, float | None]:
+        if len(gathered.accepted) < self._rules.quorum:
+            return None, None
+        updates = [list(update.arrays) for _, (_, update) in sorted(gathered.accepted.items())]
+        arrays = [
+            np.asarray(array, dtype=np.float32) for array in self._aggregate(current, updates)
+        ]
+        if not _well_formed(arrays, self._format.shapes):
+            raise AggregationError
+        return arrays, float(self._evaluate(arrays))
+
+    def _store_replies(
+        self, session: Session, slot: SlotKey, gathered: _Gathered, now: datetime
+    ) -> None:
+        release_id = slot.release_id(self._timetable.period)
+        for organization_id, (signed, _) in gathered.accepted.items():
+            releases.give_receipt(
+                session, organization_id, release_id, signed, key=self._key, at=now
+            )
+            digest = hashlib.sha256(signed.payload).digest()
+            session.add(self._reply_row(slot, organization_id, ACCEPTED, gathered, digest))
+        for organization_id, reason in gathered.refused.items():
+            releases.count_rejection(session, organization_id, "model_update", reason)
+            session.add(self._reply_row(slot, organization_id, reason.value, gathered, None))
+
+    def _reply_row(
+        self,
+        slot: SlotKey,
+        organization_id: bytes,
+        outcome: str,
+        gathered: _Gathered,
+        digest: bytes | None,
+    ) -> ReplyRow:
+        period_start, window, index = row_key(self._timetable, slot)
+        return ReplyRow(
+            period_start=period_start,
+            window=window,
+            index=index,
+            organization_id=organization_id,
+            outcome=outcome,
+            payload_sha256=digest,
+            size=gathered.sizes.get(organization_id, 0),
+        )
+
+    def _miss(self, slot: SlotKey) -> RoundResult:
+        now = self._clock()
+        with self._database.transaction() as session:
+            row = self._new_row(session, slot)
+            row.outcome = Outcome.MISSED
+            self._finish(session, row, now)
+            session.add(row)
+            audit.record(session, "round_missed", {"round": row.number}, at=now)
+            return result_of(row, slot, {})
+
+    def _finish(self, session: Session, row: RoundRow, now: datetime) -> None:
+        row.closed_at = to_unix_ms(now)
+        row.seconds = max(0, row.closed_at - row.opened_at) / 1000
+        session.flush()
+
+
+class AggregationError(FedperfError):
+    """The aggregation rule gave something that is not a finite model of the right shape."""
+
+    def __init__(self) -> None:
+        super().__init__("aggregation did not give a finite model of the right shape")
+
+
+def _well_formed(arrays: Sequence[NDArray[np.float32]], shapes: Sequence[tuple[int, ...]]) -> bool:
+    if [array.shape for array in arrays] != [tuple(shape) for shape in shapes]:
+        return False
+    return all(bool(np.isfinite(array).all()) for array in arrays)

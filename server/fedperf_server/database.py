@@ -1,0 +1,231 @@
+"""The coordinator's database: everything that must survive a crash, in one place.
+
+SQLite in the server's directory by default (WAL, synchronous=FULL), PostgreSQL by
+URL. Times are Unix milliseconds, ids are bytes, so that both mean the same.
+`transaction` is the only way to write: all of it is stored or nothing.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sqlalchemy import (
+    BigInteger,
+    ForeignKey,
+    LargeBinary,
+    UniqueConstraint,
+    create_engine,
+    event,
+)
+from sqlalchemy.engine import Engine
+from sqlalchemy.exc import OperationalError, SQLAlchemyError
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+from sqlalchemy.pool import ConnectionPoolEntry
+
+from fedperf_shared.errors import StorageError
+
+_BUSY_MILLISECONDS = 20_000
+
+
+class DatabaseError(StorageError):
+    """The coordinator's database cannot be read or written."""
+
+
+class Table(DeclarativeBase):
+    """Base of all tables."""
+
+    type_annotation_map = {bytes: LargeBinary, int: BigInteger}  # noqa: RUF012  SQLAlchemy's way
+
+
+class OrganizationRow(Table):
+    """A member: its operator's label, its random wire id, its key."""
+
+    __tablename__ = "organization"
+    organization_id: Mapped[bytes] = mapped_column(primary_key=True)
+    name: Mapped[str]
+    public_key: Mapped[bytes] = mapped_column(index=True)
+    joined_at: Mapped[int]
+    revoked_at: Mapped[int | None]
+
+
+class InvitationRow(Table):
+    """A token (only its hash is kept) that lets one organization join once."""
+
+    __tablename__ = "invitation"
+    token_sha256: Mapped[bytes] = mapped_column(primary_key=True)
+    name: Mapped[str]
+    expires_at: Mapped[int]
+    used_at: Mapped[int | None]
+
+
+class ScheduleRow(Table):
+    """What an organization declared for a period; never changed."""
+
+    __tablename__ = "schedule"
+    organization_id: Mapped[bytes] = mapped_column(
+        ForeignKey("organization.organization_id"), primary_key=True
+    )
+    period_start: Mapped[int] = mapped_column(primary_key=True)
+    payload: Mapped[bytes]
+    declared_at: Mapped[int]
+
+
+class RoundRow(Table):
+    """One model round; `closed_at` is empty while it is under way."""
+
+    __tablename__ = "round"
+    period_start: Mapped[int] = mapped_column(primary_key=True)
+    window: Mapped[int] = mapped_column(primary_key=True)
+    index: Mapped[int] = mapped_column(primary_key=True)
+    number: Mapped[int] = mapped_column(unique=True)
+    base_version: Mapped[int]
+    opened_at: Mapped[int]
+    closed_at: Mapped[int | None]
+    outcome: Mapped[str | None]
+    asked: Mapped[int] = mapped_column(default=0)
+    replies: Mapped[int] = mapped_column(default=0)
+    seconds: Mapped[float | None]
+    new_version: Mapped[int | None]
+    public_error: Mapped[float | None]
+
+
+class ReplyRow(Table):
+    """What one organization answered in a round: `outcome` is "accepted" or why not."""
+
+    __tablename__ = "reply"
+    period_start: Mapped[int] = mapped_column(primary_key=True)
+    window: Mapped[int] = mapped_column(primary_key=True)
+    index: Mapped[int] = mapped_column(primary_key=True)
+    organization_id: Mapped[bytes] = mapped_column(primary_key=True)
+    outcome: Mapped[str]
+    payload_sha256: Mapped[bytes | None]
+    size: Mapped[int]
+
+
+class ReportRow(Table):
+    """An accepted residual report, as signed."""
+
+    __tablename__ = "report"
+    organization_id: Mapped[bytes] = mapped_column(primary_key=True)
+    release_id: Mapped[bytes] = mapped_column(primary_key=True)
+    period_start: Mapped[int]
+    window: Mapped[int]
+    index: Mapped[int]
+    reference_version: Mapped[int]
+    payload: Mapped[bytes]
+    signature: Mapped[bytes]
+    received_at: Mapped[int]
+
+
+class ReceiptRow(Table):
+    """A signed confirmation; `sequence` counts an organization's releases from 1."""
+
+    __tablename__ = "receipt"
+    __table_args__ = (UniqueConstraint("organization_id", "sequence"),)
+    organization_id: Mapped[bytes] = mapped_column(primary_key=True)
+    release_id: Mapped[bytes] = mapped_column(primary_key=True)
+    sequence: Mapped[int]
+    payload_sha256: Mapped[bytes]
+    payload: Mapped[bytes]
+    signature: Mapped[bytes]
+
+
+class RejectionRow(Table):
+    """How often something of an organization was refused, by kind and reason."""
+
+    __tablename__ = "rejection"
+    organization_id: Mapped[bytes] = mapped_column(primary_key=True)
+    kind: Mapped[str] = mapped_column(primary_key=True)
+    reason: Mapped[str] = mapped_column(primary_key=True)
+    count: Mapped[int] = mapped_column(default=0)
+
+
+class ModelVersionRow(Table):
+    """A version of the shared model; a candidate until it is promoted."""
+
+    __tablename__ = "model_version"
+    version: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    checkpoint: Mapped[bytes]
+    created_at: Mapped[int]
+    promoted_at: Mapped[int | None]
+    public_error: Mapped[float | None]
+
+
+class PublicationRow(Table):
+    """What every organization may fetch, one serialized message per kind."""
+
+    __tablename__ = "publication"
+    kind: Mapped[str] = mapped_column(primary_key=True)
+    payload: Mapped[bytes]
+    published_at: Mapped[int]
+
+
+class EventRow(Table):
+    """One entry of the audit log."""
+
+    __tablename__ = "event"
+    event_id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    at: Mapped[int]
+    kind: Mapped[str]
+    detail: Mapped[str]
+    chain: Mapped[bytes]
+
+
+class Database:
+    """Sessions on the coordinator's database."""
+
+    def __init__(self, url: str) -> None:
+        """Open the database and make what tables are missing.
+
+        Raises:
+            DatabaseError: the URL or the file cannot be used.
+        """
+        try:
+            self._engine = create_engine(url)
+            if self._engine.dialect.name == "sqlite":
+                _configure_sqlite(self._engine)
+            Table.metadata.create_all(self._engine)
+        except (SQLAlchemyError, ImportError) as error:
+            raise DatabaseError(f"cannot open the database {url}: {_line(error)}") from error
+
+    @contextmanager
+    def transaction(self) -> Iterator[Session]:
+        """A session whose writes are stored together at the end, or not at all.
+
+        Raises:
+            DatabaseError: the database does not answer.
+        """
+        try:
+            with Session(self._engine, expire_on_commit=False) as session, session.begin():
+                yield session
+        except OperationalError as error:
+            raise DatabaseError(f"the database cannot be used: {_line(error)}") from error
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._engine.dispose()
+
+
+def _configure_sqlite(engine: Engine) -> None:
+    """Durable commits, readers beside one writer, and transactions that take the lock first."""
+
+    @event.listens_for(engine, "connect")
+    def connect(connection: object, record: ConnectionPoolEntry) -> None:
+        del record
+        cursor = connection.cursor()  # type: ignore[attr-defined]
+        connection.isolation_level = None  # type: ignore[attr-defined]
+        for pragma in (
+            "journal_mode=WAL",
+            "synchronous=FULL",
+            "foreign_keys=ON",
+            f"busy_timeout={_BUSY_MILLISECONDS}",
+        ):
+            cursor.execute(f"PRAGMA {pragma}")
+        cursor.close()
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: object) -> None:
+        connection.exec_driver_sql("BEGIN IMMEDIATE")  # type: ignore[attr-defined]
+
+
+def _line(error: Exception) -> str:
+    return str(error.__cause__ or error).splitlines()[0]

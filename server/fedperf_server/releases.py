@@ -1,0 +1,194 @@
+"""What organizations declared and released: schedules, reports, receipts, refusals.
+
+A schedule is stored once per organization and period. A release is stored once under
+its id; the same bytes get the same receipt again, other bytes are refused. A receipt
+counts an organization's accepted releases, so its sequence never passes the number
+of releases that the organization's own ledger has charged.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from datetime import datetime
+
+from cryptography.hazmat.primitives.asymmetric import ec
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from fedperf_server.database import ReceiptRow, RejectionRow, ReportRow, ScheduleRow
+from fedperf_server.validation import Reason, RejectedReleaseError, SignedRelease
+from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.identity import sign
+from fedperf_shared.period import Period, to_unix_ms
+from fedperf_shared.release import ResidualReport, Schedule
+from fedperf_shared.wire import codec, release_pb2
+
+
+class DifferentScheduleError(InvalidInputError):
+    """A second, different schedule was declared for the same period."""
+
+
+@dataclass(frozen=True, slots=True)
+class SignedReceipt:
+    """A serialized Receipt and the coordinator's signature over it."""
+
+    payload: bytes
+    signature: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class StoredReport:
+    """An accepted report and whose it is."""
+
+    organization_id: bytes
+    report: ResidualReport
+    schedule: Schedule
+
+
+def declare_schedule(
+    session: Session, organization_id: bytes, schedule: Schedule, *, at: datetime
+) -> bool:
+    """Store the schedule; False where the same one was stored already.
+
+    Raises:
+        DifferentScheduleError: another one was declared for this period.
+    """
+    start = to_unix_ms(schedule.timetable.period.start)
+    payload = codec.encode_schedule(schedule)
+    row = session.get(ScheduleRow, (organization_id, start))
+    if row is not None:
+        if row.payload != payload:
+            raise DifferentScheduleError("this period's schedule was declared already")
+        return False
+    session.add(
+        ScheduleRow(
+            organization_id=organization_id,
+            period_start=start,
+            payload=payload,
+            declared_at=to_unix_ms(at),
+        )
+    )
+    return True
+
+
+def declared_schedule(session: Session, organization_id: bytes, period: Period) -> Schedule | None:
+    """What the organization declared for the period; None if nothing yet."""
+    row = session.get(ScheduleRow, (organization_id, to_unix_ms(period.start)))
+    return codec.decode_schedule(row.payload) if row else None
+
+
+def receipt_for(
+    session: Session, organization_id: bytes, release_id: bytes, signed: SignedRelease
+) -> SignedReceipt | None:
+    """The receipt that these bytes got before; None if the release is new.
+
+    Raises:
+        RejectedReleaseError: other bytes were accepted under this id.
+    """
+    row = session.get(ReceiptRow, (organization_id, release_id))
+    if row is None:
+        return None
+    if row.payload_sha256 != hashlib.sha256(signed.payload).digest():
+        raise RejectedReleaseError(Reason.DIFFERENT_BYTES)
+    return SignedReceipt(row.payload, row.signature)
+
+
+def give_receipt(
+    session: Session,
+    organization_id: bytes,
+    release_id: bytes,
+    signed: SignedRelease,
+    *,
+    key: ec.EllipticCurvePrivateKey,
+    at: datetime,
+) -> SignedReceipt:
+    """The receipt of an accepted release: an old one for the same bytes, else the next.
+
+    Raises:
+        RejectedReleaseError: other bytes were accepted under this id.
+    """
+    earlier = receipt_for(session, organization_id, release_id, signed)
+    if earlier is not None:
+        return earlier
+    query = select(func.max(ReceiptRow.sequence)).where(
+        ReceiptRow.organization_id == organization_id
+    )
+    sequence = (session.scalar(query) or 0) + 1
+    digest = hashlib.sha256(signed.payload).digest()
+    payload = release_pb2.Receipt(
+        release_id=release_id,
+        payload_sha256=digest,
+        sequence=sequence,
+        received_at_unix_ms=to_unix_ms(at),
+    ).SerializeToString(deterministic=True)
+    row = ReceiptRow(
+        organization_id=organization_id,
+        release_id=release_id,
+        sequence=sequence,
+        payload_sha256=digest,
+        payload=payload,
+        signature=sign(key, payload),
+    )
+    session.add(row)
+    session.flush()
+    return SignedReceipt(row.payload, row.signature)
+
+
+def store_report(
+    session: Session,
+    organization_id: bytes,
+    report: ResidualReport,
+    signed: SignedRelease,
+    *,
+    period: Period,
+    at: datetime,
+) -> None:
+    """Keep an accepted report as it was signed."""
+    session.add(
+        ReportRow(
+            organization_id=organization_id,
+            release_id=report.slot.release_id(period),
+            period_start=to_unix_ms(period.start),
+            window=report.slot.window,
+            index=report.slot.index,
+            reference_version=report.reference_version,
+            payload=signed.payload,
+            signature=signed.signature,
+            received_at=to_unix_ms(at),
+        )
+    )
+
+
+def stored_reports(
+    session: Session, period: Period, *, window: int | None = None
+) -> list[StoredReport]:
+    """Accepted reports of the period (or of one window), oldest window first."""
+    query = (
+        select(ReportRow)
+        .where(ReportRow.period_start == to_unix_ms(period.start))
+        .order_by(ReportRow.window, ReportRow.index, ReportRow.organization_id)
+    )
+    if window is not None:
+        query = query.where(ReportRow.window == window)
+    found: list[StoredReport] = []
+    for row in session.scalars(query):
+        report = codec.decode_release(row.payload)
+        schedule = declared_schedule(session, row.organization_id, period)
+        if isinstance(report, ResidualReport) and schedule is not None:
+            found.append(StoredReport(row.organization_id, report, schedule))
+    return found
+
+
+def count_rejection(session: Session, organization_id: bytes, kind: str, reason: Reason) -> None:
+    """Count that something of an organization was refused."""
+    row = session.get(RejectionRow, (organization_id, kind, reason.value))
+    if row is None:
+        row = RejectionRow(organization_id=organization_id, kind=kind, reason=reason.value, count=0)
+        session.add(row)
+    row.count += 1
+    session.flush()
+
+
+def rejections(session: Session) -> dict[tuple[bytes, str, str], int]:
+    """Counts by organization, kind and reason."""
+    rows = session.scalars(select(RejectionRow))
+    return {(row.organization_id, row.kind, row.reason): row.count for row in rows}

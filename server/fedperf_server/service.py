@@ -1,0 +1,109 @@
+"""One coordinator process: enrollment, Exchange, gateway and rounds, started and stopped together.
+
+`start` opens the three ports in the order in which clients need them; `run` holds
+the rounds until told to stop; whatever of it was started is stopped at the end.
+"""
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+
+from fedperf_server import registry
+from fedperf_server.config import ServerConfig
+from fedperf_server.coordinator import Aggregate, Coordinator, Evaluate, RoundRules
+from fedperf_server.database import Database
+from fedperf_server.enrollment import SERVER, SIGNING, Enrollment, EnrollmentServer, KeyRing
+from fedperf_server.exchange import exchange_server
+from fedperf_server.registry import Arrays, ModelFormat
+
+
+def system_clock() -> datetime:
+    """Now, in UTC."""
+    return datetime.now(UTC)
+
+
+def quiet_flower() -> None:
+    """Keep Flower from calling home and from printing; before anything imports it."""
+    os.environ["FLWR_TELEMETRY_ENABLED"] = "0"
+    os.environ["FLWR_DISABLE_UPDATE_CHECK"] = "1"
+    logging.getLogger("flwr").disabled = True
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+
+
+def store_start_model(
+    database: Database, model_format: ModelFormat, arrays: Arrays, *, at: datetime
+) -> None:
+    """Make `arrays` version 1, promoted, unless the registry holds a model already."""
+    with database.transaction() as session:
+        try:
+            registry.newest_version(session)
+        except registry.UnknownVersionError:
+            registry.add_version(session, model_format, arrays, at=at, promoted=True)
+
+
+@contextmanager
+def serving(
+    config: ServerConfig,
+    *,
+    model_format: ModelFormat,
+    aggregate: Aggregate,
+    evaluate: Evaluate,
+    rules: RoundRules | None = None,
+    clock: Callable[[], datetime] = system_clock,
+) -> Iterator[Coordinator]:
+    """All ports open; yields the coordinator, whose `run` holds the rounds.
+
+    Raises:
+        ConfigurationError: a key is missing or a port is taken.
+        GatewayError: the fleet port cannot be served.
+        DatabaseError: the database cannot be opened.
+    """
+    quiet_flower()
+    from fedperf_server.gateway import Gateway
+
+    ring = KeyRing(config.directory)
+    with ExitStack() as stack:
+        database = Database(config.database_url)
+        stack.callback(database.close)
+        enrollment = Enrollment(database, ring, config, clock=clock)
+        gateway = Gateway(
+            bind=config.bind,
+            port=config.fleet_port,
+            certificate=ring.certificate_path(SERVER),
+            private_key=ring.key_path(SERVER),
+        )
+        exchange = exchange_server(database, enrollment, ring, config, clock=clock)
+        door = EnrollmentServer(enrollment, ring, config)
+        for server in (gateway, exchange, door):
+            server.start()
+            stack.callback(server.stop)
+        yield Coordinator(
+            database,
+            enrollment,
+            gateway,
+            timetable=config.timetable,
+            rules=rules or RoundRules(config.quorum, config.grace, config.update_norm_bound),
+            model_format=model_format,
+            signing_key=ring.key(SIGNING),
+            aggregate=aggregate,
+            evaluate=evaluate,
+            clock=clock,
+        )
+
+
+def run(
+    config: ServerConfig,
+    stop: threading.Event,
+    *,
+    model_format: ModelFormat,
+    aggregate: Aggregate,
+    evaluate: Evaluate,
+) -> None:
+    """Serve until `stop` is set; errors as `serving`."""
+    with serving(
+        config, model_format=model_format, aggregate=aggregate, evaluate=evaluate
+    ) as coordinator:
+        coordinator.run(stop)

@@ -1,0 +1,223 @@
+"""What the coordinator accepts: checks on everything that organizations send.
+
+Pure functions. A release is judged against the schedule that its organization
+declared and against public constants; a refusal has one of a closed set of reasons,
+which is counted, and carries nothing of what was sent.
+"""
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum, unique
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric import ec
+from google.protobuf.message import DecodeError
+from numpy.typing import NDArray
+
+from fedperf_shared import basis
+from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.identity import InvalidSignatureError, verify
+from fedperf_shared.release import (
+    ModelUpdate,
+    Release,
+    ReportParameters,
+    ResidualReport,
+    Schedule,
+    SlotKey,
+)
+from fedperf_shared.wire import codec, release_pb2
+
+MAX_WORKLOADS = 10_000_000
+"""More workloads than any organization has: bounds the sums of a report."""
+NOISE_DEVIATIONS = 12.0
+"""A Gaussian passes this many standard deviations with a probability below 1e-32."""
+GRID_EXPONENTS = range(-60, 1)
+CLOCK_TOLERANCE = timedelta(seconds=300)
+
+
+@unique
+class Reason(StrEnum):
+    """Why something was not accepted."""
+
+    MALFORMED = "malformed"
+    SIGNATURE = "signature"
+    NO_SCHEDULE = "no_schedule"
+    UNKNOWN_SLOT = "unknown_slot"
+    WRONG_SLOT = "wrong_slot"
+    NOT_OPEN = "not_open"
+    ARCHITECTURE = "architecture"
+    BASE_VERSION = "base_version"
+    SHAPE = "shape"
+    NOT_FINITE = "not_finite"
+    NORM = "norm"
+    BASIS_VERSION = "basis_version"
+    REFERENCE_VERSION = "reference_version"
+    SIZE = "size"
+    GRID = "grid"
+    RANGE = "range"
+    REFUSED = "refused"
+    MISSING = "missing"
+    DIFFERENT_BYTES = "different_bytes"
+    REVOKED = "revoked"
+
+
+class RejectedReleaseError(InvalidInputError):
+    """A release was not accepted; `reason` says why."""
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(f"release not accepted: {reason}")
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class SignedRelease:
+    """A serialized release and its organization's signature over these bytes."""
+
+    payload: bytes
+    signature: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateLimits:
+    """What a model update must look like.
+
+    Attributes:
+        architecture: number of the architecture.
+        shapes: of its arrays, in order.
+        norm_bound: largest L2 norm over all arrays.
+    """
+
+    architecture: int
+    shapes: Sequence[tuple[int, ...]]
+    norm_bound: float
+
+
+def decode_signed(data: bytes) -> SignedRelease:
+    """Payload and signature of a serialized SignedRelease.
+
+    Raises:
+        RejectedReleaseError: not a signed release.
+    """
+    message = release_pb2.SignedRelease()
+    try:
+        message.ParseFromString(data)
+    except DecodeError:
+        raise RejectedReleaseError(Reason.MALFORMED) from None
+    return SignedRelease(message.payload, message.signature)
+
+
+def open_signed(signed: SignedRelease, key: ec.EllipticCurvePublicKey) -> Release:
+    """The release, once the signature over its bytes is the key's.
+
+    Raises:
+        RejectedReleaseError: wrong signature, or not a release.
+    """
+    try:
+        verify(key, signed.payload, signed.signature)
+        return codec.decode_release(signed.payload)
+    except InvalidSignatureError:
+        raise RejectedReleaseError(Reason.SIGNATURE) from None
+    except InvalidInputError:
+        raise RejectedReleaseError(Reason.MALFORMED) from None
+
+
+def open_update(
+    body: bytes | None, key: ec.EllipticCurvePublicKey
+) -> tuple[SignedRelease, ModelUpdate]:
+    """The signed model update that answers a round; None is a refusal to answer.
+
+    Raises:
+        RejectedReleaseError: refused, malformed, wrong signature, or no model update.
+    """
+    if body is None:
+        raise RejectedReleaseError(Reason.REFUSED)
+    signed = decode_signed(body)
+    release = open_signed(signed, key)
+    if not isinstance(release, ModelUpdate):
+        raise RejectedReleaseError(Reason.WRONG_SLOT)
+    return signed, release
+
+
+def check_update(
+    update: ModelUpdate,
+    schedule: Schedule,
+    limits: UpdateLimits,
+    *,
+    slot: SlotKey,
+    base_version: int,
+) -> None:
+    """Check a model update that should fill `slot`.
+
+    Raises:
+        RejectedReleaseError: with the first reason that holds.
+    """
+    _check_slot(update, schedule)
+    _require(update.slot == slot, Reason.WRONG_SLOT)
+    _require(update.architecture == limits.architecture, Reason.ARCHITECTURE)
+    _require(update.base_version == base_version, Reason.BASE_VERSION)
+    shapes = [array.shape for array in update.arrays]
+    _require(shapes == [tuple(shape) for shape in limits.shapes], Reason.SHAPE)
+    _require(all(np.isfinite(array).all() for array in update.arrays), Reason.NOT_FINITE)
+    _require(norm(update.arrays) <= limits.norm_bound, Reason.NORM)
+
+
+def check_report(
+    report: ResidualReport,
+    schedule: Schedule,
+    *,
+    reference_versions: Collection[int],
+    now: datetime,
+) -> None:
+    """Check a residual report.
+
+    Raises:
+        RejectedReleaseError: with the first reason that holds.
+    """
+    parameters = _check_slot(report, schedule)
+    _require(now >= schedule.opens_at(report.slot) - CLOCK_TOLERANCE, Reason.NOT_OPEN)
+    _require(report.basis_version == basis.BASIS_VERSION, Reason.BASIS_VERSION)
+    _require(report.reference_version in reference_versions, Reason.REFERENCE_VERSION)
+    _require(report.values.shape == (2 * basis.CELLS,), Reason.SIZE)
+    _require(report.grid_exponent in GRID_EXPONENTS, Reason.GRID)
+    _require(_in_range(report, parameters), Reason.RANGE)
+
+
+def norm(arrays: Sequence[NDArray[np.float32]]) -> float:
+    """L2 norm over all values of all arrays."""
+    squares = (float(np.sum(np.square(array, dtype=np.float64))) for array in arrays)
+    return math.sqrt(sum(squares))
+
+
+def _check_slot(release: Release, schedule: Schedule) -> ReportParameters | None:
+    slot = schedule.slot(release.slot)
+    if slot is None:
+        raise RejectedReleaseError(Reason.UNKNOWN_SLOT)
+    parameters = slot.parameters if isinstance(slot.parameters, ReportParameters) else None
+    _require(isinstance(release, ResidualReport) == (parameters is not None), Reason.WRONG_SLOT)
+    return parameters
+
+
+def _in_range(report: ResidualReport, parameters: ReportParameters | None) -> bool:
+    """Whether noise of the declared size on sums of contributions can give these values.
+
+    A contribution's counts are not negative, and its residual in a cell is never
+    longer than its count there; so the sums obey the same, up to the noise.
+    """
+    if parameters is None:
+        return False
+    values = report.values * math.ldexp(1.0, report.grid_exponent)
+    counts, residuals = values[: basis.CELLS], values[basis.CELLS :]
+    step = math.ldexp(1.0, report.grid_exponent)
+    margin = NOISE_DEVIATIONS * parameters.noise_multiplier + step
+    return bool(
+        np.all(counts >= -margin)
+        and np.all(counts <= MAX_WORKLOADS + margin)
+        and np.all(np.abs(residuals) <= counts + 2 * margin)
+    )
+
+
+def _require(holds: bool, reason: Reason) -> None:
+    if not holds:
+        raise RejectedReleaseError(reason)

@@ -1,0 +1,24 @@
+"""A coordinator as a process of its own: `python -m ... DIRECTORY [QUORUM]`."""
+
+import sys
+import threading
+from pathlib import Path
+
+from fedperf_server.config import load_config
+from fedperf_server.rounds import RoundResult
+from tests.integration.federation.worlds import world
+
+
+def main(directory: Path) -> None:
+    """Serve until killed; one line per round."""
+    with world(load_config(directory)) as server:
+        print("serving", flush=True)
+
+        def show(result: RoundResult) -> None:
+            print(f"round {result.number} {result.outcome} {result.replies}", flush=True)
+
+        server.coordinator.run(threading.Event(), on_round=show)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,27 @@
+"""A node as a process of its own: `python -m ... HOME SECONDS`; waits before it answers."""
+
+import sys
+import threading
+import time
+from pathlib import Path
+
+from fedperf_client.federation.enrollment import Membership, load_or_create_key
+from fedperf_client.federation.node import Node, TrainRequest
+from tests.integration.federation.worlds import FAST, Organization, constant
+
+
+def main(home: Path, seconds: float) -> None:
+    """Answer until killed; says when it was asked."""
+    organization = Organization(home.name, Membership.load(home), load_or_create_key(home))
+
+    def answer(request: TrainRequest) -> bytes:
+        print(f"asked {request.slot.window}", flush=True)
+        time.sleep(seconds)
+        return constant(0.5)(organization, request)
+
+    print("running", flush=True)
+    Node(organization.membership, organization.key, answer, rhythm=FAST).run(threading.Event())
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), float(sys.argv[2]))

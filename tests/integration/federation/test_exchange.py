@@ -1,0 +1,198 @@
+"""The Exchange over real sockets: what it stores, gives back and refuses."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedperf_client.federation.exchange import (
+    ClockSkewError,
+    ExchangeClient,
+    RefusedByCoordinatorError,
+    read_receipt,
+)
+from fedperf_server import registry, releases
+from fedperf_server.registry import SyntheticRow
+from fedperf_server.service import system_clock
+from fedperf_shared import basis
+from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.execution import ClusterConfig
+from fedperf_shared.identity import InvalidSignatureError, new_private_key
+from fedperf_shared.period import Timetable
+from fedperf_shared.release import ReleaseKind, ResidualReport, Schedule, SlotKey
+from fedperf_shared.wire import codec
+from fedperf_shared.workflow.vocabulary import Platform
+from tests.fakes.plans import diamond
+from tests.integration.federation.worlds import (
+    SHAPES,
+    Organization,
+    SmallFormat,
+    World,
+    admit,
+    full_schedule,
+    new_server,
+    timetable,
+    world,
+)
+
+FIRST = SlotKey(ReleaseKind.RESIDUAL_REPORT, 0, 0)
+
+
+@dataclass(frozen=True)
+class Scene:
+    server: World
+    acme: Organization
+    table: Timetable
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[Scene]:
+    table = timetable()
+    with world(new_server(tmp_path / "server", table)) as server:
+        acme = admit(tmp_path, server.invite("Acme"), "acme", None)
+        yield Scene(server, acme, table)
+
+
+@pytest.fixture
+def exchange(scene: Scene) -> Iterator[ExchangeClient]:
+    with scene.acme.exchange() as client:
+        yield client
+
+
+def report(**changes: object) -> ResidualReport:
+    values = np.zeros(2 * basis.CELLS, dtype=np.int64)
+    plain = ResidualReport(FIRST, basis.BASIS_VERSION, 1, -20, values)
+    return replace(plain, **changes)  # type: ignore[arg-type]  # tests name real fields
+
+
+def hand_in(exchange: ExchangeClient, organization: Organization, content: ResidualReport) -> bytes:
+    signed = organization.sign(codec.encode_release(content))
+    exchange.submit(signed)
+    return signed
+
+
+def test_status_and_timetable_are_those_of_the_server(
+    scene: Scene, exchange: ExchangeClient
+) -> None:
+    status = exchange.check_clock(system_clock())
+    assert (status.model_version, status.basis_version) == (1, basis.BASIS_VERSION)
+    assert exchange.timetable() == scene.table
+
+
+def test_a_clock_that_is_wrong_is_named_with_its_error(exchange: ExchangeClient) -> None:
+    with pytest.raises(ClockSkewError, match=r"clock is \d+ s ahead of the coordinator's"):
+        exchange.check_clock(system_clock() + timedelta(seconds=301))
+    with pytest.raises(ClockSkewError, match="behind"):
+        exchange.check_clock(system_clock() - timedelta(seconds=302))
+
+
+def test_a_schedule_is_declared_once(scene: Scene, exchange: ExchangeClient) -> None:
+    schedule = full_schedule(scene.table)
+    exchange.declare_schedule(schedule)
+    exchange.declare_schedule(schedule)
+    with pytest.raises(RefusedByCoordinatorError, match="other_schedule_declared"):
+        exchange.declare_schedule(Schedule(scene.table, schedule.slots[:1]))
+    other = timetable(windows=3, start=scene.table.period.start)
+    with pytest.raises(RefusedByCoordinatorError, match="other_timetable"):
+        exchange.declare_schedule(full_schedule(other))
+    with scene.server.database.transaction() as session:
+        stored = releases.declared_schedule(
+            session, scene.acme.membership.organization_id, scene.table.period
+        )
+    assert stored == schedule
+
+
+def test_a_report_gets_one_receipt_however_often_it_is_sent(
+    scene: Scene, exchange: ExchangeClient
+) -> None:
+    exchange.declare_schedule(full_schedule(scene.table))
+    signed = scene.acme.sign(codec.encode_release(report()))
+    receipt = exchange.submit(signed)
+    assert exchange.submit(signed) == receipt
+    assert receipt.sequence == 1
+    assert receipt.release_id == FIRST.release_id(scene.table.period)
+    key = scene.acme.membership.coordinator_key
+    assert read_receipt(receipt.signed, key) == receipt
+    with pytest.raises(InvalidSignatureError):
+        read_receipt(receipt.signed, new_private_key().public_key())
+    with scene.server.database.transaction() as session:
+        (stored,) = releases.stored_reports(session, scene.table.period)
+    assert stored.organization_id == scene.acme.membership.organization_id
+    assert stored.report.slot == FIRST
+
+
+def test_other_bytes_for_the_same_slot_are_refused(scene: Scene, exchange: ExchangeClient) -> None:
+    exchange.declare_schedule(full_schedule(scene.table))
+    hand_in(exchange, scene.acme, report())
+    values = np.zeros(2 * basis.CELLS, dtype=np.int64)
+    values[0] = 1
+    with pytest.raises(RefusedByCoordinatorError, match="different_bytes"):
+        hand_in(exchange, scene.acme, report(values=values))
+
+
+def test_bad_reports_are_refused_with_a_reason_and_counted(
+    scene: Scene, exchange: ExchangeClient
+) -> None:
+    with pytest.raises(RefusedByCoordinatorError, match="no_schedule"):
+        hand_in(exchange, scene.acme, report())
+    exchange.declare_schedule(full_schedule(scene.table))
+    with pytest.raises(RefusedByCoordinatorError, match="size"):
+        hand_in(exchange, scene.acme, report(values=np.zeros(3, dtype=np.int64)))
+    with pytest.raises(RefusedByCoordinatorError, match="malformed"):
+        exchange.submit(scene.acme.sign(b"\xff\xff"))
+    stranger = replace(scene.acme, key=new_private_key())
+    with pytest.raises(RefusedByCoordinatorError, match="signature"):
+        exchange.submit(stranger.sign(codec.encode_release(report())))
+    with pytest.raises(InvalidInputError, match="not a SignedRelease"):
+        exchange.submit(b"\xff\xff")
+    with scene.server.database.transaction() as session:
+        counted = releases.rejections(session)
+        assert releases.stored_reports(session, scene.table.period) == []
+    assert {key[2]: count for key, count in counted.items()} == {
+        "no_schedule": 1,
+        "size": 1,
+        "malformed": 1,
+        "signature": 1,
+    }
+
+
+def test_what_is_published_can_be_fetched(scene: Scene, exchange: ExchangeClient) -> None:
+    assert exchange.correction() is None
+    assert exchange.synthetic_rows() == ()
+    mean, covariance = np.arange(3.0), np.eye(3)
+    row = SyntheticRow(diamond(), ClusterConfig(1, 2, 1 << 30), 0.5, Platform.DUCKDB)
+    with scene.server.database.transaction() as session:
+        registry.publish_correction(
+            session,
+            basis_version=1,
+            reference_version=1,
+            mean=mean,
+            covariance=covariance,
+            at=system_clock(),
+        )
+        registry.publish_synthetic_rows(session, [row], at=system_clock())
+    correction = exchange.correction()
+    assert correction is not None
+    np.testing.assert_array_equal(correction.mean, mean)
+    np.testing.assert_array_equal(correction.covariance, covariance)
+    (fetched,) = exchange.synthetic_rows()
+    assert (fetched.plan, fetched.cluster, fetched.segment) == (row.plan, row.cluster, row.segment)
+
+
+def test_the_newest_promoted_model_is_given_and_any_other_on_request(
+    scene: Scene, exchange: ExchangeClient
+) -> None:
+    assert exchange.model().version == 1
+    arrays = [np.zeros(shape, dtype=np.float32) for shape in SHAPES]
+    with scene.server.database.transaction() as session:
+        registry.add_version(session, SmallFormat(), arrays, at=system_clock())
+    assert exchange.model().version == 1
+    assert exchange.model(2).version == 2
+    with scene.server.database.transaction() as session:
+        registry.promote(session, 2, at=system_clock())
+    assert exchange.model().version == 2
+    with pytest.raises(RefusedByCoordinatorError, match="no_such_version"):
+        exchange.model(9)

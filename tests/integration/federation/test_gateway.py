@@ -1,0 +1,319 @@
+"""The public fleet port and the node that talks to it: the contract with Flower's internals."""
+
+import ssl
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from flwr.proto.fleet_pb2 import PullMessagesRequest
+from flwr.proto.node_pb2 import Node as NodeId
+from flwr.proto.runtime_pb2 import AcquireTaskRequest
+
+from fedperf_client.federation.enrollment import Membership
+from fedperf_client.federation.node import (
+    Connection,
+    Node,
+    RequestRefusedError,
+    TrainRequest,
+    decode_train_request,
+)
+from fedperf_server import gateway as gateway_module
+from fedperf_server.enrollment import CA, SERVER, KeyRing
+from fedperf_server.gateway import BODY_LIMIT, FleetReply, FleetRound, Gateway
+from fedperf_shared.identity import new_private_key
+from fedperf_shared.wire import exchange_pb2, release_pb2
+from tests.integration.federation.worlds import (
+    FAST,
+    HOST,
+    Organization,
+    World,
+    new_server,
+    node,
+    timetable,
+    world,
+)
+
+SECRET = "canary-7f3a"
+PROTOBUF = {"content-type": "application/protobuf", "accept": "application/protobuf"}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with world(new_server(tmp_path_factory.mktemp("server"), timetable())) as running:
+        yield running
+
+
+@contextmanager
+def caller(server: World) -> Iterator[httpx.Client]:
+    trust = ssl.create_default_context(cafile=str(server.config.directory / "authority.pem"))
+    with httpx.Client(
+        base_url=f"https://{server.config.fleet_address}", verify=trust, headers=PROTOBUF
+    ) as client:
+        yield client
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/",
+        "/docs",
+        "/openapi.json",
+        "/health",
+        "/v1/control/start-run",
+        "/v1/control/list-nodes",
+        "/v1/control/register-node",
+        "/v1/runtime/acquire-task",
+        "/v1/runtime/push-messages",
+        "/v1/fleet",
+        "/v1/fleet/../control/start-run",
+        "/v1/fleet/pull-messages/",
+        "/v1//fleet/pull-messages",
+    ],
+)
+def test_the_public_port_knows_the_fleet_routes_only(server: World, path: str) -> None:
+    with caller(server) as client:
+        assert client.get(path).status_code == 404
+        body = AcquireTaskRequest().SerializeToString()
+        assert client.post(path, content=body).status_code == 404
+
+
+def test_a_caller_without_a_members_key_is_not_let_in(server: World) -> None:
+    with caller(server) as client:
+        request = PullMessagesRequest(node=NodeId(node_id=1)).SerializeToString()
+        assert client.post("/v1/fleet/pull-messages", content=request).status_code == 401
+        assert client.post("/v1/fleet/register-node", content=b"").status_code == 401
+
+
+def test_junk_and_long_bodies_do_no_harm(server: World) -> None:
+    with caller(server) as client:
+        assert client.post("/v1/fleet/pull-messages", content=b"\xff" * 64).status_code >= 400
+        long = b"0" * (BODY_LIMIT + 1)
+        assert client.post("/v1/fleet/push-object", content=long).status_code == 413
+        assert client.get("/v1/fleet/pull-messages").status_code in (404, 405)
+
+
+@contextmanager
+def fleet(directory: Path) -> Iterator[tuple[Gateway, Organization]]:
+    """A gateway without a coordinator, and a joined organization."""
+    config = new_server(directory / "server", timetable())
+    ring = KeyRing(config.directory)
+    membership = Membership(
+        organization_id=bytes(16),
+        certificate=b"",
+        ca_certificate=ring.certificate(CA),
+        coordinator_public_key=b"",
+        exchange_address="",
+        fleet_address=config.fleet_address,
+    )
+    organization = Organization("acme", membership, new_private_key())
+    gateway = Gateway(
+        bind=HOST,
+        port=config.fleet_port,
+        certificate=ring.certificate_path(SERVER),
+        private_key=ring.key_path(SERVER),
+    )
+    gateway.start()
+    try:
+        gateway.set_members(
+            {organization.membership.organization_id: organization.key.public_key()}
+        )
+        yield gateway, organization
+    finally:
+        gateway.stop()
+
+
+def ask(channel: FleetRound, organization: Organization, body: bytes, seconds: float = 5.0) -> None:
+    give_up = time.monotonic() + seconds
+    while not channel.ask(organization.membership.organization_id, body):
+        assert time.monotonic() < give_up, "the node does not come online"
+        time.sleep(0.02)
+
+
+def wait_for_reply(channel: FleetRound, seconds: float = 5.0) -> FleetReply | None:
+    give_up = time.monotonic() + seconds
+    while time.monotonic() < give_up:
+        for reply in channel.replies():
+            return reply
+        time.sleep(0.02)
+    return None
+
+
+def request(window: int = 0) -> bytes:
+    message = exchange_pb2.TrainRequest(architecture=7, base_version=1)
+    message.slot.kind = release_pb2.RELEASE_KIND_MODEL_UPDATE
+    message.slot.window = window
+    return message.SerializeToString()
+
+
+def echo(organization: Organization, train: TrainRequest) -> bytes:
+    return b"release of window %d" % train.slot.window
+
+
+def refuse(organization: Organization, train: TrainRequest) -> bytes:
+    raise RequestRefusedError(f"this slot is not due: {SECRET}")
+
+
+def break_down(organization: Organization, train: TrainRequest) -> bytes:
+    raise ValueError(SECRET)
+
+
+def test_a_request_is_answered_with_the_handlers_bytes(tmp_path: Path) -> None:
+    with fleet(tmp_path) as (gateway, acme), node(acme, echo), gateway.round() as channel:
+        ask(channel, acme, request(3))
+        assert wait_for_reply(channel) == FleetReply(
+            acme.membership.organization_id, b"release of window 3"
+        )
+
+
+def test_large_bodies_travel_both_ways(tmp_path: Path) -> None:
+    long = b"\x07" * 12_000_001
+
+    def big(organization: Organization, train: TrainRequest) -> bytes:
+        return long
+
+    message = exchange_pb2.TrainRequest.FromString(request())
+    message.arrays.add(shape=[3_000_000], float32_little_endian=bytes(12_000_000))
+    with fleet(tmp_path) as (gateway, acme), node(acme, big), gateway.round() as channel:
+        ask(channel, acme, message.SerializeToString())
+        reply = wait_for_reply(channel, 20)
+        assert reply is not None
+        assert reply.body == long
+
+
+@pytest.mark.parametrize("body", [b"", b"code: import os"])
+def test_a_foreign_body_is_refused(tmp_path: Path, body: bytes) -> None:
+    with fleet(tmp_path) as (gateway, acme), node(acme, echo), gateway.round() as channel:
+        ask(channel, acme, body)
+        reply = wait_for_reply(channel)
+        assert reply is not None
+        assert reply.body is None
+
+
+@pytest.mark.parametrize("foreign", ["query.synthetic", "train.more"])
+def test_a_foreign_message_type_is_refused(
+    tmp_path: Path, foreign: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gateway_module, "MESSAGE_TYPE", foreign)
+    with fleet(tmp_path) as (gateway, acme), node(acme, echo), gateway.round() as channel:
+        ask(channel, acme, request())
+        reply = wait_for_reply(channel)
+        assert reply is not None
+        assert reply.body is None
+
+
+def test_a_refusal_carries_no_text_and_a_breakdown_looks_like_being_offline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[bytes] = []
+    original = httpx.Client.send
+
+    def send(client: httpx.Client, message: httpx.Request, **options: object) -> httpx.Response:
+        sent.append(b"%r" % message.headers.raw + message.read())
+        return original(client, message, **options)  # type: ignore[arg-type]  # passed on
+
+    monkeypatch.setattr(httpx.Client, "send", send)
+    with fleet(tmp_path) as (gateway, acme):
+        with node(acme, refuse), gateway.round() as channel:
+            ask(channel, acme, request())
+            reply = wait_for_reply(channel)
+            assert reply is not None
+            assert reply.body is None
+        with node(acme, break_down), gateway.round() as channel:
+            ask(channel, acme, request())
+            assert wait_for_reply(channel, 1.0) is None
+    assert sent
+    assert not any(SECRET.encode() in each or b"Error" in each for each in sent)
+
+
+def test_the_node_goes_on_asking_while_a_handler_waits_and_shares_its_work(tmp_path: Path) -> None:
+    calls: list[int] = []
+    release = threading.Event()
+
+    def slow(organization: Organization, train: TrainRequest) -> bytes:
+        calls.append(train.slot.window)
+        release.wait(10)
+        return b"late"
+
+    with fleet(tmp_path) as (gateway, acme), node(acme, slow):
+        with gateway.round() as first:
+            ask(first, acme, request())
+            assert wait_for_reply(first, 0.5) is None
+            assert acme.membership.organization_id in gateway.online()
+        with gateway.round() as second:
+            ask(second, acme, request())
+            assert wait_for_reply(second, 0.5) is None
+            release.set()
+            reply = wait_for_reply(second)
+            assert reply is not None
+            assert reply.body == b"late"
+        assert calls == [0]
+
+
+def test_a_node_outlives_its_coordinator_and_a_stranger_is_not_let_in(tmp_path: Path) -> None:
+    with fleet(tmp_path) as (gateway, acme), node(acme, echo) as running:
+        with gateway.round() as channel:
+            ask(channel, acme, request())
+        gateway.stop()
+        gateway.start()
+        with gateway.round() as channel:
+            ask(channel, acme, request())
+            assert wait_for_reply(channel) is not None
+        gateway.set_members({})
+        give_up = time.monotonic() + 5
+        while running.connection is not Connection.REFUSED and time.monotonic() < give_up:
+            time.sleep(0.01)
+        assert running.connection is Connection.REFUSED
+        gateway.set_members({acme.membership.organization_id: acme.key.public_key()})
+        with gateway.round() as channel:
+            ask(channel, acme, request())
+            assert wait_for_reply(channel) is not None
+
+
+def test_a_node_that_left_before_its_reply_is_asked_again_when_it_returns(tmp_path: Path) -> None:
+    forgotten = threading.Event()
+
+    def never(organization: Organization, train: TrainRequest) -> bytes:
+        forgotten.set()
+        threading.Event().wait()
+        return b""
+
+    with fleet(tmp_path) as (gateway, acme), gateway.round() as channel:
+        with node(acme, never):
+            ask(channel, acme, request())
+            assert forgotten.wait(5)
+        assert wait_for_reply(channel, 0.1) is None
+        with node(acme, echo):
+            ask(channel, acme, request())
+            reply = wait_for_reply(channel)
+            assert reply is not None
+            assert reply.body == b"release of window 0"
+
+
+def test_an_unreachable_coordinator_is_tried_again_until_told_to_stop(tmp_path: Path) -> None:
+    with fleet(tmp_path) as (_, acme):
+        pass
+    lonely = Node(acme.membership, acme.key, lambda train: b"", rhythm=FAST)
+    stop = threading.Event()
+    thread = threading.Thread(target=lonely.run, args=(stop,))
+    thread.start()
+    time.sleep(0.5)
+    assert thread.is_alive()
+    assert lonely.connection is Connection.CONNECTING
+    stop.set()
+    thread.join(5)
+    assert not thread.is_alive()
+
+
+def test_only_requests_for_model_updates_are_decoded() -> None:
+    report = exchange_pb2.TrainRequest()
+    report.slot.kind = release_pb2.RELEASE_KIND_RESIDUAL_REPORT
+    with pytest.raises(RequestRefusedError, match="not the slot of a model update"):
+        decode_train_request(report.SerializeToString())
+    message = exchange_pb2.TrainRequest.FromString(request())
+    message.arrays.add(shape=[1], float32_little_endian=b"\x00\x00\xc0\x7f")
+    with pytest.raises(RequestRefusedError, match="not finite"):
+        decode_train_request(message.SerializeToString())

@@ -1,0 +1,127 @@
+"""Joining, staying and leaving, over real sockets."""
+
+import hashlib
+import ssl
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from fedperf_client.federation.enrollment import (
+    InvalidJoinUrlError,
+    JoinRefusedError,
+    Membership,
+    join,
+)
+from fedperf_client.federation.exchange import ExchangeClient, ExchangeError
+from fedperf_server import audit
+from fedperf_server.enrollment import OrganizationExistsError, UnknownOrganizationError
+from fedperf_shared.identity import fingerprint, new_private_key
+from tests.integration.federation.worlds import (
+    HOST,
+    admit,
+    free_ports,
+    full_schedule,
+    new_server,
+    timetable,
+    world,
+)
+
+
+def test_both_sides_show_the_same_fingerprint_and_the_name_stays_at_the_server(
+    tmp_path: Path,
+) -> None:
+    with world(new_server(tmp_path / "server", timetable())) as server:
+        acme = admit(tmp_path, server.invite("Acme"), "acme", None)
+        (member,) = server.operator.members()
+        assert member.fingerprint == fingerprint(acme.key.public_key())
+        assert member.name == "Acme"
+        assert b"Acme" not in acme.membership.certificate
+        assert acme.membership.organization_id == member.organization_id
+        assert Membership.load(tmp_path / "acme") == acme.membership
+        with acme.exchange() as exchange:
+            assert exchange.status().model_version == 1
+        with server.database.transaction() as session:
+            assert audit.verify(session) == 2
+
+
+def test_an_invitation_is_used_once(tmp_path: Path) -> None:
+    with world(new_server(tmp_path / "server", timetable())) as server:
+        url = server.invite("Acme")
+        admit(tmp_path, url, "acme", None)
+        with pytest.raises(JoinRefusedError, match="used already"):
+            join(url, new_private_key())
+
+
+def test_a_foreign_or_expired_token_is_refused_in_one_line(tmp_path: Path) -> None:
+    with world(new_server(tmp_path / "server", timetable())) as server:
+        url = server.invite("Acme")
+        with pytest.raises(JoinRefusedError, match="does not know this invitation") as refusal:
+            join(url[:-4] + "0000", new_private_key())
+        assert "\n" not in str(refusal.value)
+        late = server.operator.add_organization("Late", lifetime=timedelta(seconds=-1)).url
+        with pytest.raises(JoinRefusedError, match="expired"):
+            join(late, new_private_key())
+
+
+def test_another_certificate_than_the_pinned_one_ends_the_joining(tmp_path: Path) -> None:
+    with world(new_server(tmp_path / "server", timetable())) as server:
+        url = server.invite("Acme")
+        pin = url.split("#")[1].split(".")[0]
+        port = server.config.enrollment_port
+        pem = ssl.get_server_certificate((HOST, port))
+        assert hashlib.sha256(ssl.PEM_cert_to_DER_cert(pem)).hexdigest() == pin
+        with pytest.raises(JoinRefusedError, match="another certificate"):
+            join(url.replace(pin, "0" * 64), new_private_key())
+        assert server.operator.members() == []
+
+
+def test_an_unreachable_coordinator_is_named(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    with pytest.raises(JoinRefusedError, match=f"no coordinator answers at {HOST}:{port}"):
+        join(f"fedperf://{HOST}:{port}/#{'0' * 64}.{'0' * 48}", new_private_key())
+
+
+@pytest.mark.parametrize("text", ["", "https://x:1/#a.b", "fedperf://x/#1.2", "fedperf://x:99999/"])
+def test_what_is_no_join_url_is_refused(text: str) -> None:
+    with pytest.raises(InvalidJoinUrlError):
+        join(text, new_private_key())
+
+
+def test_a_revoked_organization_is_refused_from_the_next_call_on(tmp_path: Path) -> None:
+    table = timetable()
+    with world(new_server(tmp_path / "server", table)) as server:
+        acme = admit(tmp_path, server.invite("Acme"), "acme", full_schedule(table))
+        with pytest.raises(OrganizationExistsError):
+            server.invite("Acme")
+        with acme.exchange() as exchange:
+            exchange.status()
+            server.operator.revoke("Acme")
+            with pytest.raises(ExchangeError, match="does not know this organization"):
+                exchange.status()
+        with pytest.raises(UnknownOrganizationError):
+            server.operator.revoke("Acme")
+        again = admit(tmp_path, server.invite("Acme"), "acme", full_schedule(table))
+        assert again.membership.organization_id != acme.membership.organization_id
+
+
+def test_a_certificate_of_another_authority_opens_nothing(tmp_path: Path) -> None:
+    with (
+        world(new_server(tmp_path / "one", timetable())) as one,
+        world(new_server(tmp_path / "two", timetable())) as two,
+    ):
+        ours = admit(tmp_path / "a", one.invite("Acme"), "acme", None)
+        theirs = admit(tmp_path / "b", two.invite("Acme"), "acme", None)
+        mixed = Membership(
+            theirs.membership.organization_id,
+            theirs.membership.certificate,
+            ours.membership.ca_certificate,
+            ours.membership.coordinator_public_key,
+            ours.membership.exchange_address,
+            ours.membership.fleet_address,
+        )
+        with (
+            ExchangeClient(mixed, theirs.key, timeout_seconds=2) as exchange,
+            pytest.raises(ExchangeError, match="no coordinator with the right certificate"),
+        ):
+            exchange.status()

@@ -1,0 +1,186 @@
+"""Model rounds with real nodes: what is accepted, refused, counted and stored."""
+
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from datetime import timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from fedperf_client.federation.exchange import RefusedByCoordinatorError
+from fedperf_client.federation.node import TrainRequest
+from fedperf_server import audit, registry, releases
+from fedperf_server.registry import GgfnFormat
+from fedperf_server.rounds import Outcome, RoundResult, round_results
+from fedperf_shared.identity import new_private_key, sign
+from fedperf_shared.release import ReleaseKind, SlotKey
+from tests.integration.federation.worlds import (
+    NORM_BOUND,
+    SHAPES,
+    Answer,
+    Organization,
+    SmallFormat,
+    World,
+    admit,
+    constant,
+    full_schedule,
+    new_server,
+    node,
+    timetable,
+    world,
+)
+
+FIRST = SlotKey(ReleaseKind.MODEL_UPDATE, 0, 0)
+
+
+def next_round(server: World, seconds: float = 15.0) -> RoundResult:
+    give_up = time.monotonic() + seconds
+    while time.monotonic() < give_up:
+        result = server.coordinator.step(threading.Event())
+        if result is not None:
+            return result
+        time.sleep(0.05)
+    raise TimeoutError("no round was held")
+
+
+def arrays(*, fill: float, shapes: Sequence[tuple[int, ...]] = SHAPES) -> list[NDArray[np.float32]]:
+    return [np.full(shape, fill, dtype=np.float32) for shape in shapes]
+
+
+def second_opinion() -> TrainRequest:
+    return TrainRequest(FIRST, SmallFormat().architecture, 1, ())
+
+
+def wrong_shape(organization: Organization, request: TrainRequest) -> bytes:
+    return organization.update(request, arrays(fill=0.0, shapes=((3, 2), (3,))))
+
+
+def wrong_signature(organization: Organization, request: TrainRequest) -> bytes:
+    right = organization.update(request, arrays(fill=0.0))
+    stranger = new_private_key()
+    return right[:-20] + sign(stranger, b"x")[-20:]
+
+
+def wrong_slot(organization: Organization, request: TrainRequest) -> bytes:
+    slot = SlotKey(ReleaseKind.MODEL_UPDATE, 1, 0)
+    later = TrainRequest(slot, request.architecture, request.base_version, request.arrays)
+    return organization.update(later, arrays(fill=0.0))
+
+
+def wrong_base(organization: Organization, request: TrainRequest) -> bytes:
+    other = TrainRequest(request.slot, request.architecture, 99, request.arrays)
+    return organization.update(other, arrays(fill=0.0))
+
+
+def not_a_release(organization: Organization, request: TrainRequest) -> bytes:
+    return b"\xff" * 100
+
+
+MEMBERS: dict[str, tuple[Answer, str]] = {
+    "good": (constant(0.5), "accepted"),
+    "better": (constant(1.0), "accepted"),
+    "nan": (constant(float("nan")), "not_finite"),
+    "shape": (wrong_shape, "shape"),
+    "long": (constant(10 * NORM_BOUND / 3), "norm"),
+    "forger": (wrong_signature, "signature"),
+    "eager": (wrong_slot, "wrong_slot"),
+    "stale": (wrong_base, "base_version"),
+    "junk": (not_a_release, "malformed"),
+}
+
+
+def test_bad_replies_are_dropped_and_counted_and_the_round_completes(tmp_path: Path) -> None:
+    table = timetable(replies=20.0)
+    config = new_server(tmp_path / "server", table)
+    with world(config) as server, ExitStack() as nodes:
+        ids: dict[bytes, str] = {}
+        for name, (answer, _) in MEMBERS.items():
+            member = admit(tmp_path, server.invite(name), name, full_schedule(table))
+            ids[member.membership.organization_id] = name
+            nodes.enter_context(node(member, answer))
+        result = next_round(server)
+        assert result.outcome is Outcome.NEW_VERSION
+        assert (result.asked, result.replies, result.new_version) == (len(MEMBERS), 2, 2)
+        bad = [reason for _, reason in MEMBERS.values() if reason != "accepted"]
+        assert result.failures == dict.fromkeys(bad, 1)
+        with server.database.transaction() as session:
+            model = registry.newest_version(session)
+            (stored,) = round_results(session, table)
+            counted = releases.rejections(session)
+            audit.verify(session)
+        assert stored == result
+        assert {(ids[key[0]], key[2]) for key in counted} == {
+            (name, reason) for name, (_, reason) in MEMBERS.items() if reason != "accepted"
+        }
+        for array in SmallFormat().decode(model.checkpoint):
+            np.testing.assert_allclose(array, 1.75)
+        assert result.public_error == pytest.approx(9 * 1.75**2)
+
+
+def test_a_revoked_organization_does_not_count_in_a_round_under_way(tmp_path: Path) -> None:
+    table = timetable(replies=5.0)
+    config = new_server(tmp_path / "server", table, grace=2.0)
+    with world(config, quorum=1) as server:
+        good = admit(tmp_path, server.invite("Good"), "good", full_schedule(table))
+        bad = admit(tmp_path, server.invite("Bad"), "bad", full_schedule(table))
+
+        def late(organization: Organization, request: TrainRequest) -> bytes:
+            server.operator.revoke("Bad")
+            time.sleep(0.5)
+            return organization.update(request, arrays(fill=1.0))
+
+        with node(good, late), node(bad, constant(5.0)):
+            result = next_round(server)
+        assert (result.replies, result.failures) == (1, {"revoked": 1})
+
+
+def test_a_slot_that_passed_while_the_coordinator_was_down_is_missed(tmp_path: Path) -> None:
+    began = timetable().period.start - timedelta(seconds=70)
+    table = timetable(start=began, window=60, windows=2, replies=5)
+    with world(new_server(tmp_path / "server", table)) as server:
+        first, second = next_round(server), next_round(server)
+        assert (first.outcome, second.outcome) == (Outcome.MISSED, Outcome.MISSED)
+        assert (first.number, second.number) == (1, 2)
+        assert server.coordinator.finished()
+        assert server.coordinator.step(threading.Event()) is None
+
+
+def test_accepted_updates_get_receipts_and_the_same_bytes_get_the_same_one(tmp_path: Path) -> None:
+    table = timetable(replies=5.0)
+    kept: list[bytes] = []
+
+    def answer(organization: Organization, request: TrainRequest) -> bytes:
+        kept.append(organization.update(request, arrays(fill=1.0)))
+        return kept[-1]
+
+    with world(new_server(tmp_path / "server", table), quorum=1) as server:
+        member = admit(tmp_path, server.invite("Acme"), "acme", full_schedule(table))
+        with node(member, answer):
+            assert next_round(server).replies == 1
+        with member.exchange() as exchange:
+            with pytest.raises(RefusedByCoordinatorError, match="different_bytes"):
+                exchange.submit(member.update(second_opinion(), arrays(fill=2.0)))
+            receipt = exchange.submit(kept[0])
+            assert receipt == exchange.submit(kept[0])
+        assert receipt.sequence == 1
+        assert receipt.release_id == FIRST.release_id(table.period)
+
+
+def test_the_products_model_makes_a_round_in_seconds(tmp_path: Path) -> None:
+    """615,809 parameters to three organizations and back, over TLS."""
+    table = timetable(replies=10.0)
+    config = new_server(tmp_path / "server", table, model_format=GgfnFormat())
+    with world(config, model_format=GgfnFormat()) as server, ExitStack() as nodes:
+        for name in ("one", "two", "three"):
+            member = admit(tmp_path, server.invite(name), name, full_schedule(table))
+            nodes.enter_context(node(member, constant(0.01)))
+        result = next_round(server, 30)
+        with member.exchange() as exchange:
+            assert len(exchange.model().checkpoint) > 4 * 615_809
+    assert (result.replies, result.failures) == (3, {})
+    assert result.seconds < 10
+    print(f"round of 3 organizations: {result.seconds} s")

@@ -1,0 +1,245 @@
+"""Small federations for tests: real servers, real sockets, a model of three numbers."""
+
+import socket
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric import ec
+from numpy.typing import NDArray
+from safetensors.numpy import load, save
+
+from fedperf_client.federation.enrollment import Membership, join, load_or_create_key
+from fedperf_client.federation.exchange import ExchangeClient, encode_signed_release
+from fedperf_client.federation.node import Node, Rhythm, TrainRequest
+from fedperf_server.config import ServerConfig, write_config
+from fedperf_server.coordinator import Coordinator, RoundRules
+from fedperf_server.database import Database
+from fedperf_server.enrollment import Enrollment, KeyRing, init
+from fedperf_server.registry import Arrays, ModelFormat
+from fedperf_server.service import serving, store_start_model, system_clock
+from fedperf_shared.identity import sign
+from fedperf_shared.period import Period, SlotTimes, Timetable, from_unix_ms, to_unix_ms
+from fedperf_shared.release import (
+    ModelUpdate,
+    ReleaseKind,
+    ReportParameters,
+    Schedule,
+    Slot,
+    SlotKey,
+    TrainingParameters,
+)
+from fedperf_shared.wire import codec
+
+HOST = "127.0.0.1"
+SHAPES: tuple[tuple[int, ...], ...] = ((2, 3), (3,))
+NORM_BOUND = 10.0
+FAST = Rhythm(
+    poll=timedelta(seconds=0.05),
+    first_pause=timedelta(seconds=0.1),
+    longest_pause=timedelta(seconds=0.5),
+)
+REPORT = ReportParameters(noise_multiplier=5.0, residual_clip=1.0)
+TRAINING = TrainingParameters(
+    noise_multiplier=1.0,
+    sampling_probability=0.1,
+    steps=10,
+    clip_norm=1.0,
+    nominal_workloads=2000.0,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SmallFormat:
+    """A model of a few small arrays."""
+
+    architecture: int = 7
+    shapes: Sequence[tuple[int, ...]] = SHAPES
+
+    def encode(self, arrays: Sequence[NDArray[np.float32]], version: int) -> bytes:
+        del version
+        return save({str(place): array for place, array in enumerate(arrays)})
+
+    def decode(self, checkpoint: bytes) -> Arrays:
+        named = load(checkpoint)
+        return [named[str(place)] for place in range(len(self.shapes))]
+
+
+def add_mean(current: Arrays, updates: Sequence[Arrays]) -> Arrays:
+    """The simplest aggregation."""
+    return [
+        array + np.mean([update[place] for update in updates], axis=0)
+        for place, array in enumerate(current)
+    ]
+
+
+def mean_square(arrays: Arrays) -> float:
+    return float(sum(np.square(array).sum() for array in arrays))
+
+
+def timetable(
+    *,
+    start: datetime | None = None,
+    window: float = 3600.0,
+    windows: int = 2,
+    opens: float = 0.0,
+    replies: float = 1.0,
+) -> Timetable:
+    """One report slot and one model slot per window; by default the first is open now."""
+    began = start or from_unix_ms(to_unix_ms(system_clock()))
+    times = SlotTimes(timedelta(seconds=opens), timedelta(seconds=replies))
+    return Timetable(Period(began, timedelta(seconds=window), windows), (times,), (times,))
+
+
+def full_schedule(table: Timetable) -> Schedule:
+    slots = [
+        Slot(SlotKey(kind, window, 0), parameters)
+        for window in range(table.period.windows)
+        for kind, parameters in (
+            (ReleaseKind.RESIDUAL_REPORT, REPORT),
+            (ReleaseKind.MODEL_UPDATE, TRAINING),
+        )
+    ]
+    return Schedule(table, tuple(slots))
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind((HOST, 0))
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
+
+
+def new_server(
+    directory: Path,
+    table: Timetable,
+    *,
+    grace: float = 5.0,
+    model_format: ModelFormat | None = None,
+) -> ServerConfig:
+    """Keys, configuration file and start model of a coordinator."""
+    exchange, enrollment, fleet = free_ports(3)
+    config = ServerConfig(
+        directory=directory,
+        host=HOST,
+        timetable=table,
+        exchange_port=exchange,
+        enrollment_port=enrollment,
+        fleet_port=fleet,
+        grace=timedelta(seconds=grace),
+        update_norm_bound=NORM_BOUND,
+        bind=HOST,
+    )
+    init(directory, HOST, now=system_clock())
+    write_config(config)
+    database = Database(config.database_url)
+    form = model_format or SmallFormat()
+    start = [np.ones(shape, dtype=np.float32) for shape in form.shapes]
+    store_start_model(database, form, start, at=system_clock())
+    database.close()
+    return config
+
+
+@dataclass
+class World:
+    """A running coordinator and the operator's tools beside it."""
+
+    config: ServerConfig
+    coordinator: Coordinator
+    database: Database
+    operator: Enrollment
+    stop: threading.Event = field(default_factory=threading.Event)
+
+    def invite(self, name: str) -> str:
+        return self.operator.add_organization(name).url
+
+
+@contextmanager
+def world(
+    config: ServerConfig, *, quorum: int = 2, model_format: ModelFormat | None = None
+) -> Iterator[World]:
+    rules = RoundRules(quorum, config.grace, config.update_norm_bound, poll=timedelta(seconds=0.05))
+    with serving(
+        config,
+        model_format=model_format or SmallFormat(),
+        aggregate=add_mean,
+        evaluate=mean_square,
+        rules=rules,
+    ) as coordinator:
+        database = Database(config.database_url)
+        operator = Enrollment(database, KeyRing(config.directory), config, clock=system_clock)
+        yield World(config, coordinator, database, operator)
+        database.close()
+
+
+@dataclass(frozen=True)
+class Organization:
+    """A joined organization."""
+
+    name: str
+    membership: Membership
+    key: ec.EllipticCurvePrivateKey
+
+    def exchange(self) -> ExchangeClient:
+        return ExchangeClient(self.membership, self.key)
+
+    def sign(self, payload: bytes) -> bytes:
+        return encode_signed_release(payload, sign(self.key, payload))
+
+    def update(self, request: TrainRequest, arrays: Sequence[NDArray[np.float32]]) -> bytes:
+        content = ModelUpdate(
+            request.slot, request.architecture, request.base_version, tuple(arrays)
+        )
+        return self.sign(codec.encode_release(content))
+
+
+def admit(directory: Path, url: str, name: str, schedule: Schedule | None) -> Organization:
+    """Join and declare the schedule."""
+    home = directory / name
+    key = load_or_create_key(home)
+    membership = join(url, key)
+    membership.save(home)
+    organization = Organization(name, membership, key)
+    if schedule is not None:
+        with organization.exchange() as exchange:
+            exchange.declare_schedule(schedule)
+    return organization
+
+
+Answer = Callable[[Organization, TrainRequest], bytes]
+
+
+@contextmanager
+def node(organization: Organization, answer: Answer) -> Iterator[Node]:
+    """A node in a thread of this process."""
+    stop = threading.Event()
+    running = Node(
+        organization.membership,
+        organization.key,
+        lambda request: answer(organization, request),
+        rhythm=FAST,
+    )
+    thread = threading.Thread(target=running.run, args=(stop,))
+    thread.start()
+    try:
+        yield running
+    finally:
+        stop.set()
+        thread.join(10)
+
+
+def constant(value: float) -> Answer:
+    """Answers with updates that hold one value everywhere."""
+
+    def answer(organization: Organization, request: TrainRequest) -> bytes:
+        return organization.update(request, [np.full_like(each, value) for each in request.arrays])
+
+    return answer
