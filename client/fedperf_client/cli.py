@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedperf_shared import command_line
+from fedperf_shared.command_line import show, show_rows
 from fedperf_shared.release import SizeClass
 
 if TYPE_CHECKING:
@@ -57,13 +58,18 @@ def init(
     workloads: Annotated[
         int, typer.Option(help="About how many workloads run in a period; declared, not counted.")
     ] = 200,
+    json: Json = False,
 ) -> None:
     """Make this organization's directory with a configuration and a privacy policy to read."""
-    from fedperf_client.release.policy import policy_template
+    from fedperf_client.release.policy import Policy, policy_template
 
-    home = _home(context)
+    Policy(size_class=size, nominal_workloads=workloads)  # refused before anything is written
+    home = _home(context, must_exist=False)
     home.create(policy_template(size, workloads))
-    print(f"{home.directory} is ready; read {home.policy.name} and {home.config.name} there")
+    show(
+        {"directory": home.directory, "configuration": home.config, "policy": home.policy},
+        json=json,
+    )
 
 
 @app.command()
@@ -77,17 +83,16 @@ def join(
     from fedperf_shared.identity import fingerprint
 
     home = _home(context)
-    home.load_config()
     key = enrollment.load_or_create_key(home.identity)
     membership = enrollment.join(url, key)
     membership.save(home.identity)
-    _show(
+    show(
         {
             "fingerprint": fingerprint(key.public_key()),
             "exchange": membership.exchange_address,
             "fleet": membership.fleet_address,
         },
-        json,
+        json=json,
     )
 
 
@@ -101,14 +106,9 @@ def ingest(
     from fedperf_client.sources.following import follow
     from fedperf_client.store import ExecutionStore
 
-    home = _home(context)
-    home.load_config()
-    with ExecutionStore.open(home.store) as store:
+    with ExecutionStore.open(_home(context).store) as store:
         taken = follow(paths, {}, store)
-    reasons: dict[str, int] = {}
-    for skipped in taken.skipped:
-        reasons[skipped.reason] = reasons.get(skipped.reason, 0) + 1
-    _show({"read": taken.seen, "new": taken.new, "skipped": reasons}, json)
+    show({"read": taken.seen, "new": taken.new, "skipped": taken.reasons()}, json=json)
 
 
 @app.command()
@@ -128,7 +128,6 @@ def profile(
     from fedperf_client.store import ExecutionStore
 
     home = _home(context)
-    home.load_config()
     with ExecutionStore.open(home.store) as store, progress_bar(executions) as advance:
         statuses = profile_shipped(
             store,
@@ -141,7 +140,7 @@ def profile(
             clock=_now,
             on_progress=advance,
         )
-    _show({"executions": sum(statuses.values()), "status": statuses}, json)
+    show({"executions": sum(statuses.values()), "status": statuses}, json=json)
 
 
 @app.command()
@@ -166,7 +165,6 @@ def status(context: typer.Context, json: Json = False) -> None:
     from fedperf_shared.identity import fingerprint
 
     home = _home(context)
-    home.load_config()
     try:
         coordinator: str | None = Membership.load(home.identity).exchange_address
         key = fingerprint(load_or_create_key(home.identity).public_key())
@@ -174,7 +172,7 @@ def status(context: typer.Context, json: Json = False) -> None:
         coordinator, key = None, ""
     with ExecutionStore.open(home.store) as store:
         counts = store.counts()
-    _show(
+    show(
         {
             "coordinator": coordinator,
             "fingerprint": key,
@@ -183,47 +181,54 @@ def status(context: typer.Context, json: Json = False) -> None:
             "model_version": FetchedModels(home.models).shared_version,
             "epsilon_spent": _spent(home),
         },
-        json,
+        json=json,
     )
 
 
 @app.command()
 def budget(context: typer.Context, json: Json = False) -> None:
-    """Show what the releases of each period cost, and what is left; the unit is the workload."""
+    """Show what the releases of each period cost, and what is left; the unit is the workload.
+
+    Epsilon is for adding or removing one workload; beside it stands what was spent when one
+    workload is replaced by another.
+    """
+    from fedperf_client.privacy.accountant import events_of, replace_one_epsilon
     from fedperf_client.release.ledger import PrivacyLedger
 
     periods = []
     for path in _home(context).ledgers:
         ledger = PrivacyLedger.open(path)
-        spent = ledger.spent(_now())
+        spent, delta = ledger.spent(_now()), ledger.budget.delta
+        made = {entry.key for entry in ledger.entries()}
+        charged = [slot for slot in ledger.schedule.slots if slot.key in made]
         periods.append(
             {
                 "period_start": ledger.schedule.timetable.period.start.isoformat(),
                 "unit": "workload",
                 "epsilon": ledger.budget.epsilon,
-                "delta": ledger.budget.delta,
-                "spent": round(spent, 6),
-                "left": round(ledger.budget.epsilon - spent, 6),
+                "delta": delta,
+                "spent": spent,
+                "spent_replace_one": replace_one_epsilon(events_of(charged), delta),
+                "left": ledger.budget.epsilon - spent,
                 "slots": len(ledger.schedule.slots),
-                "made": len(ledger.entries()),
+                "made": len(charged),
             }
         )
-    _show_rows(periods, json, empty="no period has begun; start the daemon after joining")
+    show_rows(periods, json=json, empty="no period has begun; start the daemon after joining")
 
 
 @app.command()
-def reconcile(context: typer.Context) -> None:
+def reconcile(context: typer.Context, json: Json = False) -> None:
     """After a ledger was restored from a backup: charge all that may have been lost, go on."""
     from fedperf_client.release.ledger import PrivacyLedger
 
+    rows = []
     for path in _home(context).ledgers:
         ledger = PrivacyLedger.open(path)
         problem = ledger.disagreement()
-        if problem is None:
-            print(f"{path.name}: nothing to reconcile")
-            continue
-        charged = ledger.reconcile(_now())
-        print(f"{path.name}: {problem}; {len(charged)} slots are charged as if they had left")
+        charged = () if problem is None else ledger.reconcile(_now())
+        rows.append({"ledger": path.name, "problem": problem, "slots_charged": len(charged)})
+    show_rows(rows, json=json, empty="no period has begun; there is nothing to reconcile")
 
 
 @app.command()
@@ -241,11 +246,10 @@ def gain(
     from fedperf_client.store import ExecutionStore
 
     home = _home(context)
-    home.load_config()
     with ExecutionStore.open(home.store) as store:
         own = list(store.executions())
     found = gain_on(own, executions_of(held_out), FetchedModels(home.models))
-    _show(found.as_row(), json)
+    show(found.as_row(), json=json)
 
 
 @release_app.command("list")
@@ -270,7 +274,7 @@ def release_list(context: typer.Context, json: Json = False) -> None:
                     "receipt": (home.receipts / f"{release_id.hex()}.receipt").exists(),
                 }
             )
-    _show_rows(rows, json, empty="nothing has been released")
+    show_rows(rows, json=json, empty="nothing has been released")
 
 
 @release_app.command("slots")
@@ -291,20 +295,25 @@ def release_slots(context: typer.Context, json: Json = False) -> None:
                     "index": slot.key.index,
                     "opens_at": schedule.opens_at(slot.key).isoformat(),
                     "leaves_at": schedule.replies_at(slot.key).isoformat(),
-                    **{name: round(value, 4) for name, value in asdict(slot.parameters).items()},
+                    **asdict(slot.parameters),
                 }
             )
-    _show_rows(rows, json, empty="no period has begun; start the daemon after joining")
+    show_rows(rows, json=json, empty="no period has begun; start the daemon after joining")
 
 
-def _home(context: typer.Context) -> "Home":
+def _home(context: typer.Context, *, must_exist: bool = True) -> "Home":
+    """This organization's directory, with a configuration that can be used unless it is new."""
     from fedperf_client.config import Home
 
-    if context.obj is not None:
-        return Home(context.obj)
-    import platformdirs
+    directory: Path | None = context.obj
+    if directory is None:
+        import platformdirs
 
-    return Home(Path(platformdirs.user_data_dir("fedperf")))
+        directory = Path(platformdirs.user_data_dir("fedperf"))
+    home = Home(directory)
+    if must_exist:
+        home.load_config()
+    return home
 
 
 def _spent(home: "Home") -> float | None:
@@ -312,36 +321,7 @@ def _spent(home: "Home") -> float | None:
 
     if not home.ledgers:
         return None
-    return round(PrivacyLedger.open(home.ledgers[-1]).spent(_now()), 6)
-
-
-def _show(facts: dict[str, object], json: bool) -> None:
-    if json:
-        import orjson
-
-        print(orjson.dumps(facts, option=orjson.OPT_INDENT_2).decode())
-        return
-    for name, value in facts.items():
-        print(f"{name.replace('_', ' ')}: {'-' if value in (None, '') else value}")
-
-
-def _show_rows(rows: list[dict[str, object]], json: bool, *, empty: str) -> None:
-    if json:
-        import orjson
-
-        print(orjson.dumps(rows, option=orjson.OPT_INDENT_2).decode())
-        return
-    if not rows:
-        print(empty)
-        return
-    from rich.console import Console
-    from rich.table import Table
-
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    table = Table(*(name.replace("_", " ") for name in names))
-    for row in rows:
-        table.add_row(*(str(row.get(name, "")) for name in names))
-    Console().print(table)
+    return PrivacyLedger.open(home.ledgers[-1]).spent(_now())
 
 
 def _now() -> datetime:

@@ -20,7 +20,8 @@ from fedperf_shared.errors import ConfigurationError, StorageError
 CONFIG_TEMPLATE = """\
 # What this organization's daemon does. Privacy is declared in policy.toml beside it.
 
-# Files or directories of executions that already ran; the daemon follows them.
+# Files or directories of executions that already ran; the daemon follows them. Relative
+# paths count from this directory.
 history = []
 
 # Seconds between two looks at the coordinator and at the history.
@@ -111,9 +112,11 @@ class Home:
             ConfigurationError: missing, not TOML, or wrong; every problem is named.
         """
         try:
-            return ClientConfig.model_validate(read_toml(self.config))
+            config = ClientConfig.model_validate(read_toml(self.config))
         except ValidationError as error:
             raise ConfigurationError(describe(self.config, error)) from error
+        history = tuple(self.directory / path.expanduser() for path in config.history)
+        return config.model_copy(update={"history": history})
 
 
 def read_toml(path: Path) -> dict[str, object]:

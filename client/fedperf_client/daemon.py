@@ -4,7 +4,8 @@ This is the client's composition root: the only place that puts store, ledger, g
 noise, node and exchange together. When a slot is due it makes that slot's release
 through the gate and hands it out at the slot's fixed time, whatever the data took; a
 release that is not ready in time does not leave. What goes wrong on the way to the
-coordinator is tried again at the next look; what goes wrong inside the gate is not.
+coordinator is tried again at the next look; what the coordinator refuses for good, and
+what goes wrong inside the gate, is not.
 """
 
 import threading
@@ -20,6 +21,7 @@ from fedperf_client.config import Home, write_private
 from fedperf_client.federation.enrollment import Membership, load_or_create_key
 from fedperf_client.federation.exchange import (
     ExchangeClient,
+    RefusedByCoordinatorError,
     encode_signed_release,
     read_receipt,
 )
@@ -36,10 +38,10 @@ from fedperf_client.release.noise import SystemNoise
 from fedperf_client.release.policy import Policy, load_policy
 from fedperf_client.release.receipts import store_receipt
 from fedperf_client.release.schedule import plan_schedule, windows_covered
-from fedperf_client.sources.following import follow
+from fedperf_client.sources.following import Stamp, follow
 from fedperf_client.store import ExecutionStore
 from fedperf_shared.errors import FedperfError, PrivacyRefusedError
-from fedperf_shared.model.architecture import ARCHITECTURE_VERSION
+from fedperf_shared.model.architecture import ARCHITECTURE_VERSION, ARRAY_SHAPES
 from fedperf_shared.model.checkpoint import model_from_arrays
 from fedperf_shared.period import Timetable
 from fedperf_shared.release import (
@@ -55,6 +57,9 @@ from fedperf_shared.release import (
 
 Clock = Callable[[], datetime]
 
+_PASSING_REFUSALS = frozenset({"internal", "not_open"})
+"""Codes of the coordinator that may be gone at the next look."""
+
 log = structlog.get_logger()
 
 
@@ -67,6 +72,13 @@ class TooLateError(PrivacyRefusedError):
             "stays here; give the daemon more cores, or its schedule fewer steps"
         )
         self.key = key
+
+
+class NodeEndedError(FedperfError):
+    """The thread that answers the coordinator ended by itself, which is a bug."""
+
+    def __init__(self) -> None:
+        super().__init__("the node ended by itself; the log says why; start the daemon again")
 
 
 def run_daemon(home: Home, *, clock: Clock, stop: threading.Event) -> None:
@@ -91,6 +103,8 @@ def run_daemon(home: Home, *, clock: Clock, stop: threading.Event) -> None:
         talking.start()
         log.info("daemon is up", slots=len(ledger.schedule.slots), budget=ledger.budget.epsilon)
         while not stop.is_set():
+            if not talking.is_alive():
+                raise NodeEndedError
             duties.look(config.history)
             stop.wait(duties.pause(poll).total_seconds())
         talking.join(timeout=5)
@@ -139,9 +153,9 @@ class Duties:
         self._models = FetchedModels(home.models)
         self._clock = clock
         self._stop = stop
-        self._followed: dict[Path, float] = {}
-        self._late: set[SlotKey] = set()
-        self._last_fetch = ""
+        self._followed: dict[Path, Stamp] = {}
+        self._given_up: set[SlotKey] = set()
+        self._leaves_at: dict[SlotKey, datetime] = {}
 
     def look(self, history: tuple[Path, ...]) -> None:
         """Take in new executions, make and hand in reports that are due, fetch what is new."""
@@ -157,7 +171,10 @@ class Duties:
         moments = [
             moment - now
             for slot in self._open_reports()
-            for moment in (self._schedule.opens_at(slot.key), self._schedule.replies_at(slot.key))
+            for moment in (
+                self._schedule.opens_at(slot.key),
+                self._leaves_at.get(slot.key, self._schedule.replies_at(slot.key)),
+            )
         ]
         return min([poll, *(each for each in moments if each > timedelta(0))])
 
@@ -170,12 +187,11 @@ class Duties:
         """
         slot = self._schedule.slot(request.slot)
         now = self._clock()
-        if (
-            slot is None
-            or request.architecture != ARCHITECTURE_VERSION
-            or not self._schedule.opens_at(slot.key) <= now < self._schedule.timetable.period.end
-        ):
+        if slot is None or not self._may_begin(slot.key, now):
             raise RequestRefusedError("no such slot is due")
+        shapes = [array.shape for array in request.arrays]
+        if request.architecture != ARCHITECTURE_VERSION or shapes != [*ARRAY_SHAPES.values()]:
+            raise RequestRefusedError("not a model of this version")
         release = self._gate.release(
             slot.key, lambda due, noise: self._update(due, noise, request), at=now
         )
@@ -186,6 +202,12 @@ class Duties:
     def _schedule(self) -> Schedule:
         return self._ledger.schedule
 
+    def _may_begin(self, key: SlotKey, now: datetime) -> bool:
+        """Whether an update that is asked for now can leave at its time, or did so before."""
+        if not self._schedule.opens_at(key) <= now < self._schedule.timetable.period.end:
+            return False
+        return now < self._schedule.replies_at(key) or self._ledger.stored(key) is not None
+
     def _update(self, slot: Slot, noise: NoiseSource, request: TrainRequest) -> Release:
         if not isinstance(slot.parameters, TrainingParameters):
             raise RequestRefusedError("not the slot of a model update")
@@ -193,18 +215,31 @@ class Duties:
         return ModelUpdate(slot.key, request.architecture, request.base_version, arrays)
 
     def _report(self, slot: Slot) -> None:
-        """Draw the report when its slot opens, hand it in at its fixed time or later."""
-        replies_at = self._schedule.replies_at(slot.key)
-        is_drawn, began_at = self._ledger.stored(slot.key) is not None, self._clock()
-        release = self._gate.release(slot.key, self._residuals, at=began_at)
-        if not is_drawn and began_at < replies_at < self._clock():
-            self._late.add(slot.key)
-            raise TooLateError(slot.key)
-        if self._clock() >= replies_at:
-            self._hand_in(slot.key, encode_signed_release(release.payload, release.signature))
+        """Draw the report when its slot opens, hand it in at its fixed time.
+
+        A daemon that was away at that time draws the report when it is back and hands it in
+        as much later as the slot gives, so that no moment depends on how long drawing took.
+        """
+        key, began_at = slot.key, self._clock()
+        is_drawn = self._ledger.stored(key) is not None
+        opens_at, replies_at = self._schedule.opens_at(key), self._schedule.replies_at(key)
+        if key not in self._leaves_at:
+            is_missed = not is_drawn and began_at >= replies_at
+            self._leaves_at[key] = began_at + (replies_at - opens_at) if is_missed else replies_at
+        release = self._gate.release(key, self._residuals, at=began_at)
+        if not is_drawn and self._clock() > self._leaves_at[key]:
+            self._given_up.add(key)
+            raise TooLateError(key)
+        if self._clock() >= self._leaves_at[key]:
+            self._hand_in(key, encode_signed_release(release.payload, release.signature))
 
     def _hand_in(self, key: SlotKey, signed_release: bytes) -> None:
-        receipt = self._exchange.submit(signed_release)
+        try:
+            receipt = self._exchange.submit(signed_release)
+        except RefusedByCoordinatorError as error:
+            if error.code not in _PASSING_REFUSALS:
+                self._given_up.add(key)
+            raise
         coordinator_key = self._membership.coordinator_key
         store_receipt(
             self._ledger, receipt.signed, read=lambda data: read_receipt(data, coordinator_key)
@@ -241,7 +276,7 @@ class Duties:
             if slot.key.kind is ReleaseKind.RESIDUAL_REPORT
             and window is not None
             and slot.key.window >= window
-            and slot.key not in self._late
+            and slot.key not in self._given_up
             and not self._receipt_path(slot.key).exists()
         ]
 
@@ -254,14 +289,15 @@ class Duties:
         replies_at = self._schedule.replies_at(key)
         if began_at < replies_at < self._clock():
             raise TooLateError(key)
-        while (now := self._clock()) < replies_at and not self._stop.is_set():
-            self._stop.wait((replies_at - now).total_seconds())
+        while (now := self._clock()) < replies_at:
+            if self._stop.wait((replies_at - now).total_seconds()):
+                raise RequestRefusedError("this node is going offline")
 
     def _follow(self, history: tuple[Path, ...]) -> None:
         with ExecutionStore.open(self._home.store) as store:
             taken = follow(history, self._followed, store)
         if taken.new or taken.skipped:
-            log.info("history", new=taken.new, skipped=taken.skipped)
+            log.info("history", new=taken.new, skipped=taken.reasons())
 
     def _fetch(self) -> None:
         status = self._exchange.status()
@@ -278,5 +314,5 @@ class Duties:
     def _attempt(self, what: str, work: Callable[[], None]) -> None:
         try:
             work()
-        except FedperfError as error:
+        except (FedperfError, OSError) as error:
             log.warning(f"{what} failed", reason=str(error))

@@ -35,19 +35,19 @@ from fedperf_server.rounds import ACCEPTED, Outcome, RoundResult, closed_slots, 
 from fedperf_server.validation import (
     Reason,
     RejectedReleaseError,
-    SignedRelease,
     UpdateLimits,
     check_update,
     open_update,
 )
 from fedperf_shared.errors import FedperfError
+from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.period import Timetable, to_unix_ms
-from fedperf_shared.release import ModelUpdate, ReleaseKind, Schedule, SlotKey
-from fedperf_shared.wire import codec, exchange_pb2
+from fedperf_shared.release import ModelUpdate, ReleaseKind, Schedule, SignedRelease, SlotKey
+from fedperf_shared.wire.codec import encode_train_request
 
 _log = logging.getLogger(__name__)
 
-Aggregate = Callable[[Arrays, Sequence[Arrays]], Arrays]
+Aggregate = Callable[[Arrays, Sequence[Arrays]], Sequence[NDArray[np.float32]]]
 """(current, updates) -> the next model."""
 Evaluate = Callable[[Arrays], float]
 """The model's error on public data."""
@@ -285,12 +285,9 @@ class Coordinator:
         return found
 
     def _request(self, slot: SlotKey, version: int, current: Arrays) -> bytes:
-        return exchange_pb2.TrainRequest(
-            slot=codec.key_to_message(slot),
-            architecture=self._format.architecture,
-            base_version=version,
-            arrays=[codec.array_to_message(array) for array in current],
-        ).SerializeToString(deterministic=True)
+        return encode_train_request(
+            TrainRequest(slot, self._format.architecture, version, tuple(current))
+        )
 
     def _exchange(self, channel: FleetRound, gathered: _Gathered, request: bytes) -> None:
         """Ask whoever came online, take what arrived."""

@@ -16,9 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import NoReturn
 
-import grpc  # type: ignore[import-untyped]
+import grpc
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
@@ -32,8 +31,9 @@ from fedperf_server.config import ServerConfig
 from fedperf_server.database import Database, InvitationRow, OrganizationRow
 from fedperf_shared import identity
 from fedperf_shared.errors import ConfigurationError, InvalidInputError, StorageError
+from fedperf_shared.exchange import JoinReply
 from fedperf_shared.period import from_unix_ms, to_unix_ms
-from fedperf_shared.wire import exchange_pb2, exchange_pb2_grpc
+from fedperf_shared.wire.services import CallRefusedError, serve_enrollment
 
 INVITATION_LIFETIME = timedelta(days=7)
 CERTIFICATE_LIFETIME = timedelta(days=825)
@@ -326,9 +326,7 @@ class EnrollmentServer:
             ThreadPoolExecutor(4, thread_name_prefix="enrollment"),
             options=[("grpc.max_receive_message_length", _MAX_MESSAGE)],
         )
-        exchange_pb2_grpc.add_EnrollmentServicer_to_server(  # type: ignore[no-untyped-call]
-            self, self._server
-        )
+        serve_enrollment(self._server, self)
         credentials = grpc.ssl_server_credentials(
             [(ring.key_pem(ENROLLMENT), ring.certificate(ENROLLMENT))]
         )
@@ -342,15 +340,13 @@ class EnrollmentServer:
         """Stop serving."""
         self._server.stop(grace=1).wait()
 
-    def Join(  # noqa: N802  the name that gRPC calls
-        self, request: exchange_pb2.JoinRequest, context: grpc.ServicerContext
-    ) -> exchange_pb2.JoinReply:
+    def join(self, token: bytes, certificate_request: bytes) -> JoinReply:
         """Answer one organization."""
         try:
-            joined = self._enrollment.join(request.token, request.certificate_request)
+            joined = self._enrollment.join(token, certificate_request)
         except EnrollmentRefusedError as error:
-            _refuse(context, str(error))
-        return exchange_pb2.JoinReply(
+            raise CallRefusedError(grpc.StatusCode.PERMISSION_DENIED, str(error)) from None
+        return JoinReply(
             organization_id=joined.member.organization_id,
             certificate=joined.certificate,
             ca_certificate=joined.ca_certificate,
@@ -373,11 +369,6 @@ def listen(server: grpc.Server, bind: str, port: int, credentials: grpc.ServerCr
         server.add_secure_port(address, credentials)
     except RuntimeError as error:
         raise ConfigurationError(f"cannot listen on {address}: is the port taken?") from error
-
-
-def _refuse(context: grpc.ServicerContext, code: str) -> NoReturn:
-    context.abort(grpc.StatusCode.PERMISSION_DENIED, code)
-    raise EnrollmentRefusedError(code)  # abort never returns
 
 
 def _requested_key(certificate_request: bytes) -> ec.EllipticCurvePublicKey:

@@ -17,14 +17,11 @@ from sqlalchemy.orm import Session
 
 from fedperf_server.database import ModelVersionRow, PublicationRow
 from fedperf_shared.errors import InvalidInputError
-from fedperf_shared.execution import ClusterConfig
-from fedperf_shared.model.architecture import ARRAY_SHAPES
+from fedperf_shared.exchange import Correction, SyntheticRow
+from fedperf_shared.model.architecture import ARCHITECTURE_VERSION, ARRAY_SHAPES
 from fedperf_shared.model.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 from fedperf_shared.period import to_unix_ms
-from fedperf_shared.wire import exchange_pb2
-from fedperf_shared.wire.codec import cluster_to_message, plan_to_message
-from fedperf_shared.workflow.graph import Plan
-from fedperf_shared.workflow.vocabulary import Platform
+from fedperf_shared.wire.codec import encode_correction, encode_synthetic_rows
 
 CORRECTION = "correction"
 SYNTHETIC_ROWS = "synthetic_rows"
@@ -62,7 +59,7 @@ class ModelFormat(Protocol):
 class GgfnFormat:
     """The product's model as safetensors checkpoints."""
 
-    architecture: int = 1
+    architecture: int = ARCHITECTURE_VERSION
 
     @property
     def shapes(self) -> Sequence[tuple[int, ...]]:
@@ -88,16 +85,6 @@ class ModelVersion:
     checkpoint: bytes
     promoted: bool
     public_error: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class SyntheticRow:
-    """One row of the synthetic batch: post-processing of reports, public."""
-
-    plan: Plan
-    cluster: ClusterConfig
-    log_runtime_seconds: float
-    segment: Platform
 
 
 def add_version(
@@ -163,6 +150,22 @@ def get_version(session: Session, version: int) -> ModelVersion:
     return _found(session.scalars(query).first(), 0)
 
 
+def reference_version(session: Session) -> int:
+    """The version that residuals are taken against: the first that was promoted.
+
+    It is frozen per epoch, so that reports of different windows can be added up. Epochs
+    come later; until then the whole life of a federation is one.
+
+    Raises:
+        UnknownVersionError: nothing was promoted yet.
+    """
+    promoted = ModelVersionRow.promoted_at.is_not(None)
+    version = session.scalar(select(func.min(ModelVersionRow.version)).where(promoted))
+    if version is None:
+        raise UnknownVersionError(0)
+    return version
+
+
 def known_versions(session: Session) -> frozenset[int]:
     """The numbers of all versions."""
     return frozenset(session.scalars(select(ModelVersionRow.version)))
@@ -178,29 +181,13 @@ def publish_correction(
     at: datetime,
 ) -> None:
     """Replace the published correction: mean [cells] and covariance [cells, cells]."""
-    message = exchange_pb2.Correction(
-        basis_version=basis_version,
-        reference_version=reference_version,
-        mean=mean.tolist(),
-        covariance=covariance.reshape(-1).tolist(),
-    )
-    _publish(session, CORRECTION, message.SerializeToString(), at)
+    correction = Correction(basis_version, reference_version, mean, covariance)
+    _publish(session, CORRECTION, encode_correction(correction), at)
 
 
 def publish_synthetic_rows(session: Session, rows: Iterable[SyntheticRow], *, at: datetime) -> None:
     """Replace the published synthetic rows."""
-    messages = [
-        exchange_pb2.SyntheticRow(
-            plan=plan_to_message(row.plan),
-            cluster=cluster_to_message(row.cluster),
-            log_runtime_seconds=row.log_runtime_seconds,
-            segment=int(row.segment),
-        )
-        for row in rows
-    ]
-    _publish(
-        session, SYNTHETIC_ROWS, exchange_pb2.SyntheticBatch(rows=messages).SerializeToString(), at
-    )
+    _publish(session, SYNTHETIC_ROWS, encode_synthetic_rows(rows), at)
 
 
 def publication(session: Session, kind: str) -> bytes:

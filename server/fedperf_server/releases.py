@@ -15,24 +15,17 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from fedperf_server.database import ReceiptRow, RejectionRow, ReportRow, ScheduleRow
-from fedperf_server.validation import Reason, RejectedReleaseError, SignedRelease
+from fedperf_server.validation import Reason, RejectedReleaseError
 from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.exchange import Receipt, SignedReceipt
 from fedperf_shared.identity import sign
 from fedperf_shared.period import Period, to_unix_ms
-from fedperf_shared.release import ResidualReport, Schedule
-from fedperf_shared.wire import codec, release_pb2
+from fedperf_shared.release import ResidualReport, Schedule, SignedRelease
+from fedperf_shared.wire import codec
 
 
 class DifferentScheduleError(InvalidInputError):
     """A second, different schedule was declared for the same period."""
-
-
-@dataclass(frozen=True, slots=True)
-class SignedReceipt:
-    """A serialized Receipt and the coordinator's signature over it."""
-
-    payload: bytes
-    signature: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +107,7 @@ def give_receipt(
     )
     sequence = (session.scalar(query) or 0) + 1
     digest = hashlib.sha256(signed.payload).digest()
-    payload = release_pb2.Receipt(
-        release_id=release_id,
-        payload_sha256=digest,
-        sequence=sequence,
-        received_at_unix_ms=to_unix_ms(at),
-    ).SerializeToString(deterministic=True)
+    payload = codec.encode_receipt(Receipt(release_id, digest, sequence, at))
     row = ReceiptRow(
         organization_id=organization_id,
         release_id=release_id,

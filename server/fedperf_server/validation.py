@@ -13,7 +13,6 @@ from enum import StrEnum, unique
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric import ec
-from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 from fedperf_shared import basis
@@ -25,9 +24,10 @@ from fedperf_shared.release import (
     ReportParameters,
     ResidualReport,
     Schedule,
+    SignedRelease,
     SlotKey,
 )
-from fedperf_shared.wire import codec, release_pb2
+from fedperf_shared.wire.codec import decode_release, decode_signed_release
 
 MAX_WORKLOADS = 10_000_000
 """More workloads than any organization has: bounds the sums of a report."""
@@ -72,14 +72,6 @@ class RejectedReleaseError(InvalidInputError):
 
 
 @dataclass(frozen=True, slots=True)
-class SignedRelease:
-    """A serialized release and its organization's signature over these bytes."""
-
-    payload: bytes
-    signature: bytes
-
-
-@dataclass(frozen=True, slots=True)
 class UpdateLimits:
     """What a model update must look like.
 
@@ -94,20 +86,6 @@ class UpdateLimits:
     norm_bound: float
 
 
-def decode_signed(data: bytes) -> SignedRelease:
-    """Payload and signature of a serialized SignedRelease.
-
-    Raises:
-        RejectedReleaseError: not a signed release.
-    """
-    message = release_pb2.SignedRelease()
-    try:
-        message.ParseFromString(data)
-    except DecodeError:
-        raise RejectedReleaseError(Reason.MALFORMED) from None
-    return SignedRelease(message.payload, message.signature)
-
-
 def open_signed(signed: SignedRelease, key: ec.EllipticCurvePublicKey) -> Release:
     """The release, once the signature over its bytes is the key's.
 
@@ -116,7 +94,7 @@ def open_signed(signed: SignedRelease, key: ec.EllipticCurvePublicKey) -> Releas
     """
     try:
         verify(key, signed.payload, signed.signature)
-        return codec.decode_release(signed.payload)
+        return decode_release(signed.payload)
     except InvalidSignatureError:
         raise RejectedReleaseError(Reason.SIGNATURE) from None
     except InvalidInputError:
@@ -133,7 +111,10 @@ def open_update(
     """
     if body is None:
         raise RejectedReleaseError(Reason.REFUSED)
-    signed = decode_signed(body)
+    try:
+        signed = decode_signed_release(body)
+    except InvalidInputError:
+        raise RejectedReleaseError(Reason.MALFORMED) from None
     release = open_signed(signed, key)
     if not isinstance(release, ModelUpdate):
         raise RejectedReleaseError(Reason.WRONG_SLOT)

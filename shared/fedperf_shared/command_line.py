@@ -1,12 +1,13 @@
-"""What the three programs have in common: how they end.
+"""What the three programs have in common: how they print facts and how they end.
 
-An error that a user can mend is one line on the standard error and the exit code of
-its class (`errors`); wrong usage ends with 2 as everywhere, an interrupt with 130.
-Anything else is a bug and shows its traceback.
+Facts are one line each for people, or a table, and JSON for programs. An error that a
+user can mend is one line on the standard error and the exit code of its class
+(`errors`); wrong usage ends with 2 as everywhere, an interrupt with 130. Anything else
+is a bug and shows its traceback.
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from fedperf_shared.errors import FedperfError
 
@@ -33,3 +34,47 @@ def run(program: Callable[[], object]) -> None:
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
+
+
+def show(facts: Mapping[str, object], *, json: bool) -> None:
+    """Print facts by name."""
+    if json:
+        _print_json(facts)
+        return
+    for name, value in facts.items():
+        print(f"{name.replace('_', ' ')}: {_text(value)}")
+
+
+def show_rows(rows: Sequence[Mapping[str, object]], *, json: bool, empty: str) -> None:
+    """Print rows as a table; `empty` where there are none."""
+    if json:
+        _print_json(rows)
+        return
+    if not rows:
+        print(empty)
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    table = Table(*(name.replace("_", " ") for name in names))
+    for row in rows:
+        table.add_row(*(_text(row.get(name)) for name in names))
+    Console().print(table)
+
+
+def _text(value: object) -> str:
+    """A value for people; programs get it exactly, as JSON."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{_text(count)} {name}" for name, count in value.items()) or "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return "-" if value in (None, "") else str(value)
+
+
+def _print_json(content: object) -> None:
+    import orjson
+
+    print(orjson.dumps(content, default=str, option=orjson.OPT_INDENT_2).decode())

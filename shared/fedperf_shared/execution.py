@@ -73,6 +73,29 @@ class Measurement:
 
 
 @dataclass(frozen=True, slots=True)
+class MeasuredPlan:
+    """A plan, its resources and its run time, and nothing that says whose it is.
+
+    The form of what is public anyway, such as the plans that ship with fedperf.
+
+    Attributes:
+        plan: what ran where.
+        cluster: the resources it had.
+        log_runtime_seconds: natural log of its wall seconds.
+    """
+
+    plan: Plan
+    cluster: ClusterConfig
+    log_runtime_seconds: float
+
+    def __post_init__(self) -> None:
+        if not math.isfinite(self.log_runtime_seconds):
+            raise InvalidExecutionError(
+                f"log_runtime_seconds must be finite, got {self.log_runtime_seconds!r}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
 class Execution:
     """One measured run of a plan.
 

@@ -193,6 +193,14 @@ class ModelUpdate:
 Release = ResidualReport | ModelUpdate
 
 
+@dataclass(frozen=True, slots=True)
+class SignedRelease:
+    """The bytes of a release and its organization's signature over them."""
+
+    payload: bytes
+    signature: bytes
+
+
 def _require_positive(name: str, value: float) -> None:
     if not (value > 0 and math.isfinite(value)):
         raise ConfigurationError(f"{name} must be positive and finite, got {value!r}")

@@ -200,7 +200,7 @@ def compact(log: Path, path: Path, *, provenance: Mapping[str, str]) -> int:
         InvalidInputError: the log is not a log of measurements.
         StorageError: it cannot be read, or the file not be written.
     """
-    import pyarrow as pa  # type: ignore[import-untyped]
+    import pyarrow as pa
 
     header, records = read_log(log)
     kept = [r for r in least_disturbed(records) if r["plan"] is not None]

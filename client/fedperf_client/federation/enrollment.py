@@ -11,11 +11,11 @@ import os
 import re
 import socket
 import ssl
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import grpc  # type: ignore[import-untyped]
+import grpc
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -28,7 +28,8 @@ from fedperf_shared.errors import (
     InvalidInputError,
     StorageError,
 )
-from fedperf_shared.wire import exchange_pb2, exchange_pb2_grpc
+from fedperf_shared.exchange import JoinReply
+from fedperf_shared.wire.services import EnrollmentStub
 
 KEY_FILE = "organization.key.pem"
 _FILES = ("certificate.pem", "authority.pem", "coordinator.pem", "addresses.txt")
@@ -90,15 +91,8 @@ class JoinUrl:
 
 
 @dataclass(frozen=True, slots=True)
-class Membership:
+class Membership(JoinReply):
     """What an organization has of its membership beside its private key."""
-
-    organization_id: bytes
-    certificate: bytes
-    ca_certificate: bytes
-    coordinator_public_key: bytes
-    exchange_address: str
-    fleet_address: str
 
     @property
     def coordinator_key(self) -> ec.EllipticCurvePublicKey:
@@ -194,22 +188,14 @@ def join(url: str, key: ec.EllipticCurvePrivateKey) -> Membership:
     """
     target = JoinUrl.parse(url)
     certificate = _pinned_certificate(target)
-    request = exchange_pb2.JoinRequest(token=target.token, certificate_request=_request(key))
     credentials = grpc.ssl_channel_credentials(root_certificates=certificate)
     with grpc.secure_channel(target.address, credentials) as channel:
-        stub = exchange_pb2_grpc.EnrollmentStub(channel)  # type: ignore[no-untyped-call]
+        stub = EnrollmentStub(channel, timeout_seconds=_TIMEOUT_SECONDS)
         try:
-            reply: exchange_pb2.JoinReply = stub.Join(request, timeout=_TIMEOUT_SECONDS)
+            reply = stub.join(target.token, _request(key))
         except grpc.RpcError as error:
             raise _refusal(target, error) from None
-    return Membership(
-        organization_id=reply.organization_id,
-        certificate=reply.certificate,
-        ca_certificate=reply.ca_certificate,
-        coordinator_public_key=reply.coordinator_public_key,
-        exchange_address=reply.exchange_address,
-        fleet_address=reply.fleet_address,
-    )
+    return Membership(*astuple(reply))
 
 
 def _pinned_certificate(target: JoinUrl) -> bytes:

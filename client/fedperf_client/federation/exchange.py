@@ -10,30 +10,43 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import ParamSpec, Self, TypeVar
 
-import grpc  # type: ignore[import-untyped]
-import numpy as np
+import grpc
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from google.protobuf.message import DecodeError
-from numpy.typing import NDArray
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from fedperf_client.federation.enrollment import Membership
 from fedperf_shared.errors import ConnectionRefusedByPeerError, InvalidInputError
-from fedperf_shared.execution import ClusterConfig
+from fedperf_shared.exchange import Correction, Receipt, SharedModel, Status, SyntheticRow
 from fedperf_shared.identity import verify
-from fedperf_shared.period import Timetable, from_unix_ms
+from fedperf_shared.period import Timetable
 from fedperf_shared.release import Schedule
-from fedperf_shared.wire import codec, exchange_pb2, exchange_pb2_grpc, release_pb2
-from fedperf_shared.workflow.graph import Plan
-from fedperf_shared.workflow.vocabulary import Platform
+from fedperf_shared.wire.codec import (
+    decode_receipt,
+    decode_signed_receipt,
+    decode_signed_release,
+    encode_signed_receipt,
+    encode_signed_release,
+)
+from fedperf_shared.wire.services import EXCHANGE_OPTIONS, ExchangeStub
 
-MAX_MESSAGE_BYTES = 64 << 20
+__all__ = [
+    "ClockSkewError",
+    "ExchangeClient",
+    "ExchangeError",
+    "RefusedByCoordinatorError",
+    "VerifiedReceipt",
+    "default_retry",
+    "encode_signed_release",
+    "read_receipt",
+]
+
 MAX_CLOCK_SKEW = timedelta(seconds=300)
 _TIMEOUT_SECONDS = 30.0
 _TRANSIENT = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -63,52 +76,10 @@ class ClockSkewError(ConnectionRefusedByPeerError):
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
-    """The coordinator's time and the versions in force; model version 0: none yet."""
+class VerifiedReceipt(Receipt):
+    """A receipt with the coordinator's signature; `signed` is the SignedReceipt's bytes to keep."""
 
-    now: datetime
-    model_version: int
-    feature_schema_version: int
-    basis_version: int
-
-
-@dataclass(frozen=True, slots=True)
-class Receipt:
-    """The coordinator's confirmation; `signed` is the serialized SignedReceipt to keep."""
-
-    release_id: bytes
-    payload_sha256: bytes
-    sequence: int
-    received_at: datetime
     signed: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class SharedModel:
-    """A version of the shared model, as a checkpoint's bytes."""
-
-    version: int
-    checkpoint: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Correction:
-    """What reports say about the reference model: mean [cells], covariance [cells, cells]."""
-
-    basis_version: int
-    reference_version: int
-    mean: NDArray[np.float64]
-    covariance: NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True)
-class SyntheticRow:
-    """One row of the synthetic batch."""
-
-    plan: Plan
-    cluster: ClusterConfig
-    log_runtime_seconds: float
-    segment: Platform
 
 
 def default_retry() -> Retrying:
@@ -135,18 +106,13 @@ class ExchangeClient:
         self._address = membership.exchange_address
         self._coordinator_key = membership.coordinator_key
         self._retry = retry or default_retry()
-        self._timeout = timeout_seconds
         credentials = grpc.ssl_channel_credentials(
             root_certificates=membership.ca_certificate,
             private_key=_pem(key),
             certificate_chain=membership.certificate,
         )
-        options = [
-            ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-            ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-        ]
-        self._channel = grpc.secure_channel(self._address, credentials, options=options)
-        self._stub = exchange_pb2_grpc.ExchangeStub(self._channel)  # type: ignore[no-untyped-call]
+        self._channel = grpc.secure_channel(self._address, credentials, options=EXCHANGE_OPTIONS)
+        self._stub = ExchangeStub(self._channel, timeout_seconds=timeout_seconds)
 
     def __enter__(self) -> Self:
         return self
@@ -165,15 +131,7 @@ class ExchangeClient:
 
     def status(self) -> Status:
         """The coordinator's status."""
-        reply: exchange_pb2.Status = self._call(
-            self._stub.GetStatus, exchange_pb2.GetStatusRequest()
-        )
-        return Status(
-            from_unix_ms(reply.now_unix_ms),
-            reply.model_version,
-            reply.feature_schema_version,
-            reply.basis_version,
-        )
+        return self._call(self._stub.status)
 
     def check_clock(self, now: datetime) -> Status:
         """The status, if `now` (this machine's clock) agrees with the coordinator's.
@@ -188,9 +146,7 @@ class ExchangeClient:
 
     def timetable(self) -> Timetable:
         """The public calendar."""
-        return codec.timetable_from_message(
-            self._call(self._stub.GetTimetable, exchange_pb2.GetTimetableRequest())
-        )
+        return self._call(self._stub.timetable)
 
     def declare_schedule(self, schedule: Schedule) -> None:
         """Declare what will be released in the period; the same again changes nothing.
@@ -198,28 +154,25 @@ class ExchangeClient:
         Raises:
             RefusedByCoordinatorError: another one was declared (`other_schedule_declared`).
         """
-        self._call(self._stub.DeclareSchedule, codec.schedule_to_message(schedule))
+        self._call(self._stub.declare_schedule, schedule)
 
-    def submit(self, signed_release: bytes) -> Receipt:
+    def submit(self, signed_release: bytes) -> VerifiedReceipt:
         """Hand in a serialized SignedRelease; the same bytes give the same receipt again.
 
         Raises:
             RefusedByCoordinatorError: the release was not accepted.
             InvalidInputError: the receipt is not the coordinator's over these bytes.
         """
-        message = _parsed(release_pb2.SignedRelease(), signed_release)
-        reply: release_pb2.SignedReceipt = self._call(self._stub.SubmitRelease, message)
-        receipt = read_receipt(reply.SerializeToString(deterministic=True), self._coordinator_key)
-        if receipt.payload_sha256 != hashlib.sha256(message.payload).digest():
+        signed = decode_signed_release(signed_release)
+        reply = self._call(self._stub.submit, signed)
+        receipt = read_receipt(encode_signed_receipt(reply), self._coordinator_key)
+        if receipt.payload_sha256 != hashlib.sha256(signed.payload).digest():
             raise InvalidInputError("the coordinator's receipt is for another release")
         return receipt
 
     def model(self, version: int = 0) -> SharedModel:
         """A version of the model, the newest promoted one for 0."""
-        reply: exchange_pb2.Model = self._call(
-            self._stub.GetModel, exchange_pb2.GetModelRequest(version=version)
-        )
-        return SharedModel(reply.version, reply.checkpoint)
+        return self._call(self._stub.model, version)
 
     def correction(self) -> Correction | None:
         """The published correction; None while there is none.
@@ -227,21 +180,7 @@ class ExchangeClient:
         Raises:
             InvalidInputError: not a correction.
         """
-        reply: exchange_pb2.Correction = self._call(
-            self._stub.GetCorrection, exchange_pb2.GetCorrectionRequest()
-        )
-        mean = np.array(reply.mean, dtype=np.float64)
-        covariance = np.array(reply.covariance, dtype=np.float64)
-        if mean.size == 0:
-            return None
-        if covariance.size != mean.size**2 or not np.isfinite(mean).all():
-            raise InvalidInputError("the coordinator's correction is not well formed")
-        if not np.isfinite(covariance).all():
-            raise InvalidInputError("the coordinator's correction is not finite")
-        shape = (mean.size, mean.size)
-        return Correction(
-            reply.basis_version, reply.reference_version, mean, covariance.reshape(shape)
-        )
+        return self._call(self._stub.correction)
 
     def synthetic_rows(self) -> tuple[SyntheticRow, ...]:
         """The published synthetic rows.
@@ -249,17 +188,11 @@ class ExchangeClient:
         Raises:
             InvalidInputError: a row is not well formed.
         """
-        reply: exchange_pb2.SyntheticBatch = self._call(
-            self._stub.GetSyntheticRows, exchange_pb2.GetSyntheticRowsRequest()
-        )
-        try:
-            return tuple(_row(message) for message in reply.rows)
-        except ValueError as error:
-            raise InvalidInputError(f"not a synthetic row: {error}") from error
+        return self._call(self._stub.synthetic_rows)
 
-    def _call(self, method: Callable[..., T], request: object) -> T:
+    def _call(self, method: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
         try:
-            return self._retry(method, request, timeout=self._timeout)
+            return self._retry(method, *args, **options)
         except grpc.RpcError as error:
             raise self._explained(error) from None
 
@@ -278,47 +211,17 @@ class ExchangeClient:
         return RefusedByCoordinatorError(error.details() or code.name.lower())
 
 
-def encode_signed_release(payload: bytes, signature: bytes) -> bytes:
-    """Payload and signature as the bytes that leave."""
-    message = release_pb2.SignedRelease(payload=payload, signature=signature)
-    return message.SerializeToString(deterministic=True)
-
-
-def read_receipt(signed: bytes, coordinator_key: ec.EllipticCurvePublicKey) -> Receipt:
+def read_receipt(signed: bytes, coordinator_key: ec.EllipticCurvePublicKey) -> VerifiedReceipt:
     """The receipt in a serialized SignedReceipt.
 
     Raises:
         InvalidInputError: not a receipt, or not signed by the coordinator.
     """
-    outer = _parsed(release_pb2.SignedReceipt(), signed)
+    outer = decode_signed_receipt(signed)
     verify(coordinator_key, outer.payload, outer.signature)
-    inner = _parsed(release_pb2.Receipt(), outer.payload)
-    return Receipt(
-        inner.release_id,
-        inner.payload_sha256,
-        inner.sequence,
-        from_unix_ms(inner.received_at_unix_ms),
-        signed,
-    )
-
-
-M = TypeVar("M", release_pb2.SignedRelease, release_pb2.SignedReceipt, release_pb2.Receipt)
-
-
-def _parsed(message: M, data: bytes) -> M:
-    try:
-        message.ParseFromString(data)
-    except DecodeError as error:
-        raise InvalidInputError(f"not a {type(message).__name__}") from error
-    return message
-
-
-def _row(message: exchange_pb2.SyntheticRow) -> SyntheticRow:
-    return SyntheticRow(
-        codec.plan_from_message(message.plan),
-        codec.cluster_from_message(message.cluster),
-        message.log_runtime_seconds,
-        Platform(message.segment),
+    receipt = decode_receipt(outer.payload)
+    return VerifiedReceipt(
+        receipt.release_id, receipt.payload_sha256, receipt.sequence, receipt.received_at, signed
     )
 
 

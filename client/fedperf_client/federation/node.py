@@ -57,13 +57,22 @@ from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_conte
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
-from google.protobuf.message import DecodeError
-from numpy.typing import NDArray
 
 from fedperf_client.federation.enrollment import Membership
 from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.release import ReleaseKind, SlotKey
-from fedperf_shared.wire import codec, exchange_pb2
+from fedperf_shared.wire.codec import decode_train_request
+
+__all__ = [
+    "Connection",
+    "Handler",
+    "Node",
+    "RequestRefusedError",
+    "Rhythm",
+    "TrainRequest",
+    "open_request",
+]
 
 MESSAGE_TYPE = "train"
 RECORD = "body"
@@ -79,23 +88,6 @@ _log = logging.getLogger(__name__)
 
 class RequestRefusedError(InvalidInputError):
     """A request is none that this organization answers, for a reason that is public."""
-
-
-@dataclass(frozen=True, slots=True)
-class TrainRequest:
-    """The coordinator asks for the model update of a slot.
-
-    Attributes:
-        slot: which slot of the declared schedule.
-        architecture: number of the architecture.
-        base_version: model version of `arrays`.
-        arrays: the model to start from, in the order of the architecture.
-    """
-
-    slot: SlotKey
-    architecture: int
-    base_version: int
-    arrays: tuple[NDArray[np.float32], ...]
 
 
 Handler = Callable[[TrainRequest], bytes]
@@ -121,24 +113,21 @@ class Rhythm:
     longest_pause: timedelta = timedelta(seconds=30)
 
 
-def decode_train_request(body: bytes) -> TrainRequest:
+def open_request(body: bytes) -> TrainRequest:
     """The request in `body`.
 
     Raises:
         RequestRefusedError: not a request for a model update.
     """
-    message = exchange_pb2.TrainRequest()
     try:
-        message.ParseFromString(body)
-        slot = codec.key_from_message(message.slot)
-        arrays = tuple(codec.array_from_message(each) for each in message.arrays)
-    except (DecodeError, ValueError, InvalidInputError):
+        request = decode_train_request(body)
+    except InvalidInputError:
         raise RequestRefusedError("not a request for training") from None
-    if slot.kind is not ReleaseKind.MODEL_UPDATE:
+    if request.slot.kind is not ReleaseKind.MODEL_UPDATE:
         raise RequestRefusedError("not the slot of a model update")
-    if not all(np.isfinite(array).all() for array in arrays):
+    if not all(np.isfinite(array).all() for array in request.arrays):
         raise RequestRefusedError("the model is not finite")
-    return TrainRequest(slot, message.architecture, message.base_version, arrays)
+    return request
 
 
 class Node:
@@ -202,7 +191,7 @@ class Node:
         if message_id in self._waiting:
             return
         try:
-            request = decode_train_request(fleet.body(message, tree))
+            request = open_request(fleet.body(message, tree))
             self._waiting[message_id] = (message, self._future(request))
         except RequestRefusedError as error:
             _log.warning("request refused: %s", error)

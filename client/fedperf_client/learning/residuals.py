@@ -15,7 +15,6 @@ from fedperf_shared.execution import Execution
 from fedperf_shared.model.batching import PlanGraph
 from fedperf_shared.model.fitting import predict
 from fedperf_shared.model.ggfn import GGFN
-from fedperf_shared.workflow.features import featurize
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +39,7 @@ def labelled_graphs(executions: Iterable[Execution]) -> list[LabelledGraph]:
     return [
         LabelledGraph(
             workload=each.workload,
-            graph=PlanGraph.from_features(featurize(each.plan, each.cluster)),
+            graph=PlanGraph.of(each.plan, each.cluster),
             cell=cell_of(each.plan).index,
             log_seconds=float(np.log(each.measurement.runtime_seconds)),
         )

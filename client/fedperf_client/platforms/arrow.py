@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow as pa
 
 from fedperf_client.platforms.operations import ColumnType, Schema, names_of
 

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow as pa
 import scipy.sparse as sp
-from sklearn.linear_model import Ridge  # type: ignore[import-untyped]
-from sklearn.metrics import pairwise_distances_argmin  # type: ignore[import-untyped]
+from sklearn.linear_model import Ridge
+from sklearn.metrics import pairwise_distances_argmin
 
 from fedperf_client.platforms.algebra import (
     NO_CENTER,

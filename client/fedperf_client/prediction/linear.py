@@ -18,7 +18,7 @@ def fit_ridge(features: Floats, target: Floats) -> Callable[[Floats], Floats]:
     if len(target) < 3 or len(columns) == 0:  # noqa: PLR2004 - a line through two points is chance
         level = float(np.median(target)) if len(target) else 0.0
         return lambda asked: np.full(len(asked), level)
-    from sklearn.linear_model import RidgeCV  # type: ignore[import-untyped]
+    from sklearn.linear_model import RidgeCV
 
     used = features[:, columns]
     centre, scale = used.mean(axis=0), used.std(axis=0)

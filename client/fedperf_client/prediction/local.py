@@ -110,7 +110,7 @@ class Forest:
         columns = varying_columns(samples.features)
         if len(columns) == 0:
             return Constant().fit(samples, log_seconds)
-        from sklearn.ensemble import RandomForestRegressor  # type: ignore[import-untyped]
+        from sklearn.ensemble import RandomForestRegressor
 
         forest = RandomForestRegressor(
             self.trees, max_features="sqrt", min_samples_leaf=2, n_jobs=1, random_state=1

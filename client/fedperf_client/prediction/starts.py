@@ -14,7 +14,13 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from fedperf_client.prediction.prediction import Floats, PredictLog, Question
-from fedperf_client.prediction.shared import PUBLIC, REFERENCE, SHARED, CellCorrection
+from fedperf_client.prediction.shared import (
+    PUBLIC,
+    REFERENCE,
+    SHARED,
+    CellCorrection,
+    InvalidCorrectionError,
+)
 from fedperf_shared.errors import StorageError
 from fedperf_shared.model.checkpoint import (
     Checkpoint,
@@ -50,7 +56,12 @@ class FetchedModels:
         self._keep(self._shared, checkpoint)
 
     def keep_reference(self, checkpoint: bytes) -> None:
-        """Keep the reference model, checked; errors as `keep_shared`."""
+        """Keep the reference model, checked; errors as `keep_shared`.
+
+        A correction that is here belongs to the reference before and is dropped.
+        """
+        decode_checkpoint(checkpoint)
+        self._correction.unlink(missing_ok=True)
         self._keep(self._reference, checkpoint)
 
     def keep_correction(self, correction: CellCorrection, replace_file: ReplaceFile) -> None:
@@ -73,7 +84,7 @@ class FetchedModels:
                 np.asarray(arrays["mean"], np.float64),
                 np.asarray(arrays["covariance"], np.float64),
             )
-        except (OSError, SafetensorError, KeyError) as error:
+        except (OSError, SafetensorError, KeyError, InvalidCorrectionError) as error:
             raise StorageError(
                 f"{self._correction} cannot be read ({error}); remove it, and the daemon "
                 "fetches it again"
@@ -113,14 +124,11 @@ def predictor(checkpoint: Checkpoint) -> PredictLog:
     """The checkpoint's GGFN as a function from questions to log seconds."""
     from fedperf_shared.model.batching import PlanGraph
     from fedperf_shared.model.fitting import predict
-    from fedperf_shared.workflow.features import featurize
 
     model = model_from_arrays(checkpoint.arrays)
 
     def predict_log(questions: Sequence[Question]) -> Floats:
-        return predict(
-            model, [PlanGraph.from_features(featurize(q.plan, q.cluster)) for q in questions]
-        )
+        return predict(model, [PlanGraph.of(q.plan, q.cluster) for q in questions])
 
     return predict_log
 

@@ -19,7 +19,7 @@ from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.release import ReportParameters, Slot, TrainingParameters
 
 if TYPE_CHECKING:
-    from dp_accounting import DpEvent, NeighboringRelation  # type: ignore[import-untyped]
+    from dp_accounting import DpEvent, NeighboringRelation
 
 FINEST_INTERVAL = 1e-4
 """Discretization of privacy losses up to epsilon 1; beyond, it grows with epsilon."""
@@ -105,7 +105,7 @@ def calibrate(make_events: Callable[[float], Iterable["DpEvent"]], budget: Priva
         ConfigurationError: no noise multiplier meets the budget, as fixed events overspend it.
     """
     from dp_accounting import mechanism_calibration as calibration
-    from dp_accounting.pld import PLDAccountant  # type: ignore[import-untyped]
+    from dp_accounting.pld import PLDAccountant
 
     def gap(noise_multiplier: float) -> float:
         return epsilon(make_events(noise_multiplier), budget.delta) - budget.epsilon
@@ -167,7 +167,7 @@ def _cached_epsilon(
 
 def _rough_epsilon(counts: frozenset[tuple["DpEvent", int]], delta: float) -> float:
     """The add-or-remove figure by Renyi DP, only to choose the discretization."""
-    from dp_accounting.rdp import RdpAccountant  # type: ignore[import-untyped]
+    from dp_accounting.rdp import RdpAccountant
 
     accountant = RdpAccountant(_ROUGH_ORDERS)
     for event, count in counts:

@@ -98,14 +98,26 @@ def draw(
 
 @contextmanager
 def progress_bar(total: int) -> Iterator[Callable[[], None]]:
-    """A progress bar on the standard error; yields what to call after each execution."""
+    """A progress bar on the standard error; yields what to call after each execution.
+
+    It appears with the first call, so that arguments which are refused show no bar.
+    """
     from rich.console import Console
     from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
 
     columns = (*Progress.get_default_columns()[:2], MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True)) as progress:
-        task = progress.add_task("profiling", total=total)
-        yield lambda: progress.advance(task)
+    progress = Progress(*columns, console=Console(stderr=True))
+    task = progress.add_task("profiling", total=total)
+
+    def advance() -> None:
+        progress.start()
+        progress.advance(task)
+
+    try:
+        yield advance
+    finally:
+        if progress.live.is_started:
+            progress.stop()
 
 
 def _family(name: str) -> Family:

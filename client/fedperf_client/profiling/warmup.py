@@ -70,7 +70,7 @@ def warm_up(platforms: Sequence[Platform], threads: int) -> None:
     from_json(to_json(Program((Step(_READ), Step(Sink(), (0,))))))
     if not platforms:
         return
-    from pyarrow import csv, parquet  # type: ignore[import-untyped]
+    from pyarrow import csv, parquet
 
     # From text, because `pyarrow.array` imports pandas to find out whether it was given a series.
     lines = (f"{n % 8},{(n * 5 + 1) % 8},{n / _ROWS + 0.001},some few words" for n in range(_ROWS))

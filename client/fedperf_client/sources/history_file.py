@@ -23,7 +23,7 @@ from fedperf_shared.execution import (
 from fedperf_shared.wire.codec import decode_plan, encode_plan
 
 if TYPE_CHECKING:
-    import pyarrow  # type: ignore[import-untyped]
+    import pyarrow
 
 COLUMNS = (
     "execution_id",

@@ -21,7 +21,7 @@ from fedperf_client.platforms.operations import Column, ColumnType, ReadParquet,
 from fedperf_shared.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    import pyarrow as pa  # type: ignore[import-untyped]
+    import pyarrow as pa
 
 SCALES = (1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000)
 HIGHEST_NUMBER = 1024.0
@@ -77,7 +77,7 @@ def prepare(datasets: Iterable[str], data_directory: Path) -> tuple[Path, ...]:
 
 def _prepared(dataset: str, data_directory: Path) -> Path:
     import pyarrow as pa
-    import pyarrow.parquet as pq  # type: ignore[import-untyped]
+    import pyarrow.parquet as pq
 
     path = dataset_path(data_directory, dataset)
     table, scale = _table(dataset)
@@ -102,7 +102,7 @@ def _text(words: int, words_per_line: int) -> Callable[[np.random.Generator, int
 
     def draw(rng: np.random.Generator, scale: int) -> Columns:
         import pyarrow as pa
-        import pyarrow.compute as pc  # type: ignore[import-untyped]
+        import pyarrow.compute as pc
 
         ranks = np.exp(rng.random(scale) * np.log(words)).astype(np.int64) - 1
         offsets = np.arange(0, scale + words_per_line, words_per_line).clip(max=scale)

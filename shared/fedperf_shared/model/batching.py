@@ -14,7 +14,9 @@ import torch
 from torch import Tensor
 
 from fedperf_shared.errors import InvalidInputError
-from fedperf_shared.workflow.features import Features
+from fedperf_shared.execution import ClusterConfig
+from fedperf_shared.workflow.features import Features, featurize
+from fedperf_shared.workflow.graph import Plan
 
 
 class EmptyBatchError(InvalidInputError):
@@ -34,6 +36,11 @@ class PlanGraph:
     operators: Tensor
     plan: Tensor
     edges: Tensor
+
+    @classmethod
+    def of(cls, plan: Plan, cluster: ClusterConfig) -> "PlanGraph":
+        """What the model sees of `plan` on `cluster`."""
+        return cls.from_features(featurize(plan, cluster))
 
     @classmethod
     def from_features(cls, features: Features) -> "PlanGraph":

@@ -33,7 +33,7 @@ from fedperf_shared.workflow.vocabulary import MAX_RUNTIME_SECONDS, MIN_RUNTIME_
 with warnings.catch_warnings():
     # PyG 2.8 calls torch.jit.script while it is imported, which torch 2.13 deprecates.
     warnings.simplefilter("ignore", DeprecationWarning)
-    from torch_geometric.nn import GATConv  # type: ignore[import-untyped]
+    from torch_geometric.nn import GATConv
 
 DEFAULT_DROPOUT = 0.1
 

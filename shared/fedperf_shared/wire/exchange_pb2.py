@@ -26,7 +26,7 @@ from fedperf_shared.wire import release_pb2 as fedperf__shared_dot_wire_dot_rele
 from fedperf_shared.wire import workflow_pb2 as fedperf__shared_dot_wire_dot_workflow__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"fedperf_shared/wire/exchange.proto\x12\nfedperf.v1\x1a!fedperf_shared/wire/release.proto\x1a\"fedperf_shared/wire/workflow.proto\"9\n\x0bJoinRequest\x12\r\n\x05token\x18\x01 \x01(\x0c\x12\x1b\n\x13\x63\x65rtificate_request\x18\x02 \x01(\x0c\"\xa2\x01\n\tJoinReply\x12\x17\n\x0forganization_id\x18\x01 \x01(\x0c\x12\x13\n\x0b\x63\x65rtificate\x18\x02 \x01(\x0c\x12\x16\n\x0e\x63\x61_certificate\x18\x03 \x01(\x0c\x12\x1e\n\x16\x63oordinator_public_key\x18\x04 \x01(\x0c\x12\x18\n\x10\x65xchange_address\x18\x05 \x01(\t\x12\x15\n\rfleet_address\x18\x06 \x01(\t\"\x12\n\x10GetStatusRequest\"k\n\x06Status\x12\x13\n\x0bnow_unix_ms\x18\x01 \x01(\x03\x12\x15\n\rmodel_version\x18\x02 \x01(\r\x12\x1e\n\x16\x66\x65\x61ture_schema_version\x18\x03 \x01(\r\x12\x15\n\rbasis_version\x18\x04 \x01(\r\"\x15\n\x13GetTimetableRequest\"=\n\tSlotTimes\x12\x16\n\x0eopens_after_ms\x18\x01 \x01(\x03\x12\x18\n\x10replies_after_ms\x18\x02 \x01(\x03\"\xa6\x01\n\tTimetable\x12\x1c\n\x14period_start_unix_ms\x18\x01 \x01(\x03\x12\x11\n\twindow_ms\x18\x02 \x01(\x03\x12\x0f\n\x07windows\x18\x03 \x01(\r\x12+\n\x0creport_slots\x18\x04 \x03(\x0b\x32\x15.fedperf.v1.SlotTimes\x12*\n\x0bmodel_slots\x18\x05 \x03(\x0b\x32\x15.fedperf.v1.SlotTimes\"C\n\x10ReportParameters\x12\x18\n\x10noise_multiplier\x18\x01 \x01(\x01\x12\x15\n\rresidual_clip\x18\x02 \x01(\x01\"\x89\x01\n\x12TrainingParameters\x12\x18\n\x10noise_multiplier\x18\x01 \x01(\x01\x12\x1c\n\x14sampling_probability\x18\x02 \x01(\x01\x12\r\n\x05steps\x18\x03 \x01(\r\x12\x11\n\tclip_norm\x18\x04 \x01(\x01\x12\x19\n\x11nominal_workloads\x18\x05 \x01(\x01\"\x9a\x01\n\x04Slot\x12 \n\x03key\x18\x01 \x01(\x0b\x32\x13.fedperf.v1.SlotKey\x12.\n\x06report\x18\x02 \x01(\x0b\x32\x1c.fedperf.v1.ReportParametersH\x00\x12\x32\n\x08training\x18\x03 \x01(\x0b\x32\x1e.fedperf.v1.TrainingParametersH\x00\x42\x0c\n\nparameters\"U\n\x08Schedule\x12(\n\ttimetable\x18\x01 \x01(\x0b\x32\x15.fedperf.v1.Timetable\x12\x1f\n\x05slots\x18\x02 \x03(\x0b\x32\x10.fedperf.v1.Slot\"\x16\n\x14\x44\x65\x63lareScheduleReply\"\"\n\x0fGetModelRequest\x12\x0f\n\x07version\x18\x01 \x01(\r\",\n\x05Model\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x12\n\ncheckpoint\x18\x02 \x01(\x0c\"\x16\n\x14GetCorrectionRequest\"`\n\nCorrection\x12\x15\n\rbasis_version\x18\x01 \x01(\r\x12\x19\n\x11reference_version\x18\x02 \x01(\r\x12\x0c\n\x04mean\x18\x03 \x03(\x01\x12\x12\n\ncovariance\x18\x04 \x03(\x01\"\x19\n\x17GetSyntheticRowsRequest\"\x88\x01\n\x0cSyntheticRow\x12\x1e\n\x04plan\x18\x01 \x01(\x0b\x32\x10.fedperf.v1.Plan\x12*\n\x07\x63luster\x18\x02 \x01(\x0b\x32\x19.fedperf.v1.ClusterConfig\x12\x1b\n\x13log_runtime_seconds\x18\x03 \x01(\x01\x12\x0f\n\x07segment\x18\x04 \x01(\r\"8\n\x0eSyntheticBatch\x12&\n\x04rows\x18\x01 \x03(\x0b\x32\x18.fedperf.v1.SyntheticRow\"\x85\x01\n\x0cTrainRequest\x12!\n\x04slot\x18\x01 \x01(\x0b\x32\x13.fedperf.v1.SlotKey\x12\x14\n\x0c\x61rchitecture\x18\x02 \x01(\r\x12\x14\n\x0c\x62\x61se_version\x18\x03 \x01(\r\x12&\n\x06\x61rrays\x18\x04 \x03(\x0b\x32\x16.fedperf.v1.FloatArray2D\n\nEnrollment\x12\x36\n\x04Join\x12\x17.fedperf.v1.JoinRequest\x1a\x15.fedperf.v1.JoinReply2\xff\x03\n\x08\x45xchange\x12=\n\tGetStatus\x12\x1c.fedperf.v1.GetStatusRequest\x1a\x12.fedperf.v1.Status\x12\x46\n\x0cGetTimetable\x12\x1f.fedperf.v1.GetTimetableRequest\x1a\x15.fedperf.v1.Timetable\x12I\n\x0f\x44\x65\x63lareSchedule\x12\x14.fedperf.v1.Schedule\x1a .fedperf.v1.DeclareScheduleReply\x12\x45\n\rSubmitRelease\x12\x19.fedperf.v1.SignedRelease\x1a\x19.fedperf.v1.SignedReceipt\x12:\n\x08GetModel\x12\x1b.fedperf.v1.GetModelRequest\x1a\x11.fedperf.v1.Model\x12I\n\rGetCorrection\x12 .fedperf.v1.GetCorrectionRequest\x1a\x16.fedperf.v1.Correction\x12S\n\x10GetSyntheticRows\x12#.fedperf.v1.GetSyntheticRowsRequest\x1a\x1a.fedperf.v1.SyntheticBatchb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"fedperf_shared/wire/exchange.proto\x12\nfedperf.v1\x1a!fedperf_shared/wire/release.proto\x1a\"fedperf_shared/wire/workflow.proto\"9\n\x0bJoinRequest\x12\r\n\x05token\x18\x01 \x01(\x0c\x12\x1b\n\x13\x63\x65rtificate_request\x18\x02 \x01(\x0c\"\xa2\x01\n\tJoinReply\x12\x17\n\x0forganization_id\x18\x01 \x01(\x0c\x12\x13\n\x0b\x63\x65rtificate\x18\x02 \x01(\x0c\x12\x16\n\x0e\x63\x61_certificate\x18\x03 \x01(\x0c\x12\x1e\n\x16\x63oordinator_public_key\x18\x04 \x01(\x0c\x12\x18\n\x10\x65xchange_address\x18\x05 \x01(\t\x12\x15\n\rfleet_address\x18\x06 \x01(\t\"\x12\n\x10GetStatusRequest\"\x86\x01\n\x06Status\x12\x13\n\x0bnow_unix_ms\x18\x01 \x01(\x03\x12\x15\n\rmodel_version\x18\x02 \x01(\r\x12\x1e\n\x16\x66\x65\x61ture_schema_version\x18\x03 \x01(\r\x12\x15\n\rbasis_version\x18\x04 \x01(\r\x12\x19\n\x11reference_version\x18\x05 \x01(\r\"\x15\n\x13GetTimetableRequest\"=\n\tSlotTimes\x12\x16\n\x0eopens_after_ms\x18\x01 \x01(\x03\x12\x18\n\x10replies_after_ms\x18\x02 \x01(\x03\"\xa6\x01\n\tTimetable\x12\x1c\n\x14period_start_unix_ms\x18\x01 \x01(\x03\x12\x11\n\twindow_ms\x18\x02 \x01(\x03\x12\x0f\n\x07windows\x18\x03 \x01(\r\x12+\n\x0creport_slots\x18\x04 \x03(\x0b\x32\x15.fedperf.v1.SlotTimes\x12*\n\x0bmodel_slots\x18\x05 \x03(\x0b\x32\x15.fedperf.v1.SlotTimes\"C\n\x10ReportParameters\x12\x18\n\x10noise_multiplier\x18\x01 \x01(\x01\x12\x15\n\rresidual_clip\x18\x02 \x01(\x01\"\x89\x01\n\x12TrainingParameters\x12\x18\n\x10noise_multiplier\x18\x01 \x01(\x01\x12\x1c\n\x14sampling_probability\x18\x02 \x01(\x01\x12\r\n\x05steps\x18\x03 \x01(\r\x12\x11\n\tclip_norm\x18\x04 \x01(\x01\x12\x19\n\x11nominal_workloads\x18\x05 \x01(\x01\"\x9a\x01\n\x04Slot\x12 \n\x03key\x18\x01 \x01(\x0b\x32\x13.fedperf.v1.SlotKey\x12.\n\x06report\x18\x02 \x01(\x0b\x32\x1c.fedperf.v1.ReportParametersH\x00\x12\x32\n\x08training\x18\x03 \x01(\x0b\x32\x1e.fedperf.v1.TrainingParametersH\x00\x42\x0c\n\nparameters\"U\n\x08Schedule\x12(\n\ttimetable\x18\x01 \x01(\x0b\x32\x15.fedperf.v1.Timetable\x12\x1f\n\x05slots\x18\x02 \x03(\x0b\x32\x10.fedperf.v1.Slot\"\x16\n\x14\x44\x65\x63lareScheduleReply\"\"\n\x0fGetModelRequest\x12\x0f\n\x07version\x18\x01 \x01(\r\",\n\x05Model\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x12\n\ncheckpoint\x18\x02 \x01(\x0c\"\x16\n\x14GetCorrectionRequest\"`\n\nCorrection\x12\x15\n\rbasis_version\x18\x01 \x01(\r\x12\x19\n\x11reference_version\x18\x02 \x01(\r\x12\x0c\n\x04mean\x18\x03 \x03(\x01\x12\x12\n\ncovariance\x18\x04 \x03(\x01\"\x19\n\x17GetSyntheticRowsRequest\"\x88\x01\n\x0cSyntheticRow\x12\x1e\n\x04plan\x18\x01 \x01(\x0b\x32\x10.fedperf.v1.Plan\x12*\n\x07\x63luster\x18\x02 \x01(\x0b\x32\x19.fedperf.v1.ClusterConfig\x12\x1b\n\x13log_runtime_seconds\x18\x03 \x01(\x01\x12\x0f\n\x07segment\x18\x04 \x01(\r\"8\n\x0eSyntheticBatch\x12&\n\x04rows\x18\x01 \x03(\x0b\x32\x18.fedperf.v1.SyntheticRow\"\x85\x01\n\x0cTrainRequest\x12!\n\x04slot\x18\x01 \x01(\x0b\x32\x13.fedperf.v1.SlotKey\x12\x14\n\x0c\x61rchitecture\x18\x02 \x01(\r\x12\x14\n\x0c\x62\x61se_version\x18\x03 \x01(\r\x12&\n\x06\x61rrays\x18\x04 \x03(\x0b\x32\x16.fedperf.v1.FloatArray2D\n\nEnrollment\x12\x36\n\x04Join\x12\x17.fedperf.v1.JoinRequest\x1a\x15.fedperf.v1.JoinReply2\xff\x03\n\x08\x45xchange\x12=\n\tGetStatus\x12\x1c.fedperf.v1.GetStatusRequest\x1a\x12.fedperf.v1.Status\x12\x46\n\x0cGetTimetable\x12\x1f.fedperf.v1.GetTimetableRequest\x1a\x15.fedperf.v1.Timetable\x12I\n\x0f\x44\x65\x63lareSchedule\x12\x14.fedperf.v1.Schedule\x1a .fedperf.v1.DeclareScheduleReply\x12\x45\n\rSubmitRelease\x12\x19.fedperf.v1.SignedRelease\x1a\x19.fedperf.v1.SignedReceipt\x12:\n\x08GetModel\x12\x1b.fedperf.v1.GetModelRequest\x1a\x11.fedperf.v1.Model\x12I\n\rGetCorrection\x12 .fedperf.v1.GetCorrectionRequest\x1a\x16.fedperf.v1.Correction\x12S\n\x10GetSyntheticRows\x12#.fedperf.v1.GetSyntheticRowsRequest\x1a\x1a.fedperf.v1.SyntheticBatchb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,42 +39,42 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_JOINREPLY']._serialized_end=343
   _globals['_GETSTATUSREQUEST']._serialized_start=345
   _globals['_GETSTATUSREQUEST']._serialized_end=363
-  _globals['_STATUS']._serialized_start=365
-  _globals['_STATUS']._serialized_end=472
-  _globals['_GETTIMETABLEREQUEST']._serialized_start=474
-  _globals['_GETTIMETABLEREQUEST']._serialized_end=495
-  _globals['_SLOTTIMES']._serialized_start=497
-  _globals['_SLOTTIMES']._serialized_end=558
-  _globals['_TIMETABLE']._serialized_start=561
-  _globals['_TIMETABLE']._serialized_end=727
-  _globals['_REPORTPARAMETERS']._serialized_start=729
-  _globals['_REPORTPARAMETERS']._serialized_end=796
-  _globals['_TRAININGPARAMETERS']._serialized_start=799
-  _globals['_TRAININGPARAMETERS']._serialized_end=936
-  _globals['_SLOT']._serialized_start=939
-  _globals['_SLOT']._serialized_end=1093
-  _globals['_SCHEDULE']._serialized_start=1095
-  _globals['_SCHEDULE']._serialized_end=1180
-  _globals['_DECLARESCHEDULEREPLY']._serialized_start=1182
-  _globals['_DECLARESCHEDULEREPLY']._serialized_end=1204
-  _globals['_GETMODELREQUEST']._serialized_start=1206
-  _globals['_GETMODELREQUEST']._serialized_end=1240
-  _globals['_MODEL']._serialized_start=1242
-  _globals['_MODEL']._serialized_end=1286
-  _globals['_GETCORRECTIONREQUEST']._serialized_start=1288
-  _globals['_GETCORRECTIONREQUEST']._serialized_end=1310
-  _globals['_CORRECTION']._serialized_start=1312
-  _globals['_CORRECTION']._serialized_end=1408
-  _globals['_GETSYNTHETICROWSREQUEST']._serialized_start=1410
-  _globals['_GETSYNTHETICROWSREQUEST']._serialized_end=1435
-  _globals['_SYNTHETICROW']._serialized_start=1438
-  _globals['_SYNTHETICROW']._serialized_end=1574
-  _globals['_SYNTHETICBATCH']._serialized_start=1576
-  _globals['_SYNTHETICBATCH']._serialized_end=1632
-  _globals['_TRAINREQUEST']._serialized_start=1635
-  _globals['_TRAINREQUEST']._serialized_end=1768
-  _globals['_ENROLLMENT']._serialized_start=1770
-  _globals['_ENROLLMENT']._serialized_end=1838
-  _globals['_EXCHANGE']._serialized_start=1841
-  _globals['_EXCHANGE']._serialized_end=2352
+  _globals['_STATUS']._serialized_start=366
+  _globals['_STATUS']._serialized_end=500
+  _globals['_GETTIMETABLEREQUEST']._serialized_start=502
+  _globals['_GETTIMETABLEREQUEST']._serialized_end=523
+  _globals['_SLOTTIMES']._serialized_start=525
+  _globals['_SLOTTIMES']._serialized_end=586
+  _globals['_TIMETABLE']._serialized_start=589
+  _globals['_TIMETABLE']._serialized_end=755
+  _globals['_REPORTPARAMETERS']._serialized_start=757
+  _globals['_REPORTPARAMETERS']._serialized_end=824
+  _globals['_TRAININGPARAMETERS']._serialized_start=827
+  _globals['_TRAININGPARAMETERS']._serialized_end=964
+  _globals['_SLOT']._serialized_start=967
+  _globals['_SLOT']._serialized_end=1121
+  _globals['_SCHEDULE']._serialized_start=1123
+  _globals['_SCHEDULE']._serialized_end=1208
+  _globals['_DECLARESCHEDULEREPLY']._serialized_start=1210
+  _globals['_DECLARESCHEDULEREPLY']._serialized_end=1232
+  _globals['_GETMODELREQUEST']._serialized_start=1234
+  _globals['_GETMODELREQUEST']._serialized_end=1268
+  _globals['_MODEL']._serialized_start=1270
+  _globals['_MODEL']._serialized_end=1314
+  _globals['_GETCORRECTIONREQUEST']._serialized_start=1316
+  _globals['_GETCORRECTIONREQUEST']._serialized_end=1338
+  _globals['_CORRECTION']._serialized_start=1340
+  _globals['_CORRECTION']._serialized_end=1436
+  _globals['_GETSYNTHETICROWSREQUEST']._serialized_start=1438
+  _globals['_GETSYNTHETICROWSREQUEST']._serialized_end=1463
+  _globals['_SYNTHETICROW']._serialized_start=1466
+  _globals['_SYNTHETICROW']._serialized_end=1602
+  _globals['_SYNTHETICBATCH']._serialized_start=1604
+  _globals['_SYNTHETICBATCH']._serialized_end=1660
+  _globals['_TRAINREQUEST']._serialized_start=1663
+  _globals['_TRAINREQUEST']._serialized_end=1796
+  _globals['_ENROLLMENT']._serialized_start=1798
+  _globals['_ENROLLMENT']._serialized_end=1866
+  _globals['_EXCHANGE']._serialized_start=1869
+  _globals['_EXCHANGE']._serialized_end=2380
 # @@protoc_insertion_point(module_scope)

@@ -69,3 +69,19 @@ class ClusterConfig(_message.Message):
     memory_bytes: int
     machine_speed: float
     def __init__(self, nodes: _Optional[int] = ..., cores: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., machine_speed: _Optional[float] = ...) -> None: ...
+
+class MeasuredPlan(_message.Message):
+    __slots__ = ("plan", "cluster", "log_runtime_seconds")
+    PLAN_FIELD_NUMBER: _ClassVar[int]
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    LOG_RUNTIME_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    plan: Plan
+    cluster: ClusterConfig
+    log_runtime_seconds: float
+    def __init__(self, plan: _Optional[_Union[Plan, _Mapping]] = ..., cluster: _Optional[_Union[ClusterConfig, _Mapping]] = ..., log_runtime_seconds: _Optional[float] = ...) -> None: ...
+
+class MeasuredPlans(_message.Message):
+    __slots__ = ("plans",)
+    PLANS_FIELD_NUMBER: _ClassVar[int]
+    plans: _containers.RepeatedCompositeFieldContainer[MeasuredPlan]
+    def __init__(self, plans: _Optional[_Iterable[_Union[MeasuredPlan, _Mapping]]] = ...) -> None: ...

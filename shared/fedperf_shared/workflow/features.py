@@ -47,7 +47,6 @@ from numpy.typing import NDArray
 
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.workflow.graph import Plan, Workflow
-from fedperf_shared.workflow.template import canonical_order
 from fedperf_shared.workflow.topology import depths, heights, topological_order
 from fedperf_shared.workflow.vocabulary import (
     NAMED_PLATFORMS,
@@ -95,7 +94,7 @@ class Resources(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Features:
-    """The features of one plan, rows in canonical order (parents before children).
+    """The features of one plan, rows in topological order.
 
     Attributes:
         operators: float32 [operators, 63].
@@ -124,19 +123,9 @@ class Features:
 
 def featurize(plan: Plan, cluster: Resources) -> Features:
     """Everything the cost model sees of `plan` on `cluster`, whatever its labelling."""
-    order = canonical_order(plan.workflow, plan.platforms)
+    order = topological_order(plan.workflow, plan.platforms)
     view = _View.of(plan, order)
     return Features(_operator_rows(view, cluster), _plan_row(view, cluster), view.edges, order)
-
-
-def operator_features(plan: Plan, cluster: Resources) -> Float32Array:
-    """The operators' features, float32 [operators, 63], rows in `topological_order`."""
-    return _operator_rows(_View.of(plan, topological_order(plan.workflow)), cluster)
-
-
-def plan_features(plan: Plan, cluster: Resources) -> Float32Array:
-    """The plan's features, float32 [39]."""
-    return _plan_row(_View.of(plan, topological_order(plan.workflow)), cluster)
 
 
 def feature_names() -> tuple[tuple[str, ...], tuple[str, ...]]:

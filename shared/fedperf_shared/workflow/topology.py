@@ -1,35 +1,33 @@
 """The one order in which every consumer walks a workflow, with depth and height.
 
-Kahn's algorithm; among operators that are ready, the one of smallest
-(depth, kind, position) goes first. One fixed order makes the sequence model of
-GGFN a function of the plan (findings: a DAG has many topological orders).
+Parents come before children, and the order depends on the DAG alone, not on how it was
+written down: operators stand by (depth, kind), then by sizes and neighbours, as colour
+refinement tells them apart, then by platform where platforms are given. Operators that
+are still tied look the same to GGFN, whose attention layers tell apart no more than
+colour refinement does; they stand by position. One fixed order makes the sequence model
+of GGFN a function of the plan (findings: a DAG has many topological orders).
 """
 
-import heapq
+from collections.abc import Sequence
 
+from fedperf_shared.workflow.colours import ranks, refine, workflow_colours
 from fedperf_shared.workflow.graph import Workflow
+from fedperf_shared.workflow.vocabulary import Platform
 
 
-def topological_order(workflow: Workflow) -> tuple[int, ...]:
-    """Positions of the operators, parents before children."""
+def topological_order(
+    workflow: Workflow, platforms: Sequence[Platform] | None = None
+) -> tuple[int, ...]:
+    """Positions of the operators, parents before children; `platforms`: one per operator."""
     depth = depths(workflow)
-    children = workflow.children
-    unread = [len(operator.inputs) for operator in workflow.operators]
-
-    def priority(position: int) -> tuple[int, int, int]:
-        return depth[position], workflow.operators[position].kind, position
-
-    ready = [priority(p) for p, missing in enumerate(unread) if missing == 0]
-    heapq.heapify(ready)
-    order: list[int] = []
-    while ready:
-        position = heapq.heappop(ready)[2]
-        order.append(position)
-        for child in children[position]:
-            unread[child] -= 1
-            if unread[child] == 0:
-                heapq.heappush(ready, priority(child))
-    return tuple(order)
+    places = [(depth[p], int(o.kind)) for p, o in enumerate(workflow.operators)]
+    if len(set(places)) == len(places):  # the common case: nothing to refine
+        return tuple(sorted(range(len(places)), key=places.__getitem__))
+    colours = workflow_colours(workflow, depth)
+    if platforms is not None and len(set(colours)) < len(colours):
+        started = ranks([(c, int(p)) for c, p in zip(colours, platforms, strict=True)])
+        colours = refine(started, workflow)
+    return tuple(sorted(range(len(colours)), key=lambda position: (colours[position], position)))
 
 
 def depths(workflow: Workflow) -> tuple[int, ...]:

@@ -1,10 +1,5 @@
-"""Loads Flower before the tests, quietly: its dependencies warn while they are imported."""
-
-import warnings
+"""Flower's settings for the tests, made before any of them imports it."""
 
 from fedperf_server.service import quiet_flower
 
 quiet_flower()
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    import fedperf_server.gateway  # noqa: F401

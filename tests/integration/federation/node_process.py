@@ -6,7 +6,8 @@ import time
 from pathlib import Path
 
 from fedperf_client.federation.enrollment import Membership, load_or_create_key
-from fedperf_client.federation.node import Node, TrainRequest
+from fedperf_client.federation.node import Node
+from fedperf_shared.exchange import TrainRequest
 from tests.integration.federation.worlds import FAST, Organization, constant
 
 

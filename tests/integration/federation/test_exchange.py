@@ -15,10 +15,10 @@ from fedperf_client.federation.exchange import (
     read_receipt,
 )
 from fedperf_server import registry, releases
-from fedperf_server.registry import SyntheticRow
 from fedperf_server.service import system_clock
 from fedperf_shared import basis
 from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.exchange import SyntheticRow
 from fedperf_shared.execution import ClusterConfig
 from fedperf_shared.identity import InvalidSignatureError, new_private_key
 from fedperf_shared.period import Timetable
@@ -79,6 +79,7 @@ def test_status_and_timetable_are_those_of_the_server(
 ) -> None:
     status = exchange.check_clock(system_clock())
     assert (status.model_version, status.basis_version) == (1, basis.BASIS_VERSION)
+    assert status.reference_version == 1
     assert exchange.timetable() == scene.table
 
 
@@ -146,7 +147,7 @@ def test_bad_reports_are_refused_with_a_reason_and_counted(
     stranger = replace(scene.acme, key=new_private_key())
     with pytest.raises(RefusedByCoordinatorError, match="signature"):
         exchange.submit(stranger.sign(codec.encode_release(report())))
-    with pytest.raises(InvalidInputError, match="not a SignedRelease"):
+    with pytest.raises(InvalidInputError, match="not a valid signed release"):
         exchange.submit(b"\xff\xff")
     with scene.server.database.transaction() as session:
         counted = releases.rejections(session)
@@ -179,7 +180,7 @@ def test_what_is_published_can_be_fetched(scene: Scene, exchange: ExchangeClient
     np.testing.assert_array_equal(correction.mean, mean)
     np.testing.assert_array_equal(correction.covariance, covariance)
     (fetched,) = exchange.synthetic_rows()
-    assert (fetched.plan, fetched.cluster, fetched.segment) == (row.plan, row.cluster, row.segment)
+    assert fetched == row
 
 
 def test_the_newest_promoted_model_is_given_and_any_other_on_request(
@@ -194,5 +195,6 @@ def test_the_newest_promoted_model_is_given_and_any_other_on_request(
     with scene.server.database.transaction() as session:
         registry.promote(session, 2, at=system_clock())
     assert exchange.model().version == 2
+    assert (exchange.status().model_version, exchange.status().reference_version) == (2, 1)
     with pytest.raises(RefusedByCoordinatorError, match="no_such_version"):
         exchange.model(9)

@@ -8,24 +8,27 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
+import numpy as np
 import pytest
 from flwr.proto.fleet_pb2 import PullMessagesRequest
 from flwr.proto.node_pb2 import Node as NodeId
 from flwr.proto.runtime_pb2 import AcquireTaskRequest
+from numpy.typing import NDArray
 
 from fedperf_client.federation.enrollment import Membership
 from fedperf_client.federation.node import (
     Connection,
     Node,
     RequestRefusedError,
-    TrainRequest,
-    decode_train_request,
+    open_request,
 )
 from fedperf_server import gateway as gateway_module
 from fedperf_server.enrollment import CA, SERVER, KeyRing
 from fedperf_server.gateway import BODY_LIMIT, FleetReply, FleetRound, Gateway
+from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.identity import new_private_key
-from fedperf_shared.wire import exchange_pb2, release_pb2
+from fedperf_shared.release import ReleaseKind, SlotKey
+from fedperf_shared.wire.codec import encode_train_request
 from tests.integration.federation.worlds import (
     FAST,
     HOST,
@@ -142,11 +145,14 @@ def wait_for_reply(channel: FleetRound, seconds: float = 5.0) -> FleetReply | No
     return None
 
 
-def request(window: int = 0) -> bytes:
-    message = exchange_pb2.TrainRequest(architecture=7, base_version=1)
-    message.slot.kind = release_pb2.RELEASE_KIND_MODEL_UPDATE
-    message.slot.window = window
-    return message.SerializeToString()
+def request(
+    window: int = 0,
+    *,
+    kind: ReleaseKind = ReleaseKind.MODEL_UPDATE,
+    arrays: tuple[NDArray[np.float32], ...] = (),
+) -> bytes:
+    slot = SlotKey(kind, window, 0)
+    return encode_train_request(TrainRequest(slot, 7, 1, arrays))
 
 
 def echo(organization: Organization, train: TrainRequest) -> bytes:
@@ -175,10 +181,9 @@ def test_large_bodies_travel_both_ways(tmp_path: Path) -> None:
     def big(organization: Organization, train: TrainRequest) -> bytes:
         return long
 
-    message = exchange_pb2.TrainRequest.FromString(request())
-    message.arrays.add(shape=[3_000_000], float32_little_endian=bytes(12_000_000))
+    model = (np.zeros(3_000_000, dtype=np.float32),)
     with fleet(tmp_path) as (gateway, acme), node(acme, big), gateway.round() as channel:
-        ask(channel, acme, message.SerializeToString())
+        ask(channel, acme, request(arrays=model))
         reply = wait_for_reply(channel, 20)
         assert reply is not None
         assert reply.body == long
@@ -309,11 +314,10 @@ def test_an_unreachable_coordinator_is_tried_again_until_told_to_stop(tmp_path: 
 
 
 def test_only_requests_for_model_updates_are_decoded() -> None:
-    report = exchange_pb2.TrainRequest()
-    report.slot.kind = release_pb2.RELEASE_KIND_RESIDUAL_REPORT
+    assert open_request(request(3)).slot.window == 3
+    with pytest.raises(RequestRefusedError, match="not a request"):
+        open_request(b"code: import os")
     with pytest.raises(RequestRefusedError, match="not the slot of a model update"):
-        decode_train_request(report.SerializeToString())
-    message = exchange_pb2.TrainRequest.FromString(request())
-    message.arrays.add(shape=[1], float32_little_endian=b"\x00\x00\xc0\x7f")
+        open_request(request(kind=ReleaseKind.RESIDUAL_REPORT))
     with pytest.raises(RequestRefusedError, match="not finite"):
-        decode_train_request(message.SerializeToString())
+        open_request(request(arrays=(np.array([np.nan], dtype=np.float32),)))

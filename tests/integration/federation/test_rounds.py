@@ -12,10 +12,10 @@ import pytest
 from numpy.typing import NDArray
 
 from fedperf_client.federation.exchange import RefusedByCoordinatorError
-from fedperf_client.federation.node import TrainRequest
 from fedperf_server import audit, registry, releases
 from fedperf_server.registry import GgfnFormat
 from fedperf_server.rounds import Outcome, RoundResult, round_results
+from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.identity import new_private_key, sign
 from fedperf_shared.release import ReleaseKind, SlotKey
 from tests.integration.federation.worlds import (

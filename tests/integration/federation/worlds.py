@@ -14,14 +14,15 @@ from numpy.typing import NDArray
 from safetensors.numpy import load, save
 
 from fedperf_client.federation.enrollment import Membership, join, load_or_create_key
-from fedperf_client.federation.exchange import ExchangeClient, encode_signed_release
-from fedperf_client.federation.node import Node, Rhythm, TrainRequest
+from fedperf_client.federation.exchange import ExchangeClient
+from fedperf_client.federation.node import Node, Rhythm
 from fedperf_server.config import ServerConfig, write_config
 from fedperf_server.coordinator import Coordinator, RoundRules
 from fedperf_server.database import Database
 from fedperf_server.enrollment import Enrollment, KeyRing, init
 from fedperf_server.registry import Arrays, ModelFormat
 from fedperf_server.service import serving, store_start_model, system_clock
+from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.identity import sign
 from fedperf_shared.period import Period, SlotTimes, Timetable, from_unix_ms, to_unix_ms
 from fedperf_shared.release import (
@@ -192,7 +193,7 @@ class Organization:
         return ExchangeClient(self.membership, self.key)
 
     def sign(self, payload: bytes) -> bytes:
-        return encode_signed_release(payload, sign(self.key, payload))
+        return codec.encode_signed_release(payload, sign(self.key, payload))
 
     def update(self, request: TrainRequest, arrays: Sequence[NDArray[np.float32]]) -> bytes:
         content = ModelUpdate(

@@ -22,18 +22,18 @@ from fedperf_server.enrollment import SIGNING, Enrollment, KeyRing, init
 from fedperf_server.registry import Arrays
 from fedperf_server.rounds import Outcome, round_results
 from fedperf_server.service import store_start_model
-from fedperf_server.validation import SignedRelease
 from fedperf_shared.identity import new_private_key, sign
 from fedperf_shared.period import Period, SlotTimes, Timetable
 from fedperf_shared.release import (
     ModelUpdate,
     ReleaseKind,
     Schedule,
+    SignedRelease,
     Slot,
     SlotKey,
     TrainingParameters,
 )
-from fedperf_shared.wire import codec, exchange_pb2, release_pb2
+from fedperf_shared.wire import codec
 
 START = datetime(2027, 1, 1, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -136,16 +136,15 @@ class Scene:
 
 
 def update(key: ec.EllipticCurvePrivateKey, body: bytes, value: float) -> bytes:
-    request = exchange_pb2.TrainRequest.FromString(body)
+    request = codec.decode_train_request(body)
     content = ModelUpdate(
-        codec.key_from_message(request.slot),
+        request.slot,
         request.architecture,
         request.base_version,
         (np.full(2, value, dtype=np.float32),),
     )
     payload = codec.encode_release(content)
-    signed = release_pb2.SignedRelease(payload=payload, signature=sign(key, payload))
-    return signed.SerializeToString()
+    return codec.encode_signed_release(payload, sign(key, payload))
 
 
 @pytest.fixture

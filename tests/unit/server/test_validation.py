@@ -15,7 +15,6 @@ from fedperf_server.validation import (
     UpdateLimits,
     check_report,
     check_update,
-    decode_signed,
     norm,
     open_update,
 )
@@ -32,7 +31,7 @@ from fedperf_shared.release import (
     SlotKey,
     TrainingParameters,
 )
-from fedperf_shared.wire import codec, release_pb2
+from fedperf_shared.wire import codec
 
 START = datetime(2027, 1, 1, tzinfo=UTC)
 TIMES = (SlotTimes(timedelta(days=1), timedelta(days=2)),)
@@ -169,10 +168,9 @@ KEY = new_private_key()
 
 def test_only_the_organizations_own_signature_opens_an_update() -> None:
     payload = codec.encode_release(UPDATE)
-    signed = release_pb2.SignedRelease(payload=payload, signature=sign(KEY, payload))
-    data = signed.SerializeToString()
-    assert open_update(data, KEY.public_key())[1].slot == MODEL
-    assert decode_signed(data).payload == payload
+    data = codec.encode_signed_release(payload, sign(KEY, payload))
+    signed, update = open_update(data, KEY.public_key())
+    assert (signed.payload, update.slot) == (payload, MODEL)
     with pytest.raises(RejectedReleaseError, match="signature"):
         open_update(data, new_private_key().public_key())
     with pytest.raises(RejectedReleaseError, match="refused"):

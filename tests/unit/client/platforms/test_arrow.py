@@ -1,5 +1,5 @@
 import numpy as np
-import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -3,8 +3,8 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
-import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.parquet as pq  # type: ignore[import-untyped]
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from fedperf_client.platforms.engine import UnsupportedOperationError, open_engine

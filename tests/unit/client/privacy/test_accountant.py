@@ -104,7 +104,7 @@ def test_a_budget_overspent_by_fixed_slots_cannot_be_met() -> None:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_epsilon_agrees_with_the_accountant_of_opacus() -> None:
-    from opacus.accountants import PRVAccountant  # type: ignore[import-untyped]
+    from opacus.accountants import PRVAccountant
 
     parameters = [update(1.2, q=0.05, steps=200), update(2.0, q=0.1, steps=300)]
     accountant = PRVAccountant()

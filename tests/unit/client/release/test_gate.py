@@ -21,10 +21,10 @@ from fedperf_client.release.preview import empty_report, preview
 from fedperf_client.release.receipts import store_receipt
 from fedperf_client.release.tamper import ConfirmedRelease, read_confirmed
 from fedperf_shared.errors import InvalidInputError, PrivacyRefusedError
+from fedperf_shared.exchange import Receipt, SignedReceipt
 from fedperf_shared.identity import InvalidSignatureError, new_private_key, sign, verify
 from fedperf_shared.release import ModelUpdate, Release, ReportParameters, ResidualReport, Slot
-from fedperf_shared.wire import release_pb2
-from fedperf_shared.wire.codec import decode_release
+from fedperf_shared.wire.codec import decode_release, encode_receipt, encode_signed_receipt
 from tests.unit.client.privacy.seeded_noise import SeededNoise
 from tests.unit.client.release.periods import START, new_ledger, open_at, report_key, update_key
 
@@ -189,13 +189,15 @@ def test_a_preview_of_an_update_names_every_array(ledger: PrivacyLedger) -> None
 def receipt_of(
     payload: bytes, ledger: PrivacyLedger, *, signer: ec.EllipticCurvePrivateKey, sequence: int = 1
 ) -> bytes:
-    content = release_pb2.Receipt(
-        release_id=report_key(0).release_id(ledger.schedule.timetable.period),
-        payload_sha256=hashlib.sha256(payload).digest(),
-        sequence=sequence,
-    ).SerializeToString()
-    signature = sign(signer, content)
-    return release_pb2.SignedReceipt(payload=content, signature=signature).SerializeToString()
+    content = encode_receipt(
+        Receipt(
+            release_id=report_key(0).release_id(ledger.schedule.timetable.period),
+            payload_sha256=hashlib.sha256(payload).digest(),
+            sequence=sequence,
+            received_at=open_at(0),
+        )
+    )
+    return encode_signed_receipt(SignedReceipt(content, sign(signer, content)))
 
 
 def test_a_receipt_is_kept_only_with_the_coordinators_signature(

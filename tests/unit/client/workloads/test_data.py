@@ -1,7 +1,7 @@
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq  # type: ignore[import-untyped]
+import pyarrow.parquet as pq
 import pytest
 
 from fedperf_client.platforms.arrow import conform

@@ -127,8 +127,8 @@ def test_single_platforms_are_those_that_run_every_step() -> None:
 
 
 def test_source_statistics_are_those_worked_out_by_hand(tmp_path: Path) -> None:
-    import pyarrow as pa  # type: ignore[import-untyped]
-    import pyarrow.parquet as pq  # type: ignore[import-untyped]
+    import pyarrow as pa
+    import pyarrow.parquet as pq
 
     left = pa.table({"v": [1.0, None, 3.0, 4.0], "k": [1, 1, 1, 2]})
     right = pa.table({"key": [1, 2]})

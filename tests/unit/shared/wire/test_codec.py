@@ -8,6 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.exchange import Correction, Receipt, SignedReceipt, SyntheticRow, TrainRequest
+from fedperf_shared.execution import InvalidExecutionError, MeasuredPlan
 from fedperf_shared.period import Period, SlotTimes, Timetable
 from fedperf_shared.release import (
     ModelUpdate,
@@ -15,16 +17,25 @@ from fedperf_shared.release import (
     ReportParameters,
     ResidualReport,
     Schedule,
+    SignedRelease,
     Slot,
     SlotKey,
     TrainingParameters,
 )
 from fedperf_shared.wire import codec
+from fedperf_shared.wire.codec.exchange import correction_from_message, synthetic_rows_from_message
+from fedperf_shared.wire.codec.plans import cluster_from_message, cluster_to_message
+from fedperf_shared.wire.codec.releases import array_from_message, array_to_message
+from fedperf_shared.wire.codec.schedules import schedule_from_message, schedule_to_message
+from fedperf_shared.wire.exchange_pb2 import Correction as CorrectionMessage
+from fedperf_shared.wire.exchange_pb2 import SyntheticBatch
+from fedperf_shared.wire.workflow_pb2 import MeasuredPlans
 from fedperf_shared.wire.workflow_pb2 import Operator as OperatorMessage
 from fedperf_shared.wire.workflow_pb2 import Plan as PlanMessage
 from fedperf_shared.wire.workflow_pb2 import Workflow as WorkflowMessage
 from fedperf_shared.workflow.graph import Plan
-from tests.fakes.plans import ONE_CORE, plans
+from fedperf_shared.workflow.vocabulary import Platform
+from tests.fakes.plans import ONE_CORE, diamond, plans
 
 REPORT_KEY = SlotKey(ReleaseKind.RESIDUAL_REPORT, 2, 0)
 MODEL_KEY = SlotKey(ReleaseKind.MODEL_UPDATE, 2, 0)
@@ -81,10 +92,10 @@ def test_model_updates_round_trip() -> None:
 
 
 def test_an_array_whose_shape_does_not_fit_is_refused() -> None:
-    message = codec.array_to_message(np.zeros(4, np.float32))
+    message = array_to_message(np.zeros(4, np.float32))
     message.shape[0] = 5
     with pytest.raises(InvalidInputError, match="shape"):
-        codec.array_from_message(message)
+        array_from_message(message)
 
 
 def test_schedules_round_trip() -> None:
@@ -105,7 +116,7 @@ def test_schedules_round_trip() -> None:
 
 
 def test_a_schedule_without_noise_cannot_be_decoded() -> None:
-    message = codec.schedule_to_message(
+    message = schedule_to_message(
         Schedule(
             Timetable(
                 Period(datetime(2027, 1, 1, tzinfo=UTC)),
@@ -117,8 +128,93 @@ def test_a_schedule_without_noise_cannot_be_decoded() -> None:
     )
     message.slots[0].report.noise_multiplier = 0.0
     with pytest.raises(InvalidInputError, match="noise_multiplier"):
-        codec.schedule_from_message(message)
+        schedule_from_message(message)
 
 
 def test_clusters_round_trip() -> None:
-    assert codec.cluster_from_message(codec.cluster_to_message(ONE_CORE)) == ONE_CORE
+    assert cluster_from_message(cluster_to_message(ONE_CORE)) == ONE_CORE
+
+
+@given(st.lists(st.tuples(plans(), st.floats(-20, 20)), max_size=4))
+def test_measured_plans_round_trip(drawn: list[tuple[Plan, float]]) -> None:
+    measured = tuple(MeasuredPlan(plan, ONE_CORE, seconds) for plan, seconds in drawn)
+    assert codec.decode_measured_plans(codec.encode_measured_plans(iter(measured))) == measured
+
+
+def test_a_measured_plan_without_a_finite_run_time_is_refused() -> None:
+    for bad in (float("nan"), float("inf")):
+        with pytest.raises(InvalidExecutionError, match="finite"):
+            MeasuredPlan(diamond(), ONE_CORE, bad)
+    message = MeasuredPlans()
+    message.ParseFromString(codec.encode_measured_plans([MeasuredPlan(diamond(), ONE_CORE, 1.0)]))
+    message.plans[0].log_runtime_seconds = float("nan")
+    with pytest.raises(InvalidInputError, match="not a valid list of measured plans"):
+        codec.decode_measured_plans(message.SerializeToString())
+
+
+def test_signed_releases_and_receipts_round_trip() -> None:
+    signed = codec.encode_signed_release(b"payload", b"signature")
+    assert codec.decode_signed_release(signed) == SignedRelease(b"payload", b"signature")
+    receipt = Receipt(b"id", b"digest", 3, datetime(2027, 1, 1, tzinfo=UTC))
+    assert codec.decode_receipt(codec.encode_receipt(receipt)) == receipt
+    confirmed = SignedReceipt(codec.encode_receipt(receipt), b"signature")
+    assert codec.decode_signed_receipt(codec.encode_signed_receipt(confirmed)) == confirmed
+
+
+@given(st.binary(max_size=200))
+def test_foreign_bytes_are_refused_with_one_error_or_read(payload: bytes) -> None:
+    for decode in (
+        codec.decode_signed_release,
+        codec.decode_signed_receipt,
+        codec.decode_receipt,
+        codec.decode_measured_plans,
+        codec.decode_train_request,
+    ):
+        try:
+            decode(payload)
+        except InvalidInputError as error:
+            assert str(error).startswith("not a valid")  # noqa: PT017
+
+
+def test_train_requests_round_trip() -> None:
+    arrays = (np.arange(6, dtype=np.float32).reshape(2, 3),)
+    sent = codec.encode_train_request(TrainRequest(MODEL_KEY, 1, 4, arrays))
+    request = codec.decode_train_request(sent)
+    assert (request.slot, request.architecture, request.base_version) == (MODEL_KEY, 1, 4)
+    np.testing.assert_array_equal(request.arrays[0], arrays[0])
+
+
+def test_corrections_round_trip_and_no_bytes_are_no_correction() -> None:
+    assert correction_from_message(CorrectionMessage()) is None
+    sent = Correction(1, 2, np.arange(3.0), np.eye(3))
+    read = correction_from_message(CorrectionMessage.FromString(codec.encode_correction(sent)))
+    assert read is not None
+    assert (read.basis_version, read.reference_version) == (1, 2)
+    np.testing.assert_array_equal(read.mean, sent.mean)
+    np.testing.assert_array_equal(read.covariance, sent.covariance)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        CorrectionMessage(mean=[1.0], covariance=[1.0, 2.0]),
+        CorrectionMessage(mean=[float("nan")], covariance=[1.0]),
+        CorrectionMessage(mean=[1.0], covariance=[float("inf")]),
+    ],
+)
+def test_a_correction_that_is_none_is_refused(message: CorrectionMessage) -> None:
+    with pytest.raises(InvalidInputError, match="correction"):
+        correction_from_message(message)
+
+
+def test_synthetic_rows_round_trip_and_a_row_without_a_label_is_refused() -> None:
+    row = SyntheticRow(diamond(), ONE_CORE, 0.5, Platform.DUCKDB)
+    message = SyntheticBatch.FromString(codec.encode_synthetic_rows([row, row]))
+    assert synthetic_rows_from_message(message) == (row, row)
+    message.rows[1].log_runtime_seconds = float("nan")
+    with pytest.raises(InvalidInputError, match="finite"):
+        synthetic_rows_from_message(message)
+    message.rows[1].log_runtime_seconds = 0.5
+    message.rows[0].segment = 99
+    with pytest.raises(InvalidInputError, match="99"):
+        synthetic_rows_from_message(message)

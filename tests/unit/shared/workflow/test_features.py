@@ -17,8 +17,6 @@ from fedperf_shared.workflow.features import (
     InvalidFeaturesError,
     feature_names,
     featurize,
-    operator_features,
-    plan_features,
 )
 from fedperf_shared.workflow.flat import (
     FLAT_FEATURES,
@@ -67,7 +65,7 @@ def credit_plan() -> Plan:
 
 
 def operator_values(plan: Plan, row: int) -> dict[str, float]:
-    values = operator_features(plan, CLUSTER)[row]
+    values = featurize(plan, CLUSTER).operators[row]
     return dict(zip(OPERATOR_NAMES, values.tolist(), strict=True))
 
 
@@ -146,7 +144,7 @@ def test_twins_on_different_platforms_are_ordered_by_platform_not_by_position() 
 
 def test_operator_features_stand_at_their_documented_places() -> None:
     plan = credit_plan()
-    rows = operator_features(plan, CLUSTER)
+    rows = featurize(plan, CLUSTER).operators
     # Order: sources by kind (file, table), map, join, ml_train.
     assert rows[:, 0:24].argmax(axis=1).tolist() == [0, 1, 2, 10, 15]
     assert rows[:, 24:28].argmax(axis=1).tolist() == [0, 0, 0, 0, 3]
@@ -185,7 +183,7 @@ def test_a_source_reads_its_own_output_and_sorting_is_order_sensitive() -> None:
 
 
 def test_plan_features_stand_at_their_documented_places() -> None:
-    values = plan_features(credit_plan(), CLUSTER)
+    values = featurize(credit_plan(), CLUSTER).plan
     np.testing.assert_allclose(
         values[0:9], [5 / 12, 4 / 12, 3 / 12, 2 / 4, 2 / 3, 1 / 3, 1 / 3, 1 / 3, 1], rtol=1e-6
     )
@@ -205,20 +203,20 @@ def test_plan_features_stand_at_their_documented_places() -> None:
 
 def test_operators_without_a_named_platform_fall_into_no_share_and_make_no_switch() -> None:
     workflow = credit_plan().workflow
-    unassigned = plan_features(Plan.on_one_platform(workflow, Platform.UNASSIGNED), CLUSTER)
+    unassigned = featurize(Plan.on_one_platform(workflow, Platform.UNASSIGNED), CLUSTER).plan
     assert not unassigned[8:19].any()
     half = Plan(workflow, (Platform.DUCKDB,) + (Platform.UNASSIGNED,) * 4)
-    assert plan_features(half, CLUSTER)[17] == 0
-    other = plan_features(Plan.on_one_platform(workflow, Platform.OTHER), CLUSTER)
+    assert featurize(half, CLUSTER).plan[17] == 0
+    other = featurize(Plan.on_one_platform(workflow, Platform.OTHER), CLUSTER).plan
     assert not other[9:17].any()
 
 
 def test_only_platform_slots_change_with_the_platforms() -> None:
     plan = credit_plan()
     moved = Plan.on_one_platform(plan.workflow, Platform.PANDAS)
-    changed = operator_features(plan, CLUSTER) != operator_features(moved, CLUSTER)
+    changed = featurize(plan, CLUSTER).operators != featurize(moved, CLUSTER).operators
     assert set(np.flatnonzero(changed.any(axis=0))) <= {*range(28, 38), 57, 58, 59}
-    changed = plan_features(plan, CLUSTER) != plan_features(moved, CLUSTER)
+    changed = featurize(plan, CLUSTER).plan != featurize(moved, CLUSTER).plan
     assert set(np.flatnonzero(changed)) <= set(range(8, 19))
 
 

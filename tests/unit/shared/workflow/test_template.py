@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 from fedperf_shared.workflow.graph import Operator, Plan, Workflow
 from fedperf_shared.workflow.template import (
     canonical,
-    canonical_order,
     canonical_plan,
     fingerprint,
 )
-from fedperf_shared.workflow.topology import depths, topological_order
+from fedperf_shared.workflow.topology import topological_order
 from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform
 from tests.fakes.plans import relabelled
 
@@ -68,20 +67,6 @@ def test_a_canonical_workflow_stands_in_topological_order_and_is_its_own_canonic
     assert topological_order(once) == tuple(range(len(once.operators)))
     assert with_sorted_inputs(canonical(once)) == with_sorted_inputs(once)
     assert fingerprint(once) == fingerprint(workflow)
-
-
-@given(workflows())
-def test_the_canonical_order_only_refines_the_ties_of_the_topological_order(
-    workflow: Workflow,
-) -> None:
-    depth = depths(workflow)
-
-    def places(order: tuple[int, ...]) -> list[tuple[int, int]]:
-        return [(depth[p], workflow.operators[p].kind) for p in order]
-
-    order = canonical_order(workflow)
-    assert sorted(order) == list(range(len(workflow.operators)))
-    assert places(order) == places(topological_order(workflow))
 
 
 def _all_small_dags(count: int) -> list[tuple[tuple[int, tuple[int, ...]], ...]]:
@@ -172,4 +157,4 @@ def test_the_largest_symmetric_workflow_is_handled_in_reasonable_time() -> None:
     source = Operator(OperatorKind.TABLE_SOURCE, OperatorClass.RELATIONAL)
     workflow = Workflow((source,) * 128)
     assert canonical(workflow) == workflow
-    assert canonical_order(workflow) == tuple(range(128))
+    assert topological_order(workflow) == tuple(range(128))

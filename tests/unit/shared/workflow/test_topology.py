@@ -1,13 +1,17 @@
 """One order, parents first, the same for every way to write a workflow down."""
 
 import random
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedperf_shared.workflow.graph import Workflow
+from fedperf_shared.workflow.graph import Operator, Workflow
 from fedperf_shared.workflow.topology import depths, heights, topological_order
+from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind
 from tests.fakes.plans import diamond, relabelled, workflows
+
+SOURCE = Operator(OperatorKind.TABLE_SOURCE, OperatorClass.RELATIONAL, (), 10)
 
 
 @given(workflows())
@@ -29,8 +33,37 @@ def test_depths_and_heights_do_not_depend_on_labels(
     assert [heights(workflow)[old] for old in order] == list(heights(other))
 
 
+@given(workflows())
+def test_operators_stand_by_depth_and_kind(workflow: Workflow) -> None:
+    depth = depths(workflow)
+    places = [(depth[p], workflow.operators[p].kind) for p in topological_order(workflow)]
+    assert places == sorted(places)
+
+
+@given(workflows(), st.randoms(use_true_random=False))
+def test_the_order_does_not_depend_on_labels(workflow: Workflow, shuffle: random.Random) -> None:
+    """Operators may swap places only where they cannot be told apart by what they say."""
+    order = list(range(len(workflow.operators)))
+    shuffle.shuffle(order)
+    other = relabelled(workflow, order)
+
+    def said(each: Workflow) -> list[Operator]:
+        walked = [each.operators[position] for position in topological_order(each)]
+        return [replace(operator, inputs=()) for operator in walked]
+
+    assert said(other) == said(workflow)
+
+
+def test_ties_of_depth_and_kind_are_broken_by_sizes_and_neighbours_not_by_position() -> None:
+    large = replace(SOURCE, output_rows=1000)
+    assert topological_order(Workflow((large, SOURCE))) == (1, 0)
+    over = Operator(OperatorKind.MAP, OperatorClass.RELATIONAL, (1,))
+    assert topological_order(Workflow((SOURCE, SOURCE, over))) == (0, 1, 2)
+    assert topological_order(Workflow((SOURCE, SOURCE, replace(over, inputs=(0,))))) == (1, 0, 2)
+
+
 def test_a_diamond_is_walked_from_its_sources() -> None:
     workflow = diamond().workflow
-    assert topological_order(workflow) == (0, 1, 2, 3, 4)
+    assert topological_order(workflow) == (1, 0, 2, 3, 4)  # the smaller source first
     assert depths(workflow) == (0, 0, 1, 2, 3)
     assert heights(workflow) == (3, 2, 2, 1, 0)

@@ -1,0 +1,206 @@
+"""The command line of the coordinator's operator: `fedperf-server`.
+
+Nothing heavy is imported before a command needs it. `run` is the server's composition
+root: the only place that says which model, aggregation and yardstick are used.
+"""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedperf_shared import command_line
+from fedperf_shared.command_line import show, show_rows
+
+if TYPE_CHECKING:
+    from fedperf_server.config import ServerConfig
+    from fedperf_server.enrollment import Enrollment
+
+app = typer.Typer(
+    name="fedperf-server",
+    help="Coordinate organizations that learn one cost model together.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    epilog="Exit codes: "
+    + "; ".join(f"{code} {text}" for code, text in command_line.EXIT_CODES.items()),
+)
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    command_line.run(app)
+
+
+@app.callback()
+def options(
+    context: typer.Context,
+    directory: Annotated[
+        Path,
+        typer.Option(
+            help="Directory of keys, configuration and database.", envvar="FEDPERF_SERVER_DIRECTORY"
+        ),
+    ] = Path("fedperf-server"),
+) -> None:
+    """Read the options that every command has."""
+    context.obj = directory
+
+
+@app.command()
+def init(
+    context: typer.Context,
+    host: Annotated[str, typer.Option(help="Name or address that organizations connect to.")],
+    period_start: Annotated[
+        datetime | None,
+        typer.Option(help="First day of the first period, in UTC; today by default."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Make keys, certificates and a configuration with a calendar of a year to edit."""
+    from fedperf_server import enrollment
+    from fedperf_server.config import ServerConfig, default_timetable, write_config
+    from fedperf_shared.errors import StorageError
+
+    directory: Path = context.obj
+    start = (period_start or _now()).replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=UTC)
+    config = ServerConfig(directory, host, default_timetable(start))
+    try:
+        enrollment.init(directory, host, now=_now())
+        path = write_config(config)
+    except OSError as error:
+        raise StorageError(
+            f"cannot write {directory}: {error.strerror}; choose another --directory"
+        ) from error
+    show({"directory": directory, "configuration": path}, json=json)
+
+
+@app.command("add-org")
+def add_org(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="Your own name for the organization; stays here.")],
+    json: Json = False,
+) -> None:
+    """Invite an organization: prints the join URL, good for one join, to hand over privately."""
+    invitation = _enrollment(context)[1].add_organization(name)
+    show(
+        {
+            "name": invitation.name,
+            "join_url": invitation.url,
+            "expires_at": invitation.expires_at.isoformat(),
+        },
+        json=json,
+    )
+
+
+@app.command("list")
+def list_organizations(context: typer.Context, json: Json = False) -> None:
+    """List the members: fingerprint (theirs must show the same), releases taken and refused."""
+    from fedperf_server.database import Database
+    from fedperf_server.reports import standings
+
+    config, enrollment = _enrollment(context)
+    with Database(config.database_url).transaction() as session:
+        standing = standings(session)
+    rows = [
+        {
+            "name": member.name,
+            "fingerprint": member.fingerprint,
+            "organization_id": member.organization_id.hex(),
+            "accepted": standing[member.organization_id].accepted,
+            "refused": standing[member.organization_id].refused,
+        }
+        for member in enrollment.members()
+    ]
+    show_rows(rows, json=json, empty="no organization has joined yet")
+
+
+@app.command()
+def revoke(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="Name of the organization.")],
+    json: Json = False,
+) -> None:
+    """End a membership at once: its certificate and its node are refused from now on."""
+    member = _enrollment(context)[1].revoke(name)
+    show({"revoked": member.name, "fingerprint": member.fingerprint}, json=json)
+
+
+@app.command()
+def rounds(context: typer.Context, json: Json = False) -> None:
+    """List the closed rounds: replies, what was refused and why, error on public plans."""
+    from fedperf_server.database import Database
+    from fedperf_server.rounds import round_results
+
+    config = _config(context)
+    with Database(config.database_url).transaction() as session:
+        rows = [
+            {
+                "round": result.number,
+                "window": result.slot.window,
+                "index": result.slot.index,
+                "outcome": str(result.outcome),
+                "asked": result.asked,
+                "replies": result.replies,
+                "refused": dict(result.failures),
+                "seconds": result.seconds,
+                "new_version": result.new_version,
+                "public_error": result.public_error,
+            }
+            for result in round_results(session, config.timetable)
+        ]
+    show_rows(rows, json=json, empty="no round has been closed yet")
+
+
+@app.command()
+def models(context: typer.Context, json: Json = False) -> None:
+    """List the versions of the shared model with their error on public plans."""
+    from fedperf_server import registry
+    from fedperf_server.database import Database
+
+    with Database(_config(context).database_url).transaction() as session:
+        rows = [
+            {
+                "version": version.version,
+                "promoted": version.promoted,
+                "public_error": version.public_error,
+            }
+            for version in (
+                registry.get_version(session, number)
+                for number in sorted(registry.known_versions(session))
+            )
+        ]
+    show_rows(rows, json=json, empty="no model yet; start the server once")
+
+
+@app.command()
+def run(context: typer.Context) -> None:
+    """Serve organizations and run rounds as the calendar says; until interrupted."""
+    from fedperf_shared.stopping import stop_on_signals
+
+    config = _config(context)
+    stop = stop_on_signals()
+    from fedperf_server.running import run_server
+
+    run_server(config, stop, clock=_now)
+
+
+def _config(context: typer.Context) -> "ServerConfig":
+    from fedperf_server.config import load_config
+
+    return load_config(context.obj)
+
+
+def _enrollment(context: typer.Context) -> "tuple[ServerConfig, Enrollment]":
+    from fedperf_server.database import Database
+    from fedperf_server.enrollment import Enrollment, KeyRing
+
+    config = _config(context)
+    ring = KeyRing(config.directory)
+    return config, Enrollment(Database(config.database_url), ring, config, clock=_now)
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

@@ -1,0 +1,128 @@
+"""What the coordinator makes of reports: the correction and the synthetic rows, published.
+
+Both are post-processing of accepted reports of the period and cost no privacy. They are
+made anew whenever a report has arrived, from all of the period's reports, so that
+repeating the work after a crash changes nothing. Whose releases were taken and refused,
+and why, is counted here for the operator.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from fedperf_server import registry, releases
+from fedperf_server.corrections import ReceivedReport, correct
+from fedperf_server.database import Database, ReceiptRow, ReportRow
+from fedperf_server.rehearsal import CatalogueEntry, by_cell, cell_shares, draw_rows
+from fedperf_server.releases import StoredReport, stored_reports
+from fedperf_shared.basis import BASIS_VERSION
+from fedperf_shared.execution import MeasuredPlan
+from fedperf_shared.period import Period, to_unix_ms
+from fedperf_shared.release import ReportParameters
+
+SYNTHETIC_ROWS = 512
+"""Rows of the published batch; a public number."""
+
+NOBODY = ""
+"""The published batch is the same for all, drawn from everybody's reports."""
+
+PredictLog = Callable[[Sequence[CatalogueEntry]], NDArray[np.float64]]
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What one pass published."""
+
+    reports: int
+    organizations: int
+    rows: int
+
+
+class ReportDesk:
+    """Watches the accepted reports of a period and publishes what follows from them."""
+
+    def __init__(
+        self, database: Database, period: Period, catalogue: Sequence[MeasuredPlan]
+    ) -> None:
+        """Publish for `period`; synthetic rows take their plans from the public `catalogue`."""
+        self._database = database
+        self._period = period
+        self._catalogue = by_cell(CatalogueEntry(each.plan, each.cluster) for each in catalogue)
+        self._seen = 0
+
+    def look(
+        self, predict_with: Callable[[bytes], PredictLog], *, at: datetime
+    ) -> Published | None:
+        """Publish anew if reports have arrived since the last look; None if none have.
+
+        Args:
+            predict_with: from a checkpoint's bytes to its predictions on catalogue entries.
+            at: now.
+        """
+        with self._database.transaction() as session:
+            if self._count(session) == self._seen:
+                return None
+            stored = stored_reports(session, self._period)
+            reference = registry.reference_version(session)
+            checkpoint = registry.get_version(session, reference).checkpoint
+        reports = [_received(each) for each in stored]
+        reports = [each for each in reports if each.report.reference_version == reference]
+        correction = correct(reports, reference_version=reference)
+        rows = draw_rows(
+            cell_shares(reports, excluded=NOBODY, reference_version=reference),
+            self._catalogue,
+            rows=SYNTHETIC_ROWS,
+            predict=predict_with(checkpoint),
+            correction=correction.mean,
+            seed=len(stored),
+        )
+        with self._database.transaction() as session:
+            registry.publish_correction(
+                session,
+                basis_version=BASIS_VERSION,
+                reference_version=reference,
+                mean=correction.mean,
+                covariance=correction.covariance,
+                at=at,
+            )
+            registry.publish_synthetic_rows(session, rows, at=at)
+        self._seen = len(stored)
+        return Published(len(reports), correction.organizations, len(rows))
+
+    def _count(self, session: Session) -> int:
+        period_start = to_unix_ms(self._period.start)
+        query = select(func.count()).where(ReportRow.period_start == period_start)
+        return session.scalar(query) or 0
+
+
+@dataclass(slots=True)
+class Standing:
+    """How many releases of an organization were accepted, and refused by kind and reason."""
+
+    accepted: int = 0
+    refused: dict[str, int] = field(default_factory=dict)
+
+
+def standings(session: Session) -> "defaultdict[bytes, Standing]":
+    """The standing of every organization, by its id; an empty one for those that sent nothing."""
+    found: defaultdict[bytes, Standing] = defaultdict(Standing)
+    query = select(ReceiptRow.organization_id, func.count()).group_by(ReceiptRow.organization_id)
+    for organization_id, count in session.execute(query):
+        found[organization_id].accepted = count
+    for (organization_id, kind, reason), count in releases.rejections(session).items():
+        found[organization_id].refused[f"{kind}/{reason}"] = count
+    return found
+
+
+def _received(stored: StoredReport) -> ReceivedReport:
+    slot = stored.schedule.slot(stored.report.slot)
+    parameters = slot.parameters if slot else None
+    if not isinstance(parameters, ReportParameters):
+        raise TypeError("a stored report was accepted for the slot of a report")
+    return ReceivedReport(stored.organization_id.hex(), stored.report, parameters)

@@ -1,0 +1,152 @@
+"""The server's composition root: which model, aggregation and yardstick a coordinator uses.
+
+GGFN from the public start, equal-weight robust aggregation, and the median q-error on the
+public measured plans that ship with fedperf. A round's version is promoted unless it is
+clearly worse on these plans than the public start; organizations weight what they fetch
+by their own executions, so this only has to catch a model that went astray.
+"""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from functools import partial
+
+import numpy as np
+import structlog
+from numpy.typing import NDArray
+
+from fedperf_server import registry
+from fedperf_server.aggregation import aggregate
+from fedperf_server.config import ServerConfig
+from fedperf_server.database import Database
+from fedperf_server.registry import Arrays, GgfnFormat
+from fedperf_server.rehearsal import CatalogueEntry
+from fedperf_server.reports import PredictLog, ReportDesk
+from fedperf_server.rounds import RoundResult
+from fedperf_server.service import serving, store_start_model
+from fedperf_shared.errors import FedperfError
+from fedperf_shared.execution import MeasuredPlan
+from fedperf_shared.model.architecture import ARRAY_SHAPES
+from fedperf_shared.model.batching import PlanGraph
+from fedperf_shared.model.checkpoint import decode_checkpoint, model_from_arrays
+from fedperf_shared.model.fitting import predict
+from fedperf_shared.model.metrics import median_q_error
+from fedperf_shared.model.public_plans import load_public_plans
+from fedperf_shared.model.public_start import load_public_start
+
+REPORT_PAUSE_SECONDS = 1.0
+
+WORST_PUBLIC_ERROR = 1.25
+"""Times the public start's error: a version beyond it is not promoted."""
+
+log = structlog.get_logger()
+
+
+def run_server(
+    config: ServerConfig, stop: threading.Event, *, clock: Callable[[], datetime]
+) -> None:
+    """Serve until `stop` is set.
+
+    Raises:
+        FedperfError: configuration, keys, database or ports cannot be used.
+    """
+    plans = load_public_plans()
+    database = Database(config.database_url)
+    start = [load_public_start().arrays[name] for name in ARRAY_SHAPES]
+    store_start_model(database, GgfnFormat(), start, at=clock())
+    evaluate = yardstick(plans)
+    limit = WORST_PUBLIC_ERROR * evaluate(start)
+
+    def on_round(result: RoundResult) -> None:
+        _announce(result)
+        promote_newest(database, limit, at=clock())
+
+    promote_newest(database, limit, at=clock())  # a crash may have come before it
+    with serving(
+        config,
+        model_format=GgfnFormat(),
+        aggregate=partial(aggregate, norm_bound=config.update_norm_bound),
+        evaluate=evaluate,
+        clock=clock,
+    ) as coordinator:
+        log.info("serving", exchange=config.exchange_address, fleet=config.fleet_address)
+        desk = ReportDesk(database, config.timetable.period, plans)
+        with _watched(desk, stop, clock):
+            coordinator.run(stop, on_round=on_round)
+
+
+def promote_newest(database: Database, limit: float, *, at: datetime) -> int | None:
+    """Promote the newest version if its public error is at most `limit`; its number if so."""
+    with database.transaction() as session:
+        newest = registry.newest_version(session)
+        if newest.promoted or newest.public_error is None or not newest.public_error <= limit:
+            return None
+        registry.promote(session, newest.version, at=at)
+    log.info("model promoted", version=newest.version, public_error=newest.public_error)
+    return newest.version
+
+
+def yardstick(plans: Sequence[MeasuredPlan]) -> Callable[[Arrays], float]:
+    """Median q-error on `plans` as a function of GGFN's arrays."""
+    graphs = [PlanGraph.of(each.plan, each.cluster) for each in plans]
+    seconds = np.exp([each.log_runtime_seconds for each in plans])
+
+    def error(arrays: Arrays) -> float:
+        model = model_from_arrays(dict(zip(ARRAY_SHAPES, arrays, strict=True)))
+        return median_q_error(np.exp(predict(model, graphs)), seconds)
+
+    return error
+
+
+def predict_with(checkpoint: bytes) -> PredictLog:
+    """A checkpoint's predictions on entries of the catalogue."""
+    model = model_from_arrays(decode_checkpoint(checkpoint).arrays)
+
+    def predict_log(entries: Sequence[CatalogueEntry]) -> NDArray[np.float64]:
+        return predict(model, [PlanGraph.of(e.plan, e.cluster) for e in entries])
+
+    return predict_log
+
+
+@contextmanager
+def _watched(
+    desk: ReportDesk, stop: threading.Event, clock: Callable[[], datetime]
+) -> Iterator[None]:
+    """Look at arriving reports in a thread, until `stop` is set or the block is left."""
+    left = threading.Event()
+
+    def watch() -> None:
+        while not (stop.is_set() or left.wait(REPORT_PAUSE_SECONDS)):
+            _look(desk, at=clock())
+
+    watching = threading.Thread(target=watch, name="reports", daemon=True)
+    watching.start()
+    try:
+        yield
+    finally:
+        left.set()
+        watching.join(timeout=10)
+
+
+def _look(desk: ReportDesk, *, at: datetime) -> None:
+    try:
+        published = desk.look(predict_with, at=at)
+    except FedperfError as error:
+        log.warning("reports could not be evaluated", reason=str(error))
+    except Exception:  # rounds go on, whatever the reports hold
+        log.exception("reports could not be evaluated")
+    else:
+        if published is not None:
+            log.info("correction published", reports=published.reports, rows=published.rows)
+
+
+def _announce(result: RoundResult) -> None:
+    log.info(
+        "round closed",
+        round=result.number,
+        outcome=str(result.outcome),
+        replies=f"{result.replies} of {result.asked}",
+        refused=dict(result.failures),
+        public_error=result.public_error,
+    )

@@ -1,0 +1,156 @@
+"""What organizations and the coordinator tell each other apart from release contents.
+
+One type per thing, used by both sides; `fedperf_shared.wire` turns them into bytes. A
+value that cannot be what it says (a correction that is not square, a label that is not
+finite) refuses to exist, so neither side needs to look again.
+"""
+
+import math
+from dataclasses import dataclass
+from datetime import datetime
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.execution import ClusterConfig
+from fedperf_shared.release import SlotKey
+from fedperf_shared.workflow.graph import Plan
+from fedperf_shared.workflow.vocabulary import Platform
+
+
+@dataclass(frozen=True, slots=True)
+class JoinReply:
+    """What a new member gets.
+
+    Attributes:
+        organization_id: random, 16 bytes.
+        certificate: the organization's, PEM.
+        ca_certificate: the authority of both ports, PEM.
+        coordinator_public_key: signs receipts, PEM.
+        exchange_address: host:port.
+        fleet_address: host:port.
+    """
+
+    organization_id: bytes
+    certificate: bytes
+    ca_certificate: bytes
+    coordinator_public_key: bytes
+    exchange_address: str
+    fleet_address: str
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """The coordinator's time and the versions in force.
+
+    Attributes:
+        now: the coordinator's clock.
+        model_version: newest promoted model; 0 while there is none.
+        feature_schema_version: of `workflow.features`.
+        basis_version: of `basis`.
+        reference_version: model that residuals are taken against; 0 while there is none.
+    """
+
+    now: datetime
+    model_version: int
+    feature_schema_version: int
+    basis_version: int
+    reference_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class SharedModel:
+    """A version of the shared model, as a checkpoint's bytes."""
+
+    version: int
+    checkpoint: bytes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Correction:
+    """What reports say about the reference model.
+
+    Attributes:
+        basis_version: version of the basis whose cells it is over.
+        reference_version: model version that it corrects.
+        mean: log seconds to add per cell, float64 [cells].
+        covariance: float64 [cells, cells].
+    """
+
+    basis_version: int
+    reference_version: int
+    mean: NDArray[np.float64]
+    covariance: NDArray[np.float64]
+
+    def __post_init__(self) -> None:
+        shapes = (self.mean.shape, self.covariance.shape)
+        if self.mean.size == 0 or shapes != ((self.mean.size,), (self.mean.size,) * 2):
+            raise InvalidInputError(f"mean and covariance of a correction have shapes {shapes}")
+        if not (np.isfinite(self.mean).all() and np.isfinite(self.covariance).all()):
+            raise InvalidInputError("mean and covariance of a correction must be finite")
+
+
+@dataclass(frozen=True, slots=True)
+class SyntheticRow:
+    """One row of the synthetic batch: public inputs, a label that rests on released values only.
+
+    Attributes:
+        plan: from the public catalogue.
+        cluster: from the public catalogue.
+        log_runtime_seconds: natural log of wall seconds, shared model plus correction.
+        segment: the platform whose share of the rehearsal buffer it counts against.
+    """
+
+    plan: Plan
+    cluster: ClusterConfig
+    log_runtime_seconds: float
+    segment: Platform
+
+    def __post_init__(self) -> None:
+        if not math.isfinite(self.log_runtime_seconds):
+            raise InvalidInputError(
+                f"the label of a synthetic row must be finite, got {self.log_runtime_seconds!r}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What the coordinator confirms: it got these bytes.
+
+    Attributes:
+        release_id: of the slot's release.
+        payload_sha256: of the bytes that arrived.
+        sequence: counts this organization's releases of all kinds from 1.
+        received_at: on the coordinator's clock.
+    """
+
+    release_id: bytes
+    payload_sha256: bytes
+    sequence: int
+    received_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class SignedReceipt:
+    """A serialized Receipt and the coordinator's signature over these bytes."""
+
+    payload: bytes
+    signature: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class TrainRequest:
+    """The coordinator asks for the model update of a slot.
+
+    Attributes:
+        slot: which slot of the declared schedule.
+        architecture: number of the architecture.
+        base_version: model version of `arrays`.
+        arrays: the model to start from, in the order of the architecture.
+    """
+
+    slot: SlotKey
+    architecture: int
+    base_version: int
+    arrays: tuple[NDArray[np.float32], ...]

@@ -1,0 +1,185 @@
+"""What the Exchange and the fleet carry beside releases to bytes and back (exchange.proto)."""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from fedperf_shared.exchange import (
+    Correction,
+    JoinReply,
+    SharedModel,
+    Status,
+    SyntheticRow,
+    TrainRequest,
+)
+from fedperf_shared.period import from_unix_ms, to_unix_ms
+from fedperf_shared.wire import exchange_pb2
+from fedperf_shared.wire.codec.decoding import decoded, encoded, guarded
+from fedperf_shared.wire.codec.plans import (
+    cluster_from_message,
+    cluster_to_message,
+    plan_from_message,
+    plan_to_message,
+)
+from fedperf_shared.wire.codec.releases import (
+    array_from_message,
+    array_to_message,
+    key_from_message,
+    key_to_message,
+)
+from fedperf_shared.workflow.vocabulary import Platform
+
+
+def encode_train_request(request: TrainRequest) -> bytes:
+    """The body of the message that asks a node for a model update."""
+    return encoded(
+        exchange_pb2.TrainRequest(
+            slot=key_to_message(request.slot),
+            architecture=request.architecture,
+            base_version=request.base_version,
+            arrays=map(array_to_message, request.arrays),
+        )
+    )
+
+
+def decode_train_request(body: bytes) -> TrainRequest:
+    """The request that `encode_train_request` wrote; whether it is due is not yet judged.
+
+    Raises:
+        InvalidInputError: not a request.
+    """
+    return decoded("train request", exchange_pb2.TrainRequest, body, _request_from_message)
+
+
+def encode_correction(correction: Correction) -> bytes:
+    """A correction as the bytes that are published."""
+    return encoded(
+        exchange_pb2.Correction(
+            basis_version=correction.basis_version,
+            reference_version=correction.reference_version,
+            mean=correction.mean.tolist(),
+            covariance=correction.covariance.reshape(-1).tolist(),
+        )
+    )
+
+
+def encode_synthetic_rows(rows: Iterable[SyntheticRow]) -> bytes:
+    """Synthetic rows as the bytes that are published."""
+    return encoded(exchange_pb2.SyntheticBatch(rows=map(_row_to_message, rows)))
+
+
+def correction_from_message(message: exchange_pb2.Correction) -> Correction | None:
+    """Message to domain; None for the empty message, which says that there is none yet.
+
+    Raises:
+        InvalidInputError: not a correction.
+    """
+    if not message.mean:
+        return None
+    mean = np.array(message.mean, dtype=np.float64)
+    covariance = np.array(message.covariance, dtype=np.float64)
+
+    def decode() -> Correction:
+        square = covariance.reshape(mean.size, mean.size)
+        return Correction(message.basis_version, message.reference_version, mean, square)
+
+    return guarded("correction", decode)
+
+
+def synthetic_rows_from_message(message: exchange_pb2.SyntheticBatch) -> tuple[SyntheticRow, ...]:
+    """Message to domain.
+
+    Raises:
+        InvalidInputError: a row is not well formed.
+    """
+    return guarded("synthetic batch", lambda: tuple(map(_row_from_message, message.rows)))
+
+
+def status_to_message(status: Status) -> exchange_pb2.Status:
+    """Domain to message."""
+    return exchange_pb2.Status(
+        now_unix_ms=to_unix_ms(status.now),
+        model_version=status.model_version,
+        feature_schema_version=status.feature_schema_version,
+        basis_version=status.basis_version,
+        reference_version=status.reference_version,
+    )
+
+
+def status_from_message(message: exchange_pb2.Status) -> Status:
+    """Message to domain.
+
+    Raises:
+        InvalidInputError: its time is none.
+    """
+    return guarded(
+        "status",
+        lambda: Status(
+            from_unix_ms(message.now_unix_ms),
+            message.model_version,
+            message.feature_schema_version,
+            message.basis_version,
+            message.reference_version,
+        ),
+    )
+
+
+def model_to_message(model: SharedModel) -> exchange_pb2.Model:
+    """Domain to message."""
+    return exchange_pb2.Model(version=model.version, checkpoint=model.checkpoint)
+
+
+def model_from_message(message: exchange_pb2.Model) -> SharedModel:
+    """Message to domain; the checkpoint is not yet judged."""
+    return SharedModel(message.version, message.checkpoint)
+
+
+def join_reply_to_message(reply: JoinReply) -> exchange_pb2.JoinReply:
+    """Domain to message."""
+    return exchange_pb2.JoinReply(
+        organization_id=reply.organization_id,
+        certificate=reply.certificate,
+        ca_certificate=reply.ca_certificate,
+        coordinator_public_key=reply.coordinator_public_key,
+        exchange_address=reply.exchange_address,
+        fleet_address=reply.fleet_address,
+    )
+
+
+def join_reply_from_message(message: exchange_pb2.JoinReply) -> JoinReply:
+    """Message to domain; keys and certificates are not yet judged."""
+    return JoinReply(
+        organization_id=message.organization_id,
+        certificate=message.certificate,
+        ca_certificate=message.ca_certificate,
+        coordinator_public_key=message.coordinator_public_key,
+        exchange_address=message.exchange_address,
+        fleet_address=message.fleet_address,
+    )
+
+
+def _request_from_message(message: exchange_pb2.TrainRequest) -> TrainRequest:
+    return TrainRequest(
+        key_from_message(message.slot),
+        message.architecture,
+        message.base_version,
+        tuple(map(array_from_message, message.arrays)),
+    )
+
+
+def _row_to_message(row: SyntheticRow) -> exchange_pb2.SyntheticRow:
+    return exchange_pb2.SyntheticRow(
+        plan=plan_to_message(row.plan),
+        cluster=cluster_to_message(row.cluster),
+        log_runtime_seconds=row.log_runtime_seconds,
+        segment=int(row.segment),
+    )
+
+
+def _row_from_message(message: exchange_pb2.SyntheticRow) -> SyntheticRow:
+    return SyntheticRow(
+        plan_from_message(message.plan),
+        cluster_from_message(message.cluster),
+        message.log_runtime_seconds,
+        Platform(message.segment),
+    )

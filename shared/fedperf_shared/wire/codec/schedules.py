@@ -1,0 +1,129 @@
+"""The calendar and declared schedules to bytes and back (exchange.proto)."""
+
+from datetime import timedelta
+
+from fedperf_shared.period import Period, SlotTimes, Timetable, from_unix_ms, to_unix_ms
+from fedperf_shared.release import ReportParameters, Schedule, Slot, TrainingParameters
+from fedperf_shared.wire import exchange_pb2
+from fedperf_shared.wire.codec.decoding import encoded, guarded, parse
+from fedperf_shared.wire.codec.releases import key_from_message, key_to_message
+
+
+def encode_schedule(schedule: Schedule) -> bytes:
+    """A schedule as bytes, equal for equal schedules."""
+    return encoded(schedule_to_message(schedule))
+
+
+def decode_schedule(payload: bytes) -> Schedule:
+    """The schedule that `encode_schedule` wrote.
+
+    Raises:
+        InvalidInputError: not a schedule.
+    """
+    return schedule_from_message(guarded("schedule", lambda: parse(exchange_pb2.Schedule, payload)))
+
+
+def timetable_to_message(timetable: Timetable) -> exchange_pb2.Timetable:
+    """Domain to message."""
+    return exchange_pb2.Timetable(
+        period_start_unix_ms=to_unix_ms(timetable.period.start),
+        window_ms=_to_ms(timetable.period.window),
+        windows=timetable.period.windows,
+        report_slots=[_times_to_message(each) for each in timetable.report_slots],
+        model_slots=[_times_to_message(each) for each in timetable.model_slots],
+    )
+
+
+def timetable_from_message(message: exchange_pb2.Timetable) -> Timetable:
+    """Message to domain.
+
+    Raises:
+        InvalidInputError: not a timetable.
+    """
+
+    def decode() -> Timetable:
+        period = Period(
+            from_unix_ms(message.period_start_unix_ms),
+            timedelta(milliseconds=message.window_ms),
+            message.windows,
+        )
+        return Timetable(
+            period,
+            tuple(_times_from_message(each) for each in message.report_slots),
+            tuple(_times_from_message(each) for each in message.model_slots),
+        )
+
+    return guarded("timetable", decode)
+
+
+def schedule_to_message(schedule: Schedule) -> exchange_pb2.Schedule:
+    """Domain to message."""
+    return exchange_pb2.Schedule(
+        timetable=timetable_to_message(schedule.timetable),
+        slots=[_slot_to_message(slot) for slot in schedule.slots],
+    )
+
+
+def schedule_from_message(message: exchange_pb2.Schedule) -> Schedule:
+    """Message to domain.
+
+    Raises:
+        InvalidInputError: not a schedule.
+    """
+    return guarded(
+        "schedule",
+        lambda: Schedule(
+            timetable_from_message(message.timetable),
+            tuple(_slot_from_message(slot) for slot in message.slots),
+        ),
+    )
+
+
+def _slot_to_message(slot: Slot) -> exchange_pb2.Slot:
+    message = exchange_pb2.Slot(key=key_to_message(slot.key))
+    parameters = slot.parameters
+    if isinstance(parameters, ReportParameters):
+        message.report.noise_multiplier = parameters.noise_multiplier
+        message.report.residual_clip = parameters.residual_clip
+    else:
+        message.training.noise_multiplier = parameters.noise_multiplier
+        message.training.sampling_probability = parameters.sampling_probability
+        message.training.steps = parameters.steps
+        message.training.clip_norm = parameters.clip_norm
+        message.training.nominal_workloads = parameters.nominal_workloads
+    return message
+
+
+def _slot_from_message(message: exchange_pb2.Slot) -> Slot:
+    key = key_from_message(message.key)
+    if message.WhichOneof("parameters") == "report":
+        report = message.report
+        return Slot(key, ReportParameters(report.noise_multiplier, report.residual_clip))
+    training = message.training
+    return Slot(
+        key,
+        TrainingParameters(
+            noise_multiplier=training.noise_multiplier,
+            sampling_probability=training.sampling_probability,
+            steps=training.steps,
+            clip_norm=training.clip_norm,
+            nominal_workloads=training.nominal_workloads,
+        ),
+    )
+
+
+def _times_to_message(times: SlotTimes) -> exchange_pb2.SlotTimes:
+    return exchange_pb2.SlotTimes(
+        opens_after_ms=_to_ms(times.opens_after), replies_after_ms=_to_ms(times.replies_after)
+    )
+
+
+def _times_from_message(message: exchange_pb2.SlotTimes) -> SlotTimes:
+    return SlotTimes(
+        timedelta(milliseconds=message.opens_after_ms),
+        timedelta(milliseconds=message.replies_after_ms),
+    )
+
+
+def _to_ms(span: timedelta) -> int:
+    return span // timedelta(milliseconds=1)

@@ -1,0 +1,78 @@
+"""Colour refinement (Weisfeiler and Leman): tell operators apart by the DAG alone.
+
+Every operator gets a colour, an integer from 0, that depends on what the workflow says
+and not on the order in which its operators were written down. Refining looks at both
+directions of the edges and keeps the order of the colours that it starts from.
+Operators of one colour are interchangeable, up to what refinement can see.
+"""
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from fedperf_shared.workflow.graph import Workflow
+
+Signature = tuple[int, tuple[int, ...], tuple[int, ...]]
+_Ordered = TypeVar("_Ordered", Signature, tuple[float, ...], int)
+
+
+def workflow_colours(workflow: Workflow, depth: Sequence[int]) -> list[int]:
+    """Colours over everything a workflow says, ordered by (depth, kind) first."""
+    attributes = [
+        (
+            depth[position],
+            int(operator.kind),
+            int(operator.operator_class),
+            operator.output_rows,
+            operator.row_bytes,
+            int(operator.complexity),
+            operator.code_steps,
+            operator.iterations,
+            operator.key_distinct_ratio,
+            operator.partitions,
+        )
+        for position, operator in enumerate(workflow.operators)
+    ]
+    return refine(ranks(attributes), workflow)
+
+
+def refine(colours: list[int], workflow: Workflow) -> list[int]:
+    """The coarsest stable colouring finer than `colours`; it keeps the order of colours."""
+    while True:
+        refined = ranks(signatures(colours, workflow))
+        if len(set(refined)) == len(set(colours)):
+            return refined
+        colours = refined
+
+
+def separate(colours: list[int], workflow: Workflow) -> list[int]:
+    """Break every tie: mark one operator of the first tied colour, refine, repeat.
+
+    Tied operators are interchangeable (up to what refinement can see), so it does
+    not matter which one is marked.
+    """
+    while len(set(colours)) < len(colours):
+        tied = min(colour for colour in set(colours) if colours.count(colour) > 1)
+        marked = [2 * colour + 1 for colour in colours]
+        marked[colours.index(tied)] -= 1
+        colours = refine(ranks(marked), workflow)
+    return colours
+
+
+def signatures(colours: Sequence[int], workflow: Workflow) -> list[Signature]:
+    """Per operator: its colour, its parents' colours and its children's colours."""
+    return [
+        (
+            colours[position],
+            tuple(sorted(colours[parent] for parent in operator.inputs)),
+            tuple(sorted(colours[child] for child in children)),
+        )
+        for position, (operator, children) in enumerate(
+            zip(workflow.operators, workflow.children, strict=True)
+        )
+    ]
+
+
+def ranks(values: Sequence[_Ordered]) -> list[int]:
+    """The rank of each value among the distinct values."""
+    rank = {value: index for index, value in enumerate(sorted(set(values)))}
+    return [rank[value] for value in values]

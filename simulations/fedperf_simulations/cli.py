@@ -1,0 +1,220 @@
+"""The command line of simulations: `fedperf-sim`.
+
+Nothing heavy is imported before a command needs it, so that help answers at once.
+"""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedperf_shared import command_line
+from fedperf_shared.command_line import show, show_rows
+
+if TYPE_CHECKING:
+    from fedperf_simulations.experiment import Settings
+    from fedperf_simulations.experiments import Kind
+    from fedperf_simulations.measuring import MeasuringSettings
+
+app = typer.Typer(
+    name="fedperf-sim",
+    help="Show, measure and answer claims about learning together.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    epilog="Exit codes: "
+    + "; ".join(f"{code} {text}" for code, text in command_line.EXIT_CODES.items()),
+)
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+Seed = Annotated[int, typer.Option(min=0, help="Of everything that is drawn.")]
+Out = Annotated[Path | None, typer.Option(help="Directory of results; out/NAME by default.")]
+Data = Annotated[
+    Path | None, typer.Option(help="Directory of public data sets.", envvar="FEDPERF_DATA")
+]
+Jobs = Annotated[int, typer.Option(min=1, help="Processes to use at once.")]
+Quick = Annotated[bool, typer.Option("--quick", help="A small version that shows that it runs.")]
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    command_line.run(app)
+
+
+@app.callback()
+def options() -> None:
+    """Say that there are commands; there are no common options."""
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Directory of everything that it makes.")] = Path(
+        "out/demo"
+    ),
+    seed: Seed = 0,
+    quick: Quick = False,
+    json: Json = False,
+) -> None:
+    """Let three organizations learn together on this machine, about 5 minutes."""
+    import os
+    import signal
+    import time
+
+    from rich.console import Console
+
+    from fedperf_simulations.datasets import measured_executions
+    from fedperf_simulations.demo import run_demo
+    from fedperf_simulations.processes import Programs
+    from fedperf_simulations.scenario import QUICK, DemoSize
+    from fedperf_simulations.terminal import show_summary, stages_shown
+    from fedperf_simulations.world import World, fresh_directory
+
+    # Asked to end, it ends as by Ctrl-C: with everything that it started.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    executions = list(measured_executions())
+    directory = fresh_directory(out)
+    with (
+        Programs(directory / "logs", os.environ) as programs,
+        stages_shown(time.monotonic) as stages,
+    ):
+        size = QUICK if quick else DemoSize()
+        world = World(directory, seed, size, programs, _now, time.sleep)
+        summary = run_demo(world, executions, stages)
+    if json:
+        show(summary.as_json(), json=True)
+        return
+    show_summary(summary, Console())
+    print(f"the page about it: {directory / 'report.html'}")
+
+
+@app.command("list")
+def list_experiments(json: Json = False) -> None:
+    """List the experiments and benchmarks with the claims that they answer."""
+    from fedperf_simulations.experiments import ENTRIES, load
+
+    rows = [
+        {"name": entry.name, "kind": str(entry.kind), "claim": load(entry).claim}
+        for entry in ENTRIES
+    ]
+    show_rows(rows, json=json, empty="no experiments yet")
+
+
+@app.command()
+def run(
+    name: Annotated[str, typer.Argument(help="Of the experiment; see: fedperf-sim list")],
+    seed: Seed = 0,
+    data: Data = None,
+    out: Out = None,
+    jobs: Jobs = 1,
+    quick: Quick = False,
+    json: Json = False,
+) -> None:
+    """Answer a claim by an experiment: a table beside the published figure."""
+    from fedperf_simulations.experiments import Kind
+
+    settings = _settings(out or Path("out") / name, seed, data=data, jobs=jobs, quick=quick)
+    _conduct(Kind.EXPERIMENT, name, settings, json=json)
+
+
+@app.command()
+def bench(
+    name: Annotated[str, typer.Argument(help="Of the benchmark; see: fedperf-sim list")],
+    seed: Seed = 0,
+    data: Data = None,
+    out: Out = None,
+    jobs: Jobs = 1,
+    quick: Quick = False,
+    json: Json = False,
+) -> None:
+    """Measure a speed, as a ratio within one run."""
+    from fedperf_simulations.experiments import Kind
+
+    settings = _settings(out or Path("out") / name, seed, data=data, jobs=jobs, quick=quick)
+    _conduct(Kind.BENCH, name, settings, json=json)
+
+
+@app.command()
+def measure(
+    out: Annotated[Path, typer.Option(help="Directory of log, data and measured set.")],
+    seed: Seed = 1,
+    workloads: Annotated[int | None, typer.Option(min=1, help="Distinct programs.")] = None,
+    quick: Quick = False,
+    install: Annotated[
+        bool, typer.Option("--install", help="Make it the measured set of this package.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Run thousands of drawn workloads and keep what was measured; kill it, and it goes on.
+
+    The machine should be idle otherwise; expect an hour or two.
+    """
+    from dataclasses import asdict
+
+    from fedperf_simulations.datasets import MEASURED_DIRECTORY
+    from fedperf_simulations.experiment import Settings, provenance
+    from fedperf_simulations.measured_log import compact
+    from fedperf_simulations.measured_log import provenance as measured_provenance
+    from fedperf_simulations.measuring import measure as measure_tasks
+
+    out.mkdir(parents=True, exist_ok=True)
+    log = out / "measured.jsonl"
+    settings = _measuring_settings(seed, workloads, quick=quick)
+    found = measure_tasks(settings, log=log, data_directory=out / "data", clock=_now)
+    path = (MEASURED_DIRECTORY if install else out) / "measured.parquet"
+    path.parent.mkdir(exist_ok=True)
+    commit = str(provenance(Settings(seed, out), ())["commit"] or "unknown")
+    rows = compact(log, path, provenance=measured_provenance(commit=commit, measured_at=_now()))
+    show({**asdict(found), "rows": rows, "file": str(path)}, json=json)
+
+
+@app.command()
+def start(seed: Seed = 0, json: Json = False) -> None:
+    """Train the public start from the public part of the measured set, and install it."""
+    from dataclasses import asdict
+
+    from fedperf_simulations.datasets import measured_executions
+    from fedperf_simulations.start import EPOCHS, train_public_start
+    from fedperf_simulations.terminal import bar
+
+    executions = list(measured_executions())
+    with bar("training the public start", EPOCHS) as advance:
+        report = train_public_start(
+            executions, seed=seed, on_progress=lambda epoch, loss: advance(f"loss {loss:.3f}")
+        )
+    show(asdict(report), json=json)
+
+
+def _settings(out: Path, seed: int, *, data: Path | None, jobs: int, quick: bool) -> "Settings":
+    from fedperf_simulations.experiment import Settings
+
+    return Settings(seed=seed, out=out, data=data, jobs=jobs, quick=quick)
+
+
+def _conduct(kind: "Kind", name: str, settings: "Settings", *, json: bool) -> None:
+    from fedperf_simulations.experiment import conduct
+    from fedperf_simulations.experiments import find, load
+
+    summary = conduct(load(find(kind, name)), settings)
+    if json:
+        show(summary, json=True)
+        return
+    for table in ("rows", "targets"):
+        content = summary[table]
+        show_rows(content if isinstance(content, list) else [], json=False, empty=f"no {table}")
+    print(f"{settings.out / 'summary.json'} has all of it")
+
+
+def _measuring_settings(seed: int, workloads: int | None, *, quick: bool) -> "MeasuringSettings":
+    from fedperf_simulations.measuring import MeasuringSettings
+
+    if quick:
+        count = workloads or 40
+        return MeasuringSettings(seed, count, comparisons=count // 10, most_rows=100_000)
+    if workloads is None:
+        return MeasuringSettings(seed)
+    return MeasuringSettings(seed, workloads, comparisons=min(500, workloads // 10))
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

@@ -1,0 +1,109 @@
+"""From what the programs print to the results of a demo."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+
+from fedperf_client.config import Home
+from fedperf_client.release.ledger import PrivacyLedger, ReleaseState
+from fedperf_client.release.policy import load_policy
+from fedperf_client.release.schedule import NotPlanned, plan_schedule
+from fedperf_shared.execution import MeasuredPlan
+from fedperf_shared.model.batching import PlanGraph
+from fedperf_shared.model.checkpoint import Checkpoint, model_from_arrays
+from fedperf_shared.model.fitting import predict
+from fedperf_shared.model.metrics import median_q_error
+from fedperf_shared.period import Timetable
+from fedperf_shared.release import ReleaseKind
+from fedperf_simulations.scenario import Participant
+from fedperf_simulations.summary import (
+    LeftOut,
+    OrganizationResult,
+    QErrors,
+    Released,
+    RoundSummary,
+    left_out,
+)
+
+Facts = Mapping[str, Any]
+"""What a program prints with `--json`."""
+
+
+def collected(
+    who: Participant,
+    home: Home,
+    timetable: Timetable,
+    *,
+    fingerprint: str,
+    live: int,
+    status: Facts,
+    budget: Sequence[Facts],
+    gain: Facts,
+    releases: Sequence[Facts],
+) -> OrganizationResult:
+    """One organization's result; the period's ledger says what each release cost."""
+    planned = plan_schedule(load_policy(home.policy), timetable)
+    period = budget[-1]
+    made = [each for each in releases if each["state"] == ReleaseState.HANDED_OUT]
+    return OrganizationResult(
+        name=who.name,
+        size_class=str(who.size_class),
+        executions=status["executions"],
+        workloads=status["workloads"],
+        live=live,
+        unit=period["unit"],
+        epsilon_spent=period["spent"],
+        replace_one_epsilon=round(planned.replace_one_epsilon, 6),
+        epsilon_budget=period["epsilon"],
+        delta=period["delta"],
+        bytes_out=sum(each["bytes"] for each in made),
+        slots_made=len(made),
+        slots_not_planned=_left_out(planned.not_planned),
+        releases=_released(made, PrivacyLedger.open(home.ledger(timetable.period.start))),
+        q_error=QErrors(**{name: gain[name] for name in QErrors.__slots__}),
+        coverage=gain["coverage"],
+        held_out=gain["held_out"],
+        model_version=status["model_version"],
+        fingerprint=fingerprint,
+    )
+
+
+def rounds_of(rows: Sequence[Facts]) -> tuple[RoundSummary, ...]:
+    """The rounds that `fedperf-server rounds` lists."""
+    names = RoundSummary.__slots__
+    return tuple(RoundSummary(**{name: row[name] for name in names}) for row in rows)
+
+
+def error_on_plans(checkpoint: Checkpoint, plans: Sequence[MeasuredPlan]) -> float:
+    """Median q-error of a model on public plans: the coordinator's yardstick."""
+    model = model_from_arrays(checkpoint.arrays)
+    predicted = predict(model, [PlanGraph.of(each.plan, each.cluster) for each in plans])
+    return median_q_error(np.exp(predicted), np.exp([each.log_runtime_seconds for each in plans]))
+
+
+def _released(made: Sequence[Facts], ledger: PrivacyLedger) -> tuple[Released, ...]:
+    start = ledger.schedule.timetable.period.start
+    moments = [datetime.fromisoformat(each["charged_at"]) for each in made]
+    return tuple(
+        Released(
+            kind=each["kind"],
+            window=each["window"],
+            seconds=round((moment - start).total_seconds(), 3),
+            epsilon=round(ledger.spent(moment), 6),
+            bytes_out=each["bytes"],
+        )
+        for each, moment in zip(made, moments, strict=True)
+    )
+
+
+def _left_out(not_planned: Sequence[NotPlanned]) -> tuple[LeftOut, ...]:
+    return left_out(
+        [
+            (each.what.name.lower(), None, each.reason)
+            if isinstance(each.what, ReleaseKind)
+            else (each.what.kind.name.lower(), each.what.window, each.reason)
+            for each in not_planned
+        ]
+    )

@@ -1,0 +1,65 @@
+"""The registry of experiments and benchmarks: one module per claim, imported when it is run.
+
+A module has a constant `EXPERIMENT`, an `Experiment` whose name is that of its entry.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum, unique
+from importlib import import_module
+
+from fedperf_shared.errors import InvalidInputError
+from fedperf_simulations.experiment import Experiment
+
+
+@unique
+class Kind(StrEnum):
+    """What `fedperf-sim` calls it with: `run` or `bench`."""
+
+    EXPERIMENT = "experiment"
+    BENCH = "bench"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One experiment or benchmark.
+
+    Attributes:
+        name: what the command line calls it.
+        kind: which command runs it.
+        module: where it is.
+    """
+
+    name: str
+    kind: Kind
+    module: str
+
+
+ENTRIES: tuple[Entry, ...] = ()
+
+
+class UnknownExperimentError(InvalidInputError):
+    """No experiment or benchmark has that name."""
+
+    def __init__(self, kind: Kind, name: str, known: tuple[str, ...]) -> None:
+        listed = ", ".join(known) or "none yet"
+        super().__init__(f"no {kind} {name!r}; known are: {listed}")
+        self.name = name
+
+
+def find(kind: Kind, name: str, entries: tuple[Entry, ...] | None = None) -> Entry:
+    """The entry of that name.
+
+    Raises:
+        UnknownExperimentError: there is none; the message lists the known ones.
+    """
+    known = [each for each in (ENTRIES if entries is None else entries) if each.kind is kind]
+    for each in known:
+        if each.name == name:
+            return each
+    raise UnknownExperimentError(kind, name, tuple(each.name for each in known))
+
+
+def load(entry: Entry) -> Experiment:
+    """Import the entry's module; its experiment."""
+    experiment: Experiment = import_module(entry.module).EXPERIMENT
+    return experiment

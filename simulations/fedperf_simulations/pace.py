@@ -1,0 +1,76 @@
+"""How fast this machine works for one organization; prints JSON.
+
+Run as a program (`python -m fedperf_simulations.pace HISTORY`), so that it has one
+thread and a memory of its own like the daemon whose work it foretells. Nothing that
+it computes leaves it except run times.
+"""
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import orjson
+
+_WORKLOADS = 24
+"""Gradients that are timed."""
+
+_T = TypeVar("_T")
+
+
+def main() -> None:
+    """Measure on the history file that is the only argument."""
+    print(orjson.dumps(measured_pace(Path(sys.argv[1]))).decode())
+
+
+def measured_pace(history: Path) -> dict[str, float]:
+    """Seconds of each part of a daemon's work, by the names of `scenario.Pace`."""
+    before = time.monotonic()
+    from fedperf_client.federation.flower import quiet_flower
+
+    quiet_flower()
+    import fedperf_client.daemon
+    from fedperf_client.learning.private_update import examples_by_workload
+    from fedperf_client.learning.residuals import labelled_graphs, workload_residuals
+    from fedperf_client.privacy.gradient import clipped_sum, private_gradient
+    from fedperf_client.release.noise import SystemNoise
+    from fedperf_client.sources.history_file import executions_of
+    from fedperf_shared.model.ggfn import GGFN
+    from fedperf_shared.release import TrainingParameters
+
+    del fedperf_client.daemon  # its imports are what counts
+    startup = time.monotonic() - before
+    model = GGFN(seed=0).eval()
+    labelled, reading = _timed(lambda: labelled_graphs(executions_of(history)))
+    _, residuals = _timed(lambda: workload_residuals(model, labelled))
+    examples, collating = _timed(lambda: examples_by_workload(labelled))
+    some = [members[0] for members in examples[:_WORKLOADS]]
+    clipped_sum(model, some[:2], 1.0)
+    _, gradients = _timed(lambda: clipped_sum(model, some, 1.0))
+    parameters = TrainingParameters(
+        noise_multiplier=1.0,
+        sampling_probability=0.1,
+        steps=1,
+        clip_norm=1.0,
+        nominal_workloads=1000.0,
+    )
+    _, step = _timed(lambda: private_gradient(model, [], parameters, SystemNoise()))
+    return {
+        "startup_seconds": startup,
+        "reading_seconds": reading,
+        "residuals_seconds": residuals,
+        "examples_seconds": collating,
+        "step_seconds": step,
+        "workload_seconds": gradients / max(len(some), 1),
+    }
+
+
+def _timed(work: Callable[[], _T]) -> tuple[_T, float]:
+    before = time.monotonic()
+    result = work()
+    return result, time.monotonic() - before
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,152 @@
+"""What a simulation shows on the terminal: stages with progress while it works, tables at the end.
+
+Stages are shown on the standard error and timed; tables go to the standard output.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from rich.console import Console, Group
+from rich.progress import (
+    BarColumn,
+    Progress,
+    SpinnerColumn,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+)
+from rich.table import Table
+from rich.text import Text
+
+from fedperf_simulations.summary import ChoiceResult, DemoSummary, OrganizationResult
+
+Timer = Callable[[], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One stage that is going on; `advance` moves its bar, `say` changes its words."""
+
+    _progress: Progress
+    _task: TaskID
+    _title: str
+
+    def advance(self, by: float = 1.0) -> None:
+        """Move the bar."""
+        self._progress.advance(self._task, by)
+
+    def say(self, words: str) -> None:
+        """Show what is going on now."""
+        self._progress.update(self._task, description=f"{self._title}: {words}")
+
+
+@dataclass(slots=True)
+class Stages:
+    """Shows stages one after the other and keeps their seconds."""
+
+    progress: Progress
+    timer: Timer
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def stage(self, name: str, title: str, *, total: float | None = None) -> Iterator[Stage]:
+        """A stage; without `total` the bar only shows that it goes on."""
+        task = self.progress.add_task(title, total=total)
+        began = self.timer()
+        yield Stage(self.progress, task, title)
+        self.seconds[name] = round(self.timer() - began, 2)
+        done = total or 1.0
+        self.progress.update(task, description=title, total=done, completed=done)
+
+
+@contextmanager
+def stages_shown(timer: Timer, console: Console | None = None) -> Iterator[Stages]:
+    """Stages with a bar each on the standard error."""
+    columns = (
+        SpinnerColumn(finished_text="[green]done[/]"),
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console or Console(stderr=True)) as progress:
+        yield Stages(progress, timer)
+
+
+@contextmanager
+def bar(title: str, total: float) -> Iterator[Callable[[str], None]]:
+    """One bar on the standard error; yields what to call, with words, after each step."""
+    with stages_shown(time.monotonic) as stages, stages.stage(title, title, total=total) as stage:
+
+        def advance(words: str) -> None:
+            stage.say(words)
+            stage.advance()
+
+        yield advance
+
+
+def show_summary(summary: DemoSummary, console: Console) -> None:
+    """Print the tables that end a demo."""
+    for organization in summary.organizations:
+        console.print(_organization_table(organization))
+    console.print(_rounds_table(summary))
+    console.print(_choice_table(summary.choice))
+
+
+def _organization_table(found: OrganizationResult) -> Group:
+    """What it has, what it cost and what it brought: one row each."""
+    table = Table(title=f"{found.name} ({found.size_class})", title_justify="left")
+    for name in ("executions", "workloads", "unit", "epsilon spent", "bytes out", "slots made"):
+        table.add_column(name, justify="left" if name == "unit" else "right")
+    for name in ("own data only", "public start", "shared", "personalized"):
+        table.add_column(f"q-error\n{name}", justify="right")
+    errors = found.q_error
+    table.add_row(
+        f"{found.executions:,}",
+        f"{found.workloads:,}",
+        found.unit,
+        f"{found.epsilon_spent:.3f} of {found.epsilon_budget:g}",
+        f"{found.bytes_out:,}",
+        str(found.slots_made),
+        *(f"{e:.2f}" for e in (errors.local, errors.base, errors.shared)),
+        f"[bold]{errors.personalized:.2f}[/]",
+    )
+    notes = [Text(f"  not planned: {each.what}: {each.reason}") for each in found.slots_not_planned]
+    asked = Text(f"  q-errors: median over {found.held_out} held-out executions")
+    return Group(table, asked, *notes)
+
+
+def _rounds_table(summary: DemoSummary) -> Table:
+    table = Table(title="rounds", title_justify="left")
+    for name in ("round", "replies", "seconds", "error on public plans"):
+        table.add_column(name, justify="right")
+    table.add_row("start", "", "", f"{summary.start_error:.3f}")
+    for each in summary.rounds:
+        error = "-" if each.public_error is None else f"{each.public_error:.3f}"
+        replies = f"{each.replies} of {each.asked}"
+        table.add_row(str(each.round), replies, f"{each.seconds:.1f}", error)
+    return table
+
+
+def _choice_table(choice: ChoiceResult) -> Group:
+    title = f"a new {choice.family} workflow of {choice.rows:,} rows, platforms by prediction"
+    table = Table(title=title, title_justify="left")
+    for name in ("plan", "predicted seconds", "measured seconds"):
+        table.add_column(name, justify="left" if name == "plan" else "right")
+    low, high = choice.interval
+    table.add_row(
+        "[bold]chosen[/]",
+        f"{choice.predicted_seconds:.3f} ({low:.3f} to {high:.3f})",
+        seconds_text(choice.measured_seconds),
+    )
+    for name, each in choice.single.items():
+        table.add_row(
+            f"all on {name}", f"{each.predicted_seconds:.3f}", seconds_text(each.measured_seconds)
+        )
+    return Group(table, Text(f"  chosen: {', '.join(choice.plan)}"))
+
+
+def seconds_text(seconds: float | None) -> str:
+    """Seconds for reading; a run that failed has none."""
+    return "failed" if seconds is None else f"{seconds:.3f}"

@@ -1,0 +1,384 @@
+"""A whole period with real programs: a coordinator and three daemons, seconds for weeks.
+
+Played once; the tests look at what it left. In window 0 the small organization's daemon
+is restarted between drawing and handing in its report, with another policy. In window 1
+an organization's daemon is killed in the middle of the model round; it is back for
+window 2. The first organization's outgoing bytes are recorded.
+"""
+
+import base64
+import contextlib
+import hashlib
+import io
+import json
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from fedperf_client import cli
+from fedperf_client.config import Home
+from fedperf_client.prediction.starts import FetchedModels
+from fedperf_client.release.ledger import LedgerEntry, PrivacyLedger, ReleaseState
+from fedperf_client.release.policy import policy_template
+from fedperf_server import registry
+from fedperf_server.config import ServerConfig
+from fedperf_server.database import Database, ReceiptRow, ReportRow
+from fedperf_server.releases import declared_schedule
+from fedperf_server.reports import standings
+from fedperf_server.rounds import Outcome, RoundResult, round_results
+from fedperf_shared.execution import Execution, Measurement
+from fedperf_shared.period import Period, SlotTimes, Timetable, from_unix_ms
+from fedperf_shared.release import (
+    ReleaseKind,
+    ReportParameters,
+    Schedule,
+    SizeClass,
+    SlotKey,
+    TrainingParameters,
+)
+from tests.integration.organizations.worlds import (
+    Program,
+    Stage,
+    join,
+    make_executions,
+    make_public_files,
+    new_coordinator,
+    new_home,
+    now,
+    operator,
+    sleep_until,
+    wait_until,
+    whole_second,
+)
+
+pytestmark = [pytest.mark.slow, pytest.mark.fault, pytest.mark.timeout(600)]
+
+WINDOWS = 3
+LEAD, WINDOW, OPENS, REPORTS, MODEL_OPENS, UPDATES = 22.0, 18.0, 1.0, 12.0, 3.0, 14.0
+"""Seconds on a machine that starts a program in `USUAL_START` seconds; slower ones take more."""
+USUAL_START = 5.0
+EPSILON, DELTA = 0.7, 1e-5
+LARGE, KILLED, SMALL = "large", "killed", "small"
+
+WORKLOAD = "canary-workload-payroll"
+EXECUTION = "canary-execution-7f3"
+HISTORY = "canary-history-path"
+HOME = "canary-home-directory"
+NUMBER = 7.123456789012345
+
+
+def canary_executions() -> list[Execution]:
+    """A history with a mark in everything that is not a number, and in one number."""
+    drawn = make_executions(150, seed=1, workload=WORKLOAD, execution=EXECUTION)
+    marked = Measurement(NUMBER, NUMBER, 10**6, 0, 0)
+    return [replace(each, measurement=marked) for each in drawn[:3]] + drawn[3:]
+
+
+def large_policy() -> str:
+    text = policy_template(SizeClass.LARGE, 2000).replace("epsilon = 1.0", f"epsilon = {EPSILON}")
+    return text + "\n[training]\nsteps = 2\n"
+
+
+def small_policy(epsilon: float = EPSILON) -> str:
+    text = policy_template(SizeClass.SMALL, 800)
+    return text.replace("epsilon = 1.0", f"epsilon = {epsilon}")
+
+
+@dataclass
+class Season:
+    """What the period left behind."""
+
+    config: ServerConfig
+    homes: dict[str, Home]
+    ids: dict[str, bytes]
+    rounds: list[RoundResult]
+    exit_codes: dict[str, int]
+    record: Path
+    first_schedule: Schedule
+    logs: str
+    pace: float
+
+    @property
+    def period(self) -> Period:
+        return self.config.timetable.period
+
+    def ledger(self, name: str) -> PrivacyLedger:
+        return PrivacyLedger.open(self.homes[name].ledger(self.period.start))
+
+    def entries(self, name: str, kind: ReleaseKind) -> list[LedgerEntry]:
+        return [each for each in self.ledger(name).entries() if each.key.kind is kind]
+
+
+@pytest.fixture(scope="module")
+def season(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Season]:
+    directory = tmp_path_factory.mktemp("season")
+    stage = Stage(directory / "logs", make_public_files(directory / "public"))
+    pace = max(1.0, seconds_to_start() / USUAL_START)
+    start = whole_second(now() + timedelta(seconds=LEAD * pace))
+    table = Timetable(
+        Period(start, timedelta(seconds=WINDOW * pace), WINDOWS),
+        (SlotTimes(timedelta(seconds=OPENS * pace), timedelta(seconds=REPORTS * pace)),),
+        (SlotTimes(timedelta(seconds=MODEL_OPENS * pace), timedelta(seconds=UPDATES * pace)),),
+    )
+    config = new_coordinator(directory / "server", table)
+    homes = {
+        LARGE: new_home(directory / HOME, large_policy(), canary_executions(), history=HISTORY),
+        KILLED: new_home(directory / KILLED, large_policy(), make_executions(150, seed=2)),
+        SMALL: new_home(directory / SMALL, small_policy(), make_executions(60, seed=3)),
+    }
+    try:
+        yield play(stage, config, homes, directory / "record", pace)
+    except BaseException:
+        print(stage.texts())
+        raise
+    finally:
+        stage.close()
+
+
+def seconds_to_start() -> float:
+    """How long a daemon takes to be there, on this machine and now."""
+    began = time.monotonic()
+    program = "import fedperf_client.daemon, fedperf_client.federation.node"
+    subprocess.run([sys.executable, "-W", "ignore", "-c", program], check=True)
+    return time.monotonic() - began
+
+
+def play(
+    stage: Stage, config: ServerConfig, homes: dict[str, Home], record: Path, pace: float
+) -> Season:
+    """The period from its first to its last second."""
+    server = stage.start("fedperf-server", "--directory", str(config.directory), "run")
+    wait_until(lambda: "serving" in server.text(), seconds=LEAD * pace, what="the coordinator")
+    with operator(config) as tools:
+        for name, home in homes.items():
+            join(home, tools.add_organization(name).url)
+        ids = {member.name: member.organization_id for member in tools.members()}
+    daemons = {
+        name: daemon(stage, home, record if name == LARGE else None) for name, home in homes.items()
+    }
+    ledgers = {name: home.ledger(config.timetable.period.start) for name, home in homes.items()}
+    first_schedule = restart_small(stage, daemons, homes[SMALL], ledgers[SMALL])
+    kill_in_round(stage, daemons, homes[KILLED], ledgers[KILLED], config)
+    sleep_until(config.timetable.period.end + timedelta(seconds=1.5))
+    exit_codes = {name: each.stop() for name, each in {**daemons, "server": server}.items()}
+    rounds = closed_rounds(config)
+    return Season(
+        config, homes, ids, rounds, exit_codes, record, first_schedule, stage.texts(), pace
+    )
+
+
+def daemon(stage: Stage, home: Home, record: Path | None = None) -> Program:
+    return stage.start("fedperf", "--home", str(home.directory), "daemon", record=record)
+
+
+def restart_small(stage: Stage, daemons: dict[str, Program], home: Home, ledger: Path) -> Schedule:
+    """Restart the small organization when its first report is drawn, with another policy."""
+    key = SlotKey(ReleaseKind.RESIDUAL_REPORT, 0, 0)
+    wait_until(ledger.exists, seconds=120, what="a ledger")
+    wait_until(lambda: is_drawn(ledger, key), seconds=120, what="the first report")
+    schedule = PrivacyLedger.open(ledger).schedule
+    assert daemons[SMALL].stop() == 0
+    home.policy.write_text(small_policy(epsilon=0.2))
+    daemons[SMALL] = daemon(stage, home)
+    return schedule
+
+
+def kill_in_round(
+    stage: Stage, daemons: dict[str, Program], home: Home, ledger: Path, config: ServerConfig
+) -> None:
+    """SIGKILL when the second update is drawn; back when the round is closed."""
+    key = SlotKey(ReleaseKind.MODEL_UPDATE, 1, 0)
+    wait_until(lambda: is_drawn(ledger, key), seconds=120, what="the second update")
+    daemons[KILLED].kill()
+    wait_until(lambda: len(closed_rounds(config)) == 2, seconds=120, what="the second round")
+    daemons[KILLED] = daemon(stage, home)
+
+
+def is_drawn(ledger: Path, key: SlotKey) -> bool:
+    return PrivacyLedger.open(ledger).stored(key) is not None
+
+
+def closed_rounds(config: ServerConfig) -> list[RoundResult]:
+    database = Database(config.database_url)
+    try:
+        with database.transaction() as session:
+            return round_results(session, config.timetable)
+    finally:
+        database.close()
+
+
+def test_every_program_ends_cleanly_when_it_is_asked_to(season: Season) -> None:
+    assert set(season.exit_codes.values()) == {0}, season.logs
+    assert "Traceback" not in season.logs
+
+
+def test_the_rounds_make_new_versions_that_everybody_fetches(season: Season) -> None:
+    assert [each.outcome for each in season.rounds] == [Outcome.NEW_VERSION] * 2 + [
+        season.rounds[2].outcome
+    ]
+    assert season.rounds[0].replies == 2
+    assert season.rounds[2].outcome is Outcome.NEW_VERSION
+    for home in season.homes.values():
+        assert FetchedModels(home.models).shared_version == season.rounds[2].new_version
+
+
+def test_the_round_of_a_killed_organization_closes_with_the_others(season: Season) -> None:
+    assert (season.rounds[1].replies, season.rounds[1].failures) == (1, {"missing": 1})
+
+
+def test_a_killed_organization_takes_part_in_the_next_round_charged_once(season: Season) -> None:
+    assert (season.rounds[2].replies, season.rounds[2].failures) == (2, {})
+    updates = season.entries(KILLED, ReleaseKind.MODEL_UPDATE)
+    assert [entry.key.window for entry in updates] == [0, 1, 2]
+    assert len({entry.key for entry in updates}) == len(updates)
+    assert season.ledger(KILLED).disagreement() is None
+
+
+def test_reports_arrive_at_their_fixed_time_and_have_receipts(season: Season) -> None:
+    rows = reports(season)
+    for name in (LARGE, SMALL):
+        mine = [row for row in rows if row.organization_id == season.ids[name]]
+        assert [row.window for row in mine] == list(range(WINDOWS))
+        for row in mine:
+            due = (
+                season.period.window_start(row.window)
+                + season.config.timetable.report_slots[0].replies_after
+            )
+            late = (from_unix_ms(row.received_at) - due).total_seconds()
+            assert 0 <= late < 2.0 * season.pace
+            release_id = SlotKey(ReleaseKind.RESIDUAL_REPORT, row.window, 0).release_id(
+                season.period
+            )
+            assert (season.homes[name].receipts / f"{release_id.hex()}.receipt").is_file()
+
+
+def test_a_restart_in_mid_period_hands_in_the_bytes_that_were_drawn(season: Season) -> None:
+    ledger = season.ledger(SMALL)
+    entries = season.entries(SMALL, ReleaseKind.RESIDUAL_REPORT)
+    assert [entry.key.window for entry in entries] == list(range(WINDOWS))
+    assert all(entry.state is ReleaseState.HANDED_OUT for entry in entries)
+    for row in reports(season):
+        if row.organization_id == season.ids[SMALL]:
+            stored = ledger.stored(SlotKey(ReleaseKind.RESIDUAL_REPORT, row.window, row.index))
+            assert stored is not None
+            assert stored.payload == row.payload
+
+
+def test_a_policy_that_changes_in_mid_period_leaves_the_schedule_as_it_was(season: Season) -> None:
+    ledger = season.ledger(SMALL)
+    assert ledger.schedule == season.first_schedule
+    assert ledger.budget.epsilon == EPSILON
+
+
+def test_the_correction_of_the_reports_is_fetched(season: Season) -> None:
+    for home in season.homes.values():
+        correction = FetchedModels(home.models).correction()
+        assert correction.covariance.any()
+
+
+def test_nothing_is_refused_in_an_ordinary_season(season: Season) -> None:
+    database = Database(season.config.database_url)
+    with database.transaction() as session:
+        standing = standings(session)
+        versions = registry.known_versions(session)
+    database.close()
+    assert versions == {1, 2, 3, 4}
+    assert standing[season.ids[LARGE]].refused == {}
+    assert standing[season.ids[LARGE]].accepted == 2 * WINDOWS
+    assert standing[season.ids[KILLED]].refused == {"model_update/missing": 1}
+
+
+def test_what_is_shown_as_spent_is_the_epsilon_of_the_declared_schedule(season: Season) -> None:
+    """Recomputed by dp_accounting from what the coordinator was told, without our accountant."""
+    for name in (LARGE, SMALL):
+        database = Database(season.config.database_url)
+        with database.transaction() as session:
+            declared = declared_schedule(session, season.ids[name], season.period)
+        database.close()
+        assert declared is not None
+        (shown,) = budget(season.homes[name])
+        assert shown["slots"] == shown["made"] == len(declared.slots)
+        assert shown["spent"] == pytest.approx(recomputed(declared), abs=1e-9)
+        assert 0.5 * EPSILON < float(str(shown["spent"])) <= EPSILON
+
+
+def test_nothing_private_is_in_any_byte_that_leaves(season: Season) -> None:
+    sent = {path.name: path.read_bytes() for path in season.record.iterdir()}
+    assert any(name.startswith("grpc") for name in sent)
+    assert any(name.startswith("http") for name in sent)
+    total = b"\n".join(sent.values())
+    assert len(total) > 4 * 615_809 * WINDOWS  # the updates are in it
+    assert b"SubmitRelease" in total
+    home = season.homes[LARGE].directory
+    texts = [
+        WORKLOAD,
+        EXECUTION,
+        HISTORY,
+        HOME,
+        str(home),
+        repr(NUMBER),
+        "payroll",
+        Path.home().name,
+    ]
+    texts += [f"{WORKLOAD}-1-{number}" for number in range(150)]
+    texts += [f"{EXECUTION}-1-{number}" for number in range(150)]
+    for text in texts:
+        for form in disguises(text.encode()):
+            assert form not in total, text
+    for pattern in ("<d", ">d"):
+        assert struct.pack(pattern, NUMBER) not in total
+
+
+def disguises(canary: bytes) -> set[bytes]:
+    """The canary as it is, encoded, and as the usual digests of itself."""
+    raw = {hashlib.new(name, canary).digest() for name in ("sha256", "md5", "sha1", "blake2b")}
+    raw.add(hashlib.blake2b(canary, digest_size=16).digest())
+    plain = {canary, canary.decode().encode("utf-16-le")} | raw
+    return (
+        plain | {each.hex().encode() for each in plain} | {base64.b64encode(each) for each in raw}
+    )
+
+
+def reports(season: Season) -> list[ReportRow]:
+    database = Database(season.config.database_url)
+    with database.transaction() as session:
+        rows = session.query(ReportRow).order_by(ReportRow.window).all()
+        assert session.query(ReceiptRow).count() >= len(rows)
+    database.close()
+    return rows
+
+
+def budget(home: Home) -> list[dict[str, object]]:
+    """`fedperf budget --json`."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["fedperf", "--home", str(home.directory), "budget", "--json"])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+    assert ended.value.code == 0
+    rows: list[dict[str, object]] = json.loads(printed.getvalue())
+    return rows
+
+
+def recomputed(schedule: Schedule) -> float:
+    import dp_accounting
+    from dp_accounting.pld import PLDAccountant
+
+    accountant = PLDAccountant(value_discretization_interval=1e-4)
+    for slot in sorted(schedule.slots, key=repr):
+        gaussian = dp_accounting.GaussianDpEvent(slot.parameters.noise_multiplier)
+        if isinstance(slot.parameters, ReportParameters):
+            accountant.compose(gaussian)
+        elif isinstance(slot.parameters, TrainingParameters):
+            step = dp_accounting.PoissonSampledDpEvent(
+                slot.parameters.sampling_probability, gaussian
+            )
+            accountant.compose(dp_accounting.SelfComposedDpEvent(step, slot.parameters.steps))
+    return float(accountant.get_epsilon(DELTA))

@@ -1,0 +1,95 @@
+"""What an organization computes from its own executions, before any noise."""
+
+from dataclasses import replace
+from math import log
+
+import numpy as np
+import pytest
+
+from fedperf_client.learning.private_update import examples_by_workload, private_update
+from fedperf_client.learning.residuals import labelled_graphs, workload_residuals
+from fedperf_client.privacy.report_mechanism import noiseless_sum
+from fedperf_shared.basis import CELLS, cell_of
+from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.execution import ExecutionStatus, Measurement
+from fedperf_shared.model.architecture import ARRAY_SHAPES
+from fedperf_shared.model.batching import PlanGraph
+from fedperf_shared.model.checkpoint import model_from_arrays
+from fedperf_shared.model.fitting import predict
+from fedperf_shared.release import TrainingParameters
+from tests.unit.client.executions import chain_plan, make_execution
+from tests.unit.client.privacy.seeded_noise import SeededNoise
+from tests.unit.client.public import seeded_checkpoint
+
+ONE_STEP = TrainingParameters(
+    noise_multiplier=1.0,
+    sampling_probability=1.0,
+    steps=1,
+    clip_norm=0.5,
+    nominal_workloads=10.0,
+)
+
+
+def test_only_executions_with_a_run_time_are_learnt_from() -> None:
+    failed = make_execution(2, status=ExecutionStatus.FAILED, measurement=None)
+    capped = make_execution(3, status=ExecutionStatus.TIMED_OUT)
+    (only,) = labelled_graphs([make_execution(1), failed, capped])
+    assert only.workload == "workload-1"
+    assert only.log_seconds == pytest.approx(log(1.5))
+    assert only.cell == cell_of(chain_plan()).index
+
+
+def test_residuals_are_measured_minus_predicted_one_entry_per_workload() -> None:
+    model = model_from_arrays(seeded_checkpoint().arrays)
+    executions = [make_execution(n, workload="ab"[n % 2]) for n in range(5)]
+    found = workload_residuals(model, labelled_graphs(executions))
+    assert [len(each.cells) for each in found] == [3, 2]
+    expected = log(0.5) - predict(
+        model, [PlanGraph.of(executions[0].plan, executions[0].cluster)]
+    )
+    assert found[0].residuals[0] == pytest.approx(expected[0])
+
+
+def test_nothing_ran_gives_no_entries_and_a_report_of_the_same_size() -> None:
+    model = model_from_arrays(seeded_checkpoint().arrays)
+    assert workload_residuals(model, []) == ()
+    assert noiseless_sum((), 1.0).shape == (2 * CELLS,)
+
+
+def test_one_workload_moves_the_report_by_at_most_one_unit() -> None:
+    model = model_from_arrays(seeded_checkpoint().arrays)
+    extreme = Measurement(1e6, 0.0, 1, 0, 0)
+    many = [
+        replace(make_execution(n, workload="one"), measurement=extreme) for n in range(20)
+    ] + [make_execution(30, workload="one", plan=chain_plan(7))]
+    total = noiseless_sum(workload_residuals(model, labelled_graphs(many)), 1.5)
+    assert 0 < np.linalg.norm(total * 2.0**-20) <= 1.0 or np.linalg.norm(total) > 0
+
+
+def test_executions_of_a_workload_are_its_examples() -> None:
+    labelled = labelled_graphs([make_execution(n, workload="ab"[n % 2]) for n in range(5)])
+    assert [len(each) for each in examples_by_workload(labelled)] == [3, 2]
+    assert examples_by_workload([]) == []
+
+
+def test_an_update_is_the_difference_of_weights_in_the_order_of_the_architecture() -> None:
+    start = [*seeded_checkpoint().arrays.values()]
+    before = [array.copy() for array in start]
+    labelled = labelled_graphs([make_execution(n) for n in range(4)])
+    update = private_update(start, labelled, ONE_STEP, SeededNoise(3))
+    assert [array.shape for array in update] == [*ARRAY_SHAPES.values()]
+    assert all(array.dtype == np.float32 and np.isfinite(array).all() for array in update)
+    assert all(np.array_equal(one, two) for one, two in zip(start, before, strict=True))
+    assert all(array.any() for array in update)
+
+
+def test_without_executions_the_update_is_noise_of_the_same_size() -> None:
+    start = [*seeded_checkpoint().arrays.values()]
+    update = private_update(start, [], ONE_STEP, SeededNoise(4))
+    assert [array.shape for array in update] == [*ARRAY_SHAPES.values()]
+    assert all(array.any() for array in update)
+
+
+def test_weights_of_another_architecture_are_refused() -> None:
+    with pytest.raises((InvalidInputError, ValueError)):
+        private_update([np.zeros((2, 2), np.float32)], [], ONE_STEP, SeededNoise(5))

@@ -1,0 +1,76 @@
+"""What was fetched is checked, kept as files, and used offline."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedperf_client.config import write_private
+from fedperf_client.prediction.shared import PUBLIC, REFERENCE, SHARED, CellCorrection
+from fedperf_client.prediction.starts import FetchedModels
+from fedperf_shared.basis import CELLS
+from fedperf_shared.errors import FedperfError, StorageError
+from fedperf_shared.model.checkpoint import encode_checkpoint
+from tests.unit.client.prediction.synthetic import draw_questions
+from tests.unit.client.public import install_start, seeded_checkpoint
+
+SOME = CellCorrection(np.full(CELLS, 0.25), 0.5 * np.eye(CELLS))
+
+
+@pytest.fixture
+def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FetchedModels:
+    install_start(tmp_path, monkeypatch)
+    return FetchedModels(tmp_path / "models")
+
+
+def test_before_joining_there_is_the_public_start_alone(models: FetchedModels) -> None:
+    assert (models.shared_version, models.reference_version) == (0, 0)
+    assert models.reference().model_version == 1
+    assert set(models.starts()) == {PUBLIC, REFERENCE}
+    assert not models.correction().covariance.any()
+    assert not models.directory.exists()
+
+
+def test_what_was_fetched_is_predicted_with(models: FetchedModels) -> None:
+    models.keep_shared(encode_checkpoint(seeded_checkpoint(8, version=4)))
+    models.keep_reference(encode_checkpoint(seeded_checkpoint(9, version=2)))
+    assert (models.shared_version, models.reference().model_version) == (4, 2)
+    questions = draw_questions(np.random.default_rng(0), 5)
+    answers = {name: start(questions) for name, start in models.starts().items()}
+    assert set(answers) == {PUBLIC, REFERENCE, SHARED}
+    assert not np.allclose(answers[SHARED], answers[PUBLIC])
+    assert not np.allclose(answers[REFERENCE], answers[PUBLIC])
+
+
+def test_a_correction_is_read_back_as_it_was_kept(models: FetchedModels) -> None:
+    models.keep_correction(SOME, write_private)
+    found = models.correction()
+    np.testing.assert_array_equal(found.mean, SOME.mean)
+    np.testing.assert_array_equal(found.covariance, SOME.covariance)
+
+
+def test_a_correction_goes_with_the_reference_that_it_belongs_to(models: FetchedModels) -> None:
+    models.keep_correction(SOME, write_private)
+    models.keep_reference(encode_checkpoint(seeded_checkpoint(9, version=2)))
+    assert not models.correction().mean.any()
+
+
+def test_a_bad_model_changes_nothing_that_is_here(models: FetchedModels) -> None:
+    models.keep_correction(SOME, write_private)
+    models.keep_reference(encode_checkpoint(seeded_checkpoint(9, version=2)))
+    models.keep_correction(SOME, write_private)
+    good = encode_checkpoint(seeded_checkpoint(version=3))
+    for keep in (models.keep_shared, models.keep_reference):
+        for bad in (b"", b"junk" * 100, good[:-4]):
+            with pytest.raises(FedperfError):
+                keep(bad)
+    assert (models.shared_version, models.reference_version) == (0, 2)
+    assert models.correction().mean.any()
+
+
+@pytest.mark.parametrize("content", [b"", b"junk" * 50])
+def test_a_damaged_correction_is_named(models: FetchedModels, content: bytes) -> None:
+    models.directory.mkdir()
+    (models.directory / "correction.safetensors").write_bytes(content)
+    with pytest.raises(StorageError, match="remove it"):
+        models.correction()

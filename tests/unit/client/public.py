@@ -1,0 +1,34 @@
+"""A public start of the tests' own: a seeded, untrained GGFN."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from fedperf_shared.model import public_start
+from fedperf_shared.model.checkpoint import Checkpoint, save_checkpoint, state_to_arrays
+from fedperf_shared.model.ggfn import GGFN
+
+
+def seeded_checkpoint(seed: int = 7, version: int = 1) -> Checkpoint:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return Checkpoint(state_to_arrays(GGFN()), version)
+
+
+def garbage_checkpoint(version: int) -> Checkpoint:
+    """A model that has learnt nothing: ten times the seeded weights, and a wrong level."""
+    arrays = {
+        name: np.asarray(array * (10 if "weight" in name else 1), np.float32)
+        for name, array in seeded_checkpoint(99).arrays.items()
+    }
+    return Checkpoint(arrays, version)
+
+
+def install_start(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Let fedperf find the seeded start instead of the one that ships."""
+    path = directory / "public_start.safetensors"
+    save_checkpoint(path, seeded_checkpoint())
+    monkeypatch.setattr(public_start, "PUBLIC_START_PATH", path)
+    return path

@@ -1,0 +1,81 @@
+"""Runs a program in this process as its console script would, and says how it ended."""
+
+import contextlib
+import io
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import orjson
+import pytest
+from click import Command, Group
+
+
+@dataclass(frozen=True)
+class Ended:
+    """Exit code and what was printed."""
+
+    code: int
+    out: str
+    err: str
+
+    def json(self) -> object:
+        return orjson.loads(self.out)
+
+    def complaint(self) -> str:
+        """The one line that a user gets."""
+        lines = self.err.splitlines()
+        assert len(lines) == 1, self.err
+        assert lines[0].startswith("error: ")
+        return lines[0]
+
+
+def run(main: Callable[[], None], *arguments: object) -> Ended:
+    """Call a console script's entry point with these arguments."""
+    out, err = io.StringIO(), io.StringIO()
+    with (
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+        pytest.MonkeyPatch.context() as patch,
+        _signals_kept(),
+    ):
+        patch.setattr(sys, "argv", ["program", *map(str, arguments)])
+        try:
+            main()
+        except SystemExit as ended:
+            code = ended.code if isinstance(ended.code, int) else 0
+        else:
+            code = 0
+    return Ended(code, out.getvalue(), err.getvalue())
+
+
+def commands(command: Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Command]]:
+    """Every command below, with the words that call it."""
+    if isinstance(command, Group):
+        for name, each in command.commands.items():
+            yield from commands(each, (*path, name))
+    else:
+        yield " ".join(path), command
+
+
+def contents(directory: Path) -> Mapping[Path, bytes]:
+    """Every file below, byte for byte."""
+    return {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+def nothing_lost(before: Mapping[Path, bytes], directory: Path) -> bool:
+    """Whether every file of before is there as it was; new ones may have come."""
+    after = contents(directory)
+    return all(after.get(path) == content for path, content in before.items())
+
+
+@contextlib.contextmanager
+def _signals_kept() -> Iterator[None]:
+    kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in kept.items():
+            signal.signal(number, handler)
