@@ -9,6 +9,7 @@ The buffer is bounded and balanced: every segment (platform) holds at most its s
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +17,12 @@ from numpy.typing import NDArray
 from fedperf_server.corrections import ReceivedReport, believed_counts, pooled
 from fedperf_shared.basis import ALL_CELLS, CELLS, cell_of
 from fedperf_shared.errors import ConfigurationError, FedperfError
+from fedperf_shared.exchange import SyntheticRow
 from fedperf_shared.execution import ClusterConfig
 from fedperf_shared.workflow.graph import Plan
-from fedperf_shared.workflow.vocabulary import Platform
+
+if TYPE_CHECKING:
+    from fedperf_shared.workflow.vocabulary import Platform
 
 Floats = NDArray[np.float64]
 
@@ -29,23 +33,6 @@ class CatalogueEntry:
 
     plan: Plan
     cluster: ClusterConfig
-
-
-@dataclass(frozen=True, slots=True)
-class SyntheticRow:
-    """One row: public inputs, a label that rests on released values only.
-
-    Attributes:
-        plan: from the catalogue.
-        cluster: from the catalogue.
-        log_seconds: natural log of wall seconds, shared model plus correction.
-        segment: the platform whose share of the buffer it counts against.
-    """
-
-    plan: Plan
-    cluster: ClusterConfig
-    log_seconds: float
-    segment: Platform
 
 
 Catalogue = Mapping[int, tuple[CatalogueEntry, ...]]

@@ -104,6 +104,7 @@ class Programs:
             output, _ = process.communicate(timeout=call.timeout_seconds)
         except subprocess.TimeoutExpired:
             _end([process], seconds=1.0)
+            process.communicate()
             reason = f"it took longer than {call.timeout_seconds:g} s"
             raise StepFailedError(call.step, reason, self._log(call)) from None
         if process.returncode != 0:

@@ -66,7 +66,7 @@ class OrganizationResult:
         live: executions that it profiled during the demo.
         unit: of privacy.
         epsilon_spent: of all releases of the period, for add or remove one workload.
-        replace_one_epsilon: of the whole schedule, when one workload is replaced.
+        replace_one_epsilon: the same, when one workload is replaced by another.
         epsilon_budget: promised for the period.
         delta: of the budget.
         bytes_out: of all releases.

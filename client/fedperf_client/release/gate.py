@@ -14,10 +14,17 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from fedperf_client.privacy.randomness import NoiseSource
 from fedperf_client.privacy.report_mechanism import REPORT_VALUES
-from fedperf_client.release.ledger import PrivacyLedger, SignedRelease
+from fedperf_client.release.ledger import PrivacyLedger
 from fedperf_shared.errors import PrivacyRefusedError
 from fedperf_shared.identity import sign
-from fedperf_shared.release import Release, ReleaseKind, ResidualReport, Slot, SlotKey
+from fedperf_shared.release import (
+    Release,
+    ReleaseKind,
+    ResidualReport,
+    SignedRelease,
+    Slot,
+    SlotKey,
+)
 from fedperf_shared.wire.codec import encode_release
 
 Mechanism = Callable[[Slot, NoiseSource], Release]

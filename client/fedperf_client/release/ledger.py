@@ -43,7 +43,7 @@ from fedperf_client.release.tamper import (
 )
 from fedperf_shared.errors import FedperfError, PrivacyRefusedError, StorageError
 from fedperf_shared.period import from_unix_ms, to_unix_ms
-from fedperf_shared.release import ReleaseKind, Schedule, Slot, SlotKey
+from fedperf_shared.release import ReleaseKind, Schedule, SignedRelease, Slot, SlotKey
 from fedperf_shared.wire.codec import decode_schedule, encode_schedule
 
 
@@ -116,14 +116,6 @@ class ReleaseState(StrEnum):
     RESERVED = "reserved"
     DRAWN = "drawn"
     HANDED_OUT = "handed out"
-
-
-@dataclass(frozen=True, slots=True)
-class SignedRelease:
-    """The bytes of a release and the organization's signature over them."""
-
-    payload: bytes
-    signature: bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,9 +64,9 @@ class Policy:
     configurations: Configurations = Configurations.PRIVATE
     residual_report: ReleaseMode = ReleaseMode.AUTO
     model_update: ReleaseMode = ReleaseMode.AUTO
-    report_share: float = 0.2
+    report_share: float = 0.5
     residual_clip: float = 1.5
-    occupied_cells: int = 8
+    occupied_cells: int = 24
     clip_norm: float = 0.5
     sampling_probability: float = 0.0625
     steps: int = 10

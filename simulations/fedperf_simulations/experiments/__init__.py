@@ -34,7 +34,9 @@ class Entry:
     module: str
 
 
-ENTRIES: tuple[Entry, ...] = ()
+ENTRIES: tuple[Entry, ...] = (
+    Entry("public_start", Kind.EXPERIMENT, "fedperf_simulations.experiments.public_start"),
+)
 
 
 class UnknownExperimentError(InvalidInputError):

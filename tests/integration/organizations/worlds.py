@@ -12,7 +12,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from fedperf_client.config import Home
 from fedperf_client.federation import enrollment as client_enrollment
@@ -42,9 +41,7 @@ def now() -> datetime:
 def make_public_files(directory: Path) -> Path:
     """A seeded start model, untrained, and some measured plans."""
     directory.mkdir(parents=True)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(7)
-        save_model(directory / START, GGFN(), model_version=1)
+    save_model(directory / START, GGFN(seed=7), model_version=1)
     questions = draw_questions(np.random.default_rng(70), PUBLIC_PLANS)
     seconds = true_log_seconds(questions)
     save_public_plans(

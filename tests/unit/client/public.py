@@ -4,7 +4,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from fedperf_shared.model import public_start
 from fedperf_shared.model.checkpoint import Checkpoint, save_checkpoint, state_to_arrays
@@ -12,9 +11,7 @@ from fedperf_shared.model.ggfn import GGFN
 
 
 def seeded_checkpoint(seed: int = 7, version: int = 1) -> Checkpoint:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return Checkpoint(state_to_arrays(GGFN()), version)
+    return Checkpoint(state_to_arrays(GGFN(seed=seed)), version)
 
 
 def garbage_checkpoint(version: int) -> Checkpoint:

@@ -106,20 +106,14 @@ def test_before_a_period_there_is_nothing_to_show(home: Home) -> None:
 def test_budget_and_slots_are_those_of_the_ledger(home: Home) -> None:
     planned = plan_schedule(load_policy(home.policy), timetable())
     PrivacyLedger.create(home.ledger(START), planned.budget, planned.schedule)
-    (row,) = rows(fedperf(home, "budget", "--json"))
+    (row,) = fedperf(home, "budget", "--json").rows()
     assert (row["epsilon"], row["delta"], row["unit"]) == (1.0, 1e-5, "workload")
     assert (row["spent"], row["spent_replace_one"], row["left"], row["made"]) == (0, 0, 1.0, 0)
-    slots = rows(fedperf(home, "release", "slots", "--json"))
+    slots = fedperf(home, "release", "slots", "--json").rows()
     assert [slot["noise_multiplier"] for slot in slots] == [
         slot.parameters.noise_multiplier for slot in planned.schedule.slots
     ]
     assert fedperf(home, "release", "list", "--json").json() == []
-
-
-def rows(ended: Ended) -> list[dict[str, object]]:
-    found = ended.json()
-    assert isinstance(found, list)
-    return found
 
 
 Spoil = Callable[[Home], None]

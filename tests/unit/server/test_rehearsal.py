@@ -9,13 +9,13 @@ from fedperf_server.rehearsal import (
     CatalogueEntry,
     InvalidLabelsError,
     RehearsalBuffer,
-    SyntheticRow,
     by_cell,
     cell_shares,
     draw_rows,
 )
 from fedperf_shared.basis import CELLS, cell_of
 from fedperf_shared.errors import ConfigurationError
+from fedperf_shared.exchange import SyntheticRow
 from fedperf_shared.execution import ClusterConfig
 from fedperf_shared.workflow.graph import Operator, Plan, Workflow
 from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform
@@ -58,7 +58,7 @@ def test_rows_are_public_plans_labelled_by_model_plus_correction() -> None:
     assert len(rows) == 200
     for row in rows:
         assert CatalogueEntry(row.plan, row.cluster) in known
-        assert row.log_seconds == cell_of(row.plan).index
+        assert row.log_runtime_seconds == cell_of(row.plan).index
         assert row.segment is cell_of(row.plan).platform
 
 

@@ -24,6 +24,12 @@ class Ended:
     def json(self) -> object:
         return orjson.loads(self.out)
 
+    def rows(self) -> list[dict[str, object]]:
+        """The rows of a command that prints several."""
+        found = self.json()
+        assert isinstance(found, list)
+        return found
+
     def complaint(self) -> str:
         """The one line that a user gets."""
         lines = self.err.splitlines()

@@ -80,7 +80,10 @@ def test_facts_are_a_line_each_or_exact_json() -> None:
 
 
 def test_rows_are_a_table_or_exact_json() -> None:
-    rows: list[dict[str, object]] = [{"name": "one", "error": 0.1 + 0.2}, {"name": "two", "error": None}]
+    rows: list[dict[str, object]] = [
+        {"name": "one", "error": 0.1 + 0.2},
+        {"name": "two", "error": None},
+    ]
     assert run(lambda: command_line.show_rows(rows, json=True, empty="none")).json() == rows
     table = run(lambda: command_line.show_rows(rows, json=False, empty="none")).out
     assert "one" in table

@@ -14,7 +14,6 @@ from fedperf_client.release.ledger import (
     LedgerDisagreesError,
     PrivacyLedger,
     ReleaseState,
-    SignedRelease,
     SlotNotDueError,
     SlotNotPlannedError,
     SlotNotReservedError,
@@ -22,7 +21,7 @@ from fedperf_client.release.ledger import (
 )
 from fedperf_client.release.tamper import ConfirmedRelease, counter_path
 from fedperf_shared.errors import PrivacyRefusedError, StorageError
-from fedperf_shared.release import ReportParameters, SlotKey
+from fedperf_shared.release import ReportParameters, SignedRelease, SlotKey
 from tests.unit.client.release.periods import (
     BUDGET,
     START,

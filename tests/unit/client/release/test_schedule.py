@@ -48,7 +48,7 @@ def test_a_large_organization_sends_both_and_updates_get_what_reports_leave() ->
     reports = of_kind(planned, ReleaseKind.RESIDUAL_REPORT)
     updates = of_kind(planned, ReleaseKind.MODEL_UPDATE)
     assert len(updates) == 6
-    assert epsilon(events_of(reports), LARGE.delta) <= 0.2
+    assert epsilon(events_of(reports), LARGE.delta) <= LARGE.report_share
     parameters = updates[0].parameters
     assert isinstance(parameters, TrainingParameters)
     assert (parameters.clip_norm, parameters.steps) == (0.5, 10)

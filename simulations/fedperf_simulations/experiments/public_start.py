@@ -1,0 +1,115 @@
+"""How good the public start is, and what there is left to learn beyond it.
+
+Median q-error and relative error on the public test part of the measured set, per
+family: the start that ships, GGFN trained without privacy on everything but validation
+and test (what perfect sharing could reach), and a forest on the same two training sets.
+Nothing is promised here, so there are no targets.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+import numpy as np
+
+from fedperf_client.prediction.evidence import History
+from fedperf_client.prediction.local import Forest
+from fedperf_client.prediction.prediction import Floats
+from fedperf_client.prediction.starts import predictor
+from fedperf_client.prediction.weighting import personalize
+from fedperf_shared.execution import Execution
+from fedperf_shared.model.batching import PlanGraph
+from fedperf_shared.model.checkpoint import Checkpoint, state_to_arrays
+from fedperf_shared.model.fitting import fit
+from fedperf_shared.model.ggfn import GGFN
+from fedperf_shared.model.metrics import q_error, relative_errors
+from fedperf_shared.model.public_start import load_public_start
+from fedperf_simulations.datasets import measured_executions, measured_files
+from fedperf_simulations.experiment import Outcome, Row, Settings
+from fedperf_simulations.organizations import Part, split
+from fedperf_simulations.start import measured_plans, one_per_workload
+
+EPOCHS, QUICK_EPOCHS = 30, 2
+NOT_TRAINED_ON = (Part.VALIDATION, Part.TEST)
+
+Answer = Callable[[History], Floats]
+
+
+class PublicStart:
+    """The experiment."""
+
+    name = "public_start"
+    claim = "how well the shipped start predicts, and what sharing could add at the best"
+
+    def run(self, settings: Settings) -> Outcome:
+        """One row per model and family."""
+        parts = split(measured_executions())
+        everything = [e for part in Part if part not in NOT_TRAINED_ON for e in parts[part]]
+        models: Mapping[str, Callable[[], Answer]] = {
+            "public start": lambda: _answer(load_public_start()),
+            "forest on the public part": partial(_forest, parts[Part.PUBLIC]),
+            "GGFN on everything": partial(_pooled, everything, settings),
+            "forest on everything": partial(_forest, everything),
+        }
+        test = one_per_workload(parts[Part.TEST])
+        rows = [
+            row
+            for name, make in models.items()
+            for row in _cells(
+                settings.cell(name.replace(" ", "-"), partial(_judge, make, test)), name
+            )
+        ]
+        return Outcome(rows, data_files=measured_files())
+
+
+def _judge(make: Callable[[], Answer], test: Sequence[Execution]) -> Row:
+    asked = History.from_executions(test)
+    answers = np.exp(make()(asked))
+    seconds = np.exp(asked.log_seconds)
+    families = np.array([workload.partition("-")[0] for workload in asked.workloads])
+    figures: dict[str, float | int] = {}
+    for family in ("all", *sorted(set(families))):
+        chosen = np.ones(len(families), bool) if family == "all" else families == family
+        errors = q_error(answers[chosen], seconds[chosen])
+        figures |= {
+            f"{family} workloads": int(chosen.sum()),
+            f"{family} q50": float(np.median(errors)),
+            f"{family} q90": float(np.percentile(errors, 90)),
+            f"{family} relative": float(np.mean(relative_errors(answers[chosen], seconds[chosen]))),
+        }
+    return figures
+
+
+def _cells(figures: Row, model: str) -> list[Row]:
+    families = dict.fromkeys(name.rpartition(" ")[0] for name in figures)
+    measures = ("workloads", "q50", "q90", "relative")
+    return [
+        {"model": model, "family": family}
+        | {measure: figures[f"{family} {measure}"] for measure in measures}
+        for family in families
+    ]
+
+
+def _answer(checkpoint: Checkpoint) -> Answer:
+    predict_log = predictor(checkpoint)
+    return lambda asked: predict_log(asked.questions)
+
+
+def _forest(executions: Sequence[Execution]) -> Answer:
+    fitted = personalize(History.from_executions(executions), {}, [Forest()])
+    return lambda asked: fitted.predict_log(asked.questions)
+
+
+def _pooled(executions: Sequence[Execution], settings: Settings) -> Answer:
+    plans = measured_plans(executions)
+    model = GGFN(seed=settings.seed)
+    fit(
+        model,
+        [PlanGraph.of(each.plan, each.cluster) for each in plans],
+        np.array([each.log_runtime_seconds for each in plans]),
+        epochs=QUICK_EPOCHS if settings.quick else EPOCHS,
+        seed=settings.seed,
+    )
+    return _answer(Checkpoint(state_to_arrays(model), 1))
+
+
+EXPERIMENT = PublicStart()

@@ -1,0 +1,223 @@
+"""A wrong certificate, a clock that is off, a coordinator that is gone: one line, nothing lost."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from fedperf_client import cli
+from fedperf_client.config import Home
+from fedperf_client.federation.enrollment import Membership, load_or_create_key
+from fedperf_client.federation.exchange import (
+    ExchangeClient,
+    RefusedByCoordinatorError,
+    encode_signed_release,
+)
+from fedperf_client.release.policy import policy_template
+from fedperf_client.store import ExecutionStore
+from fedperf_server import cli as server_cli
+from fedperf_server.config import ServerConfig
+from fedperf_server.database import Database
+from fedperf_server.registry import Arrays, GgfnFormat
+from fedperf_server.service import serving, store_start_model
+from fedperf_shared import basis
+from fedperf_shared.identity import new_private_key, sign
+from fedperf_shared.model import public_start
+from fedperf_shared.period import Period, SlotTimes, Timetable
+from fedperf_shared.release import ReleaseKind, ResidualReport, SizeClass, SlotKey
+from fedperf_shared.wire import codec
+from tests.integration.federation.worlds import full_schedule
+from tests.integration.organizations.programs import START
+from tests.integration.organizations.worlds import (
+    join,
+    make_executions,
+    make_public_files,
+    new_coordinator,
+    new_home,
+    now,
+    operator,
+    whole_second,
+)
+from tests.unit.shared.programs import Ended, contents, nothing_lost, run
+
+FIRST = SlotKey(ReleaseKind.RESIDUAL_REPORT, 0, 0)
+SOME = [SlotTimes(timedelta(0), timedelta(seconds=1))] * 2
+
+
+def fedperf(home: Home, *arguments: object) -> Ended:
+    return run(cli.main, "--home", home.directory, *arguments)
+
+
+def fedperf_server(config: ServerConfig, *arguments: object) -> Ended:
+    return run(server_cli.main, "--directory", config.directory, *arguments)
+
+
+def table() -> Timetable:
+    return Timetable(
+        Period(whole_second(now()) - timedelta(seconds=5), timedelta(hours=1), 2),
+        (SOME[0],),
+        (SOME[1],),
+    )
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ServerConfig:
+    public = make_public_files(tmp_path / "public")
+    monkeypatch.setattr(public_start, "PUBLIC_START_PATH", public / START)
+    return new_coordinator(tmp_path / "server", table())
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    executions = make_executions(5, seed=1)
+    home = new_home(tmp_path / "home", policy_template(SizeClass.SMALL, 800), executions)
+    with ExecutionStore.open(home.store) as store:
+        store.add(executions)
+    return home
+
+
+@contextmanager
+def coordinator(
+    config: ServerConfig, clock: Callable[[], datetime] = now
+) -> Iterator[Callable[[Home], None]]:
+    """A running coordinator; yields what lets an organization in."""
+    database = Database(config.database_url)
+    start = [*public_start.load_public_start().arrays.values()]
+    store_start_model(database, GgfnFormat(), start, at=clock())
+    database.close()
+
+    def keep(current: Arrays, updates: object) -> Arrays:
+        del updates
+        return current
+
+    with (
+        serving(
+            config,
+            model_format=GgfnFormat(),
+            aggregate=keep,
+            evaluate=lambda arrays: float(len(arrays)),
+            clock=clock,
+        ),
+        operator(config) as tools,
+    ):
+        yield lambda home: join(home, tools.add_organization(home.directory.name).url)
+
+
+def test_a_join_url_with_another_certificate_is_refused(config: ServerConfig, home: Home) -> None:
+    with coordinator(config), operator(config) as tools:
+        url = tools.add_organization("one").url
+        front, back = url.split("#")
+        other = "0" * 64 + back[64:]
+        before = contents(home.directory)
+        ended = fedperf(home, "join", f"{front}#{other}")
+        assert ended.code == 6
+        assert "another certificate" in ended.complaint()
+        assert nothing_lost(before, home.directory)
+        assert fedperf_server(config, "list", "--json").json() == []
+        joined = fedperf(home, "join", url, "--json").json()
+        (listed,) = fedperf_server(config, "list", "--json").rows()
+    assert isinstance(joined, dict)
+    assert joined["fingerprint"] == listed["fingerprint"]
+
+
+def test_a_coordinator_with_another_certificate_is_refused(
+    config: ServerConfig, home: Home, tmp_path: Path
+) -> None:
+    stranger = new_coordinator(tmp_path / "stranger", config.timetable)
+    with coordinator(config) as admit:
+        admit(home)
+    membership = Membership.load(home.identity)
+    replace(membership, exchange_address=stranger.exchange_address).save(home.identity)
+    with coordinator(stranger):
+        before = contents(home.directory)
+        ended = fedperf(home, "daemon")
+    assert ended.code == 6
+    assert "right certificate" in ended.complaint()
+    assert nothing_lost(before, home.directory)
+    assert home.ledgers == ()
+
+
+@pytest.mark.parametrize(("hours", "side"), [(-1, "ahead of"), (1, "behind")])
+def test_a_clock_that_is_off_is_named_before_anything_is_charged(
+    hours: float, side: str, config: ServerConfig, home: Home
+) -> None:
+    with coordinator(config) as admit:
+        admit(home)
+    before = contents(home.directory)
+    with coordinator(config, clock=lambda: now() + timedelta(hours=hours)):
+        ended = fedperf(home, "daemon")
+    assert ended.code == 6
+    assert f"s {side} the coordinator" in ended.complaint()
+    assert nothing_lost(before, home.directory)
+    assert home.ledgers == ()
+
+
+def test_a_coordinator_that_is_gone_is_named(config: ServerConfig, home: Home) -> None:
+    with coordinator(config) as admit:
+        admit(home)
+    before = contents(home.directory)
+    ended = fedperf(home, "daemon")
+    assert ended.code == 6
+    assert config.exchange_address in ended.complaint()
+    assert nothing_lost(before, home.directory)
+
+
+def test_a_revoked_organization_is_told_what_to_do(config: ServerConfig, home: Home) -> None:
+    with coordinator(config) as admit:
+        admit(home)
+        assert fedperf_server(config, "revoke", home.directory.name).code == 0
+        ended = fedperf(home, "daemon")
+    assert ended.code == 6
+    assert "new invitation" in ended.complaint()
+
+
+def report(values: NDArray[np.int64] | None = None, **changes: object) -> bytes:
+    size = 2 * basis.CELLS
+    plain = ResidualReport(FIRST, basis.BASIS_VERSION, 1, -20, np.zeros(size, dtype=np.int64))
+    if values is not None:
+        plain = replace(plain, values=values)
+    return codec.encode_release(replace(plain, **changes))  # type: ignore[arg-type]
+
+
+def one_value(value: int) -> NDArray[np.int64]:
+    values = np.zeros(2 * basis.CELLS, dtype=np.int64)
+    values[0] = value
+    return values
+
+
+def test_bad_reports_are_dropped_and_counted_and_shown_to_the_operator(
+    config: ServerConfig, home: Home
+) -> None:
+    """No float is on the wire of a report, so NaN cannot be said; bytes that are none can."""
+    unit = 2**20
+    bad = {
+        "malformed": b"\xff" * 50,
+        "size": report(np.zeros(7, dtype=np.int64)),
+        "range": report(one_value(-10 * 12 * 5 * unit)),
+        "grid": report(grid_exponent=900),
+        "basis_version": report(basis_version=9),
+        "reference_version": report(reference_version=77),
+        "unknown_slot": report(slot=SlotKey(ReleaseKind.RESIDUAL_REPORT, 1, 3)),
+        "not_open": report(slot=SlotKey(ReleaseKind.RESIDUAL_REPORT, 1, 0)),
+    }
+    with coordinator(config) as admit:
+        admit(home)
+        membership, key = Membership.load(home.identity), load_or_create_key(home.identity)
+        with ExchangeClient(membership, key) as exchange:
+            exchange.declare_schedule(full_schedule(config.timetable))
+            for reason, payload in bad.items():
+                with pytest.raises(RefusedByCoordinatorError, match=reason):
+                    exchange.submit(encode_signed_release(payload, sign(key, payload)))
+            forged = report()
+            with pytest.raises(RefusedByCoordinatorError, match="signature"):
+                exchange.submit(encode_signed_release(forged, sign(new_private_key(), forged)))
+            good = report()
+            exchange.submit(encode_signed_release(good, sign(key, good)))
+    (row,) = fedperf_server(config, "list", "--json").rows()
+    assert row["accepted"] == 1
+    assert row["refused"] == {f"report/{reason}": 1 for reason in (*bad, "signature")}

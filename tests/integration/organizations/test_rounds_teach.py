@@ -1,0 +1,120 @@
+"""Five real rounds of two organizations with 2,000 workloads teach the shared model.
+
+The measured set and the public start that ship with fedperf, real programs, and a budget
+so large that the noise hardly counts: what is shown is that the rounds learn, and that
+the check would notice if they did not.
+"""
+
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedperf_client.release.policy import policy_template
+from fedperf_server.aggregation import aggregate
+from fedperf_server.database import Database
+from fedperf_server.registry import newest_version
+from fedperf_server.rounds import round_results
+from fedperf_shared.model.architecture import ARRAY_SHAPES
+from fedperf_shared.model.checkpoint import decode_checkpoint, model_from_arrays
+from fedperf_shared.model.public_plans import PUBLIC_PLANS_PATH
+from fedperf_shared.model.public_start import PUBLIC_START_PATH, load_public_start
+from fedperf_shared.period import Period, SlotTimes, Timetable
+from fedperf_shared.release import SizeClass
+from fedperf_simulations.datasets import measured_executions
+from fedperf_simulations.organizations import Part, organization, split
+from fedperf_simulations.start import error_on, measured_plans, one_per_workload
+from tests.integration.organizations.programs import PLANS, START
+from tests.integration.organizations.worlds import (
+    Stage,
+    join,
+    new_coordinator,
+    new_home,
+    now,
+    operator,
+    sleep_until,
+    wait_until,
+    whole_second,
+)
+
+ROUNDS = 5
+STEPS = 40
+SAMPLING = 0.02
+UPDATE_SECONDS = 32.0
+"""For 40 steps of 40 workloads at 11 ms each, two organizations on two cores, with margin."""
+
+POLICY = (
+    policy_template(SizeClass.LARGE, 2000).replace("epsilon = 1.0", "epsilon = 20000.0")
+    + f"\n[report]\nshare = 0.0\n\n[training]\nsteps = {STEPS}\n"
+    + f"sampling_probability = {SAMPLING}\nclip_norm = 2.0\n"
+)
+
+Weights = dict[str, "np.ndarray[tuple[int, ...], np.dtype[np.float32]]"]
+
+
+def cut(before: Weights, after: Weights) -> float:
+    """By how much the median q-error on the public test set fell, as a share of it."""
+    plans = measured_plans(one_per_workload(split(measured_executions())[Part.TEST]))
+    errors = [error_on(model_from_arrays(weights), plans) for weights in (before, after)]
+    return 1 - errors[1] / errors[0]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_five_rounds_cut_the_error_on_the_public_test_set_by_a_tenth(tmp_path: Path) -> None:
+    learnt = play(tmp_path)
+    assert cut(load_public_start().arrays, learnt) >= 0.10
+
+
+def test_zeroed_updates_would_fail_that_test() -> None:
+    start = load_public_start().arrays
+    current = [start[name] for name in ARRAY_SHAPES]
+    zeros = [np.zeros_like(array) for array in current]
+    for _ in range(ROUNDS):
+        current = list(aggregate(current, [zeros, zeros], norm_bound=100.0))
+    assert not cut(start, dict(zip(ARRAY_SHAPES, current, strict=True))) >= 0.10
+
+
+def play(directory: Path) -> Weights:
+    """The newest version after the period."""
+    public = directory / "public"
+    public.mkdir()
+    (public / START).write_bytes(PUBLIC_START_PATH.read_bytes())
+    (public / PLANS).write_bytes(PUBLIC_PLANS_PATH.read_bytes())
+    stage = Stage(directory / "logs", public)
+    slot = SlotTimes(timedelta(seconds=0.5), timedelta(seconds=UPDATE_SECONDS))
+    start = whole_second(now() + timedelta(seconds=45))
+    period = Period(start, timedelta(seconds=UPDATE_SECONDS + 4), ROUNDS)
+    config = new_coordinator(directory / "server", Timetable(period, (), (slot,)))
+    parts = split(measured_executions())
+    try:
+        server = stage.start("fedperf-server", "--directory", str(config.directory), "run")
+        wait_until(lambda: "serving" in server.text(), seconds=40, what="the coordinator")
+        for part in (Part.ALDER, Part.BIRCH):
+            history = organization(part, parts[part]).history
+            recent = [replace(each, finished_at=now()) for each in history]
+            home = new_home(directory / part.value, POLICY, recent)
+            with operator(config) as tools:
+                join(home, tools.add_organization(part.value).url)
+            stage.start("fedperf", "--home", str(home.directory), "daemon")
+        sleep_until(period.end)
+        database = Database(config.database_url)
+        closed = partial(closed_rounds, database, config.timetable)
+        wait_until(lambda: len(closed()) == ROUNDS, seconds=30, what="five rounds")
+        assert [replies for _, replies in closed()] == [2] * ROUNDS, stage.texts()
+        with database.transaction() as session:
+            version = newest_version(session)
+        database.close()
+        assert version.version == 1 + ROUNDS
+        assert version.public_error is not None
+        return decode_checkpoint(version.checkpoint).arrays
+    finally:
+        stage.close()
+
+
+def closed_rounds(database: Database, timetable: Timetable) -> list[tuple[int, int]]:
+    with database.transaction() as session:
+        return [(each.number, each.replies) for each in round_results(session, timetable)]

@@ -1,0 +1,250 @@
+"""Noise as it arrives: two-sided tests on what a coordinator really received.
+
+Noise of the declared scale passes, two thirds and one and a half of it fail. The noise is
+fedperf's own, which has no seed on purpose: the levels are so small that a false alarm
+is not to be expected in a lifetime.
+"""
+
+import threading
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+
+from fedperf_client.config import Home
+from fedperf_client.daemon import Duties, open_ledger
+from fedperf_client.federation.enrollment import Membership, load_or_create_key
+from fedperf_client.federation.exchange import ExchangeClient
+from fedperf_client.federation.node import Node
+from fedperf_client.learning.private_update import examples_by_workload
+from fedperf_client.learning.residuals import labelled_graphs
+from fedperf_client.privacy.accountant import PrivacyBudget
+from fedperf_client.privacy.gradient import clipped_sum
+from fedperf_client.release.ledger import PrivacyLedger
+from fedperf_client.release.noise import SystemNoise
+from fedperf_client.release.policy import load_policy, policy_template
+from fedperf_client.store import ExecutionStore
+from fedperf_server.config import ServerConfig
+from fedperf_server.coordinator import RoundRules
+from fedperf_server.database import Database
+from fedperf_server.registry import Arrays, GgfnFormat
+from fedperf_server.releases import stored_reports
+from fedperf_server.service import serving, store_start_model
+from fedperf_shared.model import public_start
+from fedperf_shared.model.checkpoint import model_from_arrays
+from fedperf_shared.period import Period, SlotTimes, Timetable
+from fedperf_shared.release import (
+    ReleaseKind,
+    ReportParameters,
+    Schedule,
+    SizeClass,
+    Slot,
+    SlotKey,
+    TrainingParameters,
+)
+from tests.integration.federation.worlds import FAST
+from tests.integration.organizations.programs import START
+from tests.integration.organizations.worlds import (
+    join,
+    make_executions,
+    make_public_files,
+    new_coordinator,
+    new_home,
+    now,
+    operator,
+    wait_until,
+    whole_second,
+)
+
+pytestmark = [pytest.mark.statistical, pytest.mark.timeout(300)]
+
+LEVEL = 1e-9
+WRONG = (2 / 3, 3 / 2)
+REPORTS = 40
+UPDATE = TrainingParameters(
+    noise_multiplier=0.02,
+    sampling_probability=1.0,
+    steps=1,
+    clip_norm=0.5,
+    nominal_workloads=60.0,
+)
+
+
+@pytest.fixture
+def public(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    directory = make_public_files(tmp_path / "public")
+    monkeypatch.setattr(public_start, "PUBLIC_START_PATH", directory / START)
+    return directory
+
+
+def is_standard_normal(values: NDArray[np.float64]) -> bool:
+    """Kolmogorov-Smirnov for the shape and chi-square, two-sided, for the scale."""
+    energy = float(np.sum(values**2))
+    scale = 2 * min(stats.chi2.cdf(energy, len(values)), stats.chi2.sf(energy, len(values)))
+    return bool(stats.kstest(values, "norm").pvalue > LEVEL and scale > LEVEL)
+
+
+def start_arrays() -> Arrays:
+    return [*public_start.load_public_start().arrays.values()]
+
+
+def duties_of(home: Home, exchange: ExchangeClient, ledger: PrivacyLedger) -> Duties:
+    key = load_or_create_key(home.identity)
+    stop = threading.Event()
+    return Duties(home, exchange, ledger, SystemNoise(), key, clock=now, stop=stop)
+
+
+def keep(current: Arrays, updates: Sequence[Arrays]) -> Arrays:
+    del updates
+    return current
+
+
+def nought(arrays: Arrays) -> float:
+    del arrays
+    return 1.0
+
+
+@pytest.mark.usefixtures("public")
+def test_reports_of_nothing_arrive_as_noise_of_the_declared_scale(tmp_path: Path) -> None:
+    """40 slots of one window, opened long ago, from an organization without executions."""
+    slots = [
+        SlotTimes(timedelta(seconds=place), timedelta(seconds=place + 6))
+        for place in range(REPORTS)
+    ]
+    period = Period(whole_second(now()) - timedelta(hours=1), timedelta(hours=3), 1)
+    config = new_coordinator(tmp_path / "server", Timetable(period, tuple(slots), ()))
+    home = new_home(tmp_path / "home", policy_template(SizeClass.SMALL, 50_000), [])
+    database = Database(config.database_url)
+    store_start_model(database, GgfnFormat(), start_arrays(), at=now())
+    with (
+        serving(config, model_format=GgfnFormat(), aggregate=keep, evaluate=nought),
+        operator(config) as tools,
+    ):
+        join(home, tools.add_organization("one").url)
+        membership, key = Membership.load(home.identity), load_or_create_key(home.identity)
+        with ExchangeClient(membership, key) as exchange:
+            ledger = open_ledger(home, load_policy(home.policy), exchange.timetable())
+            exchange.declare_schedule(ledger.schedule)
+            duties = duties_of(home, exchange, ledger)
+            wait_until(
+                lambda: looked(duties) and received(database, config.timetable) == REPORTS,
+                seconds=200,
+                what="the reports",
+            )
+    with database.transaction() as session:
+        found = stored_reports(session, config.timetable.period)
+    database.close()
+    values = np.concatenate(
+        [
+            normalized(
+                each.report.values, each.report.grid_exponent, each.schedule.slot(each.report.slot)
+            )
+            for each in found
+        ]
+    )
+    assert is_standard_normal(values)
+    assert not any(is_standard_normal(values * factor) for factor in WRONG)
+    assert len({tuple(each.report.values) for each in found}) == REPORTS
+
+
+def looked(duties: Duties) -> bool:
+    duties.look(())
+    return True
+
+
+def received(database: Database, table: Timetable) -> int:
+    with database.transaction() as session:
+        return len(stored_reports(session, table.period))
+
+
+def normalized(
+    values: NDArray[np.int64], grid_exponent: int, slot: Slot | None
+) -> NDArray[np.float64]:
+    """What arrived, in units of the noise that the organization declared to the coordinator."""
+    assert slot is not None
+    parameters = cast("ReportParameters", slot.parameters)
+    return values.astype(np.float64) * (2.0**grid_exponent / parameters.noise_multiplier)
+
+
+@pytest.mark.usefixtures("public")
+def test_an_update_arrives_with_noise_of_the_declared_scale(tmp_path: Path) -> None:
+    """One step of Adam lets only the sign of each noisy gradient through.
+
+    With the clipped sum s known, a coordinate's sign is that of s with probability
+    Phi(|s| / (sigma C)): the signs of 615,809 of them tell the scale of the noise.
+    """
+    times = SlotTimes(timedelta(0), timedelta(seconds=20))
+    table = Timetable(
+        Period(whole_second(now()) - timedelta(seconds=1), timedelta(hours=1), 1), (), (times,)
+    )
+    config = new_coordinator(tmp_path / "server", table, quorum=1)
+    executions = make_executions(60, seed=5)
+    home = new_home(tmp_path / "home", policy_template(SizeClass.LARGE, 2000), executions)
+    with ExecutionStore.open(home.store) as store:
+        store.add(executions)
+    update = received_update(config, home)
+    model = model_from_arrays(public_start.load_public_start().arrays)
+    examples = [each[0] for each in examples_by_workload(labelled_graphs(executions))]
+    signal = clipped_sum(model, examples, UPDATE.clip_norm).numpy()
+    signs = -np.sign(update)
+    agreement = float(np.sum(signal * signs))
+    scale = UPDATE.noise_multiplier * UPDATE.clip_norm
+    assert is_expected(agreement, signal, scale)
+    assert not any(is_expected(agreement, signal, scale * factor) for factor in WRONG)
+
+
+def is_expected(agreement: float, signal: NDArray[np.float64], scale: float) -> bool:
+    """Whether sum(s * sign) is what noise of this scale gives, within six deviations."""
+    bias = 2 * stats.norm.cdf(signal / scale) - 1
+    deviation = float(np.sqrt(np.sum(signal**2 * (1 - bias**2))))
+    return bool(abs(agreement - float(np.sum(signal * bias))) <= 6 * deviation)
+
+
+def received_update(config: ServerConfig, home: Home) -> NDArray[np.float64]:
+    """Hold one round with this organization; its update as the coordinator got it, flat."""
+    updates: list[Arrays] = []
+
+    def aggregate(current: Arrays, received: Sequence[Arrays]) -> Arrays:
+        updates.extend(received)
+        return current
+
+    database = Database(config.database_url)
+    store_start_model(database, GgfnFormat(), start_arrays(), at=now())
+    database.close()
+    stop = threading.Event()
+    rules = RoundRules(1, config.grace, config.update_norm_bound)
+    with (
+        serving(
+            config, model_format=GgfnFormat(), aggregate=aggregate, evaluate=nought, rules=rules
+        ) as coordinator,
+        operator(config) as tools,
+    ):
+        join(home, tools.add_organization("one").url)
+        membership, key = Membership.load(home.identity), load_or_create_key(home.identity)
+        schedule = Schedule(
+            config.timetable, (Slot(SlotKey(ReleaseKind.MODEL_UPDATE, 0, 0), UPDATE),)
+        )
+        ledger = PrivacyLedger.create(
+            home.ledger(config.timetable.period.start), PrivacyBudget(1e5, 1e-5), schedule
+        )
+        with ExchangeClient(membership, key) as exchange:
+            exchange.declare_schedule(schedule)
+            duties = duties_of(home, exchange, ledger)
+            node = Node(membership, key, duties.model_update, rhythm=FAST)
+            threads = [
+                threading.Thread(target=each, args=(stop,)) for each in (node.run, coordinator.run)
+            ]
+            for thread in threads:
+                thread.start()
+            try:
+                wait_until(lambda: updates, seconds=60, what="the update")
+            finally:
+                stop.set()
+                for thread in threads:
+                    thread.join(20)
+    return np.concatenate([array.reshape(-1) for array in updates[0]]).astype(np.float64)

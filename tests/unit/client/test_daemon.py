@@ -1,0 +1,358 @@
+"""What the daemon does when it is time, and what it does not when something fails.
+
+The coordinator is a fake that fails on demand; ledger, gate, noise, store and receipts are real.
+"""
+
+import hashlib
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from fedperf_client.config import Home
+from fedperf_client.daemon import Duties, TooLateError, open_ledger
+from fedperf_client.federation.enrollment import Membership, load_or_create_key
+from fedperf_client.federation.exchange import (
+    ExchangeClient,
+    ExchangeError,
+    RefusedByCoordinatorError,
+    VerifiedReceipt,
+    read_receipt,
+)
+from fedperf_client.federation.node import RequestRefusedError
+from fedperf_client.privacy.accountant import PrivacyBudget
+from fedperf_client.release.ledger import PrivacyLedger, ReleaseState
+from fedperf_client.release.policy import Policy
+from fedperf_client.store import ExecutionStore
+from fedperf_shared.exchange import (
+    Correction,
+    Receipt,
+    SharedModel,
+    SignedReceipt,
+    Status,
+    TrainRequest,
+)
+from fedperf_shared.identity import new_private_key, sign
+from fedperf_shared.model.architecture import ARCHITECTURE_VERSION
+from fedperf_shared.model.checkpoint import encode_checkpoint
+from fedperf_shared.period import Period, SlotTimes, Timetable
+from fedperf_shared.release import (
+    ReleaseKind,
+    ReportParameters,
+    Schedule,
+    SizeClass,
+    Slot,
+    SlotKey,
+    TrainingParameters,
+)
+from fedperf_shared.wire.codec import (
+    decode_release,
+    decode_signed_release,
+    encode_receipt,
+    encode_signed_receipt,
+)
+from tests.unit.client.executions import START, make_execution
+from tests.unit.client.privacy.seeded_noise import SeededNoise
+from tests.unit.client.public import install_start, seeded_checkpoint
+
+HOUR = timedelta(hours=1)
+REPORT_TIMES, UPDATE_TIMES = SlotTimes(HOUR, 3 * HOUR), SlotTimes(4 * HOUR, 6 * HOUR)
+TABLE = Timetable(Period(START, 24 * HOUR, 2), (REPORT_TIMES,), (UPDATE_TIMES,))
+REPORT = SlotKey(ReleaseKind.RESIDUAL_REPORT, 0, 0)
+UPDATE = SlotKey(ReleaseKind.MODEL_UPDATE, 0, 0)
+SCHEDULE = Schedule(
+    TABLE,
+    (
+        Slot(REPORT, ReportParameters(20.0, 1.5)),
+        Slot(UPDATE, TrainingParameters(4.0, 0.5, 1, 0.5, 10.0)),
+    ),
+)
+ARRAYS = tuple(seeded_checkpoint().arrays.values())
+
+
+class FakeExchange(ExchangeClient):
+    """A coordinator in this process; `fault` is raised by whatever is asked next."""
+
+    def __init__(self, key: ec.EllipticCurvePrivateKey, clock: Callable[[], datetime]) -> None:
+        self._signing_key = key
+        self._clock = clock
+        self.fault: Exception | None = None
+        self.submitted: list[tuple[datetime, bytes]] = []
+        self.tried = 0
+        self.models: dict[int, bytes] = {}
+        self.reference = 1
+        self.published: Correction | None = None
+
+    def status(self) -> Status:
+        self._fail()
+        return Status(self._clock(), max(self.models, default=0), 1, 1, self.reference)
+
+    def submit(self, signed_release: bytes) -> VerifiedReceipt:
+        self.tried += 1
+        self._fail()
+        self.submitted.append((self._clock(), signed_release))
+        payload = decode_signed_release(signed_release).payload
+        slot = decode_release(payload).slot
+        receipt = Receipt(
+            slot.release_id(TABLE.period),
+            hashlib.sha256(payload).digest(),
+            len(self.submitted),
+            self._clock(),
+        )
+        content = encode_receipt(receipt)
+        signed = SignedReceipt(content, sign(self._signing_key, content))
+        return read_receipt(encode_signed_receipt(signed), self._signing_key.public_key())
+
+    def model(self, version: int = 0) -> SharedModel:
+        self._fail()
+        return SharedModel(version, self.models[version])
+
+    def correction(self) -> Correction | None:
+        self._fail()
+        return self.published
+
+    def _fail(self) -> None:
+        if self.fault is not None:
+            raise self.fault
+
+
+@dataclass
+class Scene:
+    """An organization that joined the fake."""
+
+    home: Home
+    now: datetime = START
+    stop: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        key = new_private_key()
+        self.key = load_or_create_key(self.home.identity)
+        public = key.public_key().public_bytes(
+            serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+        )
+        Membership(b"\1" * 16, b"", b"", public, "there:1", "there:2").save(self.home.identity)
+        self.exchange = FakeExchange(key, lambda: self.now)
+        path = self.home.ledger(START)
+        self.ledger = PrivacyLedger.create(path, PrivacyBudget(5.0, 1e-5), SCHEDULE)
+        self.restart()
+
+    def restart(self) -> None:
+        self.duties = Duties(
+            self.home,
+            self.exchange,
+            self.ledger,
+            SeededNoise(),
+            self.key,
+            clock=lambda: self.now,
+            stop=self.stop,
+        )
+
+    def look_at(self, hours: float, *history: Path) -> None:
+        self.now = START + hours * HOUR
+        self.duties.look(history)
+
+    def ask_at(self, hours: float, **changes: object) -> bytes:
+        self.now = START + hours * HOUR
+        values = {
+            "slot": UPDATE,
+            "architecture": ARCHITECTURE_VERSION,
+            "base_version": 1,
+            "arrays": ARRAYS,
+        }
+        return self.duties.model_update(TrainRequest(**{**values, **changes}))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    install_start(tmp_path, monkeypatch)
+    home = Home(tmp_path / "home")
+    home.create("")
+    with ExecutionStore.open(home.store) as store:
+        store.add([make_execution(number) for number in range(5)])
+    return Scene(home)
+
+
+def test_a_report_is_drawn_when_its_slot_opens_and_leaves_at_its_time(scene: Scene) -> None:
+    scene.look_at(0.9)
+    assert scene.ledger.entries() == ()
+    scene.look_at(1.0)
+    (entry,) = scene.ledger.entries()
+    assert entry.key == REPORT
+    scene.look_at(2.99)
+    assert scene.exchange.submitted == []
+    scene.look_at(3.0)
+    scene.look_at(3.5)
+    ((at, _),) = scene.exchange.submitted
+    assert at == START + 3 * HOUR
+    assert len(list(scene.home.receipts.iterdir())) == 1
+    assert scene.ledger.disagreement() is None
+
+
+def test_the_daemon_sleeps_no_longer_than_until_the_next_moment(scene: Scene) -> None:
+    scene.now = START + 0.5 * HOUR
+    assert scene.duties.pause(2 * HOUR) == 0.5 * HOUR
+    scene.look_at(2.5)
+    assert scene.duties.pause(2 * HOUR) == 0.5 * HOUR
+    scene.look_at(3.0)
+    assert scene.duties.pause(2 * HOUR) == 2 * HOUR
+
+
+def test_a_coordinator_that_is_away_gets_the_same_bytes_later(scene: Scene) -> None:
+    scene.look_at(1.0)
+    scene.exchange.fault = ExchangeError("away")
+    scene.look_at(3.0)
+    scene.look_at(4.0)
+    stored = scene.ledger.stored(REPORT)
+    scene.restart()
+    scene.exchange.fault = None
+    scene.look_at(5.0)
+    ((_, sent),) = scene.exchange.submitted
+    assert stored is not None
+    assert decode_signed_release(sent).payload == stored.payload
+    assert scene.exchange.tried == 3
+
+
+@pytest.mark.parametrize(("code", "again"), [("range", False), ("internal", True)])
+def test_what_is_refused_for_good_is_not_sent_again(scene: Scene, code: str, again: bool) -> None:
+    scene.look_at(1.0)
+    scene.exchange.fault = RefusedByCoordinatorError(code)
+    scene.look_at(3.0)
+    scene.exchange.fault = None
+    scene.look_at(3.1)
+    assert bool(scene.exchange.submitted) is again
+    assert len(scene.ledger.entries()) == 1
+
+
+def test_a_daemon_that_was_away_hands_in_after_the_slots_own_span(scene: Scene) -> None:
+    scene.look_at(5.0)
+    assert scene.exchange.submitted == []
+    scene.look_at(6.9)
+    assert scene.exchange.submitted == []
+    scene.look_at(7.0)
+    ((at, _),) = scene.exchange.submitted
+    assert at == START + 7 * HOUR
+
+
+def test_a_window_that_is_over_sends_nothing_any_more(scene: Scene) -> None:
+    scene.look_at(24.5)
+    assert scene.ledger.entries() == ()
+
+
+def test_a_report_that_is_ready_too_late_stays_here(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(*arguments: object, **options: object) -> object:
+        scene.now = START + 3.5 * HOUR
+        return report(*arguments, **options)  # type: ignore[arg-type]
+
+    from fedperf_client import daemon
+
+    report = daemon.residual_report
+    monkeypatch.setattr(daemon, "residual_report", slow)
+    scene.look_at(1.0)
+    scene.look_at(4.0)
+    assert scene.exchange.submitted == []
+    (entry,) = scene.ledger.entries()
+    assert entry.payload_bytes > 0
+
+
+def test_an_update_leaves_at_its_time_and_a_second_request_gets_the_same(scene: Scene) -> None:
+    moments: list[timedelta] = []
+
+    def wait(seconds: float | None = None) -> bool:
+        moments.append(timedelta(seconds=seconds or 0))
+        scene.now += moments[-1]
+        return False
+
+    scene.stop.wait = wait  # type: ignore[method-assign]
+    first = scene.ask_at(4.5)
+    assert scene.now == START + 6 * HOUR
+    assert scene.ask_at(6.5, base_version=9) == first
+    assert scene.now == START + 6.5 * HOUR
+    assert [entry.state for entry in scene.ledger.entries()] == [ReleaseState.HANDED_OUT]
+
+
+@pytest.mark.parametrize(
+    ("hours", "changes"),
+    [
+        (3.9, {}),  # before it opens
+        (6.1, {}),  # after its time, and nothing was drawn in it
+        (50.0, {}),  # after the period
+        (4.5, {"slot": SlotKey(ReleaseKind.MODEL_UPDATE, 1, 0)}),  # not in the schedule
+        (4.5, {"slot": REPORT}),  # not in time of an update
+        (4.5, {"architecture": ARCHITECTURE_VERSION + 1}),
+        (4.5, {"arrays": ()}),
+        (4.5, {"arrays": ARRAYS[:-1]}),
+        (4.5, {"arrays": (np.zeros(3, np.float32), *ARRAYS[1:])}),
+    ],
+)
+def test_a_request_that_is_not_due_or_not_ours_is_refused_and_charges_nothing(
+    scene: Scene, hours: float, changes: dict[str, object]
+) -> None:
+    with pytest.raises(RequestRefusedError):
+        scene.ask_at(hours, **changes)
+    assert [entry for entry in scene.ledger.entries() if entry.key == UPDATE] == []
+
+
+def test_an_update_does_not_leave_early_because_the_daemon_stops(scene: Scene) -> None:
+    scene.stop.set()
+    with pytest.raises(RequestRefusedError, match="offline"):
+        scene.ask_at(4.5)
+    assert scene.ledger.stored(UPDATE) is not None
+
+
+def test_an_update_that_is_ready_too_late_stays_here(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fedperf_client import daemon
+
+    def slow(arrays: object, *arguments: object) -> object:
+        scene.now = START + 6.5 * HOUR
+        return ARRAYS
+
+    monkeypatch.setattr(daemon, "private_update", slow)
+    with pytest.raises(TooLateError):
+        scene.ask_at(4.5)
+
+
+def test_what_is_new_is_fetched_and_junk_is_not(scene: Scene) -> None:
+    scene.exchange.models = {2: encode_checkpoint(seeded_checkpoint(5, version=2))}
+    scene.look_at(0.1)
+    assert scene.duties._models.shared_version == 2
+    scene.exchange.models = {3: b"junk"}
+    scene.look_at(0.2)
+    assert scene.duties._models.shared_version == 2
+
+
+def test_a_correction_counts_only_with_its_reference(scene: Scene) -> None:
+    from fedperf_shared.basis import BASIS_VERSION, CELLS
+
+    def published(reference: int) -> Correction:
+        return Correction(BASIS_VERSION, reference, np.full(CELLS, 0.5), np.eye(CELLS))
+
+    scene.exchange.published = published(9)
+    scene.look_at(0.1)
+    assert not scene.duties._models.correction().mean.any()
+    scene.exchange.published = published(1)
+    scene.look_at(0.2)
+    assert scene.duties._models.correction().mean.all()
+
+
+def test_a_history_that_cannot_be_read_holds_up_nothing(scene: Scene, tmp_path: Path) -> None:
+    scene.look_at(1.0, tmp_path / "missing")
+    assert len(scene.ledger.entries()) == 1
+
+
+def test_a_period_begun_keeps_its_schedule_whatever_the_policy_says(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    policy = Policy(size_class=SizeClass.SMALL, nominal_workloads=5000)
+    begun = open_ledger(home, policy, TABLE)
+    changed = Policy(size_class=SizeClass.SMALL, nominal_workloads=9000, epsilon=3.0)
+    again = open_ledger(home, changed, TABLE)
+    assert (again.schedule, again.budget) == (begun.schedule, begun.budget)

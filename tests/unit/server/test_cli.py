@@ -1,0 +1,220 @@
+"""`fedperf-server`: documented, light at its start, and clear about bad input."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import typer
+
+from fedperf_server import cli, registry
+from fedperf_server.config import FILE_NAME, load_config
+from fedperf_server.database import Database
+from fedperf_server.registry import GgfnFormat
+from fedperf_server.releases import count_rejection
+from fedperf_server.validation import Reason
+from fedperf_shared.identity import new_private_key
+from tests.unit.client.public import seeded_checkpoint
+from tests.unit.shared.programs import Ended, commands, contents, nothing_lost, run
+
+README = Path(__file__).parents[3] / "README.md"
+HEAVY = ("torch", "flwr", "sdv", "pandas", "sqlalchemy", "grpc", "scipy", "sklearn")
+COMMANDS = dict(commands(typer.main.get_command(cli.app)))
+SHOWS_NOTHING = {"run"}
+AT = datetime(2027, 1, 1, tzinfo=UTC)
+
+
+def server(directory: Path, *arguments: object) -> Ended:
+    return run(cli.main, "--directory", directory, *arguments)
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    path = tmp_path / "server"
+    assert server(path, "init", "--host", "127.0.0.1").code == 0
+    return path
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_and_json_where_it_shows_something(name: str) -> None:
+    ended = run(cli.main, *name.split(), "--help")
+    assert ended.code == 0
+    assert COMMANDS[name].help
+    assert ("--json" in ended.out) == (name not in SHOWS_NOTHING)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_is_in_the_readme(name: str) -> None:
+    text = README.read_text(encoding="utf-8") if README.exists() else ""
+    if "fedperf-server init" not in text:
+        pytest.skip("README.md has no section of the coordinator's commands yet")
+    assert f"fedperf-server {name}" in text
+
+
+def test_help_imports_nothing_heavy() -> None:
+    program = (
+        "import sys\n"
+        "from fedperf_server import cli\n"
+        "sys.argv = ['fedperf-server', '--help']\n"
+        "try:\n    cli.main()\n"
+        f"finally:\n    print([m for m in {HEAVY!r} if m in sys.modules], file=sys.stderr)\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert ended.stderr.strip() == "[]"
+
+
+def test_keys_are_for_their_owner_only_and_the_calendar_is_a_year(directory: Path) -> None:
+    for path in directory.glob("*.key.pem"):
+        assert path.stat().st_mode & 0o077 == 0
+    period = load_config(directory).timetable.period
+    assert (period.end - period.start).days == 364
+    assert period.start.hour == period.start.minute == 0
+
+
+def test_a_second_init_overwrites_nothing(directory: Path) -> None:
+    before = contents(directory)
+    ended = server(directory, "init", "--host", "other.example")
+    assert ended.code == 3
+    assert "exists already" in ended.complaint()
+    assert contents(directory) == before
+
+
+def test_an_invitation_is_a_url_to_hand_over(directory: Path) -> None:
+    invited = server(directory, "add-org", "Acme", "--json").json()
+    assert isinstance(invited, dict)
+    assert str(invited["join_url"]).startswith("fedperf://127.0.0.1:8752/#")
+    assert "Acme" not in str(invited["join_url"])
+    assert server(directory, "list", "--json").json() == []
+    assert server(directory, "list").out == "no organization has joined yet\n"
+
+
+def test_what_was_refused_is_listed_with_its_reasons(directory: Path) -> None:
+    join(directory, "Acme")
+    config = load_config(directory)
+    database = Database(config.database_url)
+    (row,) = server(directory, "list", "--json").rows()
+    with database.transaction() as session:
+        for reason in (Reason.RANGE, Reason.RANGE, Reason.SIZE):
+            count_rejection(session, bytes.fromhex(str(row["organization_id"])), "report", reason)
+    database.close()
+    (row,) = server(directory, "list", "--json").rows()
+    assert (row["name"], row["accepted"]) == ("Acme", 0)
+    assert row["refused"] == {"report/range": 2, "report/size": 1}
+    ended = server(directory, "revoke", "Acme", "--json")
+    assert ended.json() == {"revoked": "Acme", "fingerprint": row["fingerprint"]}
+    assert server(directory, "list", "--json").rows() == []
+
+
+def test_versions_are_listed_in_order(directory: Path) -> None:
+    assert server(directory, "models", "--json").json() == []
+    database = Database(load_config(directory).database_url)
+    arrays = [*seeded_checkpoint().arrays.values()]
+    with database.transaction() as session:
+        registry.add_version(session, GgfnFormat(), arrays, at=AT, promoted=True)
+        registry.add_version(session, GgfnFormat(), arrays, at=AT, public_error=1.5)
+    database.close()
+    assert server(directory, "models", "--json").json() == [
+        {"version": 1, "promoted": True, "public_error": None},
+        {"version": 2, "promoted": False, "public_error": 1.5},
+    ]
+    assert server(directory, "rounds", "--json").json() == []
+
+
+def join(directory: Path, name: str) -> None:
+    """As a client does it, without the network."""
+    from fedperf_client.federation.enrollment import _request
+    from fedperf_server.enrollment import Enrollment, KeyRing
+
+    config = load_config(directory)
+    database = Database(config.database_url)
+    enrollment = Enrollment(database, KeyRing(directory), config, clock=lambda: AT)
+    url = enrollment.add_organization(name).url
+    enrollment.join(bytes.fromhex(url.rsplit(".", 1)[1]), _request(new_private_key()))
+    database.close()
+
+
+Spoil = Callable[[Path], None]
+
+
+def config_with(old: str, new: str) -> Spoil:
+    def spoil(directory: Path) -> None:
+        path = directory / FILE_NAME
+        text = path.read_text()
+        assert old in text
+        path.write_text(text.replace(old, new, 1))
+
+    return spoil
+
+
+def database_is(content: bytes) -> Spoil:
+
+    def spoil(directory: Path) -> None:
+        (directory / "coordinator.sqlite").write_bytes(content)
+
+    return spoil
+
+
+def nothing(directory: Path) -> None:
+    del directory
+
+
+BAD = {
+    "broken TOML": (config_with("[timetable]", "[timetable"), ["rounds"], 3, "not TOML"),
+    "unknown key": (config_with("quorum", "qorum"), ["rounds"], 3, "qorum"),
+    "quorum 0": (config_with("quorum = 2", "quorum = 0"), ["list"], 3, "quorum"),
+    "bound NaN": (
+        config_with("update_norm_bound = 10.0", "update_norm_bound = nan"),
+        ["run"],
+        3,
+        "update_norm_bound",
+    ),
+    "bound negative": (
+        config_with("update_norm_bound = 10.0", "update_norm_bound = -1.0"),
+        ["run"],
+        3,
+        "update_norm_bound",
+    ),
+    "grace NaN": (config_with("grace_seconds = 300.0", "grace_seconds = nan"), ["run"], 3, "grace"),
+    "port taken twice": (config_with("8752", "8751"), ["run"], 3, "must differ"),
+    "unreadable database": (database_is(b"hello" * 1000), ["list"], 4, "database"),
+    "unknown organization": (nothing, ["revoke", "Nobody"], 3, "Nobody"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_clear_line_and_nothing_is_lost(case: str, directory: Path) -> None:
+    spoil, command, code, says = BAD[case]
+    spoil(directory)
+    before = contents(directory)
+    ended = server(directory, *command)
+    assert (ended.code, ended.out) == (code, "")
+    assert says in ended.complaint()
+    assert nothing_lost(before, directory)
+
+
+@pytest.mark.parametrize("command", ["run", "list", "rounds", "models", "add-org X"])
+def test_a_directory_that_is_none_of_ours_is_named_and_not_made(
+    command: str, tmp_path: Path
+) -> None:
+    ended = server(tmp_path / "missing", *command.split())
+    assert ended.code == 3
+    assert "fedperf-server init" in ended.complaint()
+    assert not (tmp_path / "missing").exists()
+
+
+def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    ended = server(tmp_path / "file" / "server", "init", "--host", "h")
+    assert ended.code == 4
+    assert "--directory" in ended.complaint()
+
+
+def test_a_host_that_cannot_be_leaves_no_directory(tmp_path: Path) -> None:
+    ended = server(tmp_path / "server", "init", "--host", "two words")
+    assert ended.code == 3
+    assert "host" in ended.complaint()
+    assert not any(tmp_path.iterdir())

@@ -1,0 +1,106 @@
+"""The server's composition root: its yardstick, what it promotes, and that it goes on."""
+
+import threading
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedperf_server import registry
+from fedperf_server.database import Database
+from fedperf_server.registry import GgfnFormat
+from fedperf_server.rehearsal import CatalogueEntry
+from fedperf_server.reports import PredictLog, Published, ReportDesk
+from fedperf_server.running import _watched, predict_with, promote_newest, yardstick
+from fedperf_shared.errors import StorageError
+from fedperf_shared.execution import MeasuredPlan
+from fedperf_shared.model.batching import PlanGraph
+from fedperf_shared.model.checkpoint import encode_checkpoint, model_from_arrays
+from fedperf_shared.model.fitting import predict
+from fedperf_shared.period import Period
+from tests.unit.client.prediction.synthetic import draw_questions
+from tests.unit.client.public import seeded_checkpoint
+
+AT = datetime(2027, 1, 1, tzinfo=UTC)
+QUESTIONS = draw_questions(np.random.default_rng(1), 9)
+ARRAYS = [*seeded_checkpoint().arrays.values()]
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    database = Database(f"sqlite:///{tmp_path / 'test.sqlite'}")
+    with database.transaction() as session:
+        registry.add_version(session, GgfnFormat(), ARRAYS, at=AT, promoted=True)
+    yield database
+    database.close()
+
+
+def predictions() -> list[float]:
+    model = model_from_arrays(seeded_checkpoint().arrays)
+    graphs = [PlanGraph.of(each.plan, each.cluster) for each in QUESTIONS]
+    return [float(value) for value in predict(model, graphs)]
+
+
+def test_the_yardstick_is_the_median_q_error_on_the_public_plans() -> None:
+    for factor in (1.0, 2.0, 0.5):
+        plans = [
+            MeasuredPlan(each.plan, each.cluster, value + float(np.log(factor)))
+            for each, value in zip(QUESTIONS, predictions(), strict=True)
+        ]
+        assert yardstick(plans)(ARRAYS) == pytest.approx(max(factor, 1 / factor), rel=1e-5)
+
+
+def test_a_checkpoint_predicts_on_the_catalogue() -> None:
+    entries = [CatalogueEntry(each.plan, each.cluster) for each in QUESTIONS]
+    found = predict_with(encode_checkpoint(seeded_checkpoint()))(entries)
+    np.testing.assert_allclose(found, predictions(), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("error", "promoted"), [(1.9, True), (2.0, True), (2.1, False), (None, False)]
+)
+def test_a_version_is_promoted_unless_it_went_astray(
+    database: Database, error: float | None, promoted: bool
+) -> None:
+    with database.transaction() as session:
+        registry.add_version(session, GgfnFormat(), ARRAYS, at=AT, public_error=error)
+    assert promote_newest(database, 2.0, at=AT) == (2 if promoted else None)
+    with database.transaction() as session:
+        assert registry.get_version(session, 0).version == (2 if promoted else 1)
+    assert promote_newest(database, 2.0, at=AT) is None
+
+
+def test_a_limit_that_is_no_number_promotes_nothing(database: Database) -> None:
+    with database.transaction() as session:
+        registry.add_version(session, GgfnFormat(), ARRAYS, at=AT, public_error=1.0)
+    assert promote_newest(database, float("nan"), at=AT) is None
+
+
+class FailingDesk(ReportDesk):
+    """Fails in the ways that a desk can, then works."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__(database, Period(AT), [])
+        self.failures: list[Exception] = [StorageError("full"), np.linalg.LinAlgError("singular")]
+        self.works = threading.Event()
+
+    def look(
+        self, predict_with: Callable[[bytes], PredictLog], *, at: datetime
+    ) -> Published | None:
+        del predict_with, at
+        if self.failures:
+            raise self.failures.pop(0)
+        self.works.set()
+        return None
+
+
+def test_reports_that_cannot_be_evaluated_are_tried_again(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedperf_server.running.REPORT_PAUSE_SECONDS", 0.01)
+    desk = FailingDesk(database)
+    with _watched(desk, threading.Event(), lambda: AT):
+        assert desk.works.wait(5)
+    assert not [each for each in threading.enumerate() if each.name == "reports"]

@@ -1,0 +1,147 @@
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedperf_client.profiling.shipped import draw
+from fedperf_client.release.policy import load_policy, policy_template
+from fedperf_client.workloads.families import workload_name
+from fedperf_shared.errors import ConfigurationError
+from fedperf_shared.execution import ExecutionStatus
+from fedperf_shared.release import SizeClass
+from fedperf_simulations.organizations import OrganizationPart, Part
+from fedperf_simulations.scenario import (
+    CHARACTERS,
+    DemoSize,
+    Pace,
+    TooFewExecutionsError,
+    fitted_calendar,
+    live_workloads,
+    participant,
+    policy_additions,
+)
+from tests.unit.client.executions import make_execution
+
+START = datetime(2027, 1, 1, tzinfo=UTC)
+SIZE = DemoSize(live_executions=5, history_workloads=20, held_out=3)
+WHOLE = OrganizationPart(
+    name="alder",
+    size_class=SizeClass.LARGE,
+    nominal_workloads=2000,
+    history=tuple(make_execution(i, workload=f"old-{i // 2}") for i in range(40)),
+    held_out=tuple(make_execution(100 + i) for i in range(6)),
+)
+PACE = Pace(
+    startup_seconds=3.0,
+    reading_seconds=1.0,
+    residuals_seconds=0.5,
+    examples_seconds=0.4,
+    step_seconds=0.2,
+    workload_seconds=0.011,
+)
+
+
+def test_another_seed_gives_another_history_and_the_same_seed_the_same() -> None:
+    first, again, other = (
+        participant(Part.ALDER, WHOLE, seed=seed, size=SIZE) for seed in (1, 1, 2)
+    )
+    assert first == again
+    assert first.history != other.history
+    assert first.live_seed != other.live_seed
+
+
+def test_a_workload_is_drawn_with_all_its_executions() -> None:
+    drawn = participant(Part.ALDER, WHOLE, seed=1, size=SIZE).history
+    assert len({each.workload for each in drawn}) == 18
+    assert len(drawn) == 36
+
+
+def test_no_organization_draws_the_jobs_of_another() -> None:
+    seeds = {
+        participant(part, WHOLE, seed=s, size=SIZE).live_seed for part in CHARACTERS for s in (0, 1)
+    }
+    assert len(seeds) == 2 * len(CHARACTERS)
+
+
+def test_what_an_organization_runs_live_is_never_held_out() -> None:
+    live_seed = participant(Part.ALDER, WHOLE, seed=1, size=SIZE).live_seed
+    character = CHARACTERS[Part.ALDER]
+    live = live_workloads(character, count=5, seed=live_seed)
+    leaking = tuple(make_execution(200 + i, workload=name) for i, name in enumerate(sorted(live)))
+    whole = replace(WHOLE, held_out=WHOLE.held_out + leaking)
+    held_out = participant(Part.ALDER, whole, seed=1, size=SIZE).held_out
+    assert not live & {each.workload for each in held_out}
+    assert len(held_out) == len(WHOLE.held_out)
+
+
+def test_live_workloads_are_those_that_profiling_draws() -> None:
+    character = CHARACTERS[Part.BIRCH]
+    drawn = draw(4, families=character.families, max_rows=character.max_rows, seed=9)
+    assert live_workloads(character, count=4, seed=9) == {workload_name(p) for p, _ in drawn}
+
+
+def test_failed_executions_judge_nobody_and_too_few_are_refused() -> None:
+    failed = tuple(
+        make_execution(i, status=ExecutionStatus.TIMEOUT, measurement=None) for i in range(200, 220)
+    )
+    whole = replace(WHOLE, held_out=WHOLE.held_out[:2] + failed)
+    with pytest.raises(TooFewExecutionsError, match="2 held-out executions and needs 3"):
+        participant(Part.ALDER, whole, seed=1, size=SIZE)
+
+
+def test_the_calendar_leaves_time_for_what_was_measured() -> None:
+    size = DemoSize()
+    calendar = fitted_calendar(PACE, workloads=2000, size=size)
+    work = 1.0 + 0.4 + calendar.steps * (0.2 + 0.0625 * 2000 * 0.011)
+    assert calendar.model_seconds - calendar.report_seconds > 1.4 * work
+    assert calendar.report_seconds > 1.9 * 1.5
+    assert calendar.windows * calendar.window_seconds <= size.rounds_seconds
+    assert calendar.windows == size.windows
+    assert calendar.steps > 1
+
+
+@given(
+    st.builds(Pace, *(st.floats(0.001, 20) for _ in range(5)), st.floats(0.0001, 0.5)),
+    st.integers(1, 5000),
+)
+def test_any_pace_gives_a_timetable_whose_slots_fit(pace: Pace, workloads: int) -> None:
+    calendar = fitted_calendar(pace, workloads=workloads, size=DemoSize())
+    table = calendar.timetable(START)
+    assert table.period.start == START
+    (report,), (model,) = table.report_slots, table.model_slots
+    assert timedelta(0) < report.replies_after <= model.opens_after < model.replies_after
+    assert model.replies_after < table.period.window
+    fits = calendar.windows * calendar.window_seconds <= DemoSize().rounds_seconds
+    assert fits or (calendar.windows, calendar.steps) == (1, 1)
+
+
+def test_a_slower_machine_takes_fewer_steps_before_fewer_rounds() -> None:
+    slower = replace(PACE, workload_seconds=2 * PACE.workload_seconds)
+    fast = fitted_calendar(PACE, workloads=2000, size=DemoSize())
+    slow = fitted_calendar(slower, workloads=2000, size=DemoSize())
+    assert slow.steps < fast.steps
+    assert slow.windows == fast.windows
+    crawling = replace(PACE, workload_seconds=30 * PACE.workload_seconds)
+    assert fitted_calendar(crawling, workloads=2000, size=DemoSize()).windows < fast.windows
+
+
+def test_the_slowest_pace_is_the_worst_of_each_figure() -> None:
+    other = replace(PACE, reading_seconds=5.0, step_seconds=0.01)
+    assert Pace.slowest([PACE, other]) == replace(PACE, reading_seconds=5.0)
+
+
+def test_what_is_added_to_a_policy_is_a_policy(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    calendar = fitted_calendar(PACE, workloads=2000, size=DemoSize())
+    path = tmp_path / "policy.toml"
+    path.write_text(policy_template(SizeClass.LARGE, 2000) + policy_additions(calendar, DemoSize()))
+    policy = load_policy(path)
+    assert policy.steps == calendar.steps
+    assert policy.epsilon == 1.0
+
+
+@pytest.mark.parametrize("change", [{"windows": 0}, {"steps": 0}, {"sampling_probability": 0.0}])
+def test_a_demo_of_nothing_is_refused(change: dict[str, int]) -> None:
+    with pytest.raises(ConfigurationError, match=next(iter(change))):
+        DemoSize(**change)
