@@ -37,9 +37,6 @@ from fedperf_shared.model.public_start import load_public_start
 
 REPORT_PAUSE_SECONDS = 1.0
 
-WORST_PUBLIC_ERROR = 1.25
-"""Times the public start's error: a version beyond it is not promoted."""
-
 log = structlog.get_logger()
 
 
@@ -54,15 +51,14 @@ def run_server(
     plans = load_public_plans()
     database = Database(config.database_url)
     start = [load_public_start().arrays[name] for name in ARRAY_SHAPES]
-    store_start_model(database, GgfnFormat(), start, at=clock())
     evaluate = yardstick(plans)
-    limit = WORST_PUBLIC_ERROR * evaluate(start)
+    store_start_model(database, GgfnFormat(), start, at=clock(), public_error=evaluate(start))
 
     def on_round(result: RoundResult) -> None:
         _announce(result)
-        promote_newest(database, limit, at=clock())
+        promote_newest(database, at=clock())
 
-    promote_newest(database, limit, at=clock())  # a crash may have come before it
+    promote_newest(database, at=clock())  # a crash may have come before it
     with serving(
         config,
         model_format=GgfnFormat(),
@@ -76,15 +72,24 @@ def run_server(
             coordinator.run(stop, on_round=on_round)
 
 
-def promote_newest(database: Database, limit: float, *, at: datetime) -> int | None:
-    """Promote the newest version if its public error is at most `limit`; its number if so."""
+def promote_newest(database: Database, *, at: datetime) -> int | None:
+    """Promote the newest version if it is no worse on public plans than the promoted one.
+
+    Rounds go on from the newest version either way, so a step back need not end the way;
+    it only stays with the coordinator. The promoted version's number, None if none was.
+    """
     with database.transaction() as session:
-        newest = registry.newest_version(session)
-        if newest.promoted or newest.public_error is None or not newest.public_error <= limit:
+        newest, promoted = registry.newest_version(session), registry.get_version(session, 0)
+        if newest.promoted or not _is_no_worse(newest.public_error, promoted.public_error):
             return None
         registry.promote(session, newest.version, at=at)
     log.info("model promoted", version=newest.version, public_error=newest.public_error)
     return newest.version
+
+
+def _is_no_worse(error: float | None, promoted: float | None) -> bool:
+    """Whether an error was measured and is at most the promoted version's; NaN never is."""
+    return error is not None and promoted is not None and error <= promoted
 
 
 def yardstick(plans: Sequence[MeasuredPlan]) -> Callable[[Arrays], float]:

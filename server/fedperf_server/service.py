@@ -34,14 +34,21 @@ def quiet_flower() -> None:
 
 
 def store_start_model(
-    database: Database, model_format: ModelFormat, arrays: Arrays, *, at: datetime
+    database: Database,
+    model_format: ModelFormat,
+    arrays: Arrays,
+    *,
+    at: datetime,
+    public_error: float | None = None,
 ) -> None:
     """Make `arrays` version 1, promoted, unless the registry holds a model already."""
     with database.transaction() as session:
         try:
             registry.newest_version(session)
         except registry.UnknownVersionError:
-            registry.add_version(session, model_format, arrays, at=at, promoted=True)
+            registry.add_version(
+                session, model_format, arrays, at=at, public_error=public_error, promoted=True
+            )
 
 
 @contextmanager

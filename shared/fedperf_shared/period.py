@@ -13,6 +13,7 @@ from fedperf_shared.errors import ConfigurationError
 DEFAULT_WINDOW = timedelta(weeks=4)
 DEFAULT_WINDOWS = 13
 MAX_WINDOWS = 400
+MILLISECOND = timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,11 @@ class Period:
             )
         if not self.window > timedelta(0):
             raise ConfigurationError(f"window must be longer than 0, got {self.window}")
+        if self.start.microsecond % 1000 or self.window % MILLISECOND:
+            raise ConfigurationError(
+                "a period's start and window are whole milliseconds, as the wire has them, got "
+                f"{self.start.isoformat()} and {self.window}"
+            )
         if not 1 <= self.windows <= MAX_WINDOWS:
             raise ConfigurationError(f"windows must be 1 to {MAX_WINDOWS}, got {self.windows}")
 
@@ -59,6 +65,11 @@ class SlotTimes:
         if not timedelta(0) <= self.opens_after < self.replies_after:
             raise ConfigurationError(
                 "a slot opens within its window and before it replies, got "
+                f"opens_after={self.opens_after}, replies_after={self.replies_after}"
+            )
+        if self.opens_after % MILLISECOND or self.replies_after % MILLISECOND:
+            raise ConfigurationError(
+                "a slot opens and replies at whole milliseconds, as the wire has them, got "
                 f"opens_after={self.opens_after}, replies_after={self.replies_after}"
             )
 

@@ -20,7 +20,7 @@ COLOURS = {
     "shared": "#84adff",
     "personalized": "#175cd3",
 }
-ORGANIZATION_COLOURS = ("#175cd3", "#dc6803", "#079455", "#7a5af8")
+ORGANIZATION_COLOURS = ("#84adff", "#dc6803", "#079455", "#7a5af8")
 CHOSEN, OTHER, INTERVAL = "#175cd3", "#b2bccc", "#dc6803"
 
 _STYLE = {
@@ -69,8 +69,8 @@ def rounds_chart(summary: DemoSummary) -> str:
         axes.plot(*zip(*known, strict=True), color=CHOSEN, marker="o", linewidth=2, zorder=2)
         for place, error in known:
             axes.annotate(
-                f"{error:.3f}", (place, error), (0, 8), textcoords="offset points", ha="center"
-            )
+                f"{error:.3f}", (place, error), (0, 9), textcoords="offset points", ha="center"
+            ).set_bbox({"facecolor": "white", "edgecolor": "none", "pad": 1, "alpha": 0.85})
         labels = ["start", *(str(each.round) for each in summary.rounds)]
         axes.set_xticks(range(len(errors)), labels)
         axes.set_xlabel("round")
@@ -84,10 +84,20 @@ def budget_chart(summary: DemoSummary) -> str:
     """Epsilon spent by each organization, release by release."""
     end = summary.windows * summary.window_seconds
     with _chart(5.0, 2.9) as (figure, axes):
-        for colour, each in zip(ORGANIZATION_COLOURS, summary.organizations, strict=False):
+        # Equal schedules cost the same: a line must not hide the one below it.
+        widths = (5.0, 2.0, 2.0, 2.0)
+        lines = zip(ORGANIZATION_COLOURS, widths, summary.organizations, strict=False)
+        for colour, width, each in lines:
             times = [0.0, *(release.seconds for release in each.releases), end]
             spent = [0.0, *(release.epsilon for release in each.releases)]
-            axes.step(times, [*spent, spent[-1]], where="post", color=colour, label=each.name)
+            axes.step(
+                times,
+                [*spent, spent[-1]],
+                where="post",
+                color=colour,
+                linewidth=width,
+                label=each.name,
+            )
         for budget in {each.epsilon_budget for each in summary.organizations}:
             axes.axhline(budget, color=FAINT, linestyle="--", linewidth=1)
             axes.annotate("budget", (0, budget), (2, 3), textcoords="offset points", color=FAINT)
@@ -110,8 +120,12 @@ def choice_chart(choice: ChoiceResult) -> str:
     rows = range(len(names))
     with _chart(7.2, 0.8 + 0.5 * len(names)) as (figure, axes):
         colours = [CHOSEN, *(OTHER for _ in choice.single)]
-        bars = axes.barh(rows, [each or 0.0 for each in measured], color=colours, height=0.55)
-        axes.bar_label(bars, _seconds(measured), padding=5, fontsize=9.5, color=INK)
+        axes.barh(rows, [each or 0.0 for each in measured], color=colours, height=0.55)
+        ends = [max(m or 0.0, p) for m, p in zip(measured, predicted, strict=True)]
+        for row, end, text in zip(
+            rows, [max(ends[0], high), *ends[1:]], _seconds(measured), strict=True
+        ):
+            axes.annotate(text, (end, row), (8, 0), textcoords="offset points", va="center")
         axes.scatter(predicted, rows, color=INTERVAL, s=26, zorder=3, label="predicted")
         axes.plot([low, high], [0, 0], color=INTERVAL, linewidth=2, zorder=3, label="interval")
         axes.set_yticks(rows, names)

@@ -8,6 +8,7 @@ print. Whatever fails ends it with one line and leaves no program running.
 
 import re
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -191,13 +192,30 @@ def _results(
         stage.advance()
         return result
 
-    results = world.programs.together([partial(of, each) for each in organizations], at_once=2)
-    stage.say("the predictor of the one that chooses")
-    with ExecutionStore.open(world.home(CHOOSER).store) as store:
+    results: dict[str, OrganizationResult] = {}
+    predictors: list[Personalized] = []
+    works: list[Callable[[], None]]
+    works = [partial(_keep, results, each.name, partial(of, each)) for each in organizations]
+    # The longest works first: two cores have four of them.
+    works.insert(2, lambda: predictors.append(_predictor(world, stage)))
+    world.programs.together(works, at_once=2)
+    return [results[each.name] for each in organizations], predictors[0]
+
+
+def _keep(
+    results: dict[str, OrganizationResult], name: str, work: Callable[[], OrganizationResult]
+) -> None:
+    results[name] = work()
+
+
+def _predictor(world: World, stage: Stage) -> Personalized:
+    """What the organization that chooses predicts with."""
+    home = world.home(CHOOSER)
+    with ExecutionStore.open(home.store) as store:
         own = History.from_executions(store.executions())
-    predictor = personalized_predictor(own, FetchedModels(world.home(CHOOSER).models))
+    predictor = personalized_predictor(own, FetchedModels(home.models))
     stage.advance()
-    return results, predictor
+    return predictor
 
 
 def _ask(world: World, name: str, *arguments: str) -> Any:  # noqa: ANN401 - JSON

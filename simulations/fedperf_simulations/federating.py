@@ -55,17 +55,12 @@ def join_all(
         StepFailedError: a program failed, or was not up in time.
     """
     timetable = _start_coordinator(world, calendar, pace)
-    stage.say("organizations join")
-    urls = [_invite(world, name) for name in names]
+    stage.say("organizations join, daemons start")
     joined = world.programs.together(
-        [partial(_join, world, name, url) for name, url in zip(names, urls, strict=True)],
-        at_once=2,
+        [partial(_join_and_start, world, name) for name in names], at_once=2
     )
     fingerprints = dict(zip(names, joined, strict=True))
     _require_same_on_both_sides(world, fingerprints)
-    stage.say("daemons start")
-    for name in names:
-        world.programs.start(world.client("daemon", name, "daemon"))
     _wait_for_daemons(world, names, timetable)
     return Joined(timetable, fingerprints)
 
@@ -88,8 +83,8 @@ def learn(
 def _start_coordinator(world: World, calendar: Calendar, pace: Pace) -> Timetable:
     world.programs.call(world.server("init", "init", "--host", HOST))
     exchange, enrollment, fleet = free_ports(3)
-    # Four programs start one after the other: coordinator, operator, join, daemons.
-    lead = timedelta(seconds=8 + 4 * pace.startup_seconds)
+    # As many heavy starts lie between here and the last daemon, on two cores.
+    lead = timedelta(seconds=8 + 5 * pace.startup_seconds)
     timetable = calendar.timetable((world.clock() + lead).replace(microsecond=0))
     config = replace(
         load_config(world.coordinator),
@@ -110,9 +105,12 @@ def _invite(world: World, name: str) -> str:
     return str(world.programs.facts(world.server("add-org", "add-org", name, "--json"))["join_url"])
 
 
-def _join(world: World, name: str, url: str) -> str:
-    facts = world.programs.facts(world.client("join", name, "join", url, "--json"))
-    return str(facts["fingerprint"])
+def _join_and_start(world: World, name: str) -> str:
+    """One organization becomes a member and starts its daemon; the fingerprint that it sees."""
+    join = world.client("join", name, "join", _invite(world, name), "--json")
+    fingerprint = str(world.programs.facts(join)["fingerprint"])
+    world.programs.start(world.client("daemon", name, "daemon"))
+    return fingerprint
 
 
 def _require_same_on_both_sides(world: World, own: Mapping[str, str]) -> None:

@@ -1,12 +1,12 @@
 """The measured set, split once by workload among the public and three organizations.
 
 The public part (it trains the start that ships with fedperf) is what a published
-micro-benchmark would hold: small relational jobs on DuckDB with one thread. Alder runs text and graph jobs beside relational ones, Birch credit
-scoring and warehouse queries, both with two threads at times and at all sizes; Cedar is
-small and does a bit of everything. So everyone knows something that the public start
-and the others do not. Validation and test part have a bit of everything and train
-nothing: by the first, which is public, coordinators judge versions; by the second, nobody
-decides anything.
+micro-benchmark would hold: small relational jobs on DuckDB with one thread. Alder runs
+text and graph jobs beside relational ones, Birch credit scoring and warehouse queries,
+both with two threads at times and at all sizes; Cedar is small and does a bit of
+everything. So everyone knows something that the public start and the others do not.
+Validation and test part have a bit of everything and train nothing: by the first, which
+is public, coordinators judge versions; by the second, nobody decides anything.
 
 The split is a function of a workload's name: the same in every run and for all
 executions of a workload.
@@ -89,9 +89,7 @@ def split(executions: Iterable[Execution]) -> dict[Part, tuple[Execution, ...]]:
     return {part: tuple(members) for part, members in parts.items()}
 
 
-def organization(
-    part: Part, executions: Iterable[Execution], *, seed: int = 0
-) -> OrganizationPart:
+def organization(part: Part, executions: Iterable[Execution], *, seed: int = 0) -> OrganizationPart:
     """The executions of one organization's part as history and held-out workloads by `seed`."""
     size_class, nominal = DECLARED[part]
     small = size_class is SizeClass.SMALL
@@ -125,9 +123,7 @@ def part_of(execution: Execution) -> Part:
 def _is_simple(execution: Execution) -> bool:
     rows = max(o.output_rows for o in execution.plan.workflow.operators if not o.inputs)
     platforms = set(execution.plan.platforms)
-    return (
-        rows <= PUBLIC_ROWS and execution.cluster.cores == 1 and platforms == {Platform.DUCKDB}
-    )
+    return rows <= PUBLIC_ROWS and execution.cluster.cores == 1 and platforms == {Platform.DUCKDB}
 
 
 def _uniform(purpose: str, workload: str) -> float:

@@ -174,7 +174,7 @@ class Programs:
         if self._is_closed:
             raise StepFailedError(call.step, "the simulation is being stopped")
         with self._log(call).open("ab") as log:
-            log.write(f"$ {' '.join(call.command)}\n".encode())
+            log.write(f"$ {' '.join(map(_without_secret, call.command))}\n".encode())
             log.flush()
             try:
                 process = subprocess.Popen(
@@ -215,6 +215,11 @@ def server(directory: Path, *arguments: str) -> tuple[str, ...]:
 def _script(name: str) -> str:
     """The console script of this environment."""
     return str(Path(sys.executable).with_name(name))
+
+
+def _without_secret(word: str) -> str:
+    """The word, without the secret part of a join URL."""
+    return f"{word.partition('#')[0]}#..." if word.startswith("fedperf://") else word
 
 
 def _end(processes: Sequence[subprocess.Popen[bytes]], *, seconds: float) -> None:

@@ -42,6 +42,7 @@ th { text-align:right; font-weight:500; font-size:12.5px; color:var(--faint);
 td { text-align:right; padding:7px 8px; border-bottom:1px solid var(--line); }
 tr:last-child td { border-bottom:0; }
 th:first-child, td:first-child, .text { text-align:left; }
+td { white-space:nowrap; }
 td.best { color:var(--blue); font-weight:600; }
 code { font:13px ui-monospace,Menlo,Consolas,monospace; background:#f2f4f7;
   border-radius:5px; padding:1px 5px; white-space:nowrap; }
@@ -164,7 +165,7 @@ def _organizations(found: Sequence[OrganizationResult]) -> str:
     )
     rows = "".join(_organization_row(each) for each in found)
     notes = "".join(
-        f'<p class="note">{escape(each.name)}: not planned: {escape(gap.what)}. '
+        f'<p class="note">{escape(each.name)}: not planned: {escape(gap.what.replace("_", " "))}. '
         f"{escape(gap.reason)}.</p>"
         for each in found
         for gap in each.slots_not_planned

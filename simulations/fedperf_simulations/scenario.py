@@ -42,8 +42,8 @@ class Character:
 
 
 CHARACTERS: Mapping[Part, Character] = {
-    Part.ALDER: Character((Family.WORD_COUNT, Family.PAGERANK, Family.RELATIONAL), 300_000),
-    Part.BIRCH: Character((Family.CREDIT, Family.TPCH), 300_000),
+    Part.ALDER: Character((Family.WORD_COUNT, Family.PAGERANK, Family.RELATIONAL), 100_000),
+    Part.BIRCH: Character((Family.CREDIT, Family.TPCH), 100_000),
     Part.CEDAR: Character((), 100_000),
 }
 
@@ -70,7 +70,7 @@ class DemoSize:
     windows: int = 5
     steps: int = 10
     sampling_probability: float = 0.0625
-    rounds_seconds: float = 125.0
+    rounds_seconds: float = 95.0
     choice_rows: int = 300_000
     repeats: int = 3
 

@@ -94,27 +94,37 @@ def show_summary(summary: DemoSummary, console: Console) -> None:
     console.print(_choice_table(summary.choice))
 
 
-def _organization_table(found: OrganizationResult) -> Group:
-    """What it has, what it cost and what it brought: one row each."""
-    table = Table(title=f"{found.name} ({found.size_class})", title_justify="left")
-    for name in ("executions", "workloads", "unit", "epsilon spent", "bytes out", "slots made"):
-        table.add_column(name, justify="left" if name == "unit" else "right")
-    for name in ("own data only", "public start", "shared", "personalized"):
-        table.add_column(f"q-error\n{name}", justify="right")
+def _organization_table(found: OrganizationResult) -> Table:
+    """What it has, what it cost and what it brought; narrow enough for any terminal."""
     errors = found.q_error
-    table.add_row(
-        f"{found.executions:,}",
-        f"{found.workloads:,}",
-        found.unit,
-        f"{found.epsilon_spent:.3f} of {found.epsilon_budget:g}",
-        f"{found.bytes_out:,}",
-        str(found.slots_made),
-        *(f"{e:.2f}" for e in (errors.local, errors.base, errors.shared)),
-        f"[bold]{errors.personalized:.2f}[/]",
-    )
-    notes = [Text(f"  not planned: {each.what}: {each.reason}") for each in found.slots_not_planned]
-    asked = Text(f"  q-errors: median over {found.held_out} held-out executions")
-    return Group(table, asked, *notes)
+    table = Table(title=f"{found.name} ({found.size_class})", title_justify="left")
+    table.add_column("what")
+    table.add_column("figure", overflow="fold")
+    rows = {
+        "executions": f"{found.executions:,}, {found.live:,} of them live",
+        "workloads": f"{found.workloads:,}",
+        "unit of privacy": found.unit,
+        "epsilon spent": f"{found.epsilon_spent:.3f} of {found.epsilon_budget:g} "
+        f"(replace one: {found.replace_one_epsilon:.3f}) at delta {found.delta:g}",
+        "bytes that left": f"{found.bytes_out:,}",
+        "slots made": str(found.slots_made),
+    }
+    for name, figure in rows.items():
+        table.add_row(name, Text(figure))
+    for gap in found.slots_not_planned:
+        table.add_row("not planned", Text(f"{gap.what.replace('_', ' ')}: {gap.reason}"))
+    table.add_section()
+    table.add_row("q-error, median of", f"{found.held_out} held-out executions")
+    four = {
+        "own data only": errors.local,
+        "public start": errors.base,
+        "shared": errors.shared,
+        "personalized": errors.personalized,
+    }
+    for name, error in four.items():
+        style = "bold green" if error == min(four.values()) else ""
+        table.add_row(f"  {name}", Text(f"{error:.3f}", style=style))
+    return table
 
 
 def _rounds_table(summary: DemoSummary) -> Table:

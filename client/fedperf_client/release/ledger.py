@@ -31,6 +31,7 @@ from fedperf_client.release.ledger_file import (
     connect,
     create_tables,
     errors_named,
+    new_file,
     require_schema,
 )
 from fedperf_client.release.tamper import (
@@ -153,18 +154,21 @@ class PrivacyLedger:
             raise PrivacyRefusedError(
                 f"the schedule would cost epsilon {total:.6g}, the budget is {budget.epsilon:g}"
             )
-        if read_counter(path) is not None:
+        counter = read_counter(path)
+        # A counter of 0 is what a crash in here leaves: nothing was ever drawn under it.
+        if counter is not None and counter[1] > 0:
             raise StorageError(f"ledger {path}: its counter file is there, so it existed before")
+        if path.exists():
+            raise StorageError(f"ledger {path}: there is a file already; a period starts once")
         ledger = cls(path, budget, schedule)
-        with errors_named(path):
-            path.touch(mode=0o600)
-            with ledger._transaction() as connection:
+        with errors_named(path), new_file(path) as scratch:
+            with cls(scratch, budget, schedule)._transaction() as connection:
                 create_tables(path, connection)
                 connection.execute(
                     "INSERT INTO promise VALUES (1, ?, ?, ?)",
                     (budget.epsilon, budget.delta, encode_schedule(schedule)),
                 )
-        write_counter(path, ledger._identity, 0)
+            write_counter(path, ledger._identity, 0)
         return ledger
 
     @classmethod

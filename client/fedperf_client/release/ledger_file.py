@@ -4,6 +4,7 @@ Every table is append-only by triggers that live in the file, so they bind any p
 that opens it. Refused: files that are no ledger, damaged ones, those of a newer schema.
 """
 
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -69,6 +70,23 @@ def connect(path: Path) -> sqlite3.Connection:
     connection.execute("PRAGMA foreign_keys = ON")
     connection.execute("PRAGMA recursive_triggers = ON")
     return connection
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[Path]:
+    """A scratch file that becomes `path` when it is complete: it is there whole or not at all.
+
+    Raises:
+        FileExistsError: another process made `path` meanwhile; its file stays.
+    """
+    scratch = path.with_name(f".{path.name}.{os.getpid()}.new")
+    scratch.unlink(missing_ok=True)
+    scratch.touch(mode=0o600)
+    try:
+        yield scratch
+        os.link(scratch, path)
+    finally:
+        scratch.unlink()
 
 
 def create_tables(path: Path, connection: sqlite3.Connection) -> None:

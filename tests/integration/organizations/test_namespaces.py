@@ -111,9 +111,9 @@ def set_calendar(path: Path) -> None:
     text = path.read_text()
     timetable = f"""[timetable]
 period_start = {start.isoformat()}
-window_seconds = 60.0
+window_seconds = 80.0
 windows = 1
-report_slots = [{{ opens_after_seconds = 1.0, replies_after_seconds = 5.0 }}]
+report_slots = [{{ opens_after_seconds = 1.0, replies_after_seconds = 15.0 }}]
 model_slots = []
 """
     path.write_text(text[: text.index("[timetable]")] + timetable)
@@ -142,7 +142,7 @@ def test_two_hosts_join_by_the_lines_of_the_readme_and_a_report_is_handed_in(
         daemon = here.start("fedperf daemon")
         try:
             wait_until(
-                lambda: "report handed in" in here.output(), seconds=LEAD + 60, what="a report"
+                lambda: "report handed in" in here.output(), seconds=LEAD + 80, what="a report"
             )
         finally:
             daemon.terminate()

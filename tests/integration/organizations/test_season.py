@@ -15,6 +15,7 @@ import struct
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -33,11 +34,11 @@ from fedperf_server.database import Database, ReceiptRow, ReportRow
 from fedperf_server.releases import declared_schedule
 from fedperf_server.reports import standings
 from fedperf_server.rounds import Outcome, RoundResult, round_results
+from fedperf_shared.errors import StorageError
 from fedperf_shared.execution import Execution, Measurement
 from fedperf_shared.period import Period, SlotTimes, Timetable, from_unix_ms
 from fedperf_shared.release import (
     ReleaseKind,
-    ReportParameters,
     Schedule,
     SizeClass,
     SlotKey,
@@ -63,7 +64,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.fault, pytest.mark.timeout(600)]
 WINDOWS = 3
 LEAD, WINDOW, OPENS, REPORTS, MODEL_OPENS, UPDATES = 40.0, 18.0, 1.0, 12.0, 3.0, 14.0
 """Seconds on a machine that starts a program in `USUAL_START` seconds; slower ones take more."""
-USUAL_START = 5.0
+USUAL_START = 3.5
 EPSILON, DELTA = 0.7, 1e-5
 LARGE, KILLED, SMALL = "large", "killed", "small"
 
@@ -181,7 +182,6 @@ def daemon(stage: Stage, home: Home, record: Path | None = None) -> Program:
 def restart_small(stage: Stage, daemons: dict[str, Program], home: Home, ledger: Path) -> Schedule:
     """Restart the small organization when its first report is drawn, with another policy."""
     key = SlotKey(ReleaseKind.RESIDUAL_REPORT, 0, 0)
-    wait_until(ledger.exists, seconds=120, what="a ledger")
     wait_until(lambda: is_drawn(ledger, key), seconds=120, what="the first report")
     schedule = PrivacyLedger.open(ledger).schedule
     assert daemons[SMALL].stop() == 0
@@ -202,7 +202,10 @@ def kill_in_round(
 
 
 def is_drawn(ledger: Path, key: SlotKey) -> bool:
-    return ledger.exists() and PrivacyLedger.open(ledger).stored(key) is not None
+    try:
+        return PrivacyLedger.open(ledger).stored(key) is not None
+    except StorageError:  # not there yet, or being made
+        return False
 
 
 def closed_rounds(config: ServerConfig) -> list[RoundResult]:
@@ -220,11 +223,8 @@ def test_every_program_ends_cleanly_when_it_is_asked_to(season: Season) -> None:
 
 
 def test_the_rounds_make_new_versions_that_everybody_fetches(season: Season) -> None:
-    assert [each.outcome for each in season.rounds] == [Outcome.NEW_VERSION] * 2 + [
-        season.rounds[2].outcome
-    ]
-    assert season.rounds[0].replies == 2
-    assert season.rounds[2].outcome is Outcome.NEW_VERSION
+    assert [each.outcome for each in season.rounds] == [Outcome.NEW_VERSION] * WINDOWS
+    assert [each.replies for each in season.rounds] == [2, 1, 2]
     for home in season.homes.values():
         assert FetchedModels(home.models).shared_version == season.rounds[2].new_version
 
@@ -252,7 +252,8 @@ def test_reports_arrive_at_their_fixed_time_and_have_receipts(season: Season) ->
                 + season.config.timetable.report_slots[0].replies_after
             )
             late = (from_unix_ms(row.received_at) - due).total_seconds()
-            assert 0 <= late < 2.0 * season.pace
+            is_restarting = (name, row.window) == (SMALL, 0)
+            assert 0 <= late < (10.0 if is_restarting else 2.0) * season.pace
             release_id = SlotKey(ReleaseKind.RESIDUAL_REPORT, row.window, 0).release_id(
                 season.period
             )
@@ -372,13 +373,13 @@ def recomputed(schedule: Schedule) -> float:
     from dp_accounting.pld import PLDAccountant
 
     accountant = PLDAccountant(value_discretization_interval=1e-4)
-    for slot in sorted(schedule.slots, key=repr):
-        gaussian = dp_accounting.GaussianDpEvent(slot.parameters.noise_multiplier)
-        if isinstance(slot.parameters, ReportParameters):
-            accountant.compose(gaussian)
-        elif isinstance(slot.parameters, TrainingParameters):
-            step = dp_accounting.PoissonSampledDpEvent(
-                slot.parameters.sampling_probability, gaussian
-            )
-            accountant.compose(dp_accounting.SelfComposedDpEvent(step, slot.parameters.steps))
+    kinds = Counter(slot.parameters for slot in schedule.slots)
+    for parameters in sorted(kinds, key=lambda each: isinstance(each, TrainingParameters)):
+        gaussian = dp_accounting.GaussianDpEvent(parameters.noise_multiplier)
+        if isinstance(parameters, TrainingParameters):
+            step = dp_accounting.PoissonSampledDpEvent(parameters.sampling_probability, gaussian)
+            update = dp_accounting.SelfComposedDpEvent(step, parameters.steps)
+            accountant.compose(update, kinds[parameters])
+        else:
+            accountant.compose(gaussian, kinds[parameters])
     return float(accountant.get_epsilon(DELTA))

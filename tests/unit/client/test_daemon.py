@@ -27,6 +27,7 @@ from fedperf_client.federation.exchange import (
 )
 from fedperf_client.federation.node import RequestRefusedError
 from fedperf_client.privacy.accountant import PrivacyBudget
+from fedperf_client.privacy.report_mechanism import residual_report
 from fedperf_client.release.ledger import PrivacyLedger, ReleaseState
 from fedperf_client.release.policy import Policy
 from fedperf_client.store import ExecutionStore
@@ -249,12 +250,9 @@ def test_a_report_that_is_ready_too_late_stays_here(
 ) -> None:
     def slow(*arguments: object, **options: object) -> object:
         scene.now = START + 3.5 * HOUR
-        return report(*arguments, **options)  # type: ignore[arg-type]
+        return residual_report(*arguments, **options)  # type: ignore[arg-type]
 
-    from fedperf_client import daemon
-
-    report = daemon.residual_report
-    monkeypatch.setattr(daemon, "residual_report", slow)
+    monkeypatch.setattr("fedperf_client.daemon.residual_report", slow)
     scene.look_at(1.0)
     scene.look_at(4.0)
     assert scene.exchange.submitted == []
@@ -262,15 +260,17 @@ def test_a_report_that_is_ready_too_late_stays_here(
     assert entry.payload_bytes > 0
 
 
-def test_an_update_leaves_at_its_time_and_a_second_request_gets_the_same(scene: Scene) -> None:
+def test_an_update_leaves_at_its_time_and_a_second_request_gets_the_same(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     moments: list[timedelta] = []
 
-    def wait(seconds: float | None = None) -> bool:
-        moments.append(timedelta(seconds=seconds or 0))
+    def wait(timeout: float | None = None) -> bool:
+        moments.append(timedelta(seconds=timeout or 0))
         scene.now += moments[-1]
         return False
 
-    scene.stop.wait = wait  # type: ignore[method-assign]
+    monkeypatch.setattr(scene.stop, "wait", wait)
     first = scene.ask_at(4.5)
     assert scene.now == START + 6 * HOUR
     assert scene.ask_at(6.5, base_version=9) == first
@@ -310,13 +310,11 @@ def test_an_update_does_not_leave_early_because_the_daemon_stops(scene: Scene) -
 def test_an_update_that_is_ready_too_late_stays_here(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fedperf_client import daemon
-
     def slow(arrays: object, *arguments: object) -> object:
         scene.now = START + 6.5 * HOUR
         return ARRAYS
 
-    monkeypatch.setattr(daemon, "private_update", slow)
+    monkeypatch.setattr("fedperf_client.daemon.private_update", slow)
     with pytest.raises(TooLateError):
         scene.ask_at(4.5)
 

@@ -32,7 +32,7 @@ ARRAYS = [*seeded_checkpoint().arrays.values()]
 def database(tmp_path: Path) -> Iterator[Database]:
     database = Database(f"sqlite:///{tmp_path / 'test.sqlite'}")
     with database.transaction() as session:
-        registry.add_version(session, GgfnFormat(), ARRAYS, at=AT, promoted=True)
+        registry.add_version(session, GgfnFormat(), ARRAYS, at=AT, public_error=2.0, promoted=True)
     yield database
     database.close()
 
@@ -61,21 +61,28 @@ def test_a_checkpoint_predicts_on_the_catalogue() -> None:
 @pytest.mark.parametrize(
     ("error", "promoted"), [(1.9, True), (2.0, True), (2.1, False), (None, False)]
 )
-def test_a_version_is_promoted_unless_it_went_astray(
+def test_a_version_is_promoted_if_it_is_no_worse_than_the_promoted_one(
     database: Database, error: float | None, promoted: bool
 ) -> None:
     with database.transaction() as session:
         registry.add_version(session, GgfnFormat(), ARRAYS, at=AT, public_error=error)
-    assert promote_newest(database, 2.0, at=AT) == (2 if promoted else None)
+    assert promote_newest(database, at=AT) == (2 if promoted else None)
     with database.transaction() as session:
         assert registry.get_version(session, 0).version == (2 if promoted else 1)
-    assert promote_newest(database, 2.0, at=AT) is None
+    assert promote_newest(database, at=AT) is None
 
 
-def test_a_limit_that_is_no_number_promotes_nothing(database: Database) -> None:
+def test_a_version_is_measured_by_the_best_before_it_not_by_the_last(database: Database) -> None:
+    for error, promoted in ((1.5, 2), (1.8, None), (1.6, None), (1.4, 5)):
+        with database.transaction() as session:
+            registry.add_version(session, GgfnFormat(), ARRAYS, at=AT, public_error=error)
+        assert promote_newest(database, at=AT) == promoted
+
+
+def test_an_error_that_is_no_number_promotes_nothing(database: Database) -> None:
     with database.transaction() as session:
-        registry.add_version(session, GgfnFormat(), ARRAYS, at=AT, public_error=1.0)
-    assert promote_newest(database, float("nan"), at=AT) is None
+        registry.add_version(session, GgfnFormat(), ARRAYS, at=AT, public_error=float("nan"))
+    assert promote_newest(database, at=AT) is None
 
 
 class FailingDesk(ReportDesk):

@@ -38,5 +38,15 @@ def test_a_slot_replies_after_it_opens_and_within_its_window() -> None:
         Timetable(Period(START, DAY), (SlotTimes(DAY, 2 * DAY),), ())
 
 
+def test_times_that_the_wire_cannot_carry_are_refused() -> None:
+    fine = timedelta(microseconds=1)
+    with pytest.raises(ConfigurationError, match="whole milliseconds"):
+        Period(START + fine)
+    with pytest.raises(ConfigurationError, match="whole milliseconds"):
+        Period(START, DAY + fine)
+    with pytest.raises(ConfigurationError, match="whole milliseconds"):
+        SlotTimes(fine, DAY)
+
+
 def test_unix_milliseconds_round_trip() -> None:
     assert from_unix_ms(to_unix_ms(START)) == START

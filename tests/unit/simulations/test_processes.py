@@ -93,6 +93,14 @@ def test_services_end_when_asked_and_programs_may_follow(programs: Programs) -> 
         assert programs.call(python("print(1)")) == b"1\n"
 
 
+def test_the_secret_of_a_join_url_is_in_no_log(programs: Programs) -> None:
+    joining = Call("joining", (sys.executable, "-c", "", "fedperf://host:1/#secret"), "one.log")
+    with programs:
+        programs.call(joining)
+    assert "fedperf://host:1/#..." in programs.log_of("one.log")
+    assert "secret" not in programs.log_of("one.log")
+
+
 def test_own_variables_are_not_handed_on(tmp_path: Path) -> None:
     environment = {**os.environ, "FEDPERF_HOME": "/somebody/elses", "KEPT": "yes"}
     asked = python("import os; print(os.environ.get('FEDPERF_HOME'), os.environ['KEPT'])")

@@ -1,4 +1,3 @@
-import time
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -166,7 +165,7 @@ def test_without_anything_to_learn_from_the_user_is_told_what_to_do() -> None:
 
 def test_a_start_model_that_says_nan_is_refused_by_name() -> None:
     history = draw_history(np.random.default_rng(0), 3)
-    with pytest.raises(PredictorFailedError, match="'(shared|reference)'"):
+    with pytest.raises(PredictorFailedError, match=r"'(shared|reference)'"):
         joined(history, lambda questions: np.full(len(questions), np.nan))
 
 

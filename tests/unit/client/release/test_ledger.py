@@ -276,14 +276,31 @@ def test_a_second_crash_at_the_same_place_heals_as_well(
 
 
 def test_a_period_starts_once(ledger: PrivacyLedger) -> None:
-    with pytest.raises(StorageError, match="existed before"):
+    with pytest.raises(StorageError, match="a period starts once"):
         PrivacyLedger.create(ledger.path, BUDGET, schedule())
+    ledger.reserve(report_key(0), open_at(0))
     ledger.path.unlink()
     with pytest.raises(StorageError, match="existed before"):
         PrivacyLedger.create(ledger.path, BUDGET, schedule())
-    counter_path(ledger.path).unlink()
-    ledger.path.write_bytes(b"")
-    PrivacyLedger.create(ledger.path, BUDGET, schedule())
+    assert not ledger.path.exists()
+
+
+def test_a_crash_while_a_ledger_is_made_leaves_none_and_the_next_start_makes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "ledger.sqlite"
+
+    def fail(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    for step in ("fedperf_client.release.ledger.create_tables", "os.link"):
+        with monkeypatch.context() as crash:
+            crash.setattr(step, fail)
+            with pytest.raises(KeyboardInterrupt):
+                PrivacyLedger.create(path, BUDGET, schedule())
+        assert not path.exists()
+    PrivacyLedger.create(path, BUDGET, schedule())
+    assert PrivacyLedger.open(path).disagreement() is None
 
 
 def _foreign(path: Path) -> None:
