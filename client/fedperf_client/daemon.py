@@ -25,7 +25,7 @@ from fedperf_client.federation.exchange import (
     encode_signed_release,
     read_receipt,
 )
-from fedperf_client.federation.node import Node, RequestRefusedError, Rhythm, TrainRequest
+from fedperf_client.federation.node import Node, RequestRefusedError, Rhythm
 from fedperf_client.learning.private_update import private_update
 from fedperf_client.learning.residuals import LabelledGraph, labelled_graphs, workload_residuals
 from fedperf_client.prediction.shared import CellCorrection
@@ -41,6 +41,7 @@ from fedperf_client.release.schedule import plan_schedule, windows_covered
 from fedperf_client.sources.following import Stamp, follow
 from fedperf_client.store import ExecutionStore
 from fedperf_shared.errors import FedperfError, PrivacyRefusedError
+from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.model.architecture import ARCHITECTURE_VERSION, ARRAY_SHAPES
 from fedperf_shared.model.checkpoint import model_from_arrays
 from fedperf_shared.period import Timetable

@@ -8,7 +8,7 @@ print. Whatever fails ends it with one line and leaves no program running.
 
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -61,10 +61,11 @@ def run_demo(world: World, executions: list[Execution], stages: Stages) -> DemoS
         _write_histories(world, organizations)
     with stages.stage("homes", "homes, policies, histories", total=3) as stage:
         calendar, pace = _prepare_homes(world, organizations, stage)
+    live: dict[str, int] = {}
     with stages.stage("profiling", "profiling real jobs", total=len(organizations)) as stage:
         for each in organizations:
             stage.say(f"{each.name} runs {world.size.live_executions} jobs")
-            world.programs.facts(_profile_call(world, each))
+            live[each.name] = _profiled(world, each)
             stage.advance()
     with stages.stage("joining", "coordinator and daemons") as stage:
         names = [each.name for each in organizations]
@@ -72,7 +73,7 @@ def run_demo(world: World, executions: list[Execution], stages: Stages) -> DemoS
     with stages.stage("rounds", "learning together", total=joined.seconds) as stage:
         rounds = learn(world, joined, calendar, stage=stage)
     with stages.stage("results", "what joining brought", total=len(organizations) + 1) as stage:
-        results, predictor = _results(world, organizations, joined, stage=stage)
+        results, predictor = _results(world, organizations, joined, live, stage=stage)
     with stages.stage("choice", "choosing platforms for a new workflow"):
         choice = _choice(world, predictor)
     with stages.stage("report", "writing the report"):
@@ -151,6 +152,12 @@ def _pace(world: World, large: list[Participant]) -> Pace:
     return Pace.slowest([Pace(**figures) for figures in found])
 
 
+def _profiled(world: World, each: Participant) -> int:
+    """How many executions were measured and stored, failed ones included."""
+    statuses = world.programs.facts(_profile_call(world, each))["status"]
+    return sum(count for status, count in statuses.items() if status != "uncountable")
+
+
 def _profile_call(world: World, each: Participant) -> Call:
     families = [word for family in each.character.families for word in ("--family", str(family))]
     return world.client(
@@ -171,6 +178,7 @@ def _results(
     world: World,
     organizations: tuple[Participant, ...],
     joined: Joined,
+    live: Mapping[str, int],
     *,
     stage: Stage,
 ) -> tuple[list[OrganizationResult], Personalized]:
@@ -183,7 +191,7 @@ def _results(
             world.home(each.name),
             joined.timetable,
             fingerprint=joined.fingerprints[each.name],
-            live=world.size.live_executions,
+            live=live[each.name],
             status=ask("status"),
             budget=ask("budget"),
             gain=ask("gain", "--held-out", str(world.held_out(each.name))),
