@@ -22,7 +22,6 @@ from fedperf_client.federation.enrollment import Membership, load_or_create_key
 from fedperf_client.federation.exchange import (
     ExchangeClient,
     RefusedByCoordinatorError,
-    encode_signed_release,
     read_receipt,
 )
 from fedperf_client.federation.node import Node, RequestRefusedError, Rhythm
@@ -55,6 +54,7 @@ from fedperf_shared.release import (
     SlotKey,
     TrainingParameters,
 )
+from fedperf_shared.wire.codec import encode_signed_release
 
 Clock = Callable[[], datetime]
 

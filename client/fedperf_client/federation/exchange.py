@@ -28,20 +28,8 @@ from fedperf_shared.wire.codec import (
     decode_signed_receipt,
     decode_signed_release,
     encode_signed_receipt,
-    encode_signed_release,
 )
 from fedperf_shared.wire.services import EXCHANGE_OPTIONS, ExchangeStub
-
-__all__ = [
-    "ClockSkewError",
-    "ExchangeClient",
-    "ExchangeError",
-    "RefusedByCoordinatorError",
-    "VerifiedReceipt",
-    "default_retry",
-    "encode_signed_release",
-    "read_receipt",
-]
 
 MAX_CLOCK_SKEW = timedelta(seconds=300)
 _TIMEOUT_SECONDS = 30.0

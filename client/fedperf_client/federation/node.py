@@ -64,16 +64,6 @@ from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.release import ReleaseKind, SlotKey
 from fedperf_shared.wire.codec import decode_train_request
 
-__all__ = [
-    "Connection",
-    "Handler",
-    "Node",
-    "RequestRefusedError",
-    "Rhythm",
-    "TrainRequest",
-    "open_request",
-]
-
 MESSAGE_TYPE = "train"
 RECORD = "body"
 MAX_REQUEST_PARTS = 64

@@ -16,7 +16,6 @@ from fedperf_client.federation.enrollment import Membership, load_or_create_key
 from fedperf_client.federation.exchange import (
     ExchangeClient,
     RefusedByCoordinatorError,
-    encode_signed_release,
 )
 from fedperf_client.release.policy import policy_template
 from fedperf_client.store import ExecutionStore
@@ -31,6 +30,7 @@ from fedperf_shared.model import public_start
 from fedperf_shared.period import Period, SlotTimes, Timetable
 from fedperf_shared.release import ReleaseKind, ResidualReport, SizeClass, SlotKey
 from fedperf_shared.wire import codec
+from fedperf_shared.wire.codec import encode_signed_release
 from tests.integration.federation.worlds import full_schedule
 from tests.integration.organizations.programs import START
 from tests.integration.organizations.worlds import (

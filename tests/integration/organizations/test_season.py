@@ -30,7 +30,7 @@ from fedperf_client.release.ledger import LedgerEntry, PrivacyLedger, ReleaseSta
 from fedperf_client.release.policy import policy_template
 from fedperf_server import registry
 from fedperf_server.config import ServerConfig
-from fedperf_server.database import Database, ReceiptRow, ReportRow
+from fedperf_server.database import Database, ModelVersionRow, ReceiptRow, ReportRow
 from fedperf_server.releases import declared_schedule
 from fedperf_server.reports import standings
 from fedperf_server.rounds import Outcome, RoundResult, round_results
@@ -217,16 +217,31 @@ def closed_rounds(config: ServerConfig) -> list[RoundResult]:
         database.close()
 
 
+def best_version(season: Season) -> int:
+    """The last version that was no worse than every one before it."""
+    database = Database(season.config.database_url)
+    with database.transaction() as session:
+        rows = session.query(ModelVersionRow).order_by(ModelVersionRow.version).all()
+    database.close()
+    errors = [float("nan") if row.public_error is None else row.public_error for row in rows]
+    best = [row.version for n, row in enumerate(rows) if errors[n] <= min(errors[: n + 1])]
+    assert [row.version for row in rows if row.promoted_at is not None] == best
+    return best[-1]
+
+
 def test_every_program_ends_cleanly_when_it_is_asked_to(season: Season) -> None:
     assert set(season.exit_codes.values()) == {0}, season.logs
     assert "Traceback" not in season.logs
 
 
-def test_the_rounds_make_new_versions_that_everybody_fetches(season: Season) -> None:
+def test_the_rounds_make_new_versions_and_everybody_fetches_the_promoted_one(
+    season: Season,
+) -> None:
     assert [each.outcome for each in season.rounds] == [Outcome.NEW_VERSION] * WINDOWS
     assert [each.replies for each in season.rounds] == [2, 1, 2]
+    promoted = best_version(season)
     for home in season.homes.values():
-        assert FetchedModels(home.models).shared_version == season.rounds[2].new_version
+        assert FetchedModels(home.models).shared_version == promoted
 
 
 def test_the_round_of_a_killed_organization_closes_with_the_others(season: Season) -> None:
