@@ -42,14 +42,14 @@ from tests.integration.organizations.worlds import (
 
 ROUNDS = 5
 STEPS = 40
-SAMPLING = 0.02
-UPDATE_SECONDS = 32.0
-"""For 40 steps of 40 workloads at 11 ms each, two organizations on two cores, with margin."""
+SAMPLING = 0.03
+UPDATE_SECONDS = 46.0
+"""For 40 steps of 60 workloads at 11 ms each, two organizations on two cores, with margin."""
 
 POLICY = (
-    policy_template(SizeClass.LARGE, 2000).replace("epsilon = 1.0", "epsilon = 20000.0")
+    policy_template(SizeClass.LARGE, 2000).replace("epsilon = 1.0", "epsilon = 100000.0")
     + f"\n[report]\nshare = 0.0\n\n[training]\nsteps = {STEPS}\n"
-    + f"sampling_probability = {SAMPLING}\nclip_norm = 2.0\n"
+    + f"sampling_probability = {SAMPLING}\nclip_norm = 0.5\n"
 )
 
 Weights = dict[str, "np.ndarray[tuple[int, ...], np.dtype[np.float32]]"]
