@@ -146,7 +146,7 @@ def profile(
 @app.command()
 def daemon(context: typer.Context) -> None:
     """Follow the history, keep this period's slots, fetch shared models; until interrupted."""
-    from fedperf_client.federation.flower import quiet_flower
+    from fedperf_shared.flower_settings import quiet_flower
     from fedperf_shared.stopping import stop_on_signals
 
     quiet_flower()

@@ -4,8 +4,6 @@
 the rounds until told to stop; whatever of it was started is stopped at the end.
 """
 
-import logging
-import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -18,19 +16,12 @@ from fedperf_server.database import Database
 from fedperf_server.enrollment import SERVER, SIGNING, Enrollment, EnrollmentServer, KeyRing
 from fedperf_server.exchange import exchange_server
 from fedperf_server.registry import Arrays, ModelFormat
+from fedperf_shared.flower_settings import quiet_flower
 
 
 def system_clock() -> datetime:
     """Now, in UTC."""
     return datetime.now(UTC)
-
-
-def quiet_flower() -> None:
-    """Keep Flower from calling home and from printing; before anything imports it."""
-    os.environ["FLWR_TELEMETRY_ENABLED"] = "0"
-    os.environ["FLWR_DISABLE_UPDATE_CHECK"] = "1"
-    logging.getLogger("flwr").disabled = True
-    logging.getLogger("httpx").setLevel(logging.WARNING)
 
 
 def store_start_model(

@@ -29,7 +29,7 @@ def main() -> None:
 def measured_pace(history: Path) -> dict[str, float]:
     """Seconds of each part of a daemon's work, by the names of `scenario.Pace`."""
     before = time.monotonic()
-    from fedperf_client.federation.flower import quiet_flower
+    from fedperf_shared.flower_settings import quiet_flower
 
     quiet_flower()
     import fedperf_client.daemon
