@@ -210,6 +210,8 @@ def measure(
                 tasks, disturbed_cores=settings.disturbed_cores, repeats=settings.repeats
             )
             waiting = waiting[: int(min(remaining, len(waiting)))]
+            if not waiting:
+                break
             remaining -= len(waiting)
             _generate(waiting, data_directory, progress)
             _measure_all(waiting, profiler, lines, clock, progress)

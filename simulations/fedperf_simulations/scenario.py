@@ -142,7 +142,7 @@ def participants(
     """
     parts = split(executions)
     return tuple(
-        participant(part, organization(part, parts[part]), seed=seed, size=size)
+        participant(part, organization(part, parts[part], seed=seed), seed=seed, size=size)
         for part in CHARACTERS
     )
 

@@ -5,12 +5,13 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from fedperf_client.prediction.evidence import History
+from fedperf_client.prediction.evidence import History, encode
 from fedperf_client.prediction.prediction import Floats
 from fedperf_client.prediction.shared import PUBLIC, REFERENCE, SHARED
 from fedperf_client.prediction.starts import FetchedModels
 from fedperf_client.prediction.weighting import (
     Personalized,
+    evaluate,
     joined_learners,
     local_learners,
     personalize,
@@ -52,13 +53,7 @@ class Gain:
 
 def personalized_predictor(history: History, models: FetchedModels) -> Personalized:
     """The mix of everything an organization has: own executions, starts and correction."""
-    starts = models.starts()
-    learners = [
-        learner
-        for learner in joined_learners(models.correction())
-        if learner.start is None or learner.start in starts
-    ]
-    return personalize(history, starts, learners)
+    return personalize(history, models.starts(), joined_learners(models.correction()))
 
 
 def gain_on(own: Iterable[Execution], held_out: Iterable[Execution], models: FetchedModels) -> Gain:
@@ -74,24 +69,32 @@ def gain_on(own: Iterable[Execution], held_out: Iterable[Execution], models: Fet
             f"held-out executions must be some, of workloads that are not in the store; got "
             f"{len(asked)}, {len(known)} of whose workloads are in it"
         )
-    local = personalize(history, {}, local_learners())
-    joined = personalized_predictor(history, models)
     starts = models.starts()
+    joined, local = joined_learners(models.correction()), local_learners()
+    names = {learner.name for learner in joined}
+    candidates = evaluate(
+        history, starts, [*joined, *(each for each in local if each.name not in names)]
+    )
+    personalized = candidates.mix(joined)
+    samples = encode(asked.questions, starts)
+    seconds = np.exp(asked.log_seconds)
+    medians = personalized.mixed(samples)
+    inside = [
+        answer.lower_seconds <= measured <= answer.upper_seconds
+        for answer, measured in zip(
+            personalized.with_intervals(asked.questions, medians), seconds, strict=True
+        )
+    ]
 
     def error_of(log_seconds: Floats) -> float:
-        return median_q_error(np.exp(log_seconds), np.exp(asked.log_seconds))
+        return median_q_error(np.exp(log_seconds), seconds)
 
-    answers = joined.predict(asked.questions)
-    seconds = np.exp(asked.log_seconds)
-    inside = [
-        a.lower_seconds <= s <= a.upper_seconds for a, s in zip(answers, seconds, strict=True)
-    ]
     return Gain(
         executions=len(history),
         held_out=len(asked),
-        local=error_of(local.predict_log(asked.questions)),
-        base=error_of(starts[PUBLIC](asked.questions)),
-        shared=error_of(starts.get(SHARED, starts[REFERENCE])(asked.questions)),
-        personalized=error_of(joined.predict_log(asked.questions)),
+        local=error_of(candidates.mix(local).mixed(samples)),
+        base=error_of(samples.starts[PUBLIC]),
+        shared=error_of(samples.starts.get(SHARED, samples.starts[REFERENCE])),
+        personalized=error_of(medians),
         coverage=float(np.mean(inside)),
     )

@@ -7,7 +7,7 @@ shared model cannot make an organization's predictions worse than its own would 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,9 @@ from fedperf_shared.errors import FedperfError
 LOCAL_FROM = 5
 """Own executions from which on local-only learners take part in a mix with a start model."""
 
+STACKED_FROM = 100
+"""Workloads from which on the weights are those whose mix would have had the least error."""
+
 LEAVE_ONE_OUT_UP_TO = 20
 MANY_WORKLOADS = 300
 FOLDS, FOLDS_OF_MANY = 10, 5
@@ -47,6 +50,9 @@ SMALLEST_WEIGHT = 0.01
 
 _SMALLEST_ERROR = 0.02
 """Errors below this, in log seconds, are no reason to prefer a learner: clocks differ by more."""
+
+_OUTLIER = 5.0
+"""Times its learner's typical error: what an error counts at most for stacked weights."""
 
 
 class NoLearnerError(FedperfError):
@@ -134,7 +140,10 @@ class Personalized:
         """Natural log of the median wall seconds, [questions]."""
         if not questions:
             return np.zeros(0)
-        samples = encode(questions, self._starts)
+        return self.mixed(encode(questions, self._starts))
+
+    def mixed(self, samples: Samples) -> Floats:
+        """As `predict_log`, of questions that are encoded with the starts of all members."""
         mixed = np.zeros(len(samples))
         for name, fitted in self._fitted.items():
             mixed += self.weights[name] * checked_log(name, fitted(samples), len(samples))
@@ -142,15 +151,110 @@ class Personalized:
 
     def predict(self, questions: Sequence[Question]) -> list[Prediction]:
         """Medians with conformal intervals, in the order of `questions`."""
+        return self.with_intervals(questions, self.predict_log(questions))
+
+    def with_intervals(
+        self, questions: Sequence[Question], log_seconds: Floats
+    ) -> list[Prediction]:
+        """Intervals around medians that `predict_log` gave for `questions`."""
         return [
             with_interval(
-                float(log_seconds),
+                float(median),
                 self.half_width,
                 level=self.level,
                 inside=self.hull.contains(question),
             )
-            for question, log_seconds in zip(questions, self.predict_log(questions), strict=True)
+            for question, median in zip(questions, log_seconds, strict=True)
         ]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidates:
+    """Learners and how wrong each was out of fold: several mixes can be made of one evaluation.
+
+    Attributes:
+        learners: those that can be used with this history and these starts.
+        errors: out-of-fold log errors, float64 [learners, executions].
+        groups: workload of each execution, int64 [executions].
+        folds: fold of each execution, int64 [executions].
+    """
+
+    learners: tuple[Learner, ...]
+    errors: Floats
+    groups: NDArray[np.int64]
+    folds: NDArray[np.int64]
+    _history: History
+    _samples: Samples
+    _starts: Mapping[str, PredictLog]
+    _fitted: dict[str, Fitted] = field(default_factory=dict)
+
+    def mix(self, learners: Iterable[Learner], *, level: float = 0.9) -> Personalized:
+        """The mix of those `learners` that can be used; without executions the first counts.
+
+        Args:
+            learners: by name among those that were evaluated, in any number.
+            level: of the intervals.
+
+        Raises:
+            NoLearnerError: none of them can be used.
+        """
+        wanted = {learner.name for learner in learners}
+        rows = [row for row, each in enumerate(self.learners) if each.name in wanted]
+        if not rows:
+            raise NoLearnerError(len(self._history))
+        used, errors = [self.learners[row] for row in rows], self.errors[rows]
+        weights = mixing_weights(errors, self.groups)
+        kept = [each for each, weight in zip(used, weights, strict=True) if weight > 0]
+        mixed = _mixed_errors(errors, self.groups, self.folds)
+        members = tuple(
+            Member(learner.name, float(weight), _typical(np.abs(row)))
+            for learner, weight, row in zip(used, weights, errors, strict=True)
+        )
+        needed = {each.start for each in kept}
+        return Personalized(
+            members=members,
+            folds=int(self.folds.max(initial=-1)) + 1,
+            fold_errors=mixed,
+            half_width=conformal_half_width(mixed, self.groups, level),
+            hull=Hull.around(self._history.questions),
+            level=level,
+            _starts={name: start for name, start in self._starts.items() if name in needed},
+            _fitted={each.name: self._fit(each) for each in kept},
+        )
+
+    def _fit(self, learner: Learner) -> Fitted:
+        if learner.name not in self._fitted:
+            log_seconds = self._history.log_seconds
+            self._fitted[learner.name] = learner.fit(self._samples, log_seconds)
+        return self._fitted[learner.name]
+
+
+def evaluate(
+    history: History,
+    starts: Mapping[str, PredictLog],
+    learners: Iterable[Learner],
+    *,
+    seed: int = 0,
+) -> Candidates:
+    """How wrong each of `learners` is on executions of workloads that it has not seen.
+
+    Args:
+        history: own executions, any number.
+        starts: log predictions of the start models, by name.
+        learners: in order of trust, each name once; those that need a start that is not
+            there, or another number of executions, are left out.
+        seed: of the folds.
+
+    Raises:
+        PredictorFailedError: a start model or learner gave values that cannot be used.
+    """
+    used = tuple(each for each in learners if _usable(each, len(history), starts))
+    needed = {each.start: starts[each.start] for each in used if each.start is not None}
+    samples = encode(history.questions, needed)
+    groups = _groups(history)
+    folds = fold_of(groups, seed)
+    errors = _out_of_fold_errors(used, samples, history.log_seconds, folds)
+    return Candidates(used, errors, groups, folds, history, samples, needed)
 
 
 def personalize(
@@ -163,43 +267,10 @@ def personalize(
 ) -> Personalized:
     """Mix `learners` for the organization whose own executions are `history`.
 
-    Args:
-        history: own executions, any number.
-        starts: log predictions of the start models, by name.
-        learners: candidates in order of trust; those that need a start that is not there,
-            or another number of executions, are left out. Without executions the first counts.
-        seed: of the folds.
-        level: of the intervals.
-
-    Raises:
-        NoLearnerError: no candidate is left.
-        PredictorFailedError: a start model or learner gave values that cannot be used.
+    Arguments and errors as `evaluate` and `Candidates.mix`.
     """
-    used = [each for each in learners if _usable(each, len(history), starts)]
-    if not used:
-        raise NoLearnerError(len(history))
-    needed = {each.start: starts[each.start] for each in used if each.start is not None}
-    samples = encode(history.questions, needed)
-    groups = _groups(history)
-    folds = fold_of(groups, seed)
-    errors = _out_of_fold_errors(used, samples, history.log_seconds, folds)
-    weights = mixing_weights(errors, groups)
-    kept = [each for each, weight in zip(used, weights, strict=True) if weight > 0]
-    mixed = _mixed_errors(errors, groups, folds)
-    members = tuple(
-        Member(learner.name, float(weight), _typical(np.abs(row)))
-        for learner, weight, row in zip(used, weights, errors, strict=True)
-    )
-    return Personalized(
-        members=members,
-        folds=int(folds.max(initial=-1)) + 1,
-        fold_errors=mixed,
-        half_width=conformal_half_width(mixed, groups, level),
-        hull=Hull.around(history.questions),
-        level=level,
-        _starts={name: needed[name] for name in needed if name in {each.start for each in kept}},
-        _fitted={each.name: each.fit(samples, history.log_seconds) for each in kept},
-    )
+    candidates = evaluate(history, starts, learners, seed=seed)
+    return candidates.mix(candidates.learners, level=level)
 
 
 def fold_of(groups: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
@@ -219,8 +290,9 @@ def fold_of(groups: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
 def mixing_weights(errors: Floats, groups: NDArray[np.int64]) -> Floats:
     """Weights of the members, not negative, of sum 1; small ones are 0.
 
-    In proportion to error**-p: p grows with the number of groups, so that few errors
-    decide little and many decide much. Without errors the first member has all.
+    With few workloads in proportion to error**-p: p grows with their number, so that few
+    errors decide little. With many, the weights of the mix that would have erred least.
+    Without errors the first member has all.
 
     Args:
         errors: out-of-fold log errors, [members, executions].
@@ -228,13 +300,52 @@ def mixing_weights(errors: Floats, groups: NDArray[np.int64]) -> Floats:
     """
     if errors.shape[1] == 0:
         return np.asarray(np.eye(len(errors))[0], dtype=np.float64)
+    workloads = len(np.unique(groups))
+    weights = _weights_by_error(errors, workloads)
+    if workloads >= STACKED_FROM:
+        weights = _stacked_weights(errors, weights)
+    weights = np.where(weights < SMALLEST_WEIGHT, 0.0, weights)
+    return np.asarray(weights / weights.sum(), dtype=np.float64)
+
+
+def _weights_by_error(errors: Floats, workloads: int) -> Floats:
     typical = np.array([_typical(row) for row in np.abs(errors)])
     relative = np.maximum(typical, _SMALLEST_ERROR)
-    power = np.clip(len(np.unique(groups)) / 5, 4, 12)
+    power = np.clip(workloads / 5, 4, 12)
     weights = (relative.min() / relative) ** power
-    weights /= weights.sum()
-    weights[weights < SMALLEST_WEIGHT] = 0.0
     return np.asarray(weights / weights.sum(), dtype=np.float64)
+
+
+def _stacked_weights(errors: Floats, start: Floats) -> Floats:
+    """Weights on the simplex with the least mean absolute error of the mix, from `start` on.
+
+    The absolute value is smoothed below `_SMALLEST_ERROR`, so that the problem is convex
+    and has a gradient. Outliers are clipped.
+    """
+    from scipy.optimize import Bounds, LinearConstraint, minimize
+
+    bounds = _OUTLIER * np.array([[_typical(row)] for row in np.abs(errors)])
+    clipped = np.clip(errors, -bounds, bounds)
+
+    def smoothed(mixed: Floats) -> Floats:
+        return np.sqrt(mixed**2 + _SMALLEST_ERROR**2)
+
+    def mean_error(weights: Floats) -> float:
+        return float(smoothed(weights @ clipped).mean())
+
+    def slope(weights: Floats) -> Floats:
+        mixed = weights @ clipped
+        return np.asarray(clipped @ (mixed / smoothed(mixed)) / len(mixed), dtype=np.float64)
+
+    found = minimize(
+        mean_error,
+        start,
+        jac=slope,
+        method="SLSQP",
+        bounds=Bounds(0.0, 1.0),
+        constraints=LinearConstraint(np.ones((1, len(start))), 1.0, 1.0),
+    )
+    return np.clip(found.x, 0.0, 1.0) if found.success else start
 
 
 def _usable(learner: Learner, executions: int, starts: Mapping[str, PredictLog]) -> bool:

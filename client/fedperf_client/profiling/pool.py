@@ -23,7 +23,8 @@ import sys
 import tempfile
 import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import TracebackType
 from typing import IO, Self
@@ -56,6 +57,7 @@ _THREAD_VARIABLES = (
 )
 
 Key = tuple[frozenset[Platform], int]
+"""The engines that a child may import, none to count rows, and its threads."""
 
 
 class UncountableProgramError(FedperfError):
@@ -125,6 +127,21 @@ class WorkerPool:
         for key in tuple(self._workers):
             self._discard(key)
 
+    def warm(self, keys: Iterable[Key]) -> None:
+        """Start the children for `keys` side by side, as far as there is room for them.
+
+        Starting is mostly importing, so many starts take half as long on two cores. A child
+        that does not start now is started again when it is needed, and then it says why.
+        """
+        room = self._max_workers - len(self._workers)
+        missing = [key for key in dict.fromkeys(keys) if key not in self._workers][:room]
+        with ThreadPoolExecutor(os.cpu_count()) as starting:
+            started = [starting.submit(self._start, key) for key in missing]
+        for key, each in zip(missing, started, strict=True):
+            with contextlib.suppress(_WorkerLostError):
+                self._workers[key] = each.result()
+        self._host.restart()
+
     def run(self, request: TrialRequest, limits: TrialLimits) -> Trial:
         """One measured run; how it ended is data, it never raises for the trial's sake."""
         key = (frozenset(request.platforms), request.threads)
@@ -174,11 +191,14 @@ class WorkerPool:
         if found is None:
             while len(self._workers) >= self._max_workers:
                 self._discard(next(iter(self._workers)))
-            found = _Worker(self._command, key, self._cores[-key[1] :])
+            found = self._start(key)
             self._workers[key] = found
             self._host.restart()
         self._workers.move_to_end(key)
         return found
+
+    def _start(self, key: Key) -> "_Worker":
+        return _Worker(self._command, key, self._cores[-key[1] :])
 
     def _discard(self, key: Key) -> None:
         self._workers.pop(key).kill()

@@ -63,6 +63,7 @@ def profile_shipped(
     limits = TrialLimits(TIMEOUT_SECONDS, int(available_memory_bytes() * _MEMORY_SHARE))
     statuses: Counter[str] = Counter()
     with WorkerPool(max_workers=_CHILDREN) as pool:
+        pool.warm([(frozenset(), 1), *((frozenset(run[1]), threads) for run in drawn)])
         profiler = Profiler(
             pool,
             data_directory=data_directory,

@@ -249,9 +249,9 @@ def _usage_besides() -> _Usage:
     counters = me.io_counters() if sys.platform == "linux" else None
     # What was asked for, also where the page cache answered: that belongs to the job,
     # what the disk had to deliver belongs to the state of the machine.
-    read_bytes = max(counters.read_chars, counters.read_bytes) if counters else 0
-    written_bytes = max(counters.write_chars, counters.write_bytes) if counters else 0
-    return _Usage(cpu_seconds, read_bytes, written_bytes)
+    if counters is None:
+        return _Usage(cpu_seconds, 0, 0)
+    return _Usage(cpu_seconds, counters.read_chars, counters.write_chars)
 
 
 def _reset_peak_memory() -> None:

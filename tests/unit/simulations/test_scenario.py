@@ -11,6 +11,7 @@ from fedperf_client.workloads.families import workload_name
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.execution import ExecutionStatus
 from fedperf_shared.release import SizeClass
+from fedperf_simulations.datasets import measured_executions
 from fedperf_simulations.organizations import OrganizationPart, Part
 from fedperf_simulations.scenario import (
     CHARACTERS,
@@ -20,6 +21,7 @@ from fedperf_simulations.scenario import (
     fitted_calendar,
     live_workloads,
     participant,
+    participants,
     policy_additions,
 )
 from tests.unit.client.executions import make_execution
@@ -50,6 +52,15 @@ def test_another_seed_gives_another_history_and_the_same_seed_the_same() -> None
     assert first == again
     assert first.history != other.history
     assert first.live_seed != other.live_seed
+
+
+def test_another_seed_holds_other_workloads_out() -> None:
+    executions = list(measured_executions())
+    first, other = (participants(executions, seed=seed, size=DemoSize()) for seed in (1, 2))
+    for one, two in zip(first, other, strict=True):
+        assert len(one.held_out) >= 100
+        assert {e.workload for e in one.held_out} != {e.workload for e in two.held_out}
+        assert not {e.workload for e in one.held_out} & {e.workload for e in one.history}
 
 
 def test_a_workload_is_drawn_with_all_its_executions() -> None:

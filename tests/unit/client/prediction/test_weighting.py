@@ -123,6 +123,25 @@ def test_weights_fall_with_the_error_and_sharper_with_more_workloads() -> None:
     np.testing.assert_array_equal(mixing_weights(np.zeros((2, 0)), np.arange(0)), [1.0, 0.0])
 
 
+def test_with_many_workloads_the_mix_that_errs_least_is_taken() -> None:
+    rng = np.random.default_rng(0)
+    common, own = rng.standard_normal(400), rng.standard_normal((3, 400))
+    errors = np.array([0.1 * (common + own[0]), 0.1 * (own[1] - common), 0.3 * own[2]])
+    weights = mixing_weights(errors, np.arange(400))
+    assert weights.sum() == pytest.approx(1.0)
+    np.testing.assert_allclose(weights[:2], 0.5, atol=0.06)  # their common errors cancel
+    best_alone = np.abs(errors).mean(axis=1).min()
+    assert np.abs(weights @ errors).mean() < 0.75 * best_alone
+
+
+def test_single_large_errors_do_not_decide_the_weights() -> None:
+    errors = 0.1 * np.random.default_rng(1).standard_normal((2, 400))
+    errors[1] *= 2
+    calm = mixing_weights(errors, np.arange(400))
+    errors[0, :4] = 1e3
+    np.testing.assert_allclose(mixing_weights(errors, np.arange(400)), calm, atol=0.05)
+
+
 @pytest.mark.parametrize(("workloads", "folds"), [(2, 2), (20, 20), (21, 10), (300, 10), (301, 5)])
 def test_folds_never_split_a_workload(workloads: int, folds: int) -> None:
     groups = np.repeat(np.arange(workloads), 3)

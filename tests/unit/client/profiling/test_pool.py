@@ -263,3 +263,26 @@ def test_a_request_without_threads_or_platforms_is_refused() -> None:
         request("sleep", 0.0, threads=0)
     with pytest.raises(InvalidTrialError, match="platform"):
         TrialRequest(b"{}", (), Path("/tmp"), 1)
+
+
+def test_warm_children_are_the_ones_that_run(pool: WorkerPool) -> None:
+    pool.warm([(frozenset({Platform.DUCKDB}), 1), (frozenset({Platform.POLARS}), 1)])
+    warm = pid_of(pool)
+    assert run(pool, "sleep", 0.0).status is ExecutionStatus.OK
+    assert pid_of(pool) == warm
+
+
+def test_warming_keeps_to_the_room_there_is(pool: WorkerPool) -> None:
+    pool.warm((frozenset({platform}), 1) for platform in (Platform.DUCKDB, *list(Platform)[2:6]))
+    assert len(pool._workers) == 2
+    warm = pid_of(pool)
+    pool.warm([(frozenset({Platform.PANDAS}), 1)])
+    assert pid_of(pool) == warm
+
+
+def test_a_child_that_cannot_be_warmed_says_so_when_it_is_needed() -> None:
+    with WorkerPool(command=(sys.executable, "-c", "raise SystemExit(3)")) as pool:
+        pool.warm([(frozenset({Platform.DUCKDB}), 1)])
+        trial = run(pool, "sleep", 0.0)
+    assert trial.status is ExecutionStatus.FAILED
+    assert "exit code 3" in trial.reason
