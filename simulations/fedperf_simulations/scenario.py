@@ -70,7 +70,7 @@ class DemoSize:
     windows: int = 5
     steps: int = 10
     sampling_probability: float = 0.0625
-    rounds_seconds: float = 125.0
+    rounds_seconds: float = 110.0
     choice_rows: int = 300_000
     repeats: int = 3
 

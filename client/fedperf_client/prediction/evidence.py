@@ -15,7 +15,7 @@ from fedperf_client.prediction.prediction import Floats, PredictLog, Question, c
 from fedperf_shared.basis import cell_of
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import Execution, ExecutionStatus
-from fedperf_shared.workflow.flat import FLAT_FEATURES, flat_features
+from fedperf_shared.workflow.flat import FLAT_FEATURES, flatten
 
 
 class InvalidHistoryError(InvalidInputError):
@@ -97,7 +97,7 @@ def encode(questions: Sequence[Question], starts: Mapping[str, PredictLog]) -> S
     """
     features = np.zeros((len(questions), FLAT_FEATURES))
     for row, question in enumerate(questions):
-        features[row] = flat_features(question.plan, question.cluster)
+        features[row] = flatten(question.features)
     cells = np.array([cell_of(question.plan).index for question in questions], np.int64)
     return Samples(
         features,

@@ -7,6 +7,7 @@ Everything inside works on the natural log of wall seconds; seconds appear only 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from fedperf_shared.errors import FedperfError, InvalidInputError
 from fedperf_shared.execution import ClusterConfig
+from fedperf_shared.workflow.features import Features, featurize
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import MAX_RUNTIME_SECONDS
 
@@ -39,12 +41,17 @@ class PredictorFailedError(FedperfError):
         self.name = name
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Question:
     """How long does this plan take on these resources?"""
 
     plan: Plan
     cluster: ClusterConfig
+
+    @cached_property
+    def features(self) -> Features:
+        """What every predictor reads of it, computed once."""
+        return featurize(self.plan, self.cluster)
 
 
 PredictLog = Callable[[Sequence[Question]], Floats]

@@ -128,7 +128,7 @@ def predictor(checkpoint: Checkpoint) -> PredictLog:
     model = model_from_arrays(checkpoint.arrays)
 
     def predict_log(questions: Sequence[Question]) -> Floats:
-        return predict(model, [PlanGraph.of(q.plan, q.cluster) for q in questions])
+        return predict(model, [PlanGraph.from_features(q.features) for q in questions])
 
     return predict_log
 
