@@ -7,7 +7,7 @@ it computes leaves it except run times.
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,8 +15,8 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-_WORKLOADS = 24
-"""Gradients that are timed."""
+_WORKLOADS = 64
+"""Of the step that is timed."""
 
 _T = TypeVar("_T")
 
@@ -35,7 +35,7 @@ def measured_pace(history: Path) -> dict[str, float]:
     import fedperf_client.daemon
     from fedperf_client.learning.private_update import examples_by_workload
     from fedperf_client.learning.residuals import labelled_graphs, workload_residuals
-    from fedperf_client.privacy.gradient import clipped_sum, private_gradient
+    from fedperf_client.privacy.training import Example, PrivateOptimizer, sum_over
     from fedperf_client.sources.history_file import executions_of
     from fedperf_shared.model.ggfn import GGFN
     from fedperf_shared.release import TrainingParameters
@@ -46,9 +46,6 @@ def measured_pace(history: Path) -> dict[str, float]:
     labelled, reading = _timed(lambda: labelled_graphs(executions_of(history)))
     _, residuals = _timed(lambda: workload_residuals(model, labelled))
     examples, collating = _timed(lambda: examples_by_workload(labelled))
-    some = [members[0] for members in examples[:_WORKLOADS]]
-    clipped_sum(model, some[:2], 1.0)
-    _, gradients = _timed(lambda: clipped_sum(model, some, 1.0))
     parameters = TrainingParameters(
         noise_multiplier=1.0,
         sampling_probability=0.1,
@@ -56,14 +53,23 @@ def measured_pace(history: Path) -> dict[str, float]:
         clip_norm=1.0,
         nominal_workloads=1000.0,
     )
-    _, step = _timed(lambda: private_gradient(model, [], parameters, _TimedNoise()))
+    optimizer = PrivateOptimizer(model, parameters, _TimedNoise(), learning_rate=0.0)
+    some = [members[0] for members in examples[:_WORKLOADS]]
+
+    def step(drawn: Sequence[Example]) -> None:
+        optimizer.take(sum_over(model, drawn, parameters.clip_norm))
+        optimizer.step()
+
+    step(some[:2])  # what is loaded on first use
+    _, empty = _timed(lambda: step([]))
+    _, full = _timed(lambda: step(some))
     return {
         "startup_seconds": startup,
         "reading_seconds": reading,
         "residuals_seconds": residuals,
         "examples_seconds": collating,
-        "step_seconds": step,
-        "workload_seconds": gradients / max(len(some), 1),
+        "step_seconds": empty,
+        "workload_seconds": max(full - empty, 0.0) / max(len(some), 1),
     }
 
 

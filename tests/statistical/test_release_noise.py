@@ -12,12 +12,13 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from scipy import stats
-from torch import Tensor, nn
 
-from fedperf_client.privacy.gradient import poisson_sample, private_gradient
+from fedperf_client.privacy.engine import nothing
 from fedperf_client.privacy.randomness import NoiseSource
 from fedperf_client.privacy.report_mechanism import GRID_EXPONENT, residual_report
+from fedperf_client.privacy.training import PrivateOptimizer, poisson_sample
 from fedperf_client.release.noise import SystemNoise
+from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.release import (
     ReleaseKind,
     ReportParameters,
@@ -55,19 +56,17 @@ def report_noise(noise: NoiseSource, noise_multiplier: float = SIGMA) -> NDArray
     return np.concatenate(reports).astype(np.float64) * (2.0**GRID_EXPONENT / SIGMA)
 
 
-class Wide(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.weights = nn.Parameter(torch.zeros(2000))
-
-    def forward(self, batch: Tensor) -> Tensor:
-        return (self.weights * batch).sum().reshape(1)
-
-
 def gradient_noise(noise: NoiseSource, noise_multiplier: float = SIGMA) -> NDArray[np.float64]:
+    """What two empty steps add, in units of the declared noise."""
+    model = GGFN(dropout=0.0)
     parameters = TrainingParameters(noise_multiplier, 0.25, 1, 0.3, 40)
-    steps = [private_gradient(Wide(), [], parameters, noise) for _ in range(2)]
-    values: NDArray[np.float64] = torch.cat(steps).numpy() * (0.25 * 40) / (SIGMA * 0.3)
+    optimizer = PrivateOptimizer(model, parameters, noise, learning_rate=0.0)
+    steps = []
+    for _ in range(2):
+        optimizer.take(nothing(model, 0.3))
+        optimizer.step()
+        steps += [each.grad.reshape(-1) for each in model.parameters() if each.grad is not None]
+    values: NDArray[np.float64] = torch.cat(steps).double().numpy() * (0.25 * 40) / (SIGMA * 0.3)
     return values
 
 

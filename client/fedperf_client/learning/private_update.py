@@ -1,7 +1,7 @@
 """One slot's model update: private training from the weights that were asked for.
 
 The update is the difference of weights, so it says nothing that the noisy gradients
-of `privacy.gradient` did not; number of steps, sampling and noise come from the slot.
+of `privacy.training` did not; number of steps, sampling and noise come from the slot.
 """
 
 from collections import defaultdict
@@ -12,10 +12,9 @@ import torch
 from numpy.typing import NDArray
 
 from fedperf_client.learning.residuals import LabelledGraph
-from fedperf_client.privacy.gradient import Example, dp_train
 from fedperf_client.privacy.randomness import NoiseSource
+from fedperf_client.privacy.training import Example, dp_train
 from fedperf_shared.model.architecture import ARRAY_SHAPES
-from fedperf_shared.model.batching import Batch, collate
 from fedperf_shared.model.checkpoint import model_from_arrays
 from fedperf_shared.model.ggfn import standardise
 from fedperf_shared.release import TrainingParameters
@@ -49,10 +48,10 @@ def private_update(
     )
 
 
-def examples_by_workload(labelled: Sequence[LabelledGraph]) -> list[list[Example[Batch]]]:
-    """The executions of each workload as training examples of one plan."""
-    members: dict[str, list[Example[Batch]]] = defaultdict(list)
-    for each in labelled:
-        target = standardise(torch.tensor([each.log_seconds], dtype=torch.float32))
-        members[each.workload].append(Example(collate([each.graph]), target))
+def examples_by_workload(labelled: Sequence[LabelledGraph]) -> list[list[Example]]:
+    """The executions of each workload as training examples."""
+    targets = standardise(torch.tensor([each.log_seconds for each in labelled]))
+    members: dict[str, list[Example]] = defaultdict(list)
+    for each, target in zip(labelled, targets.tolist(), strict=True):
+        members[each.workload].append(Example(each.graph, target))
     return list(members.values())

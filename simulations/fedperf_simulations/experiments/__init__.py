@@ -36,6 +36,7 @@ class Entry:
 
 ENTRIES: tuple[Entry, ...] = (
     Entry("public_start", Kind.EXPERIMENT, "fedperf_simulations.experiments.public_start"),
+    Entry("engine", Kind.BENCH, "fedperf_simulations.experiments.engine"),
 )
 
 

@@ -24,7 +24,6 @@ from fedperf_client.federation.node import Node
 from fedperf_client.learning.private_update import examples_by_workload
 from fedperf_client.learning.residuals import labelled_graphs
 from fedperf_client.privacy.accountant import PrivacyBudget
-from fedperf_client.privacy.gradient import clipped_sum
 from fedperf_client.release.ledger import PrivacyLedger
 from fedperf_client.release.noise import SystemNoise
 from fedperf_client.release.policy import load_policy, policy_template
@@ -60,6 +59,7 @@ from tests.integration.organizations.worlds import (
     wait_until,
     whole_second,
 )
+from tests.unit.client.privacy import oracle
 
 pytestmark = [pytest.mark.statistical, pytest.mark.timeout(300)]
 
@@ -190,7 +190,7 @@ def test_an_update_arrives_with_noise_of_the_declared_scale(tmp_path: Path) -> N
     update = received_update(config, home)
     model = model_from_arrays(public_start.load_public_start().arrays)
     examples = [each[0] for each in examples_by_workload(labelled_graphs(executions))]
-    signal = clipped_sum(model, examples, UPDATE.clip_norm).numpy()
+    signal = oracle.clipped_sum(model, examples, UPDATE.clip_norm).numpy()
     signs = -np.sign(update)
     agreement = float(np.sum(signal * signs))
     scale = UPDATE.noise_multiplier * UPDATE.clip_norm
