@@ -184,7 +184,7 @@ def test_a_bound_that_bounds_nothing_is_refused(clip_norm: float) -> None:
 
 def test_a_model_with_a_parameter_that_the_engine_does_not_know_is_refused() -> None:
     ggfn = model()
-    ggfn.more = nn.Parameter(torch.zeros(2))
+    ggfn.more = nn.Parameter(torch.zeros(2, dtype=torch.float64))
     batch = collate([each.graph for each in examples(1, [3])])
     with pytest.raises(ConfigurationError, match="other parameters"):
         clipped_sum(ggfn, batch, torch.zeros(1), CLIP)
