@@ -8,6 +8,7 @@ tape what the gradients of the weights would be made of (`records`).
 Invariant: no row of a sample touches a row of another one, forward or backward.
 """
 
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import torch
@@ -19,6 +20,8 @@ from fedperf_client.privacy.records import (
     BiasRecord,
     DenseRecord,
     MatrixRecord,
+    Record,
+    RecurrentRecord,
     Rows,
     ScoreRecord,
     Tape,
@@ -66,13 +69,14 @@ def recurrent(
     sample's step t holds the state after its t + 1 last operators.
     """
     parameters = dict(gru.named_parameters())
-    names = tuple(
+    own = [
         f"{kind}_l{layer}{direction}"
-        for kind in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
         for direction in ("", "_reverse")
-    )
+        for kind in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+    ]
+    names = tuple(f"{name}.{each}" for each in own)
     result: Tensor = _Recurrent.apply(  # type: ignore[no-untyped-call]
-        inputs, *(parameters[each] for each in names), rows, [f"{name}.{n}" for n in names], tape
+        inputs, *(parameters[each] for each in own), rows, names, tape
     )
     return result
 
@@ -87,7 +91,7 @@ def dense(layer: nn.Module, name: str, inputs: Tensor, tape: Tape | None) -> Ten
 
 class _Attention(Function):
     @staticmethod
-    def forward(
+    def forward(  # noqa: PLR0913 - the arguments of a GATConv
         ctx: Context,
         states: Tensor,
         weight: Tensor,
@@ -112,7 +116,7 @@ class _Attention(Function):
         shares = (logits - highest[ends]).exp_()
         totals = torch.zeros_like(highest).index_add_(0, ends, shares)
         shares = shares / totals[ends]
-        begun = values[begins]
+        begun = values.index_select(0, begins)
         messages = torch.bmm(shares[:, None], begun).squeeze(1) / heads
         output = bias.repeat(len(states), 1).index_add_(0, ends, messages)
         ctx.save_for_backward(states, weight, vectors, values, begun, raw, shares, edges)
@@ -124,7 +128,7 @@ class _Attention(Function):
         states, weight, vectors, values, begun, raw, shares, edges = ctx.saved_tensors
         heads = vectors.shape[1]
         begins, ends = edges
-        sent = gradient[ends] / heads  # [edges, width]
+        sent = gradient.index_select(0, ends) / heads  # [edges, width]
         of_shares = torch.bmm(begun, sent[:, :, None]).squeeze(2)
         products = shares * of_shares
         sums = products.new_zeros(len(states), heads).index_add_(0, ends, products)
@@ -134,89 +138,90 @@ class _Attention(Function):
         of_scores[0].index_add_(0, begins, of_raw)
         of_scores[1].index_add_(0, ends, of_raw)
         of_scores = of_scores.transpose(0, 1)  # [rows, 2, heads]
-        of_values = torch.zeros_like(values).index_add_(
-            0, begins, shares[:, :, None] * sent[:, None, :]
-        )
-        of_values += torch.einsum("nvh,vhc->nhc", of_scores, vectors)
-        flat = of_values.flatten(1)
-        of_states = flat @ weight if ctx.needs_input_grad[0] else None
-        if ctx.tape is None:
-            of_vectors = torch.einsum("nvh,nhc->vhc", of_scores, values)
-            weights = (flat.T @ states, of_vectors[:1], of_vectors[1:], gradient.sum(0))
-            return of_states, *weights, None, None, None
-        name = ctx.name
-        ctx.tape += [
-            MatrixRecord((f"{name}.lin.weight",), (), states, flat),
+        of_values = torch.einsum("nvh,vhc->nhc", of_scores, vectors).contiguous()
+        of_values.index_add_(0, begins, shares[:, :, None] * sent[:, None, :])
+        flat, name = of_values.flatten(1), ctx.name
+        records = (
+            MatrixRecord(f"{name}.lin.weight", states, flat),
             ScoreRecord((f"{name}.att_src", f"{name}.att_dst"), values, of_scores),
             BiasRecord(f"{name}.bias", gradient),
-        ]
-        return of_states, *(None,) * 7
+        )
+        of_states = flat @ weight if ctx.needs_input_grad[0] else None
+        return of_states, *_left_by(records, 4, ctx.tape), None, None, None
 
 
 class _Recurrent(Function):
     """Gates as in torch's GRU: r, z, n; both directions step together."""
 
     @staticmethod
-    def forward(
+    def forward(  # noqa: PLR0913 - the arguments of a bidirectional layer
         ctx: Context,
         inputs: Tensor,
         weight_ih: Tensor,
-        weight_ih_reverse: Tensor,
         weight_hh: Tensor,
-        weight_hh_reverse: Tensor,
         bias_ih: Tensor,
-        bias_ih_reverse: Tensor,
         bias_hh: Tensor,
+        weight_ih_reverse: Tensor,
+        weight_hh_reverse: Tensor,
+        bias_ih_reverse: Tensor,
         bias_hh_reverse: Tensor,
         rows: Rows,
-        names: list[str],
+        names: tuple[str, ...],
         tape: Tape | None,
     ) -> Tensor:
-        hidden = weight_hh.shape[1]
-        stacked = torch.cat([weight_ih, weight_ih_reverse])
-        given = torch.addmm(torch.cat([bias_ih, bias_ih_reverse]), inputs, stacked.T)
-        forward, backward = given.chunk(2, 1)
-        given = torch.stack([forward, backward[rows.reversal]])
+        hidden, count = weight_hh.shape[1], len(inputs)
+        backwards = inputs.index_select(0, rows.reversal)
+        given = inputs.new_empty(2, count, 3 * hidden)
+        torch.addmm(bias_ih, inputs, weight_ih.T, out=given[0])
+        torch.addmm(bias_ih_reverse, backwards, weight_ih_reverse.T, out=given[1])
         matrices = torch.stack([weight_hh, weight_hh_reverse])
-        biases = torch.stack([bias_hh, bias_hh_reverse])[:, None]
-        count = len(inputs)
-        gates = given.new_empty(2, count, 3 * hidden)
-        resets = given.new_empty(2, count, hidden)  # what the reset gate multiplies
-        states = given.new_empty(2, count, hidden)
+        biases, transposed = torch.stack([bias_hh, bias_hh_reverse])[:, None], matrices.mT
+        gates = given.new_empty(2, count, 2 * hidden)
+        candidates, resets, states = given.new_empty(3, 2, count, hidden).unbind(0)
         before = given.new_zeros(2, count, hidden)
-        first, transposed = 0, matrices.mT
         for step, size in enumerate(rows.batch_sizes):
-            now = slice(first, first + size)
+            now = slice(rows.offsets[step], rows.offsets[step] + size)
+            previous = before[:, now]
             if step:
                 begin = rows.offsets[step - 1]
-                before[:, now] = states[:, begin : begin + size]
-            previous = before[:, now]
+                previous.copy_(states[:, begin : begin + size])
             own = torch.baddbmm(biases, previous, transposed)
-            gate = torch.add(given[:, now], own)[..., : 2 * hidden].sigmoid_()
+            own[..., : 2 * hidden] += given[:, now, : 2 * hidden]
+            gate = torch.sigmoid(own[..., : 2 * hidden], out=gates[:, now])
             reset, update = gate.chunk(2, 2)
-            new = torch.addcmul(given[:, now, 2 * hidden :], reset, own[..., 2 * hidden :]).tanh_()
-            states[:, now] = torch.lerp(new, previous, update)
-            gates[:, now, : 2 * hidden] = gate
-            gates[:, now, 2 * hidden :] = new
-            resets[:, now] = own[..., 2 * hidden :]
-            first += size
-        ctx.save_for_backward(inputs, stacked, matrices, before, gates, resets)
+            from_state = resets[:, now].copy_(own[..., 2 * hidden :])
+            new = torch.addcmul(given[:, now, 2 * hidden :], reset, from_state).tanh_()
+            candidates[:, now] = new
+            torch.lerp(new, previous, update, out=states[:, now])
+        weights = (weight_ih, weight_ih_reverse, matrices)
+        ctx.save_for_backward(inputs, backwards, *weights, before, gates, candidates, resets)
         ctx.rows, ctx.names, ctx.tape = rows, names, tape
         return states
 
     @staticmethod
     def backward(ctx: Context, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        inputs, stacked, matrices, before, gates, resets = ctx.saved_tensors
+        (
+            inputs,
+            backwards,
+            weight_ih,
+            weight_ih_reverse,
+            matrices,
+            before,
+            gates,
+            new,
+            resets,
+        ) = ctx.saved_tensors
         rows: Rows = ctx.rows
-        reset, update, new = gates.chunk(3, 2)
-        hidden = reset.shape[2]
-        # Gradients of the gates are these factors times that of the state.
-        of_new = (1 - update) * (1 - new * new)
-        of_reset = of_new * resets * reset * (1 - reset)
-        of_update = (before - new) * update * (1 - update)
-        factors = torch.stack([of_reset, of_update, of_new * reset], 2)  # [2, rows, 3, hidden]
+        reset, update = gates.chunk(2, 2)
+        hidden, count = reset.shape[2], len(inputs)
+        # The gradients of gates and candidates are these factors times that of the state.
+        factors = torch.empty(2, count, 4, hidden, dtype=inputs.dtype)
+        of_new = torch.mul(1 - update, 1 - new * new, out=factors[:, :, 3])
+        torch.mul(of_new, reset, out=factors[:, :, 2])
+        torch.mul((before - new) * update, 1 - update, out=factors[:, :, 1])
+        torch.mul(factors[:, :, 2] * resets, 1 - reset, out=factors[:, :, 0])
         of_states = gradient.clone()
-        of_own = torch.empty_like(gates)
+        of_all = factors.view(2, count, 4 * hidden)  # a row's factors are used once, in place
         carried: Tensor | None = None
         for step in reversed(range(len(rows.batch_sizes))):
             size, first = rows.batch_sizes[step], rows.offsets[step]
@@ -224,27 +229,26 @@ class _Recurrent(Function):
             of_state = of_states[:, now]
             if carried is not None:
                 of_state[:, : carried.shape[1]] += carried
-            own = of_own[:, now]
-            torch.mul(factors[:, now], of_state[:, :, None], out=own.view(2, size, 3, hidden))
+            factors[:, now] *= of_state[:, :, None]
             if step:
+                own = of_all[:, now, : 3 * hidden]
                 carried = torch.baddbmm(of_state * update[:, now], own, matrices)
-        of_given = of_own.clone()
-        torch.mul(of_states, of_new, out=of_given[..., 2 * hidden :])
-        both = torch.cat([of_given[0], of_given[1][rows.reversal]], 1)  # [rows, 6 * hidden]
-        of_inputs = both @ stacked
-        if ctx.tape is None:
-            of_stacked = both.T @ inputs
-            of_matrices = torch.bmm(of_own.mT, before)
-            weights = [*of_stacked.chunk(2), *of_matrices.unbind(0)]
-            biases = [*both.sum(0).chunk(2), *of_own.sum(1).unbind(0)]
-            return of_inputs, *weights, *biases, None, None, None
-        names = ctx.names
-        ctx.tape += [
-            MatrixRecord(tuple(names[:2]), tuple(names[4:6]), inputs, both),
-            MatrixRecord((names[2],), (names[6],), before[0], of_own[0]),
-            MatrixRecord((names[3],), (names[7],), before[1], of_own[1]),
-        ]
-        return of_inputs, *(None,) * 11
+        records = tuple(
+            RecurrentRecord(ctx.names[4 * number : 4 * number + 4], read, state, gradients)
+            for number, (read, state, gradients) in enumerate(
+                zip((inputs, backwards), before, of_all, strict=True)
+            )
+        )
+        of_inputs = _of_inputs(of_all[0], weight_ih)
+        of_inputs += _of_inputs(of_all[1], weight_ih_reverse).index_select(0, rows.reversal)
+        return of_inputs, *_left_by(records, 8, ctx.tape), None, None, None
+
+
+def _of_inputs(gradient: Tensor, weight_ih: Tensor) -> Tensor:
+    """Gradient of the inputs from that of r, z, (unused) and the candidate."""
+    hidden = gradient.shape[1] // 4
+    of_gates = gradient[:, : 2 * hidden] @ weight_ih[: 2 * hidden]
+    return of_gates.addmm_(gradient[:, 3 * hidden :], weight_ih[2 * hidden :])
 
 
 class _Dense(Function):
@@ -259,8 +263,15 @@ class _Dense(Function):
     @staticmethod
     def backward(ctx: Context, gradient: Tensor) -> tuple[Tensor | None, ...]:
         inputs, weight = ctx.saved_tensors
-        of_inputs = gradient @ weight
-        if ctx.tape is None:
-            return of_inputs, gradient.T @ inputs, gradient.sum(0), None, None
-        ctx.tape.append(DenseRecord(f"{ctx.name}.weight", f"{ctx.name}.bias", inputs, gradient))
-        return of_inputs, None, None, None, None
+        record = DenseRecord(f"{ctx.name}.weight", f"{ctx.name}.bias", inputs, gradient)
+        return gradient @ weight, *_left_by((record,), 2, ctx.tape), None, None
+
+
+def _left_by(
+    records: Sequence[Record], parameters: int, tape: Tape | None
+) -> tuple[Tensor | None, ...]:
+    """Gradients of so many parameters, in the order of the records; with a tape, None."""
+    if tape is not None:
+        tape.extend(records)
+        return (None,) * parameters
+    return tuple(value for record in records for value in record.weighted_sum(None).values())

@@ -101,6 +101,14 @@ class Group:
     rows: Tensor
     pairs: Tensor
 
+    def padded(self, values: Tensor) -> Tensor:
+        """`values` [rows, width] of each sample, [samples, longest, width]."""
+        return values.index_select(0, self.rows.flatten()).view(*self.rows.shape, -1)
+
+    def sum_of_pairs(self, products: Tensor) -> Tensor:
+        """Sums of `products` [samples, longest, longest] over real pairs, [samples]."""
+        return torch.where(self.pairs, products, 0.0).sum((1, 2))
+
 
 @dataclass(frozen=True, slots=True)
 class Weighting:
@@ -122,8 +130,11 @@ class Record(Protocol):
         """Squared norm of every sample's gradient of these parameters, [samples]."""
         ...
 
-    def weighted_sum(self, weighting: Weighting) -> dict[str, Tensor]:
-        """The sum over samples of weight * gradient, by the names of the parameters."""
+    def weighted_sum(self, weighting: Weighting | None) -> dict[str, Tensor]:
+        """The sum over samples of weight * gradient, by the names of the parameters.
+
+        Without a weighting every sample weighs 1: the ordinary gradient.
+        """
         ...
 
     def without(self, bad_rows: Tensor, bad_samples: Tensor) -> "Record":
@@ -133,46 +144,92 @@ class Record(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MatrixRecord:
-    """Matrices W of outputs = activation W' (+ bias), stacked if they share the activation.
+    """A matrix W of outputs = activation W' that sees one row per operator, without a bias.
 
     Attributes:
-        weights: names, stacked along the outputs in equal parts.
-        biases: names of their biases; none, or one for each.
+        weight: its name.
         activation: [rows, inputs].
         gradient: of the outputs, [rows, outputs].
     """
 
-    weights: tuple[str, ...]
-    biases: tuple[str, ...]
+    weight: str
     activation: Tensor
+    gradient: Tensor
+
+    def squared_norms(self, rows: Rows) -> Tensor:
+        """As `Record.squared_norms`."""
+        return torch.cat(
+            [
+                group.sum_of_pairs(
+                    _gram(group.padded(self.activation)) * _gram(group.padded(self.gradient))
+                )
+                for group in rows.groups
+            ]
+        )
+
+    def weighted_sum(self, weighting: Weighting | None) -> dict[str, Tensor]:
+        """As `Record.weighted_sum`."""
+        return {self.weight: self.gradient.T @ _weighted_rows(self.activation, weighting)}
+
+    def without(self, bad_rows: Tensor, bad_samples: Tensor) -> "MatrixRecord":
+        """As `Record.without`."""
+        del bad_samples
+        kept = [t.masked_fill(bad_rows[:, None], 0.0) for t in (self.activation, self.gradient)]
+        return MatrixRecord(self.weight, *kept)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RecurrentRecord:
+    """One direction of a GRU layer: two matrices with biases that share most gradients.
+
+    Attributes:
+        names: of weight_ih, weight_hh, bias_ih, bias_hh.
+        inputs: [rows, inputs], in the order in which the direction reads.
+        before: the states before each row, [rows, hidden].
+        gradient: [rows, 4 * hidden]: of the gates r and z, of the state's and of the input's
+            part of the candidate n. weight_hh sees the first three, weight_ih r, z and
+            the last.
+    """
+
+    names: tuple[str, str, str, str]
+    inputs: Tensor
+    before: Tensor
     gradient: Tensor
 
     def squared_norms(self, rows: Rows) -> Tensor:
         """As `Record.squared_norms`."""
         return torch.cat([self._of_group(group) for group in rows.groups])
 
-    def weighted_sum(self, weighting: Weighting) -> dict[str, Tensor]:
-        """As `Record.weighted_sum`."""
-        weighted = self.gradient * weighting.rows[:, None]
-        parts = (weighted.T @ self.activation).chunk(len(self.weights))
-        found = dict(zip(self.weights, parts, strict=True))
-        if self.biases:
-            found |= zip(self.biases, weighted.sum(0).chunk(len(self.biases)), strict=True)
-        return found
+    def _of_group(self, group: Group) -> Tensor:
+        hidden = self.before.shape[1]
+        gradient = group.padded(self.gradient)
+        gates = _gram(gradient[..., : 2 * hidden])
+        of_state = _gram(gradient[..., 2 * hidden : 3 * hidden]) + gates
+        of_input = _gram(gradient[..., 3 * hidden :]) + gates
+        inputs = _gram(group.padded(self.inputs)) + 1.0
+        before = _gram(group.padded(self.before)) + 1.0
+        return group.sum_of_pairs(of_input * inputs + of_state * before)
 
-    def without(self, bad_rows: Tensor, bad_samples: Tensor) -> "MatrixRecord":
+    def weighted_sum(self, weighting: Weighting | None) -> dict[str, Tensor]:
+        """As `Record.weighted_sum`."""
+        hidden = self.before.shape[1]
+        gates, candidate = self.gradient[:, : 2 * hidden], self.gradient[:, 3 * hidden :]
+        inputs = _weighted_rows(self.inputs, weighting)
+        weight_ih = inputs.new_empty(3 * hidden, inputs.shape[1])
+        torch.mm(gates.T, inputs, out=weight_ih[: 2 * hidden])
+        torch.mm(candidate.T, inputs, out=weight_ih[2 * hidden :])
+        of_state = self.gradient[:, : 3 * hidden]
+        weight_hh = of_state.T @ _weighted_rows(self.before, weighting)
+        sums = _weighted_total(self.gradient, weighting)
+        bias_ih = torch.cat([sums[: 2 * hidden], sums[3 * hidden :]])
+        found = (weight_ih, weight_hh, bias_ih, sums[: 3 * hidden])
+        return dict(zip(self.names, found, strict=True))
+
+    def without(self, bad_rows: Tensor, bad_samples: Tensor) -> "RecurrentRecord":
         """As `Record.without`."""
         del bad_samples
-        kept = [t.masked_fill(bad_rows[:, None], 0.0) for t in (self.activation, self.gradient)]
-        return MatrixRecord(self.weights, self.biases, *kept)
-
-    def _of_group(self, group: Group) -> Tensor:
-        gradient, activation = self.gradient[group.rows], self.activation[group.rows]
-        products = torch.bmm(activation, activation.mT)
-        if self.biases:
-            products += 1.0
-        products *= torch.bmm(gradient, gradient.mT)
-        return torch.where(group.pairs, products, 0.0).sum((1, 2))
+        kept = (self.inputs, self.before, self.gradient)
+        return RecurrentRecord(self.names, *(t.masked_fill(bad_rows[:, None], 0.0) for t in kept))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -196,10 +253,12 @@ class DenseRecord:
         del rows
         return self.gradient.square().sum(1) * (self.activation.square().sum(1) + 1.0)
 
-    def weighted_sum(self, weighting: Weighting) -> dict[str, Tensor]:
+    def weighted_sum(self, weighting: Weighting | None) -> dict[str, Tensor]:
         """As `Record.weighted_sum`."""
-        weighted = self.gradient * weighting.samples[:, None]
-        return {self.weight: weighted.T @ self.activation, self.bias: weighted.sum(0)}
+        gradient = self.gradient
+        if weighting is not None:
+            gradient = gradient * weighting.samples[:, None]
+        return {self.weight: gradient.T @ self.activation, self.bias: gradient.sum(0)}
 
     def without(self, bad_rows: Tensor, bad_samples: Tensor) -> "DenseRecord":
         """As `Record.without`."""
@@ -227,9 +286,9 @@ class ScoreRecord:
         terms = self.gradient[..., None] * self.activation[:, None]
         return _sums(terms.flatten(1), rows).square().sum(1)
 
-    def weighted_sum(self, weighting: Weighting) -> dict[str, Tensor]:
+    def weighted_sum(self, weighting: Weighting | None) -> dict[str, Tensor]:
         """As `Record.weighted_sum`."""
-        weighted = self.gradient * weighting.rows[:, None, None]
+        weighted = _weighted_rows(self.gradient.flatten(1), weighting).view_as(self.gradient)
         sums = torch.einsum("nvh,nhc->vhc", weighted, self.activation)
         return dict(zip(self.vectors, sums.chunk(len(self.vectors)), strict=True))
 
@@ -258,14 +317,27 @@ class BiasRecord:
         """As `Record.squared_norms`."""
         return _sums(self.gradient, rows).square().sum(1)
 
-    def weighted_sum(self, weighting: Weighting) -> dict[str, Tensor]:
+    def weighted_sum(self, weighting: Weighting | None) -> dict[str, Tensor]:
         """As `Record.weighted_sum`."""
-        return {self.bias: weighting.rows @ self.gradient}
+        return {self.bias: _weighted_total(self.gradient, weighting)}
 
     def without(self, bad_rows: Tensor, bad_samples: Tensor) -> "BiasRecord":
         """As `Record.without`."""
         del bad_samples
         return BiasRecord(self.bias, self.gradient.masked_fill(bad_rows[:, None], 0.0))
+
+
+def _gram(padded: Tensor) -> Tensor:
+    """Scalar products of all pairs of rows, [samples, longest, longest]."""
+    return torch.bmm(padded, padded.mT)
+
+
+def _weighted_rows(values: Tensor, weighting: Weighting | None) -> Tensor:
+    return values if weighting is None else values * weighting.rows[:, None]
+
+
+def _weighted_total(values: Tensor, weighting: Weighting | None) -> Tensor:
+    return values.sum(0) if weighting is None else weighting.rows @ values
 
 
 def _sums(values: Tensor, rows: Rows) -> Tensor:

@@ -25,6 +25,10 @@ _NONCE_BYTES = 16
 _REKEY_AFTER_BYTES = 2**30
 """Far below the 2^38 bytes after which the block counter of ChaCha20 would wrap."""
 
+_BLOCK = 2**13
+_ZEROS = bytes(8 * _BLOCK)
+"""Encrypted, it is the keystream."""
+
 _UNIFORM_BITS = 52
 """The middle of a cell of width 2^-52 needs 53 bits, just what a float64 holds exactly."""
 
@@ -36,17 +40,28 @@ class SystemNoise:
         self._restart()
         _living.add(self)
 
+    def __reduce__(self) -> "tuple[type[SystemNoise], tuple[()]]":
+        """A copy, in this process or another, starts a keystream of its own."""
+        return SystemNoise, ()
+
     def uniform(self, size: int) -> NDArray[np.float64]:
         """Uniform float64 [size], middles of 2^52 equal cells: never 0, never 1."""
-        words = np.frombuffer(self._keystream(8 * size), dtype="<u8") >> (64 - _UNIFORM_BITS)
-        values: NDArray[np.float64] = (words.astype(np.float64) + 0.5) * 2.0**-_UNIFORM_BITS
+        values = np.empty(size)
+        for start in range(0, size, _BLOCK):  # a block stays in the processor's cache
+            block = values[start : start + _BLOCK]
+            words = self._keystream(len(block))
+            words >>= np.uint64(64 - _UNIFORM_BITS)
+            np.add(words, 0.5, out=block)
+            block *= 2.0**-_UNIFORM_BITS
         return values
 
     def gaussian(self, size: int) -> NDArray[np.float64]:
         """Standard normal float64 [size], within +-8.3."""
-        from scipy.special import ndtri
+        import torch  # its inverse distribution function takes half as long as SciPy's
 
-        return np.asarray(ndtri(self.uniform(size)), dtype=np.float64)
+        values = self.uniform(size)
+        torch.special.ndtri(torch.from_numpy(values), out=torch.from_numpy(values))
+        return values
 
     def discrete_gaussian(self, size: int, scale: float) -> NDArray[np.int64]:
         """Discrete Gaussian int64 [size] of `scale` integers.
@@ -63,12 +78,13 @@ class SystemNoise:
         measurement = dp.m.make_gaussian(integers, dp.l2_distance(T=float), scale=float(scale))
         return np.array(measurement([0] * size), dtype=np.int64)
 
-    def _keystream(self, size: int) -> bytes:
+    def _keystream(self, count: int) -> NDArray[np.uint64]:
+        """`count` words of 64 bits, at most a block of them."""
         with self._lock:
-            if self._given + size > _REKEY_AFTER_BYTES:
+            if self._given + 8 * count > _REKEY_AFTER_BYTES:
                 self._rekey()
-            self._given += size
-            return self._cipher.update(bytes(size))
+            self._given += 8 * count
+            return np.frombuffer(bytearray(self._cipher.update(_ZEROS[: 8 * count])), "<u8")
 
     def _rekey(self) -> None:
         algorithm = algorithms.ChaCha20(os.urandom(_KEY_BYTES), os.urandom(_NONCE_BYTES))
