@@ -254,6 +254,6 @@ def left_out(reasons: Sequence[tuple[str, int | None, str]]) -> tuple[LeftOut, .
 
 
 def _windows(members: Sequence[int]) -> str:
-    """Counted from 1, as people do."""
-    names = [str(each + 1) for each in sorted(set(members))]
+    """By the numbers that `fedperf release slots` shows."""
+    names = [str(each) for each in sorted(set(members))]
     return f"window {names[0]}" if len(names) == 1 else f"windows {', '.join(names)}"

@@ -48,7 +48,7 @@ def test_slots_left_out_for_one_reason_are_named_together() -> None:
         ("residual_report", 4, "policy"),
     ]
     assert left_out(reasons) == (
-        LeftOut("residual_report, windows 1, 4", "noise"),
+        LeftOut("residual_report, windows 0, 3", "noise"),
         LeftOut("every model_update", "small"),
-        LeftOut("residual_report, window 5", "policy"),
+        LeftOut("residual_report, window 4", "policy"),
     )
