@@ -125,7 +125,7 @@ class _Attention(Function):
 
     @staticmethod
     def backward(ctx: Context, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        states, weight, vectors, values, begun, raw, shares, edges = ctx.saved_tensors
+        states, weight, vectors, values, begun, raw, shares, edges = _saved(ctx)
         heads = vectors.shape[1]
         begins, ends = edges
         sent = gradient.index_select(0, ends) / heads  # [edges, width]
@@ -210,7 +210,7 @@ class _Recurrent(Function):
             gates,
             new,
             resets,
-        ) = ctx.saved_tensors
+        ) = _saved(ctx)
         rows: Rows = ctx.rows
         reset, update = gates.chunk(2, 2)
         hidden, count = reset.shape[2], len(inputs)
@@ -262,9 +262,17 @@ class _Dense(Function):
 
     @staticmethod
     def backward(ctx: Context, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        inputs, weight = ctx.saved_tensors
+        inputs, weight = _saved(ctx)
         record = DenseRecord(f"{ctx.name}.weight", f"{ctx.name}.bias", inputs, gradient)
         return gradient @ weight, *_left_by((record,), 2, ctx.tape), None, None
+
+
+def _saved(ctx: Context) -> list[Tensor]:
+    """What forward kept, cut off from the graph.
+
+    The graph holds the tape, so a record that held the graph would never be freed.
+    """
+    return [each.detach() for each in ctx.saved_tensors]
 
 
 def _left_by(

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -77,6 +77,17 @@ def test_norms_are_those_of_whole_gradients() -> None:
     expected = torch.stack([oracle.gradient(ggfn, each).norm() for each in drawn])
     found = batch.in_given_order(squared_norms(tape, rows).sqrt())
     assert float(((found - expected) / expected).abs().max()) < 1e-9
+
+
+def test_records_do_not_hold_the_graph_that_holds_them() -> None:
+    """In such a circle no step's memory would ever be freed."""
+    batch, tape = collate([each.graph for each in examples(5, [3, 9])]), Tape()
+    loss = forward(model(), batch, Rows.of(batch), tape).sum()
+    loss.backward()  # type: ignore[no-untyped-call]
+    values = [getattr(record, field.name) for record in tape for field in fields(record)]
+    tensors = [value for value in values if isinstance(value, Tensor)]
+    assert len(tensors) > 20
+    assert all(tensor.grad_fn is None for tensor in tensors)
 
 
 def test_the_order_of_a_batch_does_not_matter() -> None:
