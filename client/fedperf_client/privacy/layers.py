@@ -91,7 +91,7 @@ def dense(layer: nn.Module, name: str, inputs: Tensor, tape: Tape | None) -> Ten
 
 class _Attention(Function):
     @staticmethod
-    def forward(  # noqa: PLR0913 - the arguments of a GATConv
+    def forward(
         ctx: Context,
         states: Tensor,
         weight: Tensor,
@@ -154,7 +154,7 @@ class _Recurrent(Function):
     """Gates as in torch's GRU: r, z, n; both directions step together."""
 
     @staticmethod
-    def forward(  # noqa: PLR0913 - the arguments of a bidirectional layer
+    def forward(
         ctx: Context,
         inputs: Tensor,
         weight_ih: Tensor,
