@@ -176,6 +176,32 @@ def models(context: typer.Context, json: Json = False) -> None:
 
 
 @app.command()
+def synthesize(
+    context: typer.Context,
+    platform: Annotated[str | None, typer.Option(help="Only this platform.")] = None,
+    operator_class: Annotated[
+        str | None, typer.Option(help="Only this class: relational, text, graph or ml.")
+    ] = None,
+    size: Annotated[
+        int | None,
+        typer.Option(help="Only this size: source rows below 10^4 (0), 10^5 (1), 10^6 (2), more."),
+    ] = None,
+    rows: Annotated[int, typer.Option(help="How many.")] = 100,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Of what is drawn.")] = 0,
+    json: Json = False,
+) -> None:
+    """Draw executions like those of the published synthetic batch; costs no privacy."""
+    from fedperf_server.database import Database
+    from fedperf_server.synthetic import Condition, SyntheticBatch, more_rows
+
+    condition = Condition.parse(platform=platform, operator_class=operator_class, size=size)
+    with Database(_config(context).database_url).transaction() as session:
+        batch = SyntheticBatch.published(session)
+    drawn = more_rows(batch, condition, rows=rows, seed=seed)
+    show_rows([row.as_record() for row in drawn], json=json, empty="no rows")
+
+
+@app.command()
 def run(context: typer.Context) -> None:
     """Serve organizations and run rounds as the calendar says; until interrupted."""
     from fedperf_shared.stopping import stop_on_signals

@@ -54,6 +54,13 @@ def by_cell(entries: Iterable[CatalogueEntry]) -> dict[int, tuple[CatalogueEntry
     return {cell: tuple(members) for cell, members in cells.items()}
 
 
+def on_grid(entries: Sequence[CatalogueEntry]) -> dict[int, tuple[CatalogueEntry, ...]]:
+    """Every plan of `entries` on every cluster of theirs, by cell: the public grid."""
+    clusters = dict.fromkeys(entry.cluster for entry in entries)
+    plans = dict.fromkeys(entry.plan for entry in entries)
+    return by_cell(CatalogueEntry(plan, cluster) for plan in plans for cluster in clusters)
+
+
 def cell_shares(
     reports: Sequence[ReceivedReport], *, excluded: str, reference_version: int
 ) -> Floats:

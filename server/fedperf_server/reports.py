@@ -11,16 +11,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-import numpy as np
-from numpy.typing import NDArray
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from fedperf_server import registry, releases
 from fedperf_server.corrections import ReceivedReport, correct
 from fedperf_server.database import Database, ReceiptRow, ReportRow
-from fedperf_server.rehearsal import CatalogueEntry, by_cell, cell_shares, draw_rows
+from fedperf_server.rehearsal import CatalogueEntry, PredictLog, on_grid
 from fedperf_server.releases import StoredReport, stored_reports
+from fedperf_server.synthetic import SyntheticBatch
 from fedperf_shared.basis import BASIS_VERSION
 from fedperf_shared.execution import MeasuredPlan
 from fedperf_shared.period import Period, to_unix_ms
@@ -28,11 +27,6 @@ from fedperf_shared.release import ReportParameters
 
 SYNTHETIC_ROWS = 512
 """Rows of the published batch; a public number."""
-
-NOBODY = ""
-"""The published batch is the same for all, drawn from everybody's reports."""
-
-PredictLog = Callable[[Sequence[CatalogueEntry]], NDArray[np.float64]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +44,10 @@ class ReportDesk:
     def __init__(
         self, database: Database, period: Period, catalogue: Sequence[MeasuredPlan]
     ) -> None:
-        """Publish for `period`; synthetic rows take their plans from the public `catalogue`."""
+        """Publish for `period`; synthetic rows are on plans and clusters of `catalogue`."""
         self._database = database
         self._period = period
-        self._catalogue = by_cell(CatalogueEntry(each.plan, each.cluster) for each in catalogue)
+        self._catalogue = on_grid([CatalogueEntry(each.plan, each.cluster) for each in catalogue])
         self._seen = 0
 
     def look(
@@ -74,12 +68,12 @@ class ReportDesk:
         reports = [_received(each) for each in stored]
         reports = [each for each in reports if each.report.reference_version == reference]
         correction = correct(reports, reference_version=reference)
-        rows = draw_rows(
-            cell_shares(reports, excluded=NOBODY, reference_version=reference),
+        batch = SyntheticBatch.from_reports(
+            reports,
+            correction,
             self._catalogue,
             rows=SYNTHETIC_ROWS,
             predict=predict_with(checkpoint),
-            correction=correction.mean,
             seed=len(stored),
         )
         with self._database.transaction() as session:
@@ -91,9 +85,9 @@ class ReportDesk:
                 covariance=correction.covariance,
                 at=at,
             )
-            registry.publish_synthetic_rows(session, rows, at=at)
+            registry.publish_synthetic_rows(session, batch.rows, at=at)
         self._seen = len(stored)
-        return Published(len(reports), correction.organizations, len(rows))
+        return Published(len(reports), correction.organizations, len(batch.rows))
 
     def _count(self, session: Session) -> int:
         period_start = to_unix_ms(self._period.start)

@@ -21,8 +21,8 @@ from fedperf_server.aggregation import aggregate
 from fedperf_server.config import ServerConfig
 from fedperf_server.database import Database
 from fedperf_server.registry import Arrays, GgfnFormat
-from fedperf_server.rehearsal import CatalogueEntry
-from fedperf_server.reports import PredictLog, ReportDesk
+from fedperf_server.rehearsal import CatalogueEntry, PredictLog
+from fedperf_server.reports import ReportDesk
 from fedperf_server.rounds import RoundResult
 from fedperf_server.service import serving, store_start_model
 from fedperf_shared.errors import FedperfError

@@ -12,7 +12,8 @@ from sqlalchemy.orm import Session
 from fedperf_server import registry, releases
 from fedperf_server.database import Database, OrganizationRow
 from fedperf_server.registry import GgfnFormat
-from fedperf_server.reports import SYNTHETIC_ROWS, PredictLog, ReportDesk, standings
+from fedperf_server.rehearsal import PredictLog
+from fedperf_server.reports import SYNTHETIC_ROWS, ReportDesk, standings
 from fedperf_server.validation import Reason
 from fedperf_shared.basis import CELLS
 from fedperf_shared.execution import MeasuredPlan

@@ -12,7 +12,8 @@ from fedperf_server import registry
 from fedperf_server.database import Database
 from fedperf_server.registry import GgfnFormat
 from fedperf_server.rehearsal import CatalogueEntry
-from fedperf_server.reports import PredictLog, Published, ReportDesk
+from fedperf_server.rehearsal import PredictLog
+from fedperf_server.reports import Published, ReportDesk
 from fedperf_server.running import _watched, predict_with, promote_newest, yardstick
 from fedperf_shared.errors import StorageError
 from fedperf_shared.execution import MeasuredPlan

@@ -5,6 +5,7 @@ and objects that refuse themselves all end in one `InvalidInputError`.
 """
 
 from fedperf_shared.wire.codec.exchange import (
+    decode_synthetic_rows,
     decode_train_request,
     encode_correction,
     encode_synthetic_rows,
@@ -36,6 +37,7 @@ __all__ = [
     "decode_schedule",
     "decode_signed_receipt",
     "decode_signed_release",
+    "decode_synthetic_rows",
     "decode_train_request",
     "encode_correction",
     "encode_measured_plans",

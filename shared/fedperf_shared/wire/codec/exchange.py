@@ -68,6 +68,17 @@ def encode_synthetic_rows(rows: Iterable[SyntheticRow]) -> bytes:
     return encoded(exchange_pb2.SyntheticBatch(rows=map(_row_to_message, rows)))
 
 
+def decode_synthetic_rows(payload: bytes) -> tuple[SyntheticRow, ...]:
+    """The rows that `encode_synthetic_rows` wrote; none for no bytes.
+
+    Raises:
+        InvalidInputError: a row is not well formed.
+    """
+    return decoded(
+        "synthetic batch", exchange_pb2.SyntheticBatch, payload, synthetic_rows_from_message
+    )
+
+
 def correction_from_message(message: exchange_pb2.Correction) -> Correction | None:
     """Message to domain; None for the empty message, which says that there is none yet.
 
