@@ -18,7 +18,7 @@ one backward pass per sample, gives the same.
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from fedperf_client.privacy.layers import attention, dense, recurrent
@@ -86,19 +86,28 @@ def clipped_sum(model: GGFN, batch: Batch, targets: Tensor, clip_norm: float) ->
     predicted = forward(model, batch, rows, tape)
     losses = huber_per_sample(predicted, targets[batch.given].to(predicted.dtype))
     losses.sum().backward()  # type: ignore[no-untyped-call]
+    trained = trained_parameters(model)
+    tape = [record for record in tape if not trained.keys().isdisjoint(record.names)]
     with torch.no_grad():
         gradients = _weighted_sum(tape, rows, losses, clip_norm)
-    shapes = dict(model.named_parameters())
-    if gradients.keys() != shapes.keys():
-        raise ConfigurationError("the engine knows no model with other parameters than GGFN's")
+    if gradients.keys() != trained.keys():
+        raise ConfigurationError(
+            "the engine trains layers of GGFN, each as a whole; parameters differ: "
+            f"{', '.join(sorted(gradients.keys() ^ trained.keys()))}"
+        )
     return ClippedSum(
-        {name: gradients[name].view_as(value) for name, value in shapes.items()}, clip_norm
+        {name: gradients[name].view_as(value) for name, value in trained.items()}, clip_norm
     )
+
+
+def trained_parameters(model: GGFN) -> dict[str, nn.Parameter]:
+    """The parameters that require a gradient; frozen layers count neither here nor in norms."""
+    return {name: each for name, each in model.named_parameters() if each.requires_grad}
 
 
 def nothing(model: GGFN, clip_norm: float) -> ClippedSum:
     """The sum over no samples at all."""
-    zeros = {name: torch.zeros_like(value) for name, value in model.named_parameters()}
+    zeros = {name: torch.zeros_like(each) for name, each in trained_parameters(model).items()}
     return ClippedSum(zeros, clip_norm)
 
 

@@ -126,6 +126,11 @@ class Weighting:
 class Record(Protocol):
     """What one backward pass leaves of some parameters."""
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The parameters, as the state dict calls them."""
+        ...
+
     def squared_norms(self, rows: Rows) -> Tensor:
         """Squared norm of every sample's gradient of these parameters, [samples]."""
         ...
@@ -155,6 +160,11 @@ class MatrixRecord:
     weight: str
     activation: Tensor
     gradient: Tensor
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """As `Record.names`."""
+        return (self.weight,)
 
     def squared_norms(self, rows: Rows) -> Tensor:
         """As `Record.squared_norms`."""
@@ -191,7 +201,7 @@ class RecurrentRecord:
             the last.
     """
 
-    names: tuple[str, str, str, str]
+    names: tuple[str, ...]
     inputs: Tensor
     before: Tensor
     gradient: Tensor
@@ -248,6 +258,11 @@ class DenseRecord:
     activation: Tensor
     gradient: Tensor
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """As `Record.names`."""
+        return (self.weight, self.bias)
+
     def squared_norms(self, rows: Rows) -> Tensor:
         """As `Record.squared_norms`."""
         del rows
@@ -281,6 +296,11 @@ class ScoreRecord:
     activation: Tensor
     gradient: Tensor
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """As `Record.names`."""
+        return self.vectors
+
     def squared_norms(self, rows: Rows) -> Tensor:
         """As `Record.squared_norms`."""
         terms = self.gradient[..., None] * self.activation[:, None]
@@ -312,6 +332,11 @@ class BiasRecord:
 
     bias: str
     gradient: Tensor
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """As `Record.names`."""
+        return (self.bias,)
 
     def squared_norms(self, rows: Rows) -> Tensor:
         """As `Record.squared_norms`."""

@@ -21,7 +21,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedperf_client.privacy.engine import ClippedSum, clipped_sum, forward, nothing
+from fedperf_client.privacy.engine import (
+    ClippedSum,
+    clipped_sum,
+    forward,
+    nothing,
+    trained_parameters,
+)
 from fedperf_client.privacy.randomness import NoiseSource
 from fedperf_client.privacy.records import Rows
 from fedperf_shared.errors import ConfigurationError, PrivacyRefusedError
@@ -77,16 +83,17 @@ class PrivateOptimizer(DPOptimizerFastGradientClipping):  # type: ignore[misc]
         *,
         learning_rate: float,
     ) -> None:
-        """Adam on all of `model`; the noise would be 0: ConfigurationError."""
+        """Adam on what `model` trains; the noise would be 0: ConfigurationError."""
         stddev = parameters.noise_multiplier * parameters.clip_norm
         if not 0 < stddev < float("inf"):
             raise ConfigurationError(f"a gradient is never released without noise, got {stddev!r}")
-        self._names = {parameter: name for name, parameter in model.named_parameters()}
+        trained = trained_parameters(model)
+        self._names = {parameter: name for name, parameter in trained.items()}
         self._noise = noise
         self._taken: ClippedSum | None = None
         self._public: dict[str, Tensor] = {}
         super().__init__(
-            torch.optim.Adam(model.parameters(), lr=learning_rate),
+            torch.optim.Adam(trained.values(), lr=learning_rate),
             noise_multiplier=parameters.noise_multiplier,
             max_grad_norm=parameters.clip_norm,
             expected_batch_size=parameters.sampling_probability * parameters.nominal_workloads,
@@ -229,7 +236,7 @@ def _public_gradient(model: GGFN, rows: Sequence[Example], weight: float) -> dic
     targets = torch.tensor([each.target for each in rows])[batch.given]
     predicted = forward(model, batch, Rows.of(batch))
     loss = weight * huber_per_sample(predicted, targets.to(predicted.dtype)).sum()
-    names, parameters = zip(*model.named_parameters(), strict=True)
+    names, parameters = zip(*trained_parameters(model).items(), strict=True)
     gradients = torch.autograd.grad(loss, parameters)
     if not all(bool(torch.isfinite(each).all()) for each in gradients):
         return {}

@@ -24,13 +24,14 @@ def gradient(model: GGFN, example: Example) -> Tensor:
     batch = replace(batch, operators=batch.operators.to(dtype), plans=batch.plans.to(dtype))
     target = torch.tensor([example.target], dtype=dtype)
     loss = huber_per_sample(model(batch), target).sum()
-    parts = torch.autograd.grad(loss, list(model.parameters()))
+    parts = torch.autograd.grad(loss, [p for p in model.parameters() if p.requires_grad])
     return torch.cat([part.reshape(-1) for part in parts]).double()
 
 
 def clipped_sum(model: GGFN, examples: Sequence[Example], clip_norm: float) -> Tensor:
     """Sum of the gradients, each clipped to `clip_norm`; those not finite count zero."""
-    total = torch.zeros(sum(p.numel() for p in model.parameters()), dtype=torch.float64)
+    trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    total = torch.zeros(trained, dtype=torch.float64)
     for example in examples:
         one = gradient(model, example)
         norm = float(one.norm())

@@ -193,9 +193,30 @@ def test_a_bound_that_bounds_nothing_is_refused(clip_norm: float) -> None:
         sum_over(model(), examples(1, [2]), clip_norm)
 
 
+def test_frozen_layers_count_neither_in_the_sum_nor_in_the_norms() -> None:
+    ggfn, drawn = model(), examples(12, [3, 9, 14])
+    for name, parameter in ggfn.named_parameters():
+        parameter.requires_grad_(name.startswith(("dense", "attention.1")))
+    found = sum_over(ggfn, drawn, CLIP)
+    trained = [p for p in ggfn.parameters() if p.requires_grad]
+    assert len(found.gradients) == len(trained) == 12
+    expected = oracle.clipped_sum(ggfn, drawn, CLIP)
+    assert (
+        relative(torch.cat([each.reshape(-1) for each in found.gradients.values()]), expected)
+        < 1e-9
+    )
+
+
+def test_a_layer_is_trained_as_a_whole_or_not_at_all() -> None:
+    ggfn = model()
+    ggfn.dense[1].bias.requires_grad_(False)
+    with pytest.raises(ConfigurationError, match=r"each as a whole.*dense\.1\.bias"):
+        sum_over(ggfn, examples(1, [3]), CLIP)
+
+
 def test_a_model_with_a_parameter_that_the_engine_does_not_know_is_refused() -> None:
     ggfn = model()
     ggfn.more = nn.Parameter(torch.zeros(2, dtype=torch.float64))
     batch = collate([each.graph for each in examples(1, [3])])
-    with pytest.raises(ConfigurationError, match="other parameters"):
+    with pytest.raises(ConfigurationError, match="parameters differ: more"):
         clipped_sum(ggfn, batch, torch.zeros(1), CLIP)
