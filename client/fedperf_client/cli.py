@@ -4,12 +4,15 @@ Nothing heavy is imported before a command needs it, so that help answers at onc
 Every command has `--json` for programs and one line per fact for people.
 """
 
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedperf_client import release_cli
+from fedperf_client.home_option import Json
+from fedperf_client.home_option import home_of as _home
+from fedperf_client.home_option import now as _now
 from fedperf_shared import command_line
 from fedperf_shared.command_line import show, show_rows
 from fedperf_shared.release import SizeClass
@@ -26,10 +29,7 @@ app = typer.Typer(
     epilog="Exit codes: "
     + "; ".join(f"{code} {text}" for code, text in command_line.EXIT_CODES.items()),
 )
-release_app = typer.Typer(help="What leaves and what has left.", no_args_is_help=True)
-app.add_typer(release_app, name="release")
-
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+app.add_typer(release_cli.app, name="release")
 
 
 def main() -> None:
@@ -187,48 +187,41 @@ def status(context: typer.Context, json: Json = False) -> None:
 
 @app.command()
 def budget(context: typer.Context, json: Json = False) -> None:
-    """Show what the releases of each period cost, and what is left; the unit is the workload.
+    """Show what all releases cost, and what is left: over all periods, then by period.
 
     Epsilon is for adding or removing one workload; beside it stands what was spent when one
-    workload is replaced by another.
+    workload is replaced by another. "planned" is what all slots of the schedules cost, made
+    or not, which is what counts for the lifetime.
     """
-    from fedperf_client.privacy.accountant import events_of, replace_one_epsilon
-    from fedperf_client.release.ledger import PrivacyLedger
+    from fedperf_client.release.spending import UNIT, spending_of
 
-    periods = []
-    for path in _home(context).ledgers:
-        ledger = PrivacyLedger.open(path)
-        spent, delta = ledger.spent(_now()), ledger.budget.delta
-        made = {entry.key for entry in ledger.entries()}
-        charged = [slot for slot in ledger.schedule.slots if slot.key in made]
-        periods.append(
-            {
-                "period_start": ledger.schedule.timetable.period.start.isoformat(),
-                "unit": "workload",
-                "epsilon": ledger.budget.epsilon,
-                "delta": delta,
-                "spent": spent,
-                "spent_replace_one": replace_one_epsilon(events_of(charged), delta),
-                "left": ledger.budget.epsilon - spent,
-                "slots": len(ledger.schedule.slots),
-                "made": len(charged),
-            }
-        )
-    show_rows(periods, json=json, empty="no period has begun; start the daemon after joining")
+    spending = spending_of(_home(context).ledgers, at=_now())
+    rows = [each.as_row() if json else each.as_line() for each in spending]
+    show_rows(rows, json=json, empty="no period has begun; start the daemon after joining")
+    if rows and not json:
+        typer.echo(f"unit: {UNIT}; spent: one added or removed, replace one: one replaced")
 
 
 @app.command()
 def reconcile(context: typer.Context, json: Json = False) -> None:
     """After a ledger was restored from a backup: charge all that may have been lost, go on."""
     from fedperf_client.release.ledger import PrivacyLedger
+    from fedperf_client.release.policy import load_policy
+    from fedperf_client.release.spending import reconcile_lifetime
 
-    rows = []
-    for path in _home(context).ledgers:
-        ledger = PrivacyLedger.open(path)
+    home = _home(context)
+    if not home.ledgers:
+        show_rows([], json=json, empty="no period has begun; there is nothing to reconcile")
+        return
+    ledgers = [PrivacyLedger.open(path) for path in home.ledgers]
+    rows: list[dict[str, object]] = []
+    for ledger in ledgers:
         problem = ledger.disagreement()
         charged = () if problem is None else ledger.reconcile(_now())
-        rows.append({"ledger": path.name, "problem": problem, "slots_charged": len(charged)})
-    show_rows(rows, json=json, empty="no period has begun; there is nothing to reconcile")
+        rows.append({"ledger": ledger.path.name, "problem": problem, "charged": len(charged)})
+    problem, lost = reconcile_lifetime(ledgers, load_policy(home.policy).lifetime)
+    rows.append({"ledger": "lifetime.sqlite", "problem": problem, "charged": len(lost)})
+    show_rows(rows, json=json, empty="")
 
 
 @app.command()
@@ -252,68 +245,21 @@ def gain(
     show(found.as_row(), json=json)
 
 
-@release_app.command("list")
-def release_list(context: typer.Context, json: Json = False) -> None:
-    """List every release that was charged: kind, window, size and how far it came."""
-    from fedperf_client.release.ledger import PrivacyLedger
+@app.command()
+def quality(context: typer.Context, json: Json = False) -> None:
+    """Compare the coordinator's synthetic rows with your own executions; the scores stay here."""
+    from fedperf_client.federation.enrollment import Membership, load_or_create_key
+    from fedperf_client.federation.exchange import ExchangeClient
+    from fedperf_client.prediction.quality import quality_of
+    from fedperf_client.store import ExecutionStore
 
     home = _home(context)
-    rows = []
-    for path in home.ledgers:
-        ledger = PrivacyLedger.open(path)
-        for entry in ledger.entries():
-            release_id = entry.key.release_id(ledger.schedule.timetable.period)
-            rows.append(
-                {
-                    "kind": entry.key.kind.name.lower(),
-                    "window": entry.key.window,
-                    "index": entry.key.index,
-                    "charged_at": entry.reserved_at.isoformat(),
-                    "state": str(entry.state),
-                    "bytes": entry.payload_bytes,
-                    "receipt": (home.receipts / f"{release_id.hex()}.receipt").exists(),
-                }
-            )
-    show_rows(rows, json=json, empty="nothing has been released")
-
-
-@release_app.command("slots")
-def release_slots(context: typer.Context, json: Json = False) -> None:
-    """List every slot of the period with its privacy parameters: what may leave, and when."""
-    from dataclasses import asdict
-
-    from fedperf_client.release.ledger import PrivacyLedger
-
-    rows = []
-    for path in _home(context).ledgers[-1:]:
-        schedule = PrivacyLedger.open(path).schedule
-        for slot in schedule.slots:
-            rows.append(
-                {
-                    "kind": slot.key.kind.name.lower(),
-                    "window": slot.key.window,
-                    "index": slot.key.index,
-                    "opens_at": schedule.opens_at(slot.key).isoformat(),
-                    "leaves_at": schedule.replies_at(slot.key).isoformat(),
-                    **asdict(slot.parameters),
-                }
-            )
-    show_rows(rows, json=json, empty="no period has begun; start the daemon after joining")
-
-
-def _home(context: typer.Context, *, must_exist: bool = True) -> "Home":
-    """This organization's directory, with a configuration that can be used unless it is new."""
-    from fedperf_client.config import Home
-
-    directory: Path | None = context.obj
-    if directory is None:
-        import platformdirs
-
-        directory = Path(platformdirs.user_data_dir("fedperf"))
-    home = Home(directory)
-    if must_exist:
-        home.load_config()
-    return home
+    membership = Membership.load(home.identity)
+    with ExchangeClient(membership, load_or_create_key(home.identity)) as exchange:
+        synthetic = exchange.synthetic_rows()
+    with ExecutionStore.open(home.store) as store:
+        found = quality_of(store.executions(), synthetic)
+    show(found.as_row(), json=json)
 
 
 def _spent(home: "Home") -> float | None:
@@ -322,7 +268,3 @@ def _spent(home: "Home") -> float | None:
     if not home.ledgers:
         return None
     return PrivacyLedger.open(home.ledgers[-1]).spent(_now())
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)

@@ -3,13 +3,15 @@
 This is the client's composition root: the only place that puts store, ledger, gate,
 noise, node and exchange together. When a slot is due it makes that slot's release
 through the gate and hands it out at the slot's fixed time, whatever the data took; a
-release that is not ready in time does not leave. What goes wrong on the way to the
+release that is not ready in time does not leave. One that policy or operator withhold
+is just not sent: no error, no other message, and the daemon looks around at the same
+moments as if it had left. What goes wrong on the way to the
 coordinator is tried again at the next look; what the coordinator refuses for good, and
 what goes wrong inside the gate, is not.
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -25,24 +27,29 @@ from fedperf_client.federation.exchange import (
     read_receipt,
 )
 from fedperf_client.federation.node import Node, RequestRefusedError, Rhythm
-from fedperf_client.learning.private_update import private_update
 from fedperf_client.learning.residuals import LabelledGraph, labelled_graphs, workload_residuals
+from fedperf_client.learning.training_process import Training, TrainingProcess, TrainingTask
 from fedperf_client.prediction.shared import CellCorrection
 from fedperf_client.prediction.starts import FetchedModels
+from fedperf_client.privacy.accountant import PrivacyBudget
 from fedperf_client.privacy.randomness import NoiseSource
 from fedperf_client.privacy.report_mechanism import residual_report
-from fedperf_client.release.gate import ReleaseGate
-from fedperf_client.release.ledger import PrivacyLedger
+from fedperf_client.release.gate import Mechanism, ReleaseGate, WithheldError
+from fedperf_client.release.history import receipt_path
+from fedperf_client.release.ledger import PrivacyLedger, ReleaseState
 from fedperf_client.release.noise import SystemNoise
-from fedperf_client.release.policy import Policy, load_policy
+from fedperf_client.release.policy import Policy, ReleaseMode, load_policy
+from fedperf_client.release.preview import Preview, preview
 from fedperf_client.release.receipts import store_receipt
 from fedperf_client.release.schedule import plan_schedule, windows_covered
+from fedperf_client.release.slot_names import slot_name
 from fedperf_client.sources.following import Stamp, follow
 from fedperf_client.store import ExecutionStore
 from fedperf_shared.errors import FedperfError, PrivacyRefusedError
 from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.model.architecture import ARCHITECTURE_VERSION, ARRAY_SHAPES
-from fedperf_shared.model.checkpoint import model_from_arrays
+from fedperf_shared.model.checkpoint import Checkpoint, model_from_arrays
+from fedperf_shared.model.public_start import load_public_start
 from fedperf_shared.period import Timetable
 from fedperf_shared.release import (
     ModelUpdate,
@@ -58,8 +65,13 @@ from fedperf_shared.wire.codec import encode_signed_release
 
 Clock = Callable[[], datetime]
 
-_PASSING_REFUSALS = frozenset({"internal", "not_open"})
-"""Codes of the coordinator that may be gone at the next look."""
+_PASSING_REFUSALS = frozenset({"internal", "not_open", "no_receipt_yet"})
+"""Codes of the coordinator that may be gone at a later look."""
+
+_CONFIRMED = {
+    ReleaseKind.RESIDUAL_REPORT: "report handed in",
+    ReleaseKind.MODEL_UPDATE: "update confirmed",
+}
 
 log = structlog.get_logger()
 
@@ -94,11 +106,23 @@ def run_daemon(home: Home, *, clock: Clock, stop: threading.Event) -> None:
     key = load_or_create_key(home.identity)
     membership = Membership.load(home.identity)
     poll = timedelta(seconds=config.poll_seconds)
-    with ExchangeClient(membership, key) as exchange:
+    with ExchangeClient(membership, key) as exchange, TrainingProcess() as train:
         exchange.check_clock(clock())
         ledger = open_ledger(home, policy, exchange.timetable())
+        if any(isinstance(each.parameters, TrainingParameters) for each in ledger.schedule.slots):
+            train.warm()
         exchange.declare_schedule(ledger.schedule)
-        duties = Duties(home, exchange, ledger, SystemNoise(), key, clock=clock, stop=stop)
+        duties = Duties(
+            home,
+            exchange,
+            ledger,
+            SystemNoise(),
+            key,
+            policy=policy,
+            train=train,
+            clock=clock,
+            stop=stop,
+        )
         node = Node(membership, key, duties.model_update, rhythm=Rhythm(poll=min(poll, _NODE_POLL)))
         talking = threading.Thread(target=node.run, args=(stop,), name="node", daemon=True)
         talking.start()
@@ -121,6 +145,7 @@ def open_ledger(home: Home, policy: Policy, timetable: Timetable) -> PrivacyLedg
 
     Raises:
         ConfigurationError: the policy has no schedule that meets its budget.
+        PrivacyRefusedError: the organization's lifetime budget has no room for the period.
         StorageError: the ledger cannot be used.
     """
     path = home.ledger(timetable.period.start)
@@ -129,7 +154,48 @@ def open_ledger(home: Home, policy: Policy, timetable: Timetable) -> PrivacyLedg
     planned = plan_schedule(policy, timetable)
     for left_out in planned.not_planned:
         log.info("slot not planned", what=str(left_out.what), reason=left_out.reason)
-    return PrivacyLedger.create(path, planned.budget, planned.schedule)
+    return PrivacyLedger.create(path, planned.budget, planned.schedule, lifetime=policy.lifetime)
+
+
+def report_on(
+    slot: Slot, noise: NoiseSource, *, reference: Checkpoint, labelled: Sequence[LabelledGraph]
+) -> Release:
+    """The report of `slot` over these executions, against the reference model.
+
+    Raises:
+        RequestRefusedError: not the slot of a report.
+    """
+    if not isinstance(slot.parameters, ReportParameters):
+        raise RequestRefusedError("not the slot of a report")
+    return residual_report(
+        workload_residuals(model_from_arrays(reference.arrays), labelled),
+        noise,
+        slot=slot.key,
+        parameters=slot.parameters,
+        reference_version=reference.model_version,
+    )
+
+
+def public_preview(
+    schedule: Schedule, budget: PrivacyBudget, key: SlotKey, *, charged: Collection[SlotKey]
+) -> Preview:
+    """What the slot would let out, with a sample from invented jobs; errors as `preview`."""
+    return preview(
+        schedule, budget, key, charged=charged, make_public=_on_example, noise=SystemNoise()
+    )
+
+
+def _on_example(slot: Slot, noise: NoiseSource) -> Release:
+    # Previews alone need these; training imports Opacus, which takes seconds and memory.
+    from fedperf_client.learning.example_history import example_history
+    from fedperf_client.learning.private_update import private_update
+
+    start = load_public_start()
+    labelled = example_history(start)
+    if not isinstance(slot.parameters, TrainingParameters):
+        return report_on(slot, noise, reference=start, labelled=labelled)
+    arrays = private_update([*start.arrays.values()], labelled, slot.parameters, noise)
+    return ModelUpdate(slot.key, ARCHITECTURE_VERSION, start.model_version, arrays)
 
 
 class Duties:
@@ -143,20 +209,25 @@ class Duties:
         noise: NoiseSource,
         key: ec.EllipticCurvePrivateKey,
         *,
+        policy: Policy,
+        train: Training,
         clock: Clock,
         stop: threading.Event,
     ) -> None:
         self._home = home
         self._exchange = exchange
         self._ledger = ledger
+        self._policy = policy
         self._gate = ReleaseGate(ledger, noise, key)
         self._membership = Membership.load(home.identity)
         self._models = FetchedModels(home.models)
+        self._train = train
         self._clock = clock
         self._stop = stop
         self._followed: dict[Path, Stamp] = {}
         self._given_up: set[SlotKey] = set()
         self._leaves_at: dict[SlotKey, datetime] = {}
+        self._receipt_from: dict[SlotKey, datetime] = {}
 
     def look(self, history: tuple[Path, ...]) -> None:
         """Take in new executions, make and hand in reports that are due, fetch what is new."""
@@ -164,14 +235,19 @@ class Duties:
         for slot in self._open_reports():
             if self._schedule.opens_at(slot.key) <= self._clock():
                 self._attempt("report", partial(self._report, slot))
+        for slot in self._unconfirmed_updates():
+            self._attempt("receipt", partial(self._fetch_receipt, slot))
         self._attempt("fetching", self._fetch)
 
     def pause(self, poll: timedelta) -> timedelta:
-        """How long until the next look: `poll`, or less where a report opens or leaves before."""
+        """How long until the next look: `poll`, or less where a report opens or leaves before.
+
+        Reports that are withheld count too: what is heard of this node does not depend on it.
+        """
         now = self._clock()
         moments = [
             moment - now
-            for slot in self._open_reports()
+            for slot in self._coming_reports()
             for moment in (
                 self._schedule.opens_at(slot.key),
                 self._leaves_at.get(slot.key, self._schedule.replies_at(slot.key)),
@@ -193,10 +269,10 @@ class Duties:
         shapes = [array.shape for array in request.arrays]
         if request.architecture != ARCHITECTURE_VERSION or shapes != [*ARRAY_SHAPES.values()]:
             raise RequestRefusedError("not a model of this version")
-        release = self._gate.release(
-            slot.key, lambda due, noise: self._update(due, noise, request), at=now
-        )
+        mode = self._policy.mode(slot.key.kind)
+        self._seal(slot, lambda due, noise: self._update(due, noise, request), at=now)
         self._wait_for(slot.key, began_at=now)
+        release = self._gate.hand_out(slot.key, at=self._clock(), mode=mode)
         return encode_signed_release(release.payload, release.signature)
 
     @property
@@ -207,12 +283,32 @@ class Duties:
         """Whether an update that is asked for now can leave at its time, or did so before."""
         if not self._schedule.opens_at(key) <= now < self._schedule.timetable.period.end:
             return False
-        return now < self._schedule.replies_at(key) or self._ledger.stored(key) is not None
+        if now < self._schedule.replies_at(key):
+            return True
+        # What stayed here is refused like a slot that this node missed.
+        mode = self._policy.mode(key.kind)
+        return self._ledger.stored(key) is not None and self._gate.lets_out(key, at=now, mode=mode)
+
+    def _seal(self, slot: Slot, make: Mechanism, *, at: datetime) -> None:
+        """Draw and keep the slot's release; the first time, tell an operator who wants to be asked.
+
+        Raises:
+            WithheldError: it was decided in advance that it stays here; nothing was charged.
+        """
+        is_drawn = self._ledger.stored(slot.key) is not None
+        mode = self._policy.mode(slot.key.kind)
+        self._gate.seal(slot.key, make, at=at, mode=mode)
+        if not is_drawn and mode is ReleaseMode.ASK:
+            log.info(
+                "release sealed; it leaves if approved",
+                look=f"fedperf release show {slot_name(slot.key)}",
+                until=self._schedule.replies_at(slot.key).isoformat(),
+            )
 
     def _update(self, slot: Slot, noise: NoiseSource, request: TrainRequest) -> Release:
         if not isinstance(slot.parameters, TrainingParameters):
             raise RequestRefusedError("not the slot of a model update")
-        arrays = private_update(request.arrays, self._labelled(), slot.parameters, noise)
+        arrays = self._train(TrainingTask(self._home.store, request.arrays, slot.parameters, noise))
         return ModelUpdate(slot.key, request.architecture, request.base_version, arrays)
 
     def _report(self, slot: Slot) -> None:
@@ -227,12 +323,26 @@ class Duties:
         if key not in self._leaves_at:
             is_missed = not is_drawn and began_at >= replies_at
             self._leaves_at[key] = began_at + (replies_at - opens_at) if is_missed else replies_at
-        release = self._gate.release(key, self._residuals, at=began_at)
-        if not is_drawn and self._clock() > self._leaves_at[key]:
+        try:
+            self._seal(slot, self._residuals, at=began_at)
+            self._require_in_time(key, was_drawn=is_drawn)
+            if self._clock() < self._leaves_at[key]:
+                return
+            mode = self._policy.mode(key.kind)
+            release = self._gate.hand_out(key, at=self._clock(), mode=mode)
+        except (TooLateError, WithheldError):
             self._given_up.add(key)
-            raise TooLateError(key)
-        if self._clock() >= self._leaves_at[key]:
-            self._hand_in(key, encode_signed_release(release.payload, release.signature))
+            raise
+        self._hand_in(key, encode_signed_release(release.payload, release.signature))
+
+    def _require_in_time(self, key: SlotKey, *, was_drawn: bool) -> None:
+        if not was_drawn and self._clock() > self._leaves_at[key]:
+            self._stays(key)
+
+    def _stays(self, key: SlotKey) -> None:
+        """Too late now is too late for good: not even after a restart does it leave."""
+        self._gate.keep_back(key, at=self._clock())
+        raise TooLateError(key)
 
     def _hand_in(self, key: SlotKey, signed_release: bytes) -> None:
         try:
@@ -246,7 +356,19 @@ class Duties:
             self._ledger, receipt.signed, read=lambda data: read_receipt(data, coordinator_key)
         )
         write_private(self._receipt_path(key), receipt.signed)
-        log.info("report handed in", window=key.window, receipt=receipt.sequence)
+        log.info(_CONFIRMED[key.kind], window=key.window, receipt=receipt.sequence)
+
+    def _fetch_receipt(self, slot: Slot) -> None:
+        """Ask for the receipt of an update that left: once the round is over, its bytes give it.
+
+        Asked at the slot's span after its time, then after twice the time, and so on.
+        """
+        key, now = slot.key, self._clock()
+        replies_at = self._schedule.replies_at(key)
+        self._receipt_from[key] = replies_at + 2 * (now - replies_at)
+        stored = self._ledger.stored(key)
+        if stored is not None:
+            self._hand_in(key, encode_signed_release(stored.payload, stored.signature))
 
     def _residuals(self, slot: Slot, noise: NoiseSource) -> Release:
         if not isinstance(slot.parameters, ReportParameters):
@@ -254,13 +376,8 @@ class Duties:
         covered = windows_covered(self._schedule, slot.key)
         period = self._schedule.timetable.period
         since = None if covered.start == 0 else period.window_start(covered.start)
-        reference = self._models.reference()
-        return residual_report(
-            workload_residuals(model_from_arrays(reference.arrays), self._labelled(since)),
-            noise,
-            slot=slot.key,
-            parameters=slot.parameters,
-            reference_version=reference.model_version,
+        return report_on(
+            slot, noise, reference=self._models.reference(), labelled=self._labelled(since)
         )
 
     def _labelled(self, since: datetime | None = None) -> list[LabelledGraph]:
@@ -269,27 +386,51 @@ class Duties:
 
     def _open_reports(self) -> list[Slot]:
         """Report slots of this and later windows that may still leave and have no receipt yet."""
-        period = self._schedule.timetable.period
-        window = period.window_at(self._clock())
+        return [
+            slot
+            for slot in self._coming_reports()
+            if slot.key not in self._given_up and not self._receipt_path(slot.key).exists()
+        ]
+
+    def _coming_reports(self) -> list[Slot]:
+        """Report slots of this and later windows."""
+        window = self._schedule.timetable.period.window_at(self._clock())
         return [
             slot
             for slot in self._schedule.slots
             if slot.key.kind is ReleaseKind.RESIDUAL_REPORT
             and window is not None
             and slot.key.window >= window
-            and slot.key not in self._given_up
-            and not self._receipt_path(slot.key).exists()
         ]
 
+    def _unconfirmed_updates(self) -> list[Slot]:
+        """Slots of updates that left, whose receipt may be there by now."""
+        now = self._clock()
+        due = [
+            slot
+            for slot in self._schedule.slots
+            if slot.key.kind is ReleaseKind.MODEL_UPDATE
+            and slot.key not in self._given_up
+            and self._receipt_due(slot.key) <= now
+            and not self._receipt_path(slot.key).exists()
+        ]
+        if not due:
+            return []
+        states = {entry.key: entry.state for entry in self._ledger.entries()}
+        return [slot for slot in due if states.get(slot.key) is ReleaseState.HANDED_OUT]
+
+    def _receipt_due(self, key: SlotKey) -> datetime:
+        opens_at, replies_at = self._schedule.opens_at(key), self._schedule.replies_at(key)
+        return self._receipt_from.get(key, replies_at + (replies_at - opens_at))
+
     def _receipt_path(self, key: SlotKey) -> Path:
-        release_id = key.release_id(self._schedule.timetable.period)
-        return self._home.receipts / f"{release_id.hex()}.receipt"
+        return receipt_path(self._home.receipts, self._ledger, key)
 
     def _wait_for(self, key: SlotKey, *, began_at: datetime) -> None:
         """Wait until the slot's reply time; a release that is ready only after it stays here."""
         replies_at = self._schedule.replies_at(key)
         if began_at < replies_at < self._clock():
-            raise TooLateError(key)
+            self._stays(key)
         while (now := self._clock()) < replies_at:
             if self._stop.wait((replies_at - now).total_seconds()):
                 raise RequestRefusedError("this node is going offline")
@@ -315,5 +456,7 @@ class Duties:
     def _attempt(self, what: str, work: Callable[[], None]) -> None:
         try:
             work()
+        except WithheldError as kept:
+            log.info(f"{what} withheld", reason=str(kept))
         except (FedperfError, OSError) as error:
             log.warning(f"{what} failed", reason=str(error))

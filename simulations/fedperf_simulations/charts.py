@@ -6,6 +6,7 @@ Text stays text, so that a reader can select it and matplotlib escapes it.
 import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
@@ -21,6 +22,7 @@ COLOURS = {
     "personalized": "#175cd3",
 }
 ORGANIZATION_COLOURS = ("#84adff", "#dc6803", "#079455", "#7a5af8")
+LINE_COLOURS = ("#1f2733", "#98a2b3", "#dc6803", "#175cd3", "#079455", "#7a5af8")
 CHOSEN, OTHER, INTERVAL = "#175cd3", "#b2bccc", "#dc6803"
 
 _STYLE = {
@@ -39,6 +41,47 @@ _STYLE = {
     # Names and reasons are data, not formulas.
     "text.parse_math": False,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a chart.
+
+    Attributes:
+        label: in the legend.
+        across: positions from left to right.
+        heights: one for each.
+        dashed: stands back behind the others.
+    """
+
+    label: str
+    across: Sequence[float]
+    heights: Sequence[float]
+    dashed: bool = False
+
+
+def lines_chart(lines: Sequence[Line], across: str, up: str) -> str:
+    """Up to six lines over the same axis, whose names are given."""
+    with _chart(7.2, 3.6) as (figure, axes):
+        for colour, line in zip(LINE_COLOURS, lines, strict=False):
+            style, width = ("--", 1.4) if line.dashed else ("-", 2.0)
+            axes.plot(
+                line.across,
+                line.heights,
+                style,
+                color=colour,
+                linewidth=width,
+                marker="o",
+                markersize=3.5,
+                label=line.label,
+                zorder=2,
+            )
+        axes.set_xlabel(across)
+        axes.set_ylabel(up)
+        axes.set_ylim(bottom=0)
+        _grid(axes, "y")
+        figure.legend(loc="outside upper center", ncols=3, frameon=False)
+        return _svg(figure)
 
 
 def q_error_chart(summary: DemoSummary) -> str:

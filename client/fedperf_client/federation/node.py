@@ -59,7 +59,7 @@ from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from fedperf_client.federation.enrollment import Membership
-from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.errors import FedperfError, InvalidInputError
 from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.release import ReleaseKind, SlotKey
 from fedperf_shared.wire.codec import decode_train_request
@@ -206,6 +206,8 @@ class Node:
                 fleet.reply(message, _answer(message, future.result()))
             elif isinstance(error, RequestRefusedError):
                 fleet.reply(message, _refusal(message))
+            elif isinstance(error, FedperfError):
+                _log.warning("no release for this slot: %s", error)
             else:
                 _log.error("no release for this slot", exc_info=error)
             del self._waiting[message_id]

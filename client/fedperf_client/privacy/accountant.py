@@ -4,7 +4,7 @@ A slot is described as a `DpEvent` of dp_accounting and accounted by its PLD
 accountant, whose estimates are pessimistic. Adjacency is add or remove one
 workload; the figure for replace-one is there to be printed beside it.
 
-Refused: budgets and deltas that are 0, negative, NaN or infinite. They are never
+Refused: budgets and deltas that are 0, negative, NaN, infinite or missing. They are never
 read as "no noise". dp_accounting is imported on first use, torch never.
 """
 
@@ -42,7 +42,7 @@ class PrivacyBudget:
     delta: float
 
     def __post_init__(self) -> None:
-        if not 0 < self.epsilon <= MAX_EPSILON:
+        if not (_is_number(self.epsilon) and 0 < self.epsilon <= MAX_EPSILON):
             raise ConfigurationError(
                 f"epsilon must be above 0 and at most {MAX_EPSILON:g}, got {self.epsilon!r}"
             )
@@ -188,6 +188,11 @@ def _composed(events: Iterable["DpEvent"]) -> "DpEvent":
     )
 
 
+def _is_number(value: object) -> bool:
+    """Whether it is one: a missing budget is refused like a wrong one."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def _require_delta(delta: float) -> None:
-    if not 0 < delta < 1:
+    if not (_is_number(delta) and 0 < delta < 1):
         raise ConfigurationError(f"delta must be above 0 and below 1, got {delta!r}")

@@ -77,12 +77,7 @@ def residual_report(
     Raises:
         ConfigurationError: the noise is too small or too large for the grid.
     """
-    scale = parameters.noise_multiplier * _STEPS_PER_UNIT
-    if not MIN_NOISE_STEPS <= scale <= MAX_NOISE_STEPS:
-        raise ConfigurationError(
-            f"noise multiplier {parameters.noise_multiplier!r} does not fit the report's grid: "
-            f"{MIN_NOISE_STEPS / _STEPS_PER_UNIT:g} to {MAX_NOISE_STEPS / _STEPS_PER_UNIT:g}"
-        )
+    scale = noise_steps(parameters.noise_multiplier)
     total = noiseless_sum(workloads, parameters.residual_clip)
     return ResidualReport(
         slot=slot,
@@ -103,15 +98,38 @@ def noiseless_sum(workloads: Iterable[WorkloadResiduals], clip: float) -> NDArra
 
 def grid_vector(workload: WorkloadResiduals, clip: float) -> NDArray[np.int64]:
     """One workload's vector in grid steps, of norm at most 2**-GRID_EXPONENT; 0 if it fails."""
-    nothing = np.zeros(REPORT_VALUES, dtype=np.int64)
     try:
         vector = _contribution(workload, clip)
     except (ArithmeticError, LookupError, TypeError, ValueError, FedperfError):
-        return nothing
-    if vector.shape != (REPORT_VALUES,) or not np.all(np.abs(vector) <= 1.0):  # refuses NaN
+        return np.zeros(REPORT_VALUES, dtype=np.int64)
+    return on_grid(vector, REPORT_VALUES)
+
+
+def on_grid(vector: NDArray[np.float64], size: int) -> NDArray[np.int64]:
+    """A vector [size] in grid steps, of norm at most 2**-GRID_EXPONENT; 0 if it is longer.
+
+    Truncation toward zero shortens it, and the bound is checked in integers.
+    """
+    nothing = np.zeros(size, dtype=np.int64)
+    if vector.shape != (size,) or not np.all(np.abs(vector) <= 1.0):  # refuses NaN
         return nothing
     steps = np.trunc(vector * _STEPS_PER_UNIT).astype(np.int64)
     return steps if int(steps @ steps) <= _MAX_SQUARED_NORM else nothing
+
+
+def noise_steps(noise_multiplier: float) -> float:
+    """Scale of the discrete Gaussian in grid steps, for sums of vectors that are `on_grid`.
+
+    Raises:
+        ConfigurationError: the noise is too small or too large for the grid.
+    """
+    scale = noise_multiplier * _STEPS_PER_UNIT
+    if not MIN_NOISE_STEPS <= scale <= MAX_NOISE_STEPS:
+        raise ConfigurationError(
+            f"noise multiplier {noise_multiplier!r} does not fit the report's grid: "
+            f"{MIN_NOISE_STEPS / _STEPS_PER_UNIT:g} to {MAX_NOISE_STEPS / _STEPS_PER_UNIT:g}"
+        )
+    return scale
 
 
 def _contribution(workload: WorkloadResiduals, clip: float) -> NDArray[np.float64]:

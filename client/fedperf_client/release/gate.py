@@ -1,9 +1,10 @@
-"""The one door: a release is charged, drawn, encoded, signed and stored, in this order.
+"""The one door: a release is charged, drawn, encoded, signed and sealed, later handed out.
 
 Invariant: for one slot the same bytes leave, however often and by whatever message, run
 or model they are asked for. What a mechanism is given comes from the schedule in the
 ledger, never from a request. If a mechanism fails after its slot was charged, the slot
-is wasted and nothing leaves.
+is wasted and nothing leaves. What policy or operator withhold is not handed out, and not
+even charged where that was known before; a charge that was made is not given back.
 """
 
 from collections.abc import Callable
@@ -14,7 +15,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from fedperf_client.privacy.randomness import NoiseSource
 from fedperf_client.privacy.report_mechanism import REPORT_VALUES
-from fedperf_client.release.ledger import PrivacyLedger
+from fedperf_client.release.decisions import Decisions, Verdict
+from fedperf_client.release.ledger import PrivacyLedger, SlotNotReservedError
+from fedperf_client.release.policy import ReleaseMode
+from fedperf_client.release.slot_names import slot_name
 from fedperf_shared.errors import PrivacyRefusedError
 from fedperf_shared.identity import sign
 from fedperf_shared.release import (
@@ -35,6 +39,14 @@ class MalformedReleaseError(PrivacyRefusedError):
     """A mechanism made something else than its slot's release; it does not leave."""
 
 
+class WithheldError(PrivacyRefusedError):
+    """A release stays here, as policy or operator decided; not to be answered at all."""
+
+    def __init__(self, key: SlotKey, verdict: Verdict | None) -> None:
+        super().__init__(f"{slot_name(key)} stays here: {verdict or 'not decided yet'}")
+        self.key = key
+
+
 class ReleaseGate:
     """The only way out of an organization."""
 
@@ -45,19 +57,26 @@ class ReleaseGate:
         self._ledger = ledger
         self._noise = noise
         self._key = key
+        self._decisions = Decisions(ledger)
 
-    def release(self, key: SlotKey, make: Mechanism, *, at: datetime) -> SignedRelease:
-        """The signed release of the slot: the stored bytes if it was drawn, else drawn now.
+    def seal(
+        self, key: SlotKey, make: Mechanism, *, at: datetime, mode: ReleaseMode
+    ) -> SignedRelease:
+        """The signed release of the slot, kept here: the stored one, else drawn now.
 
         Args:
             key: the slot that is due.
             make: the mechanism; called at most once in the life of the slot.
             at: now.
+            mode: what the policy says of the kind.
 
         Raises:
+            WithheldError: it is known that it will not leave; nothing is charged or drawn.
             PrivacyRefusedError: the ledger refuses the slot, or `make` gave no such release.
-            StorageError: the ledger cannot be written; nothing leaves.
+            StorageError: the ledger cannot be written.
         """
+        if self._decisions.standing(key, mode, at=at) is Verdict.WITHHELD:
+            raise WithheldError(key, Verdict.WITHHELD)
         stored = self._ledger.stored(key)
         if stored is None:
             slot = self._ledger.reserve(key, at)
@@ -66,8 +85,37 @@ class ReleaseGate:
             payload = encode_release(release)
             stored = SignedRelease(payload, sign(self._key, payload))
             self._ledger.commit(key, stored)
+        return stored
+
+    def hand_out(self, key: SlotKey, *, at: datetime, mode: ReleaseMode) -> SignedRelease:
+        """The sealed release, to be sent now: recorded as having left.
+
+        Raises:
+            WithheldError: policy or operator withhold it, or nobody approved what asks.
+            PrivacyRefusedError: nothing was drawn for the slot.
+            StorageError: ledger or decisions cannot be written; nothing leaves.
+        """
+        verdict = self._decisions.settle(key, mode, at=at)
+        if verdict is not Verdict.APPROVED:
+            raise WithheldError(key, verdict)
+        stored = self._ledger.stored(key)
+        if stored is None:
+            raise SlotNotReservedError(key)
         self._ledger.hand_out(key, at)
         return stored
+
+    def keep_back(self, key: SlotKey, *, at: datetime) -> None:
+        """From now on the slot's release never leaves, whatever policy and operator say."""
+        self._decisions.settle(key, ReleaseMode.NEVER, at=at)
+
+    def lets_out(self, key: SlotKey, *, at: datetime, mode: ReleaseMode) -> bool:
+        """Whether `hand_out` would give the slot's release once it is sealed."""
+        return self._decisions.standing(key, mode, at=at) is Verdict.APPROVED
+
+    def release(self, key: SlotKey, make: Mechanism, *, at: datetime) -> SignedRelease:
+        """`seal` and `hand_out` at once, of a kind that leaves without asking."""
+        self.seal(key, make, at=at, mode=ReleaseMode.AUTO)
+        return self.hand_out(key, at=at, mode=ReleaseMode.AUTO)
 
 
 def _require_fit(slot: Slot, release: Release) -> None:

@@ -1,41 +1,56 @@
 """The privacy ledger: what an organization has released in a period, and may release.
 
-One SQLite file per organization and period with the budget and the schedule inside. A
+One SQLite file per organization and period with the budget and the schedule inside; the
+periods together are held to a lifetime budget by the record beside them (`lifetime`). A
 slot is *reserved* (charged) before its noise is drawn, *drawn* when its signed bytes are
 stored, *handed out* when they left. Each step is one durable transaction, and nothing is
 ever changed or deleted: there is no refund. A crash between reserving and drawing
 wastes the slot; it is spent, has no release, and is never drawn again.
 
+A charge costs the same work however many came before: the cost of all slots together is
+held to the budget, each slot is charged at most once, and fewer slots never cost more.
+
 A ledger that was restored from a backup has forgotten charges. So a counter file beside
 it, written after every charge and before its noise is drawn, and the coordinator's last
 signed receipt must agree with it, or every charge is refused until an operator calls
-`reconcile`, which charges all slots that could have been drawn.
+`reconcile`, which charges all slots that could have been drawn. A receipt that does not
+agree is kept, so that it is not forgotten by the next start; the operator's decision
+settles the receipts of all slots charged until then.
 
-Refused: slots outside of the schedule or not yet due, slots that are spent, charges that
-overspend the budget, files that are no ledger or of a newer schema. The clock is never
+Refused: slots outside of the schedule or not yet due, slots that are spent, schedules that
+overspend the budget, files that are no ledger or of another schema. The clock is never
 read here: moments are passed in.
 """
 
 import hashlib
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum, unique
 from pathlib import Path
 from typing import Self
 
-from fedperf_client.privacy.accountant import PrivacyBudget, epsilon, event_of, events_of
+from fedperf_client.privacy.accountant import PrivacyBudget, epsilon, events_of
 from fedperf_client.release.ledger_file import (
+    PERIOD_LEDGER,
     connect,
     create_tables,
     errors_named,
     new_file,
-    require_schema,
+    require_layout,
+    transaction,
+)
+from fedperf_client.release.lifetime import (
+    BegunPeriod,
+    LifetimeRecord,
+    lifetime_of,
+    lifetime_path,
 )
 from fedperf_client.release.tamper import (
     ConfirmedRelease,
+    counter_disagreement,
     read_confirmed,
     read_counter,
     remove_confirmed,
@@ -88,14 +103,13 @@ class SlotNotReservedError(PrivacyRefusedError):
 
 
 class BudgetExceededError(PrivacyRefusedError):
-    """A release was refused because it would overspend the budget."""
+    """A schedule was refused because all its slots together would overspend the budget."""
 
-    def __init__(self, key: SlotKey, *, epsilon_after: float, budget: PrivacyBudget) -> None:
+    def __init__(self, *, epsilon_after: float, budget: PrivacyBudget) -> None:
         super().__init__(
-            f"{_name(key)} refused: epsilon would be {epsilon_after:.4g}, "
-            f"the budget is {budget.epsilon:.4g} at delta={budget.delta:g}"
+            f"the schedule would cost epsilon {epsilon_after:.6g}, the budget is "
+            f"{budget.epsilon:g} at delta={budget.delta:g}; nothing is released"
         )
-        self.key = key
         self.epsilon_after = epsilon_after
 
 
@@ -139,36 +153,55 @@ class PrivacyLedger:
         self.budget = budget
         self.schedule = schedule
         self._identity = _identity(budget, schedule)
+        self._planned = {slot.key: slot for slot in schedule.slots}
+        self._is_within_budget = False
 
     @classmethod
-    def create(cls, path: Path, budget: PrivacyBudget, schedule: Schedule) -> Self:
-        """Start the ledger of a period.
+    def create(
+        cls,
+        path: Path,
+        budget: PrivacyBudget,
+        schedule: Schedule,
+        *,
+        lifetime: PrivacyBudget | None = None,
+    ) -> Self:
+        """Start the ledger of a period and charge the period to the organization's lifetime.
+
+        Args:
+            path: of the ledger; the lifetime record stands in the same directory.
+            budget: of the period.
+            schedule: all slots of the period.
+            lifetime: promised for all periods, read when the first one begins; by default
+                `lifetime_of(budget)`.
 
         Raises:
-            PrivacyRefusedError: the whole schedule would overspend the budget.
-            StorageError: there is one already, or was by its counter file, or it cannot
-                be written.
+            BudgetExceededError: the whole schedule would overspend the budget.
+            PrivacyRefusedError: the lifetime record refuses the period.
+            StorageError: there is one already, or was by its counter file or the lifetime
+                record, or it cannot be written.
         """
-        total = epsilon(events_of(schedule.slots), budget.delta)
-        if not total <= budget.epsilon:
-            raise PrivacyRefusedError(
-                f"the schedule would cost epsilon {total:.6g}, the budget is {budget.epsilon:g}"
-            )
+        cls(path, budget, schedule)._require_budget()
         counter = read_counter(path)
         # A counter of 0 is what a crash in here leaves: nothing was ever drawn under it.
         if counter is not None and counter[1] > 0:
             raise StorageError(f"ledger {path}: its counter file is there, so it existed before")
         if path.exists():
             raise StorageError(f"ledger {path}: there is a file already; a period starts once")
-        ledger = cls(path, budget, schedule)
-        with errors_named(path), new_file(path) as scratch:
-            with cls(scratch, budget, schedule)._transaction() as connection:
-                create_tables(path, connection)
-                connection.execute(
-                    "INSERT INTO promise VALUES (1, ?, ?, ?)",
-                    (budget.epsilon, budget.delta, encode_schedule(schedule)),
-                )
-            write_counter(path, ledger._identity, 0)
+        record = LifetimeRecord.open_or_create(
+            lifetime_path(path.parent), lifetime or lifetime_of(budget)
+        )
+        wanted = BegunPeriod(path.name, budget, schedule)
+        begun = record.admit(wanted, has_counter=counter is not None)
+        ledger = cls(path, begun.budget, begun.schedule)
+        # First the counter, then the record: a period that has begun without a counter is lost.
+        write_counter(path, ledger._identity, 0)
+        record.begin(begun)
+        with errors_named(path), new_file(path) as scratch, transaction(scratch) as connection:
+            create_tables(path, connection, PERIOD_LEDGER)
+            connection.execute(
+                "INSERT INTO promise VALUES (1, ?, ?, ?)",
+                (begun.budget.epsilon, begun.budget.delta, encode_schedule(begun.schedule)),
+            )
         return ledger
 
     @classmethod
@@ -181,7 +214,7 @@ class PrivacyLedger:
         if not path.is_file():
             raise StorageError(f"ledger {path}: no such file")
         with errors_named(path), closing(connect(path)) as connection:
-            require_schema(path, connection)
+            require_layout(path, connection, PERIOD_LEDGER)
             row = connection.execute("SELECT epsilon, delta, schedule FROM promise").fetchone()
         if row is None:
             raise StorageError(f"ledger {path}: damaged: it holds no schedule")
@@ -199,17 +232,17 @@ class PrivacyLedger:
             SlotNotPlannedError: the schedule does not have it.
             SlotNotDueError: it is not open at `at`.
             SlotSpentError: it was reserved before.
-            BudgetExceededError: the total would pass the budget.
+            BudgetExceededError: the schedule as a whole would pass the budget.
             LedgerDisagreesError: counter or receipt know more than the ledger.
             StorageError: the charge cannot be written.
         """
         slot = self._due_slot(key, at)
+        self._require_budget()
         with self._transaction() as connection:
             self._require_agreement(connection)
             state = self._state(connection, key)
             if state is not None:
                 raise SlotSpentError(key, state)
-            self._require_budget(connection, slot)
             # A crash may have left the counter one behind; two would be a disagreement.
             write_counter(self.path, self._identity, _count(connection))
             self._insert_reserved(connection, key, at, reconciled=False)
@@ -262,18 +295,21 @@ class PrivacyLedger:
             LedgerDisagreesError: it confirms bytes that this ledger did not draw.
         """
         with self._transaction() as connection:
+            latest = read_confirmed(self.path)
+            agreed = latest is None or self._disagreement_with(connection, latest) is None
             disagreement = self._disagreement_with(connection, confirmed)
+            newer = latest is None or latest.sequence < confirmed.sequence
+            if agreed and (newer or disagreement):
+                write_confirmed(self.path, confirmed)
             if disagreement:
                 raise LedgerDisagreesError(self.path, disagreement)
-            latest = read_confirmed(self.path)
-            if latest is None or latest.sequence < confirmed.sequence:
-                write_confirmed(self.path, confirmed)
 
     def reconcile(self, at: datetime) -> tuple[SlotKey, ...]:
         """An operator's decision: charge every slot that opened until `at`, and go on.
 
         Whatever a lost part of the ledger held, only such slots can have been drawn. Nothing
-        is drawn for those newly charged; they are given back as spent.
+        is drawn for those newly charged; they are given back as spent. Receipts for what is
+        charged now are settled: whatever bytes they confirm, they stop nothing any more.
         """
         with self._transaction() as connection:
             problem = self._disagreement(connection)
@@ -286,8 +322,9 @@ class PrivacyLedger:
             for key in lost:
                 self._insert_reserved(connection, key, at, reconciled=True)
             connection.execute(
-                "INSERT INTO reconciliation (reconciled_unix_ms, disagreement) VALUES (?, ?)",
-                (to_unix_ms(at), problem or "none"),
+                "INSERT INTO reconciliation (reconciled_unix_ms, charges, disagreement)"
+                " VALUES (?, ?, ?)",
+                (to_unix_ms(at), _count(connection), problem or "none"),
             )
         remove_confirmed(self.path)
         self._advance_counter()
@@ -295,8 +332,21 @@ class PrivacyLedger:
 
     def spent(self, at: datetime) -> float:
         """Epsilon of all slots charged until `at`, for add or remove one workload."""
-        keys = [entry.key for entry in self.entries() if entry.reserved_at <= at]
-        return epsilon(events_of(self._slots(keys)), self.budget.delta)
+        return epsilon(events_of(self.charged(at)), self.budget.delta)
+
+    def charged(self, at: datetime) -> tuple[Slot, ...]:
+        """The slots that were charged until `at`, in the order of their charges."""
+        with self._reading() as connection:
+            rows = connection.execute(
+                "SELECT kind, window, slot FROM reserved WHERE reserved_unix_ms <= ?"
+                " ORDER BY number",
+                (to_unix_ms(at),),
+            ).fetchall()
+        keys = [SlotKey(ReleaseKind(kind), window, index) for kind, window, index in rows]
+        unplanned = [key for key in keys if key not in self._planned]
+        if unplanned:
+            raise StorageError(f"ledger {self.path}: damaged: unplanned {unplanned[0]}")
+        return tuple(self._planned[key] for key in keys)
 
     def remaining(self, at: datetime) -> float:
         """The part of the budget's epsilon that is not spent at `at`."""
@@ -309,7 +359,7 @@ class PrivacyLedger:
                 "SELECT kind, window, slot, reserved_unix_ms, reconciled, length(payload),"
                 " handed_out_unix_ms FROM reserved LEFT JOIN drawn USING (release_id)"
                 " LEFT JOIN handed_out USING (release_id)"
-                " ORDER BY reserved_unix_ms, window, kind, slot"
+                " ORDER BY number"
             ).fetchall()
         return tuple(
             LedgerEntry(
@@ -328,7 +378,7 @@ class PrivacyLedger:
             return self._disagreement(connection)
 
     def _due_slot(self, key: SlotKey, at: datetime) -> Slot:
-        slot = self.schedule.slot(key)
+        slot = self._planned.get(key)
         if slot is None:
             raise SlotNotPlannedError(key)
         opens_at, ends_at = self.schedule.opens_at(key), self.schedule.timetable.period.end
@@ -336,13 +386,13 @@ class PrivacyLedger:
             raise SlotNotDueError(key, at=at, opens_at=opens_at, ends_at=ends_at)
         return slot
 
-    def _require_budget(self, connection: sqlite3.Connection, slot: Slot) -> None:
-        rows = connection.execute("SELECT kind, window, slot FROM reserved").fetchall()
-        charged = self._slots(SlotKey(ReleaseKind(k), window, index) for k, window, index in rows)
-        events = [*events_of(charged), event_of(slot.parameters)]
-        epsilon_after = epsilon(events, self.budget.delta)
-        if not epsilon_after <= self.budget.epsilon:
-            raise BudgetExceededError(slot.key, epsilon_after=epsilon_after, budget=self.budget)
+    def _require_budget(self) -> None:
+        if self._is_within_budget:
+            return
+        total = epsilon(events_of(self.schedule.slots), self.budget.delta)
+        if not total <= self.budget.epsilon:
+            raise BudgetExceededError(epsilon_after=total, budget=self.budget)
+        self._is_within_budget = True
 
     def _require_agreement(self, connection: sqlite3.Connection) -> None:
         problem = self._disagreement(connection)
@@ -351,15 +401,9 @@ class PrivacyLedger:
 
     def _disagreement(self, connection: sqlite3.Connection) -> str | None:
         charges = _count(connection)
-        counter = read_counter(self.path)
-        if counter is None and charges > 0:
-            return f"the counter file is missing, the ledger holds {charges} charges"
-        identity, counted = counter or (self._identity, 0)
-        if identity != self._identity:
-            return "the counter file belongs to another ledger"
-        # One charge ahead of its counter is a crash right after the charge: nothing is hidden.
-        if not charges - 1 <= counted <= charges:
-            return f"the counter file says {counted} charges, the ledger holds {charges}"
+        problem = counter_disagreement(self.path, self._identity, charges, "charges")
+        if problem is not None:
+            return problem
         confirmed = read_confirmed(self.path)
         return None if confirmed is None else self._disagreement_with(connection, confirmed)
 
@@ -369,6 +413,8 @@ class PrivacyLedger:
         row = connection.execute(
             "SELECT payload FROM drawn WHERE release_id = ?", (confirmed.release_id,)
         ).fetchone()
+        if _is_settled(connection, confirmed.release_id):
+            return None
         if row is None:
             return f"receipt {confirmed.sequence} confirms a release that the ledger does not hold"
         if hashlib.sha256(row[0]).digest() != confirmed.payload_sha256:
@@ -388,9 +434,10 @@ class PrivacyLedger:
         self, connection: sqlite3.Connection, key: SlotKey, at: datetime, *, reconciled: bool
     ) -> None:
         connection.execute(
-            "INSERT INTO reserved VALUES (?, ?, ?, ?, ?, ?)",
+            "INSERT INTO reserved VALUES (?, ?, ?, ?, ?, ?, ?)",
             (
                 self._release_id(key),
+                _count(connection) + 1,
                 int(key.kind),
                 key.window,
                 key.index,
@@ -404,26 +451,11 @@ class PrivacyLedger:
         with self._transaction() as connection:
             write_counter(self.path, self._identity, _count(connection))
 
-    def _slots(self, keys: "Iterator[SlotKey] | list[SlotKey]") -> list[Slot]:
-        by_key = {slot.key: slot for slot in self.schedule.slots}
-        try:
-            return [by_key[key] for key in keys]
-        except KeyError as error:
-            raise StorageError(f"ledger {self.path}: damaged: unplanned {error}") from error
-
     def _release_id(self, key: SlotKey) -> bytes:
         return key.release_id(self.schedule.timetable.period)
 
-    @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with errors_named(self.path), closing(connect(self.path)) as connection:
-            connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield connection
-            except BaseException:
-                connection.rollback()
-                raise
-            connection.commit()
+    def _transaction(self) -> AbstractContextManager[sqlite3.Connection]:
+        return transaction(self.path)
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
@@ -432,8 +464,19 @@ class PrivacyLedger:
 
 
 def _count(connection: sqlite3.Connection) -> int:
-    (count,) = connection.execute("SELECT count(*) FROM reserved").fetchone()
+    """How many slots were charged: the newest number, which is found without counting."""
+    (count,) = connection.execute("SELECT coalesce(max(number), 0) FROM reserved").fetchone()
     return int(count)
+
+
+def _is_settled(connection: sqlite3.Connection, release_id: bytes) -> bool:
+    """Whether the release was charged when an operator last reconciled, or before."""
+    row = connection.execute(
+        "SELECT 1 FROM reserved WHERE release_id = ? AND number <="
+        " (SELECT coalesce(max(charges), 0) FROM reconciliation)",
+        (release_id,),
+    ).fetchone()
+    return row is not None
 
 
 def _state_of(drawn: bool, handed_out: bool) -> ReleaseState:

@@ -1,52 +1,96 @@
-"""The SQLite file under the privacy ledger: its tables, and that nothing in them changes.
+"""The SQLite files under the privacy ledger: their tables, and that nothing in them changes.
 
 Every table is append-only by triggers that live in the file, so they bind any program
-that opens it. Refused: files that are no ledger, damaged ones, those of a newer schema.
+that opens it. Charges are numbered without a gap, so that the newest number is their
+count. Refused: files of another kind, damaged ones, those of another schema.
 """
 
 import os
 import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from fedperf_shared.errors import StorageError
 
-SCHEMA_VERSION = 1
-APPLICATION_ID = 0x66704C67
-"""Marks the file as a ledger of fedperf ("fpLg")."""
-
 _BUSY_SECONDS = 60.0
 
-_TABLES = """
-CREATE TABLE promise (
-    id INTEGER PRIMARY KEY CHECK (id = 1),
-    epsilon REAL NOT NULL, delta REAL NOT NULL, schedule BLOB NOT NULL
-) STRICT;
-CREATE TABLE reserved (
-    release_id BLOB PRIMARY KEY, kind INTEGER NOT NULL, window INTEGER NOT NULL,
-    slot INTEGER NOT NULL, reserved_unix_ms INTEGER NOT NULL, reconciled INTEGER NOT NULL
-) STRICT, WITHOUT ROWID;
-CREATE TABLE drawn (
-    release_id BLOB PRIMARY KEY REFERENCES reserved (release_id),
-    payload BLOB NOT NULL, signature BLOB NOT NULL
-) STRICT, WITHOUT ROWID;
-CREATE TABLE handed_out (
-    release_id BLOB PRIMARY KEY REFERENCES drawn (release_id),
-    handed_out_unix_ms INTEGER NOT NULL
-) STRICT, WITHOUT ROWID;
-CREATE TABLE reconciliation (
-    id INTEGER PRIMARY KEY, reconciled_unix_ms INTEGER NOT NULL, disagreement TEXT NOT NULL
-) STRICT;
-"""
 
-_KEY_COLUMNS = {
-    "promise": "id",
-    "reserved": "release_id",
-    "drawn": "release_id",
-    "handed_out": "release_id",
-    "reconciliation": "id",
-}
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What a kind of file holds.
+
+    Attributes:
+        name: in error messages.
+        application_id: marks files of the kind.
+        schema_version: of the tables; a file of any other version is refused.
+        tables: SQL that makes them, and what else is to hold in them.
+        keys: the key column of every table.
+    """
+
+    name: str
+    application_id: int
+    schema_version: int
+    tables: tuple[str, ...]
+    keys: Mapping[str, str]
+
+
+PERIOD_LEDGER = Layout(
+    name="ledger",
+    application_id=0x66704C67,  # "fpLg"
+    schema_version=2,
+    tables=(
+        """CREATE TABLE promise (
+            id INTEGER PRIMARY KEY CHECK (id = 1),
+            epsilon REAL NOT NULL, delta REAL NOT NULL, schedule BLOB NOT NULL
+        ) STRICT""",
+        """CREATE TABLE reserved (
+            release_id BLOB PRIMARY KEY, number INTEGER NOT NULL, kind INTEGER NOT NULL,
+            window INTEGER NOT NULL, slot INTEGER NOT NULL, reserved_unix_ms INTEGER NOT NULL,
+            reconciled INTEGER NOT NULL
+        ) STRICT, WITHOUT ROWID""",
+        "CREATE INDEX reserved_by_number ON reserved (number)",
+        """CREATE TRIGGER reserved_is_numbered BEFORE INSERT ON reserved
+            WHEN NEW.number IS NOT (SELECT coalesce(max(number), 0) + 1 FROM reserved)
+            BEGIN SELECT RAISE (ABORT, 'the ledger is append-only: not the next number'); END""",
+        """CREATE TABLE drawn (
+            release_id BLOB PRIMARY KEY REFERENCES reserved (release_id),
+            payload BLOB NOT NULL, signature BLOB NOT NULL
+        ) STRICT, WITHOUT ROWID""",
+        """CREATE TABLE handed_out (
+            release_id BLOB PRIMARY KEY REFERENCES drawn (release_id),
+            handed_out_unix_ms INTEGER NOT NULL
+        ) STRICT, WITHOUT ROWID""",
+        """CREATE TABLE reconciliation (
+            id INTEGER PRIMARY KEY, reconciled_unix_ms INTEGER NOT NULL,
+            charges INTEGER NOT NULL, disagreement TEXT NOT NULL
+        ) STRICT""",
+    ),
+    keys={
+        "promise": "id",
+        "reserved": "release_id",
+        "drawn": "release_id",
+        "handed_out": "release_id",
+        "reconciliation": "id",
+    },
+)
+
+LIFETIME_RECORD = Layout(
+    name="lifetime record",
+    application_id=0x66704C74,  # "fpLt"
+    schema_version=1,
+    tables=(
+        """CREATE TABLE promise (
+            id INTEGER PRIMARY KEY CHECK (id = 1), epsilon REAL NOT NULL, delta REAL NOT NULL
+        ) STRICT""",
+        """CREATE TABLE period (
+            start_unix_ms INTEGER PRIMARY KEY, ledger TEXT NOT NULL,
+            epsilon REAL NOT NULL, delta REAL NOT NULL, schedule BLOB NOT NULL
+        ) STRICT""",
+    ),
+    keys={"promise": "id", "period": "start_unix_ms"},
+)
 
 # The insert trigger also stops INSERT OR REPLACE, which deletes without delete triggers
 # unless the connection asked for recursive ones.
@@ -89,42 +133,60 @@ def new_file(path: Path) -> Iterator[Path]:
         scratch.unlink()
 
 
-def create_tables(path: Path, connection: sqlite3.Connection) -> None:
-    """Make the empty ledger inside the open transaction.
+@contextmanager
+def transaction(path: Path) -> Iterator[sqlite3.Connection]:
+    """One durable, exclusive transaction; an exception inside leaves nothing of it.
+
+    Raises:
+        StorageError: the file cannot be used.
+    """
+    with errors_named(path), closing(connect(path)) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield connection
+        except BaseException:
+            connection.rollback()
+            raise
+        connection.commit()
+
+
+def create_tables(path: Path, connection: sqlite3.Connection, layout: Layout) -> None:
+    """Make the empty file inside the open transaction.
 
     Raises:
         StorageError: the file is not empty.
     """
     if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-        raise StorageError(f"ledger {path}: there is a database already; a period starts once")
-    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-    statements = [each for each in _TABLES.split(";\n") if each.strip()]
-    for table, key in _KEY_COLUMNS.items():
+        raise StorageError(f"{layout.name} {path}: there is a database already")
+    connection.execute(f"PRAGMA application_id = {layout.application_id}")
+    connection.execute(f"PRAGMA user_version = {layout.schema_version}")
+    statements = list(layout.tables)
+    for table, key in layout.keys.items():
         triggers = _TRIGGERS.format(table=table, key=key)
         statements += [f"{each} END" for each in triggers.split(" END;\n") if each.strip()]
     for statement in statements:
         connection.execute(statement)
 
 
-def require_schema(path: Path, connection: sqlite3.Connection) -> None:
-    """Check that this is an undamaged ledger that this version can read.
+def require_layout(path: Path, connection: sqlite3.Connection, layout: Layout) -> None:
+    """Check that this is an undamaged file of that kind, which this version can read.
 
     Raises:
         StorageError: it is not.
     """
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if application != APPLICATION_ID:
-        raise StorageError(f"ledger {path}: not a ledger of fedperf")
-    if version > SCHEMA_VERSION:
+    if application != layout.application_id:
+        raise StorageError(f"{layout.name} {path}: not a {layout.name} of fedperf")
+    if version != layout.schema_version:
+        age = "a newer" if version > layout.schema_version else "an older"
         raise StorageError(
-            f"ledger {path}: written by a newer fedperf (schema {version}, this one reads "
-            f"{SCHEMA_VERSION}); please upgrade"
+            f"{layout.name} {path}: written by {age} fedperf (schema {version}, this one reads "
+            f"{layout.schema_version}); please use that one"
         )
     (check,) = connection.execute("PRAGMA quick_check(1)").fetchone()
     if check != "ok":
-        raise StorageError(f"ledger {path}: damaged: {check.splitlines()[-1]}")
+        raise StorageError(f"{layout.name} {path}: damaged: {check.splitlines()[-1]}")
 
 
 @contextmanager

@@ -3,17 +3,18 @@
 Everything here is declared by people and public to the schedule; nothing is read off
 the data. `load_policy` reports every problem of a file at once, each with its key and
 what would be right, and refuses unknown keys: a mistyped limit must not fall back to a
-default. A budget of 0 is refused, not read as "no noise".
+default. A budget of 0, or none at all, is refused, not read as "no noise".
 """
 
 import math
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum, unique
 from pathlib import Path
 
 from fedperf_client.privacy.accountant import MAX_EPSILON, PrivacyBudget
+from fedperf_client.release.lifetime import PERIODS_OF_A_LIFETIME, lifetime_of
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.release import MAX_STEPS, ReleaseKind, SizeClass
 
@@ -23,7 +24,7 @@ DEFAULT_DELTA = 1e-5
 
 @unique
 class ReleaseMode(StrEnum):
-    """Whether releases of a kind leave; `ASK` is treated as withheld until asking exists."""
+    """Whether releases of a kind leave; with `ASK` each one that its operator approved in time."""
 
     AUTO = "auto"
     ASK = "ask"
@@ -46,6 +47,8 @@ class Policy:
         nominal_workloads: about how many workloads a period holds; declared, not counted.
         epsilon: the budget of all releases of a period together.
         delta: of the budget; below 1 / nominal_workloads.
+        lifetime_epsilon: the budget of all periods together, at the same delta; None for the
+            default of `lifetime_of`. What held when the first period began holds for good.
         configurations: private, the default.
         residual_report: whether reports leave.
         model_update: whether model updates leave.
@@ -61,6 +64,7 @@ class Policy:
     nominal_workloads: float
     epsilon: float = DEFAULT_EPSILON
     delta: float = DEFAULT_DELTA
+    lifetime_epsilon: float | None = None
     configurations: Configurations = Configurations.PRIVATE
     residual_report: ReleaseMode = ReleaseMode.AUTO
     model_update: ReleaseMode = ReleaseMode.AUTO
@@ -82,6 +86,11 @@ class Policy:
                 f"budget.delta: must be below 1 / nominal_workloads "
                 f"({1 / self.nominal_workloads:.3g}), got {self.delta!r}"
             )
+        if not problems and not self.lifetime.epsilon >= self.epsilon:
+            problems.append(
+                f"budget.lifetime_epsilon: must be at least budget.epsilon ({self.epsilon:g}), "
+                f"got {self.lifetime_epsilon!r}"
+            )
         if problems:
             raise ConfigurationError("policy: " + "; ".join(problems))
 
@@ -89,6 +98,13 @@ class Policy:
     def budget(self) -> PrivacyBudget:
         """The budget of the period."""
         return PrivacyBudget(self.epsilon, self.delta)
+
+    @property
+    def lifetime(self) -> PrivacyBudget:
+        """The budget of all periods together."""
+        if self.lifetime_epsilon is None:
+            return lifetime_of(self.budget)
+        return PrivacyBudget(self.lifetime_epsilon, self.delta)
 
     def mode(self, kind: ReleaseKind) -> ReleaseMode:
         """Whether releases of `kind` leave."""
@@ -108,8 +124,13 @@ nominal_workloads = {nominal_workloads}  # about how many run in a period; decla
 [budget]  # of all releases of a period together
 epsilon = {DEFAULT_EPSILON}
 delta = {DEFAULT_DELTA}
+# Of all periods together, at the same delta; fixed when the first period begins. Without
+# the key it is {PERIODS_OF_A_LIFETIME} times epsilon.
+# lifetime_epsilon = {PERIODS_OF_A_LIFETIME * DEFAULT_EPSILON}
 
-[release]  # "auto": leaves when its slot is due; "never": does not leave
+[release]  # read when the daemon starts
+# "auto": leaves when its slot is due; "ask": leaves if approved (fedperf release approve)
+# before that, is charged in any case once drawn; "never": does not leave.
 residual_report = "auto"
 model_update = "auto"
 """
@@ -144,7 +165,7 @@ def parse_policy(content: Mapping[str, object], origin: str) -> Policy:
     ]
     problems += [
         f"{_KEYS[name].key}: missing, must be {_KEYS[name].right}"
-        for name in ("size_class", "nominal_workloads")
+        for name in ("size_class", "nominal_workloads", "epsilon")
         if _KEYS[name].key not in given
     ]
     values: dict[str, object] = {}
@@ -189,6 +210,15 @@ def _number(key: str, low: float, high: float = math.inf, *, low_included: bool 
     return _Rule(key, f"a number {lower}{upper}", holds, float)  # type: ignore[arg-type]
 
 
+def _optional(rule: _Rule) -> _Rule:
+    """The rule for a value whose default is None; a file cannot hold None."""
+    return replace(
+        rule,
+        holds=lambda value: value is None or rule.holds(value),
+        convert=lambda value: None if value is None else rule.convert(value),
+    )
+
+
 def _whole(key: str, low: int, high: int) -> _Rule:
     return _Rule(
         key,
@@ -210,6 +240,7 @@ _KEYS: dict[str, _Rule] = {
     "nominal_workloads": _number("nominal_workloads", 1, 1e9, low_included=True),
     "epsilon": _number("budget.epsilon", 0, MAX_EPSILON),
     "delta": _number("budget.delta", 0, 0.1),
+    "lifetime_epsilon": _optional(_number("budget.lifetime_epsilon", 0, MAX_EPSILON)),
     "configurations": _choice("configurations", Configurations),
     "residual_report": _choice("release.residual_report", ReleaseMode),
     "model_update": _choice("release.model_update", ReleaseMode),

@@ -1,22 +1,31 @@
 """What a slot would let out, shown before it does, at no charge.
 
-The sample is made by the slot's own mechanism from public data (an empty window, the
-public start), so it costs nothing; size and schema are those of the real release, since
-they do not depend on data.
+The sample is made by the slot's own mechanism from public data (invented jobs, or an
+empty window), so it costs nothing; size and schema are those of the real release, since
+they do not depend on data. Nothing here can write the ledger: a schedule and a budget
+are enough, so that a period can be looked at before it has begun.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 
-from fedperf_client.privacy.accountant import epsilon, events_of, replace_one_epsilon
+from fedperf_client.privacy.accountant import (
+    PrivacyBudget,
+    epsilon,
+    events_of,
+    replace_one_epsilon,
+)
 from fedperf_client.privacy.randomness import NoiseSource
 from fedperf_client.privacy.report_mechanism import residual_report
 from fedperf_client.release.gate import MalformedReleaseError, Mechanism
-from fedperf_client.release.ledger import PrivacyLedger, SlotNotPlannedError
+from fedperf_client.release.ledger import SlotNotPlannedError
 from fedperf_shared.release import (
     Release,
+    ReleaseKind,
     ReportParameters,
     ResidualReport,
+    Schedule,
     Slot,
     SlotKey,
     TrainingParameters,
@@ -30,18 +39,22 @@ class Preview:
 
     Attributes:
         slot: what it is, with its privacy parameters.
+        opens_at: when its release is drawn.
+        leaves_at: when it leaves.
         schema: names and shapes of what leaves.
         payload_bytes: size of what leaves, without signature.
         noise_stddev: of each number: in the report's own unit, or of the summed gradient.
-        epsilon: what this slot costs alone; in a period it adds less.
+        epsilon: what this slot costs alone.
         replace_one_epsilon: the same when one workload is replaced.
-        spent: epsilon charged until now.
-        spent_after: epsilon with this slot.
+        spent: epsilon of the period's charges until now.
+        spent_after: epsilon with this slot as the next one.
         budget_epsilon: promised for the period.
         sample: the mechanism's result on public data.
     """
 
     slot: Slot
+    opens_at: datetime
+    leaves_at: datetime
     schema: tuple[str, ...]
     payload_bytes: int
     noise_stddev: float
@@ -52,46 +65,65 @@ class Preview:
     budget_epsilon: float
     sample: Release
 
+    @property
+    def marginal_epsilon(self) -> float:
+        """What this slot adds to what is spent."""
+        return self.spent_after - self.spent
+
 
 def preview(
-    ledger: PrivacyLedger,
+    schedule: Schedule,
+    budget: PrivacyBudget,
     key: SlotKey,
     *,
+    charged: Collection[SlotKey],
     make_public: Mechanism,
     noise: NoiseSource,
-    at: datetime,
 ) -> Preview:
     """Show what the slot would release; charges nothing.
 
     Args:
-        ledger: whose schedule has the slot.
+        schedule: has the slot.
+        budget: of the period.
         key: the slot.
+        charged: slots that were charged until now.
         make_public: its mechanism over public data only, for reports `empty_report`.
         noise: for the sample.
-        at: now.
 
     Raises:
         SlotNotPlannedError: the schedule does not have the slot.
     """
-    slot = ledger.schedule.slot(key)
+    slot = schedule.slot(key)
     if slot is None:
         raise SlotNotPlannedError(key)
     sample = make_public(slot, noise)
-    delta = ledger.budget.delta
-    charged = {entry.key for entry in ledger.entries() if entry.reserved_at <= at}
-    after = [each for each in ledger.schedule.slots if each.key in charged | {key}]
+    before = [each for each in schedule.slots if each.key in charged]
+    after = before if key in charged else [*before, slot]
     return Preview(
         slot=slot,
+        opens_at=schedule.opens_at(key),
+        leaves_at=schedule.replies_at(key),
         schema=_schema(sample),
         payload_bytes=len(encode_release(sample)),
         noise_stddev=_noise_stddev(slot.parameters),
-        epsilon=epsilon(events_of([slot]), delta),
-        replace_one_epsilon=replace_one_epsilon(events_of([slot]), delta),
-        spent=ledger.spent(at),
-        spent_after=epsilon(events_of(after), delta),
-        budget_epsilon=ledger.budget.epsilon,
+        epsilon=epsilon(events_of([slot]), budget.delta),
+        replace_one_epsilon=replace_one_epsilon(events_of([slot]), budget.delta),
+        spent=epsilon(events_of(before), budget.delta),
+        spent_after=epsilon(events_of(after), budget.delta),
+        budget_epsilon=budget.epsilon,
         sample=sample,
     )
+
+
+def next_slots(
+    schedule: Schedule, *, charged: Collection[SlotKey], at: datetime
+) -> tuple[SlotKey, ...]:
+    """The next slot of each kind that is not charged and has not passed."""
+    found: dict[ReleaseKind, SlotKey] = {}
+    for slot in sorted(schedule.slots, key=lambda slot: schedule.opens_at(slot.key)):
+        if slot.key not in charged and at < schedule.replies_at(slot.key):
+            found.setdefault(slot.key.kind, slot.key)
+    return tuple(found.values())
 
 
 def empty_report(slot: Slot, noise: NoiseSource) -> Release:

@@ -103,12 +103,9 @@ def _reason_to_leave_out(policy: Policy, timetable: Timetable, kind: ReleaseKind
     """Why no slot of `kind` is planned at all; empty if there may be some."""
     is_report = kind is ReleaseKind.RESIDUAL_REPORT
     is_large = policy.size_class == SizeClass.LARGE
-    reports_leave = policy.residual_report == ReleaseMode.AUTO and bool(timetable.report_slots)
+    reports_leave = policy.residual_report != ReleaseMode.NEVER and bool(timetable.report_slots)
     reasons = {
         "the policy never releases this kind": policy.mode(kind) == ReleaseMode.NEVER,
-        "the policy wants to be asked, which comes later; until then it is withheld": (
-            policy.mode(kind) == ReleaseMode.ASK
-        ),
         "the coordinator's calendar has no slots of this kind": (
             not (timetable.report_slots if is_report else timetable.model_slots)
         ),

@@ -12,6 +12,7 @@ from pathlib import Path
 from fedperf_shared.errors import StorageError
 
 _COUNTER = "fedperf-counter/1"
+_COUNTER_SUFFIX = ".counter"
 _CONFIRMED = "fedperf-receipt/1"
 
 
@@ -34,7 +35,7 @@ class ConfirmedRelease:
 
 def counter_path(ledger: Path) -> Path:
     """Where the counter of a ledger stands."""
-    return ledger.with_name(ledger.name + ".counter")
+    return ledger.with_name(ledger.name + _COUNTER_SUFFIX)
 
 
 def confirmed_path(ledger: Path) -> Path:
@@ -57,6 +58,38 @@ def read_counter(ledger: Path) -> tuple[str, int] | None:
 def write_counter(ledger: Path, identity: str, charges: int) -> None:
     """Replace the counter durably."""
     _write(counter_path(ledger), f"{_COUNTER} {identity} {charges}\n")
+
+
+def counter_disagreement(ledger: Path, identity: str, charges: int, what: str) -> str | None:
+    """What the counter file says against a file with that many charges; None if they agree.
+
+    Args:
+        ledger: the file.
+        identity: of its promise.
+        charges: that it holds.
+        what: the charges are, in the message.
+    """
+    counter = read_counter(ledger)
+    if counter is None:
+        return (
+            f"the counter file is missing, {ledger.name} holds {charges} {what}"
+            if charges
+            else None
+        )
+    if counter[0] != identity:
+        return "the counter file belongs to another ledger"
+    # One charge ahead of its counter is a crash right after the charge: nothing is hidden.
+    if not charges - 1 <= counter[1] <= charges:
+        return f"the counter file says {counter[1]} {what}, the ledger holds {charges}"
+    return None
+
+
+def counters_beside(path: Path) -> tuple[tuple[Path, int], ...]:
+    """Every ledger that has a counter in the directory of `path`, with its charges."""
+    names = sorted(path.parent.glob("*" + _COUNTER_SUFFIX))
+    ledgers = [name.with_name(name.name.removesuffix(_COUNTER_SUFFIX)) for name in names]
+    counters = [(ledger, read_counter(ledger)) for ledger in ledgers]
+    return tuple((ledger, counter[1]) for ledger, counter in counters if counter is not None)
 
 
 def read_confirmed(ledger: Path) -> ConfirmedRelease | None:

@@ -36,6 +36,9 @@ class Entry:
 
 ENTRIES: tuple[Entry, ...] = (
     Entry("public_start", Kind.EXPERIMENT, "fedperf_simulations.experiments.public_start"),
+    Entry("report_channel", Kind.EXPERIMENT, "fedperf_simulations.experiments.report_channel"),
+    Entry("private_sharing", Kind.EXPERIMENT, "fedperf_simulations.experiments.private_sharing"),
+    Entry("privacy_audit", Kind.EXPERIMENT, "fedperf_simulations.experiments.privacy_audit"),
     Entry("engine", Kind.BENCH, "fedperf_simulations.experiments.engine"),
 )
 

@@ -148,7 +148,7 @@ def test_two_hosts_join_by_the_lines_of_the_readme_and_a_report_is_handed_in(
             daemon.terminate()
             assert daemon.wait(30) == 0
         (listed,) = json.loads(here.run("fedperf release list --json"))
-        assert (listed["state"], listed["receipt"]) == ("handed out", True)
+        assert (listed["state"], listed["receipt"]) == ("confirmed", True)
         (member,) = json.loads(there.run("fedperf-server list --json"))
         assert (member["accepted"], member["refused"]) == (1, {})
     finally:

@@ -23,10 +23,11 @@ from fedperf_client.federation.exchange import ExchangeClient
 from fedperf_client.federation.node import Node
 from fedperf_client.learning.private_update import examples_by_workload
 from fedperf_client.learning.residuals import labelled_graphs
+from fedperf_client.learning.training_process import train_from_store
 from fedperf_client.privacy.accountant import PrivacyBudget
 from fedperf_client.release.ledger import PrivacyLedger
 from fedperf_client.release.noise import SystemNoise
-from fedperf_client.release.policy import load_policy, policy_template
+from fedperf_client.release.policy import Policy, load_policy, policy_template
 from fedperf_client.store import ExecutionStore
 from fedperf_server.config import ServerConfig
 from fedperf_server.coordinator import RoundRules
@@ -96,7 +97,17 @@ def start_arrays() -> Arrays:
 def duties_of(home: Home, exchange: ExchangeClient, ledger: PrivacyLedger) -> Duties:
     key = load_or_create_key(home.identity)
     stop = threading.Event()
-    return Duties(home, exchange, ledger, SystemNoise(), key, clock=now, stop=stop)
+    return Duties(
+        home,
+        exchange,
+        ledger,
+        SystemNoise(),
+        key,
+        policy=Policy(size_class=SizeClass.LARGE, nominal_workloads=5000),
+        train=train_from_store,
+        clock=now,
+        stop=stop,
+    )
 
 
 def keep(current: Arrays, updates: Sequence[Arrays]) -> Arrays:

@@ -12,6 +12,7 @@ import typer
 from fedperf_client import cli
 from fedperf_client.config import Home
 from fedperf_client.release.ledger import PrivacyLedger
+from fedperf_client.release.lifetime import lifetime_path
 from fedperf_client.release.policy import load_policy
 from fedperf_client.release.schedule import plan_schedule
 from fedperf_client.sources.history_file import write_history
@@ -106,14 +107,36 @@ def test_before_a_period_there_is_nothing_to_show(home: Home) -> None:
 def test_budget_and_slots_are_those_of_the_ledger(home: Home) -> None:
     planned = plan_schedule(load_policy(home.policy), timetable())
     PrivacyLedger.create(home.ledger(START), planned.budget, planned.schedule)
-    (row,) = fedperf(home, "budget", "--json").rows()
+    lifetime, row = fedperf(home, "budget", "--json").rows()
     assert (row["epsilon"], row["delta"], row["unit"]) == (1.0, 1e-5, "workload")
     assert (row["spent"], row["spent_replace_one"], row["left"], row["made"]) == (0, 0, 1.0, 0)
+    assert (row["scope"], row["period_start"]) == ("period", START.isoformat())
+    assert (row["slots"], row["planned"]) == (len(planned.schedule.slots), planned.epsilon)
+    assert (lifetime["scope"], lifetime["epsilon"], lifetime["left"]) == ("lifetime", 10.0, 10.0)
+    assert lifetime["planned"] == planned.epsilon
+    table = fedperf(home, "budget").out
+    assert "lifetime" in table
+    assert "workload" in table
     slots = fedperf(home, "release", "slots", "--json").rows()
     assert [slot["noise_multiplier"] for slot in slots] == [
         slot.parameters.noise_multiplier for slot in planned.schedule.slots
     ]
     assert fedperf(home, "release", "list", "--json").json() == []
+
+
+def test_a_lost_lifetime_record_is_made_again_by_reconciling(home: Home) -> None:
+    planned = plan_schedule(load_policy(home.policy), timetable())
+    PrivacyLedger.create(home.ledger(START), planned.budget, planned.schedule)
+    before = fedperf(home, "budget", "--json").rows()
+    lifetime_path(home.directory).unlink()
+    ended = fedperf(home, "budget")
+    assert (ended.code, ended.out) == (4, "")
+    assert "fedperf reconcile" in ended.complaint()
+    ledger, lifetime = fedperf(home, "reconcile", "--json").rows()
+    assert (ledger["problem"], ledger["charged"]) == (None, 0)
+    assert (lifetime["problem"], lifetime["charged"]) == ("it was missing", 1)
+    assert fedperf(home, "budget", "--json").rows() == before
+    assert fedperf(home, "reconcile", "--json").rows()[1]["problem"] is None
 
 
 Spoil = Callable[[Home], None]
@@ -175,6 +198,14 @@ BAD = {
     "budget infinite": (policy_with("epsilon = inf"), ["daemon"], 3, "budget.epsilon"),
     "budget negative": (policy_with("epsilon = -1.0"), ["daemon"], 3, "budget.epsilon"),
     "budget off": (policy_with('epsilon = "off"'), ["daemon"], 3, "budget.epsilon"),
+    "budget missing": (policy_with("# none"), ["daemon"], 3, "budget.epsilon: missing"),
+    "lifetime 0": (policy_with("epsilon = 1.0\nlifetime_epsilon = 0"), ["daemon"], 3, "lifetime"),
+    "lifetime NaN": (
+        policy_with("epsilon = 1.0\nlifetime_epsilon = nan"),
+        ["daemon"],
+        3,
+        "budget.lifetime_epsilon",
+    ),
     "broken policy": (write("policy.toml", "size_class ="), ["daemon"], 3, "not TOML"),
     "unknown limit": (write("policy.toml", "epsilonn = 1"), ["daemon"], 3, "epsilonn"),
 }

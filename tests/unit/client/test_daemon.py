@@ -26,11 +26,18 @@ from fedperf_client.federation.exchange import (
     read_receipt,
 )
 from fedperf_client.federation.node import RequestRefusedError
+from fedperf_client.learning.training_process import (
+    Arrays,
+    TrainingFailedError,
+    TrainingTask,
+    train_from_store,
+)
 from fedperf_client.privacy.accountant import PrivacyBudget
 from fedperf_client.privacy.report_mechanism import residual_report
 from fedperf_client.release.ledger import PrivacyLedger, ReleaseState
 from fedperf_client.release.policy import Policy
 from fedperf_client.store import ExecutionStore
+from fedperf_shared.errors import PrivacyRefusedError
 from fedperf_shared.exchange import (
     Correction,
     Receipt,
@@ -74,6 +81,7 @@ SCHEDULE = Schedule(
         Slot(UPDATE, TrainingParameters(4.0, 0.5, 1, 0.5, 10.0)),
     ),
 )
+POLICY = Policy(size_class=SizeClass.LARGE, nominal_workloads=5000)
 ARRAYS = tuple(seeded_checkpoint().arrays.values())
 
 
@@ -85,18 +93,19 @@ class FakeExchange(ExchangeClient):
         self._clock = clock
         self.fault: Exception | None = None
         self.submitted: list[tuple[datetime, bytes]] = []
+        self.calls: list[tuple[datetime, str]] = []
         self.tried = 0
         self.models: dict[int, bytes] = {}
         self.reference = 1
         self.published: Correction | None = None
 
     def status(self) -> Status:
-        self._fail()
+        self._called("status")
         return Status(self._clock(), max(self.models, default=0), 1, 1, self.reference)
 
     def submit(self, signed_release: bytes) -> VerifiedReceipt:
         self.tried += 1
-        self._fail()
+        self._called("submit")
         self.submitted.append((self._clock(), signed_release))
         payload = decode_signed_release(signed_release).payload
         slot = decode_release(payload).slot
@@ -111,14 +120,15 @@ class FakeExchange(ExchangeClient):
         return read_receipt(encode_signed_receipt(signed), self._signing_key.public_key())
 
     def model(self, version: int = 0) -> SharedModel:
-        self._fail()
+        self._called("model")
         return SharedModel(version, self.models[version])
 
     def correction(self) -> Correction | None:
-        self._fail()
+        self._called("correction")
         return self.published
 
-    def _fail(self) -> None:
+    def _called(self, what: str) -> None:
+        self.calls.append((self._clock(), what))
         if self.fault is not None:
             raise self.fault
 
@@ -128,6 +138,7 @@ class Scene:
     """An organization that joined the fake."""
 
     home: Home
+    policy: Policy = POLICY
     now: datetime = START
     stop: threading.Event = field(default_factory=threading.Event)
 
@@ -150,6 +161,8 @@ class Scene:
             self.ledger,
             SeededNoise(),
             self.key,
+            policy=self.policy,
+            train=train_from_store,
             clock=lambda: self.now,
             stop=self.stop,
         )
@@ -255,6 +268,9 @@ def test_a_report_that_is_ready_too_late_stays_here(
     monkeypatch.setattr("fedperf_client.daemon.residual_report", slow)
     scene.look_at(1.0)
     scene.look_at(4.0)
+    scene.restart()
+    scene.look_at(4.5)
+    scene.look_at(9.0)
     assert scene.exchange.submitted == []
     (entry,) = scene.ledger.entries()
     assert entry.payload_bytes > 0
@@ -310,13 +326,30 @@ def test_an_update_does_not_leave_early_because_the_daemon_stops(scene: Scene) -
 def test_an_update_that_is_ready_too_late_stays_here(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def slow(arrays: object, *arguments: object) -> object:
+    def slow(task: TrainingTask) -> Arrays:
         scene.now = START + 6.5 * HOUR
         return ARRAYS
 
-    monkeypatch.setattr("fedperf_client.daemon.private_update", slow)
+    monkeypatch.setattr(scene.duties, "_train", slow)
     with pytest.raises(TooLateError):
         scene.ask_at(4.5)
+    with pytest.raises(RequestRefusedError):
+        scene.ask_at(7.0)
+
+
+def test_a_training_process_that_is_lost_wastes_its_slot_and_nothing_leaves(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(task: TrainingTask) -> Arrays:
+        raise TrainingFailedError("lost")
+
+    monkeypatch.setattr(scene.duties, "_train", lost)
+    with pytest.raises(TrainingFailedError):
+        scene.ask_at(4.5)
+    monkeypatch.setattr(scene.duties, "_train", train_from_store)
+    with pytest.raises(PrivacyRefusedError):
+        scene.ask_at(5.0)
+    assert [entry.state for entry in scene.ledger.entries()] == [ReleaseState.RESERVED]
 
 
 def test_what_is_new_is_fetched_and_junk_is_not(scene: Scene) -> None:

@@ -11,8 +11,7 @@ import pytest
 from fedperf_server import registry
 from fedperf_server.database import Database
 from fedperf_server.registry import GgfnFormat
-from fedperf_server.rehearsal import CatalogueEntry
-from fedperf_server.rehearsal import PredictLog
+from fedperf_server.rehearsal import CatalogueEntry, PredictLog
 from fedperf_server.reports import Published, ReportDesk
 from fedperf_server.running import _watched, predict_with, promote_newest, yardstick
 from fedperf_shared.errors import StorageError

@@ -1,8 +1,12 @@
 import math
+import random
 import subprocess
 import sys
+from collections import Counter
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.stats import norm
 
@@ -14,8 +18,11 @@ from fedperf_client.privacy.accountant import (
     event_of,
     replace_one_epsilon,
 )
+from fedperf_client.release.policy import Policy
+from fedperf_client.release.schedule import plan_schedule
 from fedperf_shared.errors import ConfigurationError
-from fedperf_shared.release import ReportParameters, TrainingParameters
+from fedperf_shared.release import ReportParameters, SizeClass, TrainingParameters
+from tests.unit.client.release.periods import timetable
 
 DELTA = 1e-5
 
@@ -101,20 +108,70 @@ def test_a_budget_overspent_by_fixed_slots_cannot_be_met() -> None:
         calibrate(lambda noise: [fixed, event_of(report(noise))], PrivacyBudget(1.0, DELTA))
 
 
+SCHEDULES = {
+    # noise multiplier, sampling probability, steps of each part; delta
+    "few samples": ([(1.0, 0.01, 1000)], DELTA),
+    "an epoch": ([(1.0, 0.064, 157)], DELTA),
+    "many samples": ([(2.0, 0.128, 400)], DELTA),
+    "half of all": ([(6.0, 0.512, 400)], 1e-4),
+    "every workload": ([(20.0, 1.0, 300)], DELTA),
+    "little noise": ([(0.5, 0.01, 1000)], DELTA),
+    "long": ([(0.8, 0.0256, 4000)], 1e-6),
+    "short": ([(0.6, 0.001, 10)], DELTA),
+    "one quiet report": ([(200.0, 1.0, 1)], DELTA),
+    "two kinds": ([(1.2, 0.05, 200), (2.0, 0.1, 300)], DELTA),
+    "four kinds": ([(1.2, 0.05, 200), (2.0, 0.1, 300), (10.0, 1.0, 5), (40.0, 1.0, 20)], DELTA),
+    "a year of reports": ([(13.5, 1.0, 13)], DELTA),
+    "a year of updates": ([(1.8, 0.0625, 130)], DELTA),
+}
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_epsilon_agrees_with_the_accountant_of_opacus() -> None:
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_epsilon_is_within_0_03_of_the_accountant_of_opacus(name: str) -> None:
     from opacus.accountants import PRVAccountant
 
-    parameters = [update(1.2, q=0.05, steps=200), update(2.0, q=0.1, steps=300)]
+    parts, delta = SCHEDULES[name]
+    accountant = PRVAccountant()
+    accountant.history = list(parts)
+    expected = accountant.get_epsilon(delta)
+    events = [event_of(update(noise, q=q, steps=steps)) for noise, q, steps in parts]
+    found = epsilon(events, delta)
+    print(f"{name}: PLD {found:.4f}, PRV {expected:.4f}")
+    assert found == pytest.approx(expected, abs=0.03)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_a_planned_schedule_is_within_0_03_of_the_accountant_of_opacus() -> None:
+    from opacus.accountants import PRVAccountant
+
+    policy = Policy(size_class=SizeClass.LARGE, nominal_workloads=4000)
+    planned = plan_schedule(policy, timetable(13, models=2))
     accountant = PRVAccountant()
     accountant.history = [
-        (each.noise_multiplier, each.sampling_probability, each.steps) for each in parameters
+        (each.noise_multiplier, each.sampling_probability, each.steps)
+        if isinstance(each, TrainingParameters)
+        else (each.noise_multiplier, 1.0, 1)
+        for each in (slot.parameters for slot in planned.schedule.slots)
     ]
-    expected = accountant.get_epsilon(DELTA)
-    assert epsilon([event_of(each) for each in parameters], DELTA) == pytest.approx(
-        expected, abs=0.03
-    )
+    counted = Counter((noise, q) for noise, q, steps in accountant.history for _ in range(steps))
+    accountant.history = [(noise, q, steps) for (noise, q), steps in counted.items()]
+    assert len(accountant.history) == 2
+    assert planned.epsilon == pytest.approx(accountant.get_epsilon(policy.delta), abs=0.03)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.sampled_from([8.0, 12.0, 40.0]), max_size=12), st.randoms())
+def test_a_part_of_a_schedule_in_any_order_never_costs_more_than_the_whole(
+    noises: list[float], order: random.Random
+) -> None:
+    """What lets the ledger hold the whole schedule to the budget, once."""
+    events = [event_of(report(noise)) for noise in noises]
+    part = [event for event in events if order.random() < 0.5]
+    order.shuffle(part)
+    assert epsilon(part, DELTA) <= epsilon(events, DELTA)
 
 
 def test_importing_the_accountant_and_the_release_rooms_starts_no_engine() -> None:

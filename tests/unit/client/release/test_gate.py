@@ -1,4 +1,5 @@
 import hashlib
+from datetime import datetime
 from pathlib import Path
 
 import numpy as np
@@ -17,16 +18,24 @@ from fedperf_client.release.ledger import (
     SlotNotPlannedError,
     SlotSpentError,
 )
-from fedperf_client.release.preview import empty_report, preview
+from fedperf_client.release.preview import Preview, empty_report, next_slots, preview
 from fedperf_client.release.receipts import store_receipt
 from fedperf_client.release.tamper import ConfirmedRelease, read_confirmed
 from fedperf_shared.errors import InvalidInputError, PrivacyRefusedError
 from fedperf_shared.exchange import Receipt, SignedReceipt
 from fedperf_shared.identity import InvalidSignatureError, new_private_key, sign, verify
-from fedperf_shared.release import ModelUpdate, Release, ReportParameters, ResidualReport, Slot
+from fedperf_shared.release import (
+    ModelUpdate,
+    Release,
+    ReportParameters,
+    ResidualReport,
+    Slot,
+    SlotKey,
+)
 from fedperf_shared.wire.codec import decode_release, encode_receipt, encode_signed_receipt
 from tests.unit.client.privacy.seeded_noise import SeededNoise
 from tests.unit.client.release.periods import START, new_ledger, open_at, report_key, update_key
+from tests.unit.shared.programs import contents
 
 
 @pytest.fixture(scope="module")
@@ -156,34 +165,51 @@ def test_an_update_that_is_not_finite_does_not_leave(gate: ReleaseGate) -> None:
         )
 
 
+def preview_of(ledger: PrivacyLedger, key: SlotKey, make_public: Mechanism) -> Preview:
+    return preview(
+        ledger.schedule,
+        ledger.budget,
+        key,
+        charged={entry.key for entry in ledger.entries()},
+        make_public=make_public,
+        noise=SeededNoise(4),
+    )
+
+
 def test_a_preview_charges_nothing_and_has_the_size_of_the_release(
     gate: ReleaseGate, ledger: PrivacyLedger
 ) -> None:
     gate.release(report_key(0), CountingMechanism(), at=open_at(0))
-    before = ledger.entries()
-    shown = preview(
-        ledger, report_key(1), make_public=empty_report, noise=SeededNoise(4), at=open_at(1)
-    )
-    assert ledger.entries() == before
+    before = contents(ledger.path.parent)
+    shown = preview_of(ledger, report_key(1), empty_report)
+    assert contents(ledger.path.parent) == before
     released = gate.release(report_key(1), CountingMechanism(), at=open_at(1))
     assert shown.payload_bytes == len(released.payload)
     assert shown.noise_stddev == 20.0
     assert shown.spent_after == ledger.spent(open_at(1)) > shown.spent > 0
-    assert shown.replace_one_epsilon > shown.epsilon
+    assert shown.replace_one_epsilon > shown.epsilon > shown.marginal_epsilon > 0
+    assert shown.leaves_at > shown.opens_at > START
     assert shown.budget_epsilon == 1.0
     assert "192 noisy integers" in shown.schema[1]
 
 
 def test_a_preview_of_an_update_names_every_array(ledger: PrivacyLedger) -> None:
-    shown = preview(
-        ledger, update_key(1), make_public=update_of, noise=SeededNoise(4), at=open_at(1)
-    )
+    shown = preview_of(ledger, update_key(1), update_of)
     assert shown.schema[1:] == ("weights (2, 3): float32, noisy",)
     assert shown.noise_stddev == 2.0
     with pytest.raises(SlotNotPlannedError):
-        preview(ledger, update_key(9), make_public=update_of, noise=SeededNoise(), at=START)
+        preview_of(ledger, update_key(9), update_of)
     with pytest.raises(PrivacyRefusedError, match="no report"):
-        preview(ledger, update_key(1), make_public=empty_report, noise=SeededNoise(), at=START)
+        preview_of(ledger, update_key(1), empty_report)
+
+
+def test_the_next_slots_are_one_of_each_kind_that_may_still_be_made(ledger: PrivacyLedger) -> None:
+    def upcoming(*charged: SlotKey, at: datetime) -> set[SlotKey]:
+        return set(next_slots(ledger.schedule, charged=charged, at=at))
+
+    assert upcoming(at=START) == {update_key(0), report_key(0)}
+    assert upcoming(report_key(0), at=open_at(0)) == {update_key(1), report_key(1)}
+    assert upcoming(at=ledger.schedule.timetable.period.end) == set()
 
 
 def receipt_of(
@@ -213,11 +239,12 @@ def test_a_receipt_is_kept_only_with_the_coordinators_signature(
 
     with pytest.raises(InvalidSignatureError):
         store(receipt_of(released, ledger, signer=stranger))
-    with pytest.raises(LedgerDisagreesError):
-        store(receipt_of(b"other", ledger, signer=coordinator))
     with pytest.raises(InvalidInputError, match="sequence from 1"):
         store(receipt_of(released, ledger, signer=coordinator, sequence=0))
     assert read_confirmed(ledger.path) is None
     confirmed = store(receipt_of(released, ledger, signer=coordinator))
     assert read_confirmed(ledger.path) == confirmed
     assert ledger.disagreement() is None
+    with pytest.raises(LedgerDisagreesError):
+        store(receipt_of(b"other", ledger, signer=coordinator))
+    assert ledger.disagreement() is not None

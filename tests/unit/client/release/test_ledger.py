@@ -108,15 +108,16 @@ def test_a_schedule_that_overspends_never_gets_a_ledger(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_overspending_is_refused_and_leaves_no_trace(ledger: PrivacyLedger) -> None:
-    one = epsilon(events_of([ledger.schedule.slots[0]]), BUDGET.delta)
-    tight = PrivacyLedger(ledger.path, PrivacyBudget(1.2 * one, BUDGET.delta), ledger.schedule)
+def test_a_budget_that_the_schedule_overspends_is_refused_at_the_first_charge(
+    ledger: PrivacyLedger,
+) -> None:
+    total = epsilon(events_of(ledger.schedule.slots), BUDGET.delta)
+    tight = PrivacyLedger(ledger.path, PrivacyBudget(0.99 * total, BUDGET.delta), ledger.schedule)
     counter_path(ledger.path).unlink()
-    tight.reserve(report_key(0), open_at(0))
     with pytest.raises(BudgetExceededError) as refused:
-        tight.reserve(report_key(1), open_at(1))
-    assert refused.value.epsilon_after > 1.2 * one
-    assert [entry.key for entry in tight.entries()] == [report_key(0)]
+        tight.reserve(report_key(0), open_at(0))
+    assert refused.value.epsilon_after == total
+    assert ledger.entries() == ()
 
 
 def test_epsilon_shown_is_epsilon_recomputed_from_the_schedule(ledger: PrivacyLedger) -> None:
@@ -168,6 +169,19 @@ def test_no_statement_changes_or_deletes_what_is_written(
     try:
         with pytest.raises(sqlite3.IntegrityError, match="append-only"):
             connection.execute(statement.format(table=table, column=column))
+    finally:
+        connection.close()
+
+
+def test_charges_are_numbered_without_a_gap(ledger: PrivacyLedger) -> None:
+    ledger.reserve(report_key(0), open_at(0))
+    connection = sqlite3.connect(ledger.path)
+    try:
+        for number in (1, 3):
+            with pytest.raises(sqlite3.IntegrityError, match="not the next number"):
+                connection.execute(
+                    "INSERT OR REPLACE INTO reserved VALUES (x'00', ?, 1, 1, 0, 0, 0)", (number,)
+                )
     finally:
         connection.close()
 
@@ -232,12 +246,48 @@ def test_a_receipt_for_something_forgotten_refuses_until_reconciled(
     restored.reserve(report_key(1), open_at(1))
 
 
-def test_a_receipt_for_other_bytes_is_refused(ledger: PrivacyLedger) -> None:
+def test_a_receipt_for_other_bytes_stops_everything_until_an_operator_decides(
+    ledger: PrivacyLedger,
+) -> None:
     ledger.reserve(report_key(0), open_at(0))
     ledger.commit(report_key(0), SignedRelease(b"others", b""))
     with pytest.raises(LedgerDisagreesError, match="other bytes"):
         ledger.confirm(receipt(ledger, report_key(0)))
-    ledger.reserve(report_key(1), open_at(1))
+    again = PrivacyLedger.open(ledger.path)
+    with pytest.raises(LedgerDisagreesError, match="other bytes"):
+        again.reserve(report_key(1), open_at(1))
+    again.reconcile(open_at(0))
+    again.confirm(receipt(ledger, report_key(0)))  # settled: it stops nothing any more
+    again.reserve(report_key(1), open_at(1))
+
+
+def test_a_later_good_receipt_does_not_hide_one_that_disagrees(ledger: PrivacyLedger) -> None:
+    for window, payload in ((0, b"others"), (1, BYTES.payload)):
+        ledger.reserve(report_key(window), open_at(window))
+        ledger.commit(report_key(window), SignedRelease(payload, b""))
+    with pytest.raises(LedgerDisagreesError):
+        ledger.confirm(receipt(ledger, report_key(0)))
+    ledger.confirm(receipt(ledger, report_key(1), sequence=2))
+    assert "receipt 1 confirms other bytes" in str(ledger.disagreement())
+
+
+def test_a_backup_restored_with_all_its_files_is_found_by_the_next_receipt(
+    ledger: PrivacyLedger,
+) -> None:
+    home = ledger.path.parent
+    backup = shutil.copytree(home, home.with_name("backup"))
+    ledger.reserve(report_key(0), open_at(0))
+    ledger.commit(report_key(0), BYTES)
+    ledger.confirm(receipt(ledger, report_key(0)))
+    shutil.rmtree(home)
+    shutil.copytree(backup, home)
+    restored = PrivacyLedger.open(ledger.path)
+    restored.reserve(report_key(0), open_at(0))
+    restored.commit(report_key(0), SignedRelease(b"a second draw", b""))
+    with pytest.raises(LedgerDisagreesError, match="other bytes"):
+        restored.confirm(receipt(restored, report_key(0)))
+    with pytest.raises(LedgerDisagreesError):
+        restored.reserve(report_key(1), open_at(1))
 
 
 def test_a_missing_or_foreign_counter_refuses(ledger: PrivacyLedger, tmp_path: Path) -> None:
@@ -310,12 +360,20 @@ def _foreign(path: Path) -> None:
     connection.close()
 
 
-def _newer(path: Path) -> None:
+def _of_version(path: Path, version: int) -> None:
     new_ledger(path.parent)
     connection = sqlite3.connect(path)
-    connection.execute("PRAGMA user_version = 99")
+    connection.execute(f"PRAGMA user_version = {version}")
     connection.commit()
     connection.close()
+
+
+def _newer(path: Path) -> None:
+    _of_version(path, 99)
+
+
+def _older(path: Path) -> None:
+    _of_version(path, 1)
 
 
 def _torn(path: Path) -> None:
@@ -335,6 +393,7 @@ def _torn(path: Path) -> None:
         (lambda path: path.write_bytes(b""), "not a ledger"),
         (_foreign, "not a ledger"),
         (_newer, "newer fedperf"),
+        (_older, "older fedperf"),
         (_torn, "damaged|cannot be used"),
     ],
 )

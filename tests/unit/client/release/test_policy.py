@@ -5,12 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedperf_client.privacy.accountant import PrivacyBudget
 from fedperf_client.release.policy import (
     Configurations,
     Policy,
     ReleaseMode,
     load_policy,
     parse_policy,
+    policy_template,
 )
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.release import ReleaseKind, SizeClass
@@ -23,6 +25,7 @@ configurations = "private"
 [budget]
 epsilon = 2.0
 delta = 1e-6
+lifetime_epsilon = 5
 
 [release]
 residual_report = "never"
@@ -53,6 +56,7 @@ def test_a_whole_policy_is_read(tmp_path: Path) -> None:
         nominal_workloads=2500,
         epsilon=2.0,
         delta=1e-6,
+        lifetime_epsilon=5.0,
         configurations=Configurations.PRIVATE,
         residual_report=ReleaseMode.NEVER,
         model_update=ReleaseMode.AUTO,
@@ -67,10 +71,23 @@ def test_a_whole_policy_is_read(tmp_path: Path) -> None:
     assert policy.mode(ReleaseKind.MODEL_UPDATE) is ReleaseMode.AUTO
 
 
-def test_defaults_are_epsilon_one_and_private_configurations(tmp_path: Path) -> None:
-    policy = load(tmp_path, 'size_class = "small"\nnominal_workloads = 90\n')
+def test_the_template_says_epsilon_one_and_the_rest_has_defaults(tmp_path: Path) -> None:
+    policy = load(tmp_path, policy_template(SizeClass.SMALL, 90))
+    assert policy == Policy(size_class=SizeClass.SMALL, nominal_workloads=90)
     assert (policy.epsilon, policy.delta) == (1.0, 1e-5)
+    assert policy.lifetime == PrivacyBudget(10.0, 1e-5)
     assert policy.configurations is Configurations.PRIVATE
+
+
+def test_a_file_without_epsilon_promises_nothing_and_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"budget\.epsilon: missing, must be a number"):
+        load(tmp_path, 'size_class = "small"\nnominal_workloads = 90\n')
+
+
+def test_a_lifetime_holds_at_least_one_period(tmp_path: Path) -> None:
+    assert load(tmp_path, WHOLE).lifetime == PrivacyBudget(5.0, 1e-6)
+    with pytest.raises(ConfigurationError, match=r"lifetime_epsilon: must be at least budget"):
+        load(tmp_path, WHOLE.replace("lifetime_epsilon = 5", "lifetime_epsilon = 1.9"))
 
 
 def test_all_problems_are_reported_at_once_with_their_keys(tmp_path: Path) -> None:
@@ -120,7 +137,7 @@ def test_public_configurations_are_refused_until_they_exist(tmp_path: Path) -> N
 
 
 def test_delta_must_be_small_for_the_declared_size(tmp_path: Path) -> None:
-    text = 'size_class = "small"\nnominal_workloads = 90\n[budget]\ndelta = 0.05\n'
+    text = 'size_class = "small"\nnominal_workloads = 90\n[budget]\nepsilon = 1\ndelta = 0.05\n'
     with pytest.raises(ConfigurationError, match=r"budget\.delta: must be below 1 / nominal"):
         load(tmp_path, text)
 
@@ -145,7 +162,10 @@ VALUES = st.one_of(
 @given(
     content=st.dictionaries(
         st.sampled_from(["size_class", "nominal_workloads", "budget", "training", "x"]),
-        VALUES | st.dictionaries(st.sampled_from(["epsilon", "delta", "steps", "y"]), VALUES),
+        VALUES
+        | st.dictionaries(
+            st.sampled_from(["epsilon", "delta", "lifetime_epsilon", "steps", "y"]), VALUES
+        ),
     )
 )
 def test_any_content_gives_a_policy_or_a_configuration_error(content: dict[str, object]) -> None:

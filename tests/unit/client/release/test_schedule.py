@@ -103,9 +103,13 @@ def test_a_kind_that_is_withheld_is_not_planned_and_leaves_the_budget_to_the_oth
     no_updates = plan_schedule(replace(LARGE, model_update=ReleaseMode.NEVER), timetable())
     assert of_kind(no_updates, ReleaseKind.MODEL_UPDATE) == []
     assert no_updates.epsilon > 0.99
-    asked = plan_schedule(replace(SMALL, residual_report=ReleaseMode.ASK), timetable())
-    assert asked.schedule.slots == ()
-    assert "wants to be asked, which comes later" in reasons(asked)
+
+
+@pytest.mark.parametrize("share", [0.5, 1.0])
+def test_a_kind_that_asks_is_planned_like_one_that_does_not(share: float) -> None:
+    policy = replace(LARGE, report_share=share)
+    asking = replace(policy, residual_report=ReleaseMode.ASK, model_update=ReleaseMode.ASK)
+    assert plan_schedule(asking, timetable()) == plan_schedule(policy, timetable())
 
 
 def test_a_share_of_all_or_nothing_is_taken_at_its_word() -> None:

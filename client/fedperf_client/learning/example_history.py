@@ -1,0 +1,53 @@
+"""Invented jobs that stand for nobody's: what previews draw their samples from.
+
+Constants of the code and the public start alone; nothing of an organization's history.
+"""
+
+import math
+from dataclasses import replace
+
+from fedperf_client.learning.residuals import LabelledGraph
+from fedperf_shared.basis import PLATFORM_GROUPS, SIZE_BOUNDS, cell_of
+from fedperf_shared.execution import ClusterConfig
+from fedperf_shared.model.batching import PlanGraph
+from fedperf_shared.model.checkpoint import Checkpoint, model_from_arrays
+from fedperf_shared.model.fitting import predict
+from fedperf_shared.workflow.graph import Operator, Plan, SourceStatistics, Workflow
+from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform
+
+EXAMPLE_SLOWDOWN = 1.5
+"""Every invented job takes this many times what the public start predicts."""
+
+_COPIES = 10
+_CLUSTER = ClusterConfig(nodes=1, cores=4, memory_bytes=16 << 30)
+_KINDS = (OperatorKind.TABLE_SOURCE, OperatorKind.FILTER, OperatorKind.SINK)
+
+
+def example_history(start: Checkpoint) -> list[LabelledGraph]:
+    """Ten workloads of one execution for each platform and input size of the public basis."""
+    plans = [_plan(platform, rows) for platform in PLATFORM_GROUPS for rows in (1e3, *SIZE_BOUNDS)]
+    graphs = [PlanGraph.of(plan, _CLUSTER) for plan in plans]
+    predicted = predict(model_from_arrays(start.arrays), graphs)
+    once = [
+        LabelledGraph("", graph, cell_of(plan).index, float(seconds) + math.log(EXAMPLE_SLOWDOWN))
+        for graph, plan, seconds in zip(graphs, plans, predicted, strict=True)
+    ]
+    return [
+        replace(each, workload=f"example {place} {copy}")
+        for place, each in enumerate(once)
+        for copy in range(_COPIES)
+    ]
+
+
+def _plan(platform: Platform, rows: float) -> Plan:
+    operators = tuple(
+        Operator(
+            kind,
+            OperatorClass.RELATIONAL,
+            (place - 1,) if place else (),
+            output_rows=rows,
+            row_bytes=32.0,
+        )
+        for place, kind in enumerate(_KINDS)
+    )
+    return Plan.on_one_platform(Workflow(operators, SourceStatistics(columns=4)), platform)

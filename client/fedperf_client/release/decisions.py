@@ -1,0 +1,181 @@
+"""What an operator decided about single slots: to send or to withhold them.
+
+One small SQLite file beside the ledger. Decisions are only added; the last one counts.
+When a slot's release is about to leave, the slot is *settled* in the same file: then it
+leaves, or stays for ever, and no later decision is taken. So `withheld` is never said of
+a release that leaves. A decision gives back no charge and allows no second draw. That a
+release is absent tells the coordinator nothing but the decision, which an operator takes
+blind or from noised bytes.
+
+Refused: unknown slots; approving at or after the fixed time at which the slot leaves,
+when a slot that nobody decided counts as withheld; approving what was withheld once the
+slot has opened; deciding about what has left. No clock is read: moments are passed in.
+"""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum, unique
+
+from fedperf_client.release.ledger import PrivacyLedger, ReleaseState, SlotNotPlannedError
+from fedperf_client.release.ledger_file import errors_named, transaction
+from fedperf_client.release.policy import ReleaseMode
+from fedperf_client.release.slot_names import slot_name
+from fedperf_shared.errors import PrivacyRefusedError
+from fedperf_shared.period import from_unix_ms, to_unix_ms
+from fedperf_shared.release import ReleaseKind, SlotKey
+
+_TABLE = """
+CREATE TABLE IF NOT EXISTS decision (
+    id INTEGER PRIMARY KEY, kind INTEGER NOT NULL, window INTEGER NOT NULL,
+    slot INTEGER NOT NULL, verdict TEXT NOT NULL, decided_unix_ms INTEGER NOT NULL,
+    settled INTEGER NOT NULL
+) STRICT
+"""
+
+
+@unique
+class Verdict(StrEnum):
+    """Whether a slot's release leaves."""
+
+    APPROVED = "approved"
+    WITHHELD = "withheld"
+
+
+class DecisionTooLateError(PrivacyRefusedError):
+    """A decision cannot be taken any more."""
+
+    def __init__(self, key: SlotKey, *, verdict: Verdict, reason: str) -> None:
+        super().__init__(f"{slot_name(key)} cannot be {verdict} any more: {reason}")
+        self.key = key
+        self.verdict = verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The last word on a slot; `settled` when nothing changes it any more."""
+
+    verdict: Verdict
+    at: datetime
+    settled: bool
+
+
+class Decisions:
+    """The decisions of a ledger's period; several processes may share the file."""
+
+    def __init__(self, ledger: PrivacyLedger) -> None:
+        self._ledger = ledger
+        self.path = ledger.path.with_name(ledger.path.name + ".decisions")
+
+    def decide(self, key: SlotKey, verdict: Verdict, *, at: datetime) -> None:
+        """Take an operator's decision durably, or raise and change nothing.
+
+        Raises:
+            SlotNotPlannedError: the schedule does not have the slot.
+            DecisionTooLateError: see the module.
+            StorageError: the file cannot be written.
+        """
+        self._require_time(key, verdict, at)
+        with self._transaction() as connection:
+            last = _last(connection, key)
+            reason = self._obstacle(key, verdict, last, at=at)
+            if reason:
+                raise DecisionTooLateError(key, verdict=verdict, reason=reason)
+            _insert(connection, key, verdict, at=at, settled=False)
+
+    def standing(self, key: SlotKey, mode: ReleaseMode, *, at: datetime) -> Verdict | None:
+        """Whether the slot's release is to leave; None while its operator may still say so."""
+        return self._standing(key, self.last(key), mode, at=at)
+
+    def settle(self, key: SlotKey, mode: ReleaseMode, *, at: datetime) -> Verdict | None:
+        """`standing`, and from now on it stays so unless it is None."""
+        with self._transaction() as connection:
+            last = _last(connection, key)
+            verdict = self._standing(key, last, mode, at=at)
+            if verdict is not None and not (last and last.settled):
+                _insert(connection, key, verdict, at=at, settled=True)
+        return verdict
+
+    def last(self, key: SlotKey) -> Decision | None:
+        """The last decision on the slot; None where there was none."""
+        return self.every().get(key)
+
+    def every(self) -> dict[SlotKey, Decision]:
+        """The last decision on each slot that has one; makes no file."""
+        if not self.path.is_file():
+            return {}
+        with self._transaction() as connection:
+            rows = connection.execute("SELECT * FROM decision ORDER BY id").fetchall()
+        return {SlotKey(ReleaseKind(row[1]), row[2], row[3]): _decision(row) for row in rows}
+
+    def _require_time(self, key: SlotKey, verdict: Verdict, at: datetime) -> None:
+        schedule = self._ledger.schedule
+        if schedule.slot(key) is None:
+            raise SlotNotPlannedError(key)
+        leaves_at, ends_at = schedule.replies_at(key), schedule.timetable.period.end
+        if not at < ends_at:
+            reason = f"its period ended at {ends_at.isoformat()}"
+            raise DecisionTooLateError(key, verdict=verdict, reason=reason)
+        if verdict is Verdict.APPROVED and not at < leaves_at:
+            reason = f"its time to leave was {leaves_at.isoformat()}"
+            raise DecisionTooLateError(key, verdict=verdict, reason=reason)
+
+    def _obstacle(
+        self, key: SlotKey, verdict: Verdict, last: Decision | None, *, at: datetime
+    ) -> str:
+        """Why the decision is not taken; empty if it is."""
+        states = {entry.key: entry.state for entry in self._ledger.entries()}
+        if states.get(key) is ReleaseState.HANDED_OUT:
+            return "it has left"
+        if last is None:
+            return ""
+        if last.settled:
+            is_leaving = last.verdict is Verdict.APPROVED
+            return f"it {'left' if is_leaving else 'was withheld'} at {last.at.isoformat()}"
+        reversed_late = (last.verdict, verdict) == (Verdict.WITHHELD, Verdict.APPROVED)
+        if reversed_late and not at < self._ledger.schedule.opens_at(key):
+            return "it was withheld, which is final once the slot has opened"
+        return ""
+
+    def _standing(
+        self, key: SlotKey, last: Decision | None, mode: ReleaseMode, *, at: datetime
+    ) -> Verdict | None:
+        if mode is ReleaseMode.NEVER:
+            return Verdict.WITHHELD
+        if last is not None:
+            return last.verdict
+        if mode is ReleaseMode.AUTO:
+            return Verdict.APPROVED
+        return None if at < self._ledger.schedule.replies_at(key) else Verdict.WITHHELD
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with errors_named(self.path):
+            self.path.touch(mode=0o600)
+        with transaction(self.path) as connection:
+            connection.execute(_TABLE)
+            yield connection
+
+
+def _last(connection: sqlite3.Connection, key: SlotKey) -> Decision | None:
+    row = connection.execute(
+        "SELECT * FROM decision"
+        " WHERE kind = ? AND window = ? AND slot = ? ORDER BY id DESC LIMIT 1",
+        (int(key.kind), key.window, key.index),
+    ).fetchone()
+    return None if row is None else _decision(row)
+
+
+def _decision(row: tuple[int, int, int, int, str, int, int]) -> Decision:
+    return Decision(Verdict(row[4]), from_unix_ms(row[5]), bool(row[6]))
+
+
+def _insert(
+    connection: sqlite3.Connection, key: SlotKey, verdict: Verdict, *, at: datetime, settled: bool
+) -> None:
+    connection.execute(
+        "INSERT INTO decision VALUES (NULL, ?, ?, ?, ?, ?, ?)",
+        (int(key.kind), key.window, key.index, str(verdict), to_unix_ms(at), int(settled)),
+    )

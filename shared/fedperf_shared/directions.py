@@ -1,0 +1,159 @@
+"""Designs of directed reports: which combinations of residuals a server asks for.
+
+A report of the public basis (`basis`) asks about every cell. A directed report asks about
+few directions, chosen so that they tell most about the questions that matter, over a
+public list of points (configurations). A workload at point i with log residual r sends
+
+    offsets[:, i]   and   directions[:, i] * clip(r, -clips[i], clips[i]),
+
+and the norm rule keeps that within 1 whatever r is:
+
+    |offsets[:, i]|^2 + (|directions[:, i]| * clips[i])^2 <= 1   for every point i.
+
+So the number of directions costs no privacy by itself. A `Design` that breaks the rule,
+or holds a number that is not finite, cannot be made: whoever computed it, the server
+that asks or the client that answers, has checked it.
+
+Two kinds: `configurations = public`, where the server knows every point and sends the
+whole design; and `configurations = private`, where the points are secrets and the client
+computes the design at home from a public feature map (`feature_design`).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.release import SlotKey
+
+Floats = NDArray[np.float64]
+
+MAX_DIRECTIONS = 256
+MAX_POINTS = 100_000
+
+ROUNDING = 1e-9
+"""Norms may pass 1 by so much; the mechanism checks what it sends once more in integers."""
+
+
+class InvalidDesignError(InvalidInputError):
+    """A design does not bound what a workload sends."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Design:
+    """What one directed report asks for.
+
+    Attributes:
+        directions: multiply the clipped residual, float64 [directions, points].
+        clips: bound on the absolute log residual at each point, float64 [points].
+        offsets: are sent as they are, float64 [offsets, points]; no rows where
+            configurations are public.
+    """
+
+    directions: Floats
+    clips: Floats
+    offsets: Floats
+
+    def __post_init__(self) -> None:
+        points = len(self.clips)
+        if self.clips.shape != (points,) or not 0 < points <= MAX_POINTS:
+            raise InvalidDesignError(f"a design has 1 to {MAX_POINTS} points, this one {points}")
+        for name, matrix in (("directions", self.directions), ("offsets", self.offsets)):
+            if matrix.shape != (len(matrix), points) or len(matrix) > MAX_DIRECTIONS:
+                raise InvalidDesignError(f"{name} are {matrix.shape} for {points} points")
+            if not np.all(np.isfinite(matrix)):
+                raise InvalidDesignError(f"{name} hold a number that is not finite")
+        if not (np.all(self.clips > 0) and np.all(np.isfinite(self.clips))):
+            raise InvalidDesignError("a clip is not positive and finite")
+        longest = float(self.norms().max())
+        if not longest <= 1 + ROUNDING:
+            raise InvalidDesignError(f"a workload could send a vector of norm {longest:.6g} > 1")
+
+    @property
+    def values(self) -> int:
+        """Length of a report of this design: offsets, then directions."""
+        return len(self.offsets) + len(self.directions)
+
+    @property
+    def points(self) -> int:
+        """Number of points."""
+        return len(self.clips)
+
+    def norms(self) -> Floats:
+        """Most that a workload at each point can send, L2, [points]."""
+        reach = np.sqrt(np.sum(self.directions**2, axis=0)) * self.clips
+        return np.asarray(np.hypot(reach, np.sqrt(np.sum(self.offsets**2, axis=0))))
+
+    def columns(self, first: int, last: int) -> "Design":
+        """The part for the points from `first` up to, not with, `last`."""
+        return Design(
+            self.directions[:, first:last], self.clips[first:last], self.offsets[:, first:last]
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DirectedReport:
+    """Noisy sums over workloads, as integers on the grid of step 2**grid_exponent.
+
+    Attributes:
+        slot: the slot that it fills.
+        design_version: the server's number of the design, public.
+        grid_exponent: one integer step is 2**grid_exponent.
+        values: int64 [design.values]: offsets, then directions.
+    """
+
+    slot: SlotKey
+    design_version: int
+    grid_exponent: int
+    values: NDArray[np.int64]
+
+    def natural(self) -> Floats:
+        """The values in units of the norm rule, float64 [design.values]."""
+        return np.ldexp(self.values.astype(np.float64), self.grid_exponent)
+
+
+def public_design(directions: Floats, clips: Floats) -> Design:
+    """A design for points that the server knows: no offsets.
+
+    Raises:
+        InvalidDesignError: the norm rule does not hold.
+    """
+    return Design(directions, clips, np.zeros((0, len(clips))))
+
+
+def feature_design(features: Floats, clip: float, *, offset_share: float) -> Design:
+    """The design at points that nobody else knows, from the public feature map.
+
+    phi = (1, x_1..x_k) / sqrt(1 + k) has norm at most 1 in the box [-1, 1]^k. Its products
+    phi phi' are the offsets (upper triangle, off-diagonal times sqrt 2, norm |phi|^2), from
+    which the server learns where the workloads are; phi / clip the directions.
+
+    Args:
+        features: scaled into [-1, 1], [points, k]; what lies outside is moved to the border.
+        clip: bound on the absolute log residual, the same everywhere.
+        offset_share: of the squared norm, for the offsets; from 0 up to, not with, 1.
+
+    Raises:
+        InvalidDesignError: the share or the clip is out of range, or a feature is NaN.
+    """
+    if not 0 <= offset_share < 1:
+        raise InvalidDesignError(f"the offsets' share must be in [0, 1), got {offset_share!r}")
+    if not clip > 0:
+        raise InvalidDesignError(f"a clip must be positive, got {clip!r}")
+    phi = feature_map(features)
+    rows, columns = np.triu_indices(len(phi))
+    weights = np.where(rows == columns, 1.0, np.sqrt(2.0))[:, None]
+    products = weights * phi[rows] * phi[columns] * np.sqrt(offset_share)
+    return Design(
+        phi * (np.sqrt(1 - offset_share) / clip),
+        np.full(len(features), clip),
+        products if offset_share > 0 else products[:0],
+    )
+
+
+def feature_map(features: Floats) -> Floats:
+    """(1, x_1..x_k) / sqrt(1 + k), [1 + k, points], of norm at most 1."""
+    inside = np.clip(features, -1.0, 1.0).T
+    ones = np.ones((1, inside.shape[1]))
+    return np.asarray(np.concatenate([ones, inside]) / np.sqrt(1 + len(inside)), dtype=np.float64)

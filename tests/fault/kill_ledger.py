@@ -1,0 +1,361 @@
+"""Kills processes that release, at random moments, and looks at what they left: `--kills 1000`.
+
+A child process makes a ledger, or opens it, and takes slot after slot through reserve,
+draw, seal, send and receipt, with the real gate, ledger and noise (reports, no torch). It
+writes what it draws and what it sends to logs of its own, synced before it goes on. The
+parent kills it with SIGKILL and then checks, from the files alone, that
+
+- every file opens, passes SQLite's own check, and counter and receipt agree with the ledger;
+- nothing was drawn, stored or sent for a slot without its charge;
+- no slot was drawn twice, and stored and sent bytes are the drawn ones, whole and signed;
+- what was reached once is never taken back.
+
+Children are forked, so that one starts in milliseconds. Ends with 0 if no check failed.
+"""
+
+import argparse
+import hashlib
+import os
+import random
+import signal
+import sqlite3
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import dp_accounting  # noqa: F401  (here, so that a child finds it imported)
+import opendp.prelude  # noqa: F401
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from fedperf_client.privacy.accountant import PrivacyBudget
+from fedperf_client.privacy.randomness import NoiseSource
+from fedperf_client.release.gate import ReleaseGate
+from fedperf_client.release.ledger import PrivacyLedger, ReleaseState, SlotSpentError
+from fedperf_client.release.lifetime import LifetimeRecord, lifetime_path
+from fedperf_client.release.noise import SystemNoise
+from fedperf_client.release.policy import ReleaseMode
+from fedperf_client.release.preview import empty_report
+from fedperf_client.release.receipts import store_receipt
+from fedperf_client.release.tamper import ConfirmedRelease, read_confirmed
+from fedperf_shared.errors import FedperfError
+from fedperf_shared.identity import new_private_key, verify
+from fedperf_shared.period import Period, SlotTimes, Timetable
+from fedperf_shared.release import (
+    Release,
+    ReleaseKind,
+    ReportParameters,
+    Schedule,
+    Slot,
+    SlotKey,
+)
+from fedperf_shared.wire.codec import decode_release, encode_release
+
+START = datetime(2027, 1, 1, tzinfo=UTC)
+BUDGET = PrivacyBudget(1.0, 1e-5)
+WINDOWS = 400
+KILLS_PER_LEDGER = 50
+FROM_SLOTS = 0.85
+"""Share of the kills that wait until the child is at its slots; others may hit its start."""
+
+STEPS = ("make", "reserve", "draw", "store", "hand out", "receipt")
+
+
+def schedule() -> Schedule:
+    """Enough slots that a ledger outlives its kills."""
+    times = SlotTimes(timedelta(hours=1), timedelta(hours=2))
+    parameters = ReportParameters(110.0, 1.5)
+    keys = [SlotKey(ReleaseKind.RESIDUAL_REPORT, window, 0) for window in range(WINDOWS)]
+    timetable = Timetable(Period(START, timedelta(days=1), WINDOWS), (times,), ())
+    return Schedule(timetable, tuple(Slot(key, parameters) for key in keys))
+
+
+SCHEDULE = schedule()
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where one ledger lives, with the logs of what its processes did."""
+
+    directory: Path
+
+    @property
+    def ledger(self) -> Path:
+        """The ledger's file."""
+        return self.directory / "ledger.sqlite"
+
+    def note(self, log: str, key: SlotKey, payload: bytes) -> None:
+        """Write a line, synced: what was done, to which bytes."""
+        line = f"{key.window} {hashlib.sha256(payload).hexdigest()}\n".encode()
+        descriptor = os.open(self.directory / log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        try:
+            os.write(descriptor, line)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def notes(self, log: str) -> list[tuple[SlotKey, str]]:
+        """The lines of a log, oldest first."""
+        with suppress(FileNotFoundError):
+            lines = (self.directory / log).read_text().splitlines()
+            return [
+                (SlotKey(ReleaseKind.RESIDUAL_REPORT, int(window), 0), digest)
+                for window, digest in (line.split() for line in lines)
+            ]
+        return []
+
+
+class BrokenPromiseError(FedperfError):
+    """A kill left something that must not be."""
+
+
+def release_all(place: Place, key: ec.EllipticCurvePrivateKey, ready: int) -> None:
+    """What a child does until it is killed: every slot, from making the ledger to its receipt.
+
+    It writes a byte to the descriptor `ready` when it begins with the slots.
+    """
+    if not place.ledger.exists():
+        PrivacyLedger.create(place.ledger, BUDGET, SCHEDULE)
+    ledger = PrivacyLedger.open(place.ledger)
+    gate = ReleaseGate(ledger, SystemNoise(), key)
+    done = {each.key for each in ledger.entries() if each.state is ReleaseState.HANDED_OUT}
+    os.write(ready, b"!")
+    for slot in SCHEDULE.slots:
+        if slot.key in done:
+            continue
+        with suppress(SlotSpentError):  # an earlier kill wasted it
+            release_one(place, gate, ledger, slot.key)
+
+
+def release_one(place: Place, gate: ReleaseGate, ledger: PrivacyLedger, key: SlotKey) -> None:
+    """One slot through all its steps."""
+    at = SCHEDULE.opens_at(key)
+
+    def make(slot: Slot, noise: NoiseSource) -> Release:
+        drawn = empty_report(slot, noise)
+        place.note("drawn", key, encode_release(drawn))
+        return drawn
+
+    gate.seal(key, make, at=at, mode=ReleaseMode.AUTO)
+    sent = gate.hand_out(key, at=at, mode=ReleaseMode.AUTO)
+    place.note("sent", key, sent.payload)
+    digest = hashlib.sha256(sent.payload).digest()
+    release_id = key.release_id(SCHEDULE.timetable.period)
+    sequence = len(place.notes("sent"))
+    receipt = ConfirmedRelease(release_id, digest, sequence, b"receipt")
+    store_receipt(ledger, receipt.signed, read=lambda _: receipt)
+
+
+def check(place: Place, key: ec.EllipticCurvePrivateKey) -> dict[SlotKey, int]:
+    """How far every slot came (place in STEPS), if all promises hold; raises if not."""
+    drawn, sent = place.notes("drawn"), place.notes("sent")
+    twice = [each for each, count in Counter(slot for slot, _ in drawn).items() if count > 1]
+    _require(not twice, f"drawn twice: {twice}")
+    if not place.ledger.exists():
+        _require(not drawn and not sent, "something was drawn without a ledger")
+        return {}
+    ledger = PrivacyLedger.open(place.ledger)
+    _require(ledger.disagreement() is None, f"disagreement: {ledger.disagreement()}")
+    record = LifetimeRecord.open(lifetime_path(place.directory))
+    _require(record.disagreement() is None, f"lifetime: {record.disagreement()}")
+    _require(len(record.periods()) == 1, "the period was not charged to the lifetime once")
+    for path in place.directory.glob("*.sqlite*"):
+        if path.suffix in (".sqlite", ".decisions"):
+            _require_whole(path)
+    entries = {each.key: each.state for each in ledger.entries()}
+    _require({slot for slot, _ in drawn} <= entries.keys(), "drawn without a charge")
+    _check_bytes(ledger, entries, dict(drawn), sent, key=key)
+    confirmed = read_confirmed(place.ledger)
+    _require(confirmed is None or confirmed.sequence <= len(sent), "a receipt for nothing")
+    return {slot: _step(state, slot in dict(drawn)) for slot, state in entries.items()}
+
+
+def _check_bytes(
+    ledger: PrivacyLedger,
+    entries: dict[SlotKey, ReleaseState],
+    drawn: dict[SlotKey, str],
+    sent: Sequence[tuple[SlotKey, str]],
+    *,
+    key: ec.EllipticCurvePrivateKey,
+) -> None:
+    for slot, state in entries.items():
+        stored = ledger.stored(slot)
+        _require((stored is None) == (state is ReleaseState.RESERVED), f"{slot}: {state}")
+        if stored is not None:
+            verify(key.public_key(), stored.payload, stored.signature)
+            _require(decode_release(stored.payload).slot == slot, f"{slot}: of another slot")
+            digest = hashlib.sha256(stored.payload).hexdigest()
+            _require(drawn.get(slot) == digest, f"{slot}: stored bytes were not drawn")
+    for slot, digest in sent:
+        _require(entries.get(slot) is ReleaseState.HANDED_OUT, f"{slot}: sent, not recorded")
+        _require(drawn.get(slot) == digest, f"{slot}: other bytes were sent")
+
+
+def _require_whole(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        (answer,) = connection.execute("PRAGMA integrity_check").fetchone()
+    _require(answer == "ok", f"{path.name}: {answer}")
+
+
+def _step(state: ReleaseState, was_drawn: bool) -> int:
+    if state is ReleaseState.RESERVED:
+        return STEPS.index("draw" if was_drawn else "reserve")
+    return STEPS.index("store" if state is ReleaseState.DRAWN else "hand out")
+
+
+def _require(holds: bool, what: str) -> None:
+    if not holds:
+        raise BrokenPromiseError(what)
+
+
+def kill_after(
+    seconds: float, place: Place, key: ec.EllipticCurvePrivateKey, *, from_slots: bool
+) -> float:
+    """Fork a child that releases and kill it with SIGKILL.
+
+    Args:
+        seconds: how long it may live,
+        place: and where.
+        key: that it signs with.
+        from_slots: counted from its first slot, else from its start.
+
+    Returns:
+        How many seconds it took to start; 0 where that was not waited for.
+    """
+    reader, writer = os.pipe()
+    started = time.monotonic()
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            release_all(place, key, writer)
+            status = 0
+        except BaseException as error:
+            print(f"child: {error!r}", file=sys.stderr)
+        finally:
+            os._exit(status)  # a child must not go on as its parent
+    os.close(writer)
+    if from_slots:
+        os.read(reader, 1)  # also comes back when the child has ended
+    waited = time.monotonic() - started if from_slots else 0.0
+    time.sleep(seconds)
+    os.kill(child, signal.SIGKILL)
+    _, status = os.waitpid(child, 0)
+    os.close(reader)
+    _require(os.WIFSIGNALED(status), f"a child ended by itself with status {status}")
+    return waited
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What the kills met."""
+
+    kills: int
+    slots: int
+    sent: int
+    interrupted: dict[str, int]
+    slowest_start: float
+
+
+def kill_many(kills: int, directory: Path, *, seed: int) -> Iterator[Tally]:
+    """Kill and check, again and again; gives the tally of every ledger.
+
+    Raises:
+        FedperfError: a promise is broken.
+    """
+    moments, key, killed = random.Random(seed), new_private_key(), 0
+    while killed < kills:
+        place = Place(directory / str(killed))
+        place.directory.mkdir()
+        pace = _seconds_a_slot(Place(directory / f"pace-{killed}"), key)
+        tally = kill_on(place, key, moments, pace=pace, kills=min(KILLS_PER_LEDGER, kills - killed))
+        killed += tally.kills
+        yield tally
+
+
+def kill_on(
+    place: Place,
+    key: ec.EllipticCurvePrivateKey,
+    moments: random.Random,
+    *,
+    pace: float,
+    kills: int,
+) -> Tally:
+    """Kills on one ledger: `kills`, or fewer where its slots run short; errors as `kill_many`."""
+    met: Counter[str] = Counter()
+    reached: dict[SlotKey, int] = {}
+    slowest = 0.0
+    while met.total() < kills and len(reached) < WINDOWS // 2:
+        from_slots = moments.random() < FROM_SLOTS
+        seconds = moments.uniform(0, 3 * pace)
+        slowest = max(slowest, kill_after(seconds, place, key, from_slots=from_slots))
+        now = check(place, key)
+        lost = [slot for slot, step in reached.items() if now.get(slot, -1) < step]
+        _require(not lost, f"taken back: {lost}")
+        met[_where(now, place)] += 1
+        reached = now
+    return Tally(met.total(), len(reached), len(place.notes("sent")), dict(met), slowest)
+
+
+def _where(now: dict[SlotKey, int], place: Place) -> str:
+    """After which step the kill came."""
+    if not now:
+        return "make"
+    last = max(now, key=lambda slot: slot.window)
+    if now[last] < STEPS.index("hand out"):
+        return STEPS[now[last]]
+    sent, confirmed = place.notes("sent"), read_confirmed(place.ledger)
+    is_sent = bool(sent) and sent[-1][0] == last
+    release_id = last.release_id(SCHEDULE.timetable.period)
+    is_confirmed = confirmed is not None and confirmed.release_id == release_id
+    return "receipt" if is_confirmed else "send" if is_sent else "hand out"
+
+
+def _seconds_a_slot(place: Place, key: ec.EllipticCurvePrivateKey) -> float:
+    """How long a slot takes here and now, so that kills meet every step."""
+    place.directory.mkdir()
+    ledger = PrivacyLedger.create(place.ledger, BUDGET, SCHEDULE)
+    gate = ReleaseGate(ledger, SystemNoise(), key)
+    release_one(place, gate, ledger, SCHEDULE.slots[0].key)
+    started = time.monotonic()
+    for slot in SCHEDULE.slots[1:5]:
+        release_one(place, gate, ledger, slot.key)
+    return (time.monotonic() - started) / 4
+
+
+def main() -> int:
+    """Kill as often as asked, print one line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--kills", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--directory", type=Path, help="Where the files are; /dev/shm is quick.")
+    options = parser.parse_args()
+    met: Counter[str] = Counter()
+    slots = sent = killed = 0
+    slowest = 0.0
+    with tempfile.TemporaryDirectory(prefix="kill-ledger-", dir=options.directory) as directory:
+        try:
+            for tally in kill_many(options.kills, Path(directory), seed=options.seed):
+                killed, slots, sent = killed + tally.kills, slots + tally.slots, sent + tally.sent
+                met.update(tally.interrupted)
+                slowest = max(slowest, tally.slowest_start)
+                print(f"{killed} kills", file=sys.stderr)
+        except FedperfError as error:
+            print(f"BROKEN after {killed} kills: {error}")
+            return 1
+    places = ", ".join(f"{name} {met[name]}" for name in sorted(met))
+    print(
+        f"{killed} kills (last step done: {places}), {slots} slots charged, {sent} sent: "
+        "0 releases without a charge, 0 second draws, every file opened; "
+        f"slowest start {slowest:.2f} s"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,336 @@
+"""What a coordinator, or whoever watches the line, sees of neighbouring histories: the same.
+
+Three organizations live the same compressed period with the same policy: one with a
+history, one with a workload less, one with nothing. Their daemons are real, as are
+coordinator and sockets; every call is written down just before TLS hides it. Two more are
+mutants that the comparison has to catch: one replies as soon as it is ready, one sends a
+reply whose size tells how many workloads there are.
+"""
+
+import threading
+import time
+import tomllib
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from flwr.supernode.fleet_http_client import FleetHttpClient
+
+from fedperf_client import daemon
+from fedperf_client.config import Home
+from fedperf_client.daemon import Duties, run_daemon
+from fedperf_client.learning.training_process import Arrays, TrainingProcess, TrainingTask
+from fedperf_client.release.noise import SystemNoise
+from fedperf_client.release.policy import parse_policy, policy_template
+from fedperf_client.release.schedule import plan_schedule
+from fedperf_client.store import ExecutionStore
+from fedperf_server.coordinator import RoundRules
+from fedperf_server.database import Database
+from fedperf_server.registry import Arrays as Model
+from fedperf_server.registry import GgfnFormat
+from fedperf_server.service import serving, store_start_model
+from fedperf_shared.exchange import TrainRequest
+from fedperf_shared.model import public_start
+from fedperf_shared.period import Period, SlotTimes, Timetable
+from fedperf_shared.release import SizeClass, SlotKey, TrainingParameters
+from tests.integration.organizations.programs import START
+from tests.integration.organizations.worlds import (
+    join,
+    make_executions,
+    make_public_files,
+    new_coordinator,
+    new_home,
+    now,
+    operator,
+    sleep_until,
+    whole_second,
+)
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+
+LEAD, OPENS, REPORTS, MODEL_OPENS, UPDATES, END = 12.0, 1.0, 6.0, 2.0, 12.0, 16.0
+"""Seconds on a machine that is warm after `USUAL_WARM_UP` seconds; slower ones take more."""
+USUAL_WARM_UP = 8.0
+POLL = 0.5
+LATE = 3.0
+"""Seconds after its time by which a release is there: some polls, on a busy machine."""
+
+RANDOM_BYTES = 16
+"""By which lengths of two calls may differ: DER signatures and random numbers as varints."""
+
+WORKLOADS = 150
+POLICY = policy_template(SizeClass.LARGE, 20_000) + "\n[training]\nsteps = 2\n"
+WHOLE, NEIGHBOUR, EMPTY, EAGER, TELLING = "whole", "neighbour", "empty", "eager", "telling"
+HONEST = (WHOLE, NEIGHBOUR, EMPTY)
+
+POLLS = {"PullMessages", "SendNodeHeartbeat", "GetStatus", "GetCorrection"}
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call as it leaves: nothing of it is secret to the coordinator."""
+
+    at: datetime
+    method: str
+    size: int
+    flower: tuple[Any, ...] = ()
+
+
+@dataclass
+class Traffic:
+    """The calls of every organization, by its name and channel."""
+
+    calls: dict[tuple[str, str], list[Call]] = field(default_factory=lambda: defaultdict(list))
+
+    def note(self, channel: str, method: str, request: Any) -> None:
+        name = threading.current_thread().name.partition("/")[0]
+        flower: tuple[Any, ...] = ()
+        if method == "PushMessages":
+            flower = tuple(
+                (each.metadata.message_type, each.metadata.group_id, each.HasField("error"))
+                for each in request.messages_list
+            ) + tuple(request.clientapp_runtime_list)
+        size = len(request.SerializeToString(deterministic=True))
+        self.calls[name, channel].append(Call(now(), method, size, flower))
+
+    def events(self, name: str, channel: str) -> list[Call]:
+        """What is not asked over and over."""
+        return [each for each in self.calls[name, channel] if each.method not in POLLS]
+
+    def polls(self, name: str, since: datetime, until: datetime) -> list[datetime]:
+        calls = self.calls[name, "fleet"]
+        return [c.at for c in calls if c.method == "PullMessages" and since <= c.at <= until]
+
+
+@dataclass
+class Season:
+    """What was seen, and when it was to be seen."""
+
+    traffic: Traffic
+    start: datetime
+    pace: float
+
+    def due(self, seconds: float) -> datetime:
+        return self.start + timedelta(seconds=seconds * self.pace)
+
+    def late(self, call: Call, due: float) -> float:
+        return (call.at - self.due(due)).total_seconds() / self.pace
+
+    def differences(self, name: str) -> list[str]:
+        """How the traffic of this organization tells it from the whole history's."""
+        found = []
+        for channel in ("fleet", "exchange"):
+            ours, theirs = (self.traffic.events(each, channel) for each in (WHOLE, name))
+            if [each.method for each in ours] != [each.method for each in theirs]:
+                found.append(f"{channel}: other calls, or in another order")
+                continue
+            pairs = list(zip(ours, theirs, strict=True))
+            found += [
+                f"{a.method}: {a.size} and {b.size} bytes"
+                for a, b in pairs
+                if abs(a.size - b.size) > RANDOM_BYTES
+            ]
+            found += [
+                f"{a.method}: {a.flower}, {b.flower}" for a, b in pairs if a.flower != b.flower
+            ]
+            found += [
+                f"{b.method}: {self.late(b, due):.1f} s after its time"
+                for _, b in pairs
+                for method, due in (("SubmitRelease", REPORTS), ("PushMessages", UPDATES))
+                if b.method == method and not 0 <= self.late(b, due) <= LATE
+            ]
+        return found
+
+
+@pytest.fixture(scope="module")
+def season(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Season]:
+    directory = tmp_path_factory.mktemp("traffic")
+    with pytest.MonkeyPatch.context() as patch, TrainingProcess() as training:
+        public = make_public_files(directory / "public")
+        patch.setattr(public_start, "PUBLIC_START_PATH", public / START)
+        traffic = recorded(patch)
+        one_child_for_all(patch, training)
+        make_mutants(patch)
+        pace = seconds_to_warm_up(training, directory) / USUAL_WARM_UP
+        pace = round(max(1.0, pace), 1)
+        yield Season(traffic, play(directory, pace), pace)
+
+
+def seconds_to_warm_up(training: TrainingProcess, directory: Path) -> float:
+    """How long until the child has trained once and the noise of the policy is calibrated."""
+    began = time.monotonic()
+    arrays = tuple(public_start.load_public_start().arrays.values())
+    parameters = TrainingParameters(1.0, 0.1, 1, 1.0, 10.0)
+    training(TrainingTask(directory / "nothing", arrays, parameters, SystemNoise()))
+    plan_schedule(parse_policy(tomllib.loads(POLICY), "test"), timetable(whole_second(now()), 1.0))
+    return time.monotonic() - began
+
+
+def timetable(start: datetime, pace: float) -> Timetable:
+    seconds = timedelta(seconds=pace)
+    return Timetable(
+        Period(start, END * seconds, 1),
+        (SlotTimes(OPENS * seconds, REPORTS * seconds),),
+        (SlotTimes(MODEL_OPENS * seconds, UPDATES * seconds),),
+    )
+
+
+def recorded(patch: pytest.MonkeyPatch) -> Traffic:
+    """Write down what every thread sends by HTTP and by gRPC."""
+    traffic = Traffic()
+    unary_unary, secure_channel = FleetHttpClient._unary_unary, grpc.secure_channel
+
+    def noted(self: FleetHttpClient, *, rpc_method: str, request: Any, **options: Any) -> Any:
+        traffic.note("fleet", rpc_method.rpartition("/")[2], request)
+        return unary_unary(self, rpc_method=rpc_method, request=request, **options)
+
+    class Noted(grpc.UnaryUnaryClientInterceptor):  # type: ignore[misc]
+        def intercept_unary_unary(self, continuation: Any, details: Any, request: Any) -> Any:
+            traffic.note("exchange", details.method.rpartition("/")[2], request)
+            return continuation(details, request)
+
+    def noted_channel(*arguments: Any, **options: Any) -> grpc.Channel:
+        return grpc.intercept_channel(secure_channel(*arguments, **options), Noted())
+
+    patch.setattr(FleetHttpClient, "_unary_unary", noted)
+    patch.setattr(grpc, "secure_channel", noted_channel)
+    return traffic
+
+
+def one_child_for_all(patch: pytest.MonkeyPatch, training: TrainingProcess) -> None:
+    """The daemons of this process share the child; each would start one of its own."""
+
+    class Shared(TrainingProcess):
+        def warm(self) -> None:
+            pass
+
+        def __call__(self, task: TrainingTask) -> Arrays:
+            return training(task)
+
+    class NamedThread(threading.Thread):
+        """The node's thread is known by its organization."""
+
+        def __init__(self, **options: Any) -> None:
+            parent = threading.current_thread().name
+            super().__init__(**{**options, "name": f"{parent}/{options['name']}"})
+
+    class Threading:
+        Thread, Event = NamedThread, threading.Event
+
+    patch.setattr(daemon, "TrainingProcess", Shared)
+    patch.setattr(daemon, "threading", Threading)
+
+
+def make_mutants(patch: pytest.MonkeyPatch) -> None:
+    """Two organizations that break promise 5, each in its way."""
+    wait, update = Duties._wait_for, Duties.model_update
+
+    def wait_or_not(self: Duties, key: SlotKey, *, began_at: datetime) -> None:
+        if self._home.directory.name != EAGER:
+            wait(self, key, began_at=began_at)
+
+    def telling_update(self: Duties, request: TrainRequest) -> bytes:
+        body = update(self, request)
+        if self._home.directory.name != TELLING:
+            return body
+        with ExecutionStore.open(self._home.store) as store:
+            return body + bytes(len(list(store.executions())))
+
+    patch.setattr(Duties, "_wait_for", wait_or_not)
+    patch.setattr(Duties, "model_update", telling_update)
+
+
+def play(directory: Path, pace: float) -> datetime:
+    """The period from its first to its last second; its start."""
+    start = whole_second(now() + timedelta(seconds=LEAD * pace))
+    table = timetable(start, pace)
+    config = new_coordinator(directory / "server", table, quorum=1)
+    history = make_executions(WORKLOADS, seed=1)
+    histories = {NEIGHBOUR: history[:-1], EMPTY: []}
+    homes = [
+        new_home(directory / name, POLICY, histories.get(name, history))
+        for name in (WHOLE, NEIGHBOUR, EMPTY, EAGER, TELLING)
+    ]
+    database = Database(config.database_url)
+    start_model = [*public_start.load_public_start().arrays.values()]
+    store_start_model(database, GgfnFormat(), start_model, at=now())
+    database.close()
+    rules = RoundRules(1, config.grace, config.update_norm_bound)
+    with (
+        serving(
+            config, model_format=GgfnFormat(), aggregate=keep, evaluate=nought, rules=rules
+        ) as coordinator,
+        operator(config) as tools,
+    ):
+        for home in homes:
+            join(home, tools.add_organization(home.directory.name).url)
+        live(coordinator.run, homes, until=table.period.end + timedelta(seconds=2))
+    return start
+
+
+def live(rounds: Any, homes: Sequence[Home], *, until: datetime) -> None:
+    stop = threading.Event()
+    threads = [threading.Thread(target=rounds, args=(stop,))] + [
+        threading.Thread(
+            target=run_daemon, args=(home,), kwargs={"clock": now, "stop": stop},
+            name=home.directory.name,
+        )
+        for home in homes
+    ]  # fmt: skip
+    for thread in threads:
+        thread.start()
+    try:
+        sleep_until(until)
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join(30)
+
+
+def keep(current: Model, updates: Sequence[Model]) -> Model:
+    del updates
+    return current
+
+
+def nought(arrays: Model) -> float:
+    del arrays
+    return 1.0
+
+
+def test_everybody_sends_a_report_and_an_update(season: Season) -> None:
+    for name in HONEST:
+        methods = [call.method for call in season.traffic.events(name, "exchange")]
+        assert methods.count("SubmitRelease") >= 1
+        (push,) = [c for c in season.traffic.events(name, "fleet") if c.method == "PushMessages"]
+        assert push.flower == (("train", "", False), 0.0)
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_neighbouring_histories_have_the_same_traffic(season: Season, name: str) -> None:
+    assert season.differences(name) == []
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_the_rhythm_does_not_change_while_releases_are_made(season: Season, name: str) -> None:
+    """Pauses between questions, before any slot and while report and update are made."""
+    before = season.traffic.polls(name, season.due(-LEAD), season.due(0))
+    during = season.traffic.polls(name, season.due(OPENS), season.due(UPDATES))
+    pauses = [np.diff([each.timestamp() for each in some]) for some in (before, during)]
+    assert len(pauses[1]) > season.pace * (UPDATES - OPENS) / (3 * POLL)
+    assert abs(np.median(pauses[1]) - np.median(pauses[0])) < POLL / 2
+    assert max(pauses[1]) < LATE * season.pace
+
+
+def test_a_reply_that_leaves_when_it_is_ready_is_caught(season: Season) -> None:
+    (difference,) = season.differences(EAGER)
+    assert difference.startswith("PushMessages:")
+
+
+def test_a_reply_whose_size_tells_the_number_of_workloads_is_caught(season: Season) -> None:
+    assert any("bytes" in each for each in season.differences(TELLING))

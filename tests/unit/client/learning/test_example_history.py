@@ -1,0 +1,20 @@
+from collections import Counter
+
+import numpy as np
+
+from fedperf_client.learning.example_history import EXAMPLE_SLOWDOWN, example_history
+from fedperf_client.learning.residuals import workload_residuals
+from fedperf_shared.model.checkpoint import model_from_arrays
+from tests.unit.client.public import seeded_checkpoint
+
+
+def test_invented_jobs_are_as_slow_as_they_say_and_lie_in_many_cells() -> None:
+    start = seeded_checkpoint()
+    labelled = example_history(start)
+    workloads = workload_residuals(model_from_arrays(start.arrays), labelled)
+    residuals = np.concatenate([each.residuals for each in workloads])
+    assert np.allclose(residuals, np.log(EXAMPLE_SLOWDOWN), atol=1e-4)
+    cells = Counter(each.cell for each in labelled)
+    assert set(cells.values()) == {10}
+    assert len(cells) == 24
+    assert len(workloads) == len(labelled)

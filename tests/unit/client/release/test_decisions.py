@@ -1,0 +1,172 @@
+"""Decisions are durable, in time, and never contradicted by what leaves."""
+
+import sqlite3
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from fedperf_client.release.decisions import Decisions, DecisionTooLateError, Verdict
+from fedperf_client.release.gate import ReleaseGate, WithheldError
+from fedperf_client.release.ledger import PrivacyLedger, ReleaseState, SlotNotPlannedError
+from fedperf_client.release.policy import ReleaseMode
+from fedperf_client.release.preview import empty_report
+from fedperf_shared.errors import StorageError
+from fedperf_shared.identity import new_private_key
+from tests.unit.client.privacy.seeded_noise import SeededNoise
+from tests.unit.client.release.periods import START, new_ledger, open_at, report_key
+
+KEY = report_key(0)
+OPEN = open_at(0)
+LEAVES = START + timedelta(days=21)
+MOMENT = timedelta(milliseconds=1)
+AUTO, ASK, NEVER = ReleaseMode.AUTO, ReleaseMode.ASK, ReleaseMode.NEVER
+APPROVED, WITHHELD = Verdict.APPROVED, Verdict.WITHHELD
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> PrivacyLedger:
+    return new_ledger(tmp_path)
+
+
+@pytest.fixture
+def decisions(ledger: PrivacyLedger) -> Decisions:
+    return Decisions(ledger)
+
+
+@pytest.fixture
+def gate(ledger: PrivacyLedger) -> ReleaseGate:
+    return ReleaseGate(ledger, SeededNoise(), new_private_key())
+
+
+@pytest.mark.parametrize(
+    ("mode", "verdict", "at", "stands"),
+    [
+        (AUTO, None, OPEN, APPROVED),
+        (AUTO, WITHHELD, OPEN, WITHHELD),
+        (AUTO, APPROVED, OPEN, APPROVED),
+        (ASK, None, LEAVES - MOMENT, None),
+        (ASK, None, LEAVES, WITHHELD),
+        (ASK, APPROVED, LEAVES, APPROVED),
+        (ASK, WITHHELD, OPEN, WITHHELD),
+        (NEVER, None, OPEN, WITHHELD),
+        (NEVER, APPROVED, OPEN, WITHHELD),
+    ],
+)
+def test_what_stands_for_a_slot(
+    decisions: Decisions, mode: ReleaseMode, verdict: Verdict | None, at: datetime, stands: object
+) -> None:
+    if verdict is not None:
+        decisions.decide(KEY, verdict, at=START)
+    assert decisions.standing(KEY, mode, at=at) is stands
+
+
+def test_decisions_outlive_the_process_and_the_last_one_counts(
+    ledger: PrivacyLedger, decisions: Decisions
+) -> None:
+    assert decisions.every() == {}
+    assert not decisions.path.exists()
+    for verdict in (WITHHELD, APPROVED):
+        decisions.decide(KEY, verdict, at=START)
+    last = Decisions(PrivacyLedger.open(ledger.path)).last(KEY)
+    assert last is not None
+    assert (last.verdict, last.at, last.settled) == (APPROVED, START, False)
+    assert decisions.path.stat().st_mode & 0o077 == 0
+    assert decisions.last(report_key(1)) is None
+
+
+def test_approving_ends_when_the_slot_leaves(decisions: Decisions) -> None:
+    decisions.decide(KEY, APPROVED, at=LEAVES - MOMENT)
+    with pytest.raises(DecisionTooLateError, match=r"report-0-0 cannot be approved any more"):
+        decisions.decide(KEY, APPROVED, at=LEAVES)
+
+
+def test_what_was_withheld_stays_so_once_its_slot_is_open(decisions: Decisions) -> None:
+    decisions.decide(KEY, WITHHELD, at=START)
+    with pytest.raises(DecisionTooLateError, match="final once the slot has opened"):
+        decisions.decide(KEY, APPROVED, at=OPEN)
+    assert decisions.standing(KEY, ASK, at=OPEN) is WITHHELD
+
+
+def test_nothing_is_decided_about_what_has_left_or_is_over(
+    ledger: PrivacyLedger, decisions: Decisions, gate: ReleaseGate
+) -> None:
+    gate.release(KEY, empty_report, at=OPEN)
+    with pytest.raises(DecisionTooLateError, match="left"):
+        decisions.decide(KEY, WITHHELD, at=OPEN)
+    decisions.path.unlink()  # even where the decisions were lost
+    with pytest.raises(DecisionTooLateError, match="left"):
+        decisions.decide(KEY, WITHHELD, at=OPEN)
+    with pytest.raises(DecisionTooLateError, match="period ended"):
+        decisions.decide(report_key(1), WITHHELD, at=ledger.schedule.timetable.period.end)
+    with pytest.raises(SlotNotPlannedError):
+        decisions.decide(report_key(77), WITHHELD, at=START)
+
+
+def test_a_settled_slot_is_never_decided_otherwise(decisions: Decisions) -> None:
+    assert decisions.settle(KEY, ASK, at=OPEN) is None
+    assert decisions.every() == {}
+    assert decisions.settle(KEY, ASK, at=LEAVES) is WITHHELD
+    with pytest.raises(DecisionTooLateError, match="was withheld"):
+        decisions.decide(KEY, WITHHELD, at=LEAVES)
+    assert decisions.settle(KEY, AUTO, at=LEAVES) is WITHHELD
+
+
+def test_withholding_in_advance_charges_nothing(ledger: PrivacyLedger, gate: ReleaseGate) -> None:
+    Decisions(ledger).decide(KEY, WITHHELD, at=START)
+    for mode in ReleaseMode:
+        with pytest.raises(WithheldError):
+            gate.seal(KEY, empty_report, at=OPEN, mode=mode)
+    assert ledger.entries() == ()
+
+
+def test_a_slot_that_asks_is_sealed_and_leaves_only_if_approved(
+    ledger: PrivacyLedger, gate: ReleaseGate
+) -> None:
+    sealed = gate.seal(KEY, empty_report, at=OPEN, mode=ASK)
+    with pytest.raises(WithheldError, match="not decided yet"):
+        gate.hand_out(KEY, at=OPEN, mode=ASK)
+    assert [entry.state for entry in ledger.entries()] == [ReleaseState.DRAWN]
+    Decisions(ledger).decide(KEY, APPROVED, at=OPEN)
+    assert gate.hand_out(KEY, at=LEAVES, mode=ASK) == sealed
+    assert [entry.state for entry in ledger.entries()] == [ReleaseState.HANDED_OUT]
+
+
+def test_withholding_what_is_sealed_gives_nothing_back_and_draws_nothing_again(
+    ledger: PrivacyLedger, gate: ReleaseGate
+) -> None:
+    sealed = gate.seal(KEY, empty_report, at=OPEN, mode=ASK)
+    spent = ledger.spent(OPEN)
+    Decisions(ledger).decide(KEY, WITHHELD, at=OPEN)
+    for mode in ReleaseMode:
+        with pytest.raises(WithheldError):
+            gate.hand_out(KEY, at=LEAVES, mode=mode)
+        with pytest.raises(WithheldError):
+            gate.seal(KEY, empty_report, at=LEAVES, mode=mode)
+    assert ledger.stored(KEY) == sealed
+    assert ledger.spent(LEAVES) == spent > 0
+    assert [entry.state for entry in ledger.entries()] == [ReleaseState.DRAWN]
+
+
+def test_a_file_that_is_none_of_ours_stops_the_release(
+    ledger: PrivacyLedger, decisions: Decisions, gate: ReleaseGate
+) -> None:
+    decisions.path.write_bytes(b"hello" * 500)
+    with pytest.raises(StorageError):
+        gate.release(KEY, empty_report, at=OPEN)
+    assert ledger.entries() == ()
+
+
+def test_a_crash_while_deciding_leaves_the_decision_before(
+    decisions: Decisions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decisions.decide(KEY, APPROVED, at=START)
+
+    def dying(connection: sqlite3.Connection, *arguments: object, **options: object) -> None:
+        connection.execute("DELETE FROM decision")
+        raise sqlite3.OperationalError("disk full")
+
+    monkeypatch.setattr("fedperf_client.release.decisions._insert", dying)
+    with pytest.raises(StorageError, match="disk full"):
+        decisions.decide(KEY, WITHHELD, at=START)
+    assert decisions.standing(KEY, ASK, at=OPEN) is APPROVED
