@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from fedperf_client.config import Home
-from fedperf_client.release.ledger import PrivacyLedger, ReleaseState
+from fedperf_client.release.history import LEFT
+from fedperf_client.release.ledger import PrivacyLedger
 from fedperf_client.release.policy import load_policy
 from fedperf_client.release.schedule import NotPlanned, plan_schedule
 from fedperf_shared.execution import MeasuredPlan
@@ -46,7 +47,7 @@ def collected(
     """One organization's result; the period's ledger says what each release cost."""
     planned = plan_schedule(load_policy(home.policy), timetable)
     period = budget[-1]
-    made = [each for each in releases if each["state"] == ReleaseState.HANDED_OUT]
+    made = [each for each in releases if each["state"] in LEFT]
     return OrganizationResult(
         name=who.name,
         size_class=str(who.size_class),

@@ -30,6 +30,10 @@ CLOCK_TOLERANCE = timedelta(minutes=5)
 """How far the coordinator's clock may be behind."""
 
 
+LEFT = frozenset({"handed out", "confirmed"})
+"""States of what left the organization."""
+
+
 @dataclass(frozen=True, slots=True)
 class ReceiptCheck:
     """What a kept receipt says; `problem` is why it does not count, empty if it does."""

@@ -1,0 +1,18 @@
+"""SECURITY.md names tests; each of them exists."""
+
+import re
+from pathlib import Path
+
+TESTS = Path(__file__).parents[1]
+PAGE = (TESTS.parent / "SECURITY.md").read_text(encoding="utf-8")
+
+
+def test_every_test_that_the_security_page_names_exists() -> None:
+    files = {path.name: path.read_text(encoding="utf-8") for path in TESTS.rglob("*.py")}
+    defined = set(re.findall(r"def (test_\w+)", "\n".join(files.values())))
+    named = re.findall(r"`(?:tests/\w+/)?(test_\w+)(\.py)?`", PAGE)
+    assert len(named) > 20
+    missing = [
+        name for name, suffix in named if not (name + ".py" in files if suffix else name in defined)
+    ]
+    assert missing == []
