@@ -43,8 +43,8 @@ from tests.integration.organizations.worlds import (
 ROUNDS = 5
 STEPS = 40
 SAMPLING = 0.03
-UPDATE_SECONDS = 46.0
-"""For 40 steps of 60 workloads at 11 ms each, two organizations on two cores, with margin."""
+UPDATE_SECONDS = 28.0
+"""Some seconds for 40 steps of 60 workloads, two organizations on two cores, and much margin."""
 
 POLICY = (
     policy_template(SizeClass.LARGE, 2000).replace("epsilon = 1.0", "epsilon = 100000.0")
