@@ -1,4 +1,3 @@
-import os
 from pathlib import Path
 
 import numpy as np
@@ -7,14 +6,12 @@ import pytest
 from fedperf_shared.errors import InvalidInputError
 from fedperf_simulations.c3o import C3O, FEATURES, GREP, JOBS, PUBLISHED_SIZE, SGD, Job, load
 from fedperf_simulations.datasets import MissingDataError
+from tests.public_data import public_data
 
 
 @pytest.fixture(scope="module")
 def data() -> C3O:
-    folder = os.environ.get("FEDPERF_DATA")
-    if not folder or not (Path(folder) / "c3o-experiments").is_dir():
-        pytest.skip("the C3O runs are not here: FEDPERF_DATA names no folder that has them")
-    return load(Path(folder))
+    return load(public_data("c3o-experiments"))
 
 
 def columns(**values: float) -> dict[str, np.ndarray]:

@@ -1,6 +1,5 @@
 """The experiment on private sharing: predictors, rows, targets."""
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -21,11 +20,14 @@ from fedperf_simulations.experiments.private_sharing import (
     ernest,
 )
 from fedperf_simulations.shared_runs import JOBS
+from tests.public_data import public_data
 from tests.unit.simulations.made_up_jobs import made_up
 
-DATA = Path(os.environ["FEDPERF_DATA"]) if "FEDPERF_DATA" in os.environ else None
 
-needs_data = pytest.mark.skipif(DATA is None, reason="FEDPERF_DATA names no public data sets")
+@pytest.fixture
+def data() -> Path:
+    public_data("c3o-experiments")
+    return public_data("dos-pm-data-privacy")
 
 
 def test_ernest_finds_the_weights_of_a_job_that_follows_it() -> None:
@@ -53,12 +55,13 @@ def _errors(of_ours: float) -> dict[str, float]:
     }
 
 
-@needs_data
 @pytest.mark.parametrize(
     ("of_ours", "held"), [(24.0, [True, False, False]), (21.5, [True, True, True])]
 )
-def test_targets_follow_from_the_rows(tmp_path: Path, of_ours: float, held: list[bool]) -> None:
-    settings = Settings(seed=3, out=tmp_path, data=DATA)
+def test_targets_follow_from_the_rows(
+    tmp_path: Path, data: Path, of_ours: float, held: list[bool]
+) -> None:
+    settings = Settings(seed=3, out=tmp_path, data=data)
     for job in range(len(JOBS)):
         write_json(tmp_path / "cells" / f"job{job}-seed3.json", _errors(of_ours))
     outcome = EXPERIMENT.run(settings)
@@ -74,10 +77,9 @@ def test_targets_follow_from_the_rows(tmp_path: Path, of_ours: float, held: list
         assert row[REPLACE_ONE] == 2.15
 
 
-@needs_data
 @pytest.mark.slow
-def test_a_quick_run_keeps_its_cells(tmp_path: Path) -> None:
-    settings = Settings(seed=3, out=tmp_path, data=DATA, quick=True)
+def test_a_quick_run_keeps_its_cells(tmp_path: Path, data: Path) -> None:
+    settings = Settings(seed=3, out=tmp_path, data=data, quick=True)
     first = EXPERIMENT.run(settings)
     again = EXPERIMENT.run(settings)
     assert list(first.rows) == list(again.rows)

@@ -1,4 +1,3 @@
-import os
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from fedperf_simulations.experiments.report_channel import (
     Condition,
     _targets,
 )
+from tests.public_data import public_data
 
 
 def made_up(value: float) -> list[Row]:
@@ -44,10 +44,7 @@ def test_every_condition_has_a_cell_of_its_own() -> None:
 
 @pytest.mark.slow
 def test_a_quick_run_is_sound_and_says_what_was_spent(tmp_path: Path) -> None:
-    folder = os.environ.get("FEDPERF_DATA")
-    if not folder or not (Path(folder) / "c3o-experiments").is_dir():
-        pytest.skip("the C3O runs are not here: FEDPERF_DATA names no folder that has them")
-    settings = Settings(seed=1, out=tmp_path, data=Path(folder), quick=True)
+    settings = Settings(seed=1, out=tmp_path, data=public_data("c3o-experiments"), quick=True)
     outcome = EXPERIMENT.run(settings)
     assert [row["what"] for row in outcome.rows] == [each.what for each in CONDITIONS]
     for condition, row in zip(CONDITIONS, outcome.rows, strict=True):

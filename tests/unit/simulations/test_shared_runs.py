@@ -1,6 +1,5 @@
 """The 736 runs are read as their paper read them."""
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -20,30 +19,30 @@ from fedperf_simulations.shared_runs import (
     published,
     split,
 )
-
-DATA = Path(os.environ["FEDPERF_DATA"]) if "FEDPERF_DATA" in os.environ else None
-
-needs_data = pytest.mark.skipif(DATA is None, reason="FEDPERF_DATA names no public data sets")
+from tests.public_data import public_data
 
 
 @pytest.fixture(scope="module")
-def runs() -> tuple[Runs, ...]:
-    return load_runs(DATA)
+def data() -> Path:
+    return public_data("dos-pm-data-privacy")
 
 
-@needs_data
+@pytest.fixture(scope="module")
+def runs(data: Path) -> tuple[Runs, ...]:
+    return load_runs(data)
+
+
 def test_there_are_736_runs_on_distinct_configurations(runs: tuple[Runs, ...]) -> None:
     assert [len(each) for each in runs] == [36, 150, 140, 140, 270]
     for each in runs:
         assert len(np.unique(each.grid.inputs, axis=0)) == len(each)
 
 
-@needs_data
 @pytest.mark.parametrize("size", [*SMALL_SIZES, None])
 def test_on_its_own_splits_the_papers_ernest_has_its_published_error(
-    runs: tuple[Runs, ...], size: int | None
+    data: Path, runs: tuple[Runs, ...], size: int | None
 ) -> None:
-    table = published(DATA)
+    table = published(data)
     for job, each in enumerate(runs):
         found = [_ernest_error(each, job, size, repeat) for repeat in range(REPEATS)]
         expected = table["ErnestModel", JOBS[job].title, Mode.ORIGINAL, size]
@@ -57,12 +56,12 @@ def _ernest_error(runs: Runs, job: int, size: int | None, repeat: int) -> float:
     return 100 * float(np.mean(np.abs(predict(asked) / truth - 1)))
 
 
-@needs_data
 def test_runs_elsewhere_are_of_other_machine_types_and_the_same_arguments(
     runs: tuple[Runs, ...],
 ) -> None:
+    data = public_data("c3o-experiments")
     for each in runs:
-        found = load_elsewhere(DATA, each.grid)
+        found = load_elsewhere(data, each.grid)
         known = {tuple(row) for row in each.grid.inputs[:, 1:].tolist()}
         assert len(found.seconds) >= 10
         assert each.grid.job.machine_type not in found.machine_types
