@@ -180,6 +180,7 @@ def status(context: typer.Context, json: Json = False) -> None:
             "workloads": counts.workloads,
             "model_version": FetchedModels(home.models).shared_version,
             "epsilon_spent": _spent(home),
+            "stopped": _stop(home),
         },
         json=json,
     )
@@ -200,6 +201,8 @@ def budget(context: typer.Context, json: Json = False) -> None:
     show_rows(rows, json=json, empty="no period has begun; start the daemon after joining")
     if rows and not json:
         typer.echo(f"unit: {UNIT}; spent: one added or removed, replace one: one replaced")
+    if not json and (stop := _stop(_home(context))):
+        typer.echo(f"stopped: {stop}")
 
 
 @app.command()
@@ -260,6 +263,17 @@ def quality(context: typer.Context, json: Json = False) -> None:
     with ExecutionStore.open(home.store) as store:
         found = quality_of(store.executions(), synthetic)
     show(found.as_row(), json=json)
+
+
+def _stop(home: "Home") -> str | None:
+    """Why nothing leaves until an operator decides; None where nothing is wrong."""
+    from fedperf_client.release.ledger import LedgerDisagreesError, PrivacyLedger
+
+    if not home.ledgers:
+        return None
+    ledger = PrivacyLedger.open(home.ledgers[-1])
+    problem = ledger.disagreement()
+    return None if problem is None else str(LedgerDisagreesError(ledger.path, problem))
 
 
 def _spent(home: "Home") -> float | None:

@@ -7,7 +7,6 @@ every problem named by its key.
 """
 
 import os
-import tomllib
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -15,7 +14,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from fedperf_shared.errors import ConfigurationError, StorageError
+from fedperf_shared.errors import StorageError
+from fedperf_shared.settings_file import WrongSettingsError, read_settings
 
 CONFIG_TEMPLATE = """\
 # What this organization's daemon does. Privacy is declared in policy.toml beside it.
@@ -69,6 +69,11 @@ class Home:
         """The coordinator's signed receipts, one file per release."""
         return self.directory / "receipts"
 
+    @property
+    def questions(self) -> Path:
+        """What the coordinator asked in directed slots, one file per slot."""
+        return self.directory / "questions"
+
     def ledger(self, period_start: datetime) -> Path:
         """The privacy ledger of a period."""
         return self.directory / f"ledger-{period_start:%Y%m%dT%H%M%S}.sqlite"
@@ -111,36 +116,13 @@ class Home:
         Raises:
             ConfigurationError: missing, not TOML, or wrong; every problem is named.
         """
+        settings = read_settings(self.config, absent="run: fedperf init")
         try:
-            config = ClientConfig.model_validate(read_toml(self.config))
+            config = ClientConfig.model_validate(settings)
         except ValidationError as error:
-            raise ConfigurationError(describe(self.config, error)) from error
+            raise WrongSettingsError(str(self.config), _problems(error)) from error
         history = tuple(self.directory / path.expanduser() for path in config.history)
         return config.model_copy(update={"history": history})
-
-
-def read_toml(path: Path) -> dict[str, object]:
-    """The table in a TOML file.
-
-    Raises:
-        ConfigurationError: no such file, unreadable, or not TOML; the message says where.
-    """
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ConfigurationError(f"{path} does not exist; run: fedperf init") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{path} is not valid TOML: {error}") from error
-    except OSError as error:
-        raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from error
-
-
-def describe(path: Path, error: ValidationError) -> str:
-    """Every problem of a validation in one line, each with its key."""
-    problems = "; ".join(
-        f"{'.'.join(str(part) for part in each['loc'])}: {each['msg']}" for each in error.errors()
-    )
-    return f"{path}: {problems}"
 
 
 def write_private(path: Path, content: bytes) -> None:
@@ -153,3 +135,9 @@ def write_private(path: Path, content: bytes) -> None:
         stream.flush()
         os.fsync(stream.fileno())
     scratch.replace(path)
+
+
+def _problems(error: ValidationError) -> list[str]:
+    return [
+        f"{'.'.join(str(part) for part in each['loc'])}: {each['msg']}" for each in error.errors()
+    ]

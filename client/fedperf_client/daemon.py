@@ -2,23 +2,26 @@
 
 This is the client's composition root: the only place that puts store, ledger, gate,
 noise, node and exchange together. When a slot is due it makes that slot's release
-through the gate and hands it out at the slot's fixed time, whatever the data took; a
-release that is not ready in time does not leave. One that policy or operator withhold
-is just not sent: no error, no other message, and the daemon looks around at the same
-moments as if it had left. What goes wrong on the way to the
-coordinator is tried again at the next look; what the coordinator refuses for good, and
-what goes wrong inside the gate, is not.
+through the gate and hands it out at the slot's fixed time, whatever the data took.
+What looks at the executions is computed in a process of its own: a report whose sum is
+not there in time leaves as noise alone, any other release that is not ready does not
+leave. One that policy or operator withhold is just not sent: no error, no other message,
+and the daemon looks around at the same moments as if it had left. What goes wrong on the
+way to the coordinator is tried again at the next look; what the coordinator refuses for
+good, and what goes wrong inside the gate, is not.
 """
 
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import structlog
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from fedperf_client.background import Start, in_thread
 from fedperf_client.config import Home, write_private
 from fedperf_client.federation.enrollment import Membership, load_or_create_key
 from fedperf_client.federation.exchange import (
@@ -27,35 +30,41 @@ from fedperf_client.federation.exchange import (
     read_receipt,
 )
 from fedperf_client.federation.node import Node, RequestRefusedError, Rhythm
-from fedperf_client.learning.residuals import LabelledGraph, labelled_graphs, workload_residuals
-from fedperf_client.learning.training_process import Training, TrainingProcess, TrainingTask
+from fedperf_client.learning.computing_process import Compute, ComputingProcess
+from fedperf_client.learning.tasks import (
+    NEEDED_FOR_REPORTS,
+    NEEDED_FOR_TRAINING,
+    TrainingTask,
+)
 from fedperf_client.prediction.shared import CellCorrection
 from fedperf_client.prediction.starts import FetchedModels
 from fedperf_client.privacy.accountant import PrivacyBudget
 from fedperf_client.privacy.randomness import NoiseSource
-from fedperf_client.privacy.report_mechanism import residual_report
 from fedperf_client.release.gate import Mechanism, ReleaseGate, WithheldError
 from fedperf_client.release.history import receipt_path
-from fedperf_client.release.ledger import PrivacyLedger, ReleaseState
+from fedperf_client.release.ledger import (
+    LedgerDisagreesError,
+    PrivacyLedger,
+    ReleaseState,
+    SlotSpentError,
+)
 from fedperf_client.release.noise import SystemNoise
 from fedperf_client.release.policy import Policy, ReleaseMode, load_policy
 from fedperf_client.release.preview import Preview, preview
 from fedperf_client.release.receipts import store_receipt
-from fedperf_client.release.schedule import plan_schedule, windows_covered
+from fedperf_client.release.schedule import plan_schedule
 from fedperf_client.release.slot_names import slot_name
+from fedperf_client.reporting import Reporting
 from fedperf_client.sources.following import Stamp, follow
 from fedperf_client.store import ExecutionStore
 from fedperf_shared.errors import FedperfError, PrivacyRefusedError
 from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.model.architecture import ARCHITECTURE_VERSION, ARRAY_SHAPES
-from fedperf_shared.model.checkpoint import Checkpoint, model_from_arrays
-from fedperf_shared.model.public_start import load_public_start
 from fedperf_shared.period import Timetable
 from fedperf_shared.release import (
     ModelUpdate,
     Release,
     ReleaseKind,
-    ReportParameters,
     Schedule,
     Slot,
     SlotKey,
@@ -63,10 +72,16 @@ from fedperf_shared.release import (
 )
 from fedperf_shared.wire.codec import encode_signed_release
 
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
 Clock = Callable[[], datetime]
 
 _PASSING_REFUSALS = frozenset({"internal", "not_open", "no_receipt_yet"})
 """Codes of the coordinator that may be gone at a later look."""
+
+_COMPUTED_BY = 0.9
+"""Share of a report slot's time in which its sum is to be there; the rest is for the noise."""
 
 _CONFIRMED = {
     ReleaseKind.RESIDUAL_REPORT: "report handed in",
@@ -106,12 +121,20 @@ def run_daemon(home: Home, *, clock: Clock, stop: threading.Event) -> None:
     key = load_or_create_key(home.identity)
     membership = Membership.load(home.identity)
     poll = timedelta(seconds=config.poll_seconds)
-    with ExchangeClient(membership, key) as exchange, TrainingProcess() as train:
+    with (
+        ExchangeClient(membership, key) as exchange,
+        ComputingProcess(NEEDED_FOR_REPORTS) as reporting,
+        ComputingProcess(NEEDED_FOR_TRAINING) as training,
+    ):
         exchange.check_clock(clock())
         ledger = open_ledger(home, policy, exchange.timetable())
-        if any(isinstance(each.parameters, TrainingParameters) for each in ledger.schedule.slots):
-            train.warm()
+        kinds = {slot.key.kind for slot in ledger.schedule.slots}
+        if ReleaseKind.RESIDUAL_REPORT in kinds:
+            reporting.warm()
+        if ReleaseKind.MODEL_UPDATE in kinds:
+            training.warm()
         exchange.declare_schedule(ledger.schedule)
+        recall(ledger, exchange, membership)
         duties = Duties(
             home,
             exchange,
@@ -119,7 +142,9 @@ def run_daemon(home: Home, *, clock: Clock, stop: threading.Event) -> None:
             SystemNoise(),
             key,
             policy=policy,
-            train=train,
+            reporting=reporting,
+            training=training,
+            start=in_thread,
             clock=clock,
             stop=stop,
         )
@@ -157,45 +182,36 @@ def open_ledger(home: Home, policy: Policy, timetable: Timetable) -> PrivacyLedg
     return PrivacyLedger.create(path, planned.budget, planned.schedule, lifetime=policy.lifetime)
 
 
-def report_on(
-    slot: Slot, noise: NoiseSource, *, reference: Checkpoint, labelled: Sequence[LabelledGraph]
-) -> Release:
-    """The report of `slot` over these executions, against the reference model.
+def recall(ledger: PrivacyLedger, exchange: ExchangeClient, membership: Membership) -> None:
+    """Hold the ledger against what the coordinator confirmed, before anything is drawn.
+
+    A home that was restored from a backup as a whole has forgotten releases and cannot know
+    it by itself. Where the two disagree, here or from before, the daemon goes on without
+    releases, which looks like being offline.
 
     Raises:
-        RequestRefusedError: not the slot of a report.
+        ConnectionRefusedByPeerError: the coordinator does not say what it confirmed.
+        InvalidInputError: what it sent is no receipt of this organization in this period.
     """
-    if not isinstance(slot.parameters, ReportParameters):
-        raise RequestRefusedError("not the slot of a report")
-    return residual_report(
-        workload_residuals(model_from_arrays(reference.arrays), labelled),
-        noise,
-        slot=slot.key,
-        parameters=slot.parameters,
-        reference_version=reference.model_version,
-    )
+    try:
+        for receipt in exchange.receipts():
+            store_receipt(ledger, receipt.signed, read=partial(read_receipt, membership=membership))
+    except LedgerDisagreesError:
+        pass  # kept beside the ledger
+    problem = ledger.disagreement()
+    if problem is not None:
+        log.error("nothing leaves", reason=str(LedgerDisagreesError(ledger.path, problem)))
 
 
 def public_preview(
     schedule: Schedule, budget: PrivacyBudget, key: SlotKey, *, charged: Collection[SlotKey]
 ) -> Preview:
     """What the slot would let out, with a sample from invented jobs; errors as `preview`."""
+    from fedperf_client.learning.example_history import example_release
+
     return preview(
-        schedule, budget, key, charged=charged, make_public=_on_example, noise=SystemNoise()
+        schedule, budget, key, charged=charged, make_public=example_release, noise=SystemNoise()
     )
-
-
-def _on_example(slot: Slot, noise: NoiseSource) -> Release:
-    # Previews alone need these; training imports Opacus, which takes seconds and memory.
-    from fedperf_client.learning.example_history import example_history
-    from fedperf_client.learning.private_update import private_update
-
-    start = load_public_start()
-    labelled = example_history(start)
-    if not isinstance(slot.parameters, TrainingParameters):
-        return report_on(slot, noise, reference=start, labelled=labelled)
-    arrays = private_update([*start.arrays.values()], labelled, slot.parameters, noise)
-    return ModelUpdate(slot.key, ARCHITECTURE_VERSION, start.model_version, arrays)
 
 
 class Duties:
@@ -210,7 +226,9 @@ class Duties:
         key: ec.EllipticCurvePrivateKey,
         *,
         policy: Policy,
-        train: Training,
+        reporting: Compute,
+        training: Compute,
+        start: Start,
         clock: Clock,
         stop: threading.Event,
     ) -> None:
@@ -221,20 +239,27 @@ class Duties:
         self._gate = ReleaseGate(ledger, noise, key)
         self._membership = Membership.load(home.identity)
         self._models = FetchedModels(home.models)
-        self._train = train
+        self._reports = Reporting(
+            home, ledger.schedule, ask=exchange.question, compute=reporting, clock=clock
+        )
+        self._training = training
+        self._start = start
         self._clock = clock
         self._stop = stop
         self._followed: dict[Path, Stamp] = {}
         self._given_up: set[SlotKey] = set()
         self._leaves_at: dict[SlotKey, datetime] = {}
+        self._drawing: dict[SlotKey, Future[None]] = {}
         self._receipt_from: dict[SlotKey, datetime] = {}
 
     def look(self, history: tuple[Path, ...]) -> None:
         """Take in new executions, make and hand in reports that are due, fetch what is new."""
         self._attempt("following the history", lambda: self._follow(history))
-        for slot in self._open_reports():
-            if self._schedule.opens_at(slot.key) <= self._clock():
-                self._attempt("report", partial(self._report, slot))
+        for slot in filter(self._has_opened, self._coming_reports()):
+            # Asked whether or not the slot's report will leave: that is nobody's business.
+            self._attempt("question", partial(self._reports.fetch_question, slot))
+        for slot in filter(self._has_opened, self._open_reports()):
+            self._attempt("report", partial(self._report, slot))
         for slot in self._unconfirmed_updates():
             self._attempt("receipt", partial(self._fetch_receipt, slot))
         self._attempt("fetching", self._fetch)
@@ -308,7 +333,8 @@ class Duties:
     def _update(self, slot: Slot, noise: NoiseSource, request: TrainRequest) -> Release:
         if not isinstance(slot.parameters, TrainingParameters):
             raise RequestRefusedError("not the slot of a model update")
-        arrays = self._train(TrainingTask(self._home.store, request.arrays, slot.parameters, noise))
+        task = TrainingTask(self._home.store, request.arrays, slot.parameters, noise)
+        arrays = self._training(task)
         return ModelUpdate(slot.key, request.architecture, request.base_version, arrays)
 
     def _report(self, slot: Slot) -> None:
@@ -316,28 +342,41 @@ class Duties:
 
         A daemon that was away at that time draws the report when it is back and hands it in
         as much later as the slot gives, so that no moment depends on how long drawing took.
+        The daemon's looks do not either: it is drawn beside them.
         """
         key, began_at = slot.key, self._clock()
         is_drawn = self._ledger.stored(key) is not None
+        if not is_drawn and not self._reports.is_asked(slot):
+            return
         opens_at, replies_at = self._schedule.opens_at(key), self._schedule.replies_at(key)
         if key not in self._leaves_at:
             is_missed = not is_drawn and began_at >= replies_at
             self._leaves_at[key] = began_at + (replies_at - opens_at) if is_missed else replies_at
         try:
-            self._seal(slot, self._residuals, at=began_at)
-            self._require_in_time(key, was_drawn=is_drawn)
+            if not is_drawn:
+                self._draw_beside(slot, at=began_at)
             if self._clock() < self._leaves_at[key]:
                 return
+            if self._ledger.stored(key) is None:
+                self._stays(key)
             mode = self._policy.mode(key.kind)
             release = self._gate.hand_out(key, at=self._clock(), mode=mode)
-        except (TooLateError, WithheldError):
+        except (TooLateError, WithheldError, SlotSpentError):
             self._given_up.add(key)
             raise
         self._hand_in(key, encode_signed_release(release.payload, release.signature))
 
-    def _require_in_time(self, key: SlotKey, *, was_drawn: bool) -> None:
-        if not was_drawn and self._clock() > self._leaves_at[key]:
-            self._stays(key)
+    def _draw_beside(self, slot: Slot, *, at: datetime) -> None:
+        """Begin drawing, or look at how it went; raises what went wrong."""
+        if slot.key not in self._drawing:
+            self._drawing[slot.key] = self._start(partial(self._draw, slot, at))
+        if self._drawing[slot.key].done():
+            self._drawing.pop(slot.key).result()
+
+    def _draw(self, slot: Slot, at: datetime) -> None:
+        self._seal(slot, self._make_report, at=at)
+        if self._clock() > self._leaves_at[slot.key]:
+            self._stays(slot.key)
 
     def _stays(self, key: SlotKey) -> None:
         """Too late now is too late for good: not even after a restart does it leave."""
@@ -351,10 +390,8 @@ class Duties:
             if error.code not in _PASSING_REFUSALS:
                 self._given_up.add(key)
             raise
-        coordinator_key = self._membership.coordinator_key
-        store_receipt(
-            self._ledger, receipt.signed, read=lambda data: read_receipt(data, coordinator_key)
-        )
+        read = partial(read_receipt, membership=self._membership)
+        store_receipt(self._ledger, receipt.signed, read=read, key=key)
         write_private(self._receipt_path(key), receipt.signed)
         log.info(_CONFIRMED[key.kind], window=key.window, receipt=receipt.sequence)
 
@@ -370,19 +407,13 @@ class Duties:
         if stored is not None:
             self._hand_in(key, encode_signed_release(stored.payload, stored.signature))
 
-    def _residuals(self, slot: Slot, noise: NoiseSource) -> Release:
-        if not isinstance(slot.parameters, ReportParameters):
-            raise RequestRefusedError("not the slot of a report")
-        covered = windows_covered(self._schedule, slot.key)
-        period = self._schedule.timetable.period
-        since = None if covered.start == 0 else period.window_start(covered.start)
-        return report_on(
-            slot, noise, reference=self._models.reference(), labelled=self._labelled(since)
-        )
+    def _make_report(self, slot: Slot, noise: NoiseSource) -> Release:
+        span = self._schedule.replies_at(slot.key) - self._schedule.opens_at(slot.key)
+        ready_by = self._leaves_at[slot.key] - (1 - _COMPUTED_BY) * span
+        return self._reports.release(slot, noise, ready_by=ready_by)
 
-    def _labelled(self, since: datetime | None = None) -> list[LabelledGraph]:
-        with ExecutionStore.open(self._home.store) as store:
-            return labelled_graphs(store.executions(since=since))
+    def _has_opened(self, slot: Slot) -> bool:
+        return self._schedule.opens_at(slot.key) <= self._clock()
 
     def _open_reports(self) -> list[Slot]:
         """Report slots of this and later windows that may still leave and have no receipt yet."""

@@ -146,7 +146,7 @@ def release_list(context: typer.Context, json: Json = False) -> None:
 def release_slots(context: typer.Context, json: Json = False) -> None:
     """List every slot of the period with its privacy parameters: what may leave, and when (UTC)."""
     from fedperf_client.release.decisions import Decisions
-    from fedperf_client.release.slot_names import slot_name
+    from fedperf_client.release.slot_names import kind_name, slot_name
 
     rows = []
     for ledger in _ledgers(home_of(context))[-1:]:
@@ -156,7 +156,7 @@ def release_slots(context: typer.Context, json: Json = False) -> None:
             rows.append(
                 {
                     "slot": slot_name(slot.key),
-                    "kind": slot.key.kind.name.lower(),
+                    "kind": kind_name(slot),
                     "window": slot.key.window,
                     "index": slot.key.index,
                     "opens_at": schedule.opens_at(slot.key).isoformat(),
@@ -229,10 +229,10 @@ def _receipt_reader(home: "Home") -> "ReadReceipt | None":
     from fedperf_shared.errors import ConfigurationError
 
     try:
-        key = Membership.load(home.identity).coordinator_key
+        membership = Membership.load(home.identity)
     except ConfigurationError:
         return None
-    return lambda signed: read_receipt(signed, key)
+    return lambda signed: read_receipt(signed, membership)
 
 
 def _is_own(home: "Home", payload: bytes, signature: bytes) -> bool:
@@ -288,14 +288,14 @@ def _wanted(
 
 def _preview_facts(shown: "Preview", policy: "Policy") -> dict[str, object]:
     from fedperf_client.release.history import contents_of
-    from fedperf_client.release.slot_names import slot_name
+    from fedperf_client.release.slot_names import kind_name, slot_name
     from fedperf_shared.wire.codec import encode_release
 
     key = shown.slot.key
     sample = contents_of(encode_release(shown.sample))
     return {
         "slot": slot_name(key),
-        "kind": key.kind.name.lower(),
+        "kind": kind_name(shown.slot),
         "policy": str(policy.mode(key.kind)),
         "opens_at": shown.opens_at.isoformat(),
         "leaves_at": shown.leaves_at.isoformat(),
@@ -322,7 +322,7 @@ def _release_facts(found: "PastRelease") -> dict[str, object]:
     received_at = None if receipt is None or receipt.received_at is None else receipt.received_at
     return {
         "slot": found.name,
-        "kind": found.key.kind.name.lower(),
+        "kind": found.kind,
         "window": found.key.window,
         "index": found.key.index,
         "state": found.state,

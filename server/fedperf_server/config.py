@@ -5,7 +5,6 @@ right. Unknown keys are refused: a misspelt limit must not be ignored.
 """
 
 import math
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -20,6 +19,7 @@ from fedperf_shared.period import (
     SlotTimes,
     Timetable,
 )
+from fedperf_shared.settings_file import WrongSettingsError, read_settings
 
 FILE_NAME = "fedperf-server.toml"
 DEFAULT_EXCHANGE_PORT = 8751
@@ -83,11 +83,14 @@ class ServerConfig:
 
 
 def default_timetable(start: datetime) -> Timetable:
-    """Thirteen windows of four weeks: one report a week in, three model rounds after it."""
+    """Thirteen windows of four weeks: three stages of reports, then three model rounds.
+
+    A report leaves before the next stage opens, whose question follows from it.
+    """
     day = timedelta(days=1)
     return Timetable(
         Period(start, DEFAULT_WINDOW, DEFAULT_WINDOWS),
-        report_slots=(SlotTimes(7 * day, 8 * day),),
+        report_slots=tuple(SlotTimes(first * day, (first + 1) * day) for first in (4, 6, 8)),
         model_slots=tuple(SlotTimes(first * day, (first + 1) * day) for first in (10, 16, 22)),
     )
 
@@ -106,15 +109,7 @@ def load_config(directory: Path) -> ServerConfig:
         ConfigurationError: no such file, no TOML, or wrong values: all of them, with their keys.
     """
     path = directory / FILE_NAME
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ConfigurationError(f"{path} does not exist; run `fedperf-server init`") from None
-    except OSError as error:
-        raise ConfigurationError(f"cannot read {path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{path} is not TOML: {error}") from error
-    return _Reader(path).config(content)
+    return _Reader(path).config(read_settings(path, absent="run `fedperf-server init`"))
 
 
 def _problems(config: ServerConfig) -> list[str]:
@@ -183,7 +178,7 @@ class _Reader:
         except ConfigurationError as error:
             self._problems.append(str(error))
         if self._problems:
-            raise ConfigurationError(f"{self._path}: {'; '.join(self._problems)}")
+            raise WrongSettingsError(str(self._path), self._problems)
         return config
 
     def _take(self, table: dict[str, object], key: str, kind: type[_T], default: _T) -> _T:

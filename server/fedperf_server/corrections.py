@@ -32,6 +32,9 @@ COUNT_LIMIT = 10_000
 EMPTY_SHARE = 0.8
 """Prior share of cells in which an organization has nothing."""
 
+EXACT_SD = 1e-3
+"""Taken for the noise of counts that left without any: no division by 0."""
+
 NOISE_ALLOWANCE = 2.0
 """Stddevs of its noise by which a mean residual may pass the clip."""
 
@@ -242,8 +245,9 @@ def _natural(received: ReceivedReport, reference_version: int) -> NoisySums:
     step = math.ldexp(math.sqrt(2.0), report.grid_exponent)
     values = report.values.astype(np.float64) * step
     noise_sd = parameters.noise_multiplier * math.sqrt(2.0)
+    count_sd = EXACT_SD if parameters.public_counts else noise_sd
     clip = parameters.residual_clip
-    return NoisySums(values[:CELLS], clip * values[CELLS:], noise_sd, clip * noise_sd, clip)
+    return NoisySums(values[:CELLS], clip * values[CELLS:], count_sd, clip * noise_sd, clip)
 
 
 def _average(vectors: Sequence[Floats], weights: Floats) -> Floats:

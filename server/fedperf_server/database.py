@@ -102,7 +102,7 @@ class ReplyRow(Table):
 
 
 class ReportRow(Table):
-    """An accepted residual report, as signed."""
+    """An accepted report, residual or directed, as signed."""
 
     __tablename__ = "report"
     organization_id: Mapped[bytes] = mapped_column(primary_key=True)
@@ -114,6 +114,18 @@ class ReportRow(Table):
     payload: Mapped[bytes]
     signature: Mapped[bytes]
     received_at: Mapped[int]
+
+
+class QuestionRow(Table):
+    """The question of a directed slot, made once; `version` counts them from 1."""
+
+    __tablename__ = "question"
+    period_start: Mapped[int] = mapped_column(primary_key=True)
+    window: Mapped[int] = mapped_column(primary_key=True)
+    index: Mapped[int] = mapped_column(primary_key=True)
+    version: Mapped[int] = mapped_column(unique=True)
+    payload: Mapped[bytes]
+    asked_at: Mapped[int]
 
 
 class ReceiptRow(Table):

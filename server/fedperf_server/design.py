@@ -27,9 +27,9 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from fedperf_server.gaussian_process import Belief, Observation, Update, update
-from fedperf_shared.directions import Design, DirectedReport, public_design
+from fedperf_shared.directions import Design, public_design
 from fedperf_shared.errors import ConfigurationError
-from fedperf_shared.release import InvalidReleaseError
+from fedperf_shared.release import DirectedReport, InvalidReleaseError
 
 Floats = NDArray[np.float64]
 Positions = NDArray[np.int64]
@@ -112,15 +112,45 @@ def ask(
     clips = kappa * np.sqrt(belief.variances()[here] + record_variance)
     signal = belief.covariance[np.ix_(here, here)] + record_variance * np.eye(len(here))
     crossed = belief.covariance[np.ix_(here, targets)]
-    blocks = _blocks([len(each) for each in senders], directions)
-    problem = _Problem(
-        signal, crossed @ crossed.T / len(targets), noise_multiplier**2, _INSIDE / clips, blocks
+    chosen = best_directions(
+        signal,
+        crossed @ crossed.T / len(targets),
+        clips,
+        noise_variance=noise_multiplier**2,
+        directions=directions,
+        sizes=[len(each) for each in senders],
     )
-    chosen = problem.solve(_start(problem, directions))
     edges = np.cumsum([0, *(len(each) for each in senders)])
     whole = public_design(chosen, clips)
     parts = tuple(whole.columns(a, b) for a, b in pairwise(edges))
     return Question(tuple(senders), parts)
+
+
+def best_directions(
+    signal: Floats,
+    wanted: Floats,
+    clips: Floats,
+    *,
+    noise_variance: float,
+    directions: int,
+    sizes: Sequence[int] | None = None,
+) -> Floats:
+    """Directions A that remove most variance, tr[(A signal A' + noise)^-1 A wanted A'].
+
+    Args:
+        signal: covariance of what the points show, [points, points].
+        wanted: S_XT S_TX of what they show and the targets, [points, points].
+        clips: at each point, [points]; the norm rule |A_i| * clip_i <= 1 holds.
+        noise_variance: of each answer.
+        directions: of each sender.
+        sizes: points of each sender in a row; by default one sender has all.
+
+    Returns:
+        float64 [directions, points].
+    """
+    blocks = _blocks(sizes or [len(clips)], directions)
+    problem = _Problem(signal, wanted, noise_variance, _INSIDE / clips, blocks)
+    return problem.solve(_start(problem, directions))
 
 
 def learn(

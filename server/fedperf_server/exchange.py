@@ -12,16 +12,32 @@ from datetime import datetime
 import grpc
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
+from sqlalchemy.orm import Session
 
 from fedperf_server import audit, registry, releases
 from fedperf_server.config import ServerConfig
 from fedperf_server.database import Database
 from fedperf_server.enrollment import CA, SERVER, SIGNING, Enrollment, KeyRing, Member, listen
-from fedperf_server.validation import Reason, RejectedReleaseError, check_report, open_signed
+from fedperf_server.questions import asked_question, question_payload
+from fedperf_server.validation import (
+    Reason,
+    RejectedReleaseError,
+    check_answer,
+    check_report,
+    open_signed,
+)
 from fedperf_shared.basis import BASIS_VERSION
 from fedperf_shared.exchange import SharedModel, SignedReceipt, Status
 from fedperf_shared.period import Timetable
-from fedperf_shared.release import ResidualReport, Schedule, SignedRelease
+from fedperf_shared.release import (
+    DirectedReport,
+    ModelUpdate,
+    Release,
+    ResidualReport,
+    Schedule,
+    SignedRelease,
+    SlotKey,
+)
 from fedperf_shared.wire.services import EXCHANGE_OPTIONS, CallRefusedError, serve_exchange
 from fedperf_shared.workflow.features import FEATURE_SCHEMA_VERSION
 
@@ -86,13 +102,19 @@ class ExchangeService:
                 audit.record(session, "schedule_declared", detail, at=now)
 
     def submit(self, caller: Member, signed: SignedRelease) -> SignedReceipt:
-        """Check and store a report; give its receipt, or that of a model update."""
+        """Check and store a report; the receipt of the first bytes taken for its slot."""
         try:
             return self._accept(caller, signed)
         except RejectedReleaseError as error:
             with self._database.transaction() as session:
                 releases.count_rejection(session, caller.organization_id, "report", error.reason)
             raise CallRefusedError(grpc.StatusCode.INVALID_ARGUMENT, error.reason.value) from None
+
+    def receipts(self, caller: Member) -> list[SignedReceipt]:
+        """Every receipt of the caller's releases in this period, newest first."""
+        period = self._config.timetable.period
+        with self._database.transaction() as session:
+            return releases.receipts_in(session, caller.organization_id, period)
 
     def model(self, caller: Member, version: int) -> SharedModel:
         """A version of the model; the newest promoted one by default."""
@@ -114,28 +136,68 @@ class ExchangeService:
         del caller
         return self._published(registry.SYNTHETIC_ROWS)
 
+    def question(self, caller: Member, slot: SlotKey) -> bytes:
+        """What a directed slot asks; empty while there is no question."""
+        del caller
+        with self._database.transaction() as session:
+            return question_payload(session, self._config.timetable.period, slot)
+
     def _accept(self, member: Member, signed: SignedRelease) -> SignedReceipt:
         release = open_signed(signed, member.public_key)
         period = self._config.timetable.period
         release_id = release.slot.release_id(period)
         now = self._clock()
         with self._database.transaction() as session:
-            earlier = releases.receipt_for(session, member.organization_id, release_id, signed)
+            earlier = self._earlier(session, member, release, signed)
             if earlier is not None:
                 return earlier
-            if not isinstance(release, ResidualReport):  # updates come through the fleet
+            if isinstance(release, ModelUpdate):  # updates come through the fleet
                 raise CallRefusedError(grpc.StatusCode.NOT_FOUND, "no_receipt_yet")
             schedule = releases.declared_schedule(session, member.organization_id, period)
             if schedule is None:
                 raise RejectedReleaseError(Reason.NO_SCHEDULE)
-            known = registry.known_versions(session)
-            check_report(release, schedule, reference_versions=known, now=now)
+            reference = self._judge(session, release, schedule, now=now)
             releases.store_report(
-                session, member.organization_id, release, signed, period=period, at=now
+                session,
+                member.organization_id,
+                release,
+                signed,
+                reference_version=reference,
+                period=period,
+                at=now,
             )
             return releases.give_receipt(
                 session, member.organization_id, release_id, signed, key=self._key, at=now
             )
+
+    def _judge(
+        self,
+        session: Session,
+        release: ResidualReport | DirectedReport,
+        schedule: Schedule,
+        *,
+        now: datetime,
+    ) -> int:
+        """Check a report; the model version that it is about."""
+        if isinstance(release, ResidualReport):
+            known = registry.known_versions(session)
+            check_report(release, schedule, reference_versions=known, now=now)
+            return release.reference_version
+        question = asked_question(session, self._config.timetable.period, release.slot)
+        check_answer(release, schedule, question, now=now)
+        return question.reference_version if question else 0
+
+    def _earlier(
+        self, session: Session, member: Member, release: Release, signed: SignedRelease
+    ) -> SignedReceipt | None:
+        """The receipt of what was taken for the slot before, be it these bytes or others."""
+        release_id = release.slot.release_id(self._config.timetable.period)
+        try:
+            return releases.receipt_for(session, member.organization_id, release_id, signed)
+        except RejectedReleaseError as error:
+            kind = "model_update" if isinstance(release, ModelUpdate) else "report"
+            releases.count_rejection(session, member.organization_id, kind, error.reason)
+            return releases.first_receipt(session, member.organization_id, release_id)
 
     def _published(self, kind: str) -> bytes:
         with self._database.transaction() as session:

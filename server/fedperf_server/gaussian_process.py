@@ -131,9 +131,9 @@ def update(
     _require_fitting(belief, observations)
     if not observations:
         return Update(belief, 1.0)
-    plausible = _shortened(belief, observations, max(scales))
+    plausible = _condensed(_shortened(belief, observations, max(scales)))
     scale = likeliest_scale(belief, plausible, scales)
-    plausible = _shortened(belief, observations, scale)
+    plausible = _condensed(_shortened(belief, observations, scale))
     values = np.concatenate([each.values for each in plausible])
     gain, removed = _gain(belief, plausible, scale)
     covariance = scale * belief.covariance - removed
@@ -209,6 +209,29 @@ def _shortened(
         Observation(each.matrix, each.values * _believable(belief, each, scale), each.noise)
         for each in observations
     ]
+
+
+def _condensed(observations: Sequence[Observation]) -> Sequence[Observation]:
+    """The same information in at most one value a point, however many senders there are.
+
+    With P = sum A' R^-1 A = L L' and h = sum A' R^-1 y, the observation L^-1 h of L' with
+    noise 1 has the same likelihood but for a factor that depends on no belief.
+    """
+    points = observations[0].matrix.shape[1]
+    if sum(len(each.values) for each in observations) <= points:
+        return observations
+    precision, information = np.zeros((points, points)), np.zeros(points)
+    for each in observations:
+        weighted = np.linalg.solve(each.noise, each.matrix)
+        precision += each.matrix.T @ weighted
+        information += weighted.T @ each.values
+    values, vectors = np.linalg.eigh((precision + precision.T) / 2)
+    known = values > points * np.finfo(np.float64).eps * values[-1]
+    if not np.any(known):
+        return observations[:1]  # nobody says anything
+    roots = np.sqrt(values[known])
+    matrix = roots[:, None] * vectors[:, known].T
+    return [Observation(matrix, vectors[:, known].T @ information / roots, np.eye(len(roots)))]
 
 
 def _believable(belief: Belief, observation: Observation, scale: float) -> float:

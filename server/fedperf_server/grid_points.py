@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from fedperf_server.design import ask
 from fedperf_server.gaussian_process import Belief, Observation, Update, update
-from fedperf_shared.directions import Design, DirectedReport
+from fedperf_shared.directions import Design
 from fedperf_shared.errors import ConfigurationError
-from fedperf_shared.release import InvalidReleaseError
+from fedperf_shared.release import DirectedReport, InvalidReleaseError
 
 Floats = NDArray[np.float64]
 

@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedperf_server.gaussian_process import Belief, Observation, Update, update
-from fedperf_shared.directions import DirectedReport, feature_map
+from fedperf_shared.directions import feature_map
 from fedperf_shared.errors import ConfigurationError
-from fedperf_shared.release import InvalidReleaseError
+from fedperf_shared.release import DirectedReport, InvalidReleaseError
 
 Floats = NDArray[np.float64]
 Positions = NDArray[np.int64]

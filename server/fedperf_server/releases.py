@@ -1,7 +1,8 @@
 """What organizations declared and released: schedules, reports, receipts, refusals.
 
 A schedule is stored once per organization and period. A release is stored once under
-its id; the same bytes get the same receipt again, other bytes are refused. A receipt
+its id; the same bytes get the same receipt again, other bytes are refused: whoever sends
+them has forgotten what left before, and is shown the receipt of that. A receipt
 counts an organization's accepted releases, so its sequence never passes the number
 of releases that the organization's own ledger has charged.
 """
@@ -14,13 +15,19 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from fedperf_server.database import ReceiptRow, RejectionRow, ReportRow, ScheduleRow
+from fedperf_server.database import (
+    OrganizationRow,
+    ReceiptRow,
+    RejectionRow,
+    ReportRow,
+    ScheduleRow,
+)
 from fedperf_server.validation import Reason, RejectedReleaseError
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.exchange import Receipt, SignedReceipt
 from fedperf_shared.identity import sign
 from fedperf_shared.period import Period, to_unix_ms
-from fedperf_shared.release import ResidualReport, Schedule, SignedRelease
+from fedperf_shared.release import DirectedReport, ResidualReport, Schedule, SignedRelease
 from fedperf_shared.wire import codec
 
 
@@ -28,12 +35,15 @@ class DifferentScheduleError(InvalidInputError):
     """A second, different schedule was declared for the same period."""
 
 
+Report = ResidualReport | DirectedReport
+
+
 @dataclass(frozen=True, slots=True)
 class StoredReport:
     """An accepted report and whose it is."""
 
     organization_id: bytes
-    report: ResidualReport
+    report: Report
     schedule: Schedule
 
 
@@ -69,6 +79,22 @@ def declared_schedule(session: Session, organization_id: bytes, period: Period) 
     return codec.decode_schedule(row.payload) if row else None
 
 
+def declared_schedules(session: Session, period: Period) -> list[tuple[bytes, Schedule]]:
+    """What members of now declared for the period, with their ids, in the order of these."""
+    query = (
+        select(ScheduleRow)
+        .join(OrganizationRow, OrganizationRow.organization_id == ScheduleRow.organization_id)
+        .where(
+            ScheduleRow.period_start == to_unix_ms(period.start),
+            OrganizationRow.revoked_at.is_(None),
+        )
+        .order_by(ScheduleRow.organization_id)
+    )
+    return [
+        (row.organization_id, codec.decode_schedule(row.payload)) for row in session.scalars(query)
+    ]
+
+
 def receipt_for(
     session: Session, organization_id: bytes, release_id: bytes, signed: SignedRelease
 ) -> SignedReceipt | None:
@@ -83,6 +109,27 @@ def receipt_for(
     if row.payload_sha256 != hashlib.sha256(signed.payload).digest():
         raise RejectedReleaseError(Reason.DIFFERENT_BYTES)
     return SignedReceipt(row.payload, row.signature)
+
+
+def first_receipt(
+    session: Session, organization_id: bytes, release_id: bytes
+) -> SignedReceipt | None:
+    """The receipt of whatever bytes were accepted under the id; None if none were."""
+    row = session.get(ReceiptRow, (organization_id, release_id))
+    return None if row is None else SignedReceipt(row.payload, row.signature)
+
+
+def receipts_in(session: Session, organization_id: bytes, period: Period) -> list[SignedReceipt]:
+    """Every receipt that the organization was given for the period, newest first."""
+    schedule = declared_schedule(session, organization_id, period)
+    slots = () if schedule is None else schedule.slots
+    query = (
+        select(ReceiptRow)
+        .where(ReceiptRow.organization_id == organization_id)
+        .where(ReceiptRow.release_id.in_([slot.key.release_id(period) for slot in slots]))
+        .order_by(ReceiptRow.sequence.desc())
+    )
+    return [SignedReceipt(row.payload, row.signature) for row in session.scalars(query)]
 
 
 def give_receipt(
@@ -107,7 +154,7 @@ def give_receipt(
     )
     sequence = (session.scalar(query) or 0) + 1
     digest = hashlib.sha256(signed.payload).digest()
-    payload = codec.encode_receipt(Receipt(release_id, digest, sequence, at))
+    payload = codec.encode_receipt(Receipt(organization_id, release_id, digest, sequence, at))
     row = ReceiptRow(
         organization_id=organization_id,
         release_id=release_id,
@@ -124,13 +171,14 @@ def give_receipt(
 def store_report(
     session: Session,
     organization_id: bytes,
-    report: ResidualReport,
+    report: Report,
     signed: SignedRelease,
     *,
+    reference_version: int,
     period: Period,
     at: datetime,
 ) -> None:
-    """Keep an accepted report as it was signed."""
+    """Keep an accepted report as it was signed, with the model version that it is about."""
     session.add(
         ReportRow(
             organization_id=organization_id,
@@ -138,7 +186,7 @@ def store_report(
             period_start=to_unix_ms(period.start),
             window=report.slot.window,
             index=report.slot.index,
-            reference_version=report.reference_version,
+            reference_version=reference_version,
             payload=signed.payload,
             signature=signed.signature,
             received_at=to_unix_ms(at),
@@ -161,7 +209,7 @@ def stored_reports(
     for row in session.scalars(query):
         report = codec.decode_release(row.payload)
         schedule = declared_schedule(session, row.organization_id, period)
-        if isinstance(report, ResidualReport) and schedule is not None:
+        if isinstance(report, Report) and schedule is not None:
             found.append(StoredReport(row.organization_id, report, schedule))
     return found
 

@@ -15,15 +15,13 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from fedperf_server import registry, releases
-from fedperf_server.corrections import ReceivedReport, correct
 from fedperf_server.database import Database, ReceiptRow, ReportRow
+from fedperf_server.questions import evidence
 from fedperf_server.rehearsal import CatalogueEntry, PredictLog, on_grid
-from fedperf_server.releases import StoredReport, stored_reports
 from fedperf_server.synthetic import SyntheticBatch
 from fedperf_shared.basis import BASIS_VERSION
 from fedperf_shared.execution import MeasuredPlan
 from fedperf_shared.period import Period, to_unix_ms
-from fedperf_shared.release import ReportParameters
 
 SYNTHETIC_ROWS = 512
 """Rows of the published batch; a public number."""
@@ -60,21 +58,20 @@ class ReportDesk:
             at: now.
         """
         with self._database.transaction() as session:
-            if self._count(session) == self._seen:
+            stored = self._count(session)
+            if stored == self._seen:
                 return None
-            stored = stored_reports(session, self._period)
-            reference = registry.reference_version(session)
+            known = evidence(session, self._period)
+            reference = known.reference_version
             checkpoint = registry.get_version(session, reference).checkpoint
-        reports = [_received(each) for each in stored]
-        reports = [each for each in reports if each.report.reference_version == reference]
-        correction = correct(reports, reference_version=reference)
+        correction = known.learned().correction
         batch = SyntheticBatch.from_reports(
-            reports,
+            known.plain,
             correction,
             self._catalogue,
             rows=SYNTHETIC_ROWS,
             predict=predict_with(checkpoint),
-            seed=len(stored),
+            seed=stored,
         )
         with self._database.transaction() as session:
             registry.publish_correction(
@@ -86,8 +83,8 @@ class ReportDesk:
                 at=at,
             )
             registry.publish_synthetic_rows(session, batch.rows, at=at)
-        self._seen = len(stored)
-        return Published(len(reports), correction.organizations, len(batch.rows))
+        self._seen = stored
+        return Published(known.reports, correction.organizations, len(batch.rows))
 
     def _count(self, session: Session) -> int:
         period_start = to_unix_ms(self._period.start)
@@ -112,11 +109,3 @@ def standings(session: Session) -> "defaultdict[bytes, Standing]":
     for (organization_id, kind, reason), count in releases.rejections(session).items():
         found[organization_id].refused[f"{kind}/{reason}"] = count
     return found
-
-
-def _received(stored: StoredReport) -> ReceivedReport:
-    slot = stored.schedule.slot(stored.report.slot)
-    parameters = slot.parameters if slot else None
-    if not isinstance(parameters, ReportParameters):
-        raise TypeError("a stored report was accepted for the slot of a report")
-    return ReceivedReport(stored.organization_id.hex(), stored.report, parameters)

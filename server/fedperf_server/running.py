@@ -20,6 +20,7 @@ from fedperf_server import registry
 from fedperf_server.aggregation import aggregate
 from fedperf_server.config import ServerConfig
 from fedperf_server.database import Database
+from fedperf_server.questions import QuestionDesk
 from fedperf_server.registry import Arrays, GgfnFormat
 from fedperf_server.rehearsal import CatalogueEntry, PredictLog
 from fedperf_server.reports import ReportDesk
@@ -68,7 +69,8 @@ def run_server(
     ) as coordinator:
         log.info("serving", exchange=config.exchange_address, fleet=config.fleet_address)
         desk = ReportDesk(database, config.timetable.period, plans)
-        with _watched(desk, stop, clock):
+        questions = QuestionDesk(database, config.timetable)
+        with _watched(desk, questions, stop, clock):
             coordinator.run(stop, on_round=on_round)
 
 
@@ -116,13 +118,17 @@ def predict_with(checkpoint: bytes) -> PredictLog:
 
 @contextmanager
 def _watched(
-    desk: ReportDesk, stop: threading.Event, clock: Callable[[], datetime]
+    desk: ReportDesk,
+    questions: QuestionDesk,
+    stop: threading.Event,
+    clock: Callable[[], datetime],
 ) -> Iterator[None]:
-    """Look at arriving reports in a thread, until `stop` is set or the block is left."""
+    """Ask and look at arriving reports in a thread, until `stop` is set or the block is left."""
     left = threading.Event()
 
     def watch() -> None:
         while not (stop.is_set() or left.wait(REPORT_PAUSE_SECONDS)):
+            _ask(questions, at=clock())
             _look(desk, at=clock())
 
     watching = threading.Thread(target=watch, name="reports", daemon=True)
@@ -132,6 +138,18 @@ def _watched(
     finally:
         left.set()
         watching.join(timeout=10)
+
+
+def _ask(questions: QuestionDesk, *, at: datetime) -> None:
+    try:
+        asked = questions.ask(at=at)
+    except FedperfError as error:
+        log.warning("no question could be made", reason=str(error))
+    except Exception:  # rounds go on, whatever the reports hold
+        log.exception("no question could be made")
+    else:
+        for each in asked:
+            log.info("question asked", window=each.slot.window, slot=each.slot.index)
 
 
 def _look(desk: ReportDesk, *, at: datetime) -> None:

@@ -16,16 +16,19 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from numpy.typing import NDArray
 
 from fedperf_shared import basis
+from fedperf_shared.cell_question import CellQuestion
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.identity import InvalidSignatureError, verify
 from fedperf_shared.release import (
+    DirectedReport,
     ModelUpdate,
     Release,
-    ReportParameters,
     ResidualReport,
     Schedule,
     SignedRelease,
+    Slot,
     SlotKey,
+    fits,
 )
 from fedperf_shared.wire.codec import decode_release, decode_signed_release
 
@@ -54,6 +57,7 @@ class Reason(StrEnum):
     NORM = "norm"
     BASIS_VERSION = "basis_version"
     REFERENCE_VERSION = "reference_version"
+    QUESTION = "question"
     SIZE = "size"
     GRID = "grid"
     RANGE = "range"
@@ -156,13 +160,30 @@ def check_report(
     Raises:
         RejectedReleaseError: with the first reason that holds.
     """
-    parameters = _check_slot(report, schedule)
+    slot = _check_slot(report, schedule)
     _require(now >= schedule.opens_at(report.slot) - CLOCK_TOLERANCE, Reason.NOT_OPEN)
     _require(report.basis_version == basis.BASIS_VERSION, Reason.BASIS_VERSION)
     _require(report.reference_version in reference_versions, Reason.REFERENCE_VERSION)
     _require(report.values.shape == (2 * basis.CELLS,), Reason.SIZE)
     _require(report.grid_exponent in GRID_EXPONENTS, Reason.GRID)
-    _require(_in_range(report, parameters), Reason.RANGE)
+    _require(_in_range(report, slot.parameters.noise_multiplier), Reason.RANGE)
+
+
+def check_answer(
+    report: DirectedReport, schedule: Schedule, question: CellQuestion | None, *, now: datetime
+) -> None:
+    """Check a directed report, the answer to the question of its slot.
+
+    Raises:
+        RejectedReleaseError: with the first reason that holds.
+    """
+    slot = _check_slot(report, schedule)
+    _require(now >= schedule.opens_at(report.slot) - CLOCK_TOLERANCE, Reason.NOT_OPEN)
+    if question is None or report.design_version != question.version:
+        raise RejectedReleaseError(Reason.QUESTION)
+    _require(report.values.shape == (question.design.values,), Reason.SIZE)
+    _require(report.grid_exponent in GRID_EXPONENTS, Reason.GRID)
+    _require(_answers(report, question, slot.parameters.noise_multiplier), Reason.RANGE)
 
 
 def norm(arrays: Sequence[NDArray[np.float32]]) -> float:
@@ -171,31 +192,43 @@ def norm(arrays: Sequence[NDArray[np.float32]]) -> float:
     return math.sqrt(sum(squares))
 
 
-def _check_slot(release: Release, schedule: Schedule) -> ReportParameters | None:
+def _check_slot(release: Release, schedule: Schedule) -> Slot:
     slot = schedule.slot(release.slot)
     if slot is None:
         raise RejectedReleaseError(Reason.UNKNOWN_SLOT)
-    parameters = slot.parameters if isinstance(slot.parameters, ReportParameters) else None
-    _require(isinstance(release, ResidualReport) == (parameters is not None), Reason.WRONG_SLOT)
-    return parameters
+    _require(fits(release, slot), Reason.WRONG_SLOT)
+    return slot
 
 
-def _in_range(report: ResidualReport, parameters: ReportParameters | None) -> bool:
+def _in_range(report: ResidualReport, noise_multiplier: float) -> bool:
     """Whether noise of the declared size on sums of contributions can give these values.
 
     A contribution's counts are not negative, and its residual in a cell is never
     longer than its count there; so the sums obey the same, up to the noise.
     """
-    if parameters is None:
-        return False
     values = report.values * math.ldexp(1.0, report.grid_exponent)
     counts, residuals = values[: basis.CELLS], values[basis.CELLS :]
     step = math.ldexp(1.0, report.grid_exponent)
-    margin = NOISE_DEVIATIONS * parameters.noise_multiplier + step
+    margin = NOISE_DEVIATIONS * noise_multiplier + step
     return bool(
         np.all(counts >= -margin)
         and np.all(counts <= MAX_WORKLOADS + margin)
         and np.all(np.abs(residuals) <= counts + 2 * margin)
+    )
+
+
+def _answers(report: DirectedReport, question: CellQuestion, noise_multiplier: float) -> bool:
+    """Whether noise of the declared size on sums of answers can give these values.
+
+    A workload adds at most the largest |direction| * clip to a value, and 1 to their norm.
+    """
+    values = report.natural()
+    most = np.max(np.abs(question.design.directions) * question.design.clips, axis=1)
+    margin = NOISE_DEVIATIONS * noise_multiplier + math.ldexp(1.0, report.grid_exponent)
+    longest = MAX_WORKLOADS + margin * math.sqrt(len(values))
+    return bool(
+        np.all(np.abs(values) <= MAX_WORKLOADS * most + margin)
+        and np.linalg.norm(values) <= longest
     )
 
 

@@ -14,9 +14,11 @@ So the number of directions costs no privacy by itself. A `Design` that breaks t
 or holds a number that is not finite, cannot be made: whoever computed it, the server
 that asks or the client that answers, has checked it.
 
-Two kinds: `configurations = public`, where the server knows every point and sends the
-whole design; and `configurations = private`, where the points are secrets and the client
-computes the design at home from a public feature map (`feature_design`).
+The product asks about the cells of the public basis, one design for everybody
+(`cell_question`): everybody knows the cells, nobody where a workload lies. Two more kinds
+are for lists of points of one's own: public ones, which the server knows and designs
+for; and private ones, where the client computes the design at home from a public feature
+map (`feature_design`).
 """
 
 from dataclasses import dataclass
@@ -25,7 +27,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedperf_shared.errors import InvalidInputError
-from fedperf_shared.release import SlotKey
 
 Floats = NDArray[np.float64]
 
@@ -82,35 +83,15 @@ class Design:
 
     def norms(self) -> Floats:
         """Most that a workload at each point can send, L2, [points]."""
-        reach = np.sqrt(np.sum(self.directions**2, axis=0)) * self.clips
-        return np.asarray(np.hypot(reach, np.sqrt(np.sum(self.offsets**2, axis=0))))
+        with np.errstate(over="ignore"):  # what overflows is too long
+            reach = np.sqrt(np.sum(self.directions**2, axis=0)) * self.clips
+            return np.asarray(np.hypot(reach, np.sqrt(np.sum(self.offsets**2, axis=0))))
 
     def columns(self, first: int, last: int) -> "Design":
         """The part for the points from `first` up to, not with, `last`."""
         return Design(
             self.directions[:, first:last], self.clips[first:last], self.offsets[:, first:last]
         )
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class DirectedReport:
-    """Noisy sums over workloads, as integers on the grid of step 2**grid_exponent.
-
-    Attributes:
-        slot: the slot that it fills.
-        design_version: the server's number of the design, public.
-        grid_exponent: one integer step is 2**grid_exponent.
-        values: int64 [design.values]: offsets, then directions.
-    """
-
-    slot: SlotKey
-    design_version: int
-    grid_exponent: int
-    values: NDArray[np.int64]
-
-    def natural(self) -> Floats:
-        """The values in units of the norm rule, float64 [design.values]."""
-        return np.ldexp(self.values.astype(np.float64), self.grid_exponent)
 
 
 def public_design(directions: Floats, clips: Floats) -> Design:

@@ -119,12 +119,14 @@ class Receipt:
     """What the coordinator confirms: it got these bytes.
 
     Attributes:
+        organization_id: whose release it is.
         release_id: of the slot's release.
         payload_sha256: of the bytes that arrived.
         sequence: counts this organization's releases of all kinds from 1.
         received_at: on the coordinator's clock.
     """
 
+    organization_id: bytes
     release_id: bytes
     payload_sha256: bytes
     sequence: int

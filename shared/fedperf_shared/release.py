@@ -61,14 +61,34 @@ class ReportParameters:
     Attributes:
         noise_multiplier: stddev of the Gaussian / L2 sensitivity, which is 1.
         residual_clip: bound C on the log residual, in log seconds.
+        public_counts: whether the numbers of workloads per cell leave without noise, as an
+            organization declares whose configurations are no secret.
     """
 
     noise_multiplier: float
     residual_clip: float
+    public_counts: bool = False
 
     def __post_init__(self) -> None:
         _require_positive("noise_multiplier", self.noise_multiplier)
         _require_positive("residual_clip", self.residual_clip)
+
+
+@dataclass(frozen=True, slots=True)
+class DirectedParameters:
+    """How a directed report is made private; center and clips come with its question.
+
+    Attributes:
+        noise_multiplier: stddev of the Gaussian / L2 sensitivity, which is 1.
+        nominal_workloads: declared number of workloads that one report is about.
+    """
+
+    noise_multiplier: float
+    nominal_workloads: float
+
+    def __post_init__(self) -> None:
+        _require_positive("noise_multiplier", self.noise_multiplier)
+        _require_positive("nominal_workloads", self.nominal_workloads)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,15 +121,19 @@ class TrainingParameters:
             raise ConfigurationError(f"steps must be 1 to {MAX_STEPS}, got {self.steps!r}")
 
 
+Parameters = ReportParameters | DirectedParameters | TrainingParameters
+"""How the release of a slot is made private."""
+
+
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One planned release."""
+    """One planned release; a report slot is either a residual report's or a directed one's."""
 
     key: SlotKey
-    parameters: ReportParameters | TrainingParameters
+    parameters: Parameters
 
     def __post_init__(self) -> None:
-        is_report = isinstance(self.parameters, ReportParameters)
+        is_report = isinstance(self.parameters, ReportParameters | DirectedParameters)
         if is_report != (self.key.kind is ReleaseKind.RESIDUAL_REPORT):
             raise ConfigurationError(
                 f"slot {self.key} does not go with {type(self.parameters).__name__}"
@@ -173,6 +197,27 @@ class ResidualReport:
     values: NDArray[np.int64]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class DirectedReport:
+    """Noisy sums over workloads, as integers on the grid of step 2**grid_exponent.
+
+    Attributes:
+        slot: the slot that it fills.
+        design_version: the server's number of the design, public.
+        grid_exponent: one integer step is 2**grid_exponent.
+        values: int64 [design.values]: offsets, then directions (see `directions`).
+    """
+
+    slot: SlotKey
+    design_version: int
+    grid_exponent: int
+    values: NDArray[np.int64]
+
+    def natural(self) -> NDArray[np.float64]:
+        """The values in units of the norm rule, float64 [design.values]."""
+        return np.ldexp(self.values.astype(np.float64), self.grid_exponent)
+
+
 @dataclass(frozen=True, slots=True)
 class ModelUpdate:
     """Difference between the weights after private training and those before.
@@ -190,7 +235,17 @@ class ModelUpdate:
     arrays: tuple[NDArray[np.float32], ...]
 
 
-Release = ResidualReport | ModelUpdate
+Release = ResidualReport | DirectedReport | ModelUpdate
+
+
+def fits(release: Release, slot: Slot) -> bool:
+    """Whether the release is one that the slot can produce."""
+    made_with = {
+        ResidualReport: ReportParameters,
+        DirectedReport: DirectedParameters,
+        ModelUpdate: TrainingParameters,
+    }
+    return release.slot == slot.key and isinstance(slot.parameters, made_with[type(release)])
 
 
 @dataclass(frozen=True, slots=True)

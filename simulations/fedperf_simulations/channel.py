@@ -32,8 +32,8 @@ from fedperf_server.design import DIRECTIONS, STAGES, Stage, ask, learn
 from fedperf_server.gaussian_process import Belief
 from fedperf_server.hidden_points import HiddenStage, PublicBox, clip_over, learn_hidden
 from fedperf_server.job_kernel import RECORD_VARIANCE
-from fedperf_shared.directions import DirectedReport, feature_design
-from fedperf_shared.release import ReleaseKind, ReportParameters, SlotKey
+from fedperf_shared.directions import feature_design
+from fedperf_shared.release import DirectedReport, ReleaseKind, ReportParameters, SlotKey
 
 Floats = NDArray[np.float64]
 Positions = NDArray[np.int64]

@@ -2,10 +2,10 @@
 
 gRPC with mutual TLS, in domain types. How often and how long to retry is a value
 passed in; only a coordinator that does not answer is asked again. Nothing that the
-coordinator sends is trusted: receipts are checked against its key and our bytes.
+coordinator sends is trusted: a receipt counts only if the key that was pinned at joining
+signed it for this organization.
 """
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -18,11 +18,12 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from fedperf_client.federation.enrollment import Membership
+from fedperf_shared.cell_question import CellQuestion
 from fedperf_shared.errors import ConnectionRefusedByPeerError, InvalidInputError
 from fedperf_shared.exchange import Correction, Receipt, SharedModel, Status, SyntheticRow
 from fedperf_shared.identity import verify
 from fedperf_shared.period import Timetable
-from fedperf_shared.release import Schedule
+from fedperf_shared.release import Schedule, SlotKey
 from fedperf_shared.wire.codec import (
     decode_receipt,
     decode_signed_receipt,
@@ -92,7 +93,7 @@ class ExchangeClient:
         timeout_seconds: float = _TIMEOUT_SECONDS,
     ) -> None:
         self._address = membership.exchange_address
-        self._coordinator_key = membership.coordinator_key
+        self._membership = membership
         self._retry = retry or default_retry()
         credentials = grpc.ssl_channel_credentials(
             root_certificates=membership.ca_certificate,
@@ -147,16 +148,23 @@ class ExchangeClient:
     def submit(self, signed_release: bytes) -> VerifiedReceipt:
         """Hand in a serialized SignedRelease; the same bytes give the same receipt again.
 
+        Other bytes for a slot give the receipt of the first ones: see `store_receipt`.
+
         Raises:
             RefusedByCoordinatorError: the release was not accepted.
-            InvalidInputError: the receipt is not the coordinator's over these bytes.
+            InvalidInputError: not a receipt of the coordinator for this organization.
         """
-        signed = decode_signed_release(signed_release)
-        reply = self._call(self._stub.submit, signed)
-        receipt = read_receipt(encode_signed_receipt(reply), self._coordinator_key)
-        if receipt.payload_sha256 != hashlib.sha256(signed.payload).digest():
-            raise InvalidInputError("the coordinator's receipt is for another release")
-        return receipt
+        reply = self._call(self._stub.submit, decode_signed_release(signed_release))
+        return read_receipt(encode_signed_receipt(reply), self._membership)
+
+    def receipts(self) -> tuple[VerifiedReceipt, ...]:
+        """What the coordinator has confirmed to this organization in the period, newest first.
+
+        Raises:
+            InvalidInputError: one is not a receipt of the coordinator for this organization.
+        """
+        found = self._call(self._stub.receipts)
+        return tuple(read_receipt(encode_signed_receipt(each), self._membership) for each in found)
 
     def model(self, version: int = 0) -> SharedModel:
         """A version of the model, the newest promoted one for 0."""
@@ -177,6 +185,14 @@ class ExchangeClient:
             InvalidInputError: a row is not well formed.
         """
         return self._call(self._stub.synthetic_rows)
+
+    def question(self, slot: SlotKey) -> CellQuestion | None:
+        """What the directed slot asks; None while there is no question.
+
+        Raises:
+            InvalidInputError: not a question that may be answered.
+        """
+        return self._call(self._stub.question, slot)
 
     def _call(self, method: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
         try:
@@ -199,17 +215,25 @@ class ExchangeClient:
         return RefusedByCoordinatorError(error.details() or code.name.lower())
 
 
-def read_receipt(signed: bytes, coordinator_key: ec.EllipticCurvePublicKey) -> VerifiedReceipt:
+def read_receipt(signed: bytes, membership: Membership) -> VerifiedReceipt:
     """The receipt in a serialized SignedReceipt.
 
     Raises:
-        InvalidInputError: not a receipt, or not signed by the coordinator.
+        InvalidInputError: not a receipt, not signed by the membership's coordinator, or for
+            another organization.
     """
     outer = decode_signed_receipt(signed)
-    verify(coordinator_key, outer.payload, outer.signature)
+    verify(membership.coordinator_key, outer.payload, outer.signature)
     receipt = decode_receipt(outer.payload)
+    if receipt.organization_id != membership.organization_id:
+        raise InvalidInputError("the coordinator's receipt is for another organization")
     return VerifiedReceipt(
-        receipt.release_id, receipt.payload_sha256, receipt.sequence, receipt.received_at, signed
+        receipt.organization_id,
+        receipt.release_id,
+        receipt.payload_sha256,
+        receipt.sequence,
+        receipt.received_at,
+        signed,
     )
 
 

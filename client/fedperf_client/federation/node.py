@@ -25,6 +25,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum, unique
+from functools import partial
 
 import httpx
 import numpy as np
@@ -58,6 +59,7 @@ from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
+from fedperf_client.background import in_thread
 from fedperf_client.federation.enrollment import Membership
 from fedperf_shared.errors import FedperfError, InvalidInputError
 from fedperf_shared.exchange import TrainRequest
@@ -194,7 +196,7 @@ class Node:
         if request.slot not in self._work:
             if len(self._work) >= MAX_OPEN_SLOTS:
                 raise RequestRefusedError("too many slots at once")
-            self._work[request.slot] = _start(self._handler, request)
+            self._work[request.slot] = in_thread(partial(self._handler, request))
         return self._work[request.slot]
 
     def _hand_out(self, fleet: "_Fleet") -> None:
@@ -331,20 +333,6 @@ class _Fleet:
                 object_content=content,
             )
         )
-
-
-def _start(handler: Handler, request: TrainRequest) -> Future[bytes]:
-    """Run the handler in a thread that does not keep the process from ending."""
-    future: Future[bytes] = Future()
-
-    def work() -> None:
-        try:
-            future.set_result(handler(request))
-        except Exception as error:  # judged by whoever reads the future
-            future.set_exception(error)
-
-    threading.Thread(target=work, name=f"train-{request.slot.window}", daemon=True).start()
-    return future
 
 
 def _client(membership: Membership, key: ec.EllipticCurvePrivateKey) -> FleetHttpClient:

@@ -1,17 +1,32 @@
 """Invented jobs that stand for nobody's: what previews draw their samples from.
 
 Constants of the code and the public start alone; nothing of an organization's history.
+Only previews need this; training imports Opacus, which takes seconds and memory.
 """
 
 import math
 from dataclasses import replace
 
-from fedperf_client.learning.residuals import LabelledGraph
+from fedperf_client.learning.private_update import private_update
+from fedperf_client.learning.residuals import LabelledGraph, workload_residuals
+from fedperf_client.privacy.directed_report import cell_report
+from fedperf_client.privacy.randomness import NoiseSource
+from fedperf_client.privacy.report_mechanism import residual_report
+from fedperf_client.release.preview import example_question
 from fedperf_shared.basis import PLATFORM_GROUPS, SIZE_BOUNDS, cell_of
 from fedperf_shared.execution import ClusterConfig
+from fedperf_shared.model.architecture import ARCHITECTURE_VERSION
 from fedperf_shared.model.batching import PlanGraph
 from fedperf_shared.model.checkpoint import Checkpoint, model_from_arrays
 from fedperf_shared.model.fitting import predict
+from fedperf_shared.model.public_start import load_public_start
+from fedperf_shared.release import (
+    DirectedParameters,
+    ModelUpdate,
+    Release,
+    Slot,
+    TrainingParameters,
+)
 from fedperf_shared.workflow.graph import Operator, Plan, SourceStatistics, Workflow
 from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform
 
@@ -21,6 +36,26 @@ EXAMPLE_SLOWDOWN = 1.5
 _COPIES = 10
 _CLUSTER = ClusterConfig(nodes=1, cores=4, memory_bytes=16 << 30)
 _KINDS = (OperatorKind.TABLE_SOURCE, OperatorKind.FILTER, OperatorKind.SINK)
+
+
+def example_release(slot: Slot, noise: NoiseSource) -> Release:
+    """What `slot` would let out of an organization with the example history alone."""
+    start = load_public_start()
+    labelled = example_history(start)
+    if isinstance(slot.parameters, TrainingParameters):
+        arrays = private_update([*start.arrays.values()], labelled, slot.parameters, noise)
+        return ModelUpdate(slot.key, ARCHITECTURE_VERSION, start.model_version, arrays)
+    residuals = workload_residuals(model_from_arrays(start.arrays), labelled)
+    if isinstance(slot.parameters, DirectedParameters):
+        question = example_question(slot.key)
+        return cell_report(residuals, question, noise, slot=slot.key, parameters=slot.parameters)
+    return residual_report(
+        residuals,
+        noise,
+        slot=slot.key,
+        parameters=slot.parameters,
+        reference_version=start.model_version,
+    )
 
 
 def example_history(start: Checkpoint) -> list[LabelledGraph]:

@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from fedperf_shared.errors import ConfigurationError
-from fedperf_shared.release import ReportParameters, Slot, TrainingParameters
+from fedperf_shared.release import Parameters, Slot, TrainingParameters
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent, NeighboringRelation
@@ -49,16 +49,16 @@ class PrivacyBudget:
         _require_delta(self.delta)
 
 
-def event_of(parameters: ReportParameters | TrainingParameters) -> "DpEvent":
+def event_of(parameters: Parameters) -> "DpEvent":
     """What one slot with these parameters does to privacy, for add or remove one workload.
 
-    A report is one Gaussian of sensitivity 1; an update composes its Poisson-sampled
-    Gaussian steps.
+    A report of either kind is one Gaussian of sensitivity 1; an update composes its
+    Poisson-sampled Gaussian steps.
     """
     import dp_accounting
 
     gaussian = dp_accounting.GaussianDpEvent(parameters.noise_multiplier)
-    if isinstance(parameters, ReportParameters):
+    if not isinstance(parameters, TrainingParameters):
         return gaussian
     step = dp_accounting.PoissonSampledDpEvent(parameters.sampling_probability, gaussian)
     return dp_accounting.SelfComposedDpEvent(step, parameters.steps)

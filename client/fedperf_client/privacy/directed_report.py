@@ -18,9 +18,10 @@ Several stages. The design and the clips of a stage may depend on what earlier s
 released, and on nothing else of the data: that is adaptive composition of Gaussians, and
 each stage is a slot with a charge of its own.
 
-With `configurations = public` the list of points is no secret, only what runs there
-take. With `private` the design is computed at home from the points, so nothing but
-this sum shows them; there the whole workload is protected, its place included.
+In the product the points are the cells of the public basis and residuals are taken
+against a public center (`cell_report`). Only the sum shows where a workload lies, so the
+whole workload is protected, its place included. Other designs may be about points that
+are public, or computed at home from points that are not (`fedperf_shared.directions`).
 """
 
 from collections.abc import Iterable
@@ -30,10 +31,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedperf_client.privacy.randomness import NoiseSource
-from fedperf_client.privacy.report_mechanism import GRID_EXPONENT, noise_steps, on_grid
-from fedperf_shared.directions import Design, DirectedReport
+from fedperf_client.privacy.report_mechanism import (
+    GRID_EXPONENT,
+    WorkloadResiduals,
+    noise_steps,
+    on_grid,
+)
+from fedperf_shared.cell_question import CellQuestion
+from fedperf_shared.directions import Design
 from fedperf_shared.errors import FedperfError
-from fedperf_shared.release import SlotKey
+from fedperf_shared.release import DirectedParameters, DirectedReport, SlotKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +88,57 @@ def directed_report(
     )
 
 
+def cell_report(
+    workloads: Iterable[WorkloadResiduals],
+    question: CellQuestion,
+    noise: NoiseSource,
+    *,
+    slot: SlotKey,
+    parameters: DirectedParameters,
+) -> DirectedReport:
+    """The answer to the question of `slot`, a function of its arguments and of `noise`.
+
+    Args:
+        workloads: each workload once, residuals against the question's reference model.
+        question: what is asked; it could not exist if it did not bound what a workload sends.
+        noise: makes the one discrete Gaussian.
+        slot: the slot that it fills.
+        parameters: of that slot, from the schedule.
+
+    Raises:
+        ConfigurationError: the noise is too small or too large for the grid.
+    """
+    total = cell_sum(workloads, question)
+    return cell_report_from_sum(total, question, noise, slot=slot, parameters=parameters)
+
+
+def cell_report_from_sum(
+    total: NDArray[np.int64],
+    question: CellQuestion,
+    noise: NoiseSource,
+    *,
+    slot: SlotKey,
+    parameters: DirectedParameters,
+) -> DirectedReport:
+    """The answer where `cell_sum` was computed before, perhaps elsewhere.
+
+    Args and errors as of `cell_report`.
+    """
+    scale = noise_steps(parameters.noise_multiplier)
+    return DirectedReport(
+        slot=slot,
+        design_version=question.version,
+        grid_exponent=GRID_EXPONENT,
+        values=total + noise.discrete_gaussian(question.design.values, scale),
+    )
+
+
+def cell_sum(workloads: Iterable[WorkloadResiduals], question: CellQuestion) -> NDArray[np.int64]:
+    """Integer sum of the workloads' grid vectors, int64 [values]; private, never released."""
+    around = (_around(question.center, each) for each in workloads)
+    return noiseless_sum(around, question.design)
+
+
 def noiseless_sum(workloads: Iterable[PointResiduals], design: Design) -> NDArray[np.int64]:
     """Integer sum of the workloads' grid vectors, int64 [values]; private, never released."""
     total = np.zeros(design.values, dtype=np.int64)
@@ -96,6 +154,14 @@ def grid_vector(workload: PointResiduals, design: Design) -> NDArray[np.int64]:
     except (ArithmeticError, LookupError, TypeError, ValueError, FedperfError):
         return np.zeros(design.values, dtype=np.int64)
     return on_grid(vector, design.values)
+
+
+def _around(center: NDArray[np.float64], workload: WorkloadResiduals) -> PointResiduals:
+    """The residuals around the center; a workload that fails has none, which counts zero."""
+    try:
+        return PointResiduals(workload.cells, workload.residuals - center[workload.cells])
+    except (ArithmeticError, LookupError, TypeError, ValueError):
+        return PointResiduals(np.zeros(0, dtype=np.int64), np.zeros(0))
 
 
 def _contribution(workload: PointResiduals, design: Design) -> NDArray[np.float64]:

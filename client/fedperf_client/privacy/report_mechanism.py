@@ -18,6 +18,11 @@ epsilon +- 5e-4 at the coarsest and 1e-11 in use, less than the accountant round
 the mass beyond t is below 1e-12. In concentrated DP the two cost exactly the same
 (Canonne, Kamath, Steinke 2020).
 
+With `public_counts` an organization has declared that it is no secret how many workloads
+it has in which cell: that half of the values leaves as it is, and only what the workloads
+took is protected. A workload then moves the noisy half by at most 1 / sqrt(2) if its run
+times are added or taken away; the noise is the same as without.
+
 An empty window gives a report of the same shape. A workload that fails counts zero.
 """
 
@@ -77,14 +82,36 @@ def residual_report(
     Raises:
         ConfigurationError: the noise is too small or too large for the grid.
     """
-    scale = noise_steps(parameters.noise_multiplier)
-    total = noiseless_sum(workloads, parameters.residual_clip)
+    return report_from_sum(
+        noiseless_sum(workloads, parameters.residual_clip),
+        noise,
+        slot=slot,
+        parameters=parameters,
+        reference_version=reference_version,
+    )
+
+
+def report_from_sum(
+    total: NDArray[np.int64],
+    noise: NoiseSource,
+    *,
+    slot: SlotKey,
+    parameters: ReportParameters,
+    reference_version: int,
+) -> ResidualReport:
+    """The report of `slot` where `noiseless_sum` was computed before, perhaps elsewhere.
+
+    Args and errors as of `residual_report`; `total` is of the slot's residual clip.
+    """
+    drawn = noise.discrete_gaussian(REPORT_VALUES, noise_steps(parameters.noise_multiplier))
+    if parameters.public_counts:
+        drawn[:CELLS] = 0
     return ResidualReport(
         slot=slot,
         basis_version=BASIS_VERSION,
         reference_version=reference_version,
         grid_exponent=GRID_EXPONENT,
-        values=total + noise.discrete_gaussian(REPORT_VALUES, scale),
+        values=total + drawn,
     )
 
 

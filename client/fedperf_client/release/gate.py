@@ -19,15 +19,17 @@ from fedperf_client.release.decisions import Decisions, Verdict
 from fedperf_client.release.ledger import PrivacyLedger, SlotNotReservedError
 from fedperf_client.release.policy import ReleaseMode
 from fedperf_client.release.slot_names import slot_name
+from fedperf_shared.cell_question import QUESTION_DIRECTIONS
 from fedperf_shared.errors import PrivacyRefusedError
 from fedperf_shared.identity import sign
 from fedperf_shared.release import (
+    ModelUpdate,
     Release,
-    ReleaseKind,
     ResidualReport,
     SignedRelease,
     Slot,
     SlotKey,
+    fits,
 )
 from fedperf_shared.wire.codec import encode_release
 
@@ -119,13 +121,14 @@ class ReleaseGate:
 
 
 def _require_fit(slot: Slot, release: Release) -> None:
-    is_report = isinstance(release, ResidualReport)
-    if release.slot != slot.key or is_report != (slot.key.kind is ReleaseKind.RESIDUAL_REPORT):
+    if not fits(release, slot):
         raise MalformedReleaseError(f"made a release of {release.slot} for {slot.key}")
-    if isinstance(release, ResidualReport):
-        if release.values.shape != (REPORT_VALUES,) or release.values.dtype != np.int64:
-            raise MalformedReleaseError(
-                f"a report has {REPORT_VALUES} int64 values, this one {release.values.shape}"
-            )
-    elif not all(bool(np.isfinite(array).all()) for array in release.arrays):
-        raise MalformedReleaseError("a model update has finite weights only")
+    if isinstance(release, ModelUpdate):
+        if not all(bool(np.isfinite(array).all()) for array in release.arrays):
+            raise MalformedReleaseError("a model update has finite weights only")
+        return
+    size = REPORT_VALUES if isinstance(release, ResidualReport) else QUESTION_DIRECTIONS
+    if release.values.shape != (size,) or release.values.dtype != np.int64:
+        raise MalformedReleaseError(
+            f"this report has {size} int64 values, this one {release.values.shape}"
+        )

@@ -17,10 +17,10 @@ import numpy as np
 from fedperf_client.privacy.accountant import epsilon, events_of, replace_one_epsilon
 from fedperf_client.release.decisions import Decision, Decisions, Verdict
 from fedperf_client.release.ledger import LedgerEntry, PrivacyLedger, ReleaseState
-from fedperf_client.release.slot_names import slot_name
+from fedperf_client.release.slot_names import kind_name, slot_name
 from fedperf_shared.errors import FedperfError, StorageError
 from fedperf_shared.exchange import Receipt
-from fedperf_shared.release import ResidualReport, SlotKey
+from fedperf_shared.release import DirectedReport, ResidualReport, SlotKey
 from fedperf_shared.wire.codec import decode_release
 
 ReadReceipt = Callable[[bytes], Receipt]
@@ -50,6 +50,7 @@ class PastRelease:
     Attributes:
         name: of the slot, with its period where that is not the newest.
         key: the slot.
+        kind: what the slot releases, as `slot_names.kind_name` says.
         period_start: of its period.
         entry: what the ledger says.
         state: charged (nothing was drawn), sealed, withheld, handed out or confirmed.
@@ -62,6 +63,7 @@ class PastRelease:
 
     name: str
     key: SlotKey
+    kind: str
     period_start: datetime
     entry: LedgerEntry
     state: str
@@ -111,12 +113,16 @@ def past_releases(
 def contents_of(payload: bytes) -> dict[str, object]:
     """What a payload holds, in figures; all of it is noised already."""
     release = decode_release(payload)
+    public: dict[str, object]
     if isinstance(release, ResidualReport):
         numbers = release.values * 2.0**release.grid_exponent
-        public: dict[str, object] = {
+        public = {
             "basis_version": release.basis_version,
             "reference_version": release.reference_version,
         }
+    elif isinstance(release, DirectedReport):
+        numbers = release.natural()
+        public = {"question": release.design_version}
     else:
         numbers = np.concatenate([array.ravel() for array in release.arrays]).astype(np.float64)
         public = {
@@ -143,13 +149,15 @@ def _past_release(
     read: ReadReceipt | None,
 ) -> PastRelease:
     period, delta = ledger.schedule.timetable.period, ledger.budget.delta
-    events = events_of(slot for slot in ledger.schedule.slots if slot.key == entry.key)
+    slots = [slot for slot in ledger.schedule.slots if slot.key == entry.key]
+    events = events_of(slots)
     stored = ledger.stored(entry.key)
     payload = b"" if stored is None else stored.payload
     path = receipt_path(receipts, ledger, entry.key)
     return PastRelease(
         name=slot_name(entry.key, period=period),
         key=entry.key,
+        kind=kind_name(slots[0]),
         period_start=period.start,
         entry=entry,
         state="",

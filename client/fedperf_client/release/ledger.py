@@ -13,13 +13,13 @@ held to the budget, each slot is charged at most once, and fewer slots never cos
 A ledger that was restored from a backup has forgotten charges. So a counter file beside
 it, written after every charge and before its noise is drawn, and the coordinator's last
 signed receipt must agree with it, or every charge is refused until an operator calls
-`reconcile`, which charges all slots that could have been drawn. A receipt that does not
-agree is kept, so that it is not forgotten by the next start; the operator's decision
-settles the receipts of all slots charged until then.
+`reconcile`, which charges all slots that could have been drawn. What is drawn and has not
+left stays until then, and after it for good: its slot may have been drawn before. A receipt
+that does not agree is kept, so that it is not forgotten by the next start; the operator's
+decision settles the receipts of all slots charged until then.
 
 Refused: slots outside of the schedule or not yet due, slots that are spent, schedules that
-overspend the budget, files that are no ledger or of another schema. The clock is never
-read here: moments are passed in.
+overspend the budget, files that are no ledger or of another schema. Moments are passed in.
 """
 
 import hashlib
@@ -119,7 +119,7 @@ class LedgerDisagreesError(PrivacyRefusedError):
     def __init__(self, path: Path, disagreement: str) -> None:
         super().__init__(
             f"ledger {path}: {disagreement}; was it restored from a backup? Nothing is released "
-            "until an operator reconciles it, which charges every slot opened so far"
+            "until an operator calls fedperf reconcile, which charges every slot opened so far"
         )
         self.disagreement = disagreement
 
@@ -277,12 +277,17 @@ class PrivacyLedger:
 
         Raises:
             SlotNotReservedError: nothing was drawn for the slot.
+            SlotSpentError: an operator reconciled before it left; it stays here.
+            LedgerDisagreesError: counter or receipt know more than the ledger.
         """
         with self._transaction() as connection:
+            self._require_agreement(connection)
             state = self._state(connection, key)
             if state is None or state is ReleaseState.RESERVED:
                 raise SlotNotReservedError(key)
             if state is ReleaseState.DRAWN:
+                if _is_settled(connection, self._release_id(key)):
+                    raise SlotSpentError(key, state)
                 connection.execute(
                     "INSERT INTO handed_out VALUES (?, ?)",
                     (self._release_id(key), to_unix_ms(at)),
@@ -491,5 +496,4 @@ def _identity(budget: PrivacyBudget, schedule: Schedule) -> str:
 
 
 def _name(key: SlotKey) -> str:
-    kind = key.kind.name.lower().replace("_", " ")
-    return f"{kind} {key.index} of window {key.window}"
+    return f"{key.kind.name.lower().replace('_', ' ')} {key.index} of window {key.window}"

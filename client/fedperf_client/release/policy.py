@@ -7,7 +7,6 @@ default. A budget of 0, or none at all, is refused, not read as "no noise".
 """
 
 import math
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum, unique
@@ -17,6 +16,7 @@ from fedperf_client.privacy.accountant import MAX_EPSILON, PrivacyBudget
 from fedperf_client.release.lifetime import PERIODS_OF_A_LIFETIME, lifetime_of
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.release import MAX_STEPS, ReleaseKind, SizeClass
+from fedperf_shared.settings_file import WrongSettingsError, read_settings
 
 DEFAULT_EPSILON = 1.0
 DEFAULT_DELTA = 1e-5
@@ -33,9 +33,10 @@ class ReleaseMode(StrEnum):
 
 @unique
 class Configurations(StrEnum):
-    """Whether the list of configurations is a secret; `public` comes later and is refused."""
+    """Whether it is a secret which configurations there are; what they took always is."""
 
     PRIVATE = "private"
+    PUBLIC = "public"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +50,8 @@ class Policy:
         delta: of the budget; below 1 / nominal_workloads.
         lifetime_epsilon: the budget of all periods together, at the same delta; None for the
             default of `lifetime_of`. What held when the first period began holds for good.
-        configurations: private, the default.
+        configurations: private, the default; public: exact numbers of workloads per cell leave
+            with reports, without noise, and only run times are protected.
         residual_report: whether reports leave.
         model_update: whether model updates leave.
         report_share: share of epsilon for reports where model updates leave as well.
@@ -121,6 +123,10 @@ def policy_template(size_class: SizeClass, nominal_workloads: int) -> str:
 size_class = "{size_class}"  # large: model updates too, from about 2,000 workloads on
 nominal_workloads = {nominal_workloads}  # about how many run in a period; declared, not counted
 
+# "public": how many workloads run, on which platform, with which kind of operators and how
+# large an input, is no secret: these numbers leave WITHOUT NOISE, only run times are protected.
+configurations = "private"
+
 [budget]  # of all releases of a period together
 epsilon = {DEFAULT_EPSILON}
 delta = {DEFAULT_DELTA}
@@ -143,13 +149,7 @@ def load_policy(path: Path) -> Policy:
         ConfigurationError: the file cannot be read or is not TOML, or with every key that
             is missing, unknown or wrong.
     """
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigurationError(f"policy {path}: cannot be read ({error.strerror})") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"policy {path}: not TOML: {error}") from error
-    return parse_policy(content, str(path))
+    return parse_policy(read_settings(path, name=f"policy {path}"), str(path))
 
 
 def parse_policy(content: Mapping[str, object], origin: str) -> Policy:
@@ -178,7 +178,7 @@ def parse_policy(content: Mapping[str, object], origin: str) -> Policy:
             problems.append(f"{key}: {problem}")
         values[name] = value if problem else _KEYS[name].convert(value)
     if problems:
-        raise ConfigurationError(f"policy {origin}: " + "; ".join(sorted(problems)))
+        raise WrongSettingsError(f"policy {origin}", sorted(problems))
     try:
         return Policy(**values)  # type: ignore[arg-type]
     except ConfigurationError as error:

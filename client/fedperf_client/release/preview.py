@@ -10,17 +10,26 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 
+import numpy as np
+
 from fedperf_client.privacy.accountant import (
     PrivacyBudget,
     epsilon,
     events_of,
     replace_one_epsilon,
 )
+from fedperf_client.privacy.directed_report import cell_report
 from fedperf_client.privacy.randomness import NoiseSource
 from fedperf_client.privacy.report_mechanism import residual_report
 from fedperf_client.release.gate import MalformedReleaseError, Mechanism
 from fedperf_client.release.ledger import SlotNotPlannedError
+from fedperf_shared.basis import BASIS_VERSION, CELLS
+from fedperf_shared.cell_question import QUESTION_DIRECTIONS, CellQuestion
+from fedperf_shared.directions import public_design
 from fedperf_shared.release import (
+    DirectedParameters,
+    DirectedReport,
+    Parameters,
     Release,
     ReleaseKind,
     ReportParameters,
@@ -103,7 +112,7 @@ def preview(
         slot=slot,
         opens_at=schedule.opens_at(key),
         leaves_at=schedule.replies_at(key),
-        schema=_schema(sample),
+        schema=_schema(slot, sample),
         payload_bytes=len(encode_release(sample)),
         noise_stddev=_noise_stddev(slot.parameters),
         epsilon=epsilon(events_of([slot]), budget.delta),
@@ -132,6 +141,10 @@ def empty_report(slot: Slot, noise: NoiseSource) -> Release:
     Raises:
         MalformedReleaseError: the slot is not a report's.
     """
+    if isinstance(slot.parameters, DirectedParameters):
+        return cell_report(
+            (), example_question(slot.key), noise, slot=slot.key, parameters=slot.parameters
+        )
     if not isinstance(slot.parameters, ReportParameters):
         raise MalformedReleaseError(f"{slot.key} is no report")
     return residual_report(
@@ -139,19 +152,43 @@ def empty_report(slot: Slot, noise: NoiseSource) -> Release:
     )
 
 
-def _schema(release: Release) -> tuple[str, ...]:
-    if isinstance(release, ResidualReport):
+def example_question(key: SlotKey) -> CellQuestion:
+    """A question as the coordinator's may be: one direction for each group of cells."""
+    groups = np.arange(CELLS) * QUESTION_DIRECTIONS // CELLS
+    directions = (np.arange(QUESTION_DIRECTIONS)[:, None] == groups).astype(np.float64)
+    return CellQuestion(
+        slot=key,
+        version=1,
+        basis_version=BASIS_VERSION,
+        reference_version=1,
+        center=np.zeros(CELLS),
+        design=public_design(directions, np.ones(CELLS)),
+    )
+
+
+def _schema(slot: Slot, release: Release) -> tuple[str, ...]:
+    if isinstance(release, DirectedReport):
         return (
-            "slot, basis version, reference version, grid exponent: public",
+            "slot, number of the question, grid exponent: public",
             f"values: {len(release.values)} noisy integers",
         )
+    if isinstance(release, ResidualReport):
+        first = "slot, basis version, reference version, grid exponent: public"
+        if isinstance(slot.parameters, ReportParameters) and slot.parameters.public_counts:
+            return (
+                first,
+                f"values: {CELLS} exact numbers of workloads per cell, WITHOUT NOISE: the policy "
+                "declares configurations public",
+                f"values: {len(release.values) - CELLS} noisy integers",
+            )
+        return (first, f"values: {len(release.values)} noisy integers")
     return (
         "slot, architecture, base version: public",
         *(f"weights {tuple(array.shape)}: float32, noisy" for array in release.arrays),
     )
 
 
-def _noise_stddev(parameters: ReportParameters | TrainingParameters) -> float:
-    if isinstance(parameters, ReportParameters):
-        return parameters.noise_multiplier
-    return parameters.noise_multiplier * parameters.clip_norm
+def _noise_stddev(parameters: Parameters) -> float:
+    if isinstance(parameters, TrainingParameters):
+        return parameters.noise_multiplier * parameters.clip_norm
+    return parameters.noise_multiplier

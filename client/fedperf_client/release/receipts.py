@@ -1,7 +1,12 @@
 """Receipts: the coordinator's signature that it got a release, kept against forgetting.
 
-A receipt counts only with the coordinator's signature and if it confirms bytes that the
-ledger drew; the latest one is kept beside the ledger, which from then on must agree with it.
+A receipt counts only with the coordinator's signature, for this organization and for a slot
+of the period; the latest one is kept beside the ledger, which from then on must agree with
+it. One for bytes that the ledger did not draw shows that they left from here and were
+forgotten: a home that was restored from a backup as a whole agrees with itself, and only
+the coordinator can tell. Such a receipt stops everything until an operator decides, so it
+is asked for before anything is drawn. A coordinator that lies can stop an organization, as
+it can by not answering, and gain nothing.
 """
 
 from collections.abc import Callable
@@ -10,6 +15,7 @@ from typing import Protocol
 from fedperf_client.release.ledger import PrivacyLedger
 from fedperf_client.release.tamper import ConfirmedRelease
 from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.release import SlotKey
 
 _DIGEST_BYTES = 32
 
@@ -34,7 +40,11 @@ class VerifiedReceipt(Protocol):
 
 
 def store_receipt(
-    ledger: PrivacyLedger, signed: bytes, *, read: Callable[[bytes], VerifiedReceipt]
+    ledger: PrivacyLedger,
+    signed: bytes,
+    *,
+    read: Callable[[bytes], VerifiedReceipt],
+    key: SlotKey | None = None,
 ) -> ConfirmedRelease:
     """Verify a serialized SignedReceipt and keep it beside the ledger.
 
@@ -42,13 +52,15 @@ def store_receipt(
         ledger: of the organization that was confirmed.
         signed: as the coordinator sent it.
         read: verifies with the coordinator's pinned key and reads, or raises;
-            `federation.exchange.read_receipt` with its key.
+            `federation.exchange.read_receipt` with the membership.
+        key: the slot that it is to be for; None for any of the period.
 
     Raises:
-        InvalidInputError: no receipt, or not signed by the coordinator.
+        InvalidInputError: no receipt, not signed by the coordinator, or for something else.
         LedgerDisagreesError: it confirms bytes that the ledger did not draw.
     """
     receipt = read(signed)
+    _require_slot(ledger, receipt.release_id, key)
     if not (
         len(receipt.release_id) == _DIGEST_BYTES
         and len(receipt.payload_sha256) == _DIGEST_BYTES
@@ -60,3 +72,10 @@ def store_receipt(
     )
     ledger.confirm(confirmed)
     return confirmed
+
+
+def _require_slot(ledger: PrivacyLedger, release_id: bytes, key: SlotKey | None) -> None:
+    planned = [slot.key for slot in ledger.schedule.slots]
+    period = ledger.schedule.timetable.period
+    if release_id not in [each.release_id(period) for each in (planned if key is None else [key])]:
+        raise InvalidInputError("the coordinator's receipt is for another slot or period")

@@ -18,10 +18,11 @@ from fedperf_client.privacy.accountant import (
     events_of,
     replace_one_epsilon,
 )
-from fedperf_client.release.policy import Policy, ReleaseMode
+from fedperf_client.release.policy import Configurations, Policy, ReleaseMode
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.period import Timetable
 from fedperf_shared.release import (
+    DirectedParameters,
     ReleaseKind,
     ReportParameters,
     Schedule,
@@ -34,7 +35,8 @@ from fedperf_shared.release import (
 MIN_SIGNAL_TO_NOISE = 1.0
 
 FIRST_STAGE_CLIP = 2.0
-"""The first of several report slots of a window clips wide, the next ones tight."""
+"""The first of several report slots of a window clips wide; the later ones are directed,
+with clips around what it told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +69,8 @@ class PlannedSchedule:
 def plan_schedule(policy: Policy, timetable: Timetable) -> PlannedSchedule:
     """The schedule of `policy` on the public `timetable`.
 
-    Reports: in as many windows as leave each report a signal-to-noise ratio of at least 1,
-    spread evenly; a report then covers the windows since the one before it. Model updates:
+    Reports: in as many windows as leave each window's reports a signal-to-noise ratio of at
+    least 1, spread evenly; they then cover the windows since the ones before. Model updates:
     in every window, of organizations declared large. Where both leave, reports get their
     share of epsilon and the updates what is left.
 
@@ -124,13 +126,17 @@ def _reason_to_leave_out(policy: Policy, timetable: Timetable, kind: ReleaseKind
 def _plan_reports(
     policy: Policy, timetable: Timetable, budget: PrivacyBudget
 ) -> tuple[list[Slot], list[NotPlanned]]:
-    """Reports in the most windows that leave each of them a signal above its noise."""
+    """Reports in the most windows that have a signal above their noise.
+
+    The first of a window is a residual report, those after it are directed ones; together
+    they cost what a single one would, and it is that one whose signal counts.
+    """
     total = timetable.period.windows
     stages = len(timetable.report_slots)
     single = _single_report_noise(budget)
     ratios = {
         # Equal Gaussians compose exactly to one of sqrt(count) less noise.
-        count: _signal_to_noise(policy, count, single * math.sqrt(count * stages))
+        count: _signal_to_noise(policy, count, single * math.sqrt(count))
         for count in range(1, total + 1)
     }
     planned = max((count for count in ratios if ratios[count] >= MIN_SIGNAL_TO_NOISE), default=0)
@@ -142,12 +148,25 @@ def _plan_reports(
         for stage in range(stages)
     ]
     slots = [
-        Slot(key, ReportParameters(noise, _clip(policy, key.index, stages)))
+        Slot(key, _report_parameters(policy, key, noise, windows=planned, stages=stages))
         for key in every
         if key.window in windows
     ]
     reason = _too_noisy(policy, budget, total=total, planned=planned, ratio=ratios[1])
     return slots, [NotPlanned(key, reason) for key in every if key.window not in windows]
+
+
+def _report_parameters(
+    policy: Policy, key: SlotKey, noise_multiplier: float, *, windows: int, stages: int
+) -> ReportParameters | DirectedParameters:
+    if key.index > 0:
+        return DirectedParameters(noise_multiplier, policy.nominal_workloads / windows)
+    wide = FIRST_STAGE_CLIP if stages > 1 else 1.0
+    return ReportParameters(
+        noise_multiplier,
+        policy.residual_clip * wide,
+        public_counts=policy.configurations is Configurations.PUBLIC,
+    )
 
 
 @lru_cache(maxsize=64)
@@ -191,10 +210,6 @@ def _too_noisy(
         f"signal-to-noise: {declared} give even a single report only {ratio:.2g}, below "
         f"{MIN_SIGNAL_TO_NOISE:g}"
     )
-
-
-def _clip(policy: Policy, stage: int, stages: int) -> float:
-    return policy.residual_clip * (FIRST_STAGE_CLIP if stages > 1 and stage == 0 else 1.0)
 
 
 def _plan_updates(policy: Policy, timetable: Timetable, reports: Sequence[Slot]) -> list[Slot]:

@@ -77,12 +77,22 @@ class Timetable(_message.Message):
     def __init__(self, period_start_unix_ms: _Optional[int] = ..., window_ms: _Optional[int] = ..., windows: _Optional[int] = ..., report_slots: _Optional[_Iterable[_Union[SlotTimes, _Mapping]]] = ..., model_slots: _Optional[_Iterable[_Union[SlotTimes, _Mapping]]] = ...) -> None: ...
 
 class ReportParameters(_message.Message):
-    __slots__ = ("noise_multiplier", "residual_clip")
+    __slots__ = ("noise_multiplier", "residual_clip", "public_counts")
     NOISE_MULTIPLIER_FIELD_NUMBER: _ClassVar[int]
     RESIDUAL_CLIP_FIELD_NUMBER: _ClassVar[int]
+    PUBLIC_COUNTS_FIELD_NUMBER: _ClassVar[int]
     noise_multiplier: float
     residual_clip: float
-    def __init__(self, noise_multiplier: _Optional[float] = ..., residual_clip: _Optional[float] = ...) -> None: ...
+    public_counts: bool
+    def __init__(self, noise_multiplier: _Optional[float] = ..., residual_clip: _Optional[float] = ..., public_counts: _Optional[bool] = ...) -> None: ...
+
+class DirectedParameters(_message.Message):
+    __slots__ = ("noise_multiplier", "nominal_workloads")
+    NOISE_MULTIPLIER_FIELD_NUMBER: _ClassVar[int]
+    NOMINAL_WORKLOADS_FIELD_NUMBER: _ClassVar[int]
+    noise_multiplier: float
+    nominal_workloads: float
+    def __init__(self, noise_multiplier: _Optional[float] = ..., nominal_workloads: _Optional[float] = ...) -> None: ...
 
 class TrainingParameters(_message.Message):
     __slots__ = ("noise_multiplier", "sampling_probability", "steps", "clip_norm", "nominal_workloads")
@@ -99,14 +109,16 @@ class TrainingParameters(_message.Message):
     def __init__(self, noise_multiplier: _Optional[float] = ..., sampling_probability: _Optional[float] = ..., steps: _Optional[int] = ..., clip_norm: _Optional[float] = ..., nominal_workloads: _Optional[float] = ...) -> None: ...
 
 class Slot(_message.Message):
-    __slots__ = ("key", "report", "training")
+    __slots__ = ("key", "report", "training", "directed")
     KEY_FIELD_NUMBER: _ClassVar[int]
     REPORT_FIELD_NUMBER: _ClassVar[int]
     TRAINING_FIELD_NUMBER: _ClassVar[int]
+    DIRECTED_FIELD_NUMBER: _ClassVar[int]
     key: _release_pb2.SlotKey
     report: ReportParameters
     training: TrainingParameters
-    def __init__(self, key: _Optional[_Union[_release_pb2.SlotKey, _Mapping]] = ..., report: _Optional[_Union[ReportParameters, _Mapping]] = ..., training: _Optional[_Union[TrainingParameters, _Mapping]] = ...) -> None: ...
+    directed: DirectedParameters
+    def __init__(self, key: _Optional[_Union[_release_pb2.SlotKey, _Mapping]] = ..., report: _Optional[_Union[ReportParameters, _Mapping]] = ..., training: _Optional[_Union[TrainingParameters, _Mapping]] = ..., directed: _Optional[_Union[DirectedParameters, _Mapping]] = ...) -> None: ...
 
 class Schedule(_message.Message):
     __slots__ = ("timetable", "slots")
@@ -119,6 +131,16 @@ class Schedule(_message.Message):
 class DeclareScheduleReply(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class GetReceiptsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Receipts(_message.Message):
+    __slots__ = ("receipts",)
+    RECEIPTS_FIELD_NUMBER: _ClassVar[int]
+    receipts: _containers.RepeatedCompositeFieldContainer[_release_pb2.SignedReceipt]
+    def __init__(self, receipts: _Optional[_Iterable[_Union[_release_pb2.SignedReceipt, _Mapping]]] = ...) -> None: ...
 
 class GetModelRequest(_message.Message):
     __slots__ = ("version",)
@@ -171,6 +193,30 @@ class SyntheticBatch(_message.Message):
     ROWS_FIELD_NUMBER: _ClassVar[int]
     rows: _containers.RepeatedCompositeFieldContainer[SyntheticRow]
     def __init__(self, rows: _Optional[_Iterable[_Union[SyntheticRow, _Mapping]]] = ...) -> None: ...
+
+class GetQuestionRequest(_message.Message):
+    __slots__ = ("slot",)
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    slot: _release_pb2.SlotKey
+    def __init__(self, slot: _Optional[_Union[_release_pb2.SlotKey, _Mapping]] = ...) -> None: ...
+
+class Question(_message.Message):
+    __slots__ = ("slot", "version", "basis_version", "reference_version", "center", "clips", "directions")
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    BASIS_VERSION_FIELD_NUMBER: _ClassVar[int]
+    REFERENCE_VERSION_FIELD_NUMBER: _ClassVar[int]
+    CENTER_FIELD_NUMBER: _ClassVar[int]
+    CLIPS_FIELD_NUMBER: _ClassVar[int]
+    DIRECTIONS_FIELD_NUMBER: _ClassVar[int]
+    slot: _release_pb2.SlotKey
+    version: int
+    basis_version: int
+    reference_version: int
+    center: _containers.RepeatedScalarFieldContainer[float]
+    clips: _containers.RepeatedScalarFieldContainer[float]
+    directions: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, slot: _Optional[_Union[_release_pb2.SlotKey, _Mapping]] = ..., version: _Optional[int] = ..., basis_version: _Optional[int] = ..., reference_version: _Optional[int] = ..., center: _Optional[_Iterable[float]] = ..., clips: _Optional[_Iterable[float]] = ..., directions: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class TrainRequest(_message.Message):
     __slots__ = ("slot", "architecture", "base_version", "arrays")

@@ -131,6 +131,11 @@ class ExchangeStub:
                 request_serializer=fedperf__shared_dot_wire_dot_release__pb2.SignedRelease.SerializeToString,
                 response_deserializer=fedperf__shared_dot_wire_dot_release__pb2.SignedReceipt.FromString,
                 _registered_method=True)
+        self.GetReceipts = channel.unary_unary(
+                '/fedperf.v1.Exchange/GetReceipts',
+                request_serializer=fedperf__shared_dot_wire_dot_exchange__pb2.GetReceiptsRequest.SerializeToString,
+                response_deserializer=fedperf__shared_dot_wire_dot_exchange__pb2.Receipts.FromString,
+                _registered_method=True)
         self.GetModel = channel.unary_unary(
                 '/fedperf.v1.Exchange/GetModel',
                 request_serializer=fedperf__shared_dot_wire_dot_exchange__pb2.GetModelRequest.SerializeToString,
@@ -145,6 +150,11 @@ class ExchangeStub:
                 '/fedperf.v1.Exchange/GetSyntheticRows',
                 request_serializer=fedperf__shared_dot_wire_dot_exchange__pb2.GetSyntheticRowsRequest.SerializeToString,
                 response_deserializer=fedperf__shared_dot_wire_dot_exchange__pb2.SyntheticBatch.FromString,
+                _registered_method=True)
+        self.GetQuestion = channel.unary_unary(
+                '/fedperf.v1.Exchange/GetQuestion',
+                request_serializer=fedperf__shared_dot_wire_dot_exchange__pb2.GetQuestionRequest.SerializeToString,
+                response_deserializer=fedperf__shared_dot_wire_dot_exchange__pb2.Question.FromString,
                 _registered_method=True)
 
 
@@ -176,6 +186,12 @@ class ExchangeServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetReceipts(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetModel(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -189,6 +205,12 @@ class ExchangeServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetSyntheticRows(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetQuestion(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -217,6 +239,11 @@ def add_ExchangeServicer_to_server(servicer, server):
                     request_deserializer=fedperf__shared_dot_wire_dot_release__pb2.SignedRelease.FromString,
                     response_serializer=fedperf__shared_dot_wire_dot_release__pb2.SignedReceipt.SerializeToString,
             ),
+            'GetReceipts': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetReceipts,
+                    request_deserializer=fedperf__shared_dot_wire_dot_exchange__pb2.GetReceiptsRequest.FromString,
+                    response_serializer=fedperf__shared_dot_wire_dot_exchange__pb2.Receipts.SerializeToString,
+            ),
             'GetModel': grpc.unary_unary_rpc_method_handler(
                     servicer.GetModel,
                     request_deserializer=fedperf__shared_dot_wire_dot_exchange__pb2.GetModelRequest.FromString,
@@ -231,6 +258,11 @@ def add_ExchangeServicer_to_server(servicer, server):
                     servicer.GetSyntheticRows,
                     request_deserializer=fedperf__shared_dot_wire_dot_exchange__pb2.GetSyntheticRowsRequest.FromString,
                     response_serializer=fedperf__shared_dot_wire_dot_exchange__pb2.SyntheticBatch.SerializeToString,
+            ),
+            'GetQuestion': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetQuestion,
+                    request_deserializer=fedperf__shared_dot_wire_dot_exchange__pb2.GetQuestionRequest.FromString,
+                    response_serializer=fedperf__shared_dot_wire_dot_exchange__pb2.Question.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -353,6 +385,33 @@ class Exchange:
             _registered_method=True)
 
     @staticmethod
+    def GetReceipts(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fedperf.v1.Exchange/GetReceipts',
+            fedperf__shared_dot_wire_dot_exchange__pb2.GetReceiptsRequest.SerializeToString,
+            fedperf__shared_dot_wire_dot_exchange__pb2.Receipts.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def GetModel(request,
             target,
             options=(),
@@ -423,6 +482,33 @@ class Exchange:
             '/fedperf.v1.Exchange/GetSyntheticRows',
             fedperf__shared_dot_wire_dot_exchange__pb2.GetSyntheticRowsRequest.SerializeToString,
             fedperf__shared_dot_wire_dot_exchange__pb2.SyntheticBatch.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetQuestion(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fedperf.v1.Exchange/GetQuestion',
+            fedperf__shared_dot_wire_dot_exchange__pb2.GetQuestionRequest.SerializeToString,
+            fedperf__shared_dot_wire_dot_exchange__pb2.Question.FromString,
             options,
             channel_credentials,
             insecure,

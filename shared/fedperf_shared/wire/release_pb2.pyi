@@ -40,6 +40,18 @@ class ResidualReport(_message.Message):
     values: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, slot: _Optional[_Union[SlotKey, _Mapping]] = ..., basis_version: _Optional[int] = ..., reference_version: _Optional[int] = ..., grid_exponent: _Optional[int] = ..., values: _Optional[_Iterable[int]] = ...) -> None: ...
 
+class DirectedReport(_message.Message):
+    __slots__ = ("slot", "design_version", "grid_exponent", "values")
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    DESIGN_VERSION_FIELD_NUMBER: _ClassVar[int]
+    GRID_EXPONENT_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    slot: SlotKey
+    design_version: int
+    grid_exponent: int
+    values: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, slot: _Optional[_Union[SlotKey, _Mapping]] = ..., design_version: _Optional[int] = ..., grid_exponent: _Optional[int] = ..., values: _Optional[_Iterable[int]] = ...) -> None: ...
+
 class FloatArray(_message.Message):
     __slots__ = ("shape", "float32_little_endian")
     SHAPE_FIELD_NUMBER: _ClassVar[int]
@@ -61,12 +73,14 @@ class ModelUpdate(_message.Message):
     def __init__(self, slot: _Optional[_Union[SlotKey, _Mapping]] = ..., architecture: _Optional[int] = ..., base_version: _Optional[int] = ..., arrays: _Optional[_Iterable[_Union[FloatArray, _Mapping]]] = ...) -> None: ...
 
 class Release(_message.Message):
-    __slots__ = ("residual_report", "model_update")
+    __slots__ = ("residual_report", "model_update", "directed_report")
     RESIDUAL_REPORT_FIELD_NUMBER: _ClassVar[int]
     MODEL_UPDATE_FIELD_NUMBER: _ClassVar[int]
+    DIRECTED_REPORT_FIELD_NUMBER: _ClassVar[int]
     residual_report: ResidualReport
     model_update: ModelUpdate
-    def __init__(self, residual_report: _Optional[_Union[ResidualReport, _Mapping]] = ..., model_update: _Optional[_Union[ModelUpdate, _Mapping]] = ...) -> None: ...
+    directed_report: DirectedReport
+    def __init__(self, residual_report: _Optional[_Union[ResidualReport, _Mapping]] = ..., model_update: _Optional[_Union[ModelUpdate, _Mapping]] = ..., directed_report: _Optional[_Union[DirectedReport, _Mapping]] = ...) -> None: ...
 
 class SignedRelease(_message.Message):
     __slots__ = ("payload", "signature")
@@ -77,16 +91,18 @@ class SignedRelease(_message.Message):
     def __init__(self, payload: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
 
 class Receipt(_message.Message):
-    __slots__ = ("release_id", "payload_sha256", "sequence", "received_at_unix_ms")
+    __slots__ = ("release_id", "payload_sha256", "sequence", "received_at_unix_ms", "organization_id")
     RELEASE_ID_FIELD_NUMBER: _ClassVar[int]
     PAYLOAD_SHA256_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     RECEIVED_AT_UNIX_MS_FIELD_NUMBER: _ClassVar[int]
+    ORGANIZATION_ID_FIELD_NUMBER: _ClassVar[int]
     release_id: bytes
     payload_sha256: bytes
     sequence: int
     received_at_unix_ms: int
-    def __init__(self, release_id: _Optional[bytes] = ..., payload_sha256: _Optional[bytes] = ..., sequence: _Optional[int] = ..., received_at_unix_ms: _Optional[int] = ...) -> None: ...
+    organization_id: bytes
+    def __init__(self, release_id: _Optional[bytes] = ..., payload_sha256: _Optional[bytes] = ..., sequence: _Optional[int] = ..., received_at_unix_ms: _Optional[int] = ..., organization_id: _Optional[bytes] = ...) -> None: ...
 
 class SignedReceipt(_message.Message):
     __slots__ = ("payload", "signature")

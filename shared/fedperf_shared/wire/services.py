@@ -6,11 +6,12 @@ Credentials, ports, retries and what an error means to a user are the callers' b
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Generic, Protocol, TypeVar
 
 import grpc
 
+from fedperf_shared.cell_question import CellQuestion
 from fedperf_shared.errors import FedperfError, InvalidInputError
 from fedperf_shared.exchange import (
     Correction,
@@ -21,9 +22,9 @@ from fedperf_shared.exchange import (
     SyntheticRow,
 )
 from fedperf_shared.period import Timetable
-from fedperf_shared.release import Schedule, SignedRelease
+from fedperf_shared.release import Schedule, SignedRelease, SlotKey
 from fedperf_shared.wire import exchange_pb2, exchange_pb2_grpc, release_pb2
-from fedperf_shared.wire.codec import exchange, releases, schedules
+from fedperf_shared.wire.codec import exchange, questions, releases, schedules
 
 MAX_MESSAGE_BYTES = 64 << 20
 EXCHANGE_OPTIONS = (
@@ -69,7 +70,10 @@ class ExchangeHandler(Protocol[Caller]):
         """Store what the caller will release in the period."""
 
     def submit(self, caller: Caller, signed: SignedRelease) -> SignedReceipt:
-        """Check and store a report; give its receipt, or that of a model update."""
+        """Check and store a report; the receipt of the first bytes taken for its slot."""
+
+    def receipts(self, caller: Caller) -> Sequence[SignedReceipt]:
+        """Every receipt of the caller's releases in this period, newest first."""
 
     def model(self, caller: Caller, version: int) -> SharedModel:
         """A version of the model, the newest promoted one for 0."""
@@ -79,6 +83,9 @@ class ExchangeHandler(Protocol[Caller]):
 
     def synthetic_rows(self, caller: Caller) -> bytes:
         """As `codec.encode_synthetic_rows` wrote them; empty while there are none."""
+
+    def question(self, caller: Caller, slot: SlotKey) -> bytes:
+        """As `codec.encode_question` wrote it; empty while there is none."""
 
 
 def serve_enrollment(server: grpc.Server, handler: EnrollmentHandler) -> None:
@@ -141,6 +148,12 @@ class ExchangeStub:
         reply = self._stub.SubmitRelease(request, timeout=self._timeout)
         return releases.signed_receipt_from_message(reply)
 
+    def receipts(self) -> tuple[SignedReceipt, ...]:
+        """The receipts of own releases in this period; signatures are not yet verified."""
+        request = exchange_pb2.GetReceiptsRequest()
+        reply = self._stub.GetReceipts(request, timeout=self._timeout)
+        return tuple(map(releases.signed_receipt_from_message, reply.receipts))
+
     def model(self, version: int) -> SharedModel:
         """A version of the model, the newest promoted one for 0."""
         request = exchange_pb2.GetModelRequest(version=version)
@@ -157,6 +170,12 @@ class ExchangeStub:
         request = exchange_pb2.GetSyntheticRowsRequest()
         reply = self._stub.GetSyntheticRows(request, timeout=self._timeout)
         return exchange.synthetic_rows_from_message(reply)
+
+    def question(self, slot: SlotKey) -> CellQuestion | None:
+        """The question of a directed slot; None while there is none."""
+        request = exchange_pb2.GetQuestionRequest(slot=releases.key_to_message(slot))
+        reply = self._stub.GetQuestion(request, timeout=self._timeout)
+        return questions.question_from_message(reply)
 
 
 class _EnrollmentServicer:
@@ -214,6 +233,15 @@ class _ExchangeServicer(Generic[Caller]):
 
         return self._admitted(context, submit)
 
+    def GetReceipts(  # noqa: N802
+        self, request: exchange_pb2.GetReceiptsRequest, context: grpc.ServicerContext
+    ) -> exchange_pb2.Receipts:
+        def receipts(caller: Caller) -> exchange_pb2.Receipts:
+            found = self._handler.receipts(caller)
+            return exchange_pb2.Receipts(receipts=map(releases.signed_receipt_to_message, found))
+
+        return self._admitted(context, receipts)
+
     def GetModel(  # noqa: N802
         self, request: exchange_pb2.GetModelRequest, context: grpc.ServicerContext
     ) -> exchange_pb2.Model:
@@ -237,6 +265,16 @@ class _ExchangeServicer(Generic[Caller]):
             context,
             lambda caller: exchange_pb2.SyntheticBatch.FromString(
                 self._handler.synthetic_rows(caller)
+            ),
+        )
+
+    def GetQuestion(  # noqa: N802
+        self, request: exchange_pb2.GetQuestionRequest, context: grpc.ServicerContext
+    ) -> exchange_pb2.Question:
+        return self._admitted(
+            context,
+            lambda caller: exchange_pb2.Question.FromString(
+                self._handler.question(caller, questions.asked_slot(request))
             ),
         )
 

@@ -15,6 +15,7 @@ from fedperf_client.federation.exchange import (
     read_receipt,
 )
 from fedperf_server import registry, releases
+from fedperf_server.enrollment import SIGNING, KeyRing
 from fedperf_server.service import system_clock
 from fedperf_shared import basis
 from fedperf_shared.errors import InvalidInputError
@@ -22,9 +23,16 @@ from fedperf_shared.exchange import SyntheticRow
 from fedperf_shared.execution import ClusterConfig
 from fedperf_shared.identity import InvalidSignatureError, new_private_key
 from fedperf_shared.period import Timetable
-from fedperf_shared.release import ReleaseKind, ResidualReport, Schedule, SlotKey
+from fedperf_shared.release import (
+    ReleaseKind,
+    ResidualReport,
+    Schedule,
+    SignedRelease,
+    SlotKey,
+)
 from fedperf_shared.wire import codec
 from fedperf_shared.workflow.vocabulary import Platform
+from tests.fakes.coordinator import membership_with
 from tests.fakes.plans import diamond
 from tests.integration.federation.worlds import (
     SHAPES,
@@ -39,6 +47,7 @@ from tests.integration.federation.worlds import (
 )
 
 FIRST = SlotKey(ReleaseKind.RESIDUAL_REPORT, 0, 0)
+YEAR = timedelta(days=365)
 
 
 @dataclass(frozen=True)
@@ -115,23 +124,58 @@ def test_a_report_gets_one_receipt_however_often_it_is_sent(
     assert exchange.submit(signed) == receipt
     assert receipt.sequence == 1
     assert receipt.release_id == FIRST.release_id(scene.table.period)
-    key = scene.acme.membership.coordinator_key
-    assert read_receipt(receipt.signed, key) == receipt
+    assert receipt.organization_id == scene.acme.membership.organization_id
+    assert read_receipt(receipt.signed, scene.acme.membership) == receipt
     with pytest.raises(InvalidSignatureError):
-        read_receipt(receipt.signed, new_private_key().public_key())
+        read_receipt(receipt.signed, membership_with(new_private_key()))
     with scene.server.database.transaction() as session:
         (stored,) = releases.stored_reports(session, scene.table.period)
     assert stored.organization_id == scene.acme.membership.organization_id
     assert stored.report.slot == FIRST
 
 
-def test_other_bytes_for_the_same_slot_are_refused(scene: Scene, exchange: ExchangeClient) -> None:
+def test_other_bytes_for_a_slot_are_counted_and_get_the_receipt_of_the_first(
+    scene: Scene, exchange: ExchangeClient
+) -> None:
     exchange.declare_schedule(full_schedule(scene.table))
-    hand_in(exchange, scene.acme, report())
+    first = exchange.submit(scene.acme.sign(codec.encode_release(report())))
     values = np.zeros(2 * basis.CELLS, dtype=np.int64)
     values[0] = 1
-    with pytest.raises(RefusedByCoordinatorError, match="different_bytes"):
-        hand_in(exchange, scene.acme, report(values=values))
+    other = scene.acme.sign(codec.encode_release(report(values=values)))
+    assert exchange.submit(other) == first
+    with scene.server.database.transaction() as session:
+        (stored,) = releases.stored_reports(session, scene.table.period)
+        counted = releases.rejections(session)
+    assert not stored.report.values.any()
+    own = scene.acme.membership.organization_id
+    assert counted == {(own, "report", "different_bytes"): 1}
+
+
+def test_an_organization_is_told_all_its_receipts_of_the_period_and_nobody_elses(
+    scene: Scene, exchange: ExchangeClient, tmp_path: Path
+) -> None:
+    assert exchange.receipts() == ()
+    exchange.declare_schedule(full_schedule(scene.table))
+    first = exchange.submit(scene.acme.sign(codec.encode_release(report())))
+    own = scene.acme.membership.organization_id
+    update = SlotKey(ReleaseKind.MODEL_UPDATE, 0, 0).release_id(scene.table.period)
+    earlier = FIRST.release_id(timetable(start=scene.table.period.start - YEAR).period)
+    with scene.server.database.transaction() as session:
+        for release_id in (earlier, update):
+            releases.give_receipt(
+                session,
+                own,
+                release_id,
+                SignedRelease(b"taken", b""),
+                key=KeyRing(scene.server.config.directory).key(SIGNING),
+                at=system_clock(),
+            )
+    newest, again = exchange.receipts()
+    assert (newest.release_id, newest.sequence) == (update, 3)
+    assert again == first
+    other = admit(tmp_path, scene.server.invite("Other"), "other", full_schedule(scene.table))
+    with other.exchange() as client:
+        assert client.receipts() == ()
 
 
 def test_bad_reports_are_refused_with_a_reason_and_counted(

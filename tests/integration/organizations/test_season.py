@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from fedperf_client import cli
@@ -30,7 +31,13 @@ from fedperf_client.release.ledger import LedgerEntry, PrivacyLedger, ReleaseSta
 from fedperf_client.release.policy import policy_template
 from fedperf_server import registry
 from fedperf_server.config import ServerConfig
-from fedperf_server.database import Database, ModelVersionRow, ReceiptRow, ReportRow
+from fedperf_server.database import (
+    Database,
+    ModelVersionRow,
+    QuestionRow,
+    ReceiptRow,
+    ReportRow,
+)
 from fedperf_server.releases import declared_schedule
 from fedperf_server.reports import standings
 from fedperf_server.rounds import Outcome, RoundResult, round_results
@@ -38,12 +45,15 @@ from fedperf_shared.errors import StorageError
 from fedperf_shared.execution import Execution, Measurement
 from fedperf_shared.period import Period, SlotTimes, Timetable, from_unix_ms
 from fedperf_shared.release import (
+    DirectedReport,
     ReleaseKind,
+    ResidualReport,
     Schedule,
     SizeClass,
     SlotKey,
     TrainingParameters,
 )
+from fedperf_shared.wire.codec import decode_question, decode_release
 from tests.integration.organizations.worlds import (
     Program,
     Stage,
@@ -62,9 +72,13 @@ from tests.integration.organizations.worlds import (
 pytestmark = [pytest.mark.slow, pytest.mark.fault, pytest.mark.timeout(600)]
 
 WINDOWS = 3
-LEAD, WINDOW, OPENS, REPORTS, MODEL_OPENS, UPDATES = 40.0, 18.0, 1.0, 12.0, 3.0, 14.0
+LEAD, WINDOW, OPENS, REPORTS, MODEL_OPENS, UPDATES = 40.0, 23.0, 1.0, 12.0, 3.0, 14.0
+ASKED, ANSWERS = 13.5, 21.0
 """Seconds on a machine that starts a program in `USUAL_START` seconds; slower ones take more."""
 USUAL_START = 3.5
+STAGES = [(window, index) for window in range(WINDOWS) for index in range(2)]
+"""Windows and indices of all report slots; those of index 1 are directed."""
+
 EPSILON, DELTA = 0.7, 1e-5
 LARGE, KILLED, SMALL = "large", "killed", "small"
 
@@ -125,7 +139,10 @@ def season(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Season]:
     start = whole_second(now() + timedelta(seconds=LEAD * pace))
     table = Timetable(
         Period(start, timedelta(seconds=WINDOW * pace), WINDOWS),
-        (SlotTimes(timedelta(seconds=OPENS * pace), timedelta(seconds=REPORTS * pace)),),
+        (
+            SlotTimes(timedelta(seconds=OPENS * pace), timedelta(seconds=REPORTS * pace)),
+            SlotTimes(timedelta(seconds=ASKED * pace), timedelta(seconds=ANSWERS * pace)),
+        ),
         (SlotTimes(timedelta(seconds=MODEL_OPENS * pace), timedelta(seconds=UPDATES * pace)),),
     )
     config = new_coordinator(directory / "server", table, quorum=1)
@@ -144,9 +161,9 @@ def season(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Season]:
 
 
 def seconds_to_start() -> float:
-    """How long a daemon takes to be there, on this machine and now."""
+    """How long a daemon takes to be there with its child, on this machine and now."""
     began = time.monotonic()
-    program = "import fedperf_client.daemon, fedperf_client.federation.node"
+    program = "import fedperf_client.daemon, fedperf_client.learning.residuals"
     subprocess.run([sys.executable, "-W", "ignore", "-c", program], check=True)
     return time.monotonic() - began
 
@@ -269,31 +286,49 @@ def test_reports_arrive_at_their_fixed_time_and_have_receipts(season: Season) ->
     rows = reports(season)
     for name in (LARGE, SMALL):
         mine = [row for row in rows if row.organization_id == season.ids[name]]
-        assert [row.window for row in mine] == list(range(WINDOWS))
+        assert [(row.window, row.index) for row in mine] == STAGES
         for row in mine:
             due = (
                 season.period.window_start(row.window)
-                + season.config.timetable.report_slots[0].replies_after
+                + season.config.timetable.report_slots[row.index].replies_after
             )
             late = (from_unix_ms(row.received_at) - due).total_seconds()
-            is_restarting = (name, row.window) == (SMALL, 0)
+            is_restarting = (name, row.window, row.index) == (SMALL, 0, 0)
             assert 0 <= late < (10.0 if is_restarting else 2.0) * season.pace
-            release_id = SlotKey(ReleaseKind.RESIDUAL_REPORT, row.window, 0).release_id(
-                season.period
-            )
+            key = SlotKey(ReleaseKind.RESIDUAL_REPORT, row.window, row.index)
+            release_id = key.release_id(season.period)
             assert (season.homes[name].receipts / f"{release_id.hex()}.receipt").is_file()
 
 
 def test_a_restart_in_mid_period_hands_in_the_bytes_that_were_drawn(season: Season) -> None:
     ledger = season.ledger(SMALL)
     entries = season.entries(SMALL, ReleaseKind.RESIDUAL_REPORT)
-    assert [entry.key.window for entry in entries] == list(range(WINDOWS))
+    assert [(entry.key.window, entry.key.index) for entry in entries] == STAGES
     assert all(entry.state is ReleaseState.HANDED_OUT for entry in entries)
     for row in reports(season):
         if row.organization_id == season.ids[SMALL]:
             stored = ledger.stored(SlotKey(ReleaseKind.RESIDUAL_REPORT, row.window, row.index))
             assert stored is not None
             assert stored.payload == row.payload
+
+
+def test_every_directed_slot_is_asked_once_and_answered(season: Season) -> None:
+    database = Database(season.config.database_url)
+    with database.transaction() as session:
+        asked = session.query(QuestionRow).order_by(QuestionRow.version).all()
+    database.close()
+    assert [(row.version, row.window, row.index) for row in asked] == [
+        (window + 1, window, 1) for window in range(WINDOWS)
+    ]
+    questions = [decode_question(row.payload) for row in asked]
+    # The first reports moved the center; the answers of a window move that of the next.
+    assert all(np.abs(each.center).max() > 0 for each in questions)
+    assert np.abs(questions[0].center - questions[1].center).max() > 0
+    for row in reports(season):
+        release = decode_release(row.payload)
+        assert isinstance(release, DirectedReport if row.index else ResidualReport)
+        if isinstance(release, DirectedReport):
+            assert release.design_version == row.window + 1
 
 
 def test_a_policy_that_changes_in_mid_period_leaves_the_schedule_as_it_was(season: Season) -> None:
@@ -316,7 +351,7 @@ def test_nothing_is_refused_in_an_ordinary_season(season: Season) -> None:
     database.close()
     assert versions == {1, 2, 3, 4}
     assert standing[season.ids[LARGE]].refused == {}
-    assert standing[season.ids[LARGE]].accepted == 2 * WINDOWS
+    assert standing[season.ids[LARGE]].accepted == 3 * WINDOWS
     assert standing[season.ids[KILLED]].refused == {"model_update/missing": 1}
 
 
@@ -342,6 +377,7 @@ def test_nothing_private_is_in_any_byte_that_leaves(season: Season) -> None:
     total = b"\n".join(sent.values())
     assert len(total) > 4 * 615_809 * WINDOWS  # the updates are in it
     assert b"SubmitRelease" in total
+    assert b"GetQuestion" in total
     home = season.homes[LARGE].directory
     texts = [
         WORKLOAD,
@@ -375,7 +411,7 @@ def disguises(canary: bytes) -> set[bytes]:
 def reports(season: Season) -> list[ReportRow]:
     database = Database(season.config.database_url)
     with database.transaction() as session:
-        rows = session.query(ReportRow).order_by(ReportRow.window).all()
+        rows = session.query(ReportRow).order_by(ReportRow.window, ReportRow.index).all()
         assert session.query(ReceiptRow).count() >= len(rows)
     database.close()
     return rows
@@ -398,13 +434,16 @@ def recomputed(schedule: Schedule) -> float:
     from dp_accounting.pld import PLDAccountant
 
     accountant = PLDAccountant(value_discretization_interval=1e-4)
-    kinds = Counter(slot.parameters for slot in schedule.slots)
-    for parameters in sorted(kinds, key=lambda each: isinstance(each, TrainingParameters)):
-        gaussian = dp_accounting.GaussianDpEvent(parameters.noise_multiplier)
-        if isinstance(parameters, TrainingParameters):
-            step = dp_accounting.PoissonSampledDpEvent(parameters.sampling_probability, gaussian)
-            update = dp_accounting.SelfComposedDpEvent(step, parameters.steps)
-            accountant.compose(update, kinds[parameters])
-        else:
-            accountant.compose(gaussian, kinds[parameters])
+    parameters = [slot.parameters for slot in schedule.slots]
+    # Reports of either kind are Gaussians of sensitivity 1; equal ones are composed at once.
+    reports = Counter(
+        each.noise_multiplier for each in parameters if not isinstance(each, TrainingParameters)
+    )
+    for noise_multiplier, count in reports.items():
+        accountant.compose(dp_accounting.GaussianDpEvent(noise_multiplier), count)
+    updates = Counter(each for each in parameters if isinstance(each, TrainingParameters))
+    for each, count in updates.items():
+        gaussian = dp_accounting.GaussianDpEvent(each.noise_multiplier)
+        step = dp_accounting.PoissonSampledDpEvent(each.sampling_probability, gaussian)
+        accountant.compose(dp_accounting.SelfComposedDpEvent(step, each.steps), count)
     return float(accountant.get_epsilon(DELTA))

@@ -11,11 +11,12 @@ import threading
 import time
 import tomllib
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 import numpy as np
@@ -25,13 +26,15 @@ from flwr.supernode.fleet_http_client import FleetHttpClient
 from fedperf_client import daemon
 from fedperf_client.config import Home
 from fedperf_client.daemon import Duties, run_daemon
-from fedperf_client.learning.training_process import Arrays, TrainingProcess, TrainingTask
+from fedperf_client.learning.computing_process import Compute, ComputingProcess
+from fedperf_client.learning.tasks import NEEDED_FOR_REPORTS, NEEDED_FOR_TRAINING, TrainingTask
 from fedperf_client.release.noise import SystemNoise
 from fedperf_client.release.policy import parse_policy, policy_template
 from fedperf_client.release.schedule import plan_schedule
 from fedperf_client.store import ExecutionStore
 from fedperf_server.coordinator import RoundRules
 from fedperf_server.database import Database
+from fedperf_server.questions import QuestionDesk
 from fedperf_server.registry import Arrays as Model
 from fedperf_server.registry import GgfnFormat
 from fedperf_server.service import serving, store_start_model
@@ -54,7 +57,10 @@ from tests.integration.organizations.worlds import (
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
+T = TypeVar("T")
+
 LEAD, OPENS, REPORTS, MODEL_OPENS, UPDATES, END = 28.0, 1.0, 6.0, 2.0, 12.0, 16.0
+ASKED, ANSWERS = 7.0, 13.5
 """Seconds on a machine that is warm after `USUAL_WARM_UP` seconds; slower ones take more."""
 USUAL_WARM_UP = 8.0
 POLL = 0.5
@@ -69,7 +75,10 @@ POLICY = policy_template(SizeClass.LARGE, 20_000) + "\n[training]\nsteps = 2\n"
 WHOLE, NEIGHBOUR, EMPTY, EAGER, TELLING = "whole", "neighbour", "empty", "eager", "telling"
 HONEST = (WHOLE, NEIGHBOUR, EMPTY)
 
-POLLS = {"PullMessages", "SendNodeHeartbeat", "GetStatus", "GetCorrection"}
+POLLS = {"PullMessages", "SendNodeHeartbeat", "GetStatus", "GetCorrection", "GetQuestion"}
+
+DUE = {"SubmitRelease": (REPORTS, ANSWERS), "PushMessages": (UPDATES,)}
+"""Seconds at which releases leave."""
 
 
 @dataclass(frozen=True)
@@ -103,9 +112,9 @@ class Traffic:
         """What is not asked over and over."""
         return [each for each in self.calls[name, channel] if each.method not in POLLS]
 
-    def polls(self, name: str, since: datetime, until: datetime) -> list[datetime]:
-        calls = self.calls[name, "fleet"]
-        return [c.at for c in calls if c.method == "PullMessages" and since <= c.at <= until]
+    def polls(self, name: str, method: str, *, since: datetime, until: datetime) -> list[datetime]:
+        calls = self.calls[name, "fleet"] + self.calls[name, "exchange"]
+        return [c.at for c in calls if c.method == method and since <= c.at <= until]
 
 
 @dataclass
@@ -140,10 +149,10 @@ class Season:
                 f"{a.method}: {a.flower}, {b.flower}" for a, b in pairs if a.flower != b.flower
             ]
             found += [
-                f"{b.method}: {self.late(b, due):.1f} s after its time"
+                f"{b.method}: {self.late(b, times[0]):.1f} s after its time"
                 for _, b in pairs
-                for method, due in (("SubmitRelease", REPORTS), ("PushMessages", UPDATES))
-                if b.method == method and not 0 <= self.late(b, due) <= LATE
+                for method, times in DUE.items()
+                if b.method == method and not any(0 <= self.late(b, due) <= LATE for due in times)
             ]
         return found
 
@@ -151,18 +160,23 @@ class Season:
 @pytest.fixture(scope="module")
 def season(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Season]:
     directory = tmp_path_factory.mktemp("traffic")
-    with pytest.MonkeyPatch.context() as patch, TrainingProcess() as training:
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        ComputingProcess(NEEDED_FOR_REPORTS) as reporting,
+        ComputingProcess(NEEDED_FOR_TRAINING) as training,
+    ):
         public = make_public_files(directory / "public")
         patch.setattr(public_start, "PUBLIC_START_PATH", public / START)
         traffic = recorded(patch)
-        one_child_for_all(patch, training)
+        one_child_of_a_kind(patch, {NEEDED_FOR_REPORTS: reporting, NEEDED_FOR_TRAINING: training})
         make_mutants(patch)
+        reporting.warm()
         pace = seconds_to_warm_up(training, directory) / USUAL_WARM_UP
         pace = round(max(1.0, pace), 1)
         yield Season(traffic, play(directory, pace), pace)
 
 
-def seconds_to_warm_up(training: TrainingProcess, directory: Path) -> float:
+def seconds_to_warm_up(training: Compute, directory: Path) -> float:
     """How long until the child has trained once and the noise of the policy is calibrated."""
     began = time.monotonic()
     arrays = tuple(public_start.load_public_start().arrays.values())
@@ -176,7 +190,10 @@ def timetable(start: datetime, pace: float) -> Timetable:
     seconds = timedelta(seconds=pace)
     return Timetable(
         Period(start, END * seconds, 1),
-        (SlotTimes(OPENS * seconds, REPORTS * seconds),),
+        (
+            SlotTimes(OPENS * seconds, REPORTS * seconds),
+            SlotTimes(ASKED * seconds, ANSWERS * seconds),
+        ),
         (SlotTimes(MODEL_OPENS * seconds, UPDATES * seconds),),
     )
 
@@ -203,15 +220,17 @@ def recorded(patch: pytest.MonkeyPatch) -> Traffic:
     return traffic
 
 
-def one_child_for_all(patch: pytest.MonkeyPatch, training: TrainingProcess) -> None:
-    """The daemons of this process share the child; each would start one of its own."""
+def one_child_of_a_kind(
+    patch: pytest.MonkeyPatch, children: Mapping[tuple[str, ...], Compute]
+) -> None:
+    """The daemons of this process share the children; each would start its own."""
 
-    class Shared(TrainingProcess):
+    class Shared(ComputingProcess):
         def warm(self) -> None:
             pass
 
-        def __call__(self, task: TrainingTask) -> Arrays:
-            return training(task)
+        def __call__(self, task: Callable[[], T], /, *, seconds: float | None = None) -> T:
+            return children[self._needs](task, seconds=seconds)
 
     class NamedThread(threading.Thread):
         """The node's thread is known by its organization."""
@@ -223,7 +242,7 @@ def one_child_for_all(patch: pytest.MonkeyPatch, training: TrainingProcess) -> N
     class Threading:
         Thread, Event = NamedThread, threading.Event
 
-    patch.setattr(daemon, "TrainingProcess", Shared)
+    patch.setattr(daemon, "ComputingProcess", Shared)
     patch.setattr(daemon, "threading", Threading)
 
 
@@ -270,13 +289,22 @@ def play(directory: Path, pace: float) -> datetime:
     ):
         for home in homes:
             join(home, tools.add_organization(home.directory.name).url)
-        live(coordinator.run, homes, until=table.period.end + timedelta(seconds=2))
+        until = table.period.end + timedelta(seconds=2)
+        live((coordinator.run, partial(ask, config.database_url, table)), homes, until=until)
     return start
 
 
-def live(rounds: Any, homes: Sequence[Home], *, until: datetime) -> None:
+def ask(database_url: str, table: Timetable, stop: threading.Event) -> None:
+    """Make the questions, as the coordinator's program does."""
+    database = Database(database_url)
+    while not stop.wait(POLL):
+        QuestionDesk(database, table).ask(at=now())
+    database.close()
+
+
+def live(servers: Sequence[Any], homes: Sequence[Home], *, until: datetime) -> None:
     stop = threading.Event()
-    threads = [threading.Thread(target=rounds, args=(stop,))] + [
+    threads = [threading.Thread(target=each, args=(stop,)) for each in servers] + [
         threading.Thread(
             target=run_daemon, args=(home,), kwargs={"clock": now, "stop": stop},
             name=home.directory.name,
@@ -306,7 +334,7 @@ def nought(arrays: Model) -> float:
 def test_everybody_sends_a_report_and_an_update(season: Season) -> None:
     for name in HONEST:
         methods = [call.method for call in season.traffic.events(name, "exchange")]
-        assert methods.count("SubmitRelease") >= 1
+        assert methods.count("SubmitRelease") >= 2
         (push,) = [c for c in season.traffic.events(name, "fleet") if c.method == "PushMessages"]
         assert push.flower == (("train", "", False), 0.0)
 
@@ -317,10 +345,27 @@ def test_neighbouring_histories_have_the_same_traffic(season: Season, name: str)
 
 
 @pytest.mark.parametrize("name", HONEST)
-def test_the_rhythm_does_not_change_while_releases_are_made(season: Season, name: str) -> None:
+def test_a_question_is_asked_for_when_its_slot_opens_until_it_is_there(
+    season: Season, name: str
+) -> None:
+    span = {"since": season.due(-LEAD), "until": season.due(END)}
+    asked = season.traffic.polls(name, "GetQuestion", **span)
+    late = [(each - season.due(ASKED)).total_seconds() / season.pace for each in asked]
+    assert 0 <= late[0] <= LATE
+    assert 1 <= len(late) <= 2 * LATE / POLL
+    assert late[-1] <= 2 * LATE
+
+
+@pytest.mark.parametrize("method", ["PullMessages", "GetStatus"])
+@pytest.mark.parametrize("name", HONEST)
+def test_the_rhythm_does_not_change_while_releases_are_made(
+    season: Season, name: str, method: str
+) -> None:
     """Pauses between questions, before any slot and while report and update are made."""
-    before = season.traffic.polls(name, season.due(-LEAD), season.due(0))
-    during = season.traffic.polls(name, season.due(OPENS), season.due(UPDATES))
+    before, during = (
+        season.traffic.polls(name, method, since=season.due(since), until=season.due(until))
+        for since, until in ((-LEAD, 0.0), (OPENS, UPDATES))
+    )
     pauses = [np.diff([each.timestamp() for each in some]) for some in (before, during)]
     assert len(pauses[1]) > season.pace * (UPDATES - OPENS) / (3 * POLL)
     assert abs(np.median(pauses[1]) - np.median(pauses[0])) < POLL / 2

@@ -6,10 +6,9 @@ is not to be expected in a lifetime.
 """
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 import pytest
@@ -17,36 +16,38 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from fedperf_client.config import Home
-from fedperf_client.daemon import Duties, open_ledger
+from fedperf_client.daemon import Duties
 from fedperf_client.federation.enrollment import Membership, load_or_create_key
 from fedperf_client.federation.exchange import ExchangeClient
 from fedperf_client.federation.node import Node
 from fedperf_client.learning.private_update import examples_by_workload
 from fedperf_client.learning.residuals import labelled_graphs
-from fedperf_client.learning.training_process import train_from_store
 from fedperf_client.privacy.accountant import PrivacyBudget
 from fedperf_client.release.ledger import PrivacyLedger
 from fedperf_client.release.noise import SystemNoise
 from fedperf_client.release.policy import Policy, load_policy, policy_template
+from fedperf_client.release.schedule import plan_schedule
 from fedperf_client.store import ExecutionStore
 from fedperf_server.config import ServerConfig
 from fedperf_server.coordinator import RoundRules
 from fedperf_server.database import Database
+from fedperf_server.questions import QuestionDesk
 from fedperf_server.registry import Arrays, GgfnFormat
-from fedperf_server.releases import stored_reports
+from fedperf_server.releases import StoredReport, stored_reports
 from fedperf_server.service import serving, store_start_model
 from fedperf_shared.model import public_start
 from fedperf_shared.model.checkpoint import model_from_arrays
 from fedperf_shared.period import Period, SlotTimes, Timetable
 from fedperf_shared.release import (
+    DirectedReport,
     ReleaseKind,
-    ReportParameters,
     Schedule,
     SizeClass,
     Slot,
     SlotKey,
     TrainingParameters,
 )
+from tests.fakes.computing import at_once, in_this_process
 from tests.integration.federation.worlds import FAST
 from tests.integration.organizations.programs import START
 from tests.integration.organizations.worlds import (
@@ -104,7 +105,9 @@ def duties_of(home: Home, exchange: ExchangeClient, ledger: PrivacyLedger) -> Du
         SystemNoise(),
         key,
         policy=Policy(size_class=SizeClass.LARGE, nominal_workloads=5000),
-        train=train_from_store,
+        reporting=in_this_process,
+        training=in_this_process,
+        start=at_once,
         clock=now,
         stop=stop,
     )
@@ -122,34 +125,25 @@ def nought(arrays: Arrays) -> float:
 
 @pytest.mark.usefixtures("public")
 def test_reports_of_nothing_arrive_as_noise_of_the_declared_scale(tmp_path: Path) -> None:
-    """40 slots of one window, opened long ago, from an organization without executions."""
-    slots = [
-        SlotTimes(timedelta(seconds=place), timedelta(seconds=place + 6))
-        for place in range(REPORTS)
-    ]
-    period = Period(whole_second(now()) - timedelta(hours=1), timedelta(hours=3), 1)
-    config = new_coordinator(tmp_path / "server", Timetable(period, tuple(slots), ()))
-    home = new_home(tmp_path / "home", policy_template(SizeClass.SMALL, 50_000), [])
-    database = Database(config.database_url)
-    store_start_model(database, GgfnFormat(), start_arrays(), at=now())
-    with (
-        serving(config, model_format=GgfnFormat(), aggregate=keep, evaluate=nought),
-        operator(config) as tools,
-    ):
-        join(home, tools.add_organization("one").url)
-        membership, key = Membership.load(home.identity), load_or_create_key(home.identity)
-        with ExchangeClient(membership, key) as exchange:
-            ledger = open_ledger(home, load_policy(home.policy), exchange.timetable())
-            exchange.declare_schedule(ledger.schedule)
-            duties = duties_of(home, exchange, ledger)
-            wait_until(
-                lambda: looked(duties) and received(database, config.timetable) == REPORTS,
-                seconds=200,
-                what="the reports",
-            )
-    with database.transaction() as session:
-        found = stored_reports(session, config.timetable.period)
-    database.close()
+    def plain(schedule: Schedule) -> Schedule:
+        """All slots as its first one."""
+        parameters = schedule.slots[0].parameters
+        slots = (Slot(slot.key, parameters) for slot in schedule.slots)
+        return Schedule(schedule.timetable, tuple(slots))
+
+    assert_noise_of_the_declared_scale(received_reports(tmp_path, plain))
+
+
+@pytest.mark.usefixtures("public")
+def test_answers_about_nothing_arrive_as_noise_of_the_declared_scale(tmp_path: Path) -> None:
+    """Each to the coordinator's question of its slot."""
+    found = received_reports(tmp_path, lambda schedule: schedule)
+    answers = [each for each in found if isinstance(each.report, DirectedReport)]
+    assert len(answers) == REPORTS - 1
+    assert_noise_of_the_declared_scale(answers)
+
+
+def assert_noise_of_the_declared_scale(found: Sequence[StoredReport]) -> None:
     values = np.concatenate(
         [
             normalized(
@@ -160,7 +154,50 @@ def test_reports_of_nothing_arrive_as_noise_of_the_declared_scale(tmp_path: Path
     )
     assert is_standard_normal(values)
     assert not any(is_standard_normal(values * factor) for factor in WRONG)
-    assert len({tuple(each.report.values) for each in found}) == REPORTS
+    assert len({tuple(each.report.values) for each in found}) == len(found)
+
+
+def received_reports(
+    directory: Path, schedule_of: Callable[[Schedule], Schedule]
+) -> list[StoredReport]:
+    """40 slots of one window, opened long ago, from an organization without executions.
+
+    Args:
+        directory: for the files.
+        schedule_of: what is released instead of what the organization's policy plans.
+    """
+    slots = [
+        SlotTimes(timedelta(seconds=place), timedelta(seconds=place + 6))
+        for place in range(REPORTS)
+    ]
+    period = Period(whole_second(now()) - timedelta(hours=1), timedelta(hours=3), 1)
+    table = Timetable(period, tuple(slots), ())
+    config = new_coordinator(directory / "server", table)
+    home = new_home(directory / "home", policy_template(SizeClass.SMALL, 50_000), [])
+    database = Database(config.database_url)
+    store_start_model(database, GgfnFormat(), start_arrays(), at=now())
+    with (
+        serving(config, model_format=GgfnFormat(), aggregate=keep, evaluate=nought),
+        operator(config) as tools,
+    ):
+        join(home, tools.add_organization("one").url)
+        membership, key = Membership.load(home.identity), load_or_create_key(home.identity)
+        with ExchangeClient(membership, key) as exchange:
+            planned = plan_schedule(load_policy(home.policy), exchange.timetable())
+            schedule = schedule_of(planned.schedule)
+            ledger = PrivacyLedger.create(home.ledger(period.start), planned.budget, schedule)
+            exchange.declare_schedule(schedule)
+            QuestionDesk(database, table).ask(at=now())
+            duties = duties_of(home, exchange, ledger)
+            wait_until(
+                lambda: looked(duties) and received(database, table) == REPORTS,
+                seconds=200,
+                what="the reports",
+            )
+    with database.transaction() as session:
+        found = stored_reports(session, period)
+    database.close()
+    return found
 
 
 def looked(duties: Duties) -> bool:
@@ -178,8 +215,7 @@ def normalized(
 ) -> NDArray[np.float64]:
     """What arrived, in units of the noise that the organization declared to the coordinator."""
     assert slot is not None
-    parameters = cast("ReportParameters", slot.parameters)
-    return values.astype(np.float64) * (2.0**grid_exponent / parameters.noise_multiplier)
+    return values.astype(np.float64) * (2.0**grid_exponent / slot.parameters.noise_multiplier)
 
 
 @pytest.mark.usefixtures("public")

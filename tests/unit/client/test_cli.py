@@ -15,6 +15,7 @@ from fedperf_client.release.ledger import PrivacyLedger
 from fedperf_client.release.lifetime import lifetime_path
 from fedperf_client.release.policy import load_policy
 from fedperf_client.release.schedule import plan_schedule
+from fedperf_client.release.tamper import counter_path
 from fedperf_client.sources.history_file import write_history
 from fedperf_client.store import ExecutionStore
 from tests.unit.client.executions import make_execution
@@ -95,6 +96,7 @@ def test_ingesting_twice_is_harmless(home: Home, tmp_path: Path) -> None:
         "workloads": 3,
         "model_version": 0,
         "epsilon_spent": None,
+        "stopped": None,
     }
 
 
@@ -102,6 +104,21 @@ def test_before_a_period_there_is_nothing_to_show(home: Home) -> None:
     for command in (["budget"], ["release", "list"], ["release", "slots"], ["reconcile"]):
         assert fedperf(home, *command, "--json").json() == []
         assert "\n" not in fedperf(home, *command).out.strip()
+
+
+def test_status_and_budget_show_a_stop_and_what_to_do(home: Home) -> None:
+    planned = plan_schedule(load_policy(home.policy), timetable())
+    ledger = PrivacyLedger.create(home.ledger(START), planned.budget, planned.schedule)
+    first = planned.schedule.slots[0].key
+    ledger.reserve(first, planned.schedule.opens_at(first))
+    assert "stopped" not in fedperf(home, "budget").out
+    counter_path(ledger.path).unlink()
+    status = fedperf(home, "status", "--json").json()
+    assert isinstance(status, dict)
+    assert "the counter file is missing" in str(status["stopped"])
+    assert "until an operator calls fedperf reconcile" in fedperf(home, "budget").out
+    assert fedperf(home, "reconcile").code == 0
+    assert "stopped: -\n" in fedperf(home, "status").out
 
 
 def test_budget_and_slots_are_those_of_the_ledger(home: Home) -> None:
@@ -165,8 +182,8 @@ def nothing(home: Home) -> None:
 
 
 BAD = {
-    "broken TOML": (write("config.toml", "history = ["), ["status"], 3, "not valid TOML"),
-    "not text": (write("config.toml", b"\xff\xfe"), ["status"], 3, "not valid TOML"),
+    "broken TOML": (write("config.toml", "history = ["), ["status"], 3, "is not TOML"),
+    "not text": (write("config.toml", b"\xff\xfe"), ["status"], 3, "is not TOML"),
     "unknown key": (write("config.toml", "histroy = []"), ["status"], 3, "histroy"),
     "all problems": (
         write("config.toml", "poll_seconds = -1\nhistory = 3"),

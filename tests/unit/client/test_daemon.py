@@ -6,18 +6,19 @@ The coordinator is a fake that fails on demand; ledger, gate, noise, store and r
 import hashlib
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import pytest
-from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from fedperf_client.config import Home
 from fedperf_client.daemon import Duties, TooLateError, open_ledger
-from fedperf_client.federation.enrollment import Membership, load_or_create_key
+from fedperf_client.federation.enrollment import load_or_create_key
 from fedperf_client.federation.exchange import (
     ExchangeClient,
     ExchangeError,
@@ -26,17 +27,14 @@ from fedperf_client.federation.exchange import (
     read_receipt,
 )
 from fedperf_client.federation.node import RequestRefusedError
-from fedperf_client.learning.training_process import (
-    Arrays,
-    TrainingFailedError,
-    TrainingTask,
-    train_from_store,
-)
+from fedperf_client.learning.computing_process import ComputationFailedError
 from fedperf_client.privacy.accountant import PrivacyBudget
 from fedperf_client.privacy.report_mechanism import residual_report
+from fedperf_client.release.gate import WithheldError
 from fedperf_client.release.ledger import PrivacyLedger, ReleaseState
 from fedperf_client.release.policy import Policy
 from fedperf_client.store import ExecutionStore
+from fedperf_shared.cell_question import CellQuestion
 from fedperf_shared.errors import PrivacyRefusedError
 from fedperf_shared.exchange import (
     Correction,
@@ -63,21 +61,27 @@ from fedperf_shared.wire.codec import (
     decode_release,
     decode_signed_release,
     encode_receipt,
+    encode_release,
     encode_signed_receipt,
 )
+from tests.fakes.computing import at_once, in_this_process
+from tests.fakes.coordinator import membership_with
 from tests.unit.client.executions import START, make_execution
 from tests.unit.client.privacy.seeded_noise import SeededNoise
 from tests.unit.client.public import install_start, seeded_checkpoint
+
+T = TypeVar("T")
 
 HOUR = timedelta(hours=1)
 REPORT_TIMES, UPDATE_TIMES = SlotTimes(HOUR, 3 * HOUR), SlotTimes(4 * HOUR, 6 * HOUR)
 TABLE = Timetable(Period(START, 24 * HOUR, 2), (REPORT_TIMES,), (UPDATE_TIMES,))
 REPORT = SlotKey(ReleaseKind.RESIDUAL_REPORT, 0, 0)
 UPDATE = SlotKey(ReleaseKind.MODEL_UPDATE, 0, 0)
+REPORT_PARAMETERS = ReportParameters(20.0, 1.5)
 SCHEDULE = Schedule(
     TABLE,
     (
-        Slot(REPORT, ReportParameters(20.0, 1.5)),
+        Slot(REPORT, REPORT_PARAMETERS),
         Slot(UPDATE, TrainingParameters(4.0, 0.5, 1, 0.5, 10.0)),
     ),
 )
@@ -89,15 +93,19 @@ class FakeExchange(ExchangeClient):
     """A coordinator in this process; `fault` is raised by whatever is asked next."""
 
     def __init__(self, key: ec.EllipticCurvePrivateKey, clock: Callable[[], datetime]) -> None:
-        self._signing_key = key
+        self.signing_key = key
         self._clock = clock
+        self._membership = membership_with(key)
         self.fault: Exception | None = None
+        self.left_before: dict[SlotKey, bytes] = {}
         self.submitted: list[tuple[datetime, bytes]] = []
         self.calls: list[tuple[datetime, str]] = []
         self.tried = 0
         self.models: dict[int, bytes] = {}
         self.reference = 1
         self.published: Correction | None = None
+        self.questions: dict[SlotKey, CellQuestion] = {}
+        self.bad_question: Exception | None = None
 
     def status(self) -> Status:
         self._called("status")
@@ -109,15 +117,24 @@ class FakeExchange(ExchangeClient):
         self.submitted.append((self._clock(), signed_release))
         payload = decode_signed_release(signed_release).payload
         slot = decode_release(payload).slot
+        return self._receipt(slot, self.left_before.get(slot, payload), len(self.submitted))
+
+    def receipts(self) -> tuple[VerifiedReceipt, ...]:
+        self._called("receipts")
+        left = enumerate(self.left_before.items(), 1)
+        return tuple(self._receipt(slot, payload, number) for number, (slot, payload) in left)
+
+    def _receipt(self, slot: SlotKey, payload: bytes, sequence: int) -> VerifiedReceipt:
         receipt = Receipt(
+            self._membership.organization_id,
             slot.release_id(TABLE.period),
             hashlib.sha256(payload).digest(),
-            len(self.submitted),
+            sequence,
             self._clock(),
         )
         content = encode_receipt(receipt)
-        signed = SignedReceipt(content, sign(self._signing_key, content))
-        return read_receipt(encode_signed_receipt(signed), self._signing_key.public_key())
+        signed = SignedReceipt(content, sign(self.signing_key, content))
+        return read_receipt(encode_signed_receipt(signed), self._membership)
 
     def model(self, version: int = 0) -> SharedModel:
         self._called("model")
@@ -126,6 +143,12 @@ class FakeExchange(ExchangeClient):
     def correction(self) -> Correction | None:
         self._called("correction")
         return self.published
+
+    def question(self, slot: SlotKey) -> CellQuestion | None:
+        self._called("question")
+        if self.bad_question is not None:
+            raise self.bad_question
+        return self.questions.get(slot)
 
     def _called(self, what: str) -> None:
         self.calls.append((self._clock(), what))
@@ -139,19 +162,17 @@ class Scene:
 
     home: Home
     policy: Policy = POLICY
+    schedule: Schedule = SCHEDULE
     now: datetime = START
     stop: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
         key = new_private_key()
         self.key = load_or_create_key(self.home.identity)
-        public = key.public_key().public_bytes(
-            serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
-        )
-        Membership(b"\1" * 16, b"", b"", public, "there:1", "there:2").save(self.home.identity)
+        membership_with(key).save(self.home.identity)
         self.exchange = FakeExchange(key, lambda: self.now)
         path = self.home.ledger(START)
-        self.ledger = PrivacyLedger.create(path, PrivacyBudget(5.0, 1e-5), SCHEDULE)
+        self.ledger = PrivacyLedger.create(path, PrivacyBudget(5.0, 1e-5), self.schedule)
         self.restart()
 
     def restart(self) -> None:
@@ -162,7 +183,9 @@ class Scene:
             SeededNoise(),
             self.key,
             policy=self.policy,
-            train=train_from_store,
+            reporting=in_this_process,
+            training=in_this_process,
+            start=at_once,
             clock=lambda: self.now,
             stop=self.stop,
         )
@@ -180,6 +203,12 @@ class Scene:
             "arrays": ARRAYS,
         }
         return self.duties.model_update(TrainRequest(**{**values, **changes}))  # type: ignore[arg-type]
+
+
+def lost(task: Callable[[], T], /, *, seconds: float | None = None) -> T:
+    """A computing process whose child is killed."""
+    del task, seconds
+    raise ComputationFailedError("its process was lost")
 
 
 @pytest.fixture
@@ -261,11 +290,12 @@ def test_a_window_that_is_over_sends_nothing_any_more(scene: Scene) -> None:
 def test_a_report_that_is_ready_too_late_stays_here(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def slow(*arguments: object, **options: object) -> object:
+    def slow(task: Callable[[], T], /, *, seconds: float | None = None) -> T:
+        assert seconds == pytest.approx(0.9 * 2 * 3600)
         scene.now = START + 3.5 * HOUR
-        return residual_report(*arguments, **options)  # type: ignore[arg-type]
+        return task()
 
-    monkeypatch.setattr("fedperf_client.daemon.residual_report", slow)
+    monkeypatch.setattr(scene.duties._reports, "_compute", slow)
     scene.look_at(1.0)
     scene.look_at(4.0)
     scene.restart()
@@ -274,6 +304,45 @@ def test_a_report_that_is_ready_too_late_stays_here(
     assert scene.exchange.submitted == []
     (entry,) = scene.ledger.entries()
     assert entry.payload_bytes > 0
+
+
+def test_a_report_whose_computation_fails_leaves_at_its_time_as_noise_alone(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the same size, and with all the noise of its slot."""
+    monkeypatch.setattr(scene.duties._reports, "_compute", lost)
+    scene.look_at(1.0)
+    scene.look_at(3.0)
+    ((at, sent),) = scene.exchange.submitted
+    assert at == START + 3 * HOUR
+    noise_alone = residual_report(
+        (), SeededNoise(), slot=REPORT, parameters=REPORT_PARAMETERS, reference_version=1
+    )
+    assert decode_signed_release(sent).payload == encode_release(noise_alone)
+
+
+def test_the_daemon_looks_around_while_a_report_is_computed(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What takes too long beyond that, whatever it is, holds up nothing and stays here."""
+    begun: list[Callable[[], object]] = []
+
+    def held(work: Callable[[], T], /) -> Future[T]:
+        begun.append(work)
+        return Future()
+
+    monkeypatch.setattr(scene.duties, "_start", held)
+    for hours in (1.0, 1.5, 2.0):
+        scene.look_at(hours)
+        assert scene.exchange.calls[-2:] == [(scene.now, "status"), (scene.now, "correction")]
+    assert scene.duties.pause(2 * HOUR) == HOUR
+    assert len(begun) == 1
+    scene.look_at(3.0)
+    with pytest.raises(WithheldError):
+        begun[0]()
+    scene.look_at(9.0)
+    assert scene.exchange.submitted == []
+    assert scene.ledger.entries() == ()
 
 
 def test_an_update_leaves_at_its_time_and_a_second_request_gets_the_same(
@@ -326,11 +395,12 @@ def test_an_update_does_not_leave_early_because_the_daemon_stops(scene: Scene) -
 def test_an_update_that_is_ready_too_late_stays_here(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def slow(task: TrainingTask) -> Arrays:
+    def slow(task: Callable[[], T], /, *, seconds: float | None = None) -> T:
+        assert seconds is None
         scene.now = START + 6.5 * HOUR
-        return ARRAYS
+        return task()
 
-    monkeypatch.setattr(scene.duties, "_train", slow)
+    monkeypatch.setattr(scene.duties, "_training", slow)
     with pytest.raises(TooLateError):
         scene.ask_at(4.5)
     with pytest.raises(RequestRefusedError):
@@ -340,13 +410,10 @@ def test_an_update_that_is_ready_too_late_stays_here(
 def test_a_training_process_that_is_lost_wastes_its_slot_and_nothing_leaves(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def lost(task: TrainingTask) -> Arrays:
-        raise TrainingFailedError("lost")
-
-    monkeypatch.setattr(scene.duties, "_train", lost)
-    with pytest.raises(TrainingFailedError):
+    monkeypatch.setattr(scene.duties, "_training", lost)
+    with pytest.raises(ComputationFailedError):
         scene.ask_at(4.5)
-    monkeypatch.setattr(scene.duties, "_train", train_from_store)
+    monkeypatch.setattr(scene.duties, "_training", in_this_process)
     with pytest.raises(PrivacyRefusedError):
         scene.ask_at(5.0)
     assert [entry.state for entry in scene.ledger.entries()] == [ReleaseState.RESERVED]

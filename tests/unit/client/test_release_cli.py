@@ -3,15 +3,15 @@
 import hashlib
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
-from cryptography.hazmat.primitives import serialization
 
 from fedperf_client import cli
 from fedperf_client.config import Home, write_private
 from fedperf_client.federation import exchange
-from fedperf_client.federation.enrollment import Membership, load_or_create_key
+from fedperf_client.federation.enrollment import load_or_create_key
 from fedperf_client.release.gate import ReleaseGate
 from fedperf_client.release.history import receipt_path
 from fedperf_client.release.ledger import PrivacyLedger
@@ -22,8 +22,16 @@ from fedperf_client.release.schedule import plan_schedule
 from fedperf_shared.exchange import Receipt, SignedReceipt
 from fedperf_shared.identity import new_private_key, sign
 from fedperf_shared.period import Timetable
-from fedperf_shared.release import SlotKey
+from fedperf_shared.release import (
+    DirectedParameters,
+    ReportParameters,
+    Schedule,
+    Slot,
+    SlotKey,
+)
 from fedperf_shared.wire.codec import encode_receipt, encode_signed_receipt
+from tests.fakes.coordinator import membership_with
+from tests.fakes.questions import DIRECTED
 from tests.unit.client.privacy.seeded_noise import SeededNoise
 from tests.unit.client.public import install_start
 from tests.unit.client.release.periods import (
@@ -38,6 +46,7 @@ from tests.unit.shared.programs import Ended, contents, run
 
 LEAVES = START + timedelta(days=21)
 COORDINATOR = new_private_key()
+MEMBERSHIP = membership_with(COORDINATOR)
 
 
 class Scene:
@@ -55,11 +64,8 @@ class Scene:
         return run(cli.main, "--home", self.home.directory, "release", *arguments)
 
     def join(self) -> None:
-        public = COORDINATOR.public_key().public_bytes(
-            serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
-        )
         load_or_create_key(self.home.identity)
-        Membership(b"\1" * 16, b"", b"", public, "there:1", "there:2").save(self.home.identity)
+        MEMBERSHIP.save(self.home.identity)
 
     def begin(self) -> PrivacyLedger:
         return PrivacyLedger.create(self.home.ledger(START), BUDGET, schedule())
@@ -75,6 +81,7 @@ class Scene:
         stored = ledger.stored(key)
         assert stored is not None
         values: dict[str, object] = {
+            "organization_id": MEMBERSHIP.organization_id,
             "release_id": key.release_id(timetable().period),
             "payload_sha256": hashlib.sha256(stored.payload).digest(),
             "sequence": 1,
@@ -84,8 +91,8 @@ class Scene:
         signed = encode_signed_receipt(SignedReceipt(content, sign(COORDINATOR, content)))
         write_private(receipt_path(self.home.receipts, ledger, key), signed)
         if not changes:
-            public = COORDINATOR.public_key()
-            store_receipt(ledger, signed, read=lambda data: exchange.read_receipt(data, public))
+            read = partial(exchange.read_receipt, membership=MEMBERSHIP)
+            store_receipt(ledger, signed, read=read)
 
 
 @pytest.fixture
@@ -252,6 +259,42 @@ def test_a_sequence_number_counts_once(scene: Scene) -> None:
         scene.gate(ledger).release(report_key(window), empty_report, at=open_at(window))
         scene.confirm(ledger, report_key(window), sequence=1)
     assert [row["receipt"] for row in scene("list", "--json").rows()] == [False, False]
+
+
+def test_a_preview_names_what_leaves_without_noise(scene: Scene) -> None:
+    slot = Slot(report_key(0), ReportParameters(20.0, 3.0, public_counts=True))
+    PrivacyLedger.create(scene.home.ledger(START), BUDGET, Schedule(timetable(2), (slot,)))
+    (shown,) = scene("preview", "report-0-0", "--json").rows()
+    assert shown["public_counts"] is True
+    assert "96 exact numbers of workloads per cell, WITHOUT NOISE" in str(shown["schema"])
+    assert "96 noisy integers" in str(shown["schema"])
+    text = scene("preview", "report-0-0").out
+    assert "WITHOUT NOISE: the policy declares configurations public" in text
+
+
+def test_a_directed_slot_is_shown_as_one_before_and_after_it_leaves(scene: Scene) -> None:
+    scene.join()
+    slots = (
+        Slot(report_key(0), ReportParameters(20.0, 3.0)),
+        Slot(DIRECTED, DirectedParameters(20.0, 60.0)),
+    )
+    planned = Schedule(timetable(2, reports=2), slots)
+    ledger = PrivacyLedger.create(scene.home.ledger(START), BUDGET, planned)
+    (shown,) = scene("preview", "report-0-1", "--json").rows()
+    assert (shown["kind"], shown["sample_values"]) == ("directed_report", 16)
+    assert shown["schema"] == [
+        "slot, number of the question, grid exponent: public",
+        "values: 16 noisy integers",
+    ]
+    assert (shown["noise_stddev"], shown["nominal_workloads"]) == (20.0, 60.0)
+    kinds = [row["kind"] for row in scene("slots", "--json").rows()]
+    assert kinds == ["residual_report", "directed_report"]
+    scene.gate(ledger).release(DIRECTED, empty_report, at=planned.opens_at(DIRECTED))
+    (row,) = scene("list", "--json").rows()
+    assert (row["kind"], row["bytes"]) == ("directed_report", shown["bytes"])
+    left = scene("show", "report-0-1", "--json").json()
+    assert isinstance(left, dict)
+    assert (left["kind"], left["question"], left["values"]) == ("directed_report", 1, 16)
 
 
 def test_releases_of_an_older_period_stay_in_sight(scene: Scene) -> None:

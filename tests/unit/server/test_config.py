@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,13 @@ def test_what_was_written_is_read_again(tmp_path: Path) -> None:
     assert load_config(tmp_path) == written
     assert written.database_url == f"sqlite:///{tmp_path / 'coordinator.sqlite'}"
     assert written.fleet_address == "coordinator.example.org:8753"
+
+
+def test_in_the_default_calendar_every_stage_opens_after_the_one_before_has_left() -> None:
+    slots = default_timetable(START).report_slots
+    assert len(slots) == 3
+    for before, after in pairwise(slots):
+        assert before.replies_after < after.opens_after
 
 
 def test_all_problems_are_told_at_once_with_their_keys(tmp_path: Path) -> None:

@@ -4,9 +4,8 @@ from numpy.typing import NDArray
 
 from fedperf_server.design import STAGES, Question, Stage, ask, learn
 from fedperf_server.gaussian_process import Belief
-from fedperf_shared.directions import DirectedReport
 from fedperf_shared.errors import ConfigurationError
-from fedperf_shared.release import InvalidReleaseError, ReleaseKind, SlotKey
+from fedperf_shared.release import DirectedReport, InvalidReleaseError, ReleaseKind, SlotKey
 
 Floats = NDArray[np.float64]
 

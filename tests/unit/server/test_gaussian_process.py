@@ -83,6 +83,31 @@ def test_answers_without_noise_are_taken_over_and_drowned_ones_ignored() -> None
     np.testing.assert_allclose(after.covariance, belief.covariance, atol=1e-3)
 
 
+@pytest.mark.parametrize("senders", [3, 10])
+def test_many_senders_are_what_the_formula_for_all_of_them_at_once_gives(senders: int) -> None:
+    """With 3 of them there are as many values as points, with 10 more."""
+    belief, rng = a_belief(4), np.random.default_rng(4)
+    truth = a_truth(belief, rng)
+    seen = [
+        an_observation(belief, truth, rng, noise=noise) for noise in np.geomspace(0.01, 3, senders)
+    ]
+    after = update(belief, seen, scales=(1.0,)).belief
+    matrix = np.concatenate([each.matrix for each in seen])
+    noise = np.concatenate([np.diag(each.noise) for each in seen])
+    crossed = belief.covariance @ matrix.T
+    gain = crossed @ np.linalg.inv(matrix @ crossed + np.diag(noise))
+    values = np.concatenate([each.values for each in seen])
+    np.testing.assert_allclose(after.mean, belief.mean + gain @ values, atol=1e-8)
+    np.testing.assert_allclose(after.covariance, belief.covariance - gain @ crossed.T, atol=1e-8)
+
+
+def test_senders_who_say_nothing_leave_the_belief_as_it_is() -> None:
+    silent = Observation(np.zeros((4, POINTS)), np.zeros(4), np.eye(4))
+    after = update(a_belief(), [silent] * 9).belief
+    np.testing.assert_allclose(after.mean, a_belief().mean)
+    np.testing.assert_allclose(after.covariance, a_belief().covariance)
+
+
 def test_the_stated_uncertainty_covers_the_truth() -> None:
     covered = []
     for seed in range(60):

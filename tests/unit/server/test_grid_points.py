@@ -10,9 +10,9 @@ from fedperf_client.privacy.directed_report import PointResiduals, grid_vector, 
 from fedperf_client.privacy.report_mechanism import GRID_EXPONENT
 from fedperf_server.gaussian_process import Belief
 from fedperf_server.grid_points import ask_on_grid, drawing_noise, learn_on_grid
-from fedperf_shared.directions import Design, DirectedReport
+from fedperf_shared.directions import Design
 from fedperf_shared.errors import ConfigurationError
-from fedperf_shared.release import InvalidReleaseError, ReleaseKind, SlotKey
+from fedperf_shared.release import DirectedReport, InvalidReleaseError, ReleaseKind, SlotKey
 
 RECORD = 0.003
 SLOT = SlotKey(ReleaseKind.RESIDUAL_REPORT, 0, 0)

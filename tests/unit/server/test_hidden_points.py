@@ -6,9 +6,9 @@ from numpy.typing import NDArray
 
 from fedperf_server.gaussian_process import Belief
 from fedperf_server.hidden_points import HiddenStage, PublicBox, clip_over, learn_hidden
-from fedperf_shared.directions import DirectedReport, feature_design, feature_map
+from fedperf_shared.directions import feature_design, feature_map
 from fedperf_shared.errors import ConfigurationError
-from fedperf_shared.release import InvalidReleaseError, ReleaseKind, SlotKey
+from fedperf_shared.release import DirectedReport, InvalidReleaseError, ReleaseKind, SlotKey
 
 Floats = NDArray[np.float64]
 

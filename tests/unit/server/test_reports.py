@@ -78,7 +78,15 @@ def hand_in(
     signed = SignedRelease(payload, sign(key, payload))
     with database.transaction() as session:
         admit(session, organization)
-        releases.store_report(session, organization, report, signed, period=TABLE.period, at=AT)
+        releases.store_report(
+            session,
+            organization,
+            report,
+            signed,
+            reference_version=reference_version,
+            period=TABLE.period,
+            at=AT,
+        )
         releases.give_receipt(
             session, organization, slot.release_id(TABLE.period), signed, key=key, at=AT
         )

@@ -10,6 +10,7 @@ import pytest
 
 from fedperf_server import registry
 from fedperf_server.database import Database
+from fedperf_server.questions import QuestionDesk
 from fedperf_server.registry import GgfnFormat
 from fedperf_server.rehearsal import CatalogueEntry, PredictLog
 from fedperf_server.reports import Published, ReportDesk
@@ -19,7 +20,7 @@ from fedperf_shared.execution import MeasuredPlan
 from fedperf_shared.model.batching import PlanGraph
 from fedperf_shared.model.checkpoint import encode_checkpoint, model_from_arrays
 from fedperf_shared.model.fitting import predict
-from fedperf_shared.period import Period
+from fedperf_shared.period import Period, Timetable
 from tests.unit.client.prediction.synthetic import draw_questions
 from tests.unit.client.public import seeded_checkpoint
 
@@ -108,6 +109,7 @@ def test_reports_that_cannot_be_evaluated_are_tried_again(
 ) -> None:
     monkeypatch.setattr("fedperf_server.running.REPORT_PAUSE_SECONDS", 0.01)
     desk = FailingDesk(database)
-    with _watched(desk, threading.Event(), lambda: AT):
+    questions = QuestionDesk(database, Timetable(Period(AT), (), ()))
+    with _watched(desk, questions, threading.Event(), lambda: AT):
         assert desk.works.wait(5)
     assert not [each for each in threading.enumerate() if each.name == "reports"]

@@ -13,6 +13,7 @@ from fedperf_server.validation import (
     Reason,
     RejectedReleaseError,
     UpdateLimits,
+    check_answer,
     check_report,
     check_update,
     norm,
@@ -22,6 +23,8 @@ from fedperf_shared import basis
 from fedperf_shared.identity import new_private_key, sign
 from fedperf_shared.period import Period, SlotTimes, Timetable
 from fedperf_shared.release import (
+    DirectedParameters,
+    DirectedReport,
     ModelUpdate,
     ReleaseKind,
     ReportParameters,
@@ -32,9 +35,10 @@ from fedperf_shared.release import (
     TrainingParameters,
 )
 from fedperf_shared.wire import codec
+from tests.fakes.questions import DIRECTED, make_question
 
 START = datetime(2027, 1, 1, tzinfo=UTC)
-TIMES = (SlotTimes(timedelta(days=1), timedelta(days=2)),)
+TIMES = (SlotTimes(timedelta(days=1), timedelta(days=2)),) * 2
 TABLE = Timetable(Period(START, windows=2), TIMES, TIMES)
 REPORT = SlotKey(ReleaseKind.RESIDUAL_REPORT, 0, 0)
 MODEL = SlotKey(ReleaseKind.MODEL_UPDATE, 0, 0)
@@ -43,6 +47,7 @@ SCHEDULE = Schedule(
     TABLE,
     (
         Slot(REPORT, ReportParameters(SIGMA, 1.0)),
+        Slot(DIRECTED, DirectedParameters(SIGMA, 100.0)),
         Slot(MODEL, TrainingParameters(1.0, 0.1, 10, 1.0, 2000.0)),
         Slot(replace(MODEL, window=1), TrainingParameters(1.0, 0.1, 10, 1.0, 2000.0)),
     ),
@@ -129,6 +134,7 @@ MARGIN = NOISE_DEVIATIONS * SIGMA
         (report(1e7 + MARGIN + 1), Reason.RANGE),
         (report(slot=replace(REPORT, window=1)), Reason.UNKNOWN_SLOT),
         (report(slot=MODEL), Reason.WRONG_SLOT),
+        (report(slot=DIRECTED), Reason.WRONG_SLOT),
         (report(basis_version=99), Reason.BASIS_VERSION),
         (report(reference_version=2), Reason.REFERENCE_VERSION),
         (report(grid_exponent=1), Reason.GRID),
@@ -155,6 +161,57 @@ def test_a_real_report_is_within_its_range() -> None:
         total += basis.contribution(cells, random.normal(0, 3, size=5), 1.0)
     noisy = total + random.normal(0, SIGMA, size=total.shape)
     assert verdict(report(values=np.round(noisy * STEPS).astype(np.int64))) is None
+
+
+QUESTION = make_question()
+
+
+def answer(first: float = 0.0, **changes: object) -> DirectedReport:
+    """In units of a workload's contribution."""
+    values = np.zeros(QUESTION.design.values)
+    values[0] = first
+    whole = np.round(values * STEPS).astype(np.int64)
+    plain = DirectedReport(DIRECTED, QUESTION.version, EXPONENT, whole)
+    return replace(plain, **changes)  # type: ignore[arg-type]  # tests name real fields
+
+
+def judged(content: DirectedReport, *, is_asked: bool = True, now: datetime = NOW) -> Reason | None:
+    try:
+        check_answer(content, SCHEDULE, QUESTION if is_asked else None, now=now)
+    except RejectedReleaseError as error:
+        return error.reason
+    return None
+
+
+LARGEST = 1e7 * float(np.max(np.abs(QUESTION.design.directions[0]) * QUESTION.design.clips))
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (answer(), None),
+        (answer(-MARGIN), None),
+        (answer(LARGEST + 0.99 * MARGIN), None),
+        (answer(LARGEST + 1.01 * MARGIN), Reason.RANGE),
+        (answer(-1.01 * (LARGEST + MARGIN)), Reason.RANGE),
+        (answer(values=np.full(16, int(4e6 * STEPS))), Reason.RANGE),
+        (answer(slot=replace(DIRECTED, window=1)), Reason.UNKNOWN_SLOT),
+        (answer(slot=REPORT), Reason.WRONG_SLOT),
+        (answer(slot=MODEL), Reason.WRONG_SLOT),
+        (answer(design_version=2), Reason.QUESTION),
+        (answer(grid_exponent=1), Reason.GRID),
+        (answer(values=np.zeros(15, dtype=np.int64)), Reason.SIZE),
+    ],
+)
+def test_an_answer_must_be_one_that_the_mechanism_can_give(
+    content: DirectedReport, reason: Reason | None
+) -> None:
+    assert judged(content) is reason
+
+
+def test_an_answer_to_nothing_or_before_its_time_is_not_taken() -> None:
+    assert judged(answer(), is_asked=False) is Reason.QUESTION
+    assert judged(answer(), now=NOW - timedelta(seconds=301)) is Reason.NOT_OPEN
 
 
 @given(st.binary(max_size=300))

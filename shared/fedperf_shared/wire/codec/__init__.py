@@ -17,6 +17,7 @@ from fedperf_shared.wire.codec.plans import (
     encode_measured_plans,
     encode_plan,
 )
+from fedperf_shared.wire.codec.questions import decode_question, encode_question
 from fedperf_shared.wire.codec.releases import (
     decode_receipt,
     decode_release,
@@ -32,6 +33,7 @@ from fedperf_shared.wire.codec.schedules import decode_schedule, encode_schedule
 __all__ = [
     "decode_measured_plans",
     "decode_plan",
+    "decode_question",
     "decode_receipt",
     "decode_release",
     "decode_schedule",
@@ -42,6 +44,7 @@ __all__ = [
     "encode_correction",
     "encode_measured_plans",
     "encode_plan",
+    "encode_question",
     "encode_receipt",
     "encode_release",
     "encode_schedule",

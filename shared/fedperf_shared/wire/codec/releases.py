@@ -7,6 +7,7 @@ from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.exchange import Receipt, SignedReceipt
 from fedperf_shared.period import from_unix_ms, to_unix_ms
 from fedperf_shared.release import (
+    DirectedReport,
     ModelUpdate,
     Release,
     ReleaseKind,
@@ -25,6 +26,8 @@ def encode_release(release: Release) -> bytes:
     message = release_pb2.Release()
     if isinstance(release, ResidualReport):
         message.residual_report.CopyFrom(_report_to_message(release))
+    elif isinstance(release, DirectedReport):
+        message.directed_report.CopyFrom(_directed_to_message(release))
     else:
         message.model_update.CopyFrom(_update_to_message(release))
     return encoded(message)
@@ -58,6 +61,7 @@ def encode_receipt(receipt: Receipt) -> bytes:
     """A receipt as the bytes that the coordinator signs."""
     return encoded(
         release_pb2.Receipt(
+            organization_id=receipt.organization_id,
             release_id=receipt.release_id,
             payload_sha256=receipt.payload_sha256,
             sequence=receipt.sequence,
@@ -166,6 +170,24 @@ def _report_from_message(message: release_pb2.ResidualReport) -> ResidualReport:
     )
 
 
+def _directed_to_message(report: DirectedReport) -> release_pb2.DirectedReport:
+    return release_pb2.DirectedReport(
+        slot=key_to_message(report.slot),
+        design_version=report.design_version,
+        grid_exponent=report.grid_exponent,
+        values=report.values.tolist(),
+    )
+
+
+def _directed_from_message(message: release_pb2.DirectedReport) -> DirectedReport:
+    return DirectedReport(
+        key_from_message(message.slot),
+        message.design_version,
+        message.grid_exponent,
+        np.array(message.values, dtype=np.int64),
+    )
+
+
 def _update_to_message(update: ModelUpdate) -> release_pb2.ModelUpdate:
     return release_pb2.ModelUpdate(
         slot=key_to_message(update.slot),
@@ -188,13 +210,16 @@ def _release_from_message(message: release_pb2.Release) -> Release:
     content = message.WhichOneof("content")
     if content == "residual_report":
         return _report_from_message(message.residual_report)
+    if content == "directed_report":
+        return _directed_from_message(message.directed_report)
     if content == "model_update":
         return _update_from_message(message.model_update)
-    raise InvalidInputError("a release holds a residual report or a model update")
+    raise InvalidInputError("a release holds a report or a model update")
 
 
 def _receipt_from_message(message: release_pb2.Receipt) -> Receipt:
     return Receipt(
+        message.organization_id,
         message.release_id,
         message.payload_sha256,
         message.sequence,

@@ -3,7 +3,13 @@
 from datetime import timedelta
 
 from fedperf_shared.period import Period, SlotTimes, Timetable, from_unix_ms, to_unix_ms
-from fedperf_shared.release import ReportParameters, Schedule, Slot, TrainingParameters
+from fedperf_shared.release import (
+    DirectedParameters,
+    ReportParameters,
+    Schedule,
+    Slot,
+    TrainingParameters,
+)
 from fedperf_shared.wire import exchange_pb2
 from fedperf_shared.wire.codec.decoding import encoded, guarded, parse
 from fedperf_shared.wire.codec.releases import key_from_message, key_to_message
@@ -85,6 +91,10 @@ def _slot_to_message(slot: Slot) -> exchange_pb2.Slot:
     if isinstance(parameters, ReportParameters):
         message.report.noise_multiplier = parameters.noise_multiplier
         message.report.residual_clip = parameters.residual_clip
+        message.report.public_counts = parameters.public_counts
+    elif isinstance(parameters, DirectedParameters):
+        message.directed.noise_multiplier = parameters.noise_multiplier
+        message.directed.nominal_workloads = parameters.nominal_workloads
     else:
         message.training.noise_multiplier = parameters.noise_multiplier
         message.training.sampling_probability = parameters.sampling_probability
@@ -96,9 +106,16 @@ def _slot_to_message(slot: Slot) -> exchange_pb2.Slot:
 
 def _slot_from_message(message: exchange_pb2.Slot) -> Slot:
     key = key_from_message(message.key)
-    if message.WhichOneof("parameters") == "report":
+    kind = message.WhichOneof("parameters")
+    if kind == "report":
         report = message.report
-        return Slot(key, ReportParameters(report.noise_multiplier, report.residual_clip))
+        return Slot(
+            key,
+            ReportParameters(report.noise_multiplier, report.residual_clip, report.public_counts),
+        )
+    if kind == "directed":
+        directed = message.directed
+        return Slot(key, DirectedParameters(directed.noise_multiplier, directed.nominal_workloads))
     training = message.training
     return Slot(
         key,

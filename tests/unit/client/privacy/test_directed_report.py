@@ -8,14 +8,18 @@ from numpy.typing import NDArray
 
 from fedperf_client.privacy.directed_report import (
     PointResiduals,
+    cell_report,
+    cell_sum,
     directed_report,
     grid_vector,
     noiseless_sum,
 )
-from fedperf_client.privacy.report_mechanism import GRID_EXPONENT
-from fedperf_shared.directions import Design, DirectedReport, feature_design, public_design
+from fedperf_client.privacy.report_mechanism import GRID_EXPONENT, WorkloadResiduals
+from fedperf_shared.basis import CELLS
+from fedperf_shared.directions import Design, feature_design, public_design
 from fedperf_shared.errors import ConfigurationError
-from fedperf_shared.release import ReleaseKind, SlotKey
+from fedperf_shared.release import DirectedParameters, DirectedReport, ReleaseKind, SlotKey
+from tests.fakes.questions import DIRECTED, make_question
 from tests.unit.client.privacy.seeded_noise import NoNoise, SeededNoise
 
 SLOT = SlotKey(ReleaseKind.RESIDUAL_REPORT, 2, 0)
@@ -179,3 +183,45 @@ def test_an_empty_window_sends_noise_of_the_same_shape() -> None:
 def test_noise_that_does_not_fit_the_grid_is_refused(noise_multiplier: float) -> None:
     with pytest.raises(ConfigurationError, match="does not fit the report's grid"):
         make_report([], noise_multiplier=noise_multiplier)
+
+
+def in_cells(cells: list[int], residuals: list[float]) -> WorkloadResiduals:
+    return WorkloadResiduals(np.array(cells), np.array(residuals, dtype=np.float64))
+
+
+@given(
+    st.lists(st.tuples(st.integers(-3, CELLS + 3), st.floats()), max_size=6),
+    st.floats(-20, 20),
+    st.floats(0.01, 100),
+)
+def test_whatever_a_workload_holds_it_adds_at_most_one_to_an_answer(
+    executions: list[tuple[int, float]], center: float, clip: float
+) -> None:
+    question = make_question(center=center, clip=clip)
+    hostile = in_cells([cell for cell, _ in executions], [each for _, each in executions])
+    moved = cell_sum([hostile], question)
+    assert sum(int(each) ** 2 for each in moved) <= BOUND**2
+
+
+def test_an_answer_is_about_how_far_residuals_are_from_the_center() -> None:
+    question = make_question(center=0.4, clip=1.5)
+    directions = question.design.directions
+    for residual, counted in ((0.4, 0.0), (1.0, 0.6), (9.0, 1.5), (-9.0, -1.5)):
+        sent = cell_sum([in_cells([7], [residual])], question) / BOUND
+        np.testing.assert_allclose(sent, directions[:, 7] * counted, atol=2 / BOUND)
+
+
+@pytest.mark.parametrize(
+    "broken", [in_cells([CELLS], [1.0]), in_cells([-1], [1.0]), in_cells([], []), in_cells([1], [])]
+)
+def test_a_workload_that_fails_counts_zero_and_the_answer_still_goes(
+    broken: WorkloadResiduals,
+) -> None:
+    question, parameters = make_question(), DirectedParameters(5.0, 10.0)
+    fine = in_cells([3, 4], [0.5, -0.5])
+    with_broken, without = (
+        cell_report(each, question, SeededNoise(), slot=DIRECTED, parameters=parameters)
+        for each in ([fine, broken], [fine])
+    )
+    np.testing.assert_array_equal(with_broken.values, without.values)
+    assert (without.slot, without.design_version) == (DIRECTED, question.version)

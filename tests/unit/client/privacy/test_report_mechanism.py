@@ -135,3 +135,22 @@ def test_noise_that_does_not_fit_the_grid_is_refused(noise_multiplier: float) ->
             parameters=ReportParameters(noise_multiplier, 1.0),
             reference_version=0,
         )
+
+
+def test_counts_leave_exactly_only_where_they_were_declared_public() -> None:
+    """The same noise, but for the half that is no secret; by default all of it is one."""
+    workloads = [workload([3], [0.5])] * 4 + [workload([7, 8], [0.1, 0.2])]
+    exact = noiseless_sum(workloads, 1.5)
+
+    def noise_of(parameters: ReportParameters) -> NDArray[np.int64]:
+        report = residual_report(
+            workloads, SeededNoise(5), slot=SLOT, parameters=parameters, reference_version=7
+        )
+        return report.values - exact
+
+    private = noise_of(ReportParameters(4.0, 1.5))
+    public = noise_of(ReportParameters(4.0, 1.5, public_counts=True))
+    assert np.abs(private[:CELLS]).min() > 0
+    assert not public[:CELLS].any()
+    np.testing.assert_array_equal(public[CELLS:], private[CELLS:])
+    assert exact[3] / BOUND * math.sqrt(2) == pytest.approx(4.0, abs=1e-4)

@@ -1,5 +1,6 @@
 import hashlib
-from datetime import datetime
+from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,24 +19,41 @@ from fedperf_client.release.ledger import (
     SlotNotPlannedError,
     SlotSpentError,
 )
+from fedperf_client.release.policy import ReleaseMode
 from fedperf_client.release.preview import Preview, empty_report, next_slots, preview
 from fedperf_client.release.receipts import store_receipt
 from fedperf_client.release.tamper import ConfirmedRelease, read_confirmed
 from fedperf_shared.errors import InvalidInputError, PrivacyRefusedError
 from fedperf_shared.exchange import Receipt, SignedReceipt
 from fedperf_shared.identity import InvalidSignatureError, new_private_key, sign, verify
+from fedperf_shared.period import Period
 from fedperf_shared.release import (
+    DirectedParameters,
+    DirectedReport,
     ModelUpdate,
     Release,
     ReportParameters,
     ResidualReport,
+    Schedule,
     Slot,
     SlotKey,
 )
 from fedperf_shared.wire.codec import decode_release, encode_receipt, encode_signed_receipt
+from tests.fakes.coordinator import membership_with
+from tests.fakes.questions import DIRECTED
 from tests.unit.client.privacy.seeded_noise import SeededNoise
-from tests.unit.client.release.periods import START, new_ledger, open_at, report_key, update_key
+from tests.unit.client.release.periods import (
+    BUDGET,
+    START,
+    new_ledger,
+    open_at,
+    report_key,
+    timetable,
+    update_key,
+)
 from tests.unit.shared.programs import contents
+
+EARLIER = Period(START - timedelta(days=365), timedelta(days=28), 6)
 
 
 @pytest.fixture(scope="module")
@@ -143,17 +161,62 @@ def _of_another_kind(slot: Slot, noise: NoiseSource) -> Release:
     return update_of(slot, noise)
 
 
+def _a_directed_one(slot: Slot, noise: NoiseSource) -> Release:
+    return DirectedReport(slot.key, 1, -20, noise.discrete_gaussian(16, 5.0))
+
+
 def _too_short(slot: Slot, noise: NoiseSource) -> Release:
     return ResidualReport(slot.key, 1, 0, -20, noise.discrete_gaussian(3, 5.0))
 
 
-@pytest.mark.parametrize("mechanism", [_of_another_slot, _of_another_kind, _too_short])
+@pytest.mark.parametrize(
+    "mechanism", [_of_another_slot, _of_another_kind, _a_directed_one, _too_short]
+)
 def test_only_the_release_of_the_slot_leaves(
     gate: ReleaseGate, ledger: PrivacyLedger, mechanism: Mechanism
 ) -> None:
     with pytest.raises(MalformedReleaseError):
         gate.release(report_key(0), mechanism, at=open_at(0))
     assert ledger.stored(report_key(0)) is None
+
+
+@pytest.fixture
+def staged(tmp_path: Path) -> PrivacyLedger:
+    slots = (
+        Slot(report_key(0), ReportParameters(20.0, 3.0)),
+        Slot(DIRECTED, DirectedParameters(20.0, 60.0)),
+    )
+    return PrivacyLedger.create(
+        tmp_path / "ledger.sqlite", BUDGET, Schedule(timetable(2, reports=2), slots)
+    )
+
+
+def test_a_directed_slot_releases_its_sixteen_numbers_and_nothing_else(
+    staged: PrivacyLedger, key: ec.EllipticCurvePrivateKey
+) -> None:
+    gate = ReleaseGate(staged, SeededNoise(), key)
+    at = staged.schedule.opens_at(DIRECTED)
+    shown = preview_of(staged, DIRECTED, empty_report)
+    signed = gate.release(DIRECTED, empty_report, at=at)
+    report = decode_release(signed.payload)
+    assert isinstance(report, DirectedReport)
+    assert report.values.shape == (16,)
+    assert len(signed.payload) == shown.payload_bytes
+    assert shown.noise_stddev == 20.0
+    assert shown.schema[1] == "values: 16 noisy integers"
+    assert shown.epsilon == preview_of(staged, report_key(0), empty_report).epsilon
+
+
+@pytest.mark.parametrize("size", [15, 17, 192])
+def test_a_directed_slot_lets_no_other_size_out(
+    staged: PrivacyLedger, key: ec.EllipticCurvePrivateKey, size: int
+) -> None:
+    def wrong(slot: Slot, noise: NoiseSource) -> Release:
+        return DirectedReport(slot.key, 1, -20, noise.discrete_gaussian(size, 5.0))
+
+    gate = ReleaseGate(staged, SeededNoise(), key)
+    with pytest.raises(MalformedReleaseError, match="16 int64 values"):
+        gate.release(DIRECTED, wrong, at=staged.schedule.opens_at(DIRECTED))
 
 
 def test_an_update_that_is_not_finite_does_not_leave(gate: ReleaseGate) -> None:
@@ -212,39 +275,97 @@ def test_the_next_slots_are_one_of_each_kind_that_may_still_be_made(ledger: Priv
     assert upcoming(at=ledger.schedule.timetable.period.end) == set()
 
 
+COORDINATOR = new_private_key()
+MEMBERSHIP = membership_with(COORDINATOR)
+
+
 def receipt_of(
-    payload: bytes, ledger: PrivacyLedger, *, signer: ec.EllipticCurvePrivateKey, sequence: int = 1
+    payload: bytes,
+    *,
+    signer: ec.EllipticCurvePrivateKey = COORDINATOR,
+    key: SlotKey | None = None,
+    **changes: object,
 ) -> bytes:
-    content = encode_receipt(
-        Receipt(
-            release_id=report_key(0).release_id(ledger.schedule.timetable.period),
-            payload_sha256=hashlib.sha256(payload).digest(),
-            sequence=sequence,
-            received_at=open_at(0),
-        )
-    )
+    values: dict[str, object] = {
+        "organization_id": MEMBERSHIP.organization_id,
+        "release_id": (key or report_key(0)).release_id(timetable().period),
+        "payload_sha256": hashlib.sha256(payload).digest(),
+        "sequence": 1,
+        "received_at": open_at(0),
+    }
+    content = encode_receipt(Receipt(**{**values, **changes}))  # type: ignore[arg-type]
     return encode_signed_receipt(SignedReceipt(content, sign(signer, content)))
+
+
+def stored_receipt(
+    ledger: PrivacyLedger, signed: bytes, *, key: SlotKey | None = None
+) -> ConfirmedRelease:
+    read = partial(read_receipt, membership=MEMBERSHIP)
+    return store_receipt(ledger, signed, read=read, key=key)
 
 
 def test_a_receipt_is_kept_only_with_the_coordinators_signature(
     gate: ReleaseGate, ledger: PrivacyLedger
 ) -> None:
-    coordinator, stranger = new_private_key(), new_private_key()
     released = gate.release(report_key(0), CountingMechanism(), at=open_at(0)).payload
-
-    def store(signed: bytes) -> ConfirmedRelease:
-        return store_receipt(
-            ledger, signed, read=lambda each: read_receipt(each, coordinator.public_key())
-        )
-
     with pytest.raises(InvalidSignatureError):
-        store(receipt_of(released, ledger, signer=stranger))
+        stored_receipt(ledger, receipt_of(released, signer=new_private_key()))
     with pytest.raises(InvalidInputError, match="sequence from 1"):
-        store(receipt_of(released, ledger, signer=coordinator, sequence=0))
+        stored_receipt(ledger, receipt_of(released, sequence=0))
     assert read_confirmed(ledger.path) is None
-    confirmed = store(receipt_of(released, ledger, signer=coordinator))
+    confirmed = stored_receipt(ledger, receipt_of(released))
     assert read_confirmed(ledger.path) == confirmed
     assert ledger.disagreement() is None
     with pytest.raises(LedgerDisagreesError):
-        store(receipt_of(b"other", ledger, signer=coordinator))
+        stored_receipt(ledger, receipt_of(b"other"))
     assert ledger.disagreement() is not None
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"signer": new_private_key()}, "signature"),
+        ({"organization_id": b"\2" * 16}, "another organization"),
+        ({"organization_id": b""}, "another organization"),
+        ({"key": report_key(99)}, "another slot or period"),
+        ({"release_id": report_key(0).release_id(EARLIER)}, "another slot or period"),
+        ({"key": report_key(1)}, "another slot or period"),
+    ],
+)
+def test_a_receipt_of_another_signer_organization_period_or_slot_changes_nothing(
+    ledger: PrivacyLedger, changes: dict[str, object], message: str
+) -> None:
+    before = contents(ledger.path.parent)
+    signed = receipt_of(b"never drawn here", **changes)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError, match=message):
+        stored_receipt(ledger, signed, key=report_key(0))
+    assert contents(ledger.path.parent) == before
+
+
+def test_a_receipt_for_what_was_forgotten_keeps_back_what_was_sealed_and_stops_every_draw(
+    gate: ReleaseGate, ledger: PrivacyLedger
+) -> None:
+    gate.seal(report_key(0), CountingMechanism(), at=open_at(0), mode=ReleaseMode.AUTO)
+    with pytest.raises(LedgerDisagreesError, match="fedperf reconcile"):
+        stored_receipt(ledger, receipt_of(b"drawn before", key=update_key(0)))
+    mechanism = CountingMechanism()
+    with pytest.raises(LedgerDisagreesError, match="does not hold"):
+        gate.hand_out(report_key(0), at=open_at(0), mode=ReleaseMode.AUTO)
+    with pytest.raises(LedgerDisagreesError):
+        gate.release(report_key(1), mechanism, at=open_at(1))
+    assert mechanism.slots == []
+
+
+def test_what_was_sealed_when_an_operator_reconciled_never_leaves(
+    gate: ReleaseGate, ledger: PrivacyLedger
+) -> None:
+    """Its slot may have been drawn before; what had left is settled and may be sent again."""
+    gate.release(report_key(0), CountingMechanism(), at=open_at(0))
+    gate.seal(update_key(0), update_of, at=open_at(0), mode=ReleaseMode.AUTO)
+    with pytest.raises(LedgerDisagreesError):
+        stored_receipt(ledger, receipt_of(b"drawn before"))
+    ledger.reconcile(open_at(0))
+    with pytest.raises(SlotSpentError):
+        gate.hand_out(update_key(0), at=open_at(0), mode=ReleaseMode.AUTO)
+    gate.hand_out(report_key(0), at=open_at(0), mode=ReleaseMode.AUTO)
+    gate.release(report_key(1), CountingMechanism(), at=open_at(1))

@@ -130,10 +130,20 @@ def test_a_budget_that_is_no_budget_is_refused(tmp_path: Path, epsilon: str) -> 
         load(tmp_path, text)
 
 
-def test_public_configurations_are_refused_until_they_exist(tmp_path: Path) -> None:
-    text = 'size_class = "small"\nnominal_workloads = 90\nconfigurations = "public"\n'
-    with pytest.raises(ConfigurationError, match='configurations: must be "private"'):
-        load(tmp_path, text)
+def test_configurations_are_private_unless_somebody_declares_them_public(tmp_path: Path) -> None:
+    text = 'size_class = "small"\nnominal_workloads = 90\n'
+    budget = "[budget]\nepsilon = 1.0\n"
+    path = tmp_path / "policy.toml"
+    for line, expected in (
+        ("", Configurations.PRIVATE),
+        ('configurations = "private"\n', Configurations.PRIVATE),
+        ('configurations = "public"\n', Configurations.PUBLIC),
+    ):
+        path.write_text(text + line + budget)
+        assert load_policy(path).configurations is expected
+    path.write_text(text + 'configurations = "open"\n' + budget)
+    with pytest.raises(ConfigurationError, match='must be "private" or "public"'):
+        load_policy(path)
 
 
 def test_delta_must_be_small_for_the_declared_size(tmp_path: Path) -> None:

@@ -3,9 +3,10 @@ from dataclasses import replace
 import pytest
 
 from fedperf_client.privacy.accountant import epsilon, events_of
-from fedperf_client.release.policy import Policy, ReleaseMode
+from fedperf_client.release.policy import Configurations, Policy, ReleaseMode
 from fedperf_client.release.schedule import PlannedSchedule, plan_schedule, windows_covered
 from fedperf_shared.release import (
+    DirectedParameters,
     ReleaseKind,
     ReportParameters,
     SizeClass,
@@ -90,13 +91,52 @@ def test_every_window_is_covered_by_exactly_one_report() -> None:
     assert covered == list(range(13))
 
 
-def test_of_several_report_slots_the_first_clips_wide() -> None:
+def test_of_several_report_slots_the_first_clips_wide_and_the_others_are_directed() -> None:
     planned = plan_schedule(replace(SMALL, nominal_workloads=9000), timetable(2, reports=3))
-    clips = []
-    for slot in of_kind(planned, ReleaseKind.RESIDUAL_REPORT)[:3]:
-        assert isinstance(slot.parameters, ReportParameters)
-        clips.append(slot.parameters.residual_clip)
-    assert clips == [3.0, 1.5, 1.5]
+    first, *later = (slot.parameters for slot in of_kind(planned, ReleaseKind.RESIDUAL_REPORT)[:3])
+    noise = first.noise_multiplier
+    assert first == ReportParameters(noise, 3.0)
+    assert later == [DirectedParameters(noise, 4500.0)] * 2
+    assert decode_schedule(encode_schedule(planned.schedule)) == planned.schedule
+    assert 0.99 < planned.epsilon <= 1.0
+
+
+def test_only_a_policy_that_says_so_lets_counts_leave_without_noise() -> None:
+    for configurations in Configurations:
+        policy = replace(SMALL, configurations=configurations)
+        planned = plan_schedule(policy, timetable(13, reports=2))
+        found = {
+            slot.parameters.public_counts
+            for slot in planned.schedule.slots
+            if isinstance(slot.parameters, ReportParameters)
+        }
+        assert found == {configurations is Configurations.PUBLIC}
+        assert planned.epsilon == plan_schedule(SMALL, timetable(13, reports=2)).epsilon
+        assert decode_schedule(encode_schedule(planned.schedule)) == planned.schedule
+
+
+def test_stages_cost_together_what_a_single_report_would() -> None:
+    single = plan_schedule(SMALL, timetable(13))
+    staged = plan_schedule(SMALL, timetable(13, reports=3))
+    assert staged.epsilon == pytest.approx(single.epsilon, abs=0.005)
+    windows = [
+        {slot.key.window for slot in of_kind(each, ReleaseKind.RESIDUAL_REPORT)}
+        for each in (single, staged)
+    ]
+    assert windows[0] == windows[1] != set()
+    assert len(of_kind(staged, ReleaseKind.RESIDUAL_REPORT)) == 3 * len(windows[0])
+    ratio = staged.schedule.slots[0].parameters.noise_multiplier / (
+        single.schedule.slots[0].parameters.noise_multiplier
+    )
+    assert ratio == pytest.approx(3**0.5, rel=1e-3)
+
+
+def test_all_stages_of_a_window_are_about_the_same_windows() -> None:
+    planned = plan_schedule(replace(SMALL, nominal_workloads=400), timetable(13, reports=2))
+    covered: dict[int, set[range]] = {}
+    for slot in of_kind(planned, ReleaseKind.RESIDUAL_REPORT):
+        covered.setdefault(slot.key.window, set()).add(windows_covered(planned.schedule, slot.key))
+    assert all(len(each) == 1 for each in covered.values())
 
 
 def test_a_kind_that_is_withheld_is_not_planned_and_leaves_the_budget_to_the_other() -> None:

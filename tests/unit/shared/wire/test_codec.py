@@ -1,5 +1,6 @@
 """What is encoded comes back equal; what is not well formed is refused in one line."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
@@ -12,6 +13,8 @@ from fedperf_shared.exchange import Correction, Receipt, SignedReceipt, Syntheti
 from fedperf_shared.execution import InvalidExecutionError, MeasuredPlan
 from fedperf_shared.period import Period, SlotTimes, Timetable
 from fedperf_shared.release import (
+    DirectedParameters,
+    DirectedReport,
     ModelUpdate,
     ReleaseKind,
     ReportParameters,
@@ -25,9 +28,11 @@ from fedperf_shared.release import (
 from fedperf_shared.wire import codec
 from fedperf_shared.wire.codec.exchange import correction_from_message, synthetic_rows_from_message
 from fedperf_shared.wire.codec.plans import cluster_from_message, cluster_to_message
+from fedperf_shared.wire.codec.questions import question_from_message
 from fedperf_shared.wire.codec.releases import array_from_message, array_to_message
 from fedperf_shared.wire.codec.schedules import schedule_from_message, schedule_to_message
 from fedperf_shared.wire.exchange_pb2 import Correction as CorrectionMessage
+from fedperf_shared.wire.exchange_pb2 import Question as QuestionMessage
 from fedperf_shared.wire.exchange_pb2 import SyntheticBatch
 from fedperf_shared.wire.workflow_pb2 import MeasuredPlans
 from fedperf_shared.wire.workflow_pb2 import Operator as OperatorMessage
@@ -36,6 +41,7 @@ from fedperf_shared.wire.workflow_pb2 import Workflow as WorkflowMessage
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import Platform
 from tests.fakes.plans import ONE_CORE, diamond, plans
+from tests.fakes.questions import DIRECTED, make_question
 
 REPORT_KEY = SlotKey(ReleaseKind.RESIDUAL_REPORT, 2, 0)
 MODEL_KEY = SlotKey(ReleaseKind.MODEL_UPDATE, 2, 0)
@@ -82,6 +88,71 @@ def test_reports_round_trip_and_have_one_size() -> None:
     assert len(codec.encode_release(empty)) == len(payload)
 
 
+def test_directed_reports_round_trip_and_have_one_size() -> None:
+    values = np.array([-(2**40), 0, 7], dtype=np.int64)
+    payload = codec.encode_release(DirectedReport(DIRECTED, 3, -20, values))
+    decoded = codec.decode_release(payload)
+    assert isinstance(decoded, DirectedReport)
+    assert (decoded.slot, decoded.design_version, decoded.grid_exponent) == (DIRECTED, 3, -20)
+    np.testing.assert_array_equal(decoded.values, values)
+    empty = DirectedReport(DIRECTED, 3, -20, np.zeros(3, np.int64))
+    assert len(codec.encode_release(empty)) == len(payload)
+
+
+def test_questions_round_trip_and_no_bytes_are_no_question() -> None:
+    question = make_question(version=3, reference_version=2, clip=0.7, center=-0.3)
+    read = codec.decode_question(codec.encode_question(question))
+    assert (read.slot, read.version, read.reference_version) == (DIRECTED, 3, 2)
+    np.testing.assert_array_equal(read.center, question.center)
+    np.testing.assert_array_equal(read.design.clips, question.design.clips)
+    np.testing.assert_array_equal(read.design.directions, question.design.directions)
+    assert question_from_message(QuestionMessage()) is None
+
+
+def spoiled(field: str, change: Callable[[list[float]], list[float]]) -> QuestionMessage:
+    message = QuestionMessage.FromString(codec.encode_question(make_question()))
+    values = change(list(getattr(message, field)))
+    message.ClearField(field)
+    getattr(message, field).extend(values)
+    return message
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        (spoiled("directions", lambda all_: [1.001 * each for each in all_]), "norm"),
+        (spoiled("directions", lambda all_: all_[:-1]), "reshape"),
+        (spoiled("directions", lambda all_: all_ * 20), "directions"),
+        (spoiled("directions", lambda all_: []), "directions"),
+        (spoiled("directions", lambda all_: [float("nan"), *all_[1:]]), "finite"),
+        (spoiled("directions", lambda all_: [1e300, *all_[1:]]), "norm"),
+        (spoiled("clips", lambda all_: [float("inf"), *all_[1:]]), "clip"),
+        (spoiled("clips", lambda all_: [-1.0, *all_[1:]]), "clip"),
+        (spoiled("clips", lambda all_: all_[1:]), "points"),
+        (spoiled("center", lambda all_: [float("nan"), *all_[1:]]), "center"),
+        (spoiled("center", lambda all_: [30.0, *all_[1:]]), "center"),
+        (spoiled("center", lambda all_: all_ * 2), "center"),
+        (spoiled("center", lambda all_: []), "center"),
+    ],
+)
+def test_a_question_that_may_not_be_answered_is_refused(
+    message: QuestionMessage, reason: str
+) -> None:
+    with pytest.raises(InvalidInputError, match=f"not a valid question: .*{reason}"):
+        question_from_message(message)
+
+
+@given(st.binary(max_size=300), st.integers(0, 2000))
+def test_a_question_with_foreign_bytes_in_it_is_refused_or_bounded(junk: bytes, place: int) -> None:
+    payload = codec.encode_question(make_question())
+    try:
+        question = codec.decode_question(payload[:place] + junk + payload[place + len(junk) :])
+    except InvalidInputError as error:
+        assert str(error).startswith("not a valid question")  # noqa: PT017
+    else:
+        assert question.design.norms().max() <= 1 + 1e-9
+
+
 def test_model_updates_round_trip() -> None:
     arrays = (np.arange(6, dtype=np.float32).reshape(2, 3), np.array([np.nan, 1], dtype=np.float32))
     payload = codec.encode_release(ModelUpdate(MODEL_KEY, 1, 4, arrays))
@@ -102,13 +173,14 @@ def test_schedules_round_trip() -> None:
     hour = timedelta(hours=1)
     timetable = Timetable(
         Period(datetime(2027, 1, 1, tzinfo=UTC)),
-        (SlotTimes(0 * hour, hour),),
+        (SlotTimes(0 * hour, hour), SlotTimes(hour, 2 * hour)),
         (SlotTimes(hour, 2 * hour),),
     )
     schedule = Schedule(
         timetable,
         (
             Slot(REPORT_KEY, ReportParameters(4.0, 1.5)),
+            Slot(SlotKey(ReleaseKind.RESIDUAL_REPORT, 2, 1), DirectedParameters(4.0, 60.0)),
             Slot(MODEL_KEY, TrainingParameters(2.0, 0.05, 10, 0.5, 2000.0)),
         ),
     )
@@ -155,7 +227,7 @@ def test_a_measured_plan_without_a_finite_run_time_is_refused() -> None:
 def test_signed_releases_and_receipts_round_trip() -> None:
     signed = codec.encode_signed_release(b"payload", b"signature")
     assert codec.decode_signed_release(signed) == SignedRelease(b"payload", b"signature")
-    receipt = Receipt(b"id", b"digest", 3, datetime(2027, 1, 1, tzinfo=UTC))
+    receipt = Receipt(b"whose", b"id", b"digest", 3, datetime(2027, 1, 1, tzinfo=UTC))
     assert codec.decode_receipt(codec.encode_receipt(receipt)) == receipt
     confirmed = SignedReceipt(codec.encode_receipt(receipt), b"signature")
     assert codec.decode_signed_receipt(codec.encode_signed_receipt(confirmed)) == confirmed
@@ -169,6 +241,7 @@ def test_foreign_bytes_are_refused_with_one_error_or_read(payload: bytes) -> Non
         codec.decode_receipt,
         codec.decode_measured_plans,
         codec.decode_train_request,
+        codec.decode_question,
     ):
         try:
             decode(payload)

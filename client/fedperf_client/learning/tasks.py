@@ -1,0 +1,95 @@
+"""What the daemon lets a process of its own compute, one class per kind of slot.
+
+A task carries what is public and where the executions lie; it is pickled, so it holds no
+open file. A report's task gives a sum without noise, which is private and goes back to
+the daemon only: its noise is drawn in the gate. A model update needs noise in every step,
+so its task carries the source that the gate gave: a copy of `release.noise.SystemNoise`
+in another process starts a keystream of its own, so that no number is drawn twice.
+
+Nothing heavy is imported before a task runs.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedperf_client.privacy.randomness import NoiseSource
+from fedperf_client.privacy.report_mechanism import WorkloadResiduals
+from fedperf_shared.model.checkpoint import Checkpoint
+from fedperf_shared.release import TrainingParameters
+
+Arrays = tuple[NDArray[np.float32], ...]
+
+NEEDED_FOR_REPORTS = ("fedperf_client.learning.residuals", "fedperf_client.store")
+NEEDED_FOR_TRAINING = ("fedperf_client.learning.private_update", "fedperf_client.store")
+"""What tasks import, which takes seconds."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReportTask:
+    """The sum of one slot's report without its noise, to be computed.
+
+    Attributes:
+        store: the organization's database of executions.
+        reference: model that residuals are taken against.
+        since: executions that finished before do not count; None for all.
+        sum_of: bounds every workload and sums up, such as `report_mechanism.noiseless_sum`
+            with the slot's clip; can be pickled.
+    """
+
+    store: Path
+    reference: Checkpoint
+    since: datetime | None
+    sum_of: Callable[[Iterable[WorkloadResiduals]], NDArray[np.int64]]
+
+    def __call__(self) -> NDArray[np.int64]:
+        """What `sum_of` makes of the store; private.
+
+        Raises:
+            StorageError: the store cannot be read.
+            InvalidModelStateError: the reference is not a model of this architecture.
+        """
+        from fedperf_client.learning.residuals import labelled_graphs, workload_residuals
+        from fedperf_client.store import ExecutionStore
+        from fedperf_shared.model.checkpoint import model_from_arrays
+
+        with ExecutionStore.open(self.store) as store:
+            labelled = labelled_graphs(store.executions(since=self.since))
+        model = model_from_arrays(self.reference.arrays)
+        return self.sum_of(workload_residuals(model, labelled))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TrainingTask:
+    """One slot's model update, to be computed.
+
+    Attributes:
+        store: the organization's database of executions.
+        arrays: weights to start from, in the order of the architecture.
+        parameters: of the slot, from the schedule.
+        noise: of sampling and of the gradient.
+    """
+
+    store: Path
+    arrays: Sequence[NDArray[np.float32]]
+    parameters: TrainingParameters
+    noise: NoiseSource
+
+    def __call__(self) -> Arrays:
+        """Weights after private training minus those before.
+
+        Raises:
+            StorageError: the store cannot be read.
+            InvalidModelStateError: the task's arrays are not weights of this architecture.
+        """
+        from fedperf_client.learning.private_update import private_update
+        from fedperf_client.learning.residuals import labelled_graphs
+        from fedperf_client.store import ExecutionStore
+
+        with ExecutionStore.open(self.store) as store:
+            labelled = labelled_graphs(store.executions())
+        return private_update(self.arrays, labelled, self.parameters, self.noise)

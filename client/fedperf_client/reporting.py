@@ -1,0 +1,124 @@
+"""What a report slot releases: its sum computed in a process of its own, then the noise.
+
+A residual report is asked by the schedule alone, a directed one by a question of the
+coordinator as well (`release.questions`). A sum that fails or takes too long counts as
+nothing, so that the report leaves at its time as noise alone.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+from functools import partial
+
+import numpy as np
+import structlog
+from numpy.typing import NDArray
+
+from fedperf_client.config import Home
+from fedperf_client.federation.node import RequestRefusedError
+from fedperf_client.learning.computing_process import ComputationFailedError, Compute
+from fedperf_client.learning.tasks import ReportTask
+from fedperf_client.prediction.starts import FetchedModels
+from fedperf_client.privacy.directed_report import cell_report_from_sum, cell_sum
+from fedperf_client.privacy.randomness import NoiseSource
+from fedperf_client.privacy.report_mechanism import (
+    REPORT_VALUES,
+    noiseless_sum,
+    report_from_sum,
+)
+from fedperf_client.release.questions import FetchQuestion, Questions
+from fedperf_client.release.schedule import windows_covered
+from fedperf_shared.cell_question import CellQuestion
+from fedperf_shared.model.checkpoint import Checkpoint
+from fedperf_shared.release import (
+    DirectedParameters,
+    Release,
+    ReportParameters,
+    Schedule,
+    Slot,
+)
+
+log = structlog.get_logger()
+
+
+class Reporting:
+    """Makes the releases of one schedule's report slots."""
+
+    def __init__(
+        self,
+        home: Home,
+        schedule: Schedule,
+        *,
+        ask: FetchQuestion,
+        compute: Compute,
+        clock: Callable[[], datetime],
+    ) -> None:
+        """Read executions and models from `home`, questions by `ask`; `compute` elsewhere."""
+        self._store = home.store
+        self._models = FetchedModels(home.models)
+        self._schedule = schedule
+        self._questions = Questions(home.questions, schedule.timetable.period, ask)
+        self._compute = compute
+        self._clock = clock
+
+    def fetch_question(self, slot: Slot) -> None:
+        """Ask what a directed slot wants to know, once; errors as `Questions.fetch`."""
+        if isinstance(slot.parameters, DirectedParameters):
+            self._questions.fetch(slot.key)
+
+    def is_asked(self, slot: Slot) -> bool:
+        """Whether it is known what the report is about: always, but for directed ones.
+
+        Raises:
+            RefusedQuestionError: the question is about another model; said once.
+        """
+        if not isinstance(slot.parameters, DirectedParameters):
+            return True
+        return self._question(slot, self._models.reference()) is not None
+
+    def release(self, slot: Slot, noise: NoiseSource, *, ready_by: datetime) -> Release:
+        """The slot's report, a sum and its noise; a sum that is not there in time is nothing.
+
+        Raises:
+            RequestRefusedError: not the slot of a report, or nothing was asked.
+        """
+        reference, parameters = self._models.reference(), slot.parameters
+        if isinstance(parameters, ReportParameters):
+            clipped_sum = partial(noiseless_sum, clip=parameters.residual_clip)
+            return report_from_sum(
+                self._sum(self._task(slot, reference, clipped_sum), REPORT_VALUES, ready_by),
+                noise,
+                slot=slot.key,
+                parameters=parameters,
+                reference_version=reference.model_version,
+            )
+        question = self._question(slot, reference)
+        if question is None or not isinstance(parameters, DirectedParameters):
+            raise RequestRefusedError("not the slot of a report that was asked for")
+        task = self._task(slot, reference, partial(cell_sum, question=question))
+        return cell_report_from_sum(
+            self._sum(task, question.design.values, ready_by),
+            question,
+            noise,
+            slot=slot.key,
+            parameters=parameters,
+        )
+
+    def _question(self, slot: Slot, reference: Checkpoint) -> CellQuestion | None:
+        version = reference.model_version
+        return self._questions.answerable(slot.key, reference_version=version)
+
+    def _task(
+        self, slot: Slot, reference: Checkpoint, sum_of: Callable[..., NDArray[np.int64]]
+    ) -> ReportTask:
+        covered = windows_covered(self._schedule, slot.key)
+        period = self._schedule.timetable.period
+        since = None if covered.start == 0 else period.window_start(covered.start)
+        return ReportTask(self._store, reference, since, sum_of)
+
+    def _sum(self, task: ReportTask, size: int, ready_by: datetime) -> NDArray[np.int64]:
+        """What the task gives; nothing where it fails or takes too long, as if nothing ran."""
+        try:
+            return self._compute(task, seconds=(ready_by - self._clock()).total_seconds())
+        except ComputationFailedError as error:
+            log.warning("a report leaves as noise alone", reason=str(error))
+            return np.zeros(size, dtype=np.int64)

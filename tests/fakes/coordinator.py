@@ -1,0 +1,14 @@
+"""What an organization has of a coordinator that is only a key."""
+
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from fedperf_client.federation.enrollment import Membership
+
+
+def membership_with(coordinator: ec.EllipticCurvePrivateKey) -> Membership:
+    """A membership whose receipts this key signs."""
+    public = coordinator.public_key().public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    return Membership(b"\1" * 16, b"", b"", public, "there:1", "there:2")

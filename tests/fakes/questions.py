@@ -1,0 +1,37 @@
+"""Questions of directed slots, for tests on both sides of the wire."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedperf_shared.basis import BASIS_VERSION, CELLS
+from fedperf_shared.cell_question import QUESTION_DIRECTIONS, CellQuestion
+from fedperf_shared.directions import public_design
+from fedperf_shared.release import ReleaseKind, SlotKey
+
+DIRECTED = SlotKey(ReleaseKind.RESIDUAL_REPORT, 0, 1)
+
+
+def make_question(
+    slot: SlotKey = DIRECTED,
+    *,
+    version: int = 1,
+    reference_version: int = 1,
+    clip: float = 1.5,
+    center: float = 0.0,
+    seed: int = 0,
+) -> CellQuestion:
+    """Random directions that use the whole norm in every cell."""
+    clips = np.full(CELLS, clip)
+    return CellQuestion(
+        slot=slot,
+        version=version,
+        basis_version=BASIS_VERSION,
+        reference_version=reference_version,
+        center=np.full(CELLS, center),
+        design=public_design(random_directions(clips, seed), clips),
+    )
+
+
+def random_directions(clips: NDArray[np.float64], seed: int = 0) -> NDArray[np.float64]:
+    drawn = np.random.default_rng(seed).standard_normal((QUESTION_DIRECTIONS, CELLS))
+    return np.asarray(drawn / np.linalg.norm(drawn, axis=0) / clips * (1 - 1e-9))

@@ -1,0 +1,61 @@
+"""What a computing process is given to do instead of a slot's task; a child can import it."""
+
+import os
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedperf_client.privacy.randomness import NoiseSource
+
+BUSY_SECONDS = 2.0
+
+
+def its_process() -> int:
+    return os.getpid()
+
+
+def failing() -> int:
+    return 1 // 0
+
+
+def busy() -> None:
+    """Holds its interpreter, as featurizing many workloads does."""
+    until = time.process_time() + BUSY_SECONDS
+    while time.process_time() < until:
+        pass
+
+
+@dataclass(frozen=True)
+class Noisy:
+    noise: NoiseSource
+
+    def __call__(self) -> NDArray[np.float64]:
+        return self.noise.gaussian(8)
+
+
+@dataclass(frozen=True)
+class Hung:
+    began: Path
+
+    def __call__(self) -> None:
+        self.began.touch()
+        time.sleep(600)
+
+
+@dataclass(frozen=True)
+class KilledOnce:
+    """By the kernel, the first time it is asked."""
+
+    mark: Path
+
+    def __call__(self) -> str:
+        try:
+            self.mark.touch(exist_ok=False)
+        except FileExistsError:
+            return "done"
+        os.kill(os.getpid(), signal.SIGKILL)
+        return "never"

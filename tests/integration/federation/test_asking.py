@@ -1,0 +1,152 @@
+"""Questions and answers over real sockets: what is asked, taken, refused and counted."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedperf_client.federation.exchange import ExchangeClient, RefusedByCoordinatorError
+from fedperf_client.privacy.directed_report import cell_report
+from fedperf_client.privacy.report_mechanism import WorkloadResiduals
+from fedperf_server import releases
+from fedperf_server.database import QuestionRow
+from fedperf_server.questions import QuestionDesk, evidence
+from fedperf_server.service import system_clock
+from fedperf_shared.cell_question import CellQuestion
+from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.period import SlotTimes, Timetable
+from fedperf_shared.release import (
+    DirectedParameters,
+    DirectedReport,
+    ReleaseKind,
+    ReportParameters,
+    Schedule,
+    Slot,
+    SlotKey,
+)
+from fedperf_shared.wire import codec, exchange_pb2
+from tests.fakes.questions import DIRECTED
+from tests.integration.federation.worlds import (
+    Organization,
+    World,
+    admit,
+    new_server,
+    timetable,
+    world,
+)
+from tests.unit.client.privacy.seeded_noise import SeededNoise
+
+PLAIN = SlotKey(ReleaseKind.RESIDUAL_REPORT, 0, 0)
+PARAMETERS = DirectedParameters(5.0, 40.0)
+WORKLOADS = [WorkloadResiduals(np.array([cell]), np.array([0.3])) for cell in range(40)]
+
+
+@dataclass(frozen=True)
+class Scene:
+    server: World
+    acme: Organization
+    table: Timetable
+
+    def ask(self) -> None:
+        QuestionDesk(self.server.database, self.table).ask(at=system_clock())
+
+    def counted(self) -> dict[str, int]:
+        with self.server.database.transaction() as session:
+            return {key[2]: n for key, n in releases.rejections(session).items()}
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[Scene]:
+    plain = timetable()
+    times = SlotTimes(timedelta(0), timedelta(seconds=1))
+    table = replace(plain, report_slots=(times, times))
+    with world(new_server(tmp_path / "server", table)) as server:
+        yield Scene(server, admit(tmp_path, server.invite("Acme"), "acme", None), table)
+
+
+@pytest.fixture
+def exchange(scene: Scene) -> Iterator[ExchangeClient]:
+    slots = (Slot(PLAIN, ReportParameters(5.0, 3.0)), Slot(DIRECTED, PARAMETERS))
+    with scene.acme.exchange() as client:
+        client.declare_schedule(Schedule(scene.table, slots))
+        yield client
+
+
+def asked(scene: Scene, exchange: ExchangeClient) -> CellQuestion:
+    scene.ask()
+    question = exchange.question(DIRECTED)
+    assert question is not None
+    return question
+
+
+def answer(question: CellQuestion) -> DirectedReport:
+    return cell_report(WORKLOADS, question, SeededNoise(), slot=DIRECTED, parameters=PARAMETERS)
+
+
+def hand_in(exchange: ExchangeClient, organization: Organization, report: DirectedReport) -> None:
+    exchange.submit(organization.sign(codec.encode_release(report)))
+
+
+def test_a_question_is_fetched_and_its_answer_gets_a_receipt_and_counts(
+    scene: Scene, exchange: ExchangeClient
+) -> None:
+    assert exchange.question(DIRECTED) is None
+    question = asked(scene, exchange)
+    assert (question.slot, question.reference_version) == (DIRECTED, 1)
+    signed = scene.acme.sign(codec.encode_release(answer(question)))
+    assert exchange.submit(signed) == exchange.submit(signed)
+    with scene.server.database.transaction() as session:
+        known = evidence(session, scene.table.period)
+    assert known.reports == 1
+    assert scene.counted() == {}
+
+
+def test_everybody_gets_the_same_question(
+    scene: Scene, exchange: ExchangeClient, tmp_path: Path
+) -> None:
+    question = asked(scene, exchange)
+    other = admit(tmp_path, scene.server.invite("Other"), "other", None)
+    with other.exchange() as client:
+        theirs = client.question(DIRECTED)
+    assert theirs is not None
+    assert codec.encode_question(theirs) == codec.encode_question(question)
+
+
+def test_bad_answers_are_dropped_and_counted_with_a_reason(
+    scene: Scene, exchange: ExchangeClient
+) -> None:
+    with pytest.raises(RefusedByCoordinatorError, match="question"):
+        hand_in(exchange, scene.acme, DirectedReport(DIRECTED, 1, -20, np.zeros(16, np.int64)))
+    good = answer(asked(scene, exchange))
+    bad = {
+        "question": {"design_version": 2},
+        "size": {"values": good.values[:15]},
+        "grid": {"grid_exponent": 1},
+        "range": {"values": np.full(16, 2**62)},
+        "wrong_slot": {"slot": PLAIN},
+        "unknown_slot": {"slot": replace(DIRECTED, window=1)},
+    }
+    for reason, changes in bad.items():
+        with pytest.raises(RefusedByCoordinatorError, match=reason):
+            hand_in(exchange, scene.acme, replace(good, **changes))  # type: ignore[arg-type]
+    assert scene.counted() == dict.fromkeys(bad, 1) | {"question": 2}
+    with scene.server.database.transaction() as session:
+        assert releases.stored_reports(session, scene.table.period) == []
+    hand_in(exchange, scene.acme, good)
+
+
+def test_a_malicious_coordinators_question_does_not_reach_the_mechanism(
+    scene: Scene, exchange: ExchangeClient
+) -> None:
+    """Directions twice as long: a workload could send a vector of norm 2."""
+    scene.ask()
+    with scene.server.database.transaction() as session:
+        (row,) = session.query(QuestionRow).all()
+        message = exchange_pb2.Question.FromString(row.payload)
+        message.directions[:] = [2 * each for each in message.directions]
+        row.payload = message.SerializeToString()
+    with pytest.raises(InvalidInputError, match="a workload could send a vector of norm"):
+        exchange.question(DIRECTED)

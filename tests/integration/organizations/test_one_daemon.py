@@ -1,0 +1,239 @@
+"""One organization and its coordinator over real sockets: restored, copied, its child killed.
+
+A home that was restored from an old backup as a whole agrees with itself; the coordinator's
+receipts know better.
+"""
+
+import multiprocessing
+import shutil
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from sqlalchemy import select
+
+from fedperf_client import cli
+from fedperf_client.config import Home
+from fedperf_client.daemon import Duties, open_ledger, recall, run_daemon
+from fedperf_client.federation.enrollment import Membership, load_or_create_key
+from fedperf_client.federation.exchange import ExchangeClient
+from fedperf_client.release.ledger import LedgerDisagreesError, PrivacyLedger, ReleaseState
+from fedperf_client.release.noise import SystemNoise
+from fedperf_client.release.policy import load_policy, policy_template
+from fedperf_server.config import ServerConfig
+from fedperf_server.database import Database, ReportRow
+from fedperf_server.registry import Arrays, GgfnFormat
+from fedperf_server.reports import Standing, standings
+from fedperf_server.service import serving, store_start_model
+from fedperf_shared.model import public_start
+from fedperf_shared.period import Period, SlotTimes, Timetable, from_unix_ms
+from fedperf_shared.release import SizeClass
+from tests.fakes.computing import at_once, in_this_process
+from tests.integration.organizations.programs import START
+from tests.integration.organizations.worlds import (
+    join,
+    make_executions,
+    make_public_files,
+    new_coordinator,
+    new_home,
+    now,
+    operator,
+    sleep_until,
+    wait_until,
+    whole_second,
+)
+from tests.unit.shared.programs import Ended, run
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+
+OPENS = timedelta(seconds=20)
+"""From the start of the period; a daemon is there by then."""
+SPAN = timedelta(seconds=8)
+"""From the slot's opening to its time, and for a daemon that was away from its return on."""
+PATIENCE = 60.0
+
+
+def fedperf(home: Home, *arguments: object) -> Ended:
+    return run(cli.main, "--home", home.directory, *arguments)
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ServerConfig:
+    """A coordinator in whose period one report is due soon, and may be drawn hours later."""
+    public = make_public_files(tmp_path / "public")
+    monkeypatch.setattr(public_start, "PUBLIC_START_PATH", public / START)
+    period = Period(whole_second(now()), timedelta(hours=2), 1)
+    table = Timetable(period, (SlotTimes(OPENS, OPENS + SPAN),), ())
+    return new_coordinator(tmp_path / "server", table)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return new_home(
+        tmp_path / "home", policy_template(SizeClass.SMALL, 20_000), make_executions(5, seed=1)
+    )
+
+
+@contextmanager
+def coordinator(config: ServerConfig, home: Home) -> Iterator[Database]:
+    """A running coordinator that `home` has joined; its database."""
+    database = Database(config.database_url)
+    start = [*public_start.load_public_start().arrays.values()]
+    store_start_model(database, GgfnFormat(), start, at=now())
+    with (
+        serving(config, model_format=GgfnFormat(), aggregate=keep, evaluate=nought),
+        operator(config) as tools,
+    ):
+        join(home, tools.add_organization("one").url)
+        yield database
+    database.close()
+
+
+def keep(current: Arrays, updates: object) -> Arrays:
+    del updates
+    return current
+
+
+def nought(arrays: Arrays) -> float:
+    del arrays
+    return 0.0
+
+
+@contextmanager
+def daemon(home: Home) -> Iterator[None]:
+    stop = threading.Event()
+    running = threading.Thread(target=run_daemon, args=(home,), kwargs={"clock": now, "stop": stop})
+    running.start()
+    try:
+        yield
+        assert running.is_alive()
+    finally:
+        stop.set()
+        running.join(30)
+
+
+def test_a_report_whose_process_is_killed_leaves_at_its_time_all_the_same(
+    config: ServerConfig, home: Home
+) -> None:
+    with coordinator(config, home) as database:
+        with daemon(home):
+            sleep_until(config.timetable.period.start + OPENS + timedelta(seconds=0.05))
+            for child in multiprocessing.active_children():
+                child.kill()
+            wait_until(lambda: standing(database).accepted, seconds=PATIENCE, what="the report")
+        with database.transaction() as session:
+            (received_at,) = session.scalars(select(ReportRow.received_at))
+        (entry,) = PrivacyLedger.open(home.ledgers[-1]).entries()
+    late = from_unix_ms(received_at) - (config.timetable.period.start + OPENS + SPAN)
+    assert timedelta(0) <= late < SPAN / 2
+    assert entry.state is ReleaseState.HANDED_OUT
+
+
+def standing(database: Database) -> Standing:
+    with database.transaction() as session:
+        return next(iter(standings(session).values()), Standing())
+
+
+def begin_period(home: Home, config: ServerConfig) -> None:
+    open_ledger(home, load_policy(home.policy), config.timetable)
+
+
+def nothing_more(home: Home, config: ServerConfig) -> None:
+    del home, config
+
+
+def restore(backup: Path, home: Home) -> None:
+    shutil.rmtree(home.directory)
+    shutil.copytree(backup, home.directory)
+
+
+@pytest.mark.parametrize("before", [nothing_more, begin_period])
+def test_a_restored_home_draws_nothing_that_left_before(
+    config: ServerConfig,
+    home: Home,
+    tmp_path: Path,
+    before: Callable[[Home, ServerConfig], None],
+) -> None:
+    """The backup is from before the period, or from before its first charge."""
+    with coordinator(config, home) as database:
+        before(home, config)
+        backup = shutil.copytree(home.directory, tmp_path / "backup")
+        with daemon(home):
+            wait_until(lambda: standing(database).accepted, seconds=PATIENCE, what="the report")
+        restore(backup, home)
+        with daemon(home):
+            sleep_until(now() + 2 * SPAN)
+        assert standing(database) == Standing(accepted=1)
+        assert PrivacyLedger.open(home.ledgers[-1]).entries() == ()
+        assert "receipt 1 confirms a release" in str(stopped(home))
+        assert "fedperf reconcile" in fedperf(home, "budget").out
+
+        (row, _) = fedperf(home, "reconcile", "--json").rows()
+        assert row["charged"] == 1
+        with daemon(home):
+            sleep_until(now() + 2 * SPAN)
+        assert standing(database) == Standing(accepted=1)
+    assert stopped(home) is None
+
+
+def stopped(home: Home) -> object:
+    """What `fedperf status` says of a stop."""
+    status = fedperf(home, "status", "--json").json()
+    assert isinstance(status, dict)
+    return status["stopped"]
+
+
+def test_of_two_copies_of_a_home_that_run_at_once_one_stops_at_the_others_receipt(
+    config: ServerConfig, home: Home, tmp_path: Path
+) -> None:
+    """Nothing tells before: the second draw leaves, is not taken, and is the last one."""
+    with coordinator(config, home) as database, ExitStack() as connections:
+        begin_period(home, config)
+        copy = Home(Path(shutil.copytree(home.directory, tmp_path / "copy")))
+        both = [duties_of(each, connections) for each in (home, copy)]
+        wait_until(
+            lambda: looked(both) and standing(database).refused,
+            seconds=PATIENCE,
+            what="the second draw",
+        )
+        assert looked(both)
+        assert standing(database) == Standing(1, {"report/different_bytes": 1})
+        ledgers = [PrivacyLedger.open(each.ledgers[-1]) for each in (home, copy)]
+        (other,) = [each for each in ledgers if each.disagreement()]
+        key = other.schedule.slots[0].key
+    drawn = [each.stored(key) for each in ledgers]
+    assert None not in drawn
+    assert drawn[0] != drawn[1]
+    with pytest.raises(LedgerDisagreesError, match="other bytes"):
+        other.hand_out(key, now())
+
+
+def duties_of(home: Home, connections: ExitStack) -> Duties:
+    """What its daemon does, in this thread."""
+    ledger = PrivacyLedger.open(home.ledgers[-1])
+    membership, key = Membership.load(home.identity), load_or_create_key(home.identity)
+    exchange = connections.enter_context(ExchangeClient(membership, key))
+    exchange.declare_schedule(ledger.schedule)
+    recall(ledger, exchange, membership)
+    return Duties(
+        home,
+        exchange,
+        ledger,
+        SystemNoise(),
+        key,
+        policy=load_policy(home.policy),
+        reporting=in_this_process,
+        training=in_this_process,
+        start=at_once,
+        clock=now,
+        stop=threading.Event(),
+    )
+
+
+def looked(every: Sequence[Duties]) -> bool:
+    for duties in every:
+        duties.look(())
+    return True
