@@ -36,6 +36,9 @@ MAX_POINTS = 100_000
 ROUNDING = 1e-9
 """Norms may pass 1 by so much; the mechanism checks what it sends once more in integers."""
 
+_INSIDE = 1 - 1e-9
+"""Keeps a unit vector from passing the mechanism's bound by rounding, which would count zero."""
+
 
 class InvalidDesignError(InvalidInputError):
     """A design does not bound what a workload sends."""
@@ -131,6 +134,29 @@ def feature_design(features: Floats, clip: float, *, offset_share: float) -> Des
         np.full(len(features), clip),
         products if offset_share > 0 else products[:0],
     )
+
+
+def unit_feature_design(features: Floats, clip: float) -> Design:
+    """The design at plans that nobody else knows, from features that anybody could compute.
+
+    A workload sends features / |features| * clip(r) / clip: norm at most 1, whatever the
+    features are. One that feels nothing, or whose features are not finite, sends nothing.
+
+    Args:
+        features: of each plan, [points, k]; see `fedperf_shared.model.tangent`.
+        clip: bound on the absolute residual, the same everywhere.
+
+    Raises:
+        InvalidDesignError: the clip is not positive and finite.
+    """
+    if not 0 < clip < np.inf:
+        raise InvalidDesignError(f"a clip must be positive and finite, got {clip!r}")
+    largest = np.max(np.abs(features), axis=1, keepdims=True, initial=0.0)
+    sound = np.isfinite(largest) & (largest > 0)
+    scaled = np.divide(features, largest, out=np.zeros_like(features), where=sound)
+    norms = np.linalg.norm(scaled, axis=1, keepdims=True)
+    unit = np.divide(scaled, norms, out=np.zeros_like(features), where=sound)
+    return public_design(unit.T * (_INSIDE / clip), np.full(len(features), clip))
 
 
 def feature_map(features: Floats) -> Floats:

@@ -139,6 +139,9 @@ def measure(
     out: Annotated[Path, typer.Option(help="Directory of log, data and measured set.")],
     seed: Seed = 1,
     workloads: Annotated[int | None, typer.Option(min=1, help="Distinct programs.")] = None,
+    platform: Annotated[
+        str | None, typer.Option(help="Run everything on this one; the set of that platform.")
+    ] = None,
     quick: Quick = False,
     install: Annotated[
         bool, typer.Option("--install", help="Make it the measured set of this package.")
@@ -159,9 +162,9 @@ def measure(
 
     out.mkdir(parents=True, exist_ok=True)
     log = out / "measured.jsonl"
-    settings = _measuring_settings(seed, workloads, quick=quick)
+    settings = _measuring_settings(seed, workloads, platform, quick=quick)
     found = measure_tasks(settings, log=log, data_directory=out / "data", clock=_now)
-    path = (MEASURED_DIRECTORY if install else out) / "measured.parquet"
+    path = (MEASURED_DIRECTORY / (platform or "") if install else out) / "measured.parquet"
     path.parent.mkdir(exist_ok=True)
     commit = str(provenance(Settings(seed, out), ())["commit"] or "unknown")
     rows = compact(log, path, provenance=measured_provenance(commit=commit, measured_at=_now()))
@@ -205,15 +208,22 @@ def _conduct(kind: "Kind", name: str, settings: "Settings", *, json: bool) -> No
     print(f"{settings.out / 'summary.json'} has all of it")
 
 
-def _measuring_settings(seed: int, workloads: int | None, *, quick: bool) -> "MeasuringSettings":
+def _measuring_settings(
+    seed: int, workloads: int | None, platform: str | None, *, quick: bool
+) -> "MeasuringSettings":
+    from fedperf_shared.errors import ConfigurationError
+    from fedperf_shared.workflow.vocabulary import Platform
     from fedperf_simulations.measuring import MeasuringSettings
 
-    if quick:
-        count = workloads or 40
-        return MeasuringSettings(seed, count, comparisons=count // 10, most_rows=100_000)
-    if workloads is None:
-        return MeasuringSettings(seed)
-    return MeasuringSettings(seed, workloads, comparisons=min(500, workloads // 10))
+    if platform is not None and platform.upper() not in Platform.__members__:
+        known = ", ".join(each.lower() for each in Platform.__members__)
+        raise ConfigurationError(f"no platform is called {platform!r}; known are {known}")
+    alone = Platform[platform.upper()] if platform else None
+    full = MeasuringSettings(seed)
+    count = workloads or (40 if quick else full.workloads)
+    compared = 0 if alone else min(full.comparisons, count // 10)
+    most_rows = 100_000 if quick else full.most_rows
+    return MeasuringSettings(seed, count, comparisons=compared, most_rows=most_rows, platform=alone)
 
 
 def _now() -> datetime:

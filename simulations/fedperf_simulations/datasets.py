@@ -18,26 +18,28 @@ class MissingDataError(InvalidInputError):
     """A data set is not where it should be."""
 
 
-def measured_files() -> tuple[Path, ...]:
-    """The files of the measured set.
+def measured_files(platform: str | None = None) -> tuple[Path, ...]:
+    """The files of the measured set, or of the set that ran on one platform alone.
 
     Raises:
         MissingDataError: there are none.
     """
-    files = tuple(sorted(MEASURED_DIRECTORY.glob("*.parquet")))
+    directory = MEASURED_DIRECTORY / (platform or "")
+    files = tuple(sorted(directory.glob("*.parquet")))
     if not files:
+        option = f" --platform {platform}" if platform else ""
         raise MissingDataError(
-            f"{MEASURED_DIRECTORY} holds no measured set; make one with: fedperf-sim measure"
+            f"{directory} holds no measured set; make one with: fedperf-sim measure{option}"
         )
     return files
 
 
-def measured_executions() -> Iterator[Execution]:
-    """Every execution of the measured set, failed ones included.
+def measured_executions(platform: str | None = None) -> Iterator[Execution]:
+    """Every execution of the measured set, or of one platform's, failed ones included.
 
     Raises:
-        MissingDataError: there is no measured set.
+        MissingDataError: there is no such set.
         InvalidInputError: a row of it cannot be read.
     """
-    for path in measured_files():
+    for path in measured_files(platform):
         yield from executions_of(path)

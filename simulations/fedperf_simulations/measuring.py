@@ -87,6 +87,7 @@ class MeasuringSettings:
         timeout_seconds: of one trial.
         disturbed_cores: foreign load from which a trial is run again.
         repeats: how often it is run again at most.
+        platform: on which every workload runs alone, of those that can; None draws platforms.
     """
 
     seed: int
@@ -98,6 +99,7 @@ class MeasuringSettings:
     timeout_seconds: float = 60.0
     disturbed_cores: float = 0.3
     repeats: int = 2
+    platform: Platform | None = None
 
     def __post_init__(self) -> None:
         if not (self.workloads > 0 and 0 <= self.comparisons <= self.workloads):
@@ -243,8 +245,12 @@ def _draw(settings: MeasuringSettings, number: int, taken: set[str]) -> Task:
         rows = _draw_rows(rng, settings)
         program = draw_program(family, rng=rng, rows=rows)
         name = workload_name(program)
-        if name not in taken:
-            platforms = draw_platforms(program, rng=rng)
+        if name not in taken and settings.platform in {None, *single_platforms(program)}:
+            platforms = (
+                draw_platforms(program, rng=rng)
+                if settings.platform is None
+                else (settings.platform,) * len(program.steps)
+            )
             task_id = f"{number:05d}"
             return Task(task_id, Role.DRAWN, family, name, rows, program, platforms, threads)
     raise ConfigurationError(

@@ -37,6 +37,7 @@ class Entry:
 ENTRIES: tuple[Entry, ...] = (
     Entry("public_start", Kind.EXPERIMENT, "fedperf_simulations.experiments.public_start"),
     Entry("report_channel", Kind.EXPERIMENT, "fedperf_simulations.experiments.report_channel"),
+    Entry("private_training", Kind.EXPERIMENT, "fedperf_simulations.experiments.private_training"),
     Entry("private_sharing", Kind.EXPERIMENT, "fedperf_simulations.experiments.private_sharing"),
     Entry("privacy_audit", Kind.EXPERIMENT, "fedperf_simulations.experiments.privacy_audit"),
     Entry("engine", Kind.BENCH, "fedperf_simulations.experiments.engine"),

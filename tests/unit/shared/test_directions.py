@@ -12,6 +12,7 @@ from fedperf_shared.directions import (
     feature_design,
     feature_map,
     public_design,
+    unit_feature_design,
 )
 
 ANY_FEATURES = arrays.arrays(
@@ -41,6 +42,25 @@ def test_the_products_can_be_read_off_the_offsets() -> None:
 def test_a_corner_of_the_box_uses_the_whole_norm() -> None:
     design = feature_design(np.array([[1.0, -1.0, 1.0]]), 0.7, offset_share=0.4)
     assert design.norms()[0] == pytest.approx(math.hypot(math.sqrt(0.4), math.sqrt(0.6)))
+
+
+@given(
+    arrays.arrays(np.float64, st.tuples(st.integers(1, 5), st.integers(1, 5))),
+    st.floats(1e-3, 1e3),
+)
+def test_a_unit_feature_design_keeps_the_norm_rule_whatever_the_features_are(
+    features: np.ndarray, clip: float
+) -> None:
+    assert np.all(unit_feature_design(features, clip).norms() <= 1)
+
+
+def test_a_plan_sends_its_direction_and_one_that_feels_nothing_sends_nothing() -> None:
+    design = unit_feature_design(np.array([[3.0, -4.0], [0.0, 0.0], [np.nan, 1.0]]), 0.5)
+    assert design.directions[:, 0] * 0.5 == pytest.approx([0.6, -0.8])
+    assert design.norms() == pytest.approx([1.0, 0.0, 0.0])
+    for clip in (0.0, -1.0, math.inf, math.nan):
+        with pytest.raises(InvalidDesignError, match="clip"):
+            unit_feature_design(np.ones((1, 1)), clip)
 
 
 def test_a_column_that_is_too_long_is_refused() -> None:

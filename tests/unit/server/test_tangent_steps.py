@@ -1,0 +1,82 @@
+"""Steps at a tangent follow what sums tell, as far as their noise lets them."""
+
+import numpy as np
+import pytest
+import torch
+
+from fedperf_server.tangent_steps import TangentSum, next_step, step_bound
+from fedperf_shared.directions import unit_feature_design
+from fedperf_shared.errors import ConfigurationError
+from fedperf_shared.model.tangent import Tangent
+from fedperf_shared.release import InvalidReleaseError
+
+DIRECTIONS = 6
+CLIP = 0.5
+STEP = np.array([0.2, -0.1, 0.15, 0.0, -0.2, 0.1])
+
+
+def a_tangent(seed: int = 0) -> Tangent:
+    rng = np.random.default_rng(seed)
+    anchors = rng.standard_normal((200, DIRECTIONS))
+    return Tangent(torch.eye(DIRECTIONS), np.full(DIRECTIONS, 3.0), anchors)
+
+
+def a_sum(workloads: int, *, noise: float, step: np.ndarray = STEP, seed: int = 1) -> TangentSum:
+    """What an organization sends whose model is wrong by `step` and by chance."""
+    rng = np.random.default_rng(seed)
+    features = rng.standard_normal((workloads, DIRECTIONS))
+    residuals = features @ step + 0.15 * rng.standard_normal(workloads)
+    design = unit_feature_design(features, CLIP)
+    total = design.directions @ np.clip(residuals, -CLIP, CLIP)
+    return TangentSum(total + noise * rng.standard_normal(DIRECTIONS), workloads, noise)
+
+
+def test_a_loud_sum_is_followed() -> None:
+    found = next_step(a_tangent(), [a_sum(2000, noise=1.0)], clip=CLIP)
+    assert np.linalg.norm(found - STEP) < 0.35 * np.linalg.norm(STEP)
+
+
+def test_several_senders_tell_more_than_one() -> None:
+    def error(senders: int) -> float:
+        sums = [a_sum(100, noise=8.0, seed=seed) for seed in range(senders)]
+        return float(np.linalg.norm(next_step(a_tangent(), sums, clip=CLIP) - STEP))
+
+    assert error(30) < 0.5 * error(1)
+
+
+def test_what_noise_drowns_moves_nothing() -> None:
+    quiet = [a_sum(2, noise=1000.0, seed=seed) for seed in range(20)]
+    assert np.linalg.norm(next_step(a_tangent(), quiet, clip=CLIP)) < 0.01
+    assert not next_step(a_tangent(), [], clip=CLIP).any()
+
+
+def test_more_noise_means_shorter_steps() -> None:
+    lengths = []
+    for noise in (1.0, 100.0, 1000.0):
+        told = TangentSum(a_sum(500, noise=1e-9).values, 500, noise)
+        lengths.append(float(np.linalg.norm(next_step(a_tangent(), [told], clip=CLIP))))
+    assert lengths[0] > 1.5 * lengths[1] > 3 * lengths[2]
+
+
+@pytest.mark.parametrize("lie", [1e9, -1e9, 50.0])
+def test_a_sender_that_lies_moves_the_step_by_the_stated_bound_at_most(lie: float) -> None:
+    tangent = a_tangent()
+    honest = [a_sum(300, noise=5.0, seed=seed) for seed in range(4)]
+    lying = [TangentSum(np.full(DIRECTIONS, lie), 300, 5.0), *honest[1:]]
+    moved = next_step(tangent, lying, clip=CLIP) - next_step(tangent, honest, clip=CLIP)
+    reached = float(np.linalg.norm(moved / tangent.lengths))
+    bound = step_bound(tangent, honest, 0, clip=CLIP)
+    assert 0 < reached <= bound
+    assert bound < 1
+
+
+def test_what_is_no_sum_is_refused() -> None:
+    with pytest.raises(InvalidReleaseError, match="not finite"):
+        TangentSum(np.array([np.nan]), 10, 1.0)
+    for workloads, noise in ((0, 1.0), (10, 0.0), (float("inf"), 1.0), (10, float("nan"))):
+        with pytest.raises(ConfigurationError, match="positive and finite"):
+            TangentSum(np.zeros(DIRECTIONS), workloads, noise)
+    with pytest.raises(InvalidReleaseError, match="directions"):
+        next_step(a_tangent(), [TangentSum(np.zeros(2), 10, 1.0)], clip=CLIP)
+    with pytest.raises(ConfigurationError, match="clip"):
+        next_step(a_tangent(), [], clip=0.0)

@@ -1,0 +1,108 @@
+"""A tangent says how a model's answers move, from public things alone."""
+
+import numpy as np
+import pytest
+import torch
+
+from fedperf_shared.model.batching import PlanGraph
+from fedperf_shared.model.checkpoint import model_from_arrays
+from fedperf_shared.model.fitting import predict
+from fedperf_shared.model.ggfn import GGFN, standardise
+from fedperf_shared.model.public_start import load_public_start
+from fedperf_shared.model.tangent import (
+    STRETCH_RIDGE,
+    InvalidTangentError,
+    Tangent,
+    gradient,
+    tangent_at,
+)
+from fedperf_shared.workflow.vocabulary import Platform
+from tests.fakes.plans import ONE_CORE, diamond
+
+PLATFORMS = (Platform.DUCKDB, Platform.POLARS, Platform.PANDAS)
+
+
+def graphs(sizes: list[float]) -> list[PlanGraph]:
+    return [
+        PlanGraph.of(diamond(platform, rows), ONE_CORE) for platform in PLATFORMS for rows in sizes
+    ]
+
+
+@pytest.fixture(scope="module")
+def model() -> GGFN:
+    return model_from_arrays(load_public_start().arrays).eval()
+
+
+@pytest.fixture(scope="module")
+def tangent(model: GGFN) -> Tangent:
+    return tangent_at(model, graphs([1e3, 1e4, 1e5, 1e6]), directions=8)
+
+
+def standardised(model: GGFN, asked: list[PlanGraph]) -> np.ndarray:
+    return standardise(torch.from_numpy(predict(model, asked))).numpy()
+
+
+def test_a_small_step_moves_an_answer_by_what_its_plan_feels(model: GGFN, tangent: Tangent) -> None:
+    asked, tiny = graphs([3e3, 3e5]), 1e-4
+    features = tangent.features(model, asked)
+    for direction in range(len(tangent.lengths)):
+        step = np.zeros(len(tangent.lengths))
+        step[direction] = tiny
+        moved = standardised(tangent.stepped(model, step), asked) - standardised(model, asked)
+        # The median, because a plan may lie at a kink of the layers.
+        assert np.median(np.abs(moved / tiny - features[:, direction])) < 0.05
+    assert np.abs(features).max() > 1
+
+
+def test_the_recurrent_layers_and_the_model_itself_stay_as_they_are(
+    model: GGFN, tangent: Tangent
+) -> None:
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    moved = tangent.stepped(model, np.full(len(tangent.lengths), 0.1)).state_dict()
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, before[name])
+        assert torch.equal(moved[name], value) == name.startswith("recurrent.")
+
+
+def test_the_anchors_features_are_those_of_their_plans_and_about_alike_in_every_direction(
+    model: GGFN, tangent: Tangent
+) -> None:
+    found = tangent.features(model, graphs([1e3, 1e4, 1e5, 1e6]))
+    assert tangent.anchors == pytest.approx(found, abs=1e-3)
+    squares = np.mean(tangent.anchors**2, axis=0)
+    assert squares.max() <= 1
+    strengths = squares * tangent.lengths**2
+    assert squares == pytest.approx(
+        strengths / (strengths + STRETCH_RIDGE * strengths[0]), abs=2e-3
+    )
+
+
+def test_lengths_are_those_of_steps_that_change_the_weights_by_one(tangent: Tangent) -> None:
+    directions = tangent.directions.double().numpy() * tangent.lengths
+    assert directions.T @ directions == pytest.approx(np.eye(len(tangent.lengths)), abs=1e-3)
+
+
+def test_there_are_no_more_directions_than_anchors_tell_apart(model: GGFN) -> None:
+    twice = [*graphs([1e3])[:1], *graphs([1e3])[:1]]
+    assert len(tangent_at(model, twice).lengths) == 1
+
+
+def test_no_anchors_and_steps_that_are_none_are_refused(model: GGFN, tangent: Tangent) -> None:
+    with pytest.raises(InvalidTangentError, match="anchor"):
+        tangent_at(model, [])
+    for step in (np.zeros(1), np.full(len(tangent.lengths), np.nan)):
+        with pytest.raises(InvalidTangentError, match="finite numbers"):
+            tangent.stepped(model, step)
+
+
+def test_a_model_without_finite_gradients_has_no_tangent(model: GGFN) -> None:
+    broken = GGFN(dropout=0.0)
+    broken.load_state_dict(model.state_dict())
+    with torch.no_grad():
+        broken.dense[0].weight.fill_(float("inf"))
+    with pytest.raises(InvalidTangentError, match="not finite"):
+        tangent_at(broken, graphs([1e3])[:1])
+    assert (
+        gradient(model, graphs([1e3])[0]).shape
+        == tangent_at(model, graphs([1e3])[:1]).directions.shape[:1]
+    )
