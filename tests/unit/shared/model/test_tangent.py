@@ -13,7 +13,6 @@ from fedperf_shared.model.tangent import (
     STRETCH_RIDGE,
     InvalidTangentError,
     Tangent,
-    gradient,
     tangent_at,
 )
 from fedperf_shared.workflow.vocabulary import Platform
@@ -99,10 +98,6 @@ def test_a_model_without_finite_gradients_has_no_tangent(model: GGFN) -> None:
     broken = GGFN(dropout=0.0)
     broken.load_state_dict(model.state_dict())
     with torch.no_grad():
-        broken.dense[0].weight.fill_(float("inf"))
+        next(broken.dense.parameters()).fill_(float("inf"))
     with pytest.raises(InvalidTangentError, match="not finite"):
         tangent_at(broken, graphs([1e3])[:1])
-    assert (
-        gradient(model, graphs([1e3])[0]).shape
-        == tangent_at(model, graphs([1e3])[:1]).directions.shape[:1]
-    )
