@@ -33,8 +33,8 @@ from fedperf_server.corrections import (
     Kernel,
     NoisySums,
     ReceivedReport,
-    correct,
-    pooled,
+    correct_sums,
+    pooled_by_organization,
 )
 from fedperf_server.design import STAGES, best_directions
 from fedperf_server.gaussian_process import Belief, Observation, update
@@ -186,16 +186,9 @@ def learn_cells(
     Raises:
         InvalidReleaseError: a report is of another basis, length, version or question.
     """
-    organizations = sorted({each.organization for each in plain})
-    by_organization = {
-        name: pooled(
-            [each for each in plain if each.organization == name],
-            reference_version=reference_version,
-        )
-        for name in organizations
-    }
-    correction = correct(plain, reference_version=reference_version, kernel=kernel)
-    learned = Learned(correction, by_organization, {})
+    sums = pooled_by_organization(plain, reference_version=reference_version)
+    correction = correct_sums(sums, reference_version=reference_version, kernel=kernel)
+    learned = Learned(correction, sums, {})
     for each in answered:
         if each.question.reference_version != reference_version:
             raise InvalidReleaseError(

@@ -14,7 +14,7 @@ the widest clip (see `influence_bound`).
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -153,21 +153,24 @@ def correct(
     Raises:
         InvalidReleaseError: a report is of another basis, length or reference version.
     """
+    sums = pooled_by_organization(reports, reference_version=reference_version)
+    return correct_sums(sums, reference_version=reference_version, kernel=kernel)
+
+
+def correct_sums(
+    sums: Mapping[str, NoisySums], *, reference_version: int, kernel: Kernel = DEFAULT_KERNEL
+) -> Correction:
+    """The posterior given every organization's pooled reports, by its name."""
     prior = kernel.matrix()
-    organizations = sorted({received.organization for received in reports})
     precision, information = np.zeros(CELLS), np.zeros(CELLS)
-    for organization in organizations:
-        own = [each for each in reports if each.organization == organization]
-        sums = pooled(own, reference_version=reference_version)
-        means, weights = cell_means(sums, np.diag(prior), kernel)
+    for own in sums.values():
+        means, weights = cell_means(own, np.diag(prior), kernel)
         precision += weights
         information += weights * means
-    scale = _likeliest_scale(prior, precision, information) if organizations else 1.0
+    scale = _likeliest_scale(prior, precision, information) if sums else 1.0
     mean, covariance = _posterior(scale * prior, precision, information)
-    limit = max((each.parameters.residual_clip for each in reports), default=0.0)
-    return Correction(
-        np.clip(mean, -limit, limit), covariance, reference_version, scale, len(organizations)
-    )
+    limit = max((own.clip for own in sums.values()), default=0.0)
+    return Correction(np.clip(mean, -limit, limit), covariance, reference_version, scale, len(sums))
 
 
 def influence_bound(clip: float, others: int, *, kernel: Kernel = DEFAULT_KERNEL) -> float:
@@ -181,6 +184,19 @@ def influence_bound(clip: float, others: int, *, kernel: Kernel = DEFAULT_KERNEL
     """
     shared = 2 * (clip + kernel.organization_sd) / others if others > 0 else math.inf
     return min(shared, 2 * clip)
+
+
+def pooled_by_organization(
+    reports: Sequence[ReceivedReport], *, reference_version: int
+) -> dict[str, NoisySums]:
+    """`pooled` of every organization that sent any, in the order of their names."""
+    return {
+        name: pooled(
+            [each for each in reports if each.organization == name],
+            reference_version=reference_version,
+        )
+        for name in sorted({each.organization for each in reports})
+    }
 
 
 def pooled(reports: Sequence[ReceivedReport], *, reference_version: int) -> NoisySums:

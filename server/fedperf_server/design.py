@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from fedperf_server.gaussian_process import Belief, Observation, Update, update
-from fedperf_shared.directions import Design, public_design
+from fedperf_shared.directions import INSIDE, Design, public_design
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.release import DirectedReport, InvalidReleaseError
 
@@ -41,9 +41,6 @@ SPREAD = 1e-3
 """A little of every direction at the start, so that no column begins at 0."""
 
 _TINY = 1e-300
-
-_INSIDE = 1 - 1e-9
-"""Keeps columns below the norm rule whatever rounding does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +146,7 @@ def best_directions(
         float64 [directions, points].
     """
     blocks = _blocks(sizes or [len(clips)], directions)
-    problem = _Problem(signal, wanted, noise_variance, _INSIDE / clips, blocks)
+    problem = _Problem(signal, wanted, noise_variance, INSIDE / clips, blocks)
     return problem.solve(_start(problem, directions))
 
 

@@ -184,8 +184,7 @@ class ExchangeService:
             check_report(release, schedule, reference_versions=known, now=now)
             return release.reference_version
         question = asked_question(session, self._config.timetable.period, release.slot)
-        check_answer(release, schedule, question, now=now)
-        return question.reference_version if question else 0
+        return check_answer(release, schedule, question, now=now).reference_version
 
     def _earlier(
         self, session: Session, member: Member, release: Release, signed: SignedRelease

@@ -171,8 +171,8 @@ def check_report(
 
 def check_answer(
     report: DirectedReport, schedule: Schedule, question: CellQuestion | None, *, now: datetime
-) -> None:
-    """Check a directed report, the answer to the question of its slot.
+) -> CellQuestion:
+    """Check a directed report, the answer to the question of its slot; that question.
 
     Raises:
         RejectedReleaseError: with the first reason that holds.
@@ -184,6 +184,7 @@ def check_answer(
     _require(report.values.shape == (question.design.values,), Reason.SIZE)
     _require(report.grid_exponent in GRID_EXPONENTS, Reason.GRID)
     _require(_answers(report, question, slot.parameters.noise_multiplier), Reason.RANGE)
+    return question
 
 
 def norm(arrays: Sequence[NDArray[np.float32]]) -> float:

@@ -36,8 +36,8 @@ MAX_POINTS = 100_000
 ROUNDING = 1e-9
 """Norms may pass 1 by so much; the mechanism checks what it sends once more in integers."""
 
-_INSIDE = 1 - 1e-9
-"""Keeps a unit vector from passing the mechanism's bound by rounding, which would count zero."""
+INSIDE = 1 - 1e-9
+"""Keeps a full-length vector from passing a bound by rounding, which would count it zero."""
 
 
 class InvalidDesignError(InvalidInputError):
@@ -156,7 +156,7 @@ def unit_feature_design(features: Floats, clip: float) -> Design:
     scaled = np.divide(features, largest, out=np.zeros_like(features), where=sound)
     norms = np.linalg.norm(scaled, axis=1, keepdims=True)
     unit = np.divide(scaled, norms, out=np.zeros_like(features), where=sound)
-    return public_design(unit.T * (_INSIDE / clip), np.full(len(features), clip))
+    return public_design(unit.T * (INSIDE / clip), np.full(len(features), clip))
 
 
 def feature_map(features: Floats) -> Floats:
