@@ -26,9 +26,6 @@ POLL_SECONDS = 0.5
 REPORT_MARGIN, MODEL_MARGIN = 2.0, 1.5
 """Factors on what was measured: the coordinator and a third organization work as well."""
 
-SPARE_SECONDS = 1.5
-"""For messages: beside every factor."""
-
 _SEEDS_PER_SEED = 16
 
 
@@ -60,6 +57,8 @@ class DemoSize:
         steps: of one private update, at most; fewer where the machine is slow.
         sampling_probability: of a workload in a step.
         rounds_seconds: what all windows together may take.
+        spare_seconds: of each release, beside every factor on what was measured: for
+            messages, and for a machine that pauses.
         choice_rows: size of the new workflow's largest source.
         repeats: runs of each plan that is compared.
     """
@@ -71,6 +70,7 @@ class DemoSize:
     steps: int = 10
     sampling_probability: float = 0.0625
     rounds_seconds: float = 110.0
+    spare_seconds: float = 1.5
     choice_rows: int = 300_000
     repeats: int = 3
 
@@ -93,6 +93,7 @@ QUICK = DemoSize(
     windows=2,
     steps=2,
     rounds_seconds=60.0,
+    spare_seconds=5.0,
     choice_rows=10_000,
     repeats=1,
 )
@@ -209,14 +210,14 @@ class Pace:
         return cls(*(max(getattr(pace, name) for pace in paces) for name in cls.__slots__))
 
     def report_seconds(self) -> float:
-        """From a report slot's opening to its release."""
-        return REPORT_MARGIN * (self.reading_seconds + self.residuals_seconds) + SPARE_SECONDS
+        """From a report slot's opening to its release, with margin."""
+        return REPORT_MARGIN * (self.reading_seconds + self.residuals_seconds)
 
     def update_seconds(self, *, steps: int, workloads_per_step: float) -> float:
-        """From a model slot's opening to its release."""
+        """From a model slot's opening to its release, with margin."""
         step = self.step_seconds + workloads_per_step * self.workload_seconds
         work = self.reading_seconds + self.examples_seconds + steps * step
-        return MODEL_MARGIN * work + SPARE_SECONDS
+        return MODEL_MARGIN * work
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,11 +263,11 @@ def fitted_calendar(pace: Pace, *, workloads: int, size: DemoSize) -> Calendar:
 
 
 def _calendar(pace: Pace, workloads: int, size: DemoSize) -> Calendar:
-    report = round(pace.report_seconds(), 1)
+    report = round(pace.report_seconds() + size.spare_seconds, 1)
     drawn = size.sampling_probability * workloads
     update = pace.update_seconds(steps=size.steps, workloads_per_step=drawn)
-    model = round(report + update, 1)
-    return Calendar(size.windows, size.steps, report, model, round(model + SPARE_SECONDS, 1))
+    model = round(report + update + size.spare_seconds, 1)
+    return Calendar(size.windows, size.steps, report, model, round(model + size.spare_seconds, 1))
 
 
 def policy_additions(calendar: Calendar, size: DemoSize) -> str:
