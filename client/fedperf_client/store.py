@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
+from fedperf_shared.closing import Closing
 from fedperf_shared.errors import InvalidInputError, StorageError
 from fedperf_shared.execution import (
     ClusterConfig,
@@ -90,7 +90,7 @@ class StoreCounts:
     by_status: dict[ExecutionStatus, int]
 
 
-class ExecutionStore:
+class ExecutionStore(Closing):
     """Executions of one organization; one object per thread, any number of processes."""
 
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
@@ -113,17 +113,6 @@ class ExecutionStore:
             connection.close()
             raise
         return cls(connection, path)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the file; closing twice is harmless."""

@@ -14,11 +14,11 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 import orjson
 
+from fedperf_shared.closing import Closing
 from fedperf_shared.errors import FedperfError
 
 CLIENT = "fedperf"
@@ -65,7 +65,7 @@ class Call:
     timeout_seconds: float = 120.0
 
 
-class Programs:
+class Programs(Closing):
     """Everything that was started; use it as a context manager."""
 
     def __init__(self, logs: Path, environment: Mapping[str, str]) -> None:
@@ -81,17 +81,6 @@ class Programs:
         self._started: list[tuple[subprocess.Popen[bytes], Call]] = []
         self._services: list[tuple[subprocess.Popen[bytes], Call]] = []
         self._is_closed = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.stop()
 
     def call(self, call: Call) -> bytes:
         """Run a program to its end; its standard output.
@@ -130,7 +119,7 @@ class Programs:
             except BaseException:
                 for future in futures:
                     future.cancel()
-                self.stop()
+                self.close()
                 raise
             return [future.result() for future in futures]
 
@@ -165,7 +154,7 @@ class Programs:
             if process.returncode not in (0, -signal.SIGTERM):
                 raise StepFailedError(call.step, self._last_words(call, process), self._log(call))
 
-    def stop(self) -> None:
+    def close(self) -> None:
         """End everything that still runs; nothing can be started afterwards."""
         self._is_closed = True
         _end([process for process, _ in reversed(self._started)], seconds=STOP_SECONDS)

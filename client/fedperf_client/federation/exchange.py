@@ -9,8 +9,7 @@ signed it for this organization.
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from types import TracebackType
-from typing import ParamSpec, Self, TypeVar
+from typing import ParamSpec, TypeVar
 
 import grpc
 from cryptography.hazmat.primitives import serialization
@@ -19,6 +18,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_rand
 
 from fedperf_client.federation.enrollment import Membership
 from fedperf_shared.cell_question import CellQuestion
+from fedperf_shared.closing import Closing
 from fedperf_shared.errors import ConnectionRefusedByPeerError, InvalidInputError
 from fedperf_shared.exchange import Correction, Receipt, SharedModel, Status, SyntheticRow
 from fedperf_shared.identity import verify
@@ -81,7 +81,7 @@ def default_retry() -> Retrying:
     )
 
 
-class ExchangeClient:
+class ExchangeClient(Closing):
     """A connection to the coordinator's Exchange; close it, or use it in a `with`."""
 
     def __init__(
@@ -102,17 +102,6 @@ class ExchangeClient:
         )
         self._channel = grpc.secure_channel(self._address, credentials, options=EXCHANGE_OPTIONS)
         self._stub = ExchangeStub(self._channel, timeout_seconds=timeout_seconds)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the connection."""

@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from importlib import import_module
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
-from types import TracebackType
-from typing import Protocol, Self, TypeVar
+from typing import Protocol, TypeVar
 
+from fedperf_shared.closing import Closing
 from fedperf_shared.errors import FedperfError
 
 T = TypeVar("T")
@@ -71,7 +71,7 @@ class _Child:
             self.is_warm = True
 
 
-class ComputingProcess:
+class ComputingProcess(Closing):
     """Runs one task at a time in a warm child process; use it as a context manager."""
 
     def __init__(self, needs: Sequence[str]) -> None:
@@ -80,17 +80,6 @@ class ComputingProcess:
         self._one_at_a_time = threading.Lock()
         self._child: _Child | None = None
         self._closed = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def warm(self) -> None:
         """Start the child and return at once; without this, the first task starts it."""

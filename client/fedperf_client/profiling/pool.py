@@ -26,14 +26,14 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from types import TracebackType
-from typing import IO, Self
+from typing import IO
 
 import orjson
 import psutil
 
 from fedperf_client.profiling.machine import HostWatch
 from fedperf_client.profiling.trial import SegmentSeconds, Trial, TrialLimits, TrialRequest
+from fedperf_shared.closing import Closing
 from fedperf_shared.errors import FedperfError
 from fedperf_shared.execution import ExecutionStatus, InvalidExecutionError, Measurement
 from fedperf_shared.workflow.vocabulary import Platform
@@ -85,7 +85,7 @@ class _Ended:
     reason: str = ""
 
 
-class WorkerPool:
+class WorkerPool(Closing):
     """Runs trials in warm child processes, one at a time; use it as a context manager."""
 
     def __init__(
@@ -110,17 +110,6 @@ class WorkerPool:
         self._max_trials = max_trials
         self._workers: OrderedDict[Key, _Worker] = OrderedDict()
         self._host = HostWatch(self._own_seconds)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """End all children; the pool can be used again."""
