@@ -3,16 +3,17 @@
 This is the client's composition root: the only place that puts store, ledger, gate,
 noise, node and exchange together. When a slot is due it makes that slot's release
 through the gate and hands it out at the slot's fixed time, whatever the data took.
-What looks at the executions is computed in a process of its own: a report whose sum is
-not there in time leaves as noise alone, any other release that is not ready does not
-leave. One that policy or operator withhold is just not sent: no error, no other message,
-and the daemon looks around at the same moments as if it had left. What goes wrong on the
-way to the coordinator is tried again at the next look; what the coordinator refuses for
-good, and what goes wrong inside the gate, is not.
+What looks at the executions is computed in a process of its own: a sum that is not there
+in time leaves as noise alone, any other release that is not ready does not leave. One that
+policy or operator withhold is just not sent: no error, no other message, and the daemon
+looks around at the same moments as if it had left. What goes wrong on the way to the
+coordinator is tried again at the next look; what the coordinator refuses for good, and what
+goes wrong inside the gate, is not.
 """
 
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -33,8 +34,8 @@ from fedperf_client.federation.node import Node, RequestRefusedError, Rhythm
 from fedperf_client.learning.computing_process import Compute, ComputingProcess
 from fedperf_client.learning.tasks import (
     NEEDED_FOR_REPORTS,
+    NEEDED_FOR_TANGENTS,
     NEEDED_FOR_TRAINING,
-    TrainingTask,
 )
 from fedperf_client.prediction.shared import CellCorrection
 from fedperf_client.prediction.starts import FetchedModels
@@ -57,19 +58,11 @@ from fedperf_client.release.slot_names import slot_name
 from fedperf_client.reporting import Reporting
 from fedperf_client.sources.following import Stamp, follow
 from fedperf_client.store import ExecutionStore
+from fedperf_client.updating import Updating
 from fedperf_shared.errors import FedperfError, PrivacyRefusedError
 from fedperf_shared.exchange import TrainRequest
-from fedperf_shared.model.architecture import ARCHITECTURE_VERSION, ARRAY_SHAPES
-from fedperf_shared.period import Timetable
-from fedperf_shared.release import (
-    ModelUpdate,
-    Release,
-    ReleaseKind,
-    Schedule,
-    Slot,
-    SlotKey,
-    TrainingParameters,
-)
+from fedperf_shared.period import ModelMethod, Timetable
+from fedperf_shared.release import Release, ReleaseKind, Schedule, Slot, SlotKey
 from fedperf_shared.wire.codec import encode_signed_release
 
 if TYPE_CHECKING:
@@ -81,7 +74,7 @@ _PASSING_REFUSALS = frozenset({"internal", "not_open", "no_receipt_yet"})
 """Codes of the coordinator that may be gone at a later look."""
 
 _COMPUTED_BY = 0.9
-"""Share of a report slot's time in which its sum is to be there; the rest is for the noise."""
+"""Share of a slot's time in which its sum is to be there; the rest is for the noise."""
 
 _CONFIRMED = {
     ReleaseKind.RESIDUAL_REPORT: "report handed in",
@@ -121,18 +114,11 @@ def run_daemon(home: Home, *, clock: Clock, stop: threading.Event) -> None:
     key = load_or_create_key(home.identity)
     membership = Membership.load(home.identity)
     poll = timedelta(seconds=config.poll_seconds)
-    with (
-        ExchangeClient(membership, key) as exchange,
-        ComputingProcess(NEEDED_FOR_REPORTS) as reporting,
-        ComputingProcess(NEEDED_FOR_TRAINING) as training,
-    ):
+    with ExitStack() as stack:
+        exchange = stack.enter_context(ExchangeClient(membership, key))
         exchange.check_clock(clock())
         ledger = open_ledger(home, policy, exchange.timetable())
-        kinds = {slot.key.kind for slot in ledger.schedule.slots}
-        if ReleaseKind.RESIDUAL_REPORT in kinds:
-            reporting.warm()
-        if ReleaseKind.MODEL_UPDATE in kinds:
-            training.warm()
+        reporting, training = stack.enter_context(_computing(ledger.schedule))
         exchange.declare_schedule(ledger.schedule)
         recall(ledger, exchange, membership)
         duties = Duties(
@@ -161,6 +147,22 @@ def run_daemon(home: Home, *, clock: Clock, stop: threading.Event) -> None:
 
 
 _NODE_POLL = timedelta(seconds=1)
+
+
+@contextmanager
+def _computing(schedule: Schedule) -> Iterator[tuple[ComputingProcess, ComputingProcess]]:
+    """What computes reports and what computes model updates, warming up if the schedule has any."""
+    at_tangent = schedule.timetable.model_method is ModelMethod.TANGENT
+    kinds = {slot.key.kind for slot in schedule.slots}
+    with (
+        ComputingProcess(NEEDED_FOR_REPORTS) as reporting,
+        ComputingProcess(NEEDED_FOR_TANGENTS if at_tangent else NEEDED_FOR_TRAINING) as training,
+    ):
+        if ReleaseKind.RESIDUAL_REPORT in kinds:
+            reporting.warm()
+        if ReleaseKind.MODEL_UPDATE in kinds:
+            training.warm()
+        yield reporting, training
 
 
 def open_ledger(home: Home, policy: Policy, timetable: Timetable) -> PrivacyLedger:
@@ -242,7 +244,7 @@ class Duties:
         self._reports = Reporting(
             home, ledger.schedule, ask=exchange.question, compute=reporting, clock=clock
         )
-        self._training = training
+        self._updates = Updating(home.store, compute=training, clock=clock)
         self._start = start
         self._clock = clock
         self._stop = stop
@@ -291,9 +293,7 @@ class Duties:
         now = self._clock()
         if slot is None or not self._may_begin(slot.key, now):
             raise RequestRefusedError("no such slot is due")
-        shapes = [array.shape for array in request.arrays]
-        if request.architecture != ARCHITECTURE_VERSION or shapes != [*ARRAY_SHAPES.values()]:
-            raise RequestRefusedError("not a model of this version")
+        self._updates.require_answerable(slot, request)
         mode = self._policy.mode(slot.key.kind)
         self._seal(slot, lambda due, noise: self._update(due, noise, request), at=now)
         self._wait_for(slot.key, began_at=now)
@@ -331,11 +331,8 @@ class Duties:
             )
 
     def _update(self, slot: Slot, noise: NoiseSource, request: TrainRequest) -> Release:
-        if not isinstance(slot.parameters, TrainingParameters):
-            raise RequestRefusedError("not the slot of a model update")
-        task = TrainingTask(self._home.store, request.arrays, slot.parameters, noise)
-        arrays = self._training(task)
-        return ModelUpdate(slot.key, request.architecture, request.base_version, arrays)
+        ready_by = self._ready_by(slot.key, leaves_at=self._schedule.replies_at(slot.key))
+        return self._updates.release(slot, noise, request, ready_by=ready_by)
 
     def _report(self, slot: Slot) -> None:
         """Draw the report when its slot opens, hand it in at its fixed time.
@@ -408,9 +405,13 @@ class Duties:
             self._hand_in(key, encode_signed_release(stored.payload, stored.signature))
 
     def _make_report(self, slot: Slot, noise: NoiseSource) -> Release:
-        span = self._schedule.replies_at(slot.key) - self._schedule.opens_at(slot.key)
-        ready_by = self._leaves_at[slot.key] - (1 - _COMPUTED_BY) * span
+        ready_by = self._ready_by(slot.key, leaves_at=self._leaves_at[slot.key])
         return self._reports.release(slot, noise, ready_by=ready_by)
+
+    def _ready_by(self, key: SlotKey, *, leaves_at: datetime) -> datetime:
+        """When a sum has to be there."""
+        span = self._schedule.replies_at(key) - self._schedule.opens_at(key)
+        return leaves_at - (1 - _COMPUTED_BY) * span
 
     def _has_opened(self, slot: Slot) -> bool:
         return self._schedule.opens_at(slot.key) <= self._clock()

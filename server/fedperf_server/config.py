@@ -15,6 +15,7 @@ from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.period import (
     DEFAULT_WINDOW,
     DEFAULT_WINDOWS,
+    ModelMethod,
     Period,
     SlotTimes,
     Timetable,
@@ -46,7 +47,7 @@ class ServerConfig:
         timetable: the public calendar.
         quorum: a round with fewer accepted updates makes no new version.
         grace: how long after its reply time a round still waits for replies.
-        update_norm_bound: largest L2 norm of an accepted model update.
+        update_norm_bound: largest L2 norm of an accepted model update by DP-SGD.
         database_url: SQLAlchemy URL.
         bind: address to listen on.
     """
@@ -215,16 +216,27 @@ class _Reader:
         windows = self._take(rest, "windows", int, DEFAULT_WINDOWS)
         reports = self._take(rest, "report_slots", list, [])
         models = self._take(rest, "model_slots", list, [])
+        method = self._method(rest)
         self._problems += [f"timetable.{key} is not a known key" for key in rest]
         try:
             return Timetable(
                 Period(start, window, windows),
                 tuple(self._times(each) for each in reports),
                 tuple(self._times(each) for each in models),
+                method,
             )
         except ConfigurationError as error:
             self._problems.append(f"timetable: {error}")
             return None
+
+    def _method(self, table: dict[str, object]) -> ModelMethod:
+        known = {each.name.lower(): each for each in ModelMethod}
+        name = table.pop("model_method", ModelMethod.TANGENT.name.lower())
+        if isinstance(name, str) and name in known:
+            return known[name]
+        right = " or ".join(f'"{each}"' for each in reversed(known))
+        self._problems.append(f"timetable.model_method must be {right}, got {name!r}")
+        return ModelMethod.TANGENT
 
     def _times(self, table: object) -> SlotTimes:
         rest = dict(table) if isinstance(table, dict) else {}
@@ -257,6 +269,8 @@ window_seconds = {period.window.total_seconds()!r}
 windows = {period.windows}
 report_slots = [{_slots(config.timetable.report_slots)}]
 model_slots = [{_slots(config.timetable.model_slots)}]
+# How model rounds train: steps at the model's "tangent", or "dp_sgd" in all its weights.
+model_method = "{config.timetable.model_method.name.lower()}"
 """
 
 

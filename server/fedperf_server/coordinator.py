@@ -6,6 +6,10 @@ what was refused. Killed in between, it is found open and run again: organizatio
 answer with the bytes that they stored, so nothing is drawn twice. A slot whose time
 passed while the coordinator was down is closed as missed.
 
+How a round trains is the business of its method (`round_method`): what it asks beside the model
+is made before the round is written down, and stored with it, so that a coordinator that
+was killed asks the same again.
+
 No organization can hold up or spoil a round: whoever does not answer by the deadline
 is missing, whatever is not valid is refused and counted, and with fewer accepted
 updates than the quorum the model stays as it is.
@@ -28,27 +32,33 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from fedperf_server import audit, registry, releases
-from fedperf_server.database import Database, ReplyRow, RoundRow
+from fedperf_server.database import Database, ReplyRow, RoundQuestionRow, RoundRow
 from fedperf_server.enrollment import Enrollment, Member
 from fedperf_server.registry import Arrays, ModelFormat
-from fedperf_server.rounds import ACCEPTED, Outcome, RoundResult, closed_slots, result_of, row_key
-from fedperf_server.validation import (
-    Reason,
-    RejectedReleaseError,
-    UpdateLimits,
-    check_update,
-    open_update,
+from fedperf_server.round_method import Answer, RoundMethod
+from fedperf_server.rounds import (
+    ACCEPTED,
+    Outcome,
+    RoundResult,
+    closed_slots,
+    result_of,
+    row_key,
+    steps_made,
 )
+from fedperf_server.validation import Reason, RejectedReleaseError, check_place, open_update
 from fedperf_shared.errors import FedperfError
 from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.period import Timetable, to_unix_ms
-from fedperf_shared.release import ModelUpdate, ReleaseKind, Schedule, SignedRelease, SlotKey
-from fedperf_shared.wire.codec import encode_train_request
+from fedperf_shared.release import ReleaseKind, Schedule, SignedRelease, SlotKey
+from fedperf_shared.tangent_question import TangentQuestion
+from fedperf_shared.wire.codec import (
+    decode_tangent_question,
+    encode_tangent_question,
+    encode_train_request,
+)
 
 _log = logging.getLogger(__name__)
 
-Aggregate = Callable[[Arrays, Sequence[Arrays]], Sequence[NDArray[np.float32]]]
-"""(current, updates) -> the next model."""
 Evaluate = Callable[[Arrays], float]
 """The model's error on public data."""
 
@@ -92,7 +102,6 @@ class RoundRules:
     Attributes:
         quorum: accepted updates that a new version needs.
         grace: how long after the reply time replies are still taken.
-        norm_bound: largest L2 norm of an update.
         poll: pause between looks at the fleet.
         promote: whether a new version is promoted at once; otherwise it stays a
             candidate until somebody promotes it.
@@ -100,19 +109,26 @@ class RoundRules:
 
     quorum: int
     grace: timedelta
-    norm_bound: float
     poll: timedelta = timedelta(seconds=0.15)
     promote: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """What a round starts from and asks."""
+
+    slot: SlotKey
+    base_version: int
+    current: Arrays
+    question: TangentQuestion | None
 
 
 @dataclass(slots=True)
 class _Gathered:
     """What a round has so far, by organization."""
 
-    slot: SlotKey
-    base_version: int
     schedules: dict[bytes, Schedule] = field(default_factory=dict)
-    accepted: dict[bytes, tuple[SignedRelease, ModelUpdate]] = field(default_factory=dict)
+    accepted: dict[bytes, tuple[SignedRelease, Answer]] = field(default_factory=dict)
     refused: dict[bytes, Reason] = field(default_factory=dict)
     sizes: dict[bytes, int] = field(default_factory=dict)
 
@@ -137,7 +153,7 @@ class Coordinator:
         rules: RoundRules,
         model_format: ModelFormat,
         signing_key: ec.EllipticCurvePrivateKey,
-        aggregate: Aggregate,
+        method: RoundMethod,
         evaluate: Evaluate,
         clock: Callable[[], datetime],
     ) -> None:
@@ -147,11 +163,8 @@ class Coordinator:
         self._timetable = timetable
         self._rules = rules
         self._format = model_format
-        self._limits = UpdateLimits(
-            model_format.architecture, model_format.shapes, rules.norm_bound
-        )
         self._key = signing_key
-        self._aggregate = aggregate
+        self._method = method
         self._evaluate = evaluate
         self._clock = clock
 
@@ -226,13 +239,13 @@ class Coordinator:
 
     def _round(self, slot: SlotKey, stop: threading.Event) -> RoundResult | None:
         began = self._clock()
-        version, current = self._open(slot)
-        gathered = _Gathered(slot, version)
-        request = self._request(slot, version, current)
+        opened = self._stored(slot) or self._open(slot)
+        gathered = _Gathered()
+        request = self._request(opened)
         deadline = max(self._replies_at(slot), began) + self._rules.grace
         with self._fleet.round() as channel:
             while self._clock() < deadline and not stop.is_set():
-                self._exchange(channel, gathered, request)
+                self._exchange(channel, opened, gathered, request)
                 if gathered.is_complete():
                     break
                 stop.wait(self._rules.poll.total_seconds())
@@ -241,33 +254,57 @@ class Coordinator:
         for organization_id in gathered.schedules:
             if not gathered.answered(organization_id):
                 gathered.refused[organization_id] = Reason.MISSING
-        return self._close(slot, current, gathered)
+        return self._close(opened, gathered)
 
-    def _open(self, slot: SlotKey) -> tuple[int, Arrays]:
-        """Write down that the round began; the model it starts from."""
+    def _stored(self, slot: SlotKey) -> _Opened | None:
+        """The round as it was written down; None where it was not begun."""
+        key = row_key(self._timetable, slot)
         with self._database.transaction() as session:
-            row = session.get(RoundRow, row_key(self._timetable, slot))
+            row, asked = session.get(RoundRow, key), session.get(RoundQuestionRow, key)
             if row is None:
-                row = self._new_row(session, slot)
-                session.add(row)
-                audit.record(session, "round_opened", {"round": row.number}, at=self._clock())
+                return None
             base = registry.get_version(session, row.base_version)
-        return base.version, self._format.decode(base.checkpoint)
+        question = decode_tangent_question(asked.payload) if asked else None
+        return _Opened(slot, base.version, self._format.decode(base.checkpoint), question)
 
-    def _new_row(self, session: Session, slot: SlotKey) -> RoundRow:
+    def _open(self, slot: SlotKey) -> _Opened:
+        """Write down that the round began, from which model, and what it asks."""
+        with self._database.transaction() as session:
+            base = registry.newest_version(session)
+            steps = steps_made(session, self._timetable)
+        current = self._format.decode(base.checkpoint)
+        question = self._method.question(current, steps_made=steps)
+        with self._database.transaction() as session:
+            row = self._new_row(session, slot, base.version)
+            session.add(row)
+            if question is not None:
+                session.add(self._question_row(slot, question))
+            audit.record(session, "round_opened", {"round": row.number}, at=self._clock())
+        return _Opened(slot, base.version, current, question)
+
+    def _question_row(self, slot: SlotKey, question: TangentQuestion) -> RoundQuestionRow:
+        period_start, window, index = row_key(self._timetable, slot)
+        return RoundQuestionRow(
+            period_start=period_start,
+            window=window,
+            index=index,
+            payload=encode_tangent_question(question),
+        )
+
+    def _new_row(self, session: Session, slot: SlotKey, base_version: int) -> RoundRow:
         period_start, window, index = row_key(self._timetable, slot)
         return RoundRow(
             period_start=period_start,
             window=window,
             index=index,
             number=(session.scalar(select(func.max(RoundRow.number))) or 0) + 1,
-            base_version=registry.newest_version(session).version,
+            base_version=base_version,
             opened_at=to_unix_ms(self._clock()),
             asked=0,
             replies=0,
         )
 
-    def _participants(self, gathered: _Gathered) -> dict[bytes, Member]:
+    def _participants(self, slot: SlotKey, gathered: _Gathered) -> dict[bytes, Member]:
         """The members of now whose schedule holds the slot; who declares late is let in."""
         found: dict[bytes, Member] = {}
         members = self._admit()
@@ -278,20 +315,28 @@ class Coordinator:
                     schedule = releases.declared_schedule(
                         session, organization_id, self._timetable.period
                     )
-                    if schedule is None or schedule.slot(gathered.slot) is None:
+                    if schedule is None or schedule.slot(slot) is None:
                         continue
                     gathered.schedules[organization_id] = schedule
                 found[organization_id] = member
         return found
 
-    def _request(self, slot: SlotKey, version: int, current: Arrays) -> bytes:
+    def _request(self, opened: _Opened) -> bytes:
         return encode_train_request(
-            TrainRequest(slot, self._format.architecture, version, tuple(current))
+            TrainRequest(
+                opened.slot,
+                self._format.architecture,
+                opened.base_version,
+                tuple(opened.current),
+                opened.question,
+            )
         )
 
-    def _exchange(self, channel: FleetRound, gathered: _Gathered, request: bytes) -> None:
+    def _exchange(
+        self, channel: FleetRound, opened: _Opened, gathered: _Gathered, request: bytes
+    ) -> None:
         """Ask whoever came online, take what arrived."""
-        members = self._participants(gathered)
+        members = self._participants(opened.slot, gathered)
         for organization_id in gathered.schedules:
             if organization_id not in members:
                 gathered.accepted.pop(organization_id, None)
@@ -301,28 +346,29 @@ class Coordinator:
         for reply in channel.replies():
             member = members.get(reply.organization_id)
             if member is not None and not gathered.answered(reply.organization_id):
-                self._judge(reply, member, gathered)
+                self._judge(reply, member, opened, gathered)
 
-    def _judge(self, reply: Reply, member: Member, gathered: _Gathered) -> None:
+    def _judge(self, reply: Reply, member: Member, opened: _Opened, gathered: _Gathered) -> None:
         organization_id = member.organization_id
         gathered.sizes[organization_id] = len(reply.body or b"")
         try:
             signed, update = open_update(reply.body, member.public_key)
-            check_update(
+            slot = check_place(
                 update,
                 gathered.schedules[organization_id],
-                self._limits,
-                slot=gathered.slot,
-                base_version=gathered.base_version,
+                slot=opened.slot,
+                base_version=opened.base_version,
             )
-            gathered.accepted[organization_id] = (signed, update)
+            self._method.check(update, slot)
+            gathered.accepted[organization_id] = (signed, Answer(update, slot))
         except RejectedReleaseError as error:
             gathered.refused[organization_id] = error.reason
 
-    def _close(self, slot: SlotKey, current: Arrays, gathered: _Gathered) -> RoundResult:
+    def _close(self, opened: _Opened, gathered: _Gathered) -> RoundResult:
         """Make the new version, if there is one, and store everything at once."""
+        slot = opened.slot
         self._drop_stale(slot, gathered)
-        arrays, error = self._next(current, gathered)
+        arrays, error = self._next(opened, gathered)
         now = self._clock()
         with self._database.transaction() as session:
             row = session.get_one(RoundRow, row_key(self._timetable, slot))
@@ -361,13 +407,12 @@ class Coordinator:
                     del gathered.accepted[organization_id]
                     gathered.refused[organization_id] = error.reason
 
-    def _next(self, current: Arrays, gathered: _Gathered) -> tuple[Arrays | None, float | None]:
+    def _next(self, opened: _Opened, gathered: _Gathered) -> tuple[Arrays | None, float | None]:
         if len(gathered.accepted) < self._rules.quorum:
             return None, None
-        updates = [list(update.arrays) for _, (_, update) in sorted(gathered.accepted.items())]
-        arrays = [
-            np.asarray(array, dtype=np.float32) for array in self._aggregate(current, updates)
-        ]
+        answers = [answer for _, (_, answer) in sorted(gathered.accepted.items())]
+        made = self._method.next(opened.current, answers, opened.question)
+        arrays = [np.asarray(array, dtype=np.float32) for array in made]
         if not _well_formed(arrays, self._format.shapes):
             raise AggregationError
         return arrays, float(self._evaluate(arrays))
@@ -408,7 +453,8 @@ class Coordinator:
     def _miss(self, slot: SlotKey) -> RoundResult:
         now = self._clock()
         with self._database.transaction() as session:
-            row = self._new_row(session, slot)
+            newest = registry.newest_version(session).version
+            row = self._new_row(session, slot, newest)
             row.outcome = Outcome.MISSED
             self._finish(session, row, now)
             session.add(row)
@@ -422,7 +468,7 @@ class Coordinator:
 
 
 class AggregationError(FedperfError):
-    """The aggregation rule gave something that is not a finite model of the right shape."""
+    """The method of the rounds gave something that is not a finite model of the right shape."""
 
     def __init__(self) -> None:
         super().__init__("aggregation did not give a finite model of the right shape")

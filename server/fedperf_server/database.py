@@ -88,6 +88,16 @@ class RoundRow(Table):
     public_error: Mapped[float | None]
 
 
+class RoundQuestionRow(Table):
+    """What a model round at the tangent asks, made once, when the round is opened."""
+
+    __tablename__ = "round_question"
+    period_start: Mapped[int] = mapped_column(primary_key=True)
+    window: Mapped[int] = mapped_column(primary_key=True)
+    index: Mapped[int] = mapped_column(primary_key=True)
+    payload: Mapped[bytes]
+
+
 class ReplyRow(Table):
     """What one organization answered in a round: `outcome` is "accepted" or why not."""
 

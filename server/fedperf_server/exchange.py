@@ -31,12 +31,12 @@ from fedperf_shared.exchange import SharedModel, SignedReceipt, Status
 from fedperf_shared.period import Timetable
 from fedperf_shared.release import (
     DirectedReport,
-    ModelUpdate,
     Release,
     ResidualReport,
     Schedule,
     SignedRelease,
     SlotKey,
+    Update,
 )
 from fedperf_shared.wire.services import EXCHANGE_OPTIONS, CallRefusedError, serve_exchange
 from fedperf_shared.workflow.features import FEATURE_SCHEMA_VERSION
@@ -151,7 +151,7 @@ class ExchangeService:
             earlier = self._earlier(session, member, release, signed)
             if earlier is not None:
                 return earlier
-            if isinstance(release, ModelUpdate):  # updates come through the fleet
+            if isinstance(release, Update):  # they come through the fleet
                 raise CallRefusedError(grpc.StatusCode.NOT_FOUND, "no_receipt_yet")
             schedule = releases.declared_schedule(session, member.organization_id, period)
             if schedule is None:
@@ -194,7 +194,7 @@ class ExchangeService:
         try:
             return releases.receipt_for(session, member.organization_id, release_id, signed)
         except RejectedReleaseError as error:
-            kind = "model_update" if isinstance(release, ModelUpdate) else "report"
+            kind = "model_update" if isinstance(release, Update) else "report"
             releases.count_rejection(session, member.organization_id, kind, error.reason)
             return releases.first_receipt(session, member.organization_id, release_id)
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum, unique
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from fedperf_server.database import ReplyRow, RoundRow
@@ -92,6 +92,14 @@ def result_of(row: RoundRow, slot: SlotKey, failures: Mapping[str, int]) -> Roun
 def row_key(timetable: Timetable, slot: SlotKey) -> tuple[int, int, int]:
     """The primary key of the slot's round."""
     return to_unix_ms(timetable.period.start), slot.window, slot.index
+
+
+def steps_made(session: Session, timetable: Timetable) -> int:
+    """How many rounds of the period made a new version."""
+    query = select(func.count(RoundRow.new_version)).where(
+        RoundRow.period_start == to_unix_ms(timetable.period.start)
+    )
+    return session.scalar(query) or 0
 
 
 def closed_slots(session: Session, timetable: Timetable) -> set[tuple[int, int]]:

@@ -1,7 +1,8 @@
-"""The server's composition root: which model, aggregation and yardstick a coordinator uses.
+"""The server's composition root: which model, round method and yardstick a coordinator uses.
 
-GGFN from the public start, equal-weight robust aggregation, and the median q-error on the
-public measured plans that ship with fedperf. A round's version is promoted unless it is
+GGFN from the public start, steps at its tangent on the public plans that ship with fedperf or
+equal-weight robust aggregation of updates by DP-SGD, as the calendar says, and the median
+q-error on these plans. A round's version is promoted unless it is
 clearly worse on these plans than the public start; organizations weight what they fetch
 by their own executions, so this only has to catch a model that went astray.
 """
@@ -20,12 +21,16 @@ from fedperf_server import registry
 from fedperf_server.aggregation import aggregate
 from fedperf_server.config import ServerConfig
 from fedperf_server.database import Database
+from fedperf_server.dp_sgd_rounds import DpSgdRounds
 from fedperf_server.questions import QuestionDesk
 from fedperf_server.registry import Arrays, GgfnFormat
 from fedperf_server.rehearsal import CatalogueEntry, PredictLog
 from fedperf_server.reports import ReportDesk
+from fedperf_server.round_method import RoundMethod
 from fedperf_server.rounds import RoundResult
 from fedperf_server.service import serving, store_start_model
+from fedperf_server.tangent_rounds import TangentRounds
+from fedperf_server.validation import UpdateLimits
 from fedperf_shared.errors import FedperfError
 from fedperf_shared.execution import MeasuredPlan
 from fedperf_shared.model.architecture import ARRAY_SHAPES
@@ -33,8 +38,9 @@ from fedperf_shared.model.batching import PlanGraph
 from fedperf_shared.model.checkpoint import decode_checkpoint, model_from_arrays
 from fedperf_shared.model.fitting import predict
 from fedperf_shared.model.metrics import median_q_error
-from fedperf_shared.model.public_plans import load_public_plans
+from fedperf_shared.model.public_plans import anchors_of, load_public_plans
 from fedperf_shared.model.public_start import load_public_start
+from fedperf_shared.period import ModelMethod
 
 REPORT_PAUSE_SECONDS = 1.0
 
@@ -63,7 +69,7 @@ def run_server(
     with serving(
         config,
         model_format=GgfnFormat(),
-        aggregate=partial(aggregate, norm_bound=config.update_norm_bound),
+        method=method_of(config, plans),
         evaluate=evaluate,
         clock=clock,
     ) as coordinator:
@@ -72,6 +78,15 @@ def run_server(
         questions = QuestionDesk(database, config.timetable)
         with _watched(desk, questions, stop, clock):
             coordinator.run(stop, on_round=on_round)
+
+
+def method_of(config: ServerConfig, plans: Sequence[MeasuredPlan]) -> RoundMethod:
+    """How the rounds of the configured calendar train GGFN."""
+    if config.timetable.model_method is ModelMethod.TANGENT:
+        return TangentRounds([PlanGraph.of(plan, cluster) for plan, cluster in anchors_of(plans)])
+    bound, ggfn = config.update_norm_bound, GgfnFormat()
+    limits = UpdateLimits(ggfn.architecture, ggfn.shapes, bound)
+    return DpSgdRounds(limits, partial(aggregate, norm_bound=bound))
 
 
 def promote_newest(database: Database, *, at: datetime) -> int | None:

@@ -11,11 +11,12 @@ from datetime import UTC, datetime
 
 from fedperf_server import registry
 from fedperf_server.config import ServerConfig
-from fedperf_server.coordinator import Aggregate, Coordinator, Evaluate, RoundRules
+from fedperf_server.coordinator import Coordinator, Evaluate, RoundRules
 from fedperf_server.database import Database
 from fedperf_server.enrollment import SERVER, SIGNING, Enrollment, EnrollmentServer, KeyRing
 from fedperf_server.exchange import exchange_server
 from fedperf_server.registry import Arrays, ModelFormat
+from fedperf_server.round_method import RoundMethod
 from fedperf_shared.flower_settings import quiet_flower
 
 
@@ -47,7 +48,7 @@ def serving(
     config: ServerConfig,
     *,
     model_format: ModelFormat,
-    aggregate: Aggregate,
+    method: RoundMethod,
     evaluate: Evaluate,
     rules: RoundRules | None = None,
     clock: Callable[[], datetime] = system_clock,
@@ -83,10 +84,10 @@ def serving(
             enrollment,
             gateway,
             timetable=config.timetable,
-            rules=rules or RoundRules(config.quorum, config.grace, config.update_norm_bound),
+            rules=rules or RoundRules(config.quorum, config.grace),
             model_format=model_format,
             signing_key=ring.key(SIGNING),
-            aggregate=aggregate,
+            method=method,
             evaluate=evaluate,
             clock=clock,
         )
@@ -97,11 +98,11 @@ def run(
     stop: threading.Event,
     *,
     model_format: ModelFormat,
-    aggregate: Aggregate,
+    method: RoundMethod,
     evaluate: Evaluate,
 ) -> None:
     """Serve until `stop` is set; errors as `serving`."""
     with serving(
-        config, model_format=model_format, aggregate=aggregate, evaluate=evaluate
+        config, model_format=model_format, method=method, evaluate=evaluate
     ) as coordinator:
         coordinator.run(stop)

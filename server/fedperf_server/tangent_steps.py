@@ -7,11 +7,16 @@ of a step u plus chance, the sums would be about n H u: H from the anchors' feat
 declared number of workloads. The step is the posterior mean of u, under a prior that
 weights change little: where noise drowns a direction, the model stays as it is.
 
+A tangent tells what a step does only near the model. So the prior is narrowed until the
+model, once stepped, does at the anchors about what the tangent said (`trusted_step`);
+that is public arithmetic and asks nobody anything.
+
 Few steps, each at the tangent of the model it starts from, with a tighter clip than the
 one before: wide first, because a start may be far off.
 
 Post-processing of releases only: costs no privacy. Influence is bounded: a vector counts
-with at most the length that its sender's workloads and noise explain (`step_bound`).
+with at most the length that its sender's workloads and noise explain (`step_bound`). Beyond
+that a sender can make everybody's step shorter, down to none, by sums that no model follows.
 """
 
 import math
@@ -19,23 +24,37 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from fedperf_server.gaussian_process import longest
 from fedperf_shared.errors import ConfigurationError
+from fedperf_shared.model.batching import PlanGraph
+from fedperf_shared.model.fitting import predict
+from fedperf_shared.model.ggfn import GGFN, standardise
 from fedperf_shared.model.tangent import Tangent
 from fedperf_shared.release import InvalidReleaseError
 
 Floats = NDArray[np.float64]
 
-STEP_CLIPS = (0.5, 0.3, 0.2, 0.15, 0.15, 0.15)
+STEP_CLIPS = (0.5, 0.3, 0.2, 0.15, 0.15, 0.15, 0.12, 0.1)
 """Clips of the stages in units of the standardised output; as many steps make a training."""
 
 WEIGHT_SD = 0.1
 """How far one step may be expected to move the weights along one direction."""
 
+WEIGHT_SDS = tuple(WEIGHT_SD * 0.7**times for times in range(12))
+"""The priors that are tried, widest first."""
+
+MOST_MISTOLD = 0.6
+"""What a step does at the anchors may differ by so much, relative, from what the tangent told."""
+
 WITHIN_CLIP = 0.75
 """Share of residuals that their clip is expected not to reach."""
+
+CAUTION = 2.0
+"""Sums count as if anchors felt every step so much more than they do: only a part of a step is
+taken, since other plans feel it otherwise, and the next step is asked for where it led."""
 
 CHANCE = 0.3
 """Mean square of a residual after the clip, relative to it."""
@@ -88,22 +107,50 @@ def next_step(
     return step
 
 
-def step_bound(
+def trusted_step(
+    model: GGFN,
+    anchors: Sequence[PlanGraph],
     tangent: Tangent,
     sums: Sequence[TangentSum],
-    sender: int,
     *,
     clip: float,
-    weight_sd: float = WEIGHT_SD,
-) -> float:
-    """Most that one sender can change the step, as length of the change of the weights.
+) -> Floats:
+    """The `next_step` under the widest prior whose step the tangent tells well; else none.
+
+    Args:
+        model: whose tangent it is.
+        anchors: the plans of `tangent.anchors`.
+        tangent: at which the sums were taken.
+        sums: one of each sender.
+        clip: bound on a residual, in units of the standardised output.
+
+    Raises:
+        InvalidReleaseError, ConfigurationError: as of `next_step`.
+    """
+    before = _outputs(model, anchors)
+    for weight_sd in WEIGHT_SDS:
+        step = next_step(tangent, sums, clip=clip, weight_sd=weight_sd)
+        told = tangent.anchors @ step
+        done = _outputs(tangent.stepped(model, step), anchors) - before
+        if np.linalg.norm(done - told) <= MOST_MISTOLD * np.linalg.norm(told):
+            return step
+    return np.zeros(len(tangent.lengths))
+
+
+def step_bound(tangent: Tangent, sums: Sequence[TangentSum], sender: int, *, clip: float) -> float:
+    """Most that one sender can change the step of a prior, as change of the weights (L2).
 
     The step is linear in a sender's vector, which counts with at most `_length`; two vectors
-    differ by twice that at most. Independent of what anybody sent.
+    differ by twice that at most. Over all priors, and independent of what anybody sent.
     """
-    gain = _gains(tangent, sums, clip, weight_sd)[sender]
-    reach = np.linalg.norm(gain / tangent.lengths[:, None], ord=2)
+    gains = [_gains(tangent, sums, clip, weight_sd)[sender] for weight_sd in WEIGHT_SDS]
+    reach = max(np.linalg.norm(gain / tangent.lengths[:, None], ord=2) for gain in gains)
     return float(2 * _length(sums[sender]) * reach)
+
+
+def _outputs(model: GGFN, graphs: Sequence[PlanGraph]) -> Floats:
+    """Standardised predictions, within the public bounds, [plans]."""
+    return np.asarray(standardise(torch.from_numpy(predict(model, graphs))).numpy())
 
 
 def _gains(
@@ -113,7 +160,7 @@ def _gains(
     features = tangent.anchors
     norms = np.linalg.norm(features, axis=1, keepdims=True)
     unit = np.divide(features, norms, out=np.zeros_like(features), where=norms > 0)
-    slope = WITHIN_CLIP / clip * unit.T @ features / len(features)
+    slope = CAUTION * WITHIN_CLIP / clip * unit.T @ features / len(features)
     spread = CHANCE * unit.T @ unit / len(features)
     precision = np.diag(1 / (weight_sd * tangent.lengths) ** 2)
     weighted = []

@@ -28,8 +28,11 @@ from fedperf_shared.release import (
     SignedRelease,
     Slot,
     SlotKey,
+    TangentUpdate,
+    Update,
     fits,
 )
+from fedperf_shared.tangent_question import DIRECTIONS
 from fedperf_shared.wire.codec import decode_release, decode_signed_release
 
 MAX_WORKLOADS = 10_000_000
@@ -105,9 +108,7 @@ def open_signed(signed: SignedRelease, key: ec.EllipticCurvePublicKey) -> Releas
         raise RejectedReleaseError(Reason.MALFORMED) from None
 
 
-def open_update(
-    body: bytes | None, key: ec.EllipticCurvePublicKey
-) -> tuple[SignedRelease, ModelUpdate]:
+def open_update(body: bytes | None, key: ec.EllipticCurvePublicKey) -> tuple[SignedRelease, Update]:
     """The signed model update that answers a round; None is a refusal to answer.
 
     Raises:
@@ -120,32 +121,49 @@ def open_update(
     except InvalidInputError:
         raise RejectedReleaseError(Reason.MALFORMED) from None
     release = open_signed(signed, key)
-    if not isinstance(release, ModelUpdate):
+    if not isinstance(release, Update):
         raise RejectedReleaseError(Reason.WRONG_SLOT)
     return signed, release
 
 
-def check_update(
-    update: ModelUpdate,
-    schedule: Schedule,
-    limits: UpdateLimits,
-    *,
-    slot: SlotKey,
-    base_version: int,
-) -> None:
-    """Check a model update that should fill `slot`.
+def check_place(update: Update, schedule: Schedule, *, slot: SlotKey, base_version: int) -> Slot:
+    """Check that an update fills `slot`, starting from that model; the slot as declared.
 
     Raises:
         RejectedReleaseError: with the first reason that holds.
     """
-    _check_slot(update, schedule)
+    declared = _check_slot(update, schedule)
     _require(update.slot == slot, Reason.WRONG_SLOT)
-    _require(update.architecture == limits.architecture, Reason.ARCHITECTURE)
     _require(update.base_version == base_version, Reason.BASE_VERSION)
+    return declared
+
+
+def check_update(update: ModelUpdate, limits: UpdateLimits) -> None:
+    """Check what a model update by DP-SGD holds.
+
+    Raises:
+        RejectedReleaseError: with the first reason that holds.
+    """
+    _require(update.architecture == limits.architecture, Reason.ARCHITECTURE)
     shapes = [array.shape for array in update.arrays]
     _require(shapes == [tuple(shape) for shape in limits.shapes], Reason.SHAPE)
     _require(all(np.isfinite(array).all() for array in update.arrays), Reason.NOT_FINITE)
     _require(norm(update.arrays) <= limits.norm_bound, Reason.NORM)
+
+
+def check_tangent_update(update: TangentUpdate, noise_multiplier: float) -> None:
+    """Check what a step at a tangent holds: a workload adds at most 1, in length, to the sum.
+
+    Raises:
+        RejectedReleaseError: with the first reason that holds.
+    """
+    _require(update.values.shape == (DIRECTIONS,), Reason.SIZE)
+    _require(update.grid_exponent in GRID_EXPONENTS, Reason.GRID)
+    values = update.natural()
+    margin = NOISE_DEVIATIONS * noise_multiplier + math.ldexp(1.0, update.grid_exponent)
+    _require(bool(np.all(np.abs(values) <= MAX_WORKLOADS + margin)), Reason.RANGE)
+    longest = MAX_WORKLOADS + margin * math.sqrt(DIRECTIONS)
+    _require(bool(np.linalg.norm(values) <= longest), Reason.NORM)
 
 
 def check_report(

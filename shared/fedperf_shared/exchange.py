@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig
 from fedperf_shared.release import SlotKey
+from fedperf_shared.tangent_question import TangentQuestion
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import Platform
 
@@ -150,9 +151,11 @@ class TrainRequest:
         architecture: number of the architecture.
         base_version: model version of `arrays`.
         arrays: the model to start from, in the order of the architecture.
+        question: what is asked at its tangent; None where DP-SGD is asked for.
     """
 
     slot: SlotKey
     architecture: int
     base_version: int
     arrays: tuple[NDArray[np.float32], ...]
+    question: TangentQuestion | None = None

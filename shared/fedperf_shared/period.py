@@ -7,6 +7,7 @@ slots. All of it is public and says nothing about anybody's data.
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from enum import IntEnum, unique
 
 from fedperf_shared.errors import ConfigurationError
 
@@ -14,6 +15,18 @@ DEFAULT_WINDOW = timedelta(weeks=4)
 DEFAULT_WINDOWS = 13
 MAX_WINDOWS = 400
 MILLISECOND = timedelta(milliseconds=1)
+
+
+@unique
+class ModelMethod(IntEnum):
+    """How the model rounds of a period train; numbers as in exchange.proto.
+
+    At the tangent an organization releases a sum in few directions, and the coordinator makes
+    the step; by DP-SGD it releases what private training at home changed in all weights.
+    """
+
+    DP_SGD = 0
+    TANGENT = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +89,12 @@ class SlotTimes:
 
 @dataclass(frozen=True, slots=True)
 class Timetable:
-    """A period and the slots that each of its windows has."""
+    """A period, the slots that each of its windows has, and how its model rounds train."""
 
     period: Period
     report_slots: tuple[SlotTimes, ...]
     model_slots: tuple[SlotTimes, ...]
+    model_method: ModelMethod = ModelMethod.TANGENT
 
     def __post_init__(self) -> None:
         for times in (*self.report_slots, *self.model_slots):

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedperf_shared.errors import ConfigurationError, InvalidInputError
-from fedperf_shared.period import Period, SlotTimes, Timetable, to_unix_ms
+from fedperf_shared.period import ModelMethod, Period, SlotTimes, Timetable, to_unix_ms
 
 MAX_STEPS = 100_000
 
@@ -121,13 +121,30 @@ class TrainingParameters:
             raise ConfigurationError(f"steps must be 1 to {MAX_STEPS}, got {self.steps!r}")
 
 
-Parameters = ReportParameters | DirectedParameters | TrainingParameters
+@dataclass(frozen=True, slots=True)
+class TangentParameters:
+    """How a step at the tangent is made private; directions and clip come with its question.
+
+    Attributes:
+        noise_multiplier: stddev of the Gaussian / L2 sensitivity, which is 1.
+        nominal_workloads: declared number of workloads that one step is about.
+    """
+
+    noise_multiplier: float
+    nominal_workloads: float
+
+    def __post_init__(self) -> None:
+        _require_positive("noise_multiplier", self.noise_multiplier)
+        _require_positive("nominal_workloads", self.nominal_workloads)
+
+
+Parameters = ReportParameters | DirectedParameters | TrainingParameters | TangentParameters
 """How the release of a slot is made private."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One planned release; a report slot is either a residual report's or a directed one's."""
+    """One planned release: parameters of a report for a report slot, else of a model update."""
 
     key: SlotKey
     parameters: Parameters
@@ -138,6 +155,13 @@ class Slot:
             raise ConfigurationError(
                 f"slot {self.key} does not go with {type(self.parameters).__name__}"
             )
+
+
+_OTHER_METHOD = {
+    ModelMethod.TANGENT: TrainingParameters,
+    ModelMethod.DP_SGD: TangentParameters,
+}
+"""Parameters that a period of the method does not have, so that no round mixes kinds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +180,12 @@ class Schedule:
                 raise ConfigurationError(f"slot {key} lies outside of the period")
             if not 0 <= key.index < len(self._times(key.kind)):
                 raise ConfigurationError(f"slot {key} is not in the timetable")
+        method = self.timetable.model_method
+        for slot in self.slots:
+            if isinstance(slot.parameters, _OTHER_METHOD[method]):
+                raise ConfigurationError(
+                    f"slot {slot.key} does not train by {method.name.lower()}, as the calendar says"
+                )
 
     def slot(self, key: SlotKey) -> Slot | None:
         """The slot of that key, None where the schedule has none."""
@@ -235,7 +265,31 @@ class ModelUpdate:
     arrays: tuple[NDArray[np.float32], ...]
 
 
-Release = ResidualReport | DirectedReport | ModelUpdate
+@dataclass(frozen=True, slots=True, eq=False)
+class TangentUpdate:
+    """Noisy sums at the tangent of a model, as integers on the grid of step 2**grid_exponent.
+
+    Attributes:
+        slot: the slot that it fills.
+        base_version: model version whose tangent it is.
+        grid_exponent: one integer step is 2**grid_exponent.
+        values: int64 [DIRECTIONS] (see `tangent_question`).
+    """
+
+    slot: SlotKey
+    base_version: int
+    grid_exponent: int
+    values: NDArray[np.int64]
+
+    def natural(self) -> NDArray[np.float64]:
+        """The values in units of the sensitivity, float64 [DIRECTIONS]."""
+        return np.ldexp(self.values.astype(np.float64), self.grid_exponent)
+
+
+Update = ModelUpdate | TangentUpdate
+"""What the slot of a model round releases."""
+
+Release = ResidualReport | DirectedReport | Update
 
 
 def fits(release: Release, slot: Slot) -> bool:
@@ -244,6 +298,7 @@ def fits(release: Release, slot: Slot) -> bool:
         ResidualReport: ReportParameters,
         DirectedReport: DirectedParameters,
         ModelUpdate: TrainingParameters,
+        TangentUpdate: TangentParameters,
     }
     return release.slot == slot.key and isinstance(slot.parameters, made_with[type(release)])
 

@@ -21,7 +21,7 @@ from fedperf_client.sources.history_file import write_history
 from fedperf_client.store import ExecutionStore
 from fedperf_shared.errors import FedperfError
 from fedperf_shared.execution import Execution
-from fedperf_shared.model.public_plans import load_public_plans
+from fedperf_shared.model.public_plans import anchors_of, load_public_plans
 from fedperf_shared.model.public_start import load_public_start
 from fedperf_shared.release import SizeClass
 from fedperf_simulations.choice import chosen_and_measured, new_program
@@ -38,7 +38,6 @@ from fedperf_simulations.scenario import (
     Participant,
     fitted_calendar,
     participants,
-    policy_additions,
 )
 from fedperf_simulations.summary import ChoiceResult, DemoSummary, OrganizationResult
 from fedperf_simulations.terminal import Stage, Stages
@@ -84,7 +83,6 @@ def run_demo(world: World, executions: list[Execution], stages: Stages) -> DemoS
             rounds=rounds,
             windows=calendar.windows,
             window_seconds=calendar.window_seconds,
-            private_steps=calendar.steps,
             choice=choice,
             seconds=dict(stages.seconds),
             provenance=provenance(Settings(seed=world.seed, out=world.out), ()),
@@ -108,18 +106,13 @@ def _write_histories(world: World, organizations: tuple[Participant, ...]) -> No
 def _prepare_homes(
     world: World, organizations: tuple[Participant, ...], stage: Stage
 ) -> tuple[Calendar, Pace]:
-    """Homes with policies that this machine can keep; histories are in the stores."""
+    """Homes with histories in their stores, and a calendar that this machine can keep."""
     world.programs.together([partial(_init, world, each) for each in organizations], at_once=2)
     stage.advance()
     stage.say("how fast this machine is")
     large = [each for each in organizations if each.size_class is SizeClass.LARGE]
     pace = _pace(world, large)
-    workloads = max(len({e.workload for e in each.history}) for each in large)
-    live = world.size.live_executions
-    calendar = fitted_calendar(pace, workloads=workloads + live, size=world.size)
-    for each in large:
-        with world.home(each.name).policy.open("a", encoding="utf-8") as policy:
-            policy.write(policy_additions(calendar, world.size))
+    calendar = fitted_calendar(pace, anchors=len(anchors_of(load_public_plans())), size=world.size)
     stage.advance()
     stage.say("histories into the stores")
     ingests = [
@@ -141,7 +134,7 @@ def _init(world: World, each: Participant) -> None:
 
 
 def _pace(world: World, large: list[Participant]) -> Pace:
-    """Measured by as many programs at once as will train at once."""
+    """Measured by as many programs at once as will answer at once."""
     calls = [
         Call("measuring the pace", (*PACE_COMMAND, str(world.history(each.name))), "pace.log")
         for each in large

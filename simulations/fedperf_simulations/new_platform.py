@@ -22,7 +22,7 @@ from fedperf_simulations.start import measured_plans, one_per_workload
 
 Floats = NDArray[np.float64]
 
-ANCHORS = 200
+ANCHORS = 1500
 """Public plans for the new platform, without a run time."""
 
 

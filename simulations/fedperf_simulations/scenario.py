@@ -6,7 +6,7 @@ this machine cannot keep is not made: it is fitted to the measured pace, with ma
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import numpy as np
@@ -54,8 +54,6 @@ class DemoSize:
         history_workloads: at most, of each organization.
         held_out: executions that each organization needs at least.
         windows: of the compressed period, each with one report and one model slot.
-        steps: of one private update, at most; fewer where the machine is slow.
-        sampling_probability: of a workload in a step.
         rounds_seconds: what all windows together may take.
         spare_seconds: of each release, beside every factor on what was measured: for
             messages, and for a machine that pauses.
@@ -67,9 +65,7 @@ class DemoSize:
     history_workloads: int = 2000
     held_out: int = 100
     windows: int = 5
-    steps: int = 10
-    sampling_probability: float = 0.0625
-    rounds_seconds: float = 110.0
+    rounds_seconds: float = 130.0
     spare_seconds: float = 1.5
     choice_rows: int = 300_000
     repeats: int = 3
@@ -77,11 +73,9 @@ class DemoSize:
     def __post_init__(self) -> None:
         wrong = [
             f"{name} must be at least 1, got {value!r}"
-            for name in ("live_executions", "history_workloads", "windows", "steps", "repeats")
+            for name in ("live_executions", "history_workloads", "windows", "repeats")
             if not (value := getattr(self, name)) >= 1
         ]
-        if not 0 < self.sampling_probability <= 1:
-            wrong.append(f"sampling_probability must be in (0, 1], got {self.sampling_probability}")
         if wrong:
             raise ConfigurationError("demo: " + "; ".join(wrong))
 
@@ -91,8 +85,7 @@ QUICK = DemoSize(
     history_workloads=150,
     held_out=30,
     windows=2,
-    steps=2,
-    rounds_seconds=60.0,
+    rounds_seconds=90.0,
     spare_seconds=5.0,
     choice_rows=10_000,
     repeats=1,
@@ -192,17 +185,15 @@ class Pace:
         startup_seconds: until a program with all its imports is ready.
         reading_seconds: reading the history and computing its features.
         residuals_seconds: predictions of the reference model on it.
-        examples_seconds: making training examples of it.
-        step_seconds: of a private step without any workload: noise and optimizer.
-        workload_seconds: of one workload's gradient.
+        executions: how many of the history have a run time.
+        plan_seconds: what a tangent's features of one plan take.
     """
 
     startup_seconds: float
     reading_seconds: float
     residuals_seconds: float
-    examples_seconds: float
-    step_seconds: float
-    workload_seconds: float
+    executions: float
+    plan_seconds: float
 
     @classmethod
     def slowest(cls, paces: Sequence["Pace"]) -> "Pace":
@@ -213,11 +204,13 @@ class Pace:
         """From a report slot's opening to its release, with margin."""
         return REPORT_MARGIN * (self.reading_seconds + self.residuals_seconds)
 
-    def update_seconds(self, *, steps: int, workloads_per_step: float) -> float:
-        """From a model slot's opening to its release, with margin."""
-        step = self.step_seconds + workloads_per_step * self.workload_seconds
-        work = self.reading_seconds + self.examples_seconds + steps * step
-        return MODEL_MARGIN * work
+    def update_seconds(self, *, live: int, anchors: int) -> float:
+        """From a model slot's opening to its release, with margin.
+
+        The coordinator looks at the anchors before it asks, an organization before it answers.
+        """
+        plans = self.executions + live + 2 * anchors
+        return MODEL_MARGIN * (self.reading_seconds + plans * self.plan_seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +219,6 @@ class Calendar:
 
     Attributes:
         windows: number of windows.
-        steps: of one private update.
         report_seconds: the report's reply, after the start of the window; the model slot
             opens then.
         model_seconds: the update's reply, after the start of the window.
@@ -234,7 +226,6 @@ class Calendar:
     """
 
     windows: int
-    steps: int
     report_seconds: float
     model_seconds: float
     window_seconds: float
@@ -249,31 +240,14 @@ class Calendar:
         )
 
 
-def fitted_calendar(pace: Pace, *, workloads: int, size: DemoSize) -> Calendar:
-    """The calendar with the most steps per update that keeps to `size.rounds_seconds`.
+def fitted_calendar(pace: Pace, *, anchors: int, size: DemoSize) -> Calendar:
+    """The calendar with the most windows that keeps to `size.rounds_seconds`.
 
-    With a single step, windows get fewer; one window stays, however long it is.
+    One window stays, however long it is.
     """
-    for windows in range(size.windows, 0, -1):
-        for steps in range(size.steps, 0, -1):
-            calendar = _calendar(pace, workloads, replace(size, windows=windows, steps=steps))
-            if calendar.windows * calendar.window_seconds <= size.rounds_seconds:
-                return calendar
-    return _calendar(pace, workloads, replace(size, windows=1, steps=1))
-
-
-def _calendar(pace: Pace, workloads: int, size: DemoSize) -> Calendar:
     report = round(pace.report_seconds() + size.spare_seconds, 1)
-    drawn = size.sampling_probability * workloads
-    update = pace.update_seconds(steps=size.steps, workloads_per_step=drawn)
+    update = pace.update_seconds(live=size.live_executions, anchors=anchors)
     model = round(report + update + size.spare_seconds, 1)
-    return Calendar(size.windows, size.steps, report, model, round(model + size.spare_seconds, 1))
-
-
-def policy_additions(calendar: Calendar, size: DemoSize) -> str:
-    """What a large organization adds to its policy for the compressed calendar."""
-    return f"""
-[training]  # the compressed calendar of the demo
-steps = {calendar.steps}
-sampling_probability = {size.sampling_probability}
-"""
+    window = round(model + size.spare_seconds, 1)
+    windows = min(size.windows, max(1, int(size.rounds_seconds / window)))
+    return Calendar(windows, report, model, window)

@@ -32,7 +32,7 @@ class Released:
     """One release: what it was, what it cost with all before it, and what left.
 
     Attributes:
-        kind: residual_report or model_update.
+        kind: as `fedperf release list` names it: residual_report or tangent_update.
         window: of the period.
         seconds: of its charge, after the start of the period.
         epsilon: spent in the period up to it.
@@ -204,7 +204,6 @@ class DemoSummary:
         rounds: in order.
         windows: of the compressed period.
         window_seconds: length of a window.
-        private_steps: of one model update.
         choice: of platforms for a new workflow.
         seconds: of each stage, in order.
         provenance: versions, data, machine.
@@ -216,7 +215,6 @@ class DemoSummary:
     rounds: tuple[RoundSummary, ...]
     windows: int
     window_seconds: float
-    private_steps: int
     choice: ChoiceResult
     seconds: Mapping[str, float]
     provenance: Mapping[str, object]

@@ -16,6 +16,7 @@ from scipy import stats
 from fedperf_client.privacy.engine import nothing
 from fedperf_client.privacy.randomness import NoiseSource
 from fedperf_client.privacy.report_mechanism import GRID_EXPONENT, residual_report
+from fedperf_client.privacy.tangent_update import noiseless_sum, update_from_sum
 from fedperf_client.privacy.training import PrivateOptimizer, poisson_sample
 from fedperf_client.release.noise import SystemNoise
 from fedperf_shared.model.ggfn import GGFN
@@ -23,6 +24,7 @@ from fedperf_shared.release import (
     ReleaseKind,
     ReportParameters,
     SlotKey,
+    TangentParameters,
     TrainingParameters,
 )
 from tests.unit.client.privacy.seeded_noise import SeededNoise
@@ -56,6 +58,21 @@ def report_noise(noise: NoiseSource, noise_multiplier: float = SIGMA) -> NDArray
     return np.concatenate(reports).astype(np.float64) * (2.0**GRID_EXPONENT / SIGMA)
 
 
+def step_noise(noise: NoiseSource, noise_multiplier: float = SIGMA) -> NDArray[np.float64]:
+    """What steps at a tangent hold of nothing, in units of the declared noise."""
+    steps = [
+        update_from_sum(
+            noiseless_sum((), 0.5),
+            noise,
+            slot=SlotKey(ReleaseKind.MODEL_UPDATE, window, 0),
+            parameters=TangentParameters(noise_multiplier, 2000.0),
+            base_version=1,
+        ).natural()
+        for window in range(60)
+    ]
+    return np.concatenate(steps) / SIGMA
+
+
 def gradient_noise(noise: NoiseSource, noise_multiplier: float = SIGMA) -> NDArray[np.float64]:
     """What two empty steps add, in units of the declared noise."""
     model = GGFN(dropout=0.0)
@@ -71,7 +88,7 @@ def gradient_noise(noise: NoiseSource, noise_multiplier: float = SIGMA) -> NDArr
 
 
 @pytest.mark.parametrize("factor", SCALES)
-@pytest.mark.parametrize("released", [report_noise, gradient_noise])
+@pytest.mark.parametrize("released", [report_noise, step_noise, gradient_noise])
 def test_the_test_itself_tells_right_noise_from_wrong(
     released: Callable[[NoiseSource], NDArray[np.float64]], factor: float
 ) -> None:
@@ -82,6 +99,11 @@ def test_the_test_itself_tells_right_noise_from_wrong(
 @pytest.mark.parametrize("factor", SCALES)
 def test_a_report_carries_the_noise_of_its_slot(factor: float) -> None:
     assert is_standard_normal(report_noise(SystemNoise(), SIGMA * factor)) == (factor == 1.0)
+
+
+@pytest.mark.parametrize("factor", SCALES)
+def test_a_step_at_a_tangent_carries_the_noise_of_its_slot(factor: float) -> None:
+    assert is_standard_normal(step_noise(SystemNoise(), SIGMA * factor)) == (factor == 1.0)
 
 
 @pytest.mark.parametrize("factor", SCALES)

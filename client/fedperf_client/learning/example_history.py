@@ -7,11 +7,15 @@ Only previews need this; training imports Opacus, which takes seconds and memory
 import math
 from dataclasses import replace
 
+import numpy as np
+
 from fedperf_client.learning.private_update import private_update
 from fedperf_client.learning.residuals import LabelledGraph, workload_residuals
+from fedperf_client.learning.tangent_answer import tangent_sum
 from fedperf_client.privacy.directed_report import cell_report
 from fedperf_client.privacy.randomness import NoiseSource
 from fedperf_client.privacy.report_mechanism import residual_report
+from fedperf_client.privacy.tangent_update import update_from_sum
 from fedperf_client.release.preview import example_question
 from fedperf_shared.basis import PLATFORM_GROUPS, SIZE_BOUNDS, cell_of
 from fedperf_shared.execution import ClusterConfig
@@ -19,14 +23,17 @@ from fedperf_shared.model.architecture import ARCHITECTURE_VERSION
 from fedperf_shared.model.batching import PlanGraph
 from fedperf_shared.model.checkpoint import Checkpoint, model_from_arrays
 from fedperf_shared.model.fitting import predict
+from fedperf_shared.model.public_plans import anchors_of, load_public_plans
 from fedperf_shared.model.public_start import load_public_start
 from fedperf_shared.release import (
     DirectedParameters,
     ModelUpdate,
     Release,
     Slot,
+    TangentParameters,
     TrainingParameters,
 )
+from fedperf_shared.tangent_question import DIRECTIONS, TangentQuestion
 from fedperf_shared.workflow.graph import Operator, Plan, SourceStatistics, Workflow
 from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform
 
@@ -45,7 +52,18 @@ def example_release(slot: Slot, noise: NoiseSource) -> Release:
     if isinstance(slot.parameters, TrainingParameters):
         arrays = private_update([*start.arrays.values()], labelled, slot.parameters, noise)
         return ModelUpdate(slot.key, ARCHITECTURE_VERSION, start.model_version, arrays)
-    residuals = workload_residuals(model_from_arrays(start.arrays), labelled)
+    model = model_from_arrays(start.arrays)
+    if isinstance(slot.parameters, TangentParameters):
+        anchors = anchors_of(load_public_plans())[:DIRECTIONS]
+        total = tangent_sum(model, labelled, example_tangent_question(len(anchors)), anchors)
+        return update_from_sum(
+            total,
+            noise,
+            slot=slot.key,
+            parameters=slot.parameters,
+            base_version=start.model_version,
+        )
+    residuals = workload_residuals(model, labelled)
     if isinstance(slot.parameters, DirectedParameters):
         question = example_question(slot.key)
         return cell_report(residuals, question, noise, slot=slot.key, parameters=slot.parameters)
@@ -56,6 +74,11 @@ def example_release(slot: Slot, noise: NoiseSource) -> Release:
         parameters=slot.parameters,
         reference_version=start.model_version,
     )
+
+
+def example_tangent_question(anchors: int) -> TangentQuestion:
+    """One direction for each of the anchors: the gradient there."""
+    return TangentQuestion(1.0, np.eye(anchors, DIRECTIONS, dtype=np.float32))
 
 
 def example_history(start: Checkpoint) -> list[LabelledGraph]:

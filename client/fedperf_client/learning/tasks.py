@@ -1,10 +1,11 @@
 """What the daemon lets a process of its own compute, one class per kind of slot.
 
 A task carries what is public and where the executions lie; it is pickled, so it holds no
-open file. A report's task gives a sum without noise, which is private and goes back to
-the daemon only: its noise is drawn in the gate. A model update needs noise in every step,
-so its task carries the source that the gate gave: a copy of `release.noise.SystemNoise`
-in another process starts a keystream of its own, so that no number is drawn twice.
+open file. The task of a report, or of a step at a tangent, gives a sum without noise, which
+is private and goes back to the daemon only: its noise is drawn in the gate. DP-SGD needs
+noise in every step, so its task carries the source that the gate gave: a copy of
+`release.noise.SystemNoise` in another process starts a keystream of its own, so that no
+number is drawn twice.
 
 Nothing heavy is imported before a task runs.
 """
@@ -20,11 +21,14 @@ from numpy.typing import NDArray
 from fedperf_client.privacy.randomness import NoiseSource
 from fedperf_client.privacy.report_mechanism import WorkloadResiduals
 from fedperf_shared.model.checkpoint import Checkpoint
+from fedperf_shared.model.public_plans import Anchor
 from fedperf_shared.release import TrainingParameters
+from fedperf_shared.tangent_question import TangentQuestion
 
 Arrays = tuple[NDArray[np.float32], ...]
 
 NEEDED_FOR_REPORTS = ("fedperf_client.learning.residuals", "fedperf_client.store")
+NEEDED_FOR_TANGENTS = ("fedperf_client.learning.tangent_answer", "fedperf_client.store")
 NEEDED_FOR_TRAINING = ("fedperf_client.learning.private_update", "fedperf_client.store")
 """What tasks import, which takes seconds."""
 
@@ -64,8 +68,43 @@ class ReportTask:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class TangentTask:
+    """The sum of one slot's step at a tangent without its noise, to be computed.
+
+    Attributes:
+        store: the organization's database of executions.
+        arrays: the model whose tangent it is, in the order of the architecture.
+        question: what the coordinator asks.
+        anchors: the public plans that the question is about, with their variants.
+    """
+
+    store: Path
+    arrays: Sequence[NDArray[np.float32]]
+    question: TangentQuestion
+    anchors: Sequence[Anchor]
+
+    def __call__(self) -> NDArray[np.int64]:
+        """The sum over all own workloads; private.
+
+        Raises:
+            StorageError: the store cannot be read.
+            InvalidModelStateError: the task's arrays are not weights of this architecture.
+        """
+        from fedperf_client.learning.residuals import labelled_graphs
+        from fedperf_client.learning.tangent_answer import tangent_sum
+        from fedperf_client.store import ExecutionStore
+        from fedperf_shared.model.architecture import ARRAY_SHAPES
+        from fedperf_shared.model.checkpoint import model_from_arrays
+
+        with ExecutionStore.open(self.store) as store:
+            labelled = labelled_graphs(store.executions())
+        model = model_from_arrays(dict(zip(ARRAY_SHAPES, self.arrays, strict=True)))
+        return tangent_sum(model, labelled, self.question, self.anchors)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class TrainingTask:
-    """One slot's model update, to be computed.
+    """One slot's model update by DP-SGD, to be computed.
 
     Attributes:
         store: the organization's database of executions.

@@ -71,8 +71,9 @@ class Samples:
     """Questions as numbers.
 
     Attributes:
-        features: flat features, float64 [questions, FLAT_FEATURES].
-        cells: cell of the public basis, int64 [questions].
+        features: flat features of plans [questions, FLAT_FEATURES], or those of a table's
+            layout; float64.
+        cells: cell of the public basis, or number of the public point; int64 [questions].
         starts: log seconds that each start model (shared, public) predicts, float64 [questions].
     """
 

@@ -15,6 +15,12 @@ from fedperf_client.prediction.prediction import Floats
 
 Fitted = Callable[[Samples], Floats]
 
+ROUNDING = 1e-9
+"""Relative difference below which two numbers of a column are the same."""
+
+SAME = 1 - 1e-9
+"""Correlation from which on two columns say the same."""
+
 
 class Learner(Protocol):
     """A recipe for a predictor."""
@@ -48,4 +54,16 @@ def varying_columns(features: Floats) -> NDArray[np.int64]:
     """Columns that are not constant over the rows."""
     if len(features) == 0:
         return np.empty(0, np.int64)
-    return np.flatnonzero(np.ptp(features, axis=0) > 0).astype(np.int64)
+    rounding = ROUNDING * np.abs(features).max(axis=0)
+    return np.flatnonzero(np.ptp(features, axis=0) > rounding).astype(np.int64)
+
+
+def telling_columns(features: Floats) -> NDArray[np.int64]:
+    """Columns that vary and are not, over the rows, a straight line of one before them."""
+    columns = varying_columns(features)
+    if len(columns) == 0:
+        return columns
+    centred = features[:, columns] - features[:, columns].mean(axis=0)
+    centred /= np.linalg.norm(centred, axis=0)
+    alike = np.abs(np.triu(centred.T @ centred, k=1)) > SAME
+    return np.asarray(columns[~alike.any(axis=0)], dtype=np.int64)

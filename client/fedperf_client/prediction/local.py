@@ -11,7 +11,7 @@ import numpy as np
 from fedperf_client.prediction.boosting import fit_boosting
 from fedperf_client.prediction.evidence import Samples
 from fedperf_client.prediction.learner import Fitted, varying_columns
-from fedperf_client.prediction.linear import fit_ridge
+from fedperf_client.prediction.linear import STRENGTHS, fit_ridge
 from fedperf_client.prediction.prediction import Floats
 
 UNKNOWN_LOG_SECONDS = 0.0
@@ -41,7 +41,7 @@ class Nearest:
     name: str = "local nearest"
     start: None = None
     fewest: int = 10
-    most: int | None = 300
+    most: int | None = 19
     neighbours: int = 3
 
     def fit(self, samples: Samples, log_seconds: Floats) -> Fitted:
@@ -67,43 +67,54 @@ class Nearest:
 
 @dataclass(frozen=True, slots=True)
 class LogRidge:
-    """Ridge regression of log seconds on the flat features."""
+    """Ridge regression of log seconds on the flat features; of degree 2 on their products too.
+
+    Attributes:
+        degree: 1 or 2.
+        strengths: of the ridge, to choose among.
+    """
 
     name: str = "local ridge"
     start: None = None
     fewest: int = 5
     most: int | None = None
+    degree: int = 1
+    strengths: tuple[float, ...] = STRENGTHS
 
     def fit(self, samples: Samples, log_seconds: Floats) -> Fitted:
         """Learn the coefficients."""
-        model = fit_ridge(samples.features, log_seconds)
+        model = fit_ridge(
+            samples.features, log_seconds, degree=self.degree, strengths=self.strengths
+        )
         return lambda asked: model(asked.features)
 
 
 @dataclass(frozen=True, slots=True)
 class Boosting:
-    """Gradient boosting of log seconds on the flat features."""
+    """Gradient boosting of log seconds on the flat features, with levels or lines as leaves."""
 
     name: str = "local boosting"
     start: None = None
     fewest: int = 20
     most: int | None = None
+    linear_leaves: bool = False
 
     def fit(self, samples: Samples, log_seconds: Floats) -> Fitted:
         """Learn the trees."""
-        model = fit_boosting(samples.features, log_seconds)
+        model = fit_boosting(samples.features, log_seconds, linear_leaves=self.linear_leaves)
         return lambda asked: model(asked.features)
 
 
 @dataclass(frozen=True, slots=True)
 class Forest:
-    """Random forest of log seconds on the flat features."""
+    """Random forest of log seconds on the flat features; `seed` draws its trees."""
 
     name: str = "local forest"
     start: None = None
     fewest: int = 20
     most: int | None = None
     trees: int = 40
+    seed: int = 1
 
     def fit(self, samples: Samples, log_seconds: Floats) -> Fitted:
         """Learn the trees."""
@@ -113,7 +124,7 @@ class Forest:
         from sklearn.ensemble import RandomForestRegressor
 
         forest = RandomForestRegressor(
-            self.trees, max_features="sqrt", min_samples_leaf=2, n_jobs=1, random_state=1
+            self.trees, max_features="sqrt", min_samples_leaf=2, n_jobs=1, random_state=self.seed
         ).fit(samples.features[:, columns], log_seconds)
 
         def answer(asked: Samples) -> Floats:

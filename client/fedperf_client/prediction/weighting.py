@@ -6,7 +6,7 @@ Local-only learners are in the mix from `LOCAL_FROM` own executions on, so that 
 shared model cannot make an organization's predictions worse than its own would be.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -23,6 +23,7 @@ from fedperf_client.prediction.prediction import (
     Question,
     checked_log,
 )
+from fedperf_client.prediction.process import LocalProcess
 from fedperf_client.prediction.shared import (
     PUBLIC,
     SHARED,
@@ -81,7 +82,7 @@ def public_learners() -> tuple[Learner, ...]:
 def local_learners(fewest: int = 0) -> tuple[Learner, ...]:
     """Learners that read no start model; the mix of them alone is "local-only"."""
     few: tuple[Learner, ...] = (Constant(),) if fewest == 0 else ()
-    return (*few, LogRidge(), Nearest(), Boosting(), Forest())
+    return (*few, LogRidge(), Nearest(), LocalProcess(fewest=20, most=300), Boosting(), Forest())
 
 
 def _on(start: str, *, bias_until: int | None) -> tuple[Learner, ...]:
@@ -205,9 +206,9 @@ class Candidates:
         used, errors = [self.learners[row] for row in rows], self.errors[rows]
         weights = mixing_weights(errors, self.groups)
         kept = [each for each, weight in zip(used, weights, strict=True) if weight > 0]
-        mixed = _mixed_errors(errors, self.groups, self.folds)
+        mixed = mixed_errors(errors, self.groups, self.folds)
         members = tuple(
-            Member(learner.name, float(weight), _typical(np.abs(row)))
+            Member(learner.name, float(weight), typical_error(np.abs(row)))
             for learner, weight, row in zip(used, weights, errors, strict=True)
         )
         needed = {each.start for each in kept}
@@ -248,7 +249,7 @@ def evaluate(
     Raises:
         PredictorFailedError: a start model or learner gave values that cannot be used.
     """
-    used = tuple(each for each in learners if _usable(each, len(history), starts))
+    used = tuple(each for each in learners if usable(each, len(history), starts))
     needed = {each.start: starts[each.start] for each in used if each.start is not None}
     samples = encode(history.questions, needed)
     groups = _groups(history)
@@ -308,8 +309,30 @@ def mixing_weights(errors: Floats, groups: NDArray[np.int64]) -> Floats:
     return np.asarray(weights / weights.sum(), dtype=np.float64)
 
 
+def mixed_errors(errors: Floats, groups: NDArray[np.int64], folds: NDArray[np.int64]) -> Floats:
+    """Errors of the mix, where the weights of each fold have not seen that fold's errors."""
+    mixed = np.zeros(errors.shape[1])
+    for fold in range(int(folds.max(initial=-1)) + 1):
+        others, held = folds != fold, folds == fold
+        mixed[held] = mixing_weights(errors[:, others], groups[others]) @ errors[:, held]
+    return mixed
+
+
+def usable(learner: Learner, executions: int, starts: Container[str]) -> bool:
+    """Whether `learner` is worth a try with so many own executions and these start models."""
+    enough = learner.fewest <= executions
+    not_too_many = learner.most is None or executions <= learner.most
+    return enough and not_too_many and (learner.start is None or learner.start in starts)
+
+
+def typical_error(absolute: Floats) -> float:
+    """Mean of the absolute errors without the largest tenth; NaN of none."""
+    kept = np.sort(absolute)[: int(np.ceil(0.9 * len(absolute)))]
+    return float(kept.mean()) if len(kept) else float("nan")
+
+
 def _weights_by_error(errors: Floats, workloads: int) -> Floats:
-    typical = np.array([_typical(row) for row in np.abs(errors)])
+    typical = np.array([typical_error(row) for row in np.abs(errors)])
     relative = np.maximum(typical, _SMALLEST_ERROR)
     power = np.clip(workloads / 5, 4, 12)
     weights = (relative.min() / relative) ** power
@@ -324,7 +347,7 @@ def _stacked_weights(errors: Floats, start: Floats) -> Floats:
     """
     from scipy.optimize import Bounds, LinearConstraint, minimize
 
-    bounds = _OUTLIER * np.array([[_typical(row)] for row in np.abs(errors)])
+    bounds = _OUTLIER * np.array([[typical_error(row)] for row in np.abs(errors)])
     clipped = np.clip(errors, -bounds, bounds)
 
     def smoothed(mixed: Floats) -> Floats:
@@ -348,12 +371,6 @@ def _stacked_weights(errors: Floats, start: Floats) -> Floats:
     return np.clip(found.x, 0.0, 1.0) if found.success else start
 
 
-def _usable(learner: Learner, executions: int, starts: Mapping[str, PredictLog]) -> bool:
-    enough = learner.fewest <= executions
-    not_too_many = learner.most is None or executions <= learner.most
-    return enough and not_too_many and (learner.start is None or learner.start in starts)
-
-
 def _groups(history: History) -> NDArray[np.int64]:
     """Workload numbers; executions are their own groups where there is only one workload."""
     groups = history.workload_index()
@@ -373,18 +390,3 @@ def _out_of_fold_errors(
             predicted = checked_log(learner.name, predicted, len(held))
             errors[row, held] = log_seconds[held] - predicted
     return errors
-
-
-def _mixed_errors(errors: Floats, groups: NDArray[np.int64], folds: NDArray[np.int64]) -> Floats:
-    """Errors of the mix, where the weights of each fold have not seen that fold's errors."""
-    mixed = np.zeros(errors.shape[1])
-    for fold in range(int(folds.max(initial=-1)) + 1):
-        others, held = folds != fold, folds == fold
-        mixed[held] = mixing_weights(errors[:, others], groups[others]) @ errors[:, held]
-    return mixed
-
-
-def _typical(absolute: Floats) -> float:
-    """Mean of the absolute errors without the largest tenth; NaN of none."""
-    kept = np.sort(absolute)[: int(np.ceil(0.9 * len(absolute)))]
-    return float(kept.mean()) if len(kept) else float("nan")

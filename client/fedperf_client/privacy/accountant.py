@@ -52,8 +52,8 @@ class PrivacyBudget:
 def event_of(parameters: Parameters) -> "DpEvent":
     """What one slot with these parameters does to privacy, for add or remove one workload.
 
-    A report of either kind is one Gaussian of sensitivity 1; an update composes its
-    Poisson-sampled Gaussian steps.
+    A report of either kind, or a step at a tangent, is one Gaussian of sensitivity 1; an
+    update by DP-SGD composes its Poisson-sampled Gaussian steps.
     """
     import dp_accounting
 

@@ -19,14 +19,13 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
-from fedperf_client.privacy.layers import attention, dense, recurrent
-from fedperf_client.privacy.records import Record, Rows, Tape, Weighting
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.model.batching import Batch
 from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.model.loss import huber_per_sample
+from fedperf_shared.model.recorded import forward
+from fedperf_shared.model.records import Record, Rows, Tape, Weighting
 
 _ROUNDING_UNITS = 64
 """Units in the last place by which a clipped gradient stays below the bound."""
@@ -43,29 +42,6 @@ class ClippedSum:
 
     gradients: dict[str, Tensor]
     clip_norm: float
-
-
-def forward(model: GGFN, batch: Batch, rows: Rows, tape: Tape | None = None) -> Tensor:
-    """What `model(batch)` gives without dropout, in the order of the packed samples.
-
-    Backward without a tape gives ordinary gradients, with a tape it records.
-    """
-    dtype = next(model.parameters()).dtype
-    states = batch.operators.to(dtype)
-    for number, layer in enumerate(model.attention):
-        name = f"attention.{number}"
-        states = functional.elu(attention(layer, name, states, batch.edges, tape))
-    gru = model.recurrent
-    for number in range(gru.num_layers):
-        both = recurrent(gru, number, "recurrent", states, rows, tape)
-        if number + 1 < gru.num_layers:
-            states = torch.cat([both[0], both[1][rows.reversal]], 1)
-    fused = torch.cat([both[0][rows.last], both[1][rows.last], batch.plans.to(dtype)], 1)
-    for number, linear in enumerate(model.dense):
-        fused = dense(linear, f"dense.{number}", fused, tape)
-        if number + 1 < len(model.dense):
-            fused = functional.relu(fused)
-    return fused.squeeze(1)
 
 
 def clipped_sum(model: GGFN, batch: Batch, targets: Tensor, clip_norm: float) -> ClippedSum:

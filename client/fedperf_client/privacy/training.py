@@ -24,16 +24,16 @@ from torch import Tensor
 from fedperf_client.privacy.engine import (
     ClippedSum,
     clipped_sum,
-    forward,
     nothing,
     trained_parameters,
 )
 from fedperf_client.privacy.randomness import NoiseSource
-from fedperf_client.privacy.records import Rows
 from fedperf_shared.errors import ConfigurationError, PrivacyRefusedError
 from fedperf_shared.model.batching import PlanGraph, collate
 from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.model.loss import huber_per_sample
+from fedperf_shared.model.recorded import forward
+from fedperf_shared.model.records import Rows
 from fedperf_shared.release import TrainingParameters
 from fedperf_shared.workflow.features import OPERATOR_FEATURES, PLAN_FEATURES
 

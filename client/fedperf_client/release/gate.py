@@ -23,14 +23,17 @@ from fedperf_shared.cell_question import QUESTION_DIRECTIONS
 from fedperf_shared.errors import PrivacyRefusedError
 from fedperf_shared.identity import sign
 from fedperf_shared.release import (
+    DirectedReport,
     ModelUpdate,
     Release,
     ResidualReport,
     SignedRelease,
     Slot,
     SlotKey,
+    TangentUpdate,
     fits,
 )
+from fedperf_shared.tangent_question import DIRECTIONS
 from fedperf_shared.wire.codec import encode_release
 
 Mechanism = Callable[[Slot, NoiseSource], Release]
@@ -127,8 +130,14 @@ def _require_fit(slot: Slot, release: Release) -> None:
         if not all(bool(np.isfinite(array).all()) for array in release.arrays):
             raise MalformedReleaseError("a model update has finite weights only")
         return
-    size = REPORT_VALUES if isinstance(release, ResidualReport) else QUESTION_DIRECTIONS
+    size = _size(release)
     if release.values.shape != (size,) or release.values.dtype != np.int64:
         raise MalformedReleaseError(
-            f"this report has {size} int64 values, this one {release.values.shape}"
+            f"this release has {size} int64 values, this one {release.values.shape}"
         )
+
+
+def _size(release: ResidualReport | DirectedReport | TangentUpdate) -> int:
+    if isinstance(release, ResidualReport):
+        return REPORT_VALUES
+    return DIRECTIONS if isinstance(release, TangentUpdate) else QUESTION_DIRECTIONS

@@ -20,7 +20,7 @@ from fedperf_client.release.ledger import LedgerEntry, PrivacyLedger, ReleaseSta
 from fedperf_client.release.slot_names import kind_name, slot_name
 from fedperf_shared.errors import FedperfError, StorageError
 from fedperf_shared.exchange import Receipt
-from fedperf_shared.release import DirectedReport, ResidualReport, SlotKey
+from fedperf_shared.release import DirectedReport, ResidualReport, SlotKey, TangentUpdate
 from fedperf_shared.wire.codec import decode_release
 
 ReadReceipt = Callable[[bytes], Receipt]
@@ -123,6 +123,9 @@ def contents_of(payload: bytes) -> dict[str, object]:
     elif isinstance(release, DirectedReport):
         numbers = release.natural()
         public = {"question": release.design_version}
+    elif isinstance(release, TangentUpdate):
+        numbers = release.natural()
+        public = {"base_version": release.base_version}
     else:
         numbers = np.concatenate([array.ravel() for array in release.arrays]).astype(np.float64)
         public = {

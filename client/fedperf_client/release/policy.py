@@ -57,7 +57,8 @@ class Policy:
         report_share: share of epsilon for reports where model updates leave as well.
         residual_clip: bound on the log residual, in log seconds; a first stage is twice as wide.
         occupied_cells: about how many cells of the basis the workloads fall into.
-        clip_norm: bound on one workload's gradient.
+        clip_norm: bound on one workload's gradient; like the next two only where the
+            coordinator's calendar says that model rounds train by DP-SGD.
         sampling_probability: of each workload in each training step.
         steps: training steps of one model update.
     """

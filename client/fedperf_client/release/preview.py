@@ -37,6 +37,7 @@ from fedperf_shared.release import (
     Schedule,
     Slot,
     SlotKey,
+    TangentUpdate,
     TrainingParameters,
 )
 from fedperf_shared.wire.codec import encode_release
@@ -52,7 +53,8 @@ class Preview:
         leaves_at: when it leaves.
         schema: names and shapes of what leaves.
         payload_bytes: size of what leaves, without signature.
-        noise_stddev: of each number: in the report's own unit, or of the summed gradient.
+        noise_stddev: of each number: in units of the most that one workload can send, or,
+            by DP-SGD, of the summed gradient.
         epsilon: what this slot costs alone.
         replace_one_epsilon: the same when one workload is replaced.
         spent: epsilon of the period's charges until now.
@@ -170,6 +172,11 @@ def _schema(slot: Slot, release: Release) -> tuple[str, ...]:
     if isinstance(release, DirectedReport):
         return (
             "slot, number of the question, grid exponent: public",
+            f"values: {len(release.values)} noisy integers",
+        )
+    if isinstance(release, TangentUpdate):
+        return (
+            "slot, base version, grid exponent: public",
             f"values: {len(release.values)} noisy integers",
         )
     if isinstance(release, ResidualReport):

@@ -20,7 +20,7 @@ from fedperf_client.privacy.accountant import (
 )
 from fedperf_client.release.policy import Configurations, Policy, ReleaseMode
 from fedperf_shared.errors import ConfigurationError
-from fedperf_shared.period import Timetable
+from fedperf_shared.period import ModelMethod, Timetable
 from fedperf_shared.release import (
     DirectedParameters,
     ReleaseKind,
@@ -29,6 +29,7 @@ from fedperf_shared.release import (
     SizeClass,
     Slot,
     SlotKey,
+    TangentParameters,
     TrainingParameters,
 )
 
@@ -72,7 +73,7 @@ def plan_schedule(policy: Policy, timetable: Timetable) -> PlannedSchedule:
     Reports: in as many windows as leave each window's reports a signal-to-noise ratio of at
     least 1, spread evenly; they then cover the windows since the ones before. Model updates:
     in every window, of organizations declared large. Where both leave, reports get their
-    share of epsilon and the updates what is left.
+    share of epsilon and the updates what is left. How these train, the calendar says.
 
     Raises:
         ConfigurationError: no noise meets the budget.
@@ -220,7 +221,9 @@ def _plan_updates(policy: Policy, timetable: Timetable, reports: Sequence[Slot])
     ]
     beside = events_of(reports)
 
-    def parameters(noise_multiplier: float) -> TrainingParameters:
+    def parameters(noise_multiplier: float) -> TangentParameters | TrainingParameters:
+        if timetable.model_method is ModelMethod.TANGENT:
+            return TangentParameters(noise_multiplier, policy.nominal_workloads)
         return TrainingParameters(
             noise_multiplier=noise_multiplier,
             sampling_probability=policy.sampling_probability,

@@ -5,7 +5,13 @@ from collections.abc import Sequence
 
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.period import Period
-from fedperf_shared.release import DirectedParameters, ReleaseKind, Slot, SlotKey
+from fedperf_shared.release import (
+    DirectedParameters,
+    ReleaseKind,
+    Slot,
+    SlotKey,
+    TangentParameters,
+)
 
 KIND_NAMES = {"report": ReleaseKind.RESIDUAL_REPORT, "update": ReleaseKind.MODEL_UPDATE}
 
@@ -32,6 +38,8 @@ def kind_name(slot: Slot) -> str:
     """What the slot releases, for people and programs."""
     if isinstance(slot.parameters, DirectedParameters):
         return "directed_report"
+    if isinstance(slot.parameters, TangentParameters):
+        return "tangent_update"
     return slot.key.kind.name.lower()
 
 

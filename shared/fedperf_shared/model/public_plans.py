@@ -2,15 +2,24 @@
 
 They are the validation part of the project's measured set: a model version is judged by
 its error on them, and synthetic rows are dressed in their plans. No model is trained on
-their run times.
+their run times. Where rounds train at the tangent of the model, it is taken at the anchors:
+these plans and what they would be on other platforms, for which nobody needs run times.
 """
 
 from collections.abc import Sequence
 from pathlib import Path
 
 from fedperf_shared.errors import StorageError
-from fedperf_shared.execution import MeasuredPlan
+from fedperf_shared.execution import ClusterConfig, MeasuredPlan
 from fedperf_shared.wire.codec import decode_measured_plans, encode_measured_plans
+from fedperf_shared.workflow.graph import Plan
+from fedperf_shared.workflow.vocabulary import Platform
+
+Anchor = tuple[Plan, ClusterConfig]
+"""A public plan without a run time."""
+
+ANCHOR_PLATFORMS = (Platform.DUCKDB, Platform.POLARS, Platform.PANDAS)
+"""On which each public plan is looked at beside the platforms that it has."""
 
 PUBLIC_PLANS_PATH = Path(__file__).with_name("public_plans.binpb")
 
@@ -26,6 +35,16 @@ def load_public_plans(path: Path = PUBLIC_PLANS_PATH) -> tuple[MeasuredPlan, ...
         return decode_measured_plans(path.read_bytes())
     except OSError as error:
         raise StorageError(f"{path} cannot be read ({error.strerror}); install again") from error
+
+
+def anchors_of(plans: Sequence[MeasuredPlan]) -> tuple[Anchor, ...]:
+    """Each plan and its variants on one platform, in the order of the plans."""
+    return tuple((variant, each.cluster) for each in plans for variant in _variants(each.plan))
+
+
+def _variants(plan: Plan) -> list[Plan]:
+    others = [Plan.on_one_platform(plan.workflow, platform) for platform in ANCHOR_PLATFORMS]
+    return [plan, *(each for each in others if each != plan)]
 
 
 def save_public_plans(plans: Sequence[MeasuredPlan], path: Path = PUBLIC_PLANS_PATH) -> None:

@@ -21,22 +21,27 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from fedperf_shared.errors import InvalidInputError
-from fedperf_shared.model.batching import PlanGraph, collate
+from fedperf_shared.model.batching import PlanGraph
 from fedperf_shared.model.ggfn import GGFN
+from fedperf_shared.model.recorded import sample_gradients
+from fedperf_shared.tangent_question import DIRECTIONS
 
 Floats = NDArray[np.float64]
-
-DIRECTIONS = 64
-"""Of a tangent; there are fewer where the anchors do not tell so many apart."""
 
 TANGENT_LAYERS = ("attention.", "dense.")
 """Prefixes of the parameters that a step changes."""
 
 STRETCH_RIDGE = 1e-3
 """Directions that anchors feel less than this share of the strongest are not stretched more."""
+
+_BLOCK = 64
+"""Plans whose gradients are in memory at once, half a megabyte each."""
+
+_MANY = 512
+"""Plans whose gradients are in memory at once where speed counts."""
 
 _LEAST_SHARE = 1e-6
 """Directions felt less than this, relative to the strongest, are rounding errors."""
@@ -63,10 +68,15 @@ class Tangent:
     def features(self, model: GGFN, graphs: Sequence[PlanGraph]) -> Floats:
         """What each plan feels of each direction, float64 [plans, directions].
 
-        In units of the standardised output (`ggfn.standardise`) for a step of 1.
+        In units of the standardised output (`ggfn.standardise`) for a step of 1; last digits as
+        `recorded` says, so not for a sum whose sensitivity is promised: that takes `felt`.
         """
-        rows = [(gradient(model, graph) @ self.directions).double().numpy() for graph in graphs]
-        return np.stack(rows) if rows else np.zeros((0, len(self.lengths)))
+        names, found = tangent_names(model), np.zeros((len(graphs), len(self.lengths)))
+        for first in range(0, len(graphs), _MANY):
+            some = slice(first, first + _MANY)
+            _, gradients = sample_gradients(model, graphs[some], names)
+            found[some] = (gradients @ self.directions).double().numpy()
+        return found
 
     def stepped(self, model: GGFN, step: Floats) -> GGFN:
         """A copy of `model` after the step [directions]; dropout is off.
@@ -80,7 +90,7 @@ class Tangent:
             )
         moved = copy.deepcopy(model).eval()
         change = self.directions @ torch.from_numpy(step).to(self.directions.dtype)
-        parameters = tangent_parameters(moved)
+        parameters = [moved.get_parameter(name) for name in tangent_names(moved)]
         parts = torch.split(change, [each.numel() for each in parameters])
         with torch.no_grad():
             for parameter, part in zip(parameters, parts, strict=True):
@@ -93,39 +103,91 @@ def tangent_at(
 ) -> Tangent:
     """The tangent of `model` on public plans; a function of its arguments alone.
 
-    With J J' = U L U' over the anchors, the directions are J' U L^-1/2 (orthonormal), each
-    times (L / anchors + ridge)^-1/2, so that its feature has a mean square of 1 at most.
-
     Raises:
         InvalidTangentError: no anchors, or a gradient that is not finite.
     """
+    gradients = _gradients(model, anchors)
+    return _tangent(gradients, _coefficients(gradients, directions))
+
+
+def coefficients_at(
+    model: GGFN, anchors: Sequence[PlanGraph], *, directions: int = DIRECTIONS
+) -> NDArray[np.float32]:
+    """What makes the directions of `tangent_at` of gradients, [anchors, directions]; its errors."""
+    return _coefficients(_gradients(model, anchors), directions).numpy()
+
+
+def tangent_of(
+    model: GGFN, anchors: Sequence[PlanGraph], coefficients: NDArray[np.float32]
+) -> Tangent:
+    """The tangent with these coefficients, of which no column is zero; errors as `tangent_at`."""
+    return _tangent(_gradients(model, anchors), torch.from_numpy(coefficients))
+
+
+def directions_of(
+    model: GGFN, anchors: Sequence[PlanGraph], coefficients: NDArray[np.float32]
+) -> Tensor:
+    """The directions alone, [weights, directions], in little memory, whatever they are."""
+    weights = sum(model.get_parameter(name).numel() for name in tangent_names(model))
+    found = torch.zeros(weights, coefficients.shape[1])
+    for first in range(0, len(anchors), _BLOCK):
+        some = slice(first, first + _BLOCK)
+        _, gradients = sample_gradients(model, anchors[some], tangent_names(model))
+        found += gradients.T @ torch.from_numpy(coefficients[some])
+    return found
+
+
+def felt(model: GGFN, graphs: Sequence[PlanGraph], directions: Tensor) -> tuple[Floats, Floats]:
+    """The standardised output [plans] and features [plans, directions] of each plan.
+
+    Plans are answered one at a time and every block has the same shape, so that what is found
+    for a plan does not depend on how many others there are.
+    """
+    names, (weights, width) = tangent_names(model), directions.shape
+    outputs, features = np.zeros(len(graphs)), np.zeros((len(graphs), width))
+    block = torch.zeros(_BLOCK, weights)
+    for first in range(0, len(graphs), _BLOCK):
+        some = graphs[first : first + _BLOCK]
+        for place, graph in enumerate(some):
+            output, gradient = sample_gradients(model, [graph], names)
+            outputs[first + place], block[place] = float(output), gradient[0]
+        products = block @ directions
+        features[first : first + len(some)] = products[: len(some)].double().numpy()
+    return outputs, features
+
+
+def tangent_names(model: GGFN) -> list[str]:
+    """The parameters that a step changes, in the order of the architecture."""
+    return [name for name, _ in model.named_parameters() if name.startswith(TANGENT_LAYERS)]
+
+
+def _gradients(model: GGFN, anchors: Sequence[PlanGraph]) -> Tensor:
     if not anchors:
         raise InvalidTangentError("a tangent needs anchor plans")
-    gradients = torch.stack([gradient(model, graph) for graph in anchors])
+    _, gradients = sample_gradients(model, anchors, tangent_names(model))
     if not bool(torch.isfinite(gradients).all()):
         raise InvalidTangentError("the model's gradient at an anchor plan is not finite")
+    return gradients
+
+
+def _coefficients(gradients: Tensor, directions: int) -> Tensor:
+    """Of the principal directions, stretched.
+
+    With J J' = U L U' over the anchors, the directions are J' U L^-1/2 (orthonormal), each
+    times (L / anchors + ridge)^-1/2, so that its feature has a mean square of 1 at most.
+    """
     strengths, vectors = torch.linalg.eigh((gradients @ gradients.T).double())
     strengths, vectors = strengths.flip(0), vectors.flip(1)
     told = int((strengths > _LEAST_SHARE * strengths[0]).sum())
     kept = min(directions, told)
     strengths, vectors = strengths[:kept], vectors[:, :kept]
-    felt = strengths / len(anchors)
-    stretch = (felt + STRETCH_RIDGE * felt[0]).rsqrt()
-    matrix = gradients.T @ (vectors * (stretch / strengths.sqrt())).float()
-    features = (vectors * (strengths.sqrt() * stretch)).numpy()
-    return Tangent(matrix, (1 / stretch).numpy(), features)
+    mean = strengths / len(gradients)
+    stretch = (mean + STRETCH_RIDGE * mean[0]).rsqrt()
+    coefficients: Tensor = vectors * (stretch / strengths.sqrt())
+    return coefficients.float()
 
 
-def gradient(model: GGFN, graph: PlanGraph) -> Tensor:
-    """Gradient of the standardised output for one plan in all tangent weights, [weights]."""
-    model.eval()
-    output = model(collate([graph])).sum()
-    parts = torch.autograd.grad(output, tangent_parameters(model))
-    return torch.cat([part.reshape(-1) for part in parts])
-
-
-def tangent_parameters(model: GGFN) -> list[nn.Parameter]:
-    """The parameters that a step changes, in the order of the architecture."""
-    return [
-        parameter for name, parameter in model.named_parameters() if name.startswith(TANGENT_LAYERS)
-    ]
+def _tangent(gradients: Tensor, coefficients: Tensor) -> Tangent:
+    directions = gradients.T @ coefficients
+    lengths = 1 / torch.linalg.vector_norm(directions.double(), dim=0)
+    return Tangent(directions, lengths.numpy(), (gradients @ directions).double().numpy())

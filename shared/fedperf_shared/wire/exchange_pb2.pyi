@@ -1,12 +1,20 @@
 from fedperf_shared.wire import release_pb2 as _release_pb2
 from fedperf_shared.wire import workflow_pb2 as _workflow_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class ModelMethod(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    MODEL_METHOD_DP_SGD: _ClassVar[ModelMethod]
+    MODEL_METHOD_TANGENT: _ClassVar[ModelMethod]
+MODEL_METHOD_DP_SGD: ModelMethod
+MODEL_METHOD_TANGENT: ModelMethod
 
 class JoinRequest(_message.Message):
     __slots__ = ("token", "certificate_request")
@@ -63,18 +71,20 @@ class SlotTimes(_message.Message):
     def __init__(self, opens_after_ms: _Optional[int] = ..., replies_after_ms: _Optional[int] = ...) -> None: ...
 
 class Timetable(_message.Message):
-    __slots__ = ("period_start_unix_ms", "window_ms", "windows", "report_slots", "model_slots")
+    __slots__ = ("period_start_unix_ms", "window_ms", "windows", "report_slots", "model_slots", "model_method")
     PERIOD_START_UNIX_MS_FIELD_NUMBER: _ClassVar[int]
     WINDOW_MS_FIELD_NUMBER: _ClassVar[int]
     WINDOWS_FIELD_NUMBER: _ClassVar[int]
     REPORT_SLOTS_FIELD_NUMBER: _ClassVar[int]
     MODEL_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    MODEL_METHOD_FIELD_NUMBER: _ClassVar[int]
     period_start_unix_ms: int
     window_ms: int
     windows: int
     report_slots: _containers.RepeatedCompositeFieldContainer[SlotTimes]
     model_slots: _containers.RepeatedCompositeFieldContainer[SlotTimes]
-    def __init__(self, period_start_unix_ms: _Optional[int] = ..., window_ms: _Optional[int] = ..., windows: _Optional[int] = ..., report_slots: _Optional[_Iterable[_Union[SlotTimes, _Mapping]]] = ..., model_slots: _Optional[_Iterable[_Union[SlotTimes, _Mapping]]] = ...) -> None: ...
+    model_method: ModelMethod
+    def __init__(self, period_start_unix_ms: _Optional[int] = ..., window_ms: _Optional[int] = ..., windows: _Optional[int] = ..., report_slots: _Optional[_Iterable[_Union[SlotTimes, _Mapping]]] = ..., model_slots: _Optional[_Iterable[_Union[SlotTimes, _Mapping]]] = ..., model_method: _Optional[_Union[ModelMethod, str]] = ...) -> None: ...
 
 class ReportParameters(_message.Message):
     __slots__ = ("noise_multiplier", "residual_clip", "public_counts")
@@ -108,17 +118,27 @@ class TrainingParameters(_message.Message):
     nominal_workloads: float
     def __init__(self, noise_multiplier: _Optional[float] = ..., sampling_probability: _Optional[float] = ..., steps: _Optional[int] = ..., clip_norm: _Optional[float] = ..., nominal_workloads: _Optional[float] = ...) -> None: ...
 
+class TangentParameters(_message.Message):
+    __slots__ = ("noise_multiplier", "nominal_workloads")
+    NOISE_MULTIPLIER_FIELD_NUMBER: _ClassVar[int]
+    NOMINAL_WORKLOADS_FIELD_NUMBER: _ClassVar[int]
+    noise_multiplier: float
+    nominal_workloads: float
+    def __init__(self, noise_multiplier: _Optional[float] = ..., nominal_workloads: _Optional[float] = ...) -> None: ...
+
 class Slot(_message.Message):
-    __slots__ = ("key", "report", "training", "directed")
+    __slots__ = ("key", "report", "training", "directed", "tangent")
     KEY_FIELD_NUMBER: _ClassVar[int]
     REPORT_FIELD_NUMBER: _ClassVar[int]
     TRAINING_FIELD_NUMBER: _ClassVar[int]
     DIRECTED_FIELD_NUMBER: _ClassVar[int]
+    TANGENT_FIELD_NUMBER: _ClassVar[int]
     key: _release_pb2.SlotKey
     report: ReportParameters
     training: TrainingParameters
     directed: DirectedParameters
-    def __init__(self, key: _Optional[_Union[_release_pb2.SlotKey, _Mapping]] = ..., report: _Optional[_Union[ReportParameters, _Mapping]] = ..., training: _Optional[_Union[TrainingParameters, _Mapping]] = ..., directed: _Optional[_Union[DirectedParameters, _Mapping]] = ...) -> None: ...
+    tangent: TangentParameters
+    def __init__(self, key: _Optional[_Union[_release_pb2.SlotKey, _Mapping]] = ..., report: _Optional[_Union[ReportParameters, _Mapping]] = ..., training: _Optional[_Union[TrainingParameters, _Mapping]] = ..., directed: _Optional[_Union[DirectedParameters, _Mapping]] = ..., tangent: _Optional[_Union[TangentParameters, _Mapping]] = ...) -> None: ...
 
 class Schedule(_message.Message):
     __slots__ = ("timetable", "slots")
@@ -218,14 +238,24 @@ class Question(_message.Message):
     directions: _containers.RepeatedScalarFieldContainer[float]
     def __init__(self, slot: _Optional[_Union[_release_pb2.SlotKey, _Mapping]] = ..., version: _Optional[int] = ..., basis_version: _Optional[int] = ..., reference_version: _Optional[int] = ..., center: _Optional[_Iterable[float]] = ..., clips: _Optional[_Iterable[float]] = ..., directions: _Optional[_Iterable[float]] = ...) -> None: ...
 
+class TangentQuestion(_message.Message):
+    __slots__ = ("clip", "coefficients")
+    CLIP_FIELD_NUMBER: _ClassVar[int]
+    COEFFICIENTS_FIELD_NUMBER: _ClassVar[int]
+    clip: float
+    coefficients: _release_pb2.FloatArray
+    def __init__(self, clip: _Optional[float] = ..., coefficients: _Optional[_Union[_release_pb2.FloatArray, _Mapping]] = ...) -> None: ...
+
 class TrainRequest(_message.Message):
-    __slots__ = ("slot", "architecture", "base_version", "arrays")
+    __slots__ = ("slot", "architecture", "base_version", "arrays", "question")
     SLOT_FIELD_NUMBER: _ClassVar[int]
     ARCHITECTURE_FIELD_NUMBER: _ClassVar[int]
     BASE_VERSION_FIELD_NUMBER: _ClassVar[int]
     ARRAYS_FIELD_NUMBER: _ClassVar[int]
+    QUESTION_FIELD_NUMBER: _ClassVar[int]
     slot: _release_pb2.SlotKey
     architecture: int
     base_version: int
     arrays: _containers.RepeatedCompositeFieldContainer[_release_pb2.FloatArray]
-    def __init__(self, slot: _Optional[_Union[_release_pb2.SlotKey, _Mapping]] = ..., architecture: _Optional[int] = ..., base_version: _Optional[int] = ..., arrays: _Optional[_Iterable[_Union[_release_pb2.FloatArray, _Mapping]]] = ...) -> None: ...
+    question: TangentQuestion
+    def __init__(self, slot: _Optional[_Union[_release_pb2.SlotKey, _Mapping]] = ..., architecture: _Optional[int] = ..., base_version: _Optional[int] = ..., arrays: _Optional[_Iterable[_Union[_release_pb2.FloatArray, _Mapping]]] = ..., question: _Optional[_Union[TangentQuestion, _Mapping]] = ...) -> None: ...

@@ -24,15 +24,15 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!fedperf_shared/wire/release.proto\x12\nfedperf.v1\"O\n\x07SlotKey\x12%\n\x04kind\x18\x01 \x01(\x0e\x32\x17.fedperf.v1.ReleaseKind\x12\x0e\n\x06window\x18\x02 \x01(\r\x12\r\n\x05index\x18\x03 \x01(\r\"\x8c\x01\n\x0eResidualReport\x12!\n\x04slot\x18\x01 \x01(\x0b\x32\x13.fedperf.v1.SlotKey\x12\x15\n\rbasis_version\x18\x02 \x01(\r\x12\x19\n\x11reference_version\x18\x03 \x01(\r\x12\x15\n\rgrid_exponent\x18\x04 \x01(\x11\x12\x0e\n\x06values\x18\x05 \x03(\x10\"r\n\x0e\x44irectedReport\x12!\n\x04slot\x18\x01 \x01(\x0b\x32\x13.fedperf.v1.SlotKey\x12\x16\n\x0e\x64\x65sign_version\x18\x02 \x01(\r\x12\x15\n\rgrid_exponent\x18\x03 \x01(\x11\x12\x0e\n\x06values\x18\x04 \x03(\x10\":\n\nFloatArray\x12\r\n\x05shape\x18\x01 \x03(\r\x12\x1d\n\x15\x66loat32_little_endian\x18\x02 \x01(\x0c\"\x84\x01\n\x0bModelUpdate\x12!\n\x04slot\x18\x01 \x01(\x0b\x32\x13.fedperf.v1.SlotKey\x12\x14\n\x0c\x61rchitecture\x18\x02 \x01(\r\x12\x14\n\x0c\x62\x61se_version\x18\x03 \x01(\r\x12&\n\x06\x61rrays\x18\x04 \x03(\x0b\x32\x16.fedperf.v1.FloatArray\"\xb3\x01\n\x07Release\x12\x35\n\x0fresidual_report\x18\x01 \x01(\x0b\x32\x1a.fedperf.v1.ResidualReportH\x00\x12/\n\x0cmodel_update\x18\x02 \x01(\x0b\x32\x17.fedperf.v1.ModelUpdateH\x00\x12\x35\n\x0f\x64irected_report\x18\x03 \x01(\x0b\x32\x1a.fedperf.v1.DirectedReportH\x00\x42\t\n\x07\x63ontent\"3\n\rSignedRelease\x12\x0f\n\x07payload\x18\x01 \x01(\x0c\x12\x11\n\tsignature\x18\x02 \x01(\x0c\"}\n\x07Receipt\x12\x12\n\nrelease_id\x18\x01 \x01(\x0c\x12\x16\n\x0epayload_sha256\x18\x02 \x01(\x0c\x12\x10\n\x08sequence\x18\x03 \x01(\x04\x12\x1b\n\x13received_at_unix_ms\x18\x04 \x01(\x03\x12\x17\n\x0forganization_id\x18\x05 \x01(\x0c\"3\n\rSignedReceipt\x12\x0f\n\x07payload\x18\x01 \x01(\x0c\x12\x11\n\tsignature\x18\x02 \x01(\x0c*l\n\x0bReleaseKind\x12\x1c\n\x18RELEASE_KIND_UNSPECIFIED\x10\x00\x12 \n\x1cRELEASE_KIND_RESIDUAL_REPORT\x10\x01\x12\x1d\n\x19RELEASE_KIND_MODEL_UPDATE\x10\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!fedperf_shared/wire/release.proto\x12\nfedperf.v1\"O\n\x07SlotKey\x12%\n\x04kind\x18\x01 \x01(\x0e\x32\x17.fedperf.v1.ReleaseKind\x12\x0e\n\x06window\x18\x02 \x01(\r\x12\r\n\x05index\x18\x03 \x01(\r\"\x8c\x01\n\x0eResidualReport\x12!\n\x04slot\x18\x01 \x01(\x0b\x32\x13.fedperf.v1.SlotKey\x12\x15\n\rbasis_version\x18\x02 \x01(\r\x12\x19\n\x11reference_version\x18\x03 \x01(\r\x12\x15\n\rgrid_exponent\x18\x04 \x01(\x11\x12\x0e\n\x06values\x18\x05 \x03(\x10\"r\n\x0e\x44irectedReport\x12!\n\x04slot\x18\x01 \x01(\x0b\x32\x13.fedperf.v1.SlotKey\x12\x16\n\x0e\x64\x65sign_version\x18\x02 \x01(\r\x12\x15\n\rgrid_exponent\x18\x03 \x01(\x11\x12\x0e\n\x06values\x18\x04 \x03(\x10\":\n\nFloatArray\x12\r\n\x05shape\x18\x01 \x03(\r\x12\x1d\n\x15\x66loat32_little_endian\x18\x02 \x01(\x0c\"\x84\x01\n\x0bModelUpdate\x12!\n\x04slot\x18\x01 \x01(\x0b\x32\x13.fedperf.v1.SlotKey\x12\x14\n\x0c\x61rchitecture\x18\x02 \x01(\r\x12\x14\n\x0c\x62\x61se_version\x18\x03 \x01(\r\x12&\n\x06\x61rrays\x18\x04 \x03(\x0b\x32\x16.fedperf.v1.FloatArray\"o\n\rTangentUpdate\x12!\n\x04slot\x18\x01 \x01(\x0b\x32\x13.fedperf.v1.SlotKey\x12\x14\n\x0c\x62\x61se_version\x18\x02 \x01(\r\x12\x15\n\rgrid_exponent\x18\x03 \x01(\x11\x12\x0e\n\x06values\x18\x04 \x03(\x10\"\xe8\x01\n\x07Release\x12\x35\n\x0fresidual_report\x18\x01 \x01(\x0b\x32\x1a.fedperf.v1.ResidualReportH\x00\x12/\n\x0cmodel_update\x18\x02 \x01(\x0b\x32\x17.fedperf.v1.ModelUpdateH\x00\x12\x35\n\x0f\x64irected_report\x18\x03 \x01(\x0b\x32\x1a.fedperf.v1.DirectedReportH\x00\x12\x33\n\x0etangent_update\x18\x04 \x01(\x0b\x32\x19.fedperf.v1.TangentUpdateH\x00\x42\t\n\x07\x63ontent\"3\n\rSignedRelease\x12\x0f\n\x07payload\x18\x01 \x01(\x0c\x12\x11\n\tsignature\x18\x02 \x01(\x0c\"}\n\x07Receipt\x12\x12\n\nrelease_id\x18\x01 \x01(\x0c\x12\x16\n\x0epayload_sha256\x18\x02 \x01(\x0c\x12\x10\n\x08sequence\x18\x03 \x01(\x04\x12\x1b\n\x13received_at_unix_ms\x18\x04 \x01(\x03\x12\x17\n\x0forganization_id\x18\x05 \x01(\x0c\"3\n\rSignedReceipt\x12\x0f\n\x07payload\x18\x01 \x01(\x0c\x12\x11\n\tsignature\x18\x02 \x01(\x0c*l\n\x0bReleaseKind\x12\x1c\n\x18RELEASE_KIND_UNSPECIFIED\x10\x00\x12 \n\x1cRELEASE_KIND_RESIDUAL_REPORT\x10\x01\x12\x1d\n\x19RELEASE_KIND_MODEL_UPDATE\x10\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'fedperf_shared.wire.release_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_RELEASEKIND']._serialized_start=999
-  _globals['_RELEASEKIND']._serialized_end=1107
+  _globals['_RELEASEKIND']._serialized_start=1165
+  _globals['_RELEASEKIND']._serialized_end=1273
   _globals['_SLOTKEY']._serialized_start=49
   _globals['_SLOTKEY']._serialized_end=128
   _globals['_RESIDUALREPORT']._serialized_start=131
@@ -43,12 +43,14 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_FLOATARRAY']._serialized_end=447
   _globals['_MODELUPDATE']._serialized_start=450
   _globals['_MODELUPDATE']._serialized_end=582
-  _globals['_RELEASE']._serialized_start=585
-  _globals['_RELEASE']._serialized_end=764
-  _globals['_SIGNEDRELEASE']._serialized_start=766
-  _globals['_SIGNEDRELEASE']._serialized_end=817
-  _globals['_RECEIPT']._serialized_start=819
-  _globals['_RECEIPT']._serialized_end=944
-  _globals['_SIGNEDRECEIPT']._serialized_start=946
-  _globals['_SIGNEDRECEIPT']._serialized_end=997
+  _globals['_TANGENTUPDATE']._serialized_start=584
+  _globals['_TANGENTUPDATE']._serialized_end=695
+  _globals['_RELEASE']._serialized_start=698
+  _globals['_RELEASE']._serialized_end=930
+  _globals['_SIGNEDRELEASE']._serialized_start=932
+  _globals['_SIGNEDRELEASE']._serialized_end=983
+  _globals['_RECEIPT']._serialized_start=985
+  _globals['_RECEIPT']._serialized_end=1110
+  _globals['_SIGNEDRECEIPT']._serialized_start=1112
+  _globals['_SIGNEDRECEIPT']._serialized_end=1163
 # @@protoc_insertion_point(module_scope)

@@ -72,15 +72,29 @@ class ModelUpdate(_message.Message):
     arrays: _containers.RepeatedCompositeFieldContainer[FloatArray]
     def __init__(self, slot: _Optional[_Union[SlotKey, _Mapping]] = ..., architecture: _Optional[int] = ..., base_version: _Optional[int] = ..., arrays: _Optional[_Iterable[_Union[FloatArray, _Mapping]]] = ...) -> None: ...
 
+class TangentUpdate(_message.Message):
+    __slots__ = ("slot", "base_version", "grid_exponent", "values")
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    BASE_VERSION_FIELD_NUMBER: _ClassVar[int]
+    GRID_EXPONENT_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    slot: SlotKey
+    base_version: int
+    grid_exponent: int
+    values: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, slot: _Optional[_Union[SlotKey, _Mapping]] = ..., base_version: _Optional[int] = ..., grid_exponent: _Optional[int] = ..., values: _Optional[_Iterable[int]] = ...) -> None: ...
+
 class Release(_message.Message):
-    __slots__ = ("residual_report", "model_update", "directed_report")
+    __slots__ = ("residual_report", "model_update", "directed_report", "tangent_update")
     RESIDUAL_REPORT_FIELD_NUMBER: _ClassVar[int]
     MODEL_UPDATE_FIELD_NUMBER: _ClassVar[int]
     DIRECTED_REPORT_FIELD_NUMBER: _ClassVar[int]
+    TANGENT_UPDATE_FIELD_NUMBER: _ClassVar[int]
     residual_report: ResidualReport
     model_update: ModelUpdate
     directed_report: DirectedReport
-    def __init__(self, residual_report: _Optional[_Union[ResidualReport, _Mapping]] = ..., model_update: _Optional[_Union[ModelUpdate, _Mapping]] = ..., directed_report: _Optional[_Union[DirectedReport, _Mapping]] = ...) -> None: ...
+    tangent_update: TangentUpdate
+    def __init__(self, residual_report: _Optional[_Union[ResidualReport, _Mapping]] = ..., model_update: _Optional[_Union[ModelUpdate, _Mapping]] = ..., directed_report: _Optional[_Union[DirectedReport, _Mapping]] = ..., tangent_update: _Optional[_Union[TangentUpdate, _Mapping]] = ...) -> None: ...
 
 class SignedRelease(_message.Message):
     __slots__ = ("payload", "signature")

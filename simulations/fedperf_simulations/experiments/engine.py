@@ -15,13 +15,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedperf_client.privacy.engine import clipped_sum, forward
-from fedperf_client.privacy.records import Rows
+from fedperf_client.privacy.engine import clipped_sum
 from fedperf_client.privacy.training import PrivateOptimizer
 from fedperf_client.release.noise import SystemNoise
 from fedperf_shared.model.batching import Batch, PlanGraph, collate
 from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.model.loss import huber_per_sample
+from fedperf_shared.model.recorded import forward
+from fedperf_shared.model.records import Rows
 from fedperf_shared.release import TrainingParameters
 from fedperf_simulations.experiment import Outcome, Row, Settings, Target
 

@@ -3,7 +3,9 @@
 Three organizations run a platform that the base model has never seen, 2,000 workloads each.
 They train the model together in a few private steps at its tangent: each step a sum over
 an organization's workloads in directions that public plans chose, with noise of its own;
-the coordinator turns the sums into a step (`fedperf_server.tangent_steps`). Beside it DP-SGD in
+the coordinator turns the sums into a step (`fedperf_server.tangent_rounds`). Two things
+differ from the product: features are computed for many plans at once, which moves last
+digits, and the public plans are known to be like the organizations'. Beside it DP-SGD in
 all weights with the same budget, and the run without privacy: the same workloads pooled,
 trained the ordinary way until twice the epochs bring next to nothing.
 
@@ -22,6 +24,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from dp_accounting import DpEvent
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import track
@@ -33,21 +36,31 @@ from fedperf_client.privacy.accountant import (
     event_of,
     replace_one_epsilon,
 )
-from fedperf_client.privacy.directed_report import PointResiduals, directed_report
+from fedperf_client.privacy.tangent_update import (
+    WorkloadFeatures,
+    noiseless_sum,
+    update_from_sum,
+)
 from fedperf_client.privacy.training import Example, dp_train
-from fedperf_server.tangent_steps import STEP_CLIPS, TangentSum, next_step
-from fedperf_shared.directions import unit_feature_design
-from fedperf_shared.model.checkpoint import load_model, save_model
+from fedperf_server.registry import Arrays
+from fedperf_server.round_method import Answer
+from fedperf_server.tangent_rounds import TangentRounds, stored_tangent
+from fedperf_server.tangent_steps import STEP_CLIPS
+from fedperf_shared.model.architecture import ARRAY_SHAPES
+from fedperf_shared.model.checkpoint import load_model, model_from_arrays, save_model
 from fedperf_shared.model.fitting import fit, predict
 from fedperf_shared.model.ggfn import GGFN, standardise
 from fedperf_shared.model.metrics import q_error, relative_errors
-from fedperf_shared.model.tangent import Tangent, tangent_at
+from fedperf_shared.model.tangent import Tangent
 from fedperf_shared.release import (
     ReleaseKind,
-    ReportParameters,
+    Slot,
     SlotKey,
+    TangentParameters,
+    TangentUpdate,
     TrainingParameters,
 )
+from fedperf_shared.tangent_question import DIRECTIONS
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.channel import SeededNoise
 from fedperf_simulations.datasets import measured_files
@@ -61,7 +74,7 @@ ORGANIZATIONS, WORKLOADS, SEEDS = 3, 2000, 3
 QUICK_WORKLOADS, QUICK_PUBLIC, QUICK_ANCHORS = 30, 60, 20
 DELTA = 1e-5
 
-BASE_EPOCHS, EPOCHS, QUICK_EPOCHS = 30, 30, 1
+BASE_EPOCHS, EPOCHS, QUICK_EPOCHS = 30, 40, 1
 
 BASE = "base model"
 NO_PRIVACY = "without privacy"
@@ -225,29 +238,29 @@ class _Bench:
     def _at_tangent(self, training: Training) -> "Trained":
         promised = _promised(training)
         noise = SeededNoise([self._draw(3), int(promised * 1000)])
-        stages = len(STEP_CLIPS)
-        noise_multiplier = calibrate(
-            lambda sigma: [event_of(ReportParameters(sigma, 1.0))] * stages,
-            PrivacyBudget(promised, DELTA),
-        )
-        model, (world, dealt) = self._base(), self._data()
-        for stage, clip in enumerate(STEP_CLIPS):
-            tangent = tangent_at(model, world.anchors)
-            sums = [
-                _tangent_sum(
-                    tangent,
-                    model,
-                    each,
-                    clip=clip,
-                    noise=noise,
-                    noise_multiplier=noise_multiplier,
-                    stage=stage,
-                )
+        world, dealt = self._data()
+        size, stages = len(dealt.organizations[0]), len(STEP_CLIPS)
+
+        def events(sigma: float) -> list[DpEvent]:
+            return [event_of(TangentParameters(sigma, size))] * stages
+
+        sigma = calibrate(events, PrivacyBudget(promised, DELTA))
+        rounds = TangentRounds(world.anchors, misfit=0.0)
+        model = self._base()
+        for stage in range(stages):
+            key = SlotKey(ReleaseKind.MODEL_UPDATE, 0, stage)
+            slot = Slot(key, TangentParameters(sigma, size))
+            arrays = _arrays(model)
+            question = rounds.question(arrays, steps_made=stage)
+            tangent = stored_tangent(model, world.anchors, question)
+            answers = [
+                Answer(_answer(tangent, model, each, question.clip, slot, noise), slot)
                 for each in dealt.organizations
             ]
-            model = tangent.stepped(model, next_step(tangent, sums, clip=clip))
-        events = [event_of(ReportParameters(noise_multiplier, 1.0))] * stages
-        return model, (epsilon(events, DELTA), replace_one_epsilon(events, DELTA))
+            model = model_from_arrays(
+                dict(zip(ARRAY_SHAPES, rounds.next(arrays, answers, question), strict=True))
+            )
+        return model, (epsilon(events(sigma), DELTA), replace_one_epsilon(events(sigma), DELTA))
 
     def _dp_sgd(self, training: Training) -> "Trained":
         promised = _promised(training)
@@ -294,31 +307,37 @@ def _examples(measured: Measured) -> list[list[Example]]:
     ]
 
 
-def _tangent_sum(
+def _arrays(model: GGFN) -> Arrays:
+    state = model.state_dict()
+    return [state[name].numpy() for name in ARRAY_SHAPES]
+
+
+def _answer(
     tangent: Tangent,
     model: GGFN,
     measured: Measured,
-    *,
     clip: float,
+    slot: Slot,
     noise: SeededNoise,
-    noise_multiplier: float,
-    stage: int,
-) -> TangentSum:
+) -> TangentUpdate:
     """What one organization releases at the tangent; only this leaves it."""
     predicted = standardise(torch.from_numpy(predict(model, measured.graphs))).numpy()
     residuals = standardise(torch.from_numpy(measured.log_seconds)).numpy() - predicted
-    report = directed_report(
-        [
-            PointResiduals(np.array([place]), np.array([residual]))
-            for place, residual in enumerate(residuals)
-        ],
-        unit_feature_design(tangent.features(model, measured.graphs), clip),
+    features = np.zeros((len(measured), DIRECTIONS))
+    features[:, : len(tangent.lengths)] = tangent.features(model, measured.graphs)
+    workloads = [
+        WorkloadFeatures(features[place, None], residuals[place, None])
+        for place in range(len(measured))
+    ]
+    if not isinstance(slot.parameters, TangentParameters):
+        raise TypeError("a slot of another kind")
+    return update_from_sum(
+        noiseless_sum(workloads, clip),
         noise,
-        slot=SlotKey(ReleaseKind.RESIDUAL_REPORT, 0, stage),
-        noise_multiplier=noise_multiplier,
-        design_version=stage,
+        slot=slot.key,
+        parameters=slot.parameters,
+        base_version=1,
     )
-    return TangentSum(report.natural(), len(measured), noise_multiplier)
 
 
 def _row(training: Training, cells: Sequence[Row]) -> dict[str, str | float | None]:

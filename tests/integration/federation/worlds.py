@@ -24,7 +24,14 @@ from fedperf_server.registry import Arrays, ModelFormat
 from fedperf_server.service import serving, store_start_model, system_clock
 from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.identity import sign
-from fedperf_shared.period import Period, SlotTimes, Timetable, from_unix_ms, to_unix_ms
+from fedperf_shared.period import (
+    ModelMethod,
+    Period,
+    SlotTimes,
+    Timetable,
+    from_unix_ms,
+    to_unix_ms,
+)
 from fedperf_shared.release import (
     ModelUpdate,
     ReleaseKind,
@@ -35,6 +42,7 @@ from fedperf_shared.release import (
     TrainingParameters,
 )
 from fedperf_shared.wire import codec
+from tests.fakes.rounds import dp_sgd_rounds
 
 HOST = "127.0.0.1"
 SHAPES: tuple[tuple[int, ...], ...] = ((2, 3), (3,))
@@ -93,7 +101,8 @@ def timetable(
     """One report slot and one model slot per window; by default the first is open now."""
     began = start or from_unix_ms(to_unix_ms(system_clock()))
     times = SlotTimes(timedelta(seconds=opens), timedelta(seconds=replies))
-    return Timetable(Period(began, timedelta(seconds=window), windows), (times,), (times,))
+    period = Period(began, timedelta(seconds=window), windows)
+    return Timetable(period, (times,), (times,), ModelMethod.DP_SGD)
 
 
 def full_schedule(table: Timetable) -> Schedule:
@@ -167,11 +176,12 @@ class World:
 def world(
     config: ServerConfig, *, quorum: int = 2, model_format: ModelFormat | None = None
 ) -> Iterator[World]:
-    rules = RoundRules(quorum, config.grace, config.update_norm_bound, poll=timedelta(seconds=0.05))
+    rules = RoundRules(quorum, config.grace, poll=timedelta(seconds=0.05))
+    form = model_format or SmallFormat()
     with serving(
         config,
-        model_format=model_format or SmallFormat(),
-        aggregate=add_mean,
+        model_format=form,
+        method=dp_sgd_rounds(form, config.update_norm_bound, add_mean),
         evaluate=mean_square,
         rules=rules,
     ) as coordinator:

@@ -22,7 +22,7 @@ from fedperf_client.store import ExecutionStore
 from fedperf_server import cli as server_cli
 from fedperf_server.config import ServerConfig
 from fedperf_server.database import Database
-from fedperf_server.registry import Arrays, GgfnFormat
+from fedperf_server.registry import GgfnFormat
 from fedperf_server.service import serving, store_start_model
 from fedperf_shared import basis
 from fedperf_shared.identity import new_private_key, sign
@@ -31,6 +31,7 @@ from fedperf_shared.period import Period, SlotTimes, Timetable
 from fedperf_shared.release import ReleaseKind, ResidualReport, SizeClass, SlotKey
 from fedperf_shared.wire import codec
 from fedperf_shared.wire.codec import encode_signed_release
+from tests.fakes.rounds import tangent_rounds
 from tests.integration.federation.worlds import full_schedule
 from tests.integration.organizations.programs import START
 from tests.integration.organizations.worlds import (
@@ -91,15 +92,11 @@ def coordinator(
     store_start_model(database, GgfnFormat(), start, at=clock())
     database.close()
 
-    def keep(current: Arrays, updates: object) -> Arrays:
-        del updates
-        return current
-
     with (
         serving(
             config,
             model_format=GgfnFormat(),
-            aggregate=keep,
+            method=tangent_rounds(),
             evaluate=lambda arrays: float(len(arrays)),
             clock=clock,
         ),

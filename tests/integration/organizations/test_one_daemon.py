@@ -32,6 +32,7 @@ from fedperf_shared.model import public_start
 from fedperf_shared.period import Period, SlotTimes, Timetable, from_unix_ms
 from fedperf_shared.release import SizeClass
 from tests.fakes.computing import at_once, in_this_process
+from tests.fakes.rounds import tangent_rounds
 from tests.integration.organizations.programs import START
 from tests.integration.organizations.worlds import (
     join,
@@ -84,17 +85,12 @@ def coordinator(config: ServerConfig, home: Home) -> Iterator[Database]:
     start = [*public_start.load_public_start().arrays.values()]
     store_start_model(database, GgfnFormat(), start, at=now())
     with (
-        serving(config, model_format=GgfnFormat(), aggregate=keep, evaluate=nought),
+        serving(config, model_format=GgfnFormat(), method=tangent_rounds(), evaluate=nought),
         operator(config) as tools,
     ):
         join(home, tools.add_organization("one").url)
         yield database
     database.close()
-
-
-def keep(current: Arrays, updates: object) -> Arrays:
-    del updates
-    return current
 
 
 def nought(arrays: Arrays) -> float:

@@ -27,22 +27,23 @@ from fedperf_client import daemon
 from fedperf_client.config import Home
 from fedperf_client.daemon import Duties, run_daemon
 from fedperf_client.learning.computing_process import Compute, ComputingProcess
-from fedperf_client.learning.tasks import NEEDED_FOR_REPORTS, NEEDED_FOR_TRAINING, TrainingTask
-from fedperf_client.release.noise import SystemNoise
+from fedperf_client.learning.tasks import NEEDED_FOR_REPORTS, NEEDED_FOR_TANGENTS, TangentTask
 from fedperf_client.release.policy import parse_policy, policy_template
 from fedperf_client.release.schedule import plan_schedule
 from fedperf_client.store import ExecutionStore
 from fedperf_server.coordinator import RoundRules
 from fedperf_server.database import Database
 from fedperf_server.questions import QuestionDesk
-from fedperf_server.registry import Arrays as Model
-from fedperf_server.registry import GgfnFormat
+from fedperf_server.registry import Arrays, GgfnFormat
 from fedperf_server.service import serving, store_start_model
 from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.model import public_start
+from fedperf_shared.model.public_plans import anchors_of, load_public_plans
 from fedperf_shared.period import Period, SlotTimes, Timetable
-from fedperf_shared.release import SizeClass, SlotKey, TrainingParameters
-from tests.integration.organizations.programs import START
+from fedperf_shared.release import SizeClass, SlotKey
+from tests.fakes.rounds import Keeping, tangent_rounds
+from tests.fakes.tangents import make_tangent_question
+from tests.integration.organizations.programs import PLANS, START
 from tests.integration.organizations.worlds import (
     join,
     make_executions,
@@ -70,8 +71,8 @@ LATE = 3.0
 RANDOM_BYTES = 16
 """By which lengths of two calls may differ: DER signatures and random numbers as varints."""
 
-WORKLOADS = 150
-POLICY = policy_template(SizeClass.LARGE, 20_000) + "\n[training]\nsteps = 2\n"
+WORKLOADS = 60
+POLICY = policy_template(SizeClass.LARGE, 20_000)
 WHOLE, NEIGHBOUR, EMPTY, EAGER, TELLING = "whole", "neighbour", "empty", "eager", "telling"
 HONEST = (WHOLE, NEIGHBOUR, EMPTY)
 
@@ -163,12 +164,13 @@ def season(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Season]:
     with (
         pytest.MonkeyPatch.context() as patch,
         ComputingProcess(NEEDED_FOR_REPORTS) as reporting,
-        ComputingProcess(NEEDED_FOR_TRAINING) as training,
+        ComputingProcess(NEEDED_FOR_TANGENTS) as training,
     ):
         public = make_public_files(directory / "public")
         patch.setattr(public_start, "PUBLIC_START_PATH", public / START)
+        patch.setattr(load_public_plans, "__defaults__", (public / PLANS,))
         traffic = recorded(patch)
-        one_child_of_a_kind(patch, {NEEDED_FOR_REPORTS: reporting, NEEDED_FOR_TRAINING: training})
+        one_child_of_a_kind(patch, {NEEDED_FOR_REPORTS: reporting, NEEDED_FOR_TANGENTS: training})
         make_mutants(patch)
         reporting.warm()
         pace = seconds_to_warm_up(training, directory) / USUAL_WARM_UP
@@ -177,11 +179,12 @@ def season(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Season]:
 
 
 def seconds_to_warm_up(training: Compute, directory: Path) -> float:
-    """How long until the child has trained once and the noise of the policy is calibrated."""
+    """How long until the child has answered once and the noise of the policy is calibrated."""
     began = time.monotonic()
     arrays = tuple(public_start.load_public_start().arrays.values())
-    parameters = TrainingParameters(1.0, 0.1, 1, 1.0, 10.0)
-    training(TrainingTask(directory / "nothing", arrays, parameters, SystemNoise()))
+    anchors = anchors_of(load_public_plans())
+    question = make_tangent_question(len(anchors))
+    training(TangentTask(directory / "nothing", arrays, question, anchors))
     plan_schedule(parse_policy(tomllib.loads(POLICY), "test"), timetable(whole_second(now()), 1.0))
     return time.monotonic() - began
 
@@ -280,10 +283,10 @@ def play(directory: Path, pace: float) -> datetime:
     start_model = [*public_start.load_public_start().arrays.values()]
     store_start_model(database, GgfnFormat(), start_model, at=now())
     database.close()
-    rules = RoundRules(1, config.grace, config.update_norm_bound)
+    rules, method = RoundRules(1, config.grace), Keeping(tangent_rounds())
     with (
         serving(
-            config, model_format=GgfnFormat(), aggregate=keep, evaluate=nought, rules=rules
+            config, model_format=GgfnFormat(), method=method, evaluate=nought, rules=rules
         ) as coordinator,
         operator(config) as tools,
     ):
@@ -321,12 +324,7 @@ def live(servers: Sequence[Any], homes: Sequence[Home], *, until: datetime) -> N
             thread.join(30)
 
 
-def keep(current: Model, updates: Sequence[Model]) -> Model:
-    del updates
-    return current
-
-
-def nought(arrays: Model) -> float:
+def nought(arrays: Arrays) -> float:
     del arrays
     return 1.0
 

@@ -34,22 +34,30 @@ from fedperf_server.database import Database
 from fedperf_server.questions import QuestionDesk
 from fedperf_server.registry import Arrays, GgfnFormat
 from fedperf_server.releases import StoredReport, stored_reports
+from fedperf_server.round_method import Answer, RoundMethod
 from fedperf_server.service import serving, store_start_model
 from fedperf_shared.model import public_start
 from fedperf_shared.model.checkpoint import model_from_arrays
-from fedperf_shared.period import Period, SlotTimes, Timetable
+from fedperf_shared.model.public_plans import load_public_plans
+from fedperf_shared.period import ModelMethod, Period, SlotTimes, Timetable
 from fedperf_shared.release import (
     DirectedReport,
+    ModelUpdate,
     ReleaseKind,
     Schedule,
     SizeClass,
     Slot,
     SlotKey,
+    TangentParameters,
+    TangentUpdate,
     TrainingParameters,
 )
+from fedperf_shared.tangent_question import DIRECTIONS
 from tests.fakes.computing import at_once, in_this_process
+from tests.fakes.rounds import Keeping, dp_sgd_rounds, tangent_rounds
+from tests.fakes.tangents import install_plans
 from tests.integration.federation.worlds import FAST
-from tests.integration.organizations.programs import START
+from tests.integration.organizations.programs import PLANS, START
 from tests.integration.organizations.worlds import (
     join,
     make_executions,
@@ -68,6 +76,7 @@ pytestmark = [pytest.mark.statistical, pytest.mark.timeout(300)]
 LEVEL = 1e-9
 WRONG = (2 / 3, 3 / 2)
 REPORTS = 40
+STEPS, SPARE_STEPS, STEP_SECONDS = 12, 8, 3.0
 UPDATE = TrainingParameters(
     noise_multiplier=0.02,
     sampling_probability=1.0,
@@ -81,6 +90,7 @@ UPDATE = TrainingParameters(
 def public(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     directory = make_public_files(tmp_path / "public")
     monkeypatch.setattr(public_start, "PUBLIC_START_PATH", directory / START)
+    monkeypatch.setattr(load_public_plans, "__defaults__", (directory / PLANS,))
     return directory
 
 
@@ -111,11 +121,6 @@ def duties_of(home: Home, exchange: ExchangeClient, ledger: PrivacyLedger) -> Du
         clock=now,
         stop=stop,
     )
-
-
-def keep(current: Arrays, updates: Sequence[Arrays]) -> Arrays:
-    del updates
-    return current
 
 
 def nought(arrays: Arrays) -> float:
@@ -177,7 +182,7 @@ def received_reports(
     database = Database(config.database_url)
     store_start_model(database, GgfnFormat(), start_arrays(), at=now())
     with (
-        serving(config, model_format=GgfnFormat(), aggregate=keep, evaluate=nought),
+        serving(config, model_format=GgfnFormat(), method=tangent_rounds(), evaluate=nought),
         operator(config) as tools,
     ):
         join(home, tools.add_organization("one").url)
@@ -219,22 +224,52 @@ def normalized(
 
 
 @pytest.mark.usefixtures("public")
+def test_steps_of_nothing_arrive_as_noise_of_the_declared_scale(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From an organization without executions, to the coordinator's question of each round."""
+    install_plans(tmp_path, monkeypatch)
+    spans = [
+        SlotTimes(timedelta(seconds=STEP_SECONDS * n), timedelta(seconds=STEP_SECONDS * (n + 1)))
+        for n in range(STEPS + SPARE_STEPS)
+    ]
+    period = Period(whole_second(now() + timedelta(seconds=6)), timedelta(hours=1), 1)
+    config = new_coordinator(tmp_path / "server", Timetable(period, (), tuple(spans)), quorum=1)
+    home = new_home(tmp_path / "home", policy_template(SizeClass.LARGE, 2000), [])
+    parameters = TangentParameters(20.0, 2000.0)
+    answers = received_answers(config, home, parameters, tangent_rounds(), count=STEPS)
+    values = np.concatenate(
+        [
+            normalized(each.update.values, each.update.grid_exponent, each.slot)
+            for each in answers
+            if isinstance(each.update, TangentUpdate)
+        ]
+    )
+    assert len(values) == STEPS * DIRECTIONS
+    assert is_standard_normal(values)
+    assert not any(is_standard_normal(values * factor) for factor in WRONG)
+    assert len(set(values.tolist())) > len(values) - 3
+
+
+@pytest.mark.usefixtures("public")
 def test_an_update_arrives_with_noise_of_the_declared_scale(tmp_path: Path) -> None:
-    """One step of Adam lets only the sign of each noisy gradient through.
+    """By DP-SGD, one step of Adam lets only the sign of each noisy gradient through.
 
     With the clipped sum s known, a coordinate's sign is that of s with probability
     Phi(|s| / (sigma C)): the signs of 615,809 of them tell the scale of the noise.
     """
     times = SlotTimes(timedelta(0), timedelta(seconds=20))
-    table = Timetable(
-        Period(whole_second(now()) - timedelta(seconds=1), timedelta(hours=1), 1), (), (times,)
-    )
+    period = Period(whole_second(now()) - timedelta(seconds=1), timedelta(hours=1), 1)
+    table = Timetable(period, (), (times,), ModelMethod.DP_SGD)
     config = new_coordinator(tmp_path / "server", table, quorum=1)
     executions = make_executions(60, seed=5)
     home = new_home(tmp_path / "home", policy_template(SizeClass.LARGE, 2000), executions)
     with ExecutionStore.open(home.store) as store:
         store.add(executions)
-    update = received_update(config, home)
+    method = dp_sgd_rounds(GgfnFormat(), config.update_norm_bound, lambda current, _: current)
+    (answer,) = received_answers(config, home, UPDATE, method, count=1)
+    assert isinstance(answer.update, ModelUpdate)
+    update = np.concatenate([each.reshape(-1) for each in answer.update.arrays]).astype(np.float64)
     model = model_from_arrays(public_start.load_public_start().arrays)
     examples = [each[0] for each in examples_by_workload(labelled_graphs(executions))]
     signal = oracle.clipped_sum(model, examples, UPDATE.clip_norm).numpy()
@@ -252,32 +287,33 @@ def is_expected(agreement: float, signal: NDArray[np.float64], scale: float) -> 
     return bool(abs(agreement - float(np.sum(signal * bias))) <= 6 * deviation)
 
 
-def received_update(config: ServerConfig, home: Home) -> NDArray[np.float64]:
-    """Hold one round with this organization; its update as the coordinator got it, flat."""
-    updates: list[Arrays] = []
-
-    def aggregate(current: Arrays, received: Sequence[Arrays]) -> Arrays:
-        updates.extend(received)
-        return current
-
+def received_answers(
+    config: ServerConfig,
+    home: Home,
+    parameters: TangentParameters | TrainingParameters,
+    method: RoundMethod,
+    *,
+    count: int,
+) -> list[Answer]:
+    """The first `count` answers that the coordinator gets from this organization alone."""
+    kept, table = Keeping(method), config.timetable
     database = Database(config.database_url)
     store_start_model(database, GgfnFormat(), start_arrays(), at=now())
     database.close()
     stop = threading.Event()
-    rules = RoundRules(1, config.grace, config.update_norm_bound)
+    rules = RoundRules(1, config.grace)
     with (
         serving(
-            config, model_format=GgfnFormat(), aggregate=aggregate, evaluate=nought, rules=rules
+            config, model_format=GgfnFormat(), method=kept, evaluate=nought, rules=rules
         ) as coordinator,
         operator(config) as tools,
     ):
         join(home, tools.add_organization("one").url)
         membership, key = Membership.load(home.identity), load_or_create_key(home.identity)
-        schedule = Schedule(
-            config.timetable, (Slot(SlotKey(ReleaseKind.MODEL_UPDATE, 0, 0), UPDATE),)
-        )
+        keys = [SlotKey(ReleaseKind.MODEL_UPDATE, 0, n) for n in range(len(table.model_slots))]
+        schedule = Schedule(table, tuple(Slot(each, parameters) for each in keys))
         ledger = PrivacyLedger.create(
-            home.ledger(config.timetable.period.start), PrivacyBudget(1e5, 1e-5), schedule
+            home.ledger(table.period.start), PrivacyBudget(1e5, 1e-5), schedule
         )
         with ExchangeClient(membership, key) as exchange:
             exchange.declare_schedule(schedule)
@@ -289,9 +325,9 @@ def received_update(config: ServerConfig, home: Home) -> NDArray[np.float64]:
             for thread in threads:
                 thread.start()
             try:
-                wait_until(lambda: updates, seconds=60, what="the update")
+                wait_until(lambda: len(kept.answers) >= count, seconds=120, what="the updates")
             finally:
                 stop.set()
                 for thread in threads:
                     thread.join(20)
-    return np.concatenate([array.reshape(-1) for array in updates[0]]).astype(np.float64)
+    return kept.answers[:count]

@@ -47,7 +47,7 @@ from fedperf_shared.exchange import (
 from fedperf_shared.identity import new_private_key, sign
 from fedperf_shared.model.architecture import ARCHITECTURE_VERSION
 from fedperf_shared.model.checkpoint import encode_checkpoint
-from fedperf_shared.period import Period, SlotTimes, Timetable
+from fedperf_shared.period import ModelMethod, Period, SlotTimes, Timetable
 from fedperf_shared.release import (
     ReleaseKind,
     ReportParameters,
@@ -74,7 +74,7 @@ T = TypeVar("T")
 
 HOUR = timedelta(hours=1)
 REPORT_TIMES, UPDATE_TIMES = SlotTimes(HOUR, 3 * HOUR), SlotTimes(4 * HOUR, 6 * HOUR)
-TABLE = Timetable(Period(START, 24 * HOUR, 2), (REPORT_TIMES,), (UPDATE_TIMES,))
+TABLE = Timetable(Period(START, 24 * HOUR, 2), (REPORT_TIMES,), (UPDATE_TIMES,), ModelMethod.DP_SGD)
 REPORT = SlotKey(ReleaseKind.RESIDUAL_REPORT, 0, 0)
 UPDATE = SlotKey(ReleaseKind.MODEL_UPDATE, 0, 0)
 REPORT_PARAMETERS = ReportParameters(20.0, 1.5)
@@ -400,7 +400,7 @@ def test_an_update_that_is_ready_too_late_stays_here(
         scene.now = START + 6.5 * HOUR
         return task()
 
-    monkeypatch.setattr(scene.duties, "_training", slow)
+    monkeypatch.setattr(scene.duties._updates, "_compute", slow)
     with pytest.raises(TooLateError):
         scene.ask_at(4.5)
     with pytest.raises(RequestRefusedError):
@@ -410,10 +410,10 @@ def test_an_update_that_is_ready_too_late_stays_here(
 def test_a_training_process_that_is_lost_wastes_its_slot_and_nothing_leaves(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scene.duties, "_training", lost)
+    monkeypatch.setattr(scene.duties._updates, "_compute", lost)
     with pytest.raises(ComputationFailedError):
         scene.ask_at(4.5)
-    monkeypatch.setattr(scene.duties, "_training", in_this_process)
+    monkeypatch.setattr(scene.duties._updates, "_compute", in_this_process)
     with pytest.raises(PrivacyRefusedError):
         scene.ask_at(5.0)
     assert [entry.state for entry in scene.ledger.entries()] == [ReleaseState.RESERVED]

@@ -12,6 +12,7 @@ from fedperf_client import cli
 from fedperf_client.config import Home, write_private
 from fedperf_client.federation import exchange
 from fedperf_client.federation.enrollment import load_or_create_key
+from fedperf_client.learning.example_history import example_release
 from fedperf_client.release.gate import ReleaseGate
 from fedperf_client.release.history import receipt_path
 from fedperf_client.release.ledger import PrivacyLedger
@@ -21,7 +22,7 @@ from fedperf_client.release.receipts import store_receipt
 from fedperf_client.release.schedule import plan_schedule
 from fedperf_shared.exchange import Receipt, SignedReceipt
 from fedperf_shared.identity import new_private_key, sign
-from fedperf_shared.period import Timetable
+from fedperf_shared.period import ModelMethod, Timetable
 from fedperf_shared.release import (
     DirectedParameters,
     ReportParameters,
@@ -29,9 +30,11 @@ from fedperf_shared.release import (
     Slot,
     SlotKey,
 )
+from fedperf_shared.tangent_question import DIRECTIONS
 from fedperf_shared.wire.codec import encode_receipt, encode_signed_receipt
 from tests.fakes.coordinator import membership_with
 from tests.fakes.questions import DIRECTED
+from tests.fakes.tangents import install_plans
 from tests.unit.client.privacy.seeded_noise import SeededNoise
 from tests.unit.client.public import install_start
 from tests.unit.client.release.periods import (
@@ -41,6 +44,7 @@ from tests.unit.client.release.periods import (
     report_key,
     schedule,
     timetable,
+    update_key,
 )
 from tests.unit.shared.programs import Ended, contents, run
 
@@ -295,6 +299,32 @@ def test_a_directed_slot_is_shown_as_one_before_and_after_it_leaves(scene: Scene
     left = scene("show", "report-0-1", "--json").json()
     assert isinstance(left, dict)
     assert (left["kind"], left["question"], left["values"]) == ("directed_report", 1, 16)
+
+
+def test_a_step_at_a_tangent_is_shown_as_one_before_and_after_it_leaves(
+    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install_plans(tmp_path, monkeypatch)
+    scene.join()
+    planned = schedule(2, method=ModelMethod.TANGENT)
+    ledger = PrivacyLedger.create(scene.home.ledger(START), BUDGET, planned)
+    (shown,) = scene("preview", "update-0-0", "--json").rows()
+    assert (shown["kind"], shown["sample_values"]) == ("tangent_update", DIRECTIONS)
+    assert shown["schema"] == [
+        "slot, base version, grid exponent: public",
+        "values: 256 noisy integers",
+    ]
+    assert (shown["noise_stddev"], shown["nominal_workloads"]) == (40.0, 2000.0)
+    assert 0 < float(str(shown["epsilon"])) < float(str(shown["epsilon_replace_one"]))
+    assert 500 < int(str(shown["bytes"])) < 700
+    kinds = {row["kind"] for row in scene("slots", "--json").rows()}
+    assert kinds == {"residual_report", "tangent_update"}
+    scene.gate(ledger).release(update_key(0), example_release, at=open_at(0))
+    (row,) = scene("list", "--json").rows()
+    assert (row["kind"], row["bytes"]) == ("tangent_update", shown["bytes"])
+    left = scene("show", "update-0-0", "--json").json()
+    assert isinstance(left, dict)
+    assert (left["kind"], left["base_version"], left["values"]) == ("tangent_update", 1, 64)
 
 
 def test_releases_of_an_older_period_stay_in_sight(scene: Scene) -> None:

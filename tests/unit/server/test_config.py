@@ -1,5 +1,6 @@
 """The server's configuration file."""
 
+import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -15,6 +16,7 @@ from fedperf_server.config import (
     write_config,
 )
 from fedperf_shared.errors import ConfigurationError
+from fedperf_shared.period import ModelMethod
 
 START = datetime(2027, 1, 1, tzinfo=UTC)
 
@@ -33,6 +35,19 @@ def test_what_was_written_is_read_again(tmp_path: Path) -> None:
     assert written.fleet_address == "coordinator.example.org:8753"
 
 
+@pytest.mark.parametrize("method", ModelMethod)
+def test_the_calendar_says_how_model_rounds_train(tmp_path: Path, method: ModelMethod) -> None:
+    table = replace(default_timetable(START), model_method=method)
+    path = write_config(replace(config(tmp_path), timetable=table))
+    assert load_config(tmp_path).timetable.model_method is method
+    path.write_text(re.sub("(?m)^model_method.*$", "", path.read_text()))
+    assert load_config(tmp_path).timetable.model_method is ModelMethod.TANGENT
+    for wrong in ("1", "[]", "true"):
+        path.write_text(write_config(config(tmp_path)).read_text().replace('"tangent"', wrong))
+        with pytest.raises(ConfigurationError, match="model_method must be"):
+            load_config(tmp_path)
+
+
 def test_in_the_default_calendar_every_stage_opens_after_the_one_before_has_left() -> None:
     slots = default_timetable(START).report_slots
     assert len(slots) == 3
@@ -49,6 +64,7 @@ def test_all_problems_are_told_at_once_with_their_keys(tmp_path: Path) -> None:
         ("fleet_port = 8753", "fleet_port = 8752\nflet_port = 1"),
         ("update_norm_bound = 10.0", "update_norm_bound = nan"),
         ("windows = 13", "windows = 0\nwindow = 1"),
+        ('model_method = "tangent"', 'model_method = "sgd"'),
     ):
         assert right in text
         text = text.replace(right, wrong)
@@ -63,6 +79,7 @@ def test_all_problems_are_told_at_once_with_their_keys(tmp_path: Path) -> None:
         "update_norm_bound must be positive",
         "timetable.window is not a known key",
         "windows must be 1 to",
+        'timetable.model_method must be "tangent" or "dp_sgd", got \'sgd\'',
     ):
         assert key in str(refusal.value)
     assert "\n" not in str(refusal.value)

@@ -23,7 +23,7 @@ from fedperf_server.registry import Arrays
 from fedperf_server.rounds import Outcome, round_results
 from fedperf_server.service import store_start_model
 from fedperf_shared.identity import new_private_key, sign
-from fedperf_shared.period import Period, SlotTimes, Timetable
+from fedperf_shared.period import ModelMethod, Period, SlotTimes, Timetable
 from fedperf_shared.release import (
     ModelUpdate,
     ReleaseKind,
@@ -34,6 +34,7 @@ from fedperf_shared.release import (
     TrainingParameters,
 )
 from fedperf_shared.wire import codec
+from tests.fakes.rounds import dp_sgd_rounds
 
 START = datetime(2027, 1, 1, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -41,6 +42,7 @@ TABLE = Timetable(
     Period(START, 60 * MINUTE, 2),
     (),
     (SlotTimes(10 * MINUTE, 20 * MINUTE), SlotTimes(30 * MINUTE, 40 * MINUTE)),
+    ModelMethod.DP_SGD,
 )
 SLOTS = tuple(
     Slot(
@@ -50,7 +52,8 @@ SLOTS = tuple(
     for window in range(2)
     for index in range(2)
 )
-RULES = RoundRules(2, 5 * MINUTE, 10.0, poll=timedelta(0))
+RULES = RoundRules(2, 5 * MINUTE, poll=timedelta(0))
+NORM_BOUND = 10.0
 
 
 class TinyFormat:
@@ -114,18 +117,21 @@ class Scene:
     broken: dict[str, Exception]
 
     def join(self, name: str, value: float | None) -> bytes:
+        key, organization_id = self.join_with(name, Schedule(TABLE, SLOTS))
+        if value is not None:
+            self.fleet.answers[organization_id] = lambda body: update(key, body, value)
+        return organization_id
+
+    def join_with(self, name: str, schedule: Schedule) -> tuple[ec.EllipticCurvePrivateKey, bytes]:
+        """Join and declare `schedule`; key and id of the new member."""
         key = new_private_key()
         token = bytes.fromhex(self.enrollment.add_organization(name).url.rsplit(".", 1)[1])
         csr = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([]))
         request = csr.sign(key, hashes.SHA384()).public_bytes(serialization.Encoding.DER)
         member = self.enrollment.join(token, request).member
         with self.database.transaction() as session:
-            releases.declare_schedule(
-                session, member.organization_id, Schedule(TABLE, SLOTS), at=START
-            )
-        if value is not None:
-            self.fleet.answers[member.organization_id] = lambda body: update(key, body, value)
-        return member.organization_id
+            releases.declare_schedule(session, member.organization_id, schedule, at=START)
+        return key, member.organization_id
 
     def step(self) -> object:
         return self.coordinator.step(threading.Event())
@@ -181,7 +187,7 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
         rules=RULES,
         model_format=TinyFormat(),
         signing_key=ring.key(SIGNING),
-        aggregate=aggregate,
+        method=dp_sgd_rounds(TinyFormat(), NORM_BOUND, aggregate),
         evaluate=evaluate,
         clock=lambda: at[0],
     )
@@ -290,7 +296,8 @@ def test_an_aggregation_that_spoils_the_model_is_not_stored(
     for name in ("one", "two"):
         scene.join(name, 1.0)
     scene.at[0] = START + 10 * MINUTE
-    monkeypatch.setattr(scene.coordinator, "_aggregate", lambda current, updates: bad)
+    method = dp_sgd_rounds(TinyFormat(), NORM_BOUND, lambda current, updates: bad)
+    monkeypatch.setattr(scene.coordinator, "_method", method)
     with pytest.raises(AggregationError):
         scene.step()
     assert scene.versions() == {1}

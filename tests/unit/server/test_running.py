@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -9,18 +10,33 @@ import numpy as np
 import pytest
 
 from fedperf_server import registry
+from fedperf_server.config import (
+    DEFAULT_UPDATE_NORM_BOUND,
+    ServerConfig,
+    default_timetable,
+)
 from fedperf_server.database import Database
+from fedperf_server.dp_sgd_rounds import DpSgdRounds
 from fedperf_server.questions import QuestionDesk
 from fedperf_server.registry import GgfnFormat
 from fedperf_server.rehearsal import CatalogueEntry, PredictLog
 from fedperf_server.reports import Published, ReportDesk
-from fedperf_server.running import _watched, predict_with, promote_newest, yardstick
+from fedperf_server.running import (
+    _watched,
+    method_of,
+    predict_with,
+    promote_newest,
+    yardstick,
+)
+from fedperf_server.tangent_rounds import TangentRounds
 from fedperf_shared.errors import StorageError
 from fedperf_shared.execution import MeasuredPlan
 from fedperf_shared.model.batching import PlanGraph
 from fedperf_shared.model.checkpoint import encode_checkpoint, model_from_arrays
 from fedperf_shared.model.fitting import predict
-from fedperf_shared.period import Period, Timetable
+from fedperf_shared.model.public_plans import anchors_of
+from fedperf_shared.period import ModelMethod, Period, Timetable
+from tests.fakes.tangents import few_plans
 from tests.unit.client.prediction.synthetic import draw_questions
 from tests.unit.client.public import seeded_checkpoint
 
@@ -84,6 +100,26 @@ def test_an_error_that_is_no_number_promotes_nothing(database: Database) -> None
     with database.transaction() as session:
         registry.add_version(session, GgfnFormat(), ARRAYS, at=AT, public_error=float("nan"))
     assert promote_newest(database, at=AT) is None
+
+
+def test_rounds_train_as_the_calendar_says(tmp_path: Path) -> None:
+    plans = few_plans()
+    found = [
+        method_of(
+            ServerConfig(
+                tmp_path, "localhost", replace(default_timetable(AT), model_method=method)
+            ),
+            plans,
+        )
+        for method in (ModelMethod.TANGENT, ModelMethod.DP_SGD)
+    ]
+    assert isinstance(found[0], TangentRounds)
+    assert len(found[0].anchors) == len(anchors_of(plans))
+    assert isinstance(found[1], DpSgdRounds)
+    assert found[1].limits.norm_bound == DEFAULT_UPDATE_NORM_BOUND
+    zeros = [np.zeros_like(array) for array in ARRAYS]
+    same = found[1].aggregate(ARRAYS, [zeros])
+    assert all(np.array_equal(a, b) for a, b in zip(same, ARRAYS, strict=True))
 
 
 class FailingDesk(ReportDesk):

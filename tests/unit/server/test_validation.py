@@ -9,19 +9,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedperf_server.validation import (
+    MAX_WORKLOADS,
     NOISE_DEVIATIONS,
     Reason,
     RejectedReleaseError,
     UpdateLimits,
     check_answer,
+    check_place,
     check_report,
+    check_tangent_update,
     check_update,
     norm,
     open_update,
 )
 from fedperf_shared import basis
 from fedperf_shared.identity import new_private_key, sign
-from fedperf_shared.period import Period, SlotTimes, Timetable
+from fedperf_shared.period import ModelMethod, Period, SlotTimes, Timetable
 from fedperf_shared.release import (
     DirectedParameters,
     DirectedReport,
@@ -32,14 +35,17 @@ from fedperf_shared.release import (
     Schedule,
     Slot,
     SlotKey,
+    TangentParameters,
+    TangentUpdate,
     TrainingParameters,
 )
+from fedperf_shared.tangent_question import DIRECTIONS
 from fedperf_shared.wire import codec
 from tests.fakes.questions import DIRECTED, make_question
 
 START = datetime(2027, 1, 1, tzinfo=UTC)
 TIMES = (SlotTimes(timedelta(days=1), timedelta(days=2)),) * 2
-TABLE = Timetable(Period(START, windows=2), TIMES, TIMES)
+TABLE = Timetable(Period(START, windows=2), TIMES, TIMES, ModelMethod.DP_SGD)
 REPORT = SlotKey(ReleaseKind.RESIDUAL_REPORT, 0, 0)
 MODEL = SlotKey(ReleaseKind.MODEL_UPDATE, 0, 0)
 SIGMA = 4.0
@@ -63,7 +69,8 @@ NOW = START + timedelta(days=1)
 
 def reason_of(update: ModelUpdate) -> Reason | None:
     try:
-        check_update(update, SCHEDULE, LIMITS, slot=MODEL, base_version=3)
+        check_place(update, SCHEDULE, slot=MODEL, base_version=3)
+        check_update(update, LIMITS)
     except RejectedReleaseError as error:
         return error.reason
     return None
@@ -101,6 +108,59 @@ def test_a_bad_update_is_refused_with_its_reason(update: ModelUpdate, reason: Re
 def test_the_norm_bound_itself_is_allowed() -> None:
     assert norm(filled(2.5)) == 5.0
     assert reason_of(replace(UPDATE, arrays=filled(2.5))) is None
+
+
+AT_TANGENT = Schedule(
+    replace(TABLE, model_method=ModelMethod.TANGENT),
+    (Slot(MODEL, TangentParameters(SIGMA, 100.0)),),
+)
+
+
+def tangent_update(value: float = 0.0, *, width: int = DIRECTIONS, **changes: int) -> TangentUpdate:
+    """`value` in every direction, in units of the sensitivity."""
+    values = np.full(width, round(value * STEPS), dtype=np.int64)
+    plain = TangentUpdate(MODEL, 3, EXPONENT, values)
+    return replace(plain, **changes)  # type: ignore[arg-type]  # tests name real fields
+
+
+def tangent_verdict(update: TangentUpdate, schedule: Schedule = AT_TANGENT) -> Reason | None:
+    try:
+        slot = check_place(update, schedule, slot=MODEL, base_version=3)
+        check_tangent_update(update, slot.parameters.noise_multiplier)
+    except RejectedReleaseError as error:
+        return error.reason
+    return None
+
+
+MOST_EACH = MAX_WORKLOADS / DIRECTIONS**0.5
+"""In every direction, so that the whole is as long as the most workloads can make it."""
+
+
+@pytest.mark.parametrize(
+    ("update", "reason"),
+    [
+        (tangent_update(), None),
+        (tangent_update(NOISE_DEVIATIONS * SIGMA), None),
+        (tangent_update(-MOST_EACH), None),
+        (tangent_update(base_version=4), Reason.BASE_VERSION),
+        (tangent_update(width=DIRECTIONS - 1), Reason.SIZE),
+        (tangent_update(width=0), Reason.SIZE),
+        (tangent_update(grid_exponent=1), Reason.GRID),
+        (tangent_update(1.01 * MAX_WORKLOADS), Reason.RANGE),
+        (tangent_update(1e9, grid_exponent=0), Reason.RANGE),
+        (tangent_update(1.01 * MOST_EACH), Reason.NORM),
+    ],
+)
+def test_a_step_at_a_tangent_holds_what_workloads_and_noise_can_give(
+    update: TangentUpdate, reason: Reason | None
+) -> None:
+    assert tangent_verdict(update) is reason
+
+
+def test_an_update_of_the_other_method_does_not_fill_a_slot() -> None:
+    assert tangent_verdict(tangent_update(), SCHEDULE) is Reason.WRONG_SLOT
+    with pytest.raises(RejectedReleaseError, match="wrong_slot"):
+        check_place(UPDATE, AT_TANGENT, slot=MODEL, base_version=3)
 
 
 def report(counts: float = 0.0, residuals: float = 0.0, **changes: object) -> ResidualReport:

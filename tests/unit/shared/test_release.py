@@ -6,19 +6,25 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from fedperf_shared.errors import ConfigurationError
-from fedperf_shared.period import Period, SlotTimes, Timetable
+from fedperf_shared.period import ModelMethod, Period, SlotTimes, Timetable
 from fedperf_shared.release import (
     ReleaseKind,
     ReportParameters,
     Schedule,
     Slot,
     SlotKey,
+    TangentParameters,
     TrainingParameters,
 )
 
 START = datetime(2027, 1, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
-TIMETABLE = Timetable(Period(START), (SlotTimes(0 * HOUR, HOUR),), (SlotTimes(HOUR, 3 * HOUR),))
+TIMETABLE = Timetable(
+    Period(START),
+    (SlotTimes(0 * HOUR, HOUR),),
+    (SlotTimes(HOUR, 3 * HOUR),),
+    ModelMethod.DP_SGD,
+)
 REPORT = ReportParameters(noise_multiplier=4.0, residual_clip=1.5)
 TRAINING = TrainingParameters(
     noise_multiplier=2.0,
@@ -27,6 +33,7 @@ TRAINING = TrainingParameters(
     clip_norm=0.5,
     nominal_workloads=2000,
 )
+TANGENT = TangentParameters(noise_multiplier=2.0, nominal_workloads=2000)
 
 
 def report_key(window: int = 0, index: int = 0) -> SlotKey:
@@ -61,6 +68,20 @@ def test_slots_outside_of_the_timetable_are_refused(key: SlotKey) -> None:
 def test_a_slot_holds_the_parameters_of_its_kind() -> None:
     with pytest.raises(ConfigurationError, match="TrainingParameters"):
         Slot(report_key(), TRAINING)
+    with pytest.raises(ConfigurationError, match="TangentParameters"):
+        Slot(report_key(), TANGENT)
+    with pytest.raises(ConfigurationError, match="ReportParameters"):
+        Slot(SlotKey(ReleaseKind.MODEL_UPDATE, 0, 0), REPORT)
+
+
+def test_all_model_slots_of_a_period_train_by_the_method_of_its_calendar() -> None:
+    key = SlotKey(ReleaseKind.MODEL_UPDATE, 1, 0)
+    at_tangent = replace(TIMETABLE, model_method=ModelMethod.TANGENT)
+    assert Schedule(at_tangent, (Slot(key, TANGENT),)).slot(key) == Slot(key, TANGENT)
+    with pytest.raises(ConfigurationError, match="does not train by tangent"):
+        Schedule(at_tangent, (Slot(key, TRAINING),))
+    with pytest.raises(ConfigurationError, match="does not train by dp_sgd"):
+        Schedule(TIMETABLE, (Slot(key, TANGENT),))
 
 
 def test_slots_open_and_reply_at_public_moments() -> None:
@@ -78,6 +99,8 @@ def test_noise_is_never_off(value: float) -> None:
         replace(REPORT, noise_multiplier=value)
     with pytest.raises(ConfigurationError, match="noise_multiplier"):
         replace(TRAINING, noise_multiplier=value)
+    with pytest.raises(ConfigurationError, match="noise_multiplier"):
+        replace(TANGENT, noise_multiplier=value)
 
 
 @pytest.mark.parametrize("value", [0.0, 1.1, float("nan")])

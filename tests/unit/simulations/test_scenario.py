@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedperf_client.profiling.shipped import draw
-from fedperf_client.release.policy import load_policy, policy_template
 from fedperf_client.workloads.families import workload_name
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.execution import ExecutionStatus
@@ -22,7 +21,6 @@ from fedperf_simulations.scenario import (
     live_workloads,
     participant,
     participants,
-    policy_additions,
 )
 from tests.unit.client.executions import make_execution
 
@@ -35,13 +33,13 @@ WHOLE = OrganizationPart(
     history=tuple(make_execution(i, workload=f"old-{i // 2}") for i in range(40)),
     held_out=tuple(make_execution(100 + i) for i in range(6)),
 )
+ANCHORS = 200
 PACE = Pace(
     startup_seconds=3.0,
     reading_seconds=1.0,
     residuals_seconds=0.5,
-    examples_seconds=0.4,
-    step_seconds=0.2,
-    workload_seconds=0.011,
+    executions=600,
+    plan_seconds=0.01,
 )
 
 
@@ -104,55 +102,50 @@ def test_failed_executions_judge_nobody_and_too_few_are_refused() -> None:
 
 def test_the_calendar_leaves_time_for_what_was_measured() -> None:
     size = DemoSize()
-    calendar = fitted_calendar(PACE, workloads=2000, size=size)
-    work = 1.0 + 0.4 + calendar.steps * (0.2 + 0.0625 * 2000 * 0.011)
+    calendar = fitted_calendar(PACE, anchors=ANCHORS, size=size)
+    work = 1.0 + (600 + size.live_executions + 2 * ANCHORS) * 0.01
     assert calendar.model_seconds - calendar.report_seconds > 1.4 * work
     assert calendar.report_seconds > 1.9 * 1.5
     assert calendar.windows * calendar.window_seconds <= size.rounds_seconds
     assert calendar.windows == size.windows
-    assert calendar.steps > 1
 
 
 @given(
-    st.builds(Pace, *(st.floats(0.001, 20) for _ in range(5)), st.floats(0.0001, 0.5)),
-    st.integers(1, 5000),
+    st.builds(
+        Pace,
+        *(st.floats(0.001, 20) for _ in range(3)),
+        st.integers(0, 5000),
+        st.floats(0.0001, 0.5),
+    ),
+    st.integers(1, 1000),
 )
-def test_any_pace_gives_a_timetable_whose_slots_fit(pace: Pace, workloads: int) -> None:
-    calendar = fitted_calendar(pace, workloads=workloads, size=DemoSize())
+def test_any_pace_gives_a_timetable_whose_slots_fit(pace: Pace, anchors: int) -> None:
+    calendar = fitted_calendar(pace, anchors=anchors, size=DemoSize())
     table = calendar.timetable(START)
     assert table.period.start == START
     (report,), (model,) = table.report_slots, table.model_slots
     assert timedelta(0) < report.replies_after <= model.opens_after < model.replies_after
     assert model.replies_after < table.period.window
     fits = calendar.windows * calendar.window_seconds <= DemoSize().rounds_seconds
-    assert fits or (calendar.windows, calendar.steps) == (1, 1)
+    assert fits or calendar.windows == 1
 
 
-def test_a_slower_machine_takes_fewer_steps_before_fewer_rounds() -> None:
-    slower = replace(PACE, workload_seconds=2 * PACE.workload_seconds)
-    fast = fitted_calendar(PACE, workloads=2000, size=DemoSize())
-    slow = fitted_calendar(slower, workloads=2000, size=DemoSize())
-    assert slow.steps < fast.steps
-    assert slow.windows == fast.windows
-    crawling = replace(PACE, workload_seconds=30 * PACE.workload_seconds)
-    assert fitted_calendar(crawling, workloads=2000, size=DemoSize()).windows < fast.windows
+def test_a_slower_machine_holds_fewer_rounds() -> None:
+    windows = [
+        fitted_calendar(
+            replace(PACE, plan_seconds=factor * PACE.plan_seconds), anchors=ANCHORS, size=DemoSize()
+        ).windows
+        for factor in (1, 2, 30)
+    ]
+    assert windows[0] > windows[1] > windows[2] == 1
 
 
 def test_the_slowest_pace_is_the_worst_of_each_figure() -> None:
-    other = replace(PACE, reading_seconds=5.0, step_seconds=0.01)
+    other = replace(PACE, reading_seconds=5.0, plan_seconds=0.001)
     assert Pace.slowest([PACE, other]) == replace(PACE, reading_seconds=5.0)
 
 
-def test_what_is_added_to_a_policy_is_a_policy(tmp_path) -> None:  # type: ignore[no-untyped-def]
-    calendar = fitted_calendar(PACE, workloads=2000, size=DemoSize())
-    path = tmp_path / "policy.toml"
-    path.write_text(policy_template(SizeClass.LARGE, 2000) + policy_additions(calendar, DemoSize()))
-    policy = load_policy(path)
-    assert policy.steps == calendar.steps
-    assert policy.epsilon == 1.0
-
-
-@pytest.mark.parametrize("change", [{"windows": 0}, {"steps": 0}, {"sampling_probability": 0.0}])
+@pytest.mark.parametrize("change", [{"windows": 0}, {"repeats": 0}])
 def test_a_demo_of_nothing_is_refused(change: dict[str, int]) -> None:
     with pytest.raises(ConfigurationError, match=next(iter(change))):
         DemoSize(**change)

@@ -6,9 +6,11 @@ and objects that refuse themselves all end in one `InvalidInputError`.
 
 from fedperf_shared.wire.codec.exchange import (
     decode_synthetic_rows,
+    decode_tangent_question,
     decode_train_request,
     encode_correction,
     encode_synthetic_rows,
+    encode_tangent_question,
     encode_train_request,
 )
 from fedperf_shared.wire.codec.plans import (
@@ -40,6 +42,7 @@ __all__ = [
     "decode_signed_receipt",
     "decode_signed_release",
     "decode_synthetic_rows",
+    "decode_tangent_question",
     "decode_train_request",
     "encode_correction",
     "encode_measured_plans",
@@ -51,5 +54,6 @@ __all__ = [
     "encode_signed_receipt",
     "encode_signed_release",
     "encode_synthetic_rows",
+    "encode_tangent_question",
     "encode_train_request",
 ]

@@ -13,6 +13,7 @@ from fedperf_shared.exchange import (
     TrainRequest,
 )
 from fedperf_shared.period import from_unix_ms, to_unix_ms
+from fedperf_shared.tangent_question import TangentQuestion
 from fedperf_shared.wire import exchange_pb2
 from fedperf_shared.wire.codec.decoding import decoded, encoded, guarded
 from fedperf_shared.wire.codec.plans import (
@@ -32,12 +33,14 @@ from fedperf_shared.workflow.vocabulary import Platform
 
 def encode_train_request(request: TrainRequest) -> bytes:
     """The body of the message that asks a node for a model update."""
+    question = request.question
     return encoded(
         exchange_pb2.TrainRequest(
             slot=key_to_message(request.slot),
             architecture=request.architecture,
             base_version=request.base_version,
             arrays=map(array_to_message, request.arrays),
+            question=None if question is None else _question_to_message(question),
         )
     )
 
@@ -49,6 +52,21 @@ def decode_train_request(body: bytes) -> TrainRequest:
         InvalidInputError: not a request.
     """
     return decoded("train request", exchange_pb2.TrainRequest, body, _request_from_message)
+
+
+def encode_tangent_question(question: TangentQuestion) -> bytes:
+    """A question as the bytes that a coordinator keeps."""
+    return encoded(_question_to_message(question))
+
+
+def decode_tangent_question(payload: bytes) -> TangentQuestion:
+    """The question that `encode_tangent_question` wrote.
+
+    Raises:
+        InvalidInputError: not a question, or none that may be answered.
+    """
+    kind = exchange_pb2.TangentQuestion
+    return decoded("question at a tangent", kind, payload, _question_from_message)
 
 
 def encode_correction(correction: Correction) -> bytes:
@@ -175,7 +193,18 @@ def _request_from_message(message: exchange_pb2.TrainRequest) -> TrainRequest:
         message.architecture,
         message.base_version,
         tuple(map(array_from_message, message.arrays)),
+        _question_from_message(message.question) if message.HasField("question") else None,
     )
+
+
+def _question_to_message(question: TangentQuestion) -> exchange_pb2.TangentQuestion:
+    return exchange_pb2.TangentQuestion(
+        clip=question.clip, coefficients=array_to_message(question.coefficients)
+    )
+
+
+def _question_from_message(message: exchange_pb2.TangentQuestion) -> TangentQuestion:
+    return TangentQuestion(message.clip, array_from_message(message.coefficients))
 
 
 def _row_to_message(row: SyntheticRow) -> exchange_pb2.SyntheticRow:

@@ -14,6 +14,7 @@ from fedperf_shared.release import (
     ResidualReport,
     SignedRelease,
     SlotKey,
+    TangentUpdate,
 )
 from fedperf_shared.wire import release_pb2
 from fedperf_shared.wire.codec.decoding import decoded, encoded
@@ -28,6 +29,8 @@ def encode_release(release: Release) -> bytes:
         message.residual_report.CopyFrom(_report_to_message(release))
     elif isinstance(release, DirectedReport):
         message.directed_report.CopyFrom(_directed_to_message(release))
+    elif isinstance(release, TangentUpdate):
+        message.tangent_update.CopyFrom(_tangent_to_message(release))
     else:
         message.model_update.CopyFrom(_update_to_message(release))
     return encoded(message)
@@ -206,6 +209,24 @@ def _update_from_message(message: release_pb2.ModelUpdate) -> ModelUpdate:
     )
 
 
+def _tangent_to_message(update: TangentUpdate) -> release_pb2.TangentUpdate:
+    return release_pb2.TangentUpdate(
+        slot=key_to_message(update.slot),
+        base_version=update.base_version,
+        grid_exponent=update.grid_exponent,
+        values=update.values.tolist(),
+    )
+
+
+def _tangent_from_message(message: release_pb2.TangentUpdate) -> TangentUpdate:
+    return TangentUpdate(
+        key_from_message(message.slot),
+        message.base_version,
+        message.grid_exponent,
+        np.array(message.values, dtype=np.int64),
+    )
+
+
 def _release_from_message(message: release_pb2.Release) -> Release:
     content = message.WhichOneof("content")
     if content == "residual_report":
@@ -214,6 +235,8 @@ def _release_from_message(message: release_pb2.Release) -> Release:
         return _directed_from_message(message.directed_report)
     if content == "model_update":
         return _update_from_message(message.model_update)
+    if content == "tangent_update":
+        return _tangent_from_message(message.tangent_update)
     raise InvalidInputError("a release holds a report or a model update")
 
 

@@ -2,12 +2,20 @@
 
 from datetime import timedelta
 
-from fedperf_shared.period import Period, SlotTimes, Timetable, from_unix_ms, to_unix_ms
+from fedperf_shared.period import (
+    ModelMethod,
+    Period,
+    SlotTimes,
+    Timetable,
+    from_unix_ms,
+    to_unix_ms,
+)
 from fedperf_shared.release import (
     DirectedParameters,
     ReportParameters,
     Schedule,
     Slot,
+    TangentParameters,
     TrainingParameters,
 )
 from fedperf_shared.wire import exchange_pb2
@@ -37,6 +45,7 @@ def timetable_to_message(timetable: Timetable) -> exchange_pb2.Timetable:
         windows=timetable.period.windows,
         report_slots=[_times_to_message(each) for each in timetable.report_slots],
         model_slots=[_times_to_message(each) for each in timetable.model_slots],
+        model_method=exchange_pb2.ModelMethod.Name(int(timetable.model_method)),
     )
 
 
@@ -57,6 +66,7 @@ def timetable_from_message(message: exchange_pb2.Timetable) -> Timetable:
             period,
             tuple(_times_from_message(each) for each in message.report_slots),
             tuple(_times_from_message(each) for each in message.model_slots),
+            ModelMethod(message.model_method),
         )
 
     return guarded("timetable", decode)
@@ -95,6 +105,9 @@ def _slot_to_message(slot: Slot) -> exchange_pb2.Slot:
     elif isinstance(parameters, DirectedParameters):
         message.directed.noise_multiplier = parameters.noise_multiplier
         message.directed.nominal_workloads = parameters.nominal_workloads
+    elif isinstance(parameters, TangentParameters):
+        message.tangent.noise_multiplier = parameters.noise_multiplier
+        message.tangent.nominal_workloads = parameters.nominal_workloads
     else:
         message.training.noise_multiplier = parameters.noise_multiplier
         message.training.sampling_probability = parameters.sampling_probability
@@ -116,6 +129,9 @@ def _slot_from_message(message: exchange_pb2.Slot) -> Slot:
     if kind == "directed":
         directed = message.directed
         return Slot(key, DirectedParameters(directed.noise_multiplier, directed.nominal_workloads))
+    if kind == "tangent":
+        tangent = message.tangent
+        return Slot(key, TangentParameters(tangent.noise_multiplier, tangent.nominal_workloads))
     training = message.training
     return Slot(
         key,

@@ -14,8 +14,10 @@ import pytest
 from fedperf_client.learning.computing_process import ComputationFailedError, ComputingProcess
 from fedperf_client.learning.tasks import (
     NEEDED_FOR_REPORTS,
+    NEEDED_FOR_TANGENTS,
     NEEDED_FOR_TRAINING,
     ReportTask,
+    TangentTask,
     TrainingTask,
 )
 from fedperf_client.privacy.report_mechanism import noiseless_sum
@@ -24,6 +26,7 @@ from fedperf_client.store import ExecutionStore
 from fedperf_shared.model.checkpoint import state_to_arrays
 from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.release import TrainingParameters
+from tests.fakes.tangents import few_anchors, make_tangent_question
 from tests.fakes.tasks import BUSY_SECONDS, Hung, KilledOnce, Noisy, busy, failing, its_process
 from tests.unit.client.executions import START, make_execution
 from tests.unit.client.privacy.seeded_noise import SeededNoise
@@ -151,6 +154,17 @@ def test_a_report_covers_what_finished_since_its_window_began(store: Path) -> No
     assert ReportTask(store, seeded_checkpoint(), START, SUM)().any()
     later = START + timedelta(hours=1)
     assert not ReportTask(store, seeded_checkpoint(), later, SUM)().any()
+
+
+def test_the_child_answers_at_a_tangent_as_this_process_would_and_draws_no_noise(
+    store: Path,
+) -> None:
+    start = tuple(state_to_arrays(GGFN(seed=3)).values())
+    task = TangentTask(store, start, make_tangent_question(), few_anchors())
+    with ComputingProcess(NEEDED_FOR_TANGENTS) as process:
+        there = process(task)
+    assert there.any()
+    assert np.abs(there - task()).max() <= 2  # the child may have other threads
 
 
 def test_the_child_trains_on_the_store_as_this_process_would(store: Path) -> None:

@@ -3,10 +3,13 @@
 import numpy as np
 import pytest
 
+from fedperf_client.prediction.download import Downloaded
+from fedperf_client.prediction.ernest import fit_ernest
 from fedperf_client.prediction.evidence import Samples, encode
 from fedperf_client.prediction.learner import Learner
 from fedperf_client.prediction.local import Boosting, Constant, Forest, LogRidge, Nearest
 from fedperf_client.prediction.prediction import Floats
+from fedperf_client.prediction.process import LocalProcess, ResidualProcess
 from fedperf_client.prediction.shared import (
     REFERENCE,
     SHARED,
@@ -19,7 +22,10 @@ from fedperf_client.prediction.shared import (
     ShrunkenBias,
     shrunken_mean,
 )
+from fedperf_client.prediction.tabular import Ernest, WithShare, table_learners
 from fedperf_shared.basis import CELLS
+from fedperf_shared.workflow.flat import FLAT_FEATURES
+from tests.unit.client.prediction.jobs import grid, law, layout, noisy, samples
 from tests.unit.client.prediction.synthetic import draw_history, excellent, true_log_seconds
 
 LEARNERS: tuple[Learner, ...] = (
@@ -33,6 +39,14 @@ LEARNERS: tuple[Learner, ...] = (
     LogRidge(),
     Boosting(),
     Forest(),
+    LocalProcess(),
+    ResidualProcess(AsIs()),
+    LogRidge("local ridge 2", degree=2),
+    Boosting("local linear boosting", linear_leaves=True),
+    Ernest(FLAT_FEATURES - 1, FLAT_FEATURES - 2),
+    ResidualProcess(Ernest(FLAT_FEATURES - 1, FLAT_FEATURES - 2)),
+    WithShare(LogRidge(), FLAT_FEATURES - 1, FLAT_FEATURES - 2),
+    Downloaded(0.1 * np.eye(CELLS)),
 )
 every_learner = pytest.mark.parametrize("learner", LEARNERS, ids=lambda each: each.name)
 
@@ -80,7 +94,7 @@ def test_a_local_learner_reads_no_start_model(learner: Learner) -> None:
     )
 
 
-@pytest.mark.parametrize("learner", [LogRidge(), Boosting(), Forest(), Nearest()])
+@pytest.mark.parametrize("learner", [LogRidge(), Boosting(), Forest(), Nearest(), LocalProcess()])
 def test_local_learners_beat_the_constant_with_enough_executions(learner: Learner) -> None:
     history = draw_history(np.random.default_rng(2), 250)
     test = draw_history(np.random.default_rng(3), 150)
@@ -149,3 +163,59 @@ def test_a_correction_that_is_none_is_refused(
 ) -> None:
     with pytest.raises(InvalidCorrectionError, match=complaint):
         CellCorrection(mean, covariance)
+
+
+@pytest.mark.parametrize("learner", table_learners(layout()), ids=lambda each: each.name)
+def test_learners_of_tables_stay_near_what_they_saw_wherever_they_are_asked(
+    learner: Learner,
+) -> None:
+    fitted = learner.fit(samples(), noisy())
+    absurd = layout().samples({"nodes": [1e6], "megabytes": [1e12], "machine": ["new"]})
+    assert np.isfinite(fitted(absurd)).all()
+    constant = Constant().fit(samples(), noisy())
+    most = np.abs(constant(samples()) - law(grid())).mean()
+    assert np.abs(fitted(samples()) - law(grid())).mean() <= most
+
+
+def test_squares_help_inside_the_hull_and_are_not_followed_beyond() -> None:
+    across = np.linspace(-1, 1, 40)
+    bent = Samples(across[:, None], np.zeros(40, np.int64), {})
+    fitted = LogRidge(degree=2, strengths=(1e-4,)).fit(bent, 2 * across**2)
+    assert np.abs(fitted(bent) - 2 * across**2).max() < 0.05
+    beyond = Samples(np.array([[1.0], [2.5]]), np.zeros(2, np.int64), {})
+    at_the_edge, outside = fitted(beyond)
+    assert abs(outside - at_the_edge) < 0.1
+
+
+def test_ernest_finds_the_parts_of_a_job_that_follows_it() -> None:
+    log_scale, log_size = np.log(np.tile([2.0, 4, 8], 3)), np.log(np.repeat([1.0, 2, 4], 3))
+    seconds = 5 + 30 * np.exp(log_size - log_scale) + 0.5 * np.exp(log_scale)
+    answer = fit_ernest(log_scale, log_size, np.log(seconds))
+    np.testing.assert_allclose(answer(log_scale, log_size), np.log(seconds), atol=1e-6)
+    more_work, less = answer(np.log([4.0, 4.0]), np.log([100.0, 4.0]))
+    assert more_work == pytest.approx(np.log(5 + 30 * 25 + 2), abs=1e-6)
+    assert more_work > less
+
+
+def test_ernest_counts_long_and_short_executions_alike() -> None:
+    log_scale = np.zeros(3)
+    answer = fit_ernest(log_scale, log_scale, np.log([1.0, 1.0, 1000.0]))
+    assert answer(log_scale[:1], log_scale[:1])[0] == pytest.approx(np.log(1.0), abs=0.1)
+
+
+def test_a_process_on_another_learner_learns_what_that_leaves() -> None:
+    ernest = Ernest(layout().scale_feature, layout().size_feature)
+    rows = np.random.default_rng(0).permutation(60)[:30]
+    left = [
+        np.abs(each.fit(samples().take(rows), noisy()[rows])(samples()) - law(grid())).mean()
+        for each in (ernest, ResidualProcess(ernest))
+    ]
+    assert left[1] < left[0]
+    assert ResidualProcess(AsIs(SHARED)).name == "shared+process"
+    assert ResidualProcess(AsIs(SHARED)).start == SHARED
+
+
+def test_names_of_table_learners_are_their_own() -> None:
+    names = [each.name for each in table_learners(layout())]
+    assert len(set(names)) == len(names)
+    assert all(each.start is None for each in table_learners(layout()))

@@ -21,6 +21,7 @@ from fedperf_client.privacy.accountant import (
 from fedperf_client.release.policy import Policy
 from fedperf_client.release.schedule import plan_schedule
 from fedperf_shared.errors import ConfigurationError
+from fedperf_shared.period import ModelMethod
 from fedperf_shared.release import ReportParameters, SizeClass, TrainingParameters
 from tests.unit.client.release.periods import timetable
 
@@ -148,7 +149,7 @@ def test_a_planned_schedule_is_within_0_03_of_the_accountant_of_opacus() -> None
     from opacus.accountants import PRVAccountant
 
     policy = Policy(size_class=SizeClass.LARGE, nominal_workloads=4000)
-    planned = plan_schedule(policy, timetable(13, models=2))
+    planned = plan_schedule(policy, timetable(13, models=2, method=ModelMethod.DP_SGD))
     accountant = PRVAccountant()
     accountant.history = [
         (each.noise_multiplier, each.sampling_probability, each.steps)

@@ -11,14 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from fedperf_client.privacy.engine import ClippedSum, clipped_sum, forward, nothing, squared_norms
-from fedperf_client.privacy.records import Rows, Tape
+from fedperf_client.privacy.engine import ClippedSum, clipped_sum, nothing, squared_norms
 from fedperf_client.privacy.training import Example, sum_over
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.model.architecture import ARRAY_SHAPES
 from fedperf_shared.model.batching import PlanGraph, collate
 from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.model.loss import huber_per_sample
+from fedperf_shared.model.recorded import forward
+from fedperf_shared.model.records import Rows, Tape
 from tests.unit.client.privacy import oracle
 
 CLIP = 0.3

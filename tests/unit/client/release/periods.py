@@ -5,13 +5,14 @@ from pathlib import Path
 
 from fedperf_client.privacy.accountant import PrivacyBudget
 from fedperf_client.release.ledger import PrivacyLedger
-from fedperf_shared.period import Period, SlotTimes, Timetable
+from fedperf_shared.period import ModelMethod, Period, SlotTimes, Timetable
 from fedperf_shared.release import (
     ReleaseKind,
     ReportParameters,
     Schedule,
     Slot,
     SlotKey,
+    TangentParameters,
     TrainingParameters,
 )
 
@@ -19,13 +20,21 @@ START = datetime(2027, 1, 1, tzinfo=UTC)
 BUDGET = PrivacyBudget(1.0, 1e-5)
 REPORT = ReportParameters(20.0, 1.5)
 UPDATE = TrainingParameters(4.0, 0.05, 10, 0.5, 2000)
+TANGENT_UPDATE = TangentParameters(40.0, 2000)
 
 
-def timetable(windows: int = 6, *, reports: int = 1, models: int = 1) -> Timetable:
+def timetable(
+    windows: int = 6,
+    *,
+    reports: int = 1,
+    models: int = 1,
+    method: ModelMethod = ModelMethod.TANGENT,
+) -> Timetable:
     return Timetable(
         Period(START, timedelta(days=28), windows),
         tuple(SlotTimes(timedelta(days=20 + i), timedelta(days=21 + i)) for i in range(reports)),
         tuple(SlotTimes(timedelta(days=10 + i), timedelta(days=11 + i)) for i in range(models)),
+        method,
     )
 
 
@@ -37,10 +46,16 @@ def update_key(window: int) -> SlotKey:
     return SlotKey(ReleaseKind.MODEL_UPDATE, window, 0)
 
 
-def schedule(windows: int = 6, *, report: ReportParameters = REPORT) -> Schedule:
+def schedule(
+    windows: int = 6,
+    *,
+    report: ReportParameters = REPORT,
+    method: ModelMethod = ModelMethod.DP_SGD,
+) -> Schedule:
+    update = UPDATE if method is ModelMethod.DP_SGD else TANGENT_UPDATE
     slots = [Slot(report_key(window), report) for window in range(windows)]
-    slots += [Slot(update_key(window), UPDATE) for window in range(windows)]
-    return Schedule(timetable(windows), tuple(slots))
+    slots += [Slot(update_key(window), update) for window in range(windows)]
+    return Schedule(timetable(windows, method=method), tuple(slots))
 
 
 def open_at(window: int) -> datetime:
@@ -48,5 +63,5 @@ def open_at(window: int) -> datetime:
     return START + timedelta(days=28 * window + 20, hours=1)
 
 
-def new_ledger(directory: Path) -> PrivacyLedger:
-    return PrivacyLedger.create(directory / "ledger.sqlite", BUDGET, schedule())
+def new_ledger(directory: Path, *, method: ModelMethod = ModelMethod.DP_SGD) -> PrivacyLedger:
+    return PrivacyLedger.create(directory / "ledger.sqlite", BUDGET, schedule(method=method))

@@ -26,7 +26,7 @@ from fedperf_client.release.tamper import ConfirmedRelease, read_confirmed
 from fedperf_shared.errors import InvalidInputError, PrivacyRefusedError
 from fedperf_shared.exchange import Receipt, SignedReceipt
 from fedperf_shared.identity import InvalidSignatureError, new_private_key, sign, verify
-from fedperf_shared.period import Period
+from fedperf_shared.period import ModelMethod, Period
 from fedperf_shared.release import (
     DirectedParameters,
     DirectedReport,
@@ -37,7 +37,9 @@ from fedperf_shared.release import (
     Schedule,
     Slot,
     SlotKey,
+    TangentUpdate,
 )
+from fedperf_shared.tangent_question import DIRECTIONS
 from fedperf_shared.wire.codec import decode_release, encode_receipt, encode_signed_receipt
 from tests.fakes.coordinator import membership_with
 from tests.fakes.questions import DIRECTED
@@ -226,6 +228,20 @@ def test_an_update_that_is_not_finite_does_not_leave(gate: ReleaseGate) -> None:
             lambda slot, noise: update_of(slot, noise, factor=float("nan")),
             at=open_at(0),
         )
+
+
+@pytest.mark.parametrize("width", [DIRECTIONS - 1, 0])
+def test_a_step_at_a_tangent_of_another_size_does_not_leave(
+    tmp_path: Path, key: ec.EllipticCurvePrivateKey, width: int
+) -> None:
+    def wrong(slot: Slot, noise: NoiseSource) -> Release:
+        return TangentUpdate(slot.key, 1, -20, noise.discrete_gaussian(width, 5.0))
+
+    ledger = new_ledger(tmp_path, method=ModelMethod.TANGENT)
+    with pytest.raises(MalformedReleaseError, match="256 int64 values"):
+        ReleaseGate(ledger, SeededNoise(), key).release(update_key(0), wrong, at=open_at(0))
+    with pytest.raises(MalformedReleaseError, match="made a release"):
+        ReleaseGate(ledger, SeededNoise(), key).release(update_key(1), update_of, at=open_at(1))
 
 
 def preview_of(ledger: PrivacyLedger, key: SlotKey, make_public: Mechanism) -> Preview:

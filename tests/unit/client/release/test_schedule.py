@@ -5,12 +5,14 @@ import pytest
 from fedperf_client.privacy.accountant import epsilon, events_of
 from fedperf_client.release.policy import Configurations, Policy, ReleaseMode
 from fedperf_client.release.schedule import PlannedSchedule, plan_schedule, windows_covered
+from fedperf_shared.period import ModelMethod
 from fedperf_shared.release import (
     DirectedParameters,
     ReleaseKind,
     ReportParameters,
     SizeClass,
     Slot,
+    TangentParameters,
     TrainingParameters,
 )
 from fedperf_shared.wire.codec import decode_schedule, encode_schedule
@@ -44,16 +46,22 @@ def test_a_small_organization_sends_reports_only_and_is_told_why() -> None:
     assert "size class small" in reasons(planned)
 
 
-def test_a_large_organization_sends_both_and_updates_get_what_reports_leave() -> None:
-    planned = plan_schedule(LARGE, timetable())
+@pytest.mark.parametrize("method", ModelMethod)
+def test_a_large_organization_sends_both_and_updates_get_what_reports_leave(
+    method: ModelMethod,
+) -> None:
+    planned = plan_schedule(LARGE, timetable(method=method))
     reports = of_kind(planned, ReleaseKind.RESIDUAL_REPORT)
     updates = of_kind(planned, ReleaseKind.MODEL_UPDATE)
     assert len(updates) == 6
     assert epsilon(events_of(reports), LARGE.delta) <= LARGE.report_share
-    parameters = updates[0].parameters
-    assert isinstance(parameters, TrainingParameters)
-    assert (parameters.clip_norm, parameters.steps) == (0.5, 10)
-    assert (parameters.sampling_probability, parameters.nominal_workloads) == (0.0625, 4000)
+    noise = updates[0].parameters.noise_multiplier
+    assert {slot.parameters for slot in updates} == {
+        TangentParameters(noise, 4000.0)
+        if method is ModelMethod.TANGENT
+        else TrainingParameters(noise, 0.0625, 10, 0.5, 4000.0)
+    }
+    assert 0.99 < planned.epsilon <= 1.0
     moments = [planned.schedule.opens_at(slot.key) for slot in planned.schedule.slots]
     assert moments == sorted(moments)
     assert decode_schedule(encode_schedule(planned.schedule)) == planned.schedule

@@ -13,7 +13,11 @@ from fedperf_shared.model.tangent import (
     STRETCH_RIDGE,
     InvalidTangentError,
     Tangent,
+    coefficients_at,
+    directions_of,
+    felt,
     tangent_at,
+    tangent_of,
 )
 from fedperf_shared.workflow.vocabulary import Platform
 from tests.fakes.plans import ONE_CORE, diamond
@@ -84,6 +88,28 @@ def test_lengths_are_those_of_steps_that_change_the_weights_by_one(tangent: Tang
 def test_there_are_no_more_directions_than_anchors_tell_apart(model: GGFN) -> None:
     twice = [*graphs([1e3])[:1], *graphs([1e3])[:1]]
     assert len(tangent_at(model, twice).lengths) == 1
+
+
+def test_coefficients_are_all_that_the_directions_need(model: GGFN, tangent: Tangent) -> None:
+    anchors = graphs([1e3, 1e4, 1e5, 1e6])
+    coefficients = coefficients_at(model, anchors, directions=8)
+    assert coefficients.shape == (len(anchors), 8)
+    again = tangent_of(model, anchors, coefficients)
+    assert torch.equal(again.directions, tangent.directions)
+    assert again.lengths == pytest.approx(tangent.lengths)
+    assert directions_of(model, anchors, coefficients).numpy() == pytest.approx(
+        tangent.directions.numpy(), abs=1e-4
+    )
+
+
+def test_what_is_felt_comes_with_the_standardised_output(model: GGFN, tangent: Tangent) -> None:
+    asked = graphs([3e3, 3e5])
+    outputs, features = felt(model, asked, tangent.directions)
+    assert outputs == pytest.approx(standardised(model, asked), abs=1e-5)
+    np.testing.assert_allclose(features, tangent.features(model, asked), atol=1e-5)
+    one = felt(model, asked[3:4], tangent.directions)
+    np.testing.assert_array_equal(one[1][0], features[3])
+    assert felt(model, [], tangent.directions)[1].shape == (0, 8)
 
 
 def test_no_anchors_and_steps_that_are_none_are_refused(model: GGFN, tangent: Tangent) -> None:

@@ -1,6 +1,7 @@
 """What is encoded comes back equal; what is not well formed is refused in one line."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
@@ -11,11 +12,12 @@ from hypothesis import strategies as st
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.exchange import Correction, Receipt, SignedReceipt, SyntheticRow, TrainRequest
 from fedperf_shared.execution import InvalidExecutionError, MeasuredPlan
-from fedperf_shared.period import Period, SlotTimes, Timetable
+from fedperf_shared.period import ModelMethod, Period, SlotTimes, Timetable
 from fedperf_shared.release import (
     DirectedParameters,
     DirectedReport,
     ModelUpdate,
+    Parameters,
     ReleaseKind,
     ReportParameters,
     ResidualReport,
@@ -23,17 +25,26 @@ from fedperf_shared.release import (
     SignedRelease,
     Slot,
     SlotKey,
+    TangentParameters,
+    TangentUpdate,
     TrainingParameters,
 )
+from fedperf_shared.tangent_question import DIRECTIONS, TangentQuestion
 from fedperf_shared.wire import codec
 from fedperf_shared.wire.codec.exchange import correction_from_message, synthetic_rows_from_message
 from fedperf_shared.wire.codec.plans import cluster_from_message, cluster_to_message
 from fedperf_shared.wire.codec.questions import question_from_message
 from fedperf_shared.wire.codec.releases import array_from_message, array_to_message
-from fedperf_shared.wire.codec.schedules import schedule_from_message, schedule_to_message
+from fedperf_shared.wire.codec.schedules import (
+    schedule_from_message,
+    schedule_to_message,
+    timetable_from_message,
+    timetable_to_message,
+)
 from fedperf_shared.wire.exchange_pb2 import Correction as CorrectionMessage
 from fedperf_shared.wire.exchange_pb2 import Question as QuestionMessage
 from fedperf_shared.wire.exchange_pb2 import SyntheticBatch
+from fedperf_shared.wire.exchange_pb2 import TangentQuestion as TangentQuestionMessage
 from fedperf_shared.wire.workflow_pb2 import MeasuredPlans
 from fedperf_shared.wire.workflow_pb2 import Operator as OperatorMessage
 from fedperf_shared.wire.workflow_pb2 import Plan as PlanMessage
@@ -162,6 +173,18 @@ def test_model_updates_round_trip() -> None:
         np.testing.assert_array_equal(before, after)
 
 
+def test_tangent_updates_round_trip_and_have_one_size() -> None:
+    values = np.array([-(2**40), 0, 7], dtype=np.int64)
+    payload = codec.encode_release(TangentUpdate(MODEL_KEY, 3, -20, values))
+    decoded = codec.decode_release(payload)
+    assert isinstance(decoded, TangentUpdate)
+    assert (decoded.slot, decoded.base_version, decoded.grid_exponent) == (MODEL_KEY, 3, -20)
+    np.testing.assert_array_equal(decoded.values, values)
+    np.testing.assert_array_equal(decoded.natural(), values / 2**20)
+    empty = TangentUpdate(MODEL_KEY, 3, -20, np.zeros(3, np.int64))
+    assert len(codec.encode_release(empty)) == len(payload)
+
+
 def test_an_array_whose_shape_does_not_fit_is_refused() -> None:
     message = array_to_message(np.zeros(4, np.float32))
     message.shape[0] = 5
@@ -169,22 +192,40 @@ def test_an_array_whose_shape_does_not_fit_is_refused() -> None:
         array_from_message(message)
 
 
-def test_schedules_round_trip() -> None:
+METHODS: dict[ModelMethod, Parameters] = {
+    ModelMethod.DP_SGD: TrainingParameters(2.0, 0.05, 10, 0.5, 2000.0),
+    ModelMethod.TANGENT: TangentParameters(2.0, 2000.0),
+}
+
+
+@pytest.mark.parametrize("method", ModelMethod)
+def test_schedules_round_trip(method: ModelMethod) -> None:
     hour = timedelta(hours=1)
     timetable = Timetable(
         Period(datetime(2027, 1, 1, tzinfo=UTC)),
         (SlotTimes(0 * hour, hour), SlotTimes(hour, 2 * hour)),
         (SlotTimes(hour, 2 * hour),),
+        method,
     )
     schedule = Schedule(
         timetable,
         (
             Slot(REPORT_KEY, ReportParameters(4.0, 1.5)),
             Slot(SlotKey(ReleaseKind.RESIDUAL_REPORT, 2, 1), DirectedParameters(4.0, 60.0)),
-            Slot(MODEL_KEY, TrainingParameters(2.0, 0.05, 10, 0.5, 2000.0)),
+            Slot(MODEL_KEY, METHODS[method]),
         ),
     )
     assert codec.decode_schedule(codec.encode_schedule(schedule)) == schedule
+
+
+def test_a_calendar_that_names_no_method_trains_by_dp_sgd_and_an_unknown_one_is_refused() -> None:
+    table = Timetable(Period(datetime(2027, 1, 1, tzinfo=UTC)), (), (), ModelMethod.TANGENT)
+    message = timetable_to_message(table)
+    message.ClearField("model_method")
+    assert timetable_from_message(message) == replace(table, model_method=ModelMethod.DP_SGD)
+    message.MergeFromString(b"\x30\x63")  # field 6 = 99
+    with pytest.raises(InvalidInputError, match="not a valid timetable: 99"):
+        timetable_from_message(message)
 
 
 def test_a_schedule_without_noise_cannot_be_decoded() -> None:
@@ -242,6 +283,7 @@ def test_foreign_bytes_are_refused_with_one_error_or_read(payload: bytes) -> Non
         codec.decode_measured_plans,
         codec.decode_train_request,
         codec.decode_question,
+        codec.decode_tangent_question,
     ):
         try:
             decode(payload)
@@ -255,6 +297,52 @@ def test_train_requests_round_trip() -> None:
     request = codec.decode_train_request(sent)
     assert (request.slot, request.architecture, request.base_version) == (MODEL_KEY, 1, 4)
     np.testing.assert_array_equal(request.arrays[0], arrays[0])
+    assert request.question is None
+
+
+def a_tangent_question(anchors: int = 5, **changes: float) -> TangentQuestion:
+    coefficients = np.random.default_rng(1).standard_normal((anchors, DIRECTIONS))
+    return TangentQuestion(changes.get("clip", 0.5), coefficients.astype(np.float32))
+
+
+def test_questions_at_a_tangent_round_trip_alone_and_in_a_request() -> None:
+    question = a_tangent_question()
+    sent = codec.encode_train_request(TrainRequest(MODEL_KEY, 1, 4, (), question))
+    for read in (
+        codec.decode_tangent_question(codec.encode_tangent_question(question)),
+        codec.decode_train_request(sent).question,
+    ):
+        assert read is not None
+        assert read.clip == 0.5
+        np.testing.assert_array_equal(read.coefficients, question.coefficients)
+
+
+@pytest.mark.parametrize("clip", [0.0, -1.0, float("nan"), float("inf"), 1e3])
+def test_a_question_at_a_tangent_without_a_sound_clip_is_refused(clip: float) -> None:
+    with pytest.raises(InvalidInputError, match="clip"):
+        a_tangent_question(clip=clip)
+
+
+@pytest.mark.parametrize(
+    "coefficients",
+    [
+        np.zeros((0, DIRECTIONS), np.float32),
+        np.zeros((10_001, DIRECTIONS), np.float32),
+        np.zeros((5, DIRECTIONS - 1), np.float32),
+        np.zeros(DIRECTIONS, np.float32),
+        np.full((5, DIRECTIONS), np.nan, np.float32),
+        np.full((5, DIRECTIONS), -np.inf, np.float32),
+        np.full((5, DIRECTIONS), 1e30, np.float32),
+    ],
+)
+def test_a_question_at_a_tangent_with_other_coefficients_is_refused_on_both_ways(
+    coefficients: np.ndarray,
+) -> None:
+    with pytest.raises(InvalidInputError, match="coefficient"):
+        TangentQuestion(0.5, coefficients)
+    message = TangentQuestionMessage(clip=0.5, coefficients=array_to_message(coefficients))
+    with pytest.raises(InvalidInputError, match="not a valid question at a tangent"):
+        codec.decode_tangent_question(message.SerializeToString())
 
 
 def test_corrections_round_trip_and_no_bytes_are_no_correction() -> None:

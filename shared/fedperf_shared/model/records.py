@@ -105,6 +105,11 @@ class Group:
         """`values` [rows, width] of each sample, [samples, longest, width]."""
         return values.index_select(0, self.rows.flatten()).view(*self.rows.shape, -1)
 
+    def zero_padded(self, values: Tensor) -> Tensor:
+        """As `padded`, with zeros where there is no row."""
+        is_row = self.pairs.diagonal(dim1=1, dim2=2)
+        return torch.where(is_row[..., None], self.padded(values), 0.0)
+
     def sum_of_pairs(self, products: Tensor) -> Tensor:
         """Sums of `products` [samples, longest, longest] over real pairs, [samples]."""
         return torch.where(self.pairs, products, 0.0).sum((1, 2))
@@ -140,6 +145,10 @@ class Record(Protocol):
 
         Without a weighting every sample weighs 1: the ordinary gradient.
         """
+        ...
+
+    def sample_gradients(self, rows: Rows) -> dict[str, Tensor]:
+        """Every sample's gradient, [samples, ...], by the names of the parameters."""
         ...
 
     def without(self, bad_rows: Tensor, bad_samples: Tensor) -> "Record":
@@ -180,6 +189,10 @@ class MatrixRecord:
     def weighted_sum(self, weighting: Weighting | None) -> dict[str, Tensor]:
         """As `Record.weighted_sum`."""
         return {self.weight: self.gradient.T @ _weighted_rows(self.activation, weighting)}
+
+    def sample_gradients(self, rows: Rows) -> dict[str, Tensor]:
+        """As `Record.sample_gradients`."""
+        return {self.weight: _products(self.gradient, self.activation, rows)}
 
     def without(self, bad_rows: Tensor, bad_samples: Tensor) -> "MatrixRecord":
         """As `Record.without`."""
@@ -235,6 +248,19 @@ class RecurrentRecord:
         found = (weight_ih, weight_hh, bias_ih, sums[: 3 * hidden])
         return dict(zip(self.names, found, strict=True))
 
+    def sample_gradients(self, rows: Rows) -> dict[str, Tensor]:
+        """As `Record.sample_gradients`."""
+        hidden = self.before.shape[1]
+        of_state = self.gradient[:, : 3 * hidden]
+        of_input = torch.cat([self.gradient[:, : 2 * hidden], self.gradient[:, 3 * hidden :]], 1)
+        found = (
+            _products(of_input, self.inputs, rows),
+            _products(of_state, self.before, rows),
+            _sums(of_input, rows),
+            _sums(of_state, rows),
+        )
+        return dict(zip(self.names, found, strict=True))
+
     def without(self, bad_rows: Tensor, bad_samples: Tensor) -> "RecurrentRecord":
         """As `Record.without`."""
         del bad_samples
@@ -275,6 +301,12 @@ class DenseRecord:
             gradient = gradient * weighting.samples[:, None]
         return {self.weight: gradient.T @ self.activation, self.bias: gradient.sum(0)}
 
+    def sample_gradients(self, rows: Rows) -> dict[str, Tensor]:
+        """As `Record.sample_gradients`."""
+        del rows
+        products = self.gradient[:, :, None] * self.activation[:, None]
+        return {self.weight: products, self.bias: self.gradient}
+
     def without(self, bad_rows: Tensor, bad_samples: Tensor) -> "DenseRecord":
         """As `Record.without`."""
         del bad_rows
@@ -312,6 +344,12 @@ class ScoreRecord:
         sums = torch.einsum("nvh,nhc->vhc", weighted, self.activation)
         return dict(zip(self.vectors, sums.chunk(len(self.vectors)), strict=True))
 
+    def sample_gradients(self, rows: Rows) -> dict[str, Tensor]:
+        """As `Record.sample_gradients`."""
+        terms = self.gradient[..., None] * self.activation[:, None]
+        sums = _sums(terms.flatten(1), rows).view(-1, *terms.shape[1:])
+        return dict(zip(self.vectors, sums.unbind(1), strict=True))
+
     def without(self, bad_rows: Tensor, bad_samples: Tensor) -> "ScoreRecord":
         """As `Record.without`."""
         del bad_samples
@@ -346,6 +384,10 @@ class BiasRecord:
         """As `Record.weighted_sum`."""
         return {self.bias: _weighted_total(self.gradient, weighting)}
 
+    def sample_gradients(self, rows: Rows) -> dict[str, Tensor]:
+        """As `Record.sample_gradients`."""
+        return {self.bias: _sums(self.gradient, rows)}
+
     def without(self, bad_rows: Tensor, bad_samples: Tensor) -> "BiasRecord":
         """As `Record.without`."""
         del bad_samples
@@ -355,6 +397,16 @@ class BiasRecord:
 def _gram(padded: Tensor) -> Tensor:
     """Scalar products of all pairs of rows, [samples, longest, longest]."""
     return torch.bmm(padded, padded.mT)
+
+
+def _products(gradient: Tensor, activation: Tensor, rows: Rows) -> Tensor:
+    """Gradient' activation of each sample, [samples, outputs, inputs]."""
+    return torch.cat(
+        [
+            torch.bmm(group.zero_padded(gradient).mT, group.padded(activation))
+            for group in rows.groups
+        ]
+    )
 
 
 def _weighted_rows(values: Tensor, weighting: Weighting | None) -> Tensor:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.nn import functional
 
-from fedperf_client.privacy.records import (
+from fedperf_shared.model.records import (
     BiasRecord,
     DenseRecord,
     MatrixRecord,

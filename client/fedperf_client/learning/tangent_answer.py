@@ -1,0 +1,59 @@
+"""What own executions say at the tangent of a model that the coordinator asks about.
+
+Private input of the update; nothing here leaves. The directions are put together here from
+public plans and the question's coefficients, without any decomposition, so that every
+organization has the same ones.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedperf_client.learning.residuals import LabelledGraph
+from fedperf_client.privacy.tangent_update import WorkloadFeatures, noiseless_sum
+from fedperf_shared.model.architecture import TARGET_CENTER, TARGET_SCALE
+from fedperf_shared.model.batching import PlanGraph
+from fedperf_shared.model.ggfn import GGFN, standardise
+from fedperf_shared.model.public_plans import Anchor
+from fedperf_shared.model.tangent import directions_of, felt
+from fedperf_shared.tangent_question import TangentQuestion
+
+
+def tangent_sum(
+    model: GGFN,
+    labelled: Sequence[LabelledGraph],
+    question: TangentQuestion,
+    anchors: Sequence[Anchor],
+) -> NDArray[np.int64]:
+    """The answer without its noise, int64 [DIRECTIONS]; private, never released.
+
+    Args:
+        model: whose tangent it is.
+        labelled: own executions.
+        question: what is asked.
+        anchors: as many as the question is about.
+    """
+    public = [PlanGraph.of(plan, cluster) for plan, cluster in anchors]
+    directions = directions_of(model, public, question.coefficients)
+    return noiseless_sum(workload_features(model, labelled, directions), question.clip)
+
+
+def workload_features(
+    model: GGFN, labelled: Sequence[LabelledGraph], directions: torch.Tensor
+) -> tuple[WorkloadFeatures, ...]:
+    """One entry per workload, in no meaningful order; empty where nothing ran."""
+    outputs, features = felt(model, [each.graph for each in labelled], directions)
+    # As far as a prediction goes, which stays within the public bounds.
+    predicted = standardise(torch.from_numpy(outputs) * TARGET_SCALE + TARGET_CENTER)
+    measured = standardise(torch.tensor([each.log_seconds for each in labelled]).double())
+    residuals = (measured - predicted).numpy()
+    members: dict[str, list[int]] = defaultdict(list)
+    for position, each in enumerate(labelled):
+        members[each.workload].append(position)
+    return tuple(
+        WorkloadFeatures(features[positions], residuals[positions])
+        for positions in members.values()
+    )

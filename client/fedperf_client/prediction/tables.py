@@ -1,0 +1,169 @@
+"""Executions without plans: the columns of a table as `Samples`.
+
+A job that is known by its arguments only (C3O, TOKIO, a campaign) is a row of columns.
+Positive numbers are read as logs, others as they are, words as one column per word. The
+column that counts machines or other parallel units gets its inverse beside the log:
+start-up and what does not scale add to a run time, and a log cannot say so. Products are
+for the learners that want them.
+
+Which words there are is read off the table at home; a word that was not seen has 0 in
+every column, and a row with it lies outside of what was seen. A number that is not finite
+is refused, as is one that is not positive where all known ones were.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedperf_client.prediction.evidence import Samples
+from fedperf_client.prediction.prediction import Floats
+from fedperf_shared.errors import InvalidInputError
+
+Table = Mapping[str, Sequence[float | str]]
+"""Columns by name, each [rows]."""
+
+
+class InvalidTableError(InvalidInputError):
+    """A table has a column that its layout does not allow, or lacks one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """How one column becomes features.
+
+    Attributes:
+        name: in the table.
+        words: that it may hold; none for a column of numbers.
+        logged: its numbers are positive and count by their log.
+        inverted: the inverse of its numbers is a feature too.
+    """
+
+    name: str
+    words: tuple[str, ...] = ()
+    logged: bool = False
+    inverted: bool = False
+
+    def __post_init__(self) -> None:
+        if self.inverted and not self.logged:
+            raise InvalidTableError(f"column {self.name!r} needs positive numbers to be inverted")
+
+    @property
+    def width(self) -> int:
+        """Features that it becomes."""
+        return len(self.words) if self.words else 1 + self.inverted
+
+    def features(self, values: Sequence[float | str]) -> Floats:
+        """[rows, width].
+
+        Raises:
+            InvalidTableError: a number is missing, not finite, or not positive.
+        """
+        if self.words:
+            texts = np.array([str(value) for value in values])
+            return np.asarray(texts[:, None] == np.array(self.words), dtype=np.float64)
+        numbers = self._numbers(values)
+        if not self.logged:
+            return numbers[:, None]
+        columns = [np.log(numbers), 1.0 / numbers] if self.inverted else [np.log(numbers)]
+        return np.column_stack(columns)
+
+    def _numbers(self, values: Sequence[float | str]) -> Floats:
+        try:
+            numbers = np.array([float(value) for value in values])
+        except ValueError as error:
+            raise InvalidTableError(f"column {self.name!r} holds numbers: {error}") from error
+        allowed = np.isfinite(numbers) & ((numbers > 0) | (not self.logged))
+        if not allowed.all():
+            kind = "positive" if self.logged else "finite"
+            wrong = numbers[~allowed][0]
+            raise InvalidTableError(f"column {self.name!r} holds {kind} numbers, got {wrong:g}")
+        return numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How a table becomes samples.
+
+    Attributes:
+        columns: in the order of the features.
+        scale: name of the column that counts machines or other parallel units.
+        size: name of the column that holds the size of the input.
+    """
+
+    columns: tuple[Column, ...]
+    scale: str
+    size: str
+
+    def __post_init__(self) -> None:
+        for each in (self.scale, self.size):
+            if not any(column.name == each and column.logged for column in self.columns):
+                raise InvalidTableError(f"column {each!r} must be there and hold positive numbers")
+
+    @classmethod
+    def of(cls, table: Table, *, scale: str, size: str) -> Self:
+        """The layout that fits the known rows of a table.
+
+        Raises:
+            InvalidTableError: `scale` or `size` are missing or not positive.
+        """
+        return cls(
+            tuple(_column(name, values, inverted=name == scale) for name, values in table.items()),
+            scale,
+            size,
+        )
+
+    def samples(self, table: Table) -> Samples:
+        """The rows of `table` as samples, without start models and all in cell 0.
+
+        Raises:
+            InvalidTableError: a column is missing, or holds what it must not.
+        """
+        missing = [column.name for column in self.columns if column.name not in table]
+        if missing:
+            raise InvalidTableError(f"the table lacks the columns {', '.join(missing)}")
+        parts = [column.features(table[column.name]) for column in self.columns]
+        features = np.concatenate(parts, axis=1)
+        return Samples(features, np.zeros(len(features), np.int64), {})
+
+    @property
+    def scale_feature(self) -> int:
+        """Place of the log scale among the features."""
+        return self._place(self.scale)
+
+    @property
+    def size_feature(self) -> int:
+        """Place of the log size among the features."""
+        return self._place(self.size)
+
+    def _place(self, name: str) -> int:
+        names = [column.name for column in self.columns]
+        return sum(column.width for column in self.columns[: names.index(name)])
+
+
+def median_of_repeats(samples: Samples, log_seconds: Floats) -> tuple[Samples, Floats]:
+    """One row for each distinct row of features, with the median of its log seconds.
+
+    Repeats are executions of one configuration: as rows of their own they would let a fold
+    be asked about what it has seen, and weigh a configuration by how often it ran.
+    """
+    first, place = _distinct(samples.features)
+    medians = [float(np.median(log_seconds[place == each])) for each in range(len(first))]
+    return samples.take(first), np.array(medians)
+
+
+def _distinct(features: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    _, first, place = np.unique(features, axis=0, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
+    return np.sort(first), rank[place.ravel()]
+
+
+def _column(name: str, values: Sequence[float | str], *, inverted: bool) -> Column:
+    if any(isinstance(value, str) for value in values):
+        return Column(name, tuple(sorted({str(value) for value in values})))
+    positive = bool(np.all(np.asarray(values, dtype=np.float64) > 0))
+    return Column(name, logged=positive, inverted=inverted and positive)

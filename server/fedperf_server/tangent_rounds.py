@@ -1,0 +1,115 @@
+"""Rounds that train at the tangent: organizations send sums in few directions, we make the step.
+
+The question of a round, directions and clip, follows from its base model and from how many
+steps the period has made; it is made once and stored by the coordinator, and everything
+about the step is computed from what was stored.
+
+Influence. A sender counts as one of at most `MOST_WORKLOADS` workloads, whatever it declares,
+and its vector with at most the length that these and its noise explain. So under any prior it
+changes the step by `tangent_steps.step_bound` of `believed_sums` at most, whatever it sends, and
+no step is longer than half the sum of all senders' bounds. What it can do beside is make a
+step shorter, down to none, by a sum that no model follows; the next round asks anew.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedperf_server.registry import Arrays
+from fedperf_server.round_method import Answer
+from fedperf_server.tangent_steps import STEP_CLIPS, TangentSum, trusted_step
+from fedperf_server.validation import Reason, RejectedReleaseError, check_tangent_update
+from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.model.architecture import ARRAY_SHAPES
+from fedperf_shared.model.batching import PlanGraph
+from fedperf_shared.model.checkpoint import model_from_arrays
+from fedperf_shared.model.ggfn import GGFN
+from fedperf_shared.model.tangent import Tangent, coefficients_at, tangent_of
+from fedperf_shared.release import Slot, TangentParameters, TangentUpdate, Update
+from fedperf_shared.tangent_question import DIRECTIONS, TangentQuestion
+
+MOST_WORKLOADS = 20_000.0
+"""As so many workloads an organization counts at most; what it declares is not checked."""
+
+MISFIT = 0.01
+"""Least noise that a sum is believed to have, per workload: an organization's plans are not the
+anchors, so that what little noise leaves exact is not what the anchors' features make of it;
+and who declares no noise to speak of shall not drown the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class TangentRounds:
+    """As `round_method.RoundMethod`, for GGFN.
+
+    Attributes:
+        anchors: the public plans.
+        misfit: see `MISFIT`; 0 where the anchors are a sample of what organizations run.
+    """
+
+    anchors: Sequence[PlanGraph]
+    misfit: float = MISFIT
+
+    def question(self, current: Arrays, *, steps_made: int) -> TangentQuestion:
+        """Directions at the model's tangent, and a tighter clip with every step."""
+        found = coefficients_at(_model(current), self.anchors)
+        padded = np.zeros((len(found), DIRECTIONS), dtype=np.float32)
+        padded[:, : found.shape[1]] = found
+        return TangentQuestion(STEP_CLIPS[min(steps_made, len(STEP_CLIPS) - 1)], padded)
+
+    def check(self, update: Update, slot: Slot) -> None:
+        """As `RoundMethod.check`."""
+        if not isinstance(update, TangentUpdate):
+            raise RejectedReleaseError(Reason.WRONG_SLOT)
+        check_tangent_update(update, slot.parameters.noise_multiplier)
+
+    def next(
+        self, current: Arrays, answers: Sequence[Answer], question: TangentQuestion | None
+    ) -> Sequence[NDArray[np.float32]]:
+        """As `RoundMethod.next`.
+
+        Raises:
+            InvalidInputError: the round has no question.
+        """
+        if question is None:
+            raise InvalidInputError("a round at the tangent has a question")
+        model = _model(current)
+        tangent = stored_tangent(model, self.anchors, question)
+        sums = believed_sums(answers, question, misfit=self.misfit)
+        step = trusted_step(model, self.anchors, tangent, sums, clip=question.clip)
+        state = tangent.stepped(model, step).state_dict()
+        return [state[name].numpy() for name in ARRAY_SHAPES]
+
+
+def stored_tangent(model: GGFN, anchors: Sequence[PlanGraph], question: TangentQuestion) -> Tangent:
+    """The tangent that was asked about, without the directions that were not used."""
+    return tangent_of(model, anchors, question.coefficients[:, _used(question)])
+
+
+def believed_sums(
+    answers: Sequence[Answer], question: TangentQuestion, *, misfit: float = MISFIT
+) -> list[TangentSum]:
+    """What was sent in the directions that were used, as far as it is believed."""
+    used, sums = _used(question), []
+    for each in answers:
+        update, parameters = each.update, each.slot.parameters
+        if isinstance(update, TangentUpdate) and isinstance(parameters, TangentParameters):
+            workloads = min(parameters.nominal_workloads, MOST_WORKLOADS)
+            share = workloads / parameters.nominal_workloads
+            sums.append(
+                TangentSum(
+                    share * update.natural()[used],
+                    workloads,
+                    max(share * parameters.noise_multiplier, misfit * workloads),
+                )
+            )
+    return sums
+
+
+def _used(question: TangentQuestion) -> NDArray[np.bool_]:
+    return np.asarray(question.coefficients.any(axis=0))
+
+
+def _model(arrays: Arrays) -> GGFN:
+    return model_from_arrays(dict(zip(ARRAY_SHAPES, arrays, strict=True)))

@@ -1,0 +1,249 @@
+"""How well run times of configurations that never ran are predicted from those that did.
+
+Fifteen C3O scenarios (`fedperf_simulations.c3o_scenarios`), one candidate list
+(`fedperf_client.prediction.tabular`), three ways to use it:
+
+* ours: configurations as the median of their repeats; candidates mixed by their errors on
+  folds that mimic the question;
+* published rule: every execution a row, one candidate chosen by its error on a random
+  fifth of the rows, which then learns from all of them: repeats of what it is asked
+  about are among what it has seen;
+* original: what aMLLibrary chose from its own candidates in the same scenarios, one run,
+  figures as published.
+
+MAPE in percent over every execution asked about, the mean over seeds. A seed draws the
+published rule's fifth and the forest; the rest of ours depends on no seed. CPU seconds are
+those of our selection and fit, the longest over the seeds.
+
+These are development figures. Candidates and features were compared by errors inside the
+training parts, but the scenarios had been looked at by others, and these rows were looked
+at four times (mean of ours 7.0, 6.1, 7.1 and 5.8 %) while the way folds reach beyond what
+is known and the features that hold shares of the input were settled.
+"""
+
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from rich.console import Console
+from rich.progress import track
+
+from fedperf_client.prediction.evidence import Samples
+from fedperf_client.prediction.learner import Learner
+from fedperf_client.prediction.matching import Asks, Places
+from fedperf_client.prediction.mixture import Known, mixed_for
+from fedperf_client.prediction.prediction import Floats
+from fedperf_client.prediction.tables import Layout, median_of_repeats
+from fedperf_client.prediction.tabular import table_learners
+from fedperf_simulations.c3o_scenarios import (
+    NODES,
+    SCENARIOS,
+    SIZE,
+    Asked,
+    Scenario,
+    files,
+    parts,
+)
+from fedperf_simulations.experiment import Outcome, Row, Settings, Target, Value
+
+SEEDS, QUICK_SEEDS = 10, 1
+"""Of three, the published rule's choices would decide who wins where both are nearly equal:
+with other draws ours was better in 10, 11 and 12 of 15."""
+QUICK_SCENARIOS = SCENARIOS[:3]
+
+HOLD_OUT = 0.2
+"""Of the rows, by which the published rule chooses."""
+
+SHOWN = 3
+"""Members of a mix that a row names, those of most weight."""
+
+OURS, RULE, ORIGINAL = "ours", "published rule", "original"
+
+ORIGINAL_ERRORS: Mapping[Asked, Mapping[str, float]] = {
+    Asked.NODES_BETWEEN: {
+        "sort": 28.4,
+        "grep": 8.3,
+        "sgd": 30.7,
+        "kmeans": 160.2,
+        "pagerank": 6.0,
+    },
+    Asked.NODES_BEYOND: {"sort": 11.0, "grep": 5.7, "sgd": 8.1, "kmeans": 13.7, "pagerank": 4.1},
+    Asked.SIZE_BEYOND: {"sort": 19.8, "grep": 12.1, "sgd": 19.2, "kmeans": 15.9, "pagerank": 19.9},
+}
+"""MAPE of aMLLibrary (bceb894), 38 settings of six techniques, its own selection."""
+
+KINDS = {
+    Asked.NODES_BETWEEN: Asks.BETWEEN_SCALES,
+    Asked.NODES_BEYOND: Asks.BEYOND_SCALES,
+    Asked.SIZE_BEYOND: Asks.BEYOND_SIZES,
+}
+
+WORST, MEAN, WINS, CPU_SECONDS = 30.0, 9.5, 12, 5.0
+MEDIANS = {Asked.NODES_BETWEEN: 7.5, Asked.NODES_BEYOND: 6.5, Asked.SIZE_BEYOND: 12.0}
+
+
+class ProfilingModels:
+    """The experiment."""
+
+    name = "profiling_models"
+    claim = "run times of configurations that never ran are predicted to less than 30 % MAPE"
+
+    def run(self, settings: Settings) -> Outcome:
+        """One row per scenario; each has a cell per seed."""
+        used = files(settings.data)
+        scenarios = QUICK_SCENARIOS if settings.quick else SCENARIOS
+        rows = list(_shown(_computed(settings, scenarios), len(scenarios)))
+        return Outcome(rows, _targets(rows), used)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Task:
+    """A scenario in numbers: rows with repeats, known and asked."""
+
+    layout: Layout
+    known: Samples
+    log_seconds: Floats
+    asked: Samples
+    seconds: Floats
+
+    @classmethod
+    def of(cls, settings: Settings, scenario: Scenario) -> "_Task":
+        split = parts(settings.data, scenario)
+        layout = Layout.of(split.known.table, scale=NODES, size=SIZE)
+        return cls(
+            layout,
+            layout.samples(split.known.table),
+            np.log(split.known.seconds),
+            layout.samples(split.asked.table),
+            split.asked.seconds,
+        )
+
+    def places(self, samples: Samples) -> Places:
+        features = samples.features
+        return Places(features[:, self.layout.scale_feature], features[:, self.layout.size_feature])
+
+    def error(self, log_seconds: Floats) -> float:
+        return _percent(np.exp(log_seconds), self.seconds)
+
+
+def _computed(settings: Settings, scenarios: Sequence[Scenario]) -> Iterator[Row]:
+    compute = partial(_scenario_row, settings)
+    if settings.jobs > 1:
+        with ProcessPoolExecutor(min(settings.jobs, len(scenarios))) as pool:
+            yield from pool.map(compute, scenarios)
+    else:
+        yield from map(compute, scenarios)
+
+
+def _shown(results: Iterator[Row], count: int) -> Iterator[Row]:
+    yield from track(results, "scenarios", count, console=Console(stderr=True))
+
+
+def _scenario_row(settings: Settings, scenario: Scenario) -> Row:
+    seeds = QUICK_SEEDS if settings.quick else SEEDS
+    found = [
+        settings.cell(f"{scenario.key}-{each}", partial(_judged, settings, scenario, each))
+        for each in range(seeds)
+    ]
+    errors = {what: [_number(each[what]) for each in found] for what in (OURS, RULE)}
+    return {
+        "job": scenario.job,
+        "asked": scenario.asked.value,
+        **{what: round(float(np.mean(values)), 2) for what, values in errors.items()},
+        "spread of published rule": round(float(np.std(errors[RULE])), 2),
+        ORIGINAL: ORIGINAL_ERRORS[scenario.asked][scenario.job],
+        "mixed": found[0]["mixed"],
+        "rule chose": ", ".join(sorted({str(each["rule chose"]) for each in found})),
+        "cpu seconds": max(_number(each["cpu seconds"]) for each in found),
+    }
+
+
+def _judged(settings: Settings, scenario: Scenario, seed: int) -> Row:
+    task = _Task.of(settings, scenario)
+    rng = np.random.default_rng([settings.seed, seed, SCENARIOS.index(scenario)])
+    learners = table_learners(task.layout, seed=int(rng.integers(2**31)))
+    begun = time.process_time()
+    ours, mixed = _ours(task, KINDS[scenario.asked], learners)
+    spent = time.process_time() - begun
+    rule, chosen = _published_rule(task, learners, rng)
+    return {
+        OURS: task.error(ours),
+        RULE: task.error(rule),
+        "mixed": mixed,
+        "rule chose": chosen,
+        "cpu seconds": round(spent, 2),
+    }
+
+
+def _ours(task: _Task, kind: Asks, learners: Sequence[Learner]) -> tuple[Floats, str]:
+    """Log seconds of what is asked, and the weights."""
+    samples, log_seconds = median_of_repeats(task.known, task.log_seconds)
+    known = Known(samples, log_seconds, task.places(samples), np.arange(len(samples)))
+    mixture = mixed_for(kind, task.places(task.asked), known, learners)
+    most = sorted(mixture.members, key=lambda member: -member.weight)[:SHOWN]
+    mixed = ", ".join(f"{_short(each.name)} {each.weight:.2f}" for each in most if each.weight > 0)
+    return mixture(task.asked), mixed
+
+
+def _published_rule(
+    task: _Task, learners: Sequence[Learner], rng: np.random.Generator
+) -> tuple[Floats, str]:
+    """Log seconds of what is asked, and which candidate was chosen."""
+    order = rng.permutation(len(task.known))
+    held, kept = np.split(order, [round(HOLD_OUT * len(order))])
+    known, asked = task.known.take(kept), task.known.take(held)
+    seconds = np.exp(task.log_seconds[held])
+
+    def error(learner: Learner) -> float:
+        fitted = learner.fit(known, task.log_seconds[kept])
+        return _percent(np.exp(fitted(asked)), seconds)
+
+    chosen = min(learners, key=error)
+    return chosen.fit(task.known, task.log_seconds)(task.asked), _short(chosen.name)
+
+
+def _short(name: str) -> str:
+    return name.removeprefix("local ")
+
+
+def _targets(rows: Sequence[Row]) -> list[Target]:
+    def of(asked: Asked) -> list[float]:
+        return [_number(row[OURS]) for row in rows if row["asked"] == asked.value]
+
+    errors = [_number(row[OURS]) for row in rows]
+    return [
+        Target("worst scenario, MAPE %", WORST, max(errors)),
+        *(
+            Target(f"median of {asked.value}, MAPE %", limit, float(np.median(of(asked))))
+            for asked, limit in MEDIANS.items()
+        ),
+        Target("mean of all, MAPE %", MEAN, float(np.mean(errors))),
+        _wins(rows, RULE, "the published rule"),
+        _wins(rows, ORIGINAL, "the original's figures"),
+        Target(
+            "CPU seconds of the slowest scenario",
+            CPU_SECONDS,
+            max(_number(row["cpu seconds"]) for row in rows),
+        ),
+    ]
+
+
+def _wins(rows: Sequence[Row], rival: str, named: str) -> Target:
+    won = sum(_number(row[OURS]) < _number(row[rival]) for row in rows)
+    return Target(f"scenarios of {len(rows)} better than {named}", WINS, won, at_most=False)
+
+
+def _percent(predicted: Floats, measured: Floats) -> float:
+    """MAPE."""
+    return 100 * float(np.mean(np.abs(predicted / measured - 1)))
+
+
+def _number(value: Value) -> float:
+    return float(value) if isinstance(value, int | float) else math.nan
+
+
+EXPERIMENT = ProfilingModels()

@@ -1,0 +1,52 @@
+"""Methods of model rounds for tests that are not about learning."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedperf_server.dp_sgd_rounds import Aggregate, DpSgdRounds
+from fedperf_server.registry import Arrays, ModelFormat
+from fedperf_server.round_method import Answer, RoundMethod
+from fedperf_server.tangent_rounds import TangentRounds
+from fedperf_server.validation import UpdateLimits
+from fedperf_shared.model.batching import PlanGraph
+from fedperf_shared.model.public_plans import anchors_of, load_public_plans
+from fedperf_shared.release import Slot, Update
+from fedperf_shared.tangent_question import TangentQuestion
+
+
+def dp_sgd_rounds(
+    model_format: ModelFormat, norm_bound: float, aggregate: Aggregate
+) -> DpSgdRounds:
+    """Rounds of DP-SGD for any model, with any aggregation."""
+    limits = UpdateLimits(model_format.architecture, model_format.shapes, norm_bound)
+    return DpSgdRounds(limits, aggregate)
+
+
+def tangent_rounds() -> TangentRounds:
+    """Rounds at the tangent on the public plans that ship with fedperf."""
+    anchors = anchors_of(load_public_plans())
+    return TangentRounds([PlanGraph.of(plan, cluster) for plan, cluster in anchors])
+
+
+@dataclass
+class Keeping:
+    """A method that asks and checks as another one, keeps what it gets and leaves the model."""
+
+    method: RoundMethod
+    answers: list[Answer] = field(default_factory=list)
+
+    def question(self, current: Arrays, *, steps_made: int) -> TangentQuestion | None:
+        return self.method.question(current, steps_made=steps_made)
+
+    def check(self, update: Update, slot: Slot) -> None:
+        self.method.check(update, slot)
+
+    def next(
+        self, current: Arrays, answers: Sequence[Answer], question: TangentQuestion | None
+    ) -> Sequence[NDArray[np.float32]]:
+        del question
+        self.answers.extend(answers)
+        return current

@@ -1,0 +1,48 @@
+"""Questions of rounds at the tangent, and few public plans to ask them about."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedperf_shared.execution import MeasuredPlan
+from fedperf_shared.model.public_plans import (
+    Anchor,
+    anchors_of,
+    load_public_plans,
+    save_public_plans,
+)
+from fedperf_shared.tangent_question import DIRECTIONS, TangentQuestion
+from tests.unit.client.prediction.synthetic import draw_questions, true_log_seconds
+
+PLANS = 6
+
+
+def few_plans(count: int = PLANS) -> tuple[MeasuredPlan, ...]:
+    questions = draw_questions(np.random.default_rng(70), count)
+    return tuple(
+        MeasuredPlan(each.plan, each.cluster, float(seconds))
+        for each, seconds in zip(questions, true_log_seconds(questions), strict=True)
+    )
+
+
+def few_anchors() -> tuple[Anchor, ...]:
+    return anchors_of(few_plans())
+
+
+ANCHORS = len(few_anchors())
+
+
+def install_plans(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let fedperf find the few plans instead of those that ship."""
+    path = directory / "public_plans.binpb"
+    save_public_plans(few_plans(), path)
+    monkeypatch.setattr(load_public_plans, "__defaults__", (path,))
+
+
+def make_tangent_question(
+    anchors: int = ANCHORS, *, clip: float = 0.5, scale: float = 1.0, seed: int = 0
+) -> TangentQuestion:
+    """Random directions."""
+    drawn = scale * np.random.default_rng(seed).standard_normal((anchors, DIRECTIONS))
+    return TangentQuestion(clip, drawn.astype(np.float32))

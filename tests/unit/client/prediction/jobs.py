@@ -1,0 +1,53 @@
+"""A made-up tabular job with a known law, for tests of predictors of tables."""
+
+import numpy as np
+
+from fedperf_client.prediction.evidence import Samples
+from fedperf_client.prediction.matching import Places
+from fedperf_client.prediction.prediction import Floats
+from fedperf_client.prediction.tables import Layout, Table
+
+NODES = (2.0, 4.0, 6.0, 8.0, 10.0, 12.0)
+MEGABYTES = (1000.0, 1500.0, 2000.0, 3000.0, 4000.0)
+MACHINES = ("slow", "fast")
+_SPEED = {"slow": 1.0, "fast": 2.0}
+
+
+def grid() -> Table:
+    """Every number of nodes with every size on both machine types, 60 rows."""
+    rows = [(n, m, t) for n in NODES for m in MEGABYTES for t in MACHINES]
+    return {
+        "nodes": [row[0] for row in rows],
+        "megabytes": [row[1] for row in rows],
+        "machine": [row[2] for row in rows],
+    }
+
+
+def law(table: Table) -> Floats:
+    """Log seconds: start-up, and work shared among the nodes."""
+    nodes = np.array(table["nodes"], dtype=np.float64)
+    megabytes = np.array(table["megabytes"], dtype=np.float64)
+    speed = np.array([_SPEED[str(each)] for each in table["machine"]])
+    return np.asarray(np.log(20 + 0.3 * megabytes / (nodes * speed) + 1.5 * nodes))
+
+
+def layout() -> Layout:
+    """That of the grid."""
+    return Layout.of(grid(), scale="nodes", size="megabytes")
+
+
+def samples() -> Samples:
+    """The grid as samples."""
+    return layout().samples(grid())
+
+
+def places(of: Samples) -> Places:
+    """Where samples of that layout lie."""
+    found = layout()
+    return Places(of.features[:, found.scale_feature], of.features[:, found.size_feature])
+
+
+def noisy(seed: int = 0, sd: float = 0.03) -> Floats:
+    """Log seconds of the grid, measured once."""
+    truth = law(grid())
+    return truth + sd * np.random.default_rng(seed).standard_normal(len(truth))
