@@ -46,14 +46,17 @@ def measured_pace(history: Path) -> dict[str, float]:
     _, residuals = _timed(lambda: workload_residuals(model, labelled))
     some = labelled[:_PLANS]
     graphs = [each.graph for each in some]
-    directions = directions_of(model, graphs, np.eye(len(some), DIRECTIONS, dtype=np.float32))
+    coefficients = np.eye(len(some), DIRECTIONS, dtype=np.float32)
+    directions = directions_of(model, graphs, coefficients)
     workload_features(model, some, directions)  # what is loaded on first use
+    _, together = _timed(lambda: directions_of(model, graphs, coefficients))
     _, full = _timed(lambda: workload_features(model, some, directions))
     return {
         "startup_seconds": startup,
         "reading_seconds": reading,
         "residuals_seconds": residuals,
         "executions": float(len(labelled)),
+        "anchor_seconds": together / max(len(some), 1),
         "plan_seconds": full / max(len(some), 1),
     }
 

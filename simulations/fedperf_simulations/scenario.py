@@ -186,13 +186,15 @@ class Pace:
         reading_seconds: reading the history and computing its features.
         residuals_seconds: predictions of the reference model on it.
         executions: how many of the history have a run time.
-        plan_seconds: what a tangent's features of one plan take.
+        anchor_seconds: what one anchor of a tangent takes.
+        plan_seconds: what a tangent's features of one own plan take.
     """
 
     startup_seconds: float
     reading_seconds: float
     residuals_seconds: float
     executions: float
+    anchor_seconds: float
     plan_seconds: float
 
     @classmethod
@@ -209,8 +211,8 @@ class Pace:
 
         The coordinator looks at the anchors before it asks, an organization before it answers.
         """
-        plans = self.executions + live + 2 * anchors
-        return MODEL_MARGIN * (self.reading_seconds + plans * self.plan_seconds)
+        own = self.reading_seconds + (self.executions + live) * self.plan_seconds
+        return MODEL_MARGIN * (own + 2 * anchors * self.anchor_seconds)
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,7 @@ PACE = Pace(
     reading_seconds=1.0,
     residuals_seconds=0.5,
     executions=600,
+    anchor_seconds=0.002,
     plan_seconds=0.01,
 )
 
@@ -103,7 +104,7 @@ def test_failed_executions_judge_nobody_and_too_few_are_refused() -> None:
 def test_the_calendar_leaves_time_for_what_was_measured() -> None:
     size = DemoSize()
     calendar = fitted_calendar(PACE, anchors=ANCHORS, size=size)
-    work = 1.0 + (600 + size.live_executions + 2 * ANCHORS) * 0.01
+    work = 1.0 + (600 + size.live_executions) * 0.01 + 2 * ANCHORS * 0.002
     assert calendar.model_seconds - calendar.report_seconds > 1.4 * work
     assert calendar.report_seconds > 1.9 * 1.5
     assert calendar.windows * calendar.window_seconds <= size.rounds_seconds
