@@ -324,7 +324,7 @@ def test_a_step_at_a_tangent_is_shown_as_one_before_and_after_it_leaves(
     assert (row["kind"], row["bytes"]) == ("tangent_update", shown["bytes"])
     left = scene("show", "update-0-0", "--json").json()
     assert isinstance(left, dict)
-    assert (left["kind"], left["base_version"], left["values"]) == ("tangent_update", 1, 64)
+    assert (left["kind"], left["base_version"], left["values"]) == ("tangent_update", 1, DIRECTIONS)
 
 
 def test_releases_of_an_older_period_stay_in_sight(scene: Scene) -> None:

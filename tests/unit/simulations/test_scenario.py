@@ -116,7 +116,7 @@ def test_the_calendar_leaves_time_for_what_was_measured() -> None:
         Pace,
         *(st.floats(0.001, 20) for _ in range(3)),
         st.integers(0, 5000),
-        st.floats(0.0001, 0.5),
+        *(st.floats(0.0001, 0.5) for _ in range(2)),
     ),
     st.integers(1, 1000),
 )
