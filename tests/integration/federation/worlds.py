@@ -39,6 +39,7 @@ from fedperf_shared.release import (
     Schedule,
     Slot,
     SlotKey,
+    TangentParameters,
     TrainingParameters,
 )
 from fedperf_shared.wire import codec
@@ -60,6 +61,7 @@ TRAINING = TrainingParameters(
     clip_norm=1.0,
     nominal_workloads=2000.0,
 )
+TANGENT = TangentParameters(noise_multiplier=40.0, nominal_workloads=2000.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +108,14 @@ def timetable(
 
 
 def full_schedule(table: Timetable) -> Schedule:
+    """A report and an update in every window, as the calendar's rounds train."""
+    update = TRAINING if table.model_method is ModelMethod.DP_SGD else TANGENT
     slots = [
         Slot(SlotKey(kind, window, 0), parameters)
         for window in range(table.period.windows)
         for kind, parameters in (
             (ReleaseKind.RESIDUAL_REPORT, REPORT),
-            (ReleaseKind.MODEL_UPDATE, TRAINING),
+            (ReleaseKind.MODEL_UPDATE, update),
         )
     ]
     return Schedule(table, tuple(slots))
