@@ -1,17 +1,21 @@
 """Questions of rounds at the tangent, and few public plans to ask them about."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from fedperf_shared.execution import MeasuredPlan
+from fedperf_shared.model.batching import PlanGraph
+from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.model.public_plans import (
     Anchor,
     anchors_of,
     load_public_plans,
     save_public_plans,
 )
+from fedperf_shared.model.tangent import Tangent, coefficients_at, tangent_of
 from fedperf_shared.tangent_question import DIRECTIONS, TangentQuestion
 from tests.unit.client.prediction.synthetic import draw_questions, true_log_seconds
 
@@ -24,6 +28,13 @@ def few_plans(count: int = PLANS) -> tuple[MeasuredPlan, ...]:
         MeasuredPlan(each.plan, each.cluster, float(seconds))
         for each, seconds in zip(questions, true_log_seconds(questions), strict=True)
     )
+
+
+def tangent_at(
+    model: GGFN, anchors: Sequence[PlanGraph], *, directions: int = DIRECTIONS
+) -> Tangent:
+    """The tangent that a question about these anchors would be asked at."""
+    return tangent_of(model, anchors, coefficients_at(model, anchors, directions=directions))
 
 
 def few_anchors() -> tuple[Anchor, ...]:

@@ -98,30 +98,27 @@ class Tangent:
         return moved
 
 
-def tangent_at(
+def coefficients_at(
     model: GGFN, anchors: Sequence[PlanGraph], *, directions: int = DIRECTIONS
-) -> Tangent:
-    """The tangent of `model` on public plans; a function of its arguments alone.
+) -> NDArray[np.float32]:
+    """What makes directions of the anchors' gradients, [anchors, at most so many directions].
+
+    A function of its arguments alone, up to the last digits of a decomposition.
 
     Raises:
         InvalidTangentError: no anchors, or a gradient that is not finite.
     """
-    gradients = _gradients(model, anchors)
-    return _tangent(gradients, _coefficients(gradients, directions))
-
-
-def coefficients_at(
-    model: GGFN, anchors: Sequence[PlanGraph], *, directions: int = DIRECTIONS
-) -> NDArray[np.float32]:
-    """What makes the directions of `tangent_at` of gradients, [anchors, directions]; its errors."""
     return _coefficients(_gradients(model, anchors), directions).numpy()
 
 
 def tangent_of(
     model: GGFN, anchors: Sequence[PlanGraph], coefficients: NDArray[np.float32]
 ) -> Tangent:
-    """The tangent with these coefficients, of which no column is zero; errors as `tangent_at`."""
-    return _tangent(_gradients(model, anchors), torch.from_numpy(coefficients))
+    """With coefficients of which no column is zero; errors as `coefficients_at`."""
+    gradients = _gradients(model, anchors)
+    directions = gradients.T @ torch.from_numpy(coefficients)
+    lengths = 1 / torch.linalg.vector_norm(directions.double(), dim=0)
+    return Tangent(directions, lengths.numpy(), (gradients @ directions).double().numpy())
 
 
 def directions_of(
@@ -185,9 +182,3 @@ def _coefficients(gradients: Tensor, directions: int) -> Tensor:
     stretch = (mean + STRETCH_RIDGE * mean[0]).rsqrt()
     coefficients: Tensor = vectors * (stretch / strengths.sqrt())
     return coefficients.float()
-
-
-def _tangent(gradients: Tensor, coefficients: Tensor) -> Tangent:
-    directions = gradients.T @ coefficients
-    lengths = 1 / torch.linalg.vector_norm(directions.double(), dim=0)
-    return Tangent(directions, lengths.numpy(), (gradients @ directions).double().numpy())

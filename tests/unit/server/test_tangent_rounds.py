@@ -36,12 +36,11 @@ from fedperf_shared.identity import sign
 from fedperf_shared.model.architecture import ARRAY_SHAPES
 from fedperf_shared.model.batching import PlanGraph
 from fedperf_shared.model.checkpoint import model_from_arrays
-from fedperf_shared.model.tangent import tangent_at
 from fedperf_shared.period import ModelMethod
 from fedperf_shared.release import Schedule, Slot, TangentParameters, TangentUpdate
 from fedperf_shared.tangent_question import DIRECTIONS, TangentQuestion
 from fedperf_shared.wire import codec
-from tests.fakes.tangents import few_plans
+from tests.fakes.tangents import few_plans, tangent_at
 from tests.unit.client.public import seeded_checkpoint
 from tests.unit.server.test_coordinator import MINUTE, SLOTS, START, TABLE, FakeFleet, Scene
 

@@ -20,10 +20,11 @@ from fedperf_shared.model.checkpoint import model_from_arrays
 from fedperf_shared.model.fitting import predict
 from fedperf_shared.model.ggfn import GGFN, standardise
 from fedperf_shared.model.public_start import load_public_start
-from fedperf_shared.model.tangent import Tangent, tangent_at
+from fedperf_shared.model.tangent import Tangent
 from fedperf_shared.release import InvalidReleaseError
 from fedperf_shared.workflow.vocabulary import Platform
 from tests.fakes.plans import ONE_CORE, diamond
+from tests.fakes.tangents import tangent_at
 
 DIRECTIONS = 6
 CLIP = 0.5

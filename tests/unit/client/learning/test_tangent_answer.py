@@ -17,9 +17,9 @@ from fedperf_shared.model.batching import PlanGraph
 from fedperf_shared.model.checkpoint import model_from_arrays
 from fedperf_shared.model.fitting import predict
 from fedperf_shared.model.ggfn import GGFN, standardise
-from fedperf_shared.model.tangent import coefficients_at, directions_of, tangent_at
+from fedperf_shared.model.tangent import coefficients_at, directions_of
 from fedperf_shared.tangent_question import DIRECTIONS, MAX_COEFFICIENT, TangentQuestion
-from tests.fakes.tangents import few_anchors, make_tangent_question
+from tests.fakes.tangents import few_anchors, make_tangent_question, tangent_at
 from tests.integration.organizations.worlds import make_executions
 from tests.unit.client.executions import chain_plan, make_execution
 from tests.unit.client.public import seeded_checkpoint

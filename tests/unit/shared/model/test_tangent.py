@@ -16,11 +16,11 @@ from fedperf_shared.model.tangent import (
     coefficients_at,
     directions_of,
     felt,
-    tangent_at,
     tangent_of,
 )
 from fedperf_shared.workflow.vocabulary import Platform
 from tests.fakes.plans import ONE_CORE, diamond
+from tests.fakes.tangents import tangent_at
 
 PLATFORMS = (Platform.DUCKDB, Platform.POLARS, Platform.PANDAS)
 
