@@ -1,0 +1,81 @@
+"""Steps at the tangent teach the shared model under noise that hides every workload.
+
+What two organizations of the measured set release and what the coordinator makes of it, in
+one process; `test_rounds_teach` has the same with DP-SGD and real programs, `test_demo` real
+programs with steps at the tangent.
+"""
+
+import pytest
+
+from fedperf_client.learning.residuals import LabelledGraph, labelled_graphs
+from fedperf_client.learning.tangent_answer import tangent_sum
+from fedperf_client.privacy.accountant import epsilon, event_of
+from fedperf_client.privacy.tangent_update import update_from_sum
+from fedperf_server.registry import Arrays
+from fedperf_server.round_method import Answer
+from fedperf_server.tangent_rounds import TangentRounds
+from fedperf_shared.model.architecture import ARRAY_SHAPES
+from fedperf_shared.model.batching import PlanGraph
+from fedperf_shared.model.checkpoint import model_from_arrays
+from fedperf_shared.model.public_plans import anchors_of, load_public_plans
+from fedperf_shared.model.public_start import load_public_start
+from fedperf_shared.release import ReleaseKind, Slot, SlotKey, TangentParameters
+from fedperf_simulations.channel import SeededNoise
+from fedperf_simulations.datasets import measured_executions
+from fedperf_simulations.organizations import Part, organization, split
+from fedperf_simulations.start import error_on, one_per_workload
+
+ROUNDS = 2
+PARAMETERS = TangentParameters(noise_multiplier=10.0, nominal_workloads=2000.0)
+
+ANCHORS = anchors_of(load_public_plans())
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_two_rounds_cut_the_error_on_public_plans_by_a_twentieth() -> None:
+    plans = load_public_plans()
+    before = error_on(model_from_arrays(load_public_start().arrays), plans)
+    after = error_on(model_from_arrays(dict(zip(ARRAY_SHAPES, learnt(), strict=True))), plans)
+    assert after <= 0.95 * before
+
+
+def test_both_rounds_together_cost_less_than_epsilon_one() -> None:
+    assert epsilon([event_of(PARAMETERS)] * ROUNDS, 1e-5) < 1
+
+
+def learnt() -> Arrays:
+    """The shared model after all rounds."""
+    rounds = TangentRounds([PlanGraph.of(plan, cluster) for plan, cluster in ANCHORS])
+    noise = SeededNoise([71])
+    start = load_public_start().arrays
+    current: Arrays = [start[name] for name in ARRAY_SHAPES]
+    members = [history(part) for part in (Part.ALDER, Part.BIRCH)]
+    for number in range(ROUNDS):
+        key = SlotKey(ReleaseKind.MODEL_UPDATE, number, 0)
+        slot = Slot(key, PARAMETERS)
+        question = rounds.question(current, steps_made=number)
+        model = model_from_arrays(dict(zip(ARRAY_SHAPES, current, strict=True))).eval()
+        answers = [
+            Answer(
+                update_from_sum(
+                    tangent_sum(model, each, question, ANCHORS),
+                    noise,
+                    slot=key,
+                    parameters=PARAMETERS,
+                    base_version=number + 1,
+                ),
+                slot,
+            )
+            for each in members
+        ]
+        for each in answers:
+            rounds.check(each.update, slot)
+        current = list(rounds.next(current, answers, question))
+    return current
+
+
+def history(part: Part) -> list[LabelledGraph]:
+    """One execution of each workload."""
+    known = organization(part, split(measured_executions())[part]).history
+    return labelled_graphs(one_per_workload(each for each in known if each.is_ok))
