@@ -7,10 +7,10 @@ parameters, refutes the claim: that must never happen with real noise and always
 fake noise. The bound against real noise as a share of the claim is the audit's power:
 what is left to 1 could hide from it.
 
-Model updates are audited by canaries that are in by a coin each (many in a run, some runs,
-and the first run alone beside it); reports and the synthetic batch that follows from one
-by many releases of two neighbouring inputs. Real noise has no seed, so the bounds vary a
-little from run to run.
+DP-SGD is audited by canaries that are in by a coin each (many in a run, some runs, and the
+first run alone beside it); steps at the tangent, reports and the synthetic batch that
+follows from one by many releases of two neighbouring inputs. Real noise has no seed, so
+the bounds vary a little from run to run.
 """
 
 import math
@@ -27,6 +27,11 @@ from fedperf_client.privacy.accountant import PrivacyBudget, calibrate, epsilon,
 from fedperf_client.privacy.directed_report import PointResiduals, directed_report
 from fedperf_client.privacy.randomness import NoiseSource
 from fedperf_client.privacy.report_mechanism import WorkloadResiduals, residual_report
+from fedperf_client.privacy.tangent_update import (
+    WorkloadFeatures,
+    noiseless_sum,
+    update_from_sum,
+)
 from fedperf_client.release.noise import SystemNoise
 from fedperf_server.corrections import ReceivedReport, correct
 from fedperf_server.rehearsal import CatalogueEntry, by_cell
@@ -40,8 +45,10 @@ from fedperf_shared.release import (
     ReportParameters,
     ResidualReport,
     SlotKey,
+    TangentParameters,
     TrainingParameters,
 )
+from fedperf_shared.tangent_question import DIRECTIONS
 from fedperf_simulations.attacks import NOMINAL_WORKLOADS, CanaryAttack, FakeNoise, Twice, canaries
 from fedperf_simulations.auditing import Floats, best_direction, best_guesses, best_threshold
 from fedperf_simulations.experiment import Outcome, Row, Settings, Target
@@ -61,9 +68,10 @@ TUNING_SHARE = 0.1
 QUICK_SHARE = 0.01
 
 _SLOT = SlotKey(ReleaseKind.RESIDUAL_REPORT, 0, 0)
+_UPDATE_SLOT = SlotKey(ReleaseKind.MODEL_UPDATE, 0, 0)
 _REFERENCE = 1
 
-Parameters = TrainingParameters | ReportParameters
+Parameters = TrainingParameters | ReportParameters | TangentParameters
 Release = Callable[[bool, NoiseSource], Floats]
 """One release with or without the workload in question, as the attacker's few features."""
 
@@ -182,7 +190,7 @@ def _noise(factor: float, seed: int) -> NoiseSource:
     return SystemNoise() if factor == FACTORS[REAL] else FakeNoise(seed, factor=factor)
 
 
-# Model updates: canaries.
+# DP-SGD: canaries.
 
 
 def _one_step(noise_multiplier: float) -> TrainingParameters:
@@ -203,7 +211,7 @@ def _attack_training(
     parameters: Parameters, delta: float, factor: float, runs: int, seed: int
 ) -> Finding:
     if not isinstance(parameters, TrainingParameters):
-        raise TypeError("canaries are for model updates")
+        raise TypeError("canaries are for DP-SGD")
     attack, rng = _canary_attack(CANARIES, seed), np.random.default_rng([seed, 2])
     noise = _noise(factor, seed)
     inside = rng.integers(0, 2, (runs, CANARIES)).astype(bool)
@@ -215,11 +223,15 @@ def _attack_training(
     return Finding(bounds[0], inside.size, bounds[1])
 
 
-# Reports and synthetic batches: neighbouring inputs.
+# All others: neighbouring inputs.
 
 
 def _report_slot(noise_multiplier: float) -> ReportParameters:
     return ReportParameters(noise_multiplier, CLIP)
+
+
+def _tangent_slot(noise_multiplier: float) -> TangentParameters:
+    return TangentParameters(noise_multiplier, NOMINAL_WORKLOADS)
 
 
 def _attack_neighbours(
@@ -229,12 +241,10 @@ def _attack_neighbours(
     pairs: int,
     seed: int,
     *,
-    mechanism: Callable[[ReportParameters], Release],
+    mechanism: Callable[[float], Release],
 ) -> Finding:
     """Many releases of an input and its neighbour; the score is learned on the first of them."""
-    if not isinstance(parameters, ReportParameters):
-        raise TypeError("this attack is for reports and what follows from them")
-    release, noise = mechanism(parameters), Twice(_noise(factor, seed))
+    release, noise = mechanism(parameters.noise_multiplier), Twice(_noise(factor, seed))
     released = np.array([(release(False, noise), release(True, noise)) for _ in range(pairs)])
     without, with_one = released[:, 0], released[:, 1]
     tuning = math.ceil(TUNING_SHARE * pairs)
@@ -243,15 +253,15 @@ def _attack_neighbours(
     return Finding(bound, pairs)
 
 
-def _residual_report(parameters: ReportParameters) -> Release:
+def _residual_report(noise_multiplier: float) -> Release:
     """The report, seen along what one workload adds to it."""
-    made = partial(_made_report, parameters)
+    made = partial(_made_report, _report_slot(noise_multiplier))
     silence = FakeNoise(0, factor=0.0)
     added = (made(True, silence).values - made(False, silence).values).astype(np.float64)
     return lambda present, noise: np.array([made(present, noise).values @ added])
 
 
-def _directed_report(parameters: ReportParameters) -> Release:
+def _directed_report(noise_multiplier: float) -> Release:
     """A directed report with private configurations, seen along what one workload adds."""
     design = feature_design(np.array([[0.0], [1.0]]), CLIP, offset_share=0.5)
     background = [PointResiduals(np.array([0]), np.array([0.0]))]
@@ -263,7 +273,7 @@ def _directed_report(parameters: ReportParameters) -> Release:
             design,
             noise,
             slot=_SLOT,
-            noise_multiplier=parameters.noise_multiplier,
+            noise_multiplier=noise_multiplier,
             design_version=1,
         )
         return report.natural()
@@ -273,8 +283,30 @@ def _directed_report(parameters: ReportParameters) -> Release:
     return lambda present, noise: np.array([made(present, noise) @ added])
 
 
-def _synthetic_batch(parameters: ReportParameters) -> Release:
+def _tangent_step(noise_multiplier: float) -> Release:
+    """A step at the tangent, seen along what one workload adds to it."""
+    parameters = _tangent_slot(noise_multiplier)
+    features = np.ones((1, DIRECTIONS))
+    background = [WorkloadFeatures(features, np.array([0.0]))] * BACKGROUND_WORKLOADS
+    attacked = WorkloadFeatures(features, np.array([CLIP]))
+    sums = {
+        present: noiseless_sum([*background, attacked] if present else background, CLIP)
+        for present in (False, True)
+    }
+    added = (sums[True] - sums[False]).astype(np.float64)
+
+    def released(present: bool, noise: NoiseSource) -> Floats:
+        update = update_from_sum(
+            sums[present], noise, slot=_UPDATE_SLOT, parameters=parameters, base_version=1
+        )
+        return np.array([update.values @ added])
+
+    return released
+
+
+def _synthetic_batch(noise_multiplier: float) -> Release:
     """The batch that follows from one report: mean label and number of rows in one cell."""
+    parameters = _report_slot(noise_multiplier)
     entries = [CatalogueEntry(each.plan, each.cluster) for each in load_public_plans()]
     catalogue = by_cell(entries)
     plans = {id(each.plan) for each in catalogue[_attacked_cell()]}
@@ -328,16 +360,17 @@ MECHANISMS = (
             name,
             target,
             1e-5,
-            _report_slot,
+            make,
             pairs,
             partial(_attack_neighbours, mechanism=released),
             silent,
         )
-        for name, target, pairs, silent, released in (
-            ("residual report", 1.0, 3000, 1000, _residual_report),
-            ("directed report", 1.0, 25_000, 1000, _directed_report),
-            ("directed report", 8.0, 40_000, 0, _directed_report),
-            ("synthetic batch", 3.0, 4500, 1000, _synthetic_batch),
+        for name, target, make, pairs, silent, released in (
+            ("step at the tangent", 1.0, _tangent_slot, 3000, 1000, _tangent_step),
+            ("residual report", 1.0, _report_slot, 3000, 1000, _residual_report),
+            ("directed report", 1.0, _report_slot, 25_000, 1000, _directed_report),
+            ("directed report", 8.0, _report_slot, 40_000, 0, _directed_report),
+            ("synthetic batch", 3.0, _report_slot, 4500, 1000, _synthetic_batch),
         )
     ),
 )

@@ -9,7 +9,12 @@ from fedperf_simulations.experiment import Settings
 from fedperf_simulations.experiments import privacy_audit
 from fedperf_simulations.experiments.privacy_audit import EXPERIMENT, MECHANISMS, REAL
 
-QUICK = {"update, one step of all": 2, "directed report": 600, "synthetic batch": 40}
+QUICK = {
+    "update, one step of all": 2,
+    "step at the tangent": 40,
+    "directed report": 600,
+    "synthetic batch": 40,
+}
 
 
 @pytest.fixture
