@@ -14,8 +14,8 @@ import numpy as np
 from fedperf_client.optimizer.enumeration import Choice, choose
 from fedperf_client.platforms.program import Program
 from fedperf_client.platforms.support import installed_platforms, supports
+from fedperf_client.prediction.personal import Personalized
 from fedperf_client.prediction.prediction import Question
-from fedperf_client.prediction.weighting import Personalized
 from fedperf_client.profiling.machine import available_memory_bytes, cluster_config
 from fedperf_client.profiling.pool import WorkerPool
 from fedperf_client.profiling.profiler import Profiler

@@ -15,8 +15,8 @@ from typing import Any
 
 from fedperf_client.prediction.evidence import History
 from fedperf_client.prediction.gain import personalized_predictor
+from fedperf_client.prediction.personal import Personalized
 from fedperf_client.prediction.starts import FetchedModels
-from fedperf_client.prediction.weighting import Personalized
 from fedperf_client.sources.history_file import write_history
 from fedperf_client.store import ExecutionStore
 from fedperf_shared.errors import FedperfError

@@ -5,17 +5,13 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from fedperf_client.prediction.evidence import History, encode
+from fedperf_client.prediction.candidates import joined_learners, local_learners
+from fedperf_client.prediction.evidence import History
+from fedperf_client.prediction.learner import Learner
+from fedperf_client.prediction.personal import Personalized, candidates_of, personalize
 from fedperf_client.prediction.prediction import Floats
 from fedperf_client.prediction.shared import PUBLIC, REFERENCE, SHARED
 from fedperf_client.prediction.starts import FetchedModels
-from fedperf_client.prediction.weighting import (
-    Personalized,
-    evaluate,
-    joined_learners,
-    local_learners,
-    personalize,
-)
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import Execution
 from fedperf_shared.model.metrics import median_q_error
@@ -71,19 +67,12 @@ def gain_on(own: Iterable[Execution], held_out: Iterable[Execution], models: Fet
         )
     starts = models.starts()
     joined, local = joined_learners(models.correction()), local_learners()
-    names = {learner.name for learner in joined}
-    candidates = evaluate(
-        history, starts, [*joined, *(each for each in local if each.name not in names)]
-    )
-    personalized = candidates.mix(joined)
-    samples = encode(asked.questions, starts)
+    candidates = candidates_of(history, starts, every_one([*joined, *local]))
+    answers = candidates.mix(joined).predict(asked.questions)
     seconds = np.exp(asked.log_seconds)
-    medians = personalized.mixed(samples)
     inside = [
         answer.lower_seconds <= measured <= answer.upper_seconds
-        for answer, measured in zip(
-            personalized.with_intervals(asked.questions, medians), seconds, strict=True
-        )
+        for answer, measured in zip(answers, seconds, strict=True)
     ]
 
     def error_of(log_seconds: Floats) -> float:
@@ -92,9 +81,14 @@ def gain_on(own: Iterable[Execution], held_out: Iterable[Execution], models: Fet
     return Gain(
         executions=len(history),
         held_out=len(asked),
-        local=error_of(candidates.mix(local).mixed(samples)),
-        base=error_of(samples.starts[PUBLIC]),
-        shared=error_of(samples.starts.get(SHARED, samples.starts[REFERENCE])),
-        personalized=error_of(medians),
+        local=error_of(candidates.mix(local).predict_log(asked.questions)),
+        base=error_of(starts[PUBLIC](asked.questions)),
+        shared=error_of(starts.get(SHARED, starts[REFERENCE])(asked.questions)),
+        personalized=median_q_error(np.array([each.median_seconds for each in answers]), seconds),
         coverage=float(np.mean(inside)),
     )
+
+
+def every_one(learners: Iterable[Learner]) -> list[Learner]:
+    """The first of each name."""
+    return list({learner.name: learner for learner in reversed(list(learners))}.values())[::-1]

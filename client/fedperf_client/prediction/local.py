@@ -127,8 +127,11 @@ class Forest:
             self.trees, max_features="sqrt", min_samples_leaf=2, n_jobs=1, random_state=self.seed
         ).fit(samples.features[:, columns], log_seconds)
 
+        trees = [each.tree_ for each in forest.estimators_]
+
         def answer(asked: Samples) -> Floats:
-            values: Floats = forest.predict(asked.features[:, columns])
-            return values
+            # As forest.predict does, without its two milliseconds of checks.
+            inputs = np.ascontiguousarray(asked.features[:, columns], dtype=np.float32)
+            return np.asarray(np.mean([tree.predict(inputs)[:, 0] for tree in trees], axis=0))
 
         return answer

@@ -7,11 +7,13 @@ those who remember; these folds hold out whole levels:
 * between: each inner level in turn;
 * beyond: the highest levels, as many as make it most alike how far the question reaches
   beyond what is known, as a share of the span that is known;
-* neither: the folds of the caller, which split no workload.
+* neither, or nothing to mimic it with: workloads are left out, one by one or some at a time.
 
-No fold splits a level, so none splits repeats of a configuration.
+No fold splits a level in the first two cases and a workload in the last, so none splits
+repeats of a configuration.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum, unique
 
@@ -33,6 +35,11 @@ MOST_LEVELS = 8
 LEAST_KEPT = 2
 """Levels that a fold keeps; from fewer nobody can tell how run time grows."""
 
+LEAVE_ONE_OUT_UP_TO = 20
+MANY_GROUPS = 300
+FOLDS, FOLDS_OF_MANY = 10, 5
+"""Of workloads: one by one up to 20, in 10 folds beyond, in 5 where they are many."""
+
 
 @unique
 class Asks(StrEnum):
@@ -43,6 +50,11 @@ class Asks(StrEnum):
     BETWEEN_SIZES = "between sizes"
     BEYOND_SCALES = "beyond scales"
     BEYOND_SIZES = "beyond sizes"
+
+    @property
+    def is_beyond(self) -> bool:
+        """Whether it reaches outside of the scales or sizes that are known."""
+        return self in {Asks.BEYOND_SCALES, Asks.BEYOND_SIZES}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,10 +77,18 @@ class Places:
             raise InvalidInputError("the places of executions and questions are finite")
 
 
-def asks(known: Places, asked: Places) -> list[Asks]:
-    """What each of the `asked` asks of those who know `known`; scale counts before size."""
-    beyond_scale, new_scale = _beyond(known.scale, asked.scale), _new(known.scale, asked.scale)
-    beyond_size, new_size = _beyond(known.size, asked.size), _new(known.size, asked.size)
+def asks(known: Places, asked: Places, *, size_step: float = LEVEL_STEP) -> list[Asks]:
+    """What each of the `asked` asks of those who know `known`; scale counts before size.
+
+    Args:
+        known: places of the executions.
+        asked: places of the questions.
+        size_step: log size up to which the nearest known one counts as the same.
+    """
+    beyond_scale = _beyond(known.scale, asked.scale, LEVEL_STEP)
+    beyond_size = _beyond(known.size, asked.size, size_step)
+    new_scale = _new(known.scale, asked.scale, LEVEL_STEP)
+    new_size = _new(known.size, asked.size, size_step)
     chosen = np.select(
         [beyond_scale, beyond_size, new_scale, new_size],
         [Asks.BEYOND_SCALES, Asks.BEYOND_SIZES, Asks.BETWEEN_SCALES, Asks.BETWEEN_SIZES],
@@ -90,12 +110,29 @@ class Fold:
     held: NDArray[np.int64]
 
 
-def matching_folds(known: Places, asked: Places, kind: Asks, features: Floats) -> list[Fold]:
-    """Folds of the known executions that resemble `asked`.
+@dataclass(frozen=True, slots=True, eq=False)
+class Mimicry:
+    """Folds of the known executions that resemble questions of a kind.
+
+    Attributes:
+        kind: of the questions.
+        cut: how many of the highest levels are held out at once; 0 where each is in turn.
+        reach: log of how far the held out levels lie beyond the kept ones, as a share of
+            the span of those; 0 where they lie between.
+        folds: at least one.
+    """
+
+    kind: Asks
+    cut: int
+    reach: float
+    folds: tuple[Fold, ...]
+
+
+def mimicries(known: Places, kind: Asks, features: Floats) -> list[Mimicry]:
+    """The ways to mimic questions of that `kind`; several where they reach beyond.
 
     Args:
         known: places of the executions.
-        asked: places of the questions, all of that `kind`.
         kind: one of `asks`.
         features: of the executions, [executions, columns]. Nobody is asked about a column in
             which all kept executions are alike and the one held out is not: a machine type,
@@ -106,20 +143,54 @@ def matching_folds(known: Places, asked: Places, kind: Asks, features: Floats) -
     """
     if kind is Asks.SEEN:
         return []
-    along_scale = kind in {Asks.BETWEEN_SCALES, Asks.BEYOND_SCALES}
-    values, wanted = (known.scale, asked.scale) if along_scale else (known.size, asked.size)
+    values = _along(known, kind)
     levels = _levels(values)
     count = int(levels.max(initial=-1)) + 1
-    if kind in {Asks.BETWEEN_SCALES, Asks.BETWEEN_SIZES}:
+    if not kind.is_beyond:
         inner = [_fold(levels == level, features) for level in range(1, count - 1)]
-        return [each for each in inner if len(each.held)]
-    cuts = [_fold(levels >= count - held, features) for held in range(1, count - LEAST_KEPT + 1)]
-    usable = [each for each in cuts if len(each.held)]
-    if not usable:
-        return []
-    reach = _reach(values, wanted)
-    like = [abs(_reach(values[each.kept], values[each.held]) - reach) for each in usable]
-    return [usable[int(np.argmin(like))]]
+        folds = tuple(each for each in inner if len(each.held))
+        return [Mimicry(kind, 0, 0.0, folds)] if folds else []
+    cuts = range(1, count - LEAST_KEPT + 1)
+    held = [(cut, _fold(levels >= count - cut, features)) for cut in cuts]
+    return [
+        Mimicry(kind, cut, _reach(values[each.kept], values[each.held]), (each,))
+        for cut, each in held
+        if len(each.held)
+    ]
+
+
+def most_alike(ways: Sequence[Mimicry], known: Places, asked: Places) -> Mimicry | None:
+    """Of the `ways` the one that reaches as far as the `asked` do; None where there is none."""
+    if not ways:
+        return None
+    kind = ways[0].kind
+    reach = _reach(_along(known, kind), _along(asked, kind)) if kind.is_beyond else 0.0
+    return min(ways, key=lambda way: abs(way.reach - reach))
+
+
+def grouped_folds(groups: NDArray[np.int64], seed: int) -> list[Fold]:
+    """Folds that split no group; none of no executions.
+
+    Args:
+        groups: workload or configuration of each execution, [executions].
+        seed: of who is left out together.
+    """
+    folds = fold_of(groups, seed)
+    return [
+        Fold(np.flatnonzero(folds != each), np.flatnonzero(folds == each))
+        for each in range(int(folds.max(initial=-1)) + 1)
+    ]
+
+
+def fold_of(groups: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
+    """The fold of each execution; executions of one group share it."""
+    count = int(groups.max(initial=-1)) + 1
+    many = FOLDS_OF_MANY if count > MANY_GROUPS else FOLDS
+    folds = count if count <= LEAVE_ONE_OUT_UP_TO else many
+    order = np.random.default_rng(seed).permutation(count)
+    fold_of_group = np.empty(count, np.int64)
+    fold_of_group[order] = np.arange(count) % max(folds, 1)
+    return fold_of_group[groups]
 
 
 def _fold(held: Mask, features: Floats) -> Fold:
@@ -131,6 +202,11 @@ def _fold(held: Mask, features: Floats) -> Fold:
     return Fold(kept, rest[fair])
 
 
+def _along(places: Places, kind: Asks) -> Floats:
+    """What questions of that kind differ in."""
+    return places.scale if kind in {Asks.BETWEEN_SCALES, Asks.BEYOND_SCALES} else places.size
+
+
 def _reach(seen: Floats, wanted: Floats) -> float:
     """Log of how far beyond what was seen, as a share of the span that was seen."""
     above, below = wanted - seen.max(), seen.min() - wanted
@@ -138,17 +214,17 @@ def _reach(seen: Floats, wanted: Floats) -> float:
     return float(np.log(max(beyond, LEVEL_STEP) / max(float(np.ptp(seen)), LEVEL_STEP)))
 
 
-def _beyond(known: Floats, asked: Floats) -> Mask:
+def _beyond(known: Floats, asked: Floats, step: float) -> Mask:
     if len(known) == 0:
         return np.ones(len(asked), bool)
-    outside = (asked > known.max() + LEVEL_STEP) | (asked < known.min() - LEVEL_STEP)
+    outside = (asked > known.max() + step) | (asked < known.min() - step)
     return np.asarray(outside)
 
 
-def _new(known: Floats, asked: Floats) -> Mask:
+def _new(known: Floats, asked: Floats, step: float) -> Mask:
     if len(known) == 0:
         return np.ones(len(asked), bool)
-    return np.asarray(np.abs(asked[:, None] - known).min(axis=1) > LEVEL_STEP)
+    return np.asarray(np.abs(asked[:, None] - np.unique(known)).min(axis=1) > step)
 
 
 def _levels(values: Floats) -> NDArray[np.int64]:

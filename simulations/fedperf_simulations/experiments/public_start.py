@@ -13,9 +13,9 @@ import numpy as np
 
 from fedperf_client.prediction.evidence import History
 from fedperf_client.prediction.local import Forest
+from fedperf_client.prediction.personal import personalize
 from fedperf_client.prediction.prediction import Floats
 from fedperf_client.prediction.starts import predictor
-from fedperf_client.prediction.weighting import personalize
 from fedperf_shared.execution import Execution
 from fedperf_shared.model.batching import PlanGraph
 from fedperf_shared.model.checkpoint import Checkpoint, state_to_arrays

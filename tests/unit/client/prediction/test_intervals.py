@@ -3,17 +3,18 @@ import math
 import numpy as np
 import pytest
 
+from fedperf_client.prediction.candidates import joined_learners
 from fedperf_client.prediction.intervals import (
     DEFAULT_HALF_WIDTH,
     WIDENING,
     Hull,
-    conformal_half_width,
+    Spread,
     with_interval,
 )
 from fedperf_client.prediction.local import LogRidge
+from fedperf_client.prediction.personal import personalize
 from fedperf_client.prediction.prediction import InvalidPredictionError, Question
 from fedperf_client.prediction.shared import PUBLIC, REFERENCE, SHARED
-from fedperf_client.prediction.weighting import joined_learners, personalize
 from fedperf_shared.execution import ClusterConfig
 from fedperf_shared.workflow.graph import Operator, Plan, Workflow
 from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform
@@ -44,8 +45,8 @@ def question(
 
 def test_the_half_width_is_the_finite_sample_quantile() -> None:
     residuals = np.arange(1.0, 20.0) * np.where(np.arange(19) % 2, 1, -1)
-    assert conformal_half_width(residuals, np.arange(19), 0.9) == 18.0
-    assert conformal_half_width(residuals, np.arange(19), 0.5) == 10.0
+    assert Spread.of(residuals, np.arange(19)).half_width(0.9) == 18.0
+    assert Spread.of(residuals, np.arange(19)).half_width(0.5) == 10.0
 
 
 @pytest.mark.statistical
@@ -54,7 +55,7 @@ def test_new_workloads_are_covered_with_the_promised_chance() -> None:
     covered = []
     for _ in range(4000):
         residuals = rng.standard_normal(31)
-        half = conformal_half_width(residuals[:30], np.arange(30), 0.9)
+        half = Spread.of(residuals[:30], np.arange(30)).half_width(0.9)
         covered.append(abs(residuals[30]) <= half)
     assert 0.89 < np.mean(covered) < 0.935  # between level and level + 1 / (n + 1)
 
@@ -62,21 +63,21 @@ def test_new_workloads_are_covered_with_the_promised_chance() -> None:
 def test_a_workload_that_ran_often_weighs_as_much_as_one_that_ran_once() -> None:
     residuals = np.concatenate([np.full(1000, 0.01), np.linspace(1, 2, 19)])
     groups = np.concatenate([np.zeros(1000, np.int64), np.arange(1, 20)])
-    assert conformal_half_width(residuals, groups, 0.9) > 1.8
+    assert Spread.of(residuals, groups).half_width(0.9) > 1.8
 
 
 def test_too_few_workloads_for_the_level_fall_back_to_the_public_width() -> None:
-    assert conformal_half_width(np.zeros(0), np.zeros(0, np.int64), 0.9) == DEFAULT_HALF_WIDTH
-    few = conformal_half_width(np.full(5, 0.1), np.arange(5), 0.9)
+    assert Spread.of(np.zeros(0), np.zeros(0, np.int64)).half_width(0.9) == DEFAULT_HALF_WIDTH
+    few = Spread.of(np.full(5, 0.1), np.arange(5)).half_width(0.9)
     assert few == DEFAULT_HALF_WIDTH
-    assert conformal_half_width(np.array([0.1, 3.0]), np.arange(2), 0.9) == 3.0
-    assert conformal_half_width(np.full(9, 0.1), np.arange(9), 0.9) == pytest.approx(0.1)
+    assert Spread.of(np.array([0.1, 3.0]), np.arange(2)).half_width(0.9) == 3.0
+    assert Spread.of(np.full(9, 0.1), np.arange(9)).half_width(0.9) == pytest.approx(0.1)
 
 
 @pytest.mark.parametrize("level", [0.0, 1.0, math.nan])
 def test_a_level_that_is_none_is_refused(level: float) -> None:
     with pytest.raises(InvalidPredictionError, match="level"):
-        conformal_half_width(np.ones(3), np.arange(3), level)
+        Spread.of(np.ones(3), np.arange(3)).half_width(level)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,15 @@
 import numpy as np
 import pytest
 
-from fedperf_client.prediction.matching import MOST_LEVELS, Asks, Places, asks, matching_folds
+from fedperf_client.prediction.matching import (
+    MOST_LEVELS,
+    Asks,
+    Fold,
+    Places,
+    asks,
+    mimicries,
+    most_alike,
+)
 from fedperf_client.prediction.prediction import Floats
 from fedperf_shared.errors import InvalidInputError
 from tests.unit.client.prediction.jobs import places, samples
@@ -15,6 +23,11 @@ SCALE, SIZE = PLACES.scale, PLACES.size
 
 def at(nodes: float, megabytes: float) -> Places:
     return Places(np.log([nodes]), np.log([megabytes]))
+
+
+def matching_folds(known: Places, asked: Places, kind: Asks, features: Floats) -> list[Fold]:
+    way = most_alike(mimicries(known, kind, features), known, asked)
+    return [] if way is None else list(way.folds)
 
 
 def held(kind: Asks, asked: Places, rows: Floats | None = None) -> list[list[float]]:

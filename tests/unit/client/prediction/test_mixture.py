@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from fedperf_client.prediction.candidates import NoLearnerError
 from fedperf_client.prediction.evidence import Samples
 from fedperf_client.prediction.learner import Fitted
 from fedperf_client.prediction.local import Constant, Forest, LogRidge
@@ -11,7 +12,6 @@ from fedperf_client.prediction.mixture import Known, Mixture, mixed_for
 from fedperf_client.prediction.prediction import Floats, PredictorFailedError
 from fedperf_client.prediction.process import LocalProcess
 from fedperf_client.prediction.tabular import table_learners
-from fedperf_client.prediction.weighting import NoLearnerError
 from tests.unit.client.prediction.jobs import grid, law, layout, noisy, places, samples
 
 ALL = samples()
@@ -58,17 +58,17 @@ def test_who_only_remembers_has_no_say_beyond_what_was_seen() -> None:
 
 def test_errors_of_folds_are_kept_with_their_groups() -> None:
     mixture, _ = mixed(~np.isin(NODES.round(), (4, 8)))
-    assert mixture.folds == 2
-    assert len(mixture.errors) == len(mixture.groups) == 20
-    assert np.abs(mixture.errors).mean() < 0.2
+    assert mixture.outcome.folds == 2
+    assert len(mixture.outcome.errors) == len(mixture.outcome.groups) == 20
+    assert np.abs(mixture.outcome.errors).mean() < 0.2
 
 
 def test_questions_that_nothing_mimics_are_weighted_by_leaving_groups_out() -> None:
     rows = np.arange(60) % 5 != 0
     own = known(rows)
     mixture = mixed_for(Asks.SEEN, own.places, own, table_learners(layout()))
-    assert mixture.folds == 10
-    assert sorted(mixture.groups.tolist()) == list(range(len(own.groups)))
+    assert mixture.outcome.folds == 10
+    assert sorted(mixture.outcome.groups.tolist()) == list(range(len(own.groups)))
 
 
 def test_without_executions_the_most_trusted_start_answers() -> None:

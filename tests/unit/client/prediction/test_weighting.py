@@ -3,21 +3,20 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pytest
 
+from fedperf_client.prediction.candidates import (
+    NoLearnerError,
+    joined_learners,
+    local_learners,
+    public_learners,
+)
 from fedperf_client.prediction.evidence import History
 from fedperf_client.prediction.learner import Learner
 from fedperf_client.prediction.local import Constant, LogRidge
+from fedperf_client.prediction.matching import fold_of
+from fedperf_client.prediction.personal import Personalized, personalize
 from fedperf_client.prediction.prediction import PredictLog, Predictor, PredictorFailedError
 from fedperf_client.prediction.shared import PUBLIC, REFERENCE, SHARED, AsIs, CellCorrection
-from fedperf_client.prediction.weighting import (
-    NoLearnerError,
-    Personalized,
-    fold_of,
-    joined_learners,
-    local_learners,
-    mixing_weights,
-    personalize,
-    public_learners,
-)
+from fedperf_client.prediction.weighting import mixing_weights
 from fedperf_shared.basis import CELLS
 from tests.unit.client.prediction.synthetic import (
     draw_history,
