@@ -89,6 +89,11 @@ class Home:
         return self.directory / "models"
 
     @property
+    def predictor(self) -> Path:
+        """What predictions are made from, kept between commands; can be removed."""
+        return self.directory / "predictor.safetensors"
+
+    @property
     def data(self) -> Path:
         """Generated data of the workloads that ship with fedperf."""
         return self.directory / "data"

@@ -8,6 +8,7 @@ Refuses a file that is not a store of fedperf, one of a newer schema, and rows t
 no domain class accepts; a refused file is left as it was.
 """
 
+import hashlib
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -90,6 +91,17 @@ class StoreCounts:
     by_status: dict[ExecutionStatus, int]
 
 
+class UnknownExecutionError(InvalidInputError):
+    """The store has no execution of that id."""
+
+    def __init__(self, execution_id: str, stored: int) -> None:
+        super().__init__(
+            f"there is no execution {execution_id!r} among the {stored} in the store; take "
+            "executions in with: fedperf ingest FILE"
+        )
+        self.execution_id = execution_id
+
+
 class ExecutionStore(Closing):
     """Executions of one organization; one object per thread, any number of processes."""
 
@@ -167,6 +179,30 @@ class ExecutionStore(Closing):
                 "SELECT DISTINCT workload FROM execution ORDER BY workload"
             ).fetchall()
         return tuple(str(name) for (name,) in found)
+
+    def execution(self, execution_id: str) -> Execution:
+        """The execution of that id.
+
+        Raises:
+            UnknownExecutionError: there is none.
+            StorageError: the file or the row cannot be read.
+        """
+        with _clear_errors(self._path):
+            row = self._connection.execute(
+                "SELECT * FROM execution WHERE execution_id = ?", (execution_id,)
+            ).fetchone()
+        if row is None:
+            raise UnknownExecutionError(execution_id, self.counts().executions)
+        return _from_row(row, self._path)
+
+    def digest(self) -> bytes:
+        """32 bytes that differ where any stored execution does; local."""
+        found = hashlib.sha256()
+        with _clear_errors(self._path):
+            rows = self._connection.execute("SELECT * FROM execution ORDER BY execution_id")
+            for row in rows:
+                found.update(repr(tuple(row)).encode())
+        return found.digest()
 
     def counts(self) -> StoreCounts:
         """How many executions and workloads there are."""

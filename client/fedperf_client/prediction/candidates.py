@@ -9,7 +9,14 @@ among many (findings, joining-gain 3).
 from collections.abc import Container
 
 from fedperf_client.prediction.learner import Learner
-from fedperf_client.prediction.local import Boosting, Constant, Forest, LogRidge, Nearest
+from fedperf_client.prediction.local import (
+    BoostedRidge,
+    Boosting,
+    Constant,
+    Forest,
+    LogRidge,
+    Nearest,
+)
 from fedperf_client.prediction.process import LocalProcess
 from fedperf_client.prediction.shared import (
     PUBLIC,
@@ -53,7 +60,16 @@ def public_learners() -> tuple[Learner, ...]:
 def local_learners(fewest: int = 0) -> tuple[Learner, ...]:
     """Learners that read no start model; the mix of them alone is "local-only"."""
     few: tuple[Learner, ...] = (Constant(),) if fewest == 0 else ()
-    return (*few, LogRidge(), Nearest(), LocalProcess(fewest=20, most=300), Boosting(), Forest())
+    return (
+        *few,
+        LogRidge(),
+        Nearest(),
+        LocalProcess(fewest=20, most=300),
+        Boosting(),
+        BoostedRidge(),
+        Boosting("local linear boosting", fewest=100, linear_leaves=True),
+        Forest(),
+    )
 
 
 def usable(learner: Learner, executions: int, starts: Container[str]) -> bool:

@@ -100,11 +100,8 @@ def encode(questions: Sequence[Question], starts: Mapping[str, PredictLog]) -> S
     for row, question in enumerate(questions):
         features[row] = flatten(question.features)
     cells = np.array([cell_of(question.plan).index for question in questions], np.int64)
-    return Samples(
-        features,
-        cells,
-        {
-            name: checked_log(name, start(questions), len(questions))
-            for name, start in starts.items()
-        },
-    )
+    answers: dict[PredictLog, Floats] = {}  # two names may stand for one model
+    for name, start in starts.items():
+        if start not in answers:
+            answers[start] = checked_log(name, start(questions), len(questions))
+    return Samples(features, cells, {name: answers[start] for name, start in starts.items()})

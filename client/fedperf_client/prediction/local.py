@@ -106,6 +106,22 @@ class Boosting:
 
 
 @dataclass(frozen=True, slots=True)
+class BoostedRidge:
+    """A ridge regression, and gradient boosting of what it leaves: lines beyond what was seen."""
+
+    name: str = "local ridge+boosting"
+    start: None = None
+    fewest: int = 50
+    most: int | None = None
+
+    def fit(self, samples: Samples, log_seconds: Floats) -> Fitted:
+        """Learn the coefficients, then the trees."""
+        lines = fit_ridge(samples.features, log_seconds)
+        trees = fit_boosting(samples.features, log_seconds - lines(samples.features))
+        return lambda asked: lines(asked.features) + trees(asked.features)
+
+
+@dataclass(frozen=True, slots=True)
 class Forest:
     """Random forest of log seconds on the flat features; `seed` draws its trees."""
 

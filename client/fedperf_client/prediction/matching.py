@@ -83,12 +83,12 @@ def asks(known: Places, asked: Places, *, size_step: float = LEVEL_STEP) -> list
     Args:
         known: places of the executions.
         asked: places of the questions.
-        size_step: log size up to which the nearest known one counts as the same.
+        size_step: log size up to which the nearest known one counts as the same, unless
+            the question lies beyond all of them.
     """
-    beyond_scale = _beyond(known.scale, asked.scale, LEVEL_STEP)
-    beyond_size = _beyond(known.size, asked.size, size_step)
-    new_scale = _new(known.scale, asked.scale, LEVEL_STEP)
-    new_size = _new(known.size, asked.size, size_step)
+    beyond_scale, beyond_size = _beyond(known.scale, asked.scale), _beyond(known.size, asked.size)
+    new_scale = _apart(known.scale, asked.scale) > LEVEL_STEP
+    new_size = _apart(known.size, asked.size) > size_step
     chosen = np.select(
         [beyond_scale, beyond_size, new_scale, new_size],
         [Asks.BEYOND_SCALES, Asks.BEYOND_SIZES, Asks.BETWEEN_SCALES, Asks.BETWEEN_SIZES],
@@ -168,6 +168,15 @@ def most_alike(ways: Sequence[Mimicry], known: Places, asked: Places) -> Mimicry
     return min(ways, key=lambda way: abs(way.reach - reach))
 
 
+def lies_deeper(asked: Places, known: Places, kind: Asks, folds: Sequence[Fold]) -> bool:
+    """Whether a question between levels is farther from all known ones than any in `folds` was."""
+    values = _along(known, kind)
+    deepest = max(
+        (float(_apart(values[each.kept], values[each.held]).max()) for each in folds), default=0.0
+    )
+    return bool(_apart(values, _along(asked, kind)).max() > deepest + LEVEL_STEP)
+
+
 def grouped_folds(groups: NDArray[np.int64], seed: int) -> list[Fold]:
     """Folds that split no group; none of no executions.
 
@@ -214,17 +223,18 @@ def _reach(seen: Floats, wanted: Floats) -> float:
     return float(np.log(max(beyond, LEVEL_STEP) / max(float(np.ptp(seen)), LEVEL_STEP)))
 
 
-def _beyond(known: Floats, asked: Floats, step: float) -> Mask:
+def _beyond(known: Floats, asked: Floats) -> Mask:
     if len(known) == 0:
         return np.ones(len(asked), bool)
-    outside = (asked > known.max() + step) | (asked < known.min() - step)
+    outside = (asked > known.max() + LEVEL_STEP) | (asked < known.min() - LEVEL_STEP)
     return np.asarray(outside)
 
 
-def _new(known: Floats, asked: Floats, step: float) -> Mask:
+def _apart(known: Floats, asked: Floats) -> Floats:
+    """How far the nearest known value is from each of the asked; infinite without any."""
     if len(known) == 0:
-        return np.ones(len(asked), bool)
-    return np.asarray(np.abs(asked[:, None] - np.unique(known)).min(axis=1) > step)
+        return np.full(len(asked), np.inf)
+    return np.asarray(np.abs(asked[:, None] - np.unique(known)).min(axis=1))
 
 
 def _levels(values: Floats) -> NDArray[np.int64]:

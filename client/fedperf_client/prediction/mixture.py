@@ -2,9 +2,9 @@
 
 The mix is a weighted mean in log seconds; a member's weight follows from its errors on
 folds that mimic the questions (`matching`), a level counting as one piece of evidence,
-however many executions it holds. Where nothing can be mimicked folds leave out whole
-groups, and a group is the piece of evidence. What weighing came to (`Outcome`) is numbers
-alone, so that it can be kept; the fitted mix is made from it.
+however many executions it holds, unless the levels held out have a hundred groups. Where
+nothing can be mimicked folds leave out whole groups, and a group is the piece of evidence.
+What weighing came to (`Outcome`) is numbers alone, so that it can be kept.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -27,7 +27,12 @@ from fedperf_client.prediction.matching import (
     most_alike,
 )
 from fedperf_client.prediction.prediction import Floats, checked_log
-from fedperf_client.prediction.weighting import mixed_errors, mixing_weights, typical_error
+from fedperf_client.prediction.weighting import (
+    STACKED_FROM,
+    mixed_errors,
+    mixing_weights,
+    typical_error,
+)
 
 OnProgress = Callable[[int, int], None]
 """Called with folds that are done, and folds in all."""
@@ -201,7 +206,9 @@ def weigh(
         if on_progress is not None:
             on_progress(number + 1, len(folds))
     kind, cut = (Asks.SEEN, 0) if way is None else (way.kind, way.cut)
-    evidence = known.groups[rows] if way is None else fold
+    groups = known.groups[rows]
+    many = len(np.unique(groups)) >= STACKED_FROM
+    evidence = groups if way is None or many else fold
     return Weighing(known, kind, cut, used, np.concatenate(parts, axis=1), rows, evidence, fold)
 
 

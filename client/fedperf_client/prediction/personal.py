@@ -22,6 +22,8 @@ from fedperf_client.prediction.matching import (
     Mimicry,
     Places,
     asks,
+    grouped_folds,
+    lies_deeper,
     mimicries,
     most_alike,
 )
@@ -39,7 +41,7 @@ from fedperf_client.prediction.prediction import Floats, Prediction, PredictLog,
 Key = tuple[Asks, int]
 """What is mimicked, and the cut of its folds (`Mimicry`)."""
 
-MIMICKED_FROM = 10
+MIMICKED_FROM = 20
 """Workloads that folds must hold out to be believed. Of fewer a model that has learnt nothing
 is right by chance too often; then folds leave workloads out, as for questions inside."""
 
@@ -92,6 +94,15 @@ class Candidates:
         """For each of the places what it asks, and how to mimic it where that is possible."""
         kinds = asks(self.known.places, asked, size_step=HULL_MARGIN)
         return [(kind, self._way(kind, asked, row)) for row, kind in enumerate(kinds)]
+
+    def is_inside(self, question: Question, kind: Asks, way: Mimicry | None) -> bool:
+        """Whether the question is one that folds can speak for."""
+        if kind.is_beyond or not self.hull.contains(question):
+            return False
+        if kind is Asks.SEEN:
+            return True
+        folds = grouped_folds(self.known.groups, self.seed) if way is None else way.folds
+        return not lies_deeper(places_of([question]), self.known.places, kind, folds)
 
     def weigh(self, way: Mimicry | None) -> Weighing:
         """How wrong every candidate is in such folds; computed once."""
@@ -196,7 +207,7 @@ class Personalized:
                 (self._spread(None), *(() if way is None else (self._spread(way),))),
                 kind=kind,
                 level=self.level,
-                inside=not kind.is_beyond and self.candidates.hull.contains(question),
+                inside=self.candidates.is_inside(question, kind, way),
             )
             for question, log_seconds, (kind, way) in zip(questions, logs, ways, strict=True)
         ]
@@ -232,6 +243,7 @@ def candidates_of(
     learners: Iterable[Learner],
     *,
     seed: int = 0,
+    on_progress: OnProgress | None = None,
 ) -> Candidates:
     """Everything that predictions are made from.
 
@@ -241,6 +253,7 @@ def candidates_of(
         learners: in order of trust, each name once; those that need a start that is not
             there, or another number of executions, are left out.
         seed: of folds that leave workloads out.
+        on_progress: told of every weighing.
 
     Raises:
         PredictorFailedError: a start model gave values that cannot be used.
@@ -248,7 +261,8 @@ def candidates_of(
     used = tuple(each for each in learners if usable(each, len(history), starts))
     needed = {each.start: starts[each.start] for each in used if each.start is not None}
     known = known_of(history, needed)
-    return Candidates(known, Hull.around(history.questions), used, needed, seed)
+    hull = Hull.around(history.questions)
+    return Candidates(known, hull, used, needed, seed, on_progress)
 
 
 def personalize(

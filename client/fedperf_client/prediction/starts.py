@@ -5,7 +5,8 @@ shared one, and the reference version that the coordinator's correction belongs 
 Everything here works offline.
 """
 
-from collections.abc import Callable, Sequence
+import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from fedperf_client.prediction.prediction import Floats, PredictLog, Question
+from fedperf_client.prediction.prediction import PredictLog
 from fedperf_client.prediction.shared import (
     PUBLIC,
     REFERENCE,
@@ -22,13 +23,14 @@ from fedperf_client.prediction.shared import (
     InvalidCorrectionError,
 )
 from fedperf_shared.errors import StorageError
+from fedperf_shared.model import public_start
 from fedperf_shared.model.checkpoint import (
     Checkpoint,
     decode_checkpoint,
     load_checkpoint,
-    model_from_arrays,
     save_checkpoint,
 )
+from fedperf_shared.model.inference import predict_log_seconds
 from fedperf_shared.model.public_start import load_public_start
 
 ReplaceFile = Callable[[Path, bytes], None]
@@ -96,11 +98,25 @@ class FetchedModels:
 
     def starts(self) -> dict[str, PredictLog]:
         """Every start model that is there, by name; the shared one only after joining."""
-        public = load_public_start()
-        found = {PUBLIC: predictor(public), REFERENCE: predictor(self.reference())}
+        public = predictor(load_public_start())
+        fetched = self.reference_version > 0
+        found = {PUBLIC: public, REFERENCE: predictor(self.reference()) if fetched else public}
         if self.shared_version:
             found[SHARED] = predictor(load_checkpoint(self._shared))
         return found
+
+    def digest(self) -> bytes:
+        """32 bytes that differ where any model or correction here does."""
+        found = hashlib.sha256()
+        for path in (
+            public_start.PUBLIC_START_PATH,
+            self._shared,
+            self._reference,
+            self._correction,
+        ):
+            found.update(path.read_bytes() if path.is_file() else b"none")
+            found.update(b"|")
+        return found.digest()
 
     @property
     def _shared(self) -> Path:
@@ -122,15 +138,7 @@ class FetchedModels:
 
 def predictor(checkpoint: Checkpoint) -> PredictLog:
     """The checkpoint's GGFN as a function from questions to log seconds."""
-    from fedperf_shared.model.batching import PlanGraph
-    from fedperf_shared.model.fitting import predict
-
-    model = model_from_arrays(checkpoint.arrays)
-
-    def predict_log(questions: Sequence[Question]) -> Floats:
-        return predict(model, [PlanGraph.from_features(q.features) for q in questions])
-
-    return predict_log
+    return lambda questions: predict_log_seconds(checkpoint, [q.features for q in questions])
 
 
 def _version(path: Path) -> int:

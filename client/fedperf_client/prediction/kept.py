@@ -1,0 +1,201 @@
+"""What predictions are made from, kept in a file so that the next command need not wait.
+
+Own executions in numbers, the answers of the start models on them, and what weighing came
+to for every kind of question asked so far. The file holds arrays and JSON, nothing that
+could be run. It belongs to one state of executions, models and code: `open_kept` compares a
+digest of the three and makes a stale, broken or missing file again. It is as private as
+the executions and never leaves.
+"""
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from fedperf_client.prediction.candidates import joined_learners, usable
+from fedperf_client.prediction.evidence import History, Samples
+from fedperf_client.prediction.intervals import Hull
+from fedperf_client.prediction.matching import Asks, Places
+from fedperf_client.prediction.mixture import Known, Member, OnProgress, Outcome
+from fedperf_client.prediction.personal import Candidates, Key, Personalized, candidates_of
+from fedperf_client.prediction.prediction import Floats
+from fedperf_client.prediction.starts import FetchedModels, ReplaceFile
+from fedperf_client.store import ExecutionStore
+from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.execution import ClusterConfig
+from fedperf_shared.workflow import vocabulary
+from fedperf_shared.workflow.vocabulary import OperatorKind, Platform
+
+USUAL_CLUSTER = ClusterConfig(nodes=1, cores=2, memory_bytes=16 * 2**30)
+"""What a question is about that says nothing of it, before any own execution."""
+
+_CODE = (Path(__file__).parent, Path(vocabulary.__file__).parent)
+"""Directories whose programs decide what the numbers mean."""
+
+Arrays = dict[str, NDArray[np.generic]]
+
+
+@dataclass(slots=True)
+class Kept:
+    """A predictor and the file that it is kept in.
+
+    Attributes:
+        predictor: the mix of everything that the organization has.
+        usual: the resources that most own executions had.
+    """
+
+    predictor: Personalized
+    usual: ClusterConfig
+    _path: Path
+    _digest: str
+    _written: int
+
+    def keep(self, replace_file: ReplaceFile) -> None:
+        """Write the file again where more has been weighed since it was read."""
+        if len(self.predictor.outcomes) > self._written:
+            replace_file(self._path, _encoded(self.predictor, self.usual, self._digest))
+            self._written = len(self.predictor.outcomes)
+
+
+def open_kept(
+    path: Path,
+    store: ExecutionStore,
+    models: FetchedModels,
+    *,
+    on_progress: OnProgress | None = None,
+    on_reading: Callable[[], None] | None = None,
+) -> Kept:
+    """The predictor of what is stored and fetched now, from the file where it fits.
+
+    Args:
+        path: of the file; nothing is written before `Kept.keep`.
+        store: own executions.
+        models: start models and the correction.
+        on_progress: told of every weighing.
+        on_reading: told before all executions are read anew.
+
+    Raises:
+        StorageError: store or models cannot be read.
+    """
+    digest = _digest_of(store, models)
+    learners, starts = joined_learners(models.correction()), models.starts()
+    found = _loaded(path, digest)
+    if found is not None:
+        known, hull, usual, outcomes = found
+        used = tuple(each for each in learners if usable(each, len(known), starts))
+        candidates = Candidates(known, hull, used, starts, on_progress=on_progress)
+        predictor = candidates.mix(used)
+        predictor.outcomes.update(outcomes)
+        return Kept(predictor, usual, path, digest, len(outcomes))
+    if on_reading is not None:
+        on_reading()
+    history = History.from_executions(store.executions())
+    candidates = candidates_of(history, starts, learners, on_progress=on_progress)
+    clusters = Counter(question.cluster for question in history.questions)
+    usual = clusters.most_common(1)[0][0] if clusters else USUAL_CLUSTER
+    return Kept(candidates.mix(candidates.learners), usual, path, digest, 0)
+
+
+def _digest_of(store: ExecutionStore, models: FetchedModels) -> str:
+    found = hashlib.sha256(store.digest() + models.digest())
+    for directory in _CODE:
+        for path in sorted(directory.glob("*.py")):
+            found.update(path.read_bytes())
+    return found.hexdigest()
+
+
+def _encoded(predictor: Personalized, usual: ClusterConfig, digest: str) -> bytes:
+    known, hull = predictor.candidates.known, predictor.candidates.hull
+    arrays: Arrays = {
+        "features": known.samples.features.astype(np.float32),  # they were float32
+        "cells": known.samples.cells,
+        "log_seconds": known.log_seconds,
+        "scale": known.places.scale,
+        "size": known.places.size,
+        "groups": known.groups,
+        **{f"start/{name}": values for name, values in known.samples.starts.items()},
+    }
+    for number, outcome in enumerate(predictor.outcomes.values()):
+        arrays |= {f"errors/{number}": outcome.errors, f"groups/{number}": outcome.groups}
+    facts = {
+        "hull": {
+            "lowest": hull.lowest,
+            "highest": hull.highest,
+            "platforms": sorted(hull.platforms),
+            "kinds": sorted(hull.kinds),
+        },
+        "usual": [usual.nodes, usual.cores, usual.memory_bytes, usual.machine_speed],
+        "outcomes": [
+            {
+                "kind": outcome.kind.value,
+                "cut": outcome.cut,
+                "folds": outcome.folds,
+                "members": [[each.name, each.weight, each.error] for each in outcome.members],
+            }
+            for outcome in predictor.outcomes.values()
+        ],
+    }
+    return save(arrays, metadata={"digest": digest, "facts": json.dumps(facts)})
+
+
+_Loaded = tuple[Known, Hull, ClusterConfig, dict[Key, Outcome]]
+
+
+def _loaded(path: Path, digest: str) -> _Loaded | None:
+    """What the file holds; None where it is not there, stale or broken: it is made again."""
+    try:
+        with safe_open(path, framework="numpy") as file:
+            metadata = file.metadata() or {}
+            if metadata.get("digest") != digest:
+                return None
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            return _decoded(arrays, json.loads(metadata["facts"]))
+    except (OSError, SafetensorError, KeyError, ValueError, TypeError, InvalidInputError):
+        return None
+
+
+def _decoded(arrays: Arrays, facts: Mapping[str, Any]) -> _Loaded:
+    def floats(name: str) -> Floats:
+        return np.asarray(arrays[name], np.float64)
+
+    def whole(name: str) -> NDArray[np.int64]:
+        return np.asarray(arrays[name], np.int64)
+
+    starts = [name for name in arrays if name.startswith("start/")]
+    samples = Samples(
+        floats("features"),
+        whole("cells"),
+        {name.removeprefix("start/"): floats(name) for name in starts},
+    )
+    places = Places(floats("scale"), floats("size"))
+    hull = facts["hull"]
+    outcomes = [
+        Outcome(
+            Asks(each["kind"]),
+            each["cut"],
+            tuple(Member(*member) for member in each["members"]),
+            each["folds"],
+            floats(f"errors/{number}"),
+            whole(f"groups/{number}"),
+        )
+        for number, each in enumerate(facts["outcomes"])
+    ]
+    return (
+        Known(samples, floats("log_seconds"), places, whole("groups")),
+        Hull(
+            tuple(hull["lowest"]),
+            tuple(hull["highest"]),
+            frozenset(map(Platform, hull["platforms"])),
+            frozenset(map(OperatorKind, hull["kinds"])),
+        ),
+        ClusterConfig(*facts["usual"]),
+        {(each.kind, each.cut): each for each in outcomes},
+    )
