@@ -26,6 +26,7 @@ from fedperf_client.prediction.prediction import (
     Prediction,
     Question,
 )
+from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import OperatorKind, Platform
 
 DEFAULT_HALF_WIDTH = math.log(4.0)
@@ -212,17 +213,16 @@ def with_interval(
     )
 
 
-def source_rows(question: Question) -> float:
-    """Rows of all sources: the size of what the question is about."""
-    operators = question.plan.workflow.operators
-    return sum(operator.output_rows for operator in operators if not operator.inputs)
+def source_rows(plan: Plan) -> float:
+    """Rows of all sources: the size of a plan."""
+    return sum(each.output_rows for each in plan.workflow.operators if not each.inputs)
 
 
 def _sizes(question: Question) -> tuple[float, ...]:
     operators = question.plan.workflow.operators
     largest = max(operator.output_rows for operator in operators)
     return (
-        math.log1p(source_rows(question)),
+        math.log1p(source_rows(question.plan)),
         math.log1p(largest),
         math.log(question.cluster.cores),
         math.log(question.cluster.nodes),

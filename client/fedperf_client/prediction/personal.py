@@ -8,7 +8,7 @@ repeats of one configuration are never split at all.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -290,7 +290,7 @@ def known_of(history: History, starts: Mapping[str, PredictLog]) -> Known:
 def places_of(questions: Sequence[Question]) -> Places:
     """Log of the cores over all nodes, and of the rows of all sources."""
     cores = np.array([question.cluster.cores for question in questions], dtype=np.float64)
-    rows = np.array([source_rows(question) for question in questions], dtype=np.float64)
+    rows = np.array([source_rows(question.plan) for question in questions], dtype=np.float64)
     return Places(np.log(cores), np.log1p(rows))
 
 
@@ -300,12 +300,13 @@ def key_of(way: Mimicry | None) -> Key:
 
 
 def _groups(history: History) -> NDArray[np.int64]:
-    """Workload numbers; where there is only one workload, its configurations are groups."""
-    if len(set(history.workloads)) == 1:
-        return replace(history, workloads=_configurations(history)).workload_index()
-    return history.workload_index()
+    """Workload numbers; of one workload alone its configurations, of one of these its repeats."""
+    groups = history.workload_index()
+    if groups.max(initial=0) == 0:
+        groups = _numbered(history.questions)
+    return np.arange(len(history)) if groups.max(initial=0) == 0 else groups
 
 
-def _configurations(history: History) -> tuple[str, ...]:
+def _numbered(questions: Sequence[Question]) -> NDArray[np.int64]:
     numbers: dict[Question, int] = {}
-    return tuple(str(numbers.setdefault(each, len(numbers))) for each in history.questions)
+    return np.array([numbers.setdefault(each, len(numbers)) for each in questions], np.int64)

@@ -1,0 +1,162 @@
+"""What people ask about one plan: how long on so many cores, and will the deadline hold."""
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from fedperf_client.prediction.intervals import UPPER_LEVEL, Estimate
+from fedperf_client.prediction.matching import Asks
+from fedperf_client.prediction.personal import Personalized
+from fedperf_client.prediction.prediction import Question
+from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.execution import ClusterConfig
+from fedperf_shared.workflow.graph import Plan
+from fedperf_shared.workflow.vocabulary import MAX_RUNTIME_SECONDS
+
+MAX_CORES = 1_000_000
+MOST_ASKED = 100
+
+HOLDS = UPPER_LEVEL
+"""Chance from which on a deadline is said to hold."""
+
+_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd]?)")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One row of the table.
+
+    Attributes:
+        cores: over all nodes.
+        estimate: how long.
+        chance: to be done within the deadline; None where none was asked about.
+    """
+
+    cores: int
+    estimate: Estimate
+    chance: float | None
+
+    @property
+    def holds(self) -> bool | None:
+        """Whether the deadline holds with a chance of 90 %."""
+        return None if self.chance is None else self.chance >= HOLDS
+
+    def as_row(self) -> dict[str, object]:
+        """The figures by name, seconds and shares."""
+        prediction = self.estimate.prediction
+        row: dict[str, object] = {
+            "cores": self.cores,
+            "p50_seconds": prediction.median_seconds,
+            "p90_seconds": self.estimate.p90_seconds,
+            "lower_seconds": prediction.lower_seconds,
+            "upper_seconds": prediction.upper_seconds,
+            "level": prediction.level,
+            "asks": self.estimate.kind.value,
+            "extrapolating": prediction.extrapolating,
+        }
+        if self.chance is not None:
+            row |= {"chance": self.chance, "holds": self.holds}
+        return row
+
+    def as_line(self) -> dict[str, object]:
+        """The same for people."""
+        prediction = self.estimate.prediction
+        line: dict[str, object] = {
+            "cores": self.cores,
+            "P50": duration_text(prediction.median_seconds),
+            "P90": duration_text(self.estimate.p90_seconds),
+            f"{prediction.level:.0%} interval": (
+                f"{duration_text(prediction.lower_seconds)} to "
+                f"{duration_text(prediction.upper_seconds)}"
+            ),
+            "question": self._question(),
+        }
+        if self.chance is not None:
+            line |= {"deadline": "holds" if self.holds else "at risk"}
+            line |= {"chance": chance_text(self.chance)}
+        return line
+
+    def _question(self) -> str:
+        """What it asks, for people."""
+        kind, extrapolating = self.estimate.kind, self.estimate.prediction.extrapolating
+        if kind is Asks.SEEN:
+            words = "unlike own jobs" if extrapolating else "inside"
+        else:
+            words = kind.value
+        return f"{words}, extrapolating" if extrapolating else words
+
+
+def answers(
+    predictor: Personalized,
+    plan: Plan,
+    cluster: ClusterConfig,
+    cores: Sequence[int],
+    *,
+    deadline_seconds: float | None = None,
+) -> list[Answer]:
+    """How long `plan` takes on each number of `cores`, all else as in `cluster`."""
+    asked = [Question(plan, replace(cluster, cores=each)) for each in cores]
+    return [
+        Answer(
+            number,
+            estimate,
+            None if deadline_seconds is None else estimate.chance_within(deadline_seconds),
+        )
+        for number, estimate in zip(cores, predictor.estimate(asked), strict=True)
+    ]
+
+
+def smallest_that_holds(found: Sequence[Answer]) -> int | None:
+    """The smallest number of cores asked about that keeps the deadline; None where none does."""
+    return min((each.cores for each in found if each.holds), default=None)
+
+
+def parse_cores(text: str) -> list[int]:
+    """Numbers of cores from words like `8,16,32`, ascending, each once.
+
+    Raises:
+        InvalidInputError: not such a list, or a number that no cluster has.
+    """
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isascii() and word.isdigit() and len(word) <= 7 for word in words):  # noqa: PLR2004
+        raise InvalidInputError(f"--cores must be whole numbers like 8,16,32, got {text!r}")
+    found = sorted({int(word) for word in words})
+    if not (found[0] >= 1 and found[-1] <= MAX_CORES and len(found) <= MOST_ASKED):
+        raise InvalidInputError(
+            f"--cores must be up to {MOST_ASKED} numbers from 1 to {MAX_CORES}, got {text!r}"
+        )
+    return found
+
+
+def parse_duration(text: str) -> float:
+    """Seconds from words like `90s`, `20m`, `1.5h`.
+
+    Raises:
+        InvalidInputError: not a duration, or one that no execution has.
+    """
+    match = _DURATION.fullmatch(text.strip())
+    seconds = float(match[1]) * _UNITS[match[2]] if match else math.nan
+    if not 0 < seconds <= MAX_RUNTIME_SECONDS:
+        raise InvalidInputError(
+            f"a deadline is like 90s, 20m or 1.5h, more than 0 and at most "
+            f"{MAX_RUNTIME_SECONDS:g} seconds; got {text!r}"
+        )
+    return seconds
+
+
+def chance_text(chance: float) -> str:
+    """A chance in percent, never all nor nothing."""
+    return f"{min(max(round(100 * chance), 1), 99)}%"
+
+
+def duration_text(seconds: float) -> str:
+    """A duration for people, in the largest unit that it has more than two of."""
+    if seconds >= 2 * _UNITS["d"]:
+        return f"{seconds / _UNITS['d']:.1f} d"
+    if seconds >= 2 * _UNITS["h"]:
+        return f"{seconds / _UNITS['h']:.1f} h"
+    if seconds >= 2 * _UNITS["m"]:
+        return f"{seconds / _UNITS['m']:.1f} min"
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{1000 * seconds:.3g} ms"

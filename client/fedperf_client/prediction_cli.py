@@ -1,0 +1,197 @@
+"""The commands of `fedperf` that predict and explain predictions; they cause no traffic.
+
+All of them read the home directory alone. What took long is kept there for the next command.
+"""
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedperf_client.home_option import Json
+from fedperf_client.home_option import home_of as _home
+from fedperf_shared.command_line import show_rows
+
+if TYPE_CHECKING:
+    from fedperf_client.config import Home
+    from fedperf_client.prediction.asking import Answer
+    from fedperf_client.prediction.kept import Kept
+    from fedperf_client.store import ExecutionStore
+    from fedperf_shared.execution import ClusterConfig, Execution
+    from fedperf_shared.workflow.graph import Plan
+
+_PATIENCE_SECONDS = 1.0
+"""Before a progress bar appears."""
+
+
+def predict(
+    context: typer.Context,
+    workflow: Annotated[
+        Path | None, typer.Argument(help="Workflow as JSON; see the README for the form.")
+    ] = None,
+    execution: Annotated[
+        str | None, typer.Option(help="Id of an own execution, instead of a file.")
+    ] = None,
+    cores: Annotated[str | None, typer.Option(help="Over all nodes, like 8,16,32.")] = None,
+    deadline: Annotated[str | None, typer.Option(help="Like 90s, 20m or 1.5h.")] = None,
+    platform: Annotated[
+        str | None, typer.Option(help="For the whole workflow, like duckdb.")
+    ] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw a .png or .html file.")] = None,
+    json: Json = False,
+) -> None:
+    """Predict how long a workflow takes, how sure that is, and whether a deadline will hold.
+
+    P50 is the median, P90 what nine of ten executions stay below. A question outside of what
+    was seen is marked as extrapolating, and its interval is wider.
+    """
+    from fedperf_client.charts import draw_prediction, require_chart_file
+    from fedperf_client.config import write_private
+    from fedperf_client.prediction.asking import answers, parse_cores, parse_duration
+    from fedperf_client.store import ExecutionStore
+
+    if (workflow is None) == (execution is None):
+        raise typer.BadParameter("name a workflow file or --execution, one of them")
+    home = _home(context)
+    numbers = None if cores is None else parse_cores(cores)
+    seconds = None if deadline is None else parse_duration(deadline)
+    if plot is not None:
+        require_chart_file(plot)
+    with ExecutionStore.open(home.store) as store:
+        plan, cluster_or, own = _asked(store, workflow, execution, platform)
+        with _kept(home, store) as kept:
+            cluster = cluster_or(kept.usual)
+            found = answers(
+                kept.predictor,
+                plan,
+                cluster,
+                numbers or [cluster.cores],
+                deadline_seconds=seconds,
+            )
+            kept.keep(write_private)
+        _say_if_nothing_is_known(kept)
+        if plot is not None:
+            draw_prediction(plot, found, _points(store, plan, own), deadline_seconds=seconds)
+    _show_answers(found, seconds, json=json)
+
+
+def models(context: typer.Context, json: Json = False) -> None:
+    """Show who was mixed for each kind of question, with weights, folds and errors.
+
+    The error is the typical factor by which a member was off on own executions in folds that
+    mimic the question: 1.10 stands for ten percent.
+    """
+    from fedperf_client.config import write_private
+    from fedperf_client.prediction.explaining import rows_of
+    from fedperf_client.store import ExecutionStore
+
+    home = _home(context)
+    with ExecutionStore.open(home.store) as store, _kept(home, store) as kept:
+        kept.predictor.outcome()  # for questions inside, asked or not
+        kept.keep(write_private)
+    _say_if_nothing_is_known(kept)
+    show_rows(rows_of(kept.predictor, readable=not json), json=json, empty="")
+
+
+_ClusterOr = Callable[["ClusterConfig"], "ClusterConfig"]
+
+
+def _asked(
+    store: "ExecutionStore", workflow: Path | None, execution: str | None, platform: str | None
+) -> "tuple[Plan, _ClusterOr, Execution | None]":
+    """The plan, how its resources follow from the usual ones, and the own execution named."""
+    from fedperf_client.workflow_file import platform_of, read_workflow_file
+    from fedperf_shared.workflow.graph import Plan
+
+    if workflow is not None:
+        written = read_workflow_file(workflow, platform=platform)
+        return written.plan, written.cluster_or, None
+    own = store.execution(str(execution))
+    if platform is None:
+        return own.plan, lambda _: own.cluster, own
+    moved = Plan.on_one_platform(own.plan.workflow, platform_of(platform))
+    return moved, lambda _: own.cluster, own
+
+
+@contextmanager
+def _kept(home: "Home", store: "ExecutionStore") -> "Iterator[Kept]":
+    from fedperf_client.prediction.kept import open_kept
+    from fedperf_client.prediction.starts import FetchedModels
+
+    with progress_bar("weighing predictors") as advance:
+        yield open_kept(home.predictor, store, FetchedModels(home.models), on_progress=advance)
+
+
+@contextmanager
+def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar on the standard error, for work that turns out to take more than a moment."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    progress = Progress(console=Console(stderr=True), transient=True)
+    task = progress.add_task(title, total=None)
+    begun = time.monotonic()
+
+    def advance(done: int, total: int) -> None:
+        if time.monotonic() - begun > _PATIENCE_SECONDS:
+            progress.start()
+        progress.update(task, completed=done, total=total)
+
+    try:
+        yield advance
+    finally:
+        if progress.live.is_started:
+            progress.stop()
+
+
+def _say_if_nothing_is_known(kept: "Kept") -> None:
+    if len(kept.predictor.candidates.known) == 0:
+        print(
+            "note: no own executions yet, so this is what models of others say; take executions "
+            "in with: fedperf ingest FILE, or run some with: fedperf profile",
+            file=sys.stderr,
+        )
+
+
+def _points(
+    store: "ExecutionStore", plan: "Plan", own: "Execution | None"
+) -> list[tuple[int, float]]:
+    """Cores and seconds of own executions of that workload, at about that size."""
+    from fedperf_client.prediction.explaining import same_work
+
+    candidates = store.executions(workload=None if own is None else own.workload)
+    return [
+        (each.cluster.cores, each.measurement.runtime_seconds)
+        for each in candidates
+        if each.is_ok and each.measurement is not None and same_work(each.plan, plan)
+    ]
+
+
+def _show_answers(found: "Sequence[Answer]", deadline: float | None, *, json: bool) -> None:
+    from fedperf_client.prediction.asking import chance_text, duration_text, smallest_that_holds
+    from fedperf_shared.command_line import show
+
+    smallest = smallest_that_holds(found)
+    if json:
+        facts: dict[str, object] = {"answers": [each.as_row() for each in found]}
+        if deadline is not None:
+            facts |= {"deadline_seconds": deadline, "smallest_cores": smallest}
+        show(facts, json=True)
+        return
+    show_rows([each.as_line() for each in found], json=False, empty="")
+    if deadline is None:
+        return
+    words = duration_text(deadline)
+    if smallest is None:
+        best = max(found, key=lambda each: each.chance or 0.0)
+        typer.echo(
+            f"no number of cores asked about keeps {words} with a chance of 90 %; the best are "
+            f"{best.cores} cores, {chance_text(best.chance or 0.0)}"
+        )
+    else:
+        [chance] = [each.chance or 0.0 for each in found if each.cores == smallest]
+        typer.echo(f"{words}: {smallest} cores keep it with a chance of {chance_text(chance)}")

@@ -1,0 +1,265 @@
+"""Workflows written down by people: a JSON file, one entry per operator.
+
+```
+{
+  "platform": "duckdb",
+  "sources": {"columns": 8},
+  "operators": [
+    {"name": "orders", "kind": "table_source", "output_rows": 1500000, "row_bytes": 96},
+    {"name": "open", "kind": "filter", "inputs": ["orders"], "output_rows": 730000,
+     "row_bytes": 96},
+    {"name": "per_customer", "kind": "aggregate", "inputs": ["open"], "output_rows": 99000,
+     "row_bytes": 16, "platform": "polars"}
+  ],
+  "cluster": {"nodes": 1, "cores": 8, "memory_gib": 32}
+}
+```
+Kinds, classes, complexities and platforms are the words of
+`fedperf_shared.workflow.vocabulary` in small letters. An operator needs `kind`,
+`output_rows` and `row_bytes`; all else may be left out. `inputs` are names, or numbers of
+operators from 0 on. Names stay here: a plan holds none.
+
+Refused, with the operator named: unknown words and keys, missing sizes, numbers that no
+workflow can have, inputs that do not exist, cycles.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from typing import Annotated, NoReturn, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.execution import ClusterConfig
+from fedperf_shared.workflow.graph import (
+    InvalidWorkflowError,
+    Operator,
+    Plan,
+    SourceStatistics,
+    Workflow,
+)
+from fedperf_shared.workflow.vocabulary import Complexity, OperatorClass, OperatorKind, Platform
+
+GIB = 2**30
+MAX_FILE_BYTES = 8 * 2**20
+
+_Word = TypeVar("_Word", bound=IntEnum)
+_Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+_Whole = Annotated[int, Field(strict=True, ge=0)]
+
+
+class InvalidWorkflowFileError(InvalidInputError):
+    """A workflow file cannot be read; the message names the operator."""
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class OperatorEntry(_Entry):
+    """One operator as it is written down."""
+
+    name: str | None = None
+    kind: str
+    operator_class: Annotated[str, Field(alias="class")] = "relational"
+    inputs: tuple[str | Annotated[int, Field(strict=True)], ...] = ()
+    output_rows: _Number
+    row_bytes: _Number
+    complexity: str = "none"
+    code_steps: _Whole = 0
+    iterations: _Whole = 0
+    key_distinct_ratio: _Number = 0.0
+    partitions: _Whole = 0
+    platform: str | None = None
+
+
+class SourcesEntry(_Entry):
+    """What is known of all sources together."""
+
+    columns: _Whole = 0
+    top_key_share: _Number = 0.0
+    distinct_ratio: _Number = 0.0
+    null_ratio: _Number = 0.0
+
+
+class ClusterEntry(_Entry):
+    """Resources; those that most own executions had where something is left out."""
+
+    nodes: Annotated[int, Field(strict=True, ge=1, le=100_000)] | None = None
+    cores: Annotated[int, Field(strict=True, ge=1, le=1_000_000)] | None = None
+    memory_gib: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] | None = None
+    machine_speed: Annotated[float, Field(gt=0, le=1e3, allow_inf_nan=False)] | None = None
+
+
+class WorkflowEntry(_Entry):
+    """The whole file."""
+
+    operators: tuple[OperatorEntry, ...]
+    sources: SourcesEntry = SourcesEntry()
+    platform: str | None = None
+    cluster: ClusterEntry = ClusterEntry()
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenWorkflow:
+    """What a workflow file says.
+
+    Attributes:
+        plan: the workflow with a platform for every operator.
+        cluster: resources, as far as the file names them.
+    """
+
+    plan: Plan
+    cluster: ClusterEntry
+
+    def cluster_or(self, usual: ClusterConfig) -> ClusterConfig:
+        """The resources named, and those of `usual` where none are."""
+        named = self.cluster
+        memory = named.memory_gib
+        return ClusterConfig(
+            nodes=named.nodes or usual.nodes,
+            cores=named.cores or usual.cores,
+            memory_bytes=usual.memory_bytes if memory is None else max(1, round(memory * GIB)),
+            machine_speed=named.machine_speed or usual.machine_speed,
+        )
+
+
+def read_workflow_file(path: Path, *, platform: str | None = None) -> WrittenWorkflow:
+    """The workflow of a file, on `platform` where that is given.
+
+    Raises:
+        InvalidWorkflowFileError: see the module.
+    """
+    entry = _entry(path)
+    places = _places(entry.operators, path)
+    operators = tuple(
+        _operator(each, _title(each, number), places, path)
+        for number, each in enumerate(entry.operators)
+    )
+    platforms = tuple(
+        _platform(_title(each, number), platform or each.platform or entry.platform, path)
+        for number, each in enumerate(entry.operators)
+    )
+    try:
+        sources = SourceStatistics(**entry.sources.model_dump())
+        return WrittenWorkflow(Plan(Workflow(operators, sources), platforms), entry.cluster)
+    except InvalidWorkflowError as error:
+        titles = [_title(each, number) for number, each in enumerate(entry.operators)]
+        raise InvalidWorkflowFileError(f"{path}: {_with_names(str(error), titles)}") from error
+
+
+def platform_of(written: str) -> Platform:
+    """The platform of that name.
+
+    Raises:
+        InvalidInputError: there is none.
+    """
+    return _word(Platform, "platform", written)
+
+
+def _entry(path: Path) -> WorkflowEntry:
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise InvalidWorkflowFileError(
+            f"cannot read the workflow {path}: {error.strerror}"
+        ) from error
+    if len(data) > MAX_FILE_BYTES:
+        raise InvalidWorkflowFileError(f"{path} is no workflow: larger than {MAX_FILE_BYTES} bytes")
+    try:
+        content = json.loads(data, parse_constant=_not_a_number)
+    except (ValueError, RecursionError) as error:
+        raise InvalidWorkflowFileError(f"{path} is not JSON: {error}") from error
+    try:
+        return WorkflowEntry.model_validate(content)
+    except ValidationError as error:
+        problems = "; ".join(_problem(each["loc"], each["msg"], content) for each in error.errors())
+        raise InvalidWorkflowFileError(f"{path}: {problems}") from error
+
+
+def _not_a_number(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a number of JSON")
+
+
+def _problem(place: Sequence[int | str], message: str, content: object) -> str:
+    """What is wrong, and with which operator."""
+    if len(place) < 2 or place[0] != "operators" or not isinstance(content, Mapping):  # noqa: PLR2004
+        return f"{'.'.join(map(str, place)) or 'the file'}: {message}"
+    number = int(place[1])
+    written = content["operators"][number]
+    name = written.get("name") if isinstance(written, Mapping) else None
+    key = str(place[2]) if len(place) > 2 else ""  # noqa: PLR2004
+    titled = f"operator {number}" if name is None else f"operator {number} ({name})"
+    return f"{titled}: {key} {message}" if key else f"{titled}: {message}"
+
+
+def _places(entries: Sequence[OperatorEntry], path: Path) -> dict[str, int]:
+    places: dict[str, int] = {}
+    for number, each in enumerate(entries):
+        if each.name is None:
+            continue
+        if each.name in places:
+            raise InvalidWorkflowFileError(
+                f"{path}: operator {number} has the name {each.name!r} of operator "
+                f"{places[each.name]}"
+            )
+        places[each.name] = number
+    return places
+
+
+def _operator(entry: OperatorEntry, title: str, places: Mapping[str, int], path: Path) -> Operator:
+    unknown = [each for each in entry.inputs if isinstance(each, str) and each not in places]
+    if unknown:
+        raise InvalidWorkflowFileError(
+            f"{path}: {title} reads from {unknown[0]!r}, which no operator is called"
+        )
+    try:
+        return Operator(
+            kind=_word(OperatorKind, "kind", entry.kind),
+            operator_class=_word(OperatorClass, "class", entry.operator_class),
+            inputs=tuple(places[each] if isinstance(each, str) else each for each in entry.inputs),
+            output_rows=entry.output_rows,
+            row_bytes=entry.row_bytes,
+            complexity=_word(Complexity, "complexity", entry.complexity),
+            code_steps=entry.code_steps,
+            iterations=entry.iterations,
+            key_distinct_ratio=entry.key_distinct_ratio,
+            partitions=entry.partitions,
+        )
+    except InvalidInputError as error:
+        raise InvalidWorkflowFileError(f"{path}: {title}: {error}") from error
+
+
+def _platform(title: str, written: str | None, path: Path) -> Platform:
+    if written is None:
+        raise InvalidWorkflowFileError(
+            f"{path}: {title} has no platform; name one in the file or with --platform"
+        )
+    try:
+        return platform_of(written)
+    except InvalidInputError as error:
+        raise InvalidWorkflowFileError(f"{path}: {title}: {error}") from error
+
+
+def _word(words: type[_Word], what: str, written: str) -> _Word:
+    known = {each.name.lower(): each for each in words if not each.name.startswith("RESERVED")}
+    if written.lower() not in known:
+        raise InvalidInputError(f"unknown {what} {written!r}; known are {', '.join(known)}")
+    return known[written.lower()]
+
+
+def _title(entry: OperatorEntry, number: int) -> str:
+    return f"operator {number} ({entry.name or entry.kind})"
+
+
+def _with_names(message: str, titles: Sequence[str]) -> str:
+    """The message of a workflow, which knows operators by number, with their names."""
+    for number, title in enumerate(titles):
+        start = f"operator {number} ("
+        if message.startswith(start):
+            return title + message[message.index(")") + 1 :]
+    return message
