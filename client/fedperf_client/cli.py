@@ -32,6 +32,7 @@ app = typer.Typer(
 app.add_typer(release_cli.app, name="release")
 app.command()(prediction_cli.predict)
 app.command()(prediction_cli.models)
+app.command()(prediction_cli.gain)
 
 
 def main() -> None:
@@ -227,27 +228,6 @@ def reconcile(context: typer.Context, json: Json = False) -> None:
     problem, lost = reconcile_lifetime(ledgers, load_policy(home.policy).lifetime)
     rows.append({"ledger": "lifetime.sqlite", "problem": problem, "charged": len(lost)})
     show_rows(rows, json=json, empty="")
-
-
-@app.command()
-def gain(
-    context: typer.Context,
-    held_out: Annotated[
-        Path, typer.Option(help="History file of executions that are in no store.")
-    ],
-    json: Json = False,
-) -> None:
-    """Compare predictions with and without joining on executions that were held out."""
-    from fedperf_client.prediction.gain import gain_on
-    from fedperf_client.prediction.starts import FetchedModels
-    from fedperf_client.sources.history_file import executions_of
-    from fedperf_client.store import ExecutionStore
-
-    home = _home(context)
-    with ExecutionStore.open(home.store) as store:
-        own = list(store.executions())
-    found = gain_on(own, executions_of(held_out), FetchedModels(home.models))
-    show(found.as_row(), json=json)
 
 
 @app.command()

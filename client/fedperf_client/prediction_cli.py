@@ -97,6 +97,47 @@ def models(context: typer.Context, json: Json = False) -> None:
     show_rows(rows_of(kept.predictor, readable=not json), json=json, empty="")
 
 
+def gain(
+    context: typer.Context,
+    held_out: Annotated[
+        Path | None, typer.Option(help="History file of executions that are in no store.")
+    ] = None,
+    chart: Annotated[Path | None, typer.Option(help="Draw a .png or .html file.")] = None,
+    json: Json = False,
+) -> None:
+    """Compare predictions with and without joining: median q-errors, 1.10 is ten percent off.
+
+    By default on own workloads, each asked about as if it had never run, over the number of
+    own executions that are known; with --held-out on executions of others.
+    """
+    from fedperf_client.charts import draw_gain, require_chart_file
+    from fedperf_client.prediction.evidence import History
+    from fedperf_client.prediction.gain import gain_on
+    from fedperf_client.prediction.gain_curve import gain_curve
+    from fedperf_client.prediction.starts import FetchedModels
+    from fedperf_client.sources.history_file import executions_of
+    from fedperf_client.store import ExecutionStore
+    from fedperf_shared.command_line import show
+
+    if chart is not None and held_out is not None:
+        raise typer.BadParameter("--chart is about own workloads, without --held-out")
+    home = _home(context)
+    if chart is not None:
+        require_chart_file(chart)
+    with ExecutionStore.open(home.store) as store:
+        own = list(store.executions())
+    models = FetchedModels(home.models)
+    if held_out is not None:
+        show(gain_on(own, executions_of(held_out), models).as_row(), json=json)
+        return
+    with progress_bar("judging on own workloads") as advance:
+        points = gain_curve(History.from_executions(own), models, on_progress=advance)
+    if chart is not None:
+        lines = {name: [each.errors[name] for each in points] for name in points[0].errors}
+        draw_gain(chart, [each.executions for each in points], lines)
+    show_rows([each.as_row() for each in points], json=json, empty="")
+
+
 _ClusterOr = Callable[["ClusterConfig"], "ClusterConfig"]
 
 

@@ -78,13 +78,14 @@ class Candidates:
         """A mix of those `learners` that can be used; without executions the first counts.
 
         Args:
-            learners: by name among the candidates, in any number.
+            learners: in any number; they count by name, where they can be used themselves.
             level: of the intervals.
 
         Raises:
             NoLearnerError: none of them can be used.
         """
-        wanted = {learner.name for learner in learners}
+        count = len(self.known)
+        wanted = {each.name for each in learners if usable(each, count, self.starts)}
         chosen = tuple(each for each in self.learners if each.name in wanted)
         if not chosen:
             raise NoLearnerError(len(self.known))

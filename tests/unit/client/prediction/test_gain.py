@@ -9,10 +9,9 @@ import pytest
 from fedperf_client.prediction.gain import Gain, gain_on
 from fedperf_client.prediction.starts import FetchedModels
 from fedperf_shared.errors import InvalidInputError
-from fedperf_shared.execution import Execution, ExecutionStatus, Measurement
+from fedperf_shared.execution import ExecutionStatus
 from fedperf_shared.model.checkpoint import encode_checkpoint
-from tests.unit.client.executions import START
-from tests.unit.client.prediction.synthetic import draw_history
+from tests.unit.client.prediction.worlds import executions_of_world
 from tests.unit.client.public import garbage_checkpoint, install_start
 
 WORSE_BY_AT_MOST = 1.05
@@ -24,26 +23,12 @@ def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FetchedModels:
     return FetchedModels(tmp_path / "models")
 
 
-def world(seed: int, count: int, prefix: str) -> list[Execution]:
-    history = draw_history(np.random.default_rng([seed, count]), count)
-    return [
-        Execution(
-            execution_id=f"{prefix}-{number}",
-            workload=f"{prefix}-{workload}",
-            plan=question.plan,
-            cluster=question.cluster,
-            status=ExecutionStatus.OK,
-            measurement=Measurement(float(np.exp(log_seconds)), 0.0, 1, 0, 0),
-            finished_at=START,
-        )
-        for number, (question, workload, log_seconds) in enumerate(
-            zip(history.questions, history.workloads, history.log_seconds, strict=True)
-        )
-    ]
-
-
 def played(seed: int, models: FetchedModels, own: int = 120) -> Gain:
-    return gain_on(world(seed, own, "own"), world(seed + 1000, 150, "held-out"), models)
+    return gain_on(
+        executions_of_world(seed, own, "own"),
+        executions_of_world(seed + 1000, 150, "held-out"),
+        models,
+    )
 
 
 @pytest.mark.slow
@@ -76,13 +61,13 @@ def test_the_comparison_names_every_column(models: FetchedModels) -> None:
 
 
 def test_without_own_executions_the_public_start_answers(models: FetchedModels) -> None:
-    gain = gain_on([], world(5, 20, "held-out"), models)
+    gain = gain_on([], executions_of_world(5, 20, "held-out"), models)
     assert gain.executions == 0
     assert np.isfinite(gain.personalized)
 
 
 def test_workloads_that_were_learnt_from_are_refused(models: FetchedModels) -> None:
-    own = world(1, 10, "own")
+    own = executions_of_world(1, 10, "own")
     with pytest.raises(InvalidInputError, match="10 of whose workloads"):
         gain_on(own, own, models)
 
@@ -90,8 +75,8 @@ def test_workloads_that_were_learnt_from_are_refused(models: FetchedModels) -> N
 def test_nothing_to_compare_on_is_refused(models: FetchedModels) -> None:
     failed = [
         replace(each, status=ExecutionStatus.FAILED, measurement=None)
-        for each in world(1, 5, "held-out")
+        for each in executions_of_world(1, 5, "held-out")
     ]
     for held_out in ([], failed):
         with pytest.raises(InvalidInputError, match="must be some"):
-            gain_on(world(2, 10, "own"), held_out, models)
+            gain_on(executions_of_world(2, 10, "own"), held_out, models)

@@ -1,0 +1,126 @@
+"""What predictions are made from is kept between commands, and never trusted when stale."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedperf_client.config import write_private
+from fedperf_client.prediction import kept as kept_module
+from fedperf_client.prediction.evidence import History
+from fedperf_client.prediction.kept import Kept, open_kept
+from fedperf_client.prediction.starts import FetchedModels
+from fedperf_client.store import ExecutionStore
+from fedperf_shared.model.checkpoint import encode_checkpoint
+from tests.unit.client.prediction.synthetic import draw_questions
+from tests.unit.client.prediction.worlds import executions_of_world
+from tests.unit.client.public import install_start, seeded_checkpoint
+
+ASKED = draw_questions(np.random.default_rng(9), 6)
+
+
+class Place:
+    """A store, models and the file."""
+
+    def __init__(self, directory: Path) -> None:
+        self.file = directory / "predictor.safetensors"
+        self.models = FetchedModels(directory / "models")
+        self.store = directory / "executions.sqlite"
+        self.read_anew = 0
+        self.add(0, 40)
+
+    def add(self, seed: int, count: int) -> None:
+        with ExecutionStore.open(self.store) as store:
+            store.add(executions_of_world(seed, count, f"own-{seed}"))
+
+    def opened(self) -> Kept:
+        with ExecutionStore.open(self.store) as store:
+            return open_kept(self.file, store, self.models)
+
+    def answered(self) -> tuple[list[float], Kept]:
+        kept = self.opened()
+        found = [each.median_seconds for each in kept.predictor.predict(ASKED)]
+        kept.keep(write_private)
+        return found, kept
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    install_start(tmp_path, monkeypatch)
+    return Place(tmp_path)
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many executions were read anew, call by call."""
+    found: list[int] = []
+
+    class Counted(History):
+        @classmethod
+        def from_executions(cls, executions):  # type: ignore[no-untyped-def,override]
+            history = History.from_executions(executions)
+            found.append(len(history))
+            return history
+
+    monkeypatch.setattr(kept_module, "History", Counted)
+    return found
+
+
+def test_the_next_command_answers_the_same_without_reading_or_weighing_again(
+    place: Place, reads: list[int]
+) -> None:
+    first, made = place.answered()
+    again, found = place.answered()
+    np.testing.assert_allclose(again, first, rtol=1e-9)
+    assert reads == [40]
+    assert list(found.predictor.outcomes) == list(made.predictor.outcomes)
+    assert found.predictor.candidates._weighed == {}
+    assert found.usual == made.usual
+
+
+def test_new_executions_new_models_and_new_code_make_it_stale(
+    place: Place, reads: list[int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    place.answered()
+    place.add(1, 5)
+    place.answered()
+    place.models.keep_shared(encode_checkpoint(seeded_checkpoint(3, version=2)))
+    place.answered()
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "other.py").write_text("LIMIT = 3")
+    monkeypatch.setattr(kept_module, "_CODE", (tmp_path / "code",))
+    place.answered()
+    place.answered()
+    assert reads == [40, 45, 45, 45]
+
+
+@pytest.mark.parametrize("spoilt", [b"", b"{}", b"\x00" * 200, "cut", "flipped", "bent"])
+def test_a_spoilt_file_is_made_again(spoilt: bytes | str, place: Place, reads: list[int]) -> None:
+    first, _ = place.answered()
+    data = place.file.read_bytes()
+    contents = {
+        "cut": data[: len(data) // 2],
+        "flipped": data.replace(b"scale and size seen", b"scale and size sewn"),
+        "bent": data.replace(b"log_seconds", b"log_minutes"),
+    }
+    place.file.write_bytes(contents[spoilt] if isinstance(spoilt, str) else spoilt)
+    again, _ = place.answered()
+    np.testing.assert_allclose(again, first, rtol=1e-9)
+    assert reads == [40, 40]
+
+
+def test_the_file_is_for_its_owner_and_is_not_written_in_vain(place: Place) -> None:
+    place.answered()
+    assert place.file.stat().st_mode & 0o077 == 0
+    before = place.file.stat().st_mtime_ns
+    place.answered()
+    assert place.file.stat().st_mtime_ns == before
+
+
+def test_without_executions_the_start_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install_start(tmp_path, monkeypatch)
+    with ExecutionStore.open(tmp_path / "empty.sqlite") as store:
+        kept = open_kept(tmp_path / "file", store, FetchedModels(tmp_path / "models"))
+    assert all(each.extrapolating for each in kept.predictor.predict(ASKED))
