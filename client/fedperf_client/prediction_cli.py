@@ -133,7 +133,10 @@ def gain(
     with progress_bar("judging on own workloads") as advance:
         points = gain_curve(History.from_executions(own), models, on_progress=advance)
     if chart is not None:
-        lines = {name: [each.errors[name] for each in points] for name in points[0].errors}
+        lines = {
+            name.replace("_", " "): [each.errors[name] for each in points]
+            for name in points[0].errors
+        }
         draw_gain(chart, [each.executions for each in points], lines)
     show_rows([each.as_row() for each in points], json=json, empty="")
 
@@ -235,4 +238,6 @@ def _show_answers(found: "Sequence[Answer]", deadline: float | None, *, json: bo
         )
     else:
         [chance] = [each.chance or 0.0 for each in found if each.cores == smallest]
-        typer.echo(f"{words}: {smallest} cores keep it with a chance of {chance_text(chance)}")
+        typer.echo(
+            f"fewest cores that keep {words}: {smallest}, with a chance of {chance_text(chance)}"
+        )

@@ -32,9 +32,9 @@ _FOLDS_UP_TO = ((30, 5), (300, 3))
 """Up to so many own executions so many folds, beyond them one: it takes long and varies little."""
 
 LOCAL, PUBLIC_START, AS_IS, PERSONALIZED = (
-    "local only",
-    "local + public start",
-    "shared as is",
+    "local_only",
+    "with_public_start",
+    "shared_as_is",
     "personalized",
 )
 
@@ -58,7 +58,7 @@ class GainPoint:
     def as_row(self) -> dict[str, object]:
         """The figures by name, rounded for reading."""
         rounded = {name: round(error, 4) for name, error in self.errors.items()}
-        return {"own executions": self.executions, "asked": self.asked, **rounded}
+        return {"own": self.executions, "asked": self.asked, **rounded}
 
 
 def gain_curve(
@@ -84,7 +84,7 @@ def gain_curve(
         )
     starts = {name: _remembered(start, history) for name, start in models.starts().items()}
     parts = list(_parts(groups, seed))
-    most = max(len(known) for known, _ in parts)
+    most = min(len(known) for known, _ in parts)
     steps = [step for step in STEPS if step <= most]
     work = [(step, part) for step in steps for part in parts[: _folds(step)]]
     errors: dict[int, list[dict[str, Floats]]] = {}

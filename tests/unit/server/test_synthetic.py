@@ -40,7 +40,7 @@ from fedperf_shared.release import ReleaseKind, ReportParameters, SlotKey
 from fedperf_shared.wire.codec import encode_synthetic_rows
 from fedperf_shared.workflow.graph import Operator, Plan, Workflow
 from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform
-from tests.unit.client.prediction.test_gain import world
+from tests.unit.client.prediction.worlds import executions_of_world
 from tests.unit.client.privacy.seeded_noise import SeededNoise
 from tests.unit.client.public import seeded_checkpoint
 from tests.unit.server.reports import simulated_report
@@ -148,7 +148,7 @@ def test_without_reports_the_batch_is_empty() -> None:
 def test_no_string_of_a_history_is_in_what_follows_from_it() -> None:
     own = [
         replace(each, execution_id=f"CANARY-{at}", workload=f"/secret/CANARY_{at}")
-        for at, each in enumerate(world(0, 40, "own"))
+        for at, each in enumerate(executions_of_world(0, 40, "own"))
     ]
     reference = model_from_arrays(seeded_checkpoint().arrays)
     batch = batch_of([released(workload_residuals(reference, labelled_graphs(own)))])

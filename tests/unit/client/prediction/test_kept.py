@@ -57,7 +57,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     class Counted(History):
         @classmethod
-        def from_executions(cls, executions):  # type: ignore[no-untyped-def,override]
+        def from_executions(cls, executions):  # type: ignore[no-untyped-def]
             history = History.from_executions(executions)
             found.append(len(history))
             return history

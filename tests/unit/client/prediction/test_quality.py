@@ -20,7 +20,7 @@ from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.exchange import SyntheticRow
 from fedperf_shared.execution import Execution, ExecutionStatus
 from tests.unit.client.executions import make_execution
-from tests.unit.client.prediction.test_gain import world
+from tests.unit.client.prediction.worlds import executions_of_world
 from tests.unit.shared.programs import run
 
 
@@ -38,18 +38,18 @@ def rows_like(executions: Sequence[Execution], *, shift: float = 0.0) -> tuple[S
 
 
 def test_rows_of_the_same_world_score_higher_than_rows_of_another() -> None:
-    own = world(0, 80, "own")
-    same = quality_of(own, rows_like(world(1, 80, "other")))
-    other = quality_of(own, rows_like(world(1, 80, "other"), shift=6.0))
+    own = executions_of_world(0, 80, "own")
+    same = quality_of(own, rows_like(executions_of_world(1, 80, "other")))
+    other = quality_of(own, rows_like(executions_of_world(1, 80, "other"), shift=6.0))
     assert same.column_shapes is not None
     assert other.column_shapes is not None
     assert same.column_shapes > other.column_shapes + 0.05
     assert (same.executions, same.synthetic_rows) == (80, 80)
-    assert quality_of(own, rows_like(world(1, 80, "other"))) == same
+    assert quality_of(own, rows_like(executions_of_world(1, 80, "other"))) == same
 
 
 def test_copies_of_own_executions_have_no_distance_and_every_score_its_caveat() -> None:
-    own = world(0, 60, "own")
+    own = executions_of_world(0, 60, "own")
     copied = quality_of(own, rows_like(own))
     assert copied.closest_record == 0.0
     assert copied.column_shapes == 1.0
@@ -61,9 +61,9 @@ def test_copies_of_own_executions_have_no_distance_and_every_score_its_caveat() 
 def test_executions_that_failed_do_not_count_and_long_histories_are_thinned(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    own = world(0, 40, "own")
+    own = executions_of_world(0, 40, "own")
     failed = make_execution(1, status=ExecutionStatus.FAILED)
-    synthetic = rows_like(world(1, 40, "other"))
+    synthetic = rows_like(executions_of_world(1, 40, "other"))
     assert quality_of([*own, failed], synthetic) == quality_of(own, synthetic)
     monkeypatch.setattr(quality, "MOST_EXECUTIONS", 10)
     assert quality_of(own, synthetic).executions == 10
@@ -78,7 +78,7 @@ def test_a_history_of_one_kind_gives_the_scores_that_can_be_had() -> None:
 
 @pytest.mark.parametrize("own", [0, 1])
 def test_too_little_to_compare_is_one_clear_line(own: int) -> None:
-    executions = world(0, 10, "own")
+    executions = executions_of_world(0, 10, "own")
     with pytest.raises(InvalidInputError, match="two executions and two synthetic rows"):
         quality_of(executions[:own], rows_like(executions))
     with pytest.raises(InvalidInputError, match="once reports have arrived"):
@@ -103,7 +103,7 @@ class FakeExchange:
         return
 
     def synthetic_rows(self) -> tuple[SyntheticRow, ...]:
-        return rows_like(world(1, 30, "other"))
+        return rows_like(executions_of_world(1, 30, "other"))
 
 
 def test_the_command_shows_scores_and_caveat(
@@ -114,7 +114,7 @@ def test_the_command_shows_scores_and_caveat(
     ended = run(cli.main, "--home", home.directory, "quality", "--json")
     assert ended.code == 3  # not a member yet
     with ExecutionStore.open(home.store) as store:
-        store.add(world(0, 30, "own"))
+        store.add(executions_of_world(0, 30, "own"))
     monkeypatch.setattr(exchange_module, "ExchangeClient", FakeExchange)
     monkeypatch.setattr(enrollment.Membership, "load", lambda path: SimpleNamespace())
     found = run(cli.main, "--home", home.directory, "quality", "--json").json()
