@@ -1,12 +1,14 @@
 """Gradient boosting on flat features with settings for little data: one thread, deterministic."""
 
-from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedperf_client.prediction.learner import varying_columns
 from fedperf_client.prediction.linear import MARGIN
 from fedperf_client.prediction.prediction import Floats
+from fedperf_client.prediction.trees import Trees
 
 ROUNDS = 200
 _MANY = 300
@@ -17,9 +19,28 @@ _LINEAR_LEAVES: dict[str, object] = {
 }
 
 
-def fit_boosting(
-    features: Floats, target: Floats, *, linear_leaves: bool = False
-) -> Callable[[Floats], Floats]:
+@dataclass(frozen=True, slots=True, eq=False)
+class Boosted:
+    """Features -> target.
+
+    Attributes:
+        columns: of the features that the trees read, int64.
+        trees: their sum.
+        floor: least answer.
+        ceiling: largest answer.
+    """
+
+    columns: NDArray[np.int64]
+    trees: Trees
+    floor: float
+    ceiling: float
+
+    def __call__(self, asked: Floats) -> Floats:
+        """[rows]."""
+        return np.clip(self.trees(asked[:, self.columns]), self.floor, self.ceiling)
+
+
+def fit_boosting(features: Floats, target: Floats, *, linear_leaves: bool = False) -> Boosted:
     """Features -> target. The same input gives the same trees, bit for bit.
 
     Args:
@@ -31,20 +52,15 @@ def fit_boosting(
     columns = varying_columns(features)
     if len(columns) == 0:
         level = float(np.median(target)) if len(target) else 0.0
-        return lambda asked: np.full(len(asked), level)
+        return Boosted(columns, Trees.of_text(""), level, level)
     import lightgbm
 
     leaves = _LINEAR_LEAVES if linear_leaves else {}
     data = lightgbm.Dataset(features[:, columns], target, params={"verbose": -1, **leaves})
     booster = lightgbm.train(_settings(len(target)) | leaves, data, num_boost_round=ROUNDS)
     margin = MARGIN if linear_leaves else np.inf
-    floor, ceiling = target.min() - margin, target.max() + margin
-
-    def answer(asked: Floats) -> Floats:
-        values = booster.predict(asked[:, columns], num_threads=1)
-        return np.clip(np.asarray(values, dtype=np.float64), floor, ceiling)
-
-    return answer
+    trees = Trees.of_text(booster.model_to_string())
+    return Boosted(columns, trees, float(target.min() - margin), float(target.max() + margin))
 
 
 def _settings(rows: int) -> dict[str, object]:

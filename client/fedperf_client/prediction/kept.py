@@ -1,10 +1,10 @@
 """What predictions are made from, kept in a file so that the next command need not wait.
 
-Own executions in numbers, the answers of the start models on them, and what weighing came
-to for every kind of question asked so far. The file holds arrays and JSON, nothing that
-could be run. It belongs to one state of executions, models and code: `open_kept` compares a
-digest of the three and makes a stale, broken or missing file again. It is as private as
-the executions and never leaves.
+Own executions in numbers, the answers of the start models on them, what weighing came to
+for every kind of question asked so far, and the members that it needed. The file holds
+arrays and JSON, nothing that could be run. It belongs to one state of executions, models
+and code: `open_kept` compares a digest of the three and makes a stale, broken or missing
+file again. It is as private as the executions and never leaves.
 """
 
 import hashlib
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
+from fedperf_client.prediction.additive import Additive, Arrays
 from fedperf_client.prediction.candidates import joined_learners, usable
 from fedperf_client.prediction.evidence import History, Samples
 from fedperf_client.prediction.intervals import Hull
@@ -40,8 +41,6 @@ USUAL_CLUSTER = ClusterConfig(nodes=1, cores=2, memory_bytes=16 * 2**30)
 _CODE = (Path(__file__).parent, Path(vocabulary.__file__).parent)
 """Directories whose programs decide what the numbers mean."""
 
-Arrays = dict[str, NDArray[np.generic]]
-
 
 @dataclass(slots=True)
 class Kept:
@@ -60,9 +59,10 @@ class Kept:
 
     def keep(self, replace_file: ReplaceFile) -> None:
         """Write the file again where more has been weighed since it was read."""
-        if len(self.predictor.outcomes) > self._written:
+        held = _held(self.predictor)
+        if held > self._written:
             replace_file(self._path, _encoded(self.predictor, self.usual, self._digest))
-            self._written = len(self.predictor.outcomes)
+            self._written = held
 
 
 def open_kept(
@@ -89,12 +89,13 @@ def open_kept(
     learners, starts = joined_learners(models.correction()), models.starts()
     found = _loaded(path, digest)
     if found is not None:
-        known, hull, usual, outcomes = found
+        known, hull, usual, outcomes, fits = found
         used = tuple(each for each in learners if usable(each, len(known), starts))
         candidates = Candidates(known, hull, used, starts, on_progress=on_progress)
         predictor = candidates.mix(used)
         predictor.outcomes.update(outcomes)
-        return Kept(predictor, usual, path, digest, len(outcomes))
+        candidates.fits.update(fits)
+        return Kept(predictor, usual, path, digest, _held(predictor))
     if on_reading is not None:
         on_reading()
     history = History.from_executions(store.executions())
@@ -102,6 +103,12 @@ def open_kept(
     clusters = Counter(question.cluster for question in history.questions)
     usual = clusters.most_common(1)[0][0] if clusters else USUAL_CLUSTER
     return Kept(candidates.mix(candidates.learners), usual, path, digest, 0)
+
+
+def _held(predictor: Personalized) -> int:
+    """How much there is to keep."""
+    fits = sum(isinstance(each, Additive) for each in predictor.candidates.fits.values())
+    return len(predictor.outcomes) + fits
 
 
 def _digest_of(store: ExecutionStore, models: FetchedModels) -> str:
@@ -125,7 +132,15 @@ def _encoded(predictor: Personalized, usual: ClusterConfig, digest: str) -> byte
     }
     for number, outcome in enumerate(predictor.outcomes.values()):
         arrays |= {f"errors/{number}": outcome.errors, f"groups/{number}": outcome.groups}
+    kept = [
+        (name, member)
+        for name, member in predictor.candidates.fits.items()
+        if isinstance(member, Additive)
+    ]
+    for number, (_, member) in enumerate(kept):
+        arrays |= {f"fit/{number}/{name}": values for name, values in member.arrays().items()}
     facts = {
+        "fits": [[name, member.start] for name, member in kept],
         "hull": {
             "lowest": hull.lowest,
             "highest": hull.highest,
@@ -143,10 +158,11 @@ def _encoded(predictor: Personalized, usual: ClusterConfig, digest: str) -> byte
             for outcome in predictor.outcomes.values()
         ],
     }
-    return save(arrays, metadata={"digest": digest, "facts": json.dumps(facts)})
+    plain = {name: np.ascontiguousarray(values) for name, values in arrays.items()}
+    return save(plain, metadata={"digest": digest, "facts": json.dumps(facts)})
 
 
-_Loaded = tuple[Known, Hull, ClusterConfig, dict[Key, Outcome]]
+_Loaded = tuple[Known, Hull, ClusterConfig, dict[Key, Outcome], dict[str, Additive]]
 
 
 def _loaded(path: Path, digest: str) -> _Loaded | None:
@@ -198,4 +214,16 @@ def _decoded(arrays: Arrays, facts: Mapping[str, Any]) -> _Loaded:
         ),
         ClusterConfig(*facts["usual"]),
         {(each.kind, each.cut): each for each in outcomes},
+        {
+            name: Additive.of(start, _below(arrays, f"fit/{number}/"))
+            for number, (name, start) in enumerate(facts["fits"])
+        },
     )
+
+
+def _below(arrays: Arrays, prefix: str) -> Arrays:
+    return {
+        name.removeprefix(prefix): values
+        for name, values in arrays.items()
+        if name.startswith(prefix)
+    }

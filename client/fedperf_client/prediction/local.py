@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedperf_client.prediction.additive import Additive
 from fedperf_client.prediction.boosting import fit_boosting
 from fedperf_client.prediction.evidence import Samples
 from fedperf_client.prediction.learner import Fitted, varying_columns
@@ -83,10 +84,11 @@ class LogRidge:
 
     def fit(self, samples: Samples, log_seconds: Floats) -> Fitted:
         """Learn the coefficients."""
-        model = fit_ridge(
-            samples.features, log_seconds, degree=self.degree, strengths=self.strengths
+        return Additive(
+            line=fit_ridge(
+                samples.features, log_seconds, degree=self.degree, strengths=self.strengths
+            )
         )
-        return lambda asked: model(asked.features)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +103,8 @@ class Boosting:
 
     def fit(self, samples: Samples, log_seconds: Floats) -> Fitted:
         """Learn the trees."""
-        model = fit_boosting(samples.features, log_seconds, linear_leaves=self.linear_leaves)
-        return lambda asked: model(asked.features)
+        trees = fit_boosting(samples.features, log_seconds, linear_leaves=self.linear_leaves)
+        return Additive(trees=trees)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +118,9 @@ class BoostedRidge:
 
     def fit(self, samples: Samples, log_seconds: Floats) -> Fitted:
         """Learn the coefficients, then the trees."""
-        lines = fit_ridge(samples.features, log_seconds)
-        trees = fit_boosting(samples.features, log_seconds - lines(samples.features))
-        return lambda asked: lines(asked.features) + trees(asked.features)
+        line = fit_ridge(samples.features, log_seconds)
+        trees = fit_boosting(samples.features, log_seconds - line(samples.features))
+        return Additive(line=line, trees=trees)
 
 
 @dataclass(frozen=True, slots=True)

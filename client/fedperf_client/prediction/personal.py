@@ -62,6 +62,7 @@ class Candidates:
         starts: log predictions of the start models that they need, by name.
         seed: of folds that leave workloads out.
         on_progress: told of every weighing.
+        fits: candidates that were needed so far, fitted on all own executions.
     """
 
     known: Known
@@ -72,7 +73,7 @@ class Candidates:
     on_progress: OnProgress | None = None
     _ways: dict[Asks, list[Mimicry]] = field(default_factory=dict)
     _weighed: dict[Key, Weighing] = field(default_factory=dict)
-    _fitted: dict[str, Fitted] = field(default_factory=dict)
+    fits: dict[str, Fitted] = field(default_factory=dict)
 
     def mix(self, learners: Iterable[Learner], *, level: float = 0.9) -> "Personalized":
         """A mix of those `learners` that can be used; without executions the first counts.
@@ -116,10 +117,10 @@ class Candidates:
 
     def fit(self, name: str) -> Fitted:
         """The candidate of that name, fitted on all own executions; computed once."""
-        if name not in self._fitted:
+        if name not in self.fits:
             [learner] = [each for each in self.learners if each.name == name]
-            self._fitted[name] = learner.fit(self.known.samples, self.known.log_seconds)
-        return self._fitted[name]
+            self.fits[name] = learner.fit(self.known.samples, self.known.log_seconds)
+        return self.fits[name]
 
     def _way(self, kind: Asks, asked: Places, row: int) -> Mimicry | None:
         if kind not in self._ways:

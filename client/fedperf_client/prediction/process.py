@@ -5,13 +5,16 @@ another learner a process learns the residual and shrinks to none where nothing 
 """
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedperf_client.prediction.evidence import Samples
-from fedperf_client.prediction.gaussian_process import GaussianProcess, fit_process
 from fedperf_client.prediction.learner import Fitted, Learner
 from fedperf_client.prediction.prediction import Floats
+
+if TYPE_CHECKING:
+    from fedperf_client.prediction.gaussian_process import GaussianProcess
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -23,7 +26,7 @@ class FittedProcess:
         base: what the residual belongs to.
     """
 
-    process: GaussianProcess
+    process: "GaussianProcess"
     base: Fitted | None = None
 
     def __call__(self, asked: Samples) -> Floats:
@@ -47,6 +50,8 @@ class LocalProcess:
 
     def fit(self, samples: Samples, log_seconds: Floats) -> FittedProcess:
         """Learn the process."""
+        from fedperf_client.prediction.gaussian_process import fit_process  # imports scipy
+
         return FittedProcess(fit_process(samples.features, log_seconds))
 
 
@@ -70,6 +75,8 @@ class ResidualProcess:
 
     def fit(self, samples: Samples, log_seconds: Floats) -> FittedProcess:
         """Learn the base, then what it leaves."""
+        from fedperf_client.prediction.gaussian_process import fit_process  # imports scipy
+
         base = self.base.fit(samples, log_seconds)
         left = np.asarray(log_seconds - base(samples))
         return FittedProcess(fit_process(samples.features, left), base)

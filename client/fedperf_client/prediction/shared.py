@@ -11,6 +11,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from fedperf_client.prediction.additive import Additive, inputs_of
 from fedperf_client.prediction.boosting import fit_boosting
 from fedperf_client.prediction.evidence import Samples
 from fedperf_client.prediction.learner import Fitted
@@ -156,8 +157,8 @@ class ResidualRidge:
 
     def fit(self, samples: Samples, log_seconds: Floats) -> Fitted:
         """Learn the residual."""
-        residual = fit_ridge(samples.features, log_seconds - samples.starts[self.start])
-        return lambda asked: asked.starts[self.start] + residual(asked.features)
+        residual = log_seconds - samples.starts[self.start]
+        return Additive(self.start, line=fit_ridge(samples.features, residual))
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,11 +176,8 @@ class ResidualBoosting:
 
     def fit(self, samples: Samples, log_seconds: Floats) -> Fitted:
         """Learn the residual."""
-        residual = fit_boosting(self._inputs(samples), log_seconds - samples.starts[self.start])
-        return lambda asked: asked.starts[self.start] + residual(self._inputs(asked))
-
-    def _inputs(self, samples: Samples) -> Floats:
-        return np.column_stack([samples.features, samples.starts[self.start]])
+        residual = log_seconds - samples.starts[self.start]
+        return Additive(self.start, trees=fit_boosting(inputs_of(samples, self.start), residual))
 
 
 def shrunken_mean(residuals: Floats) -> float:

@@ -121,10 +121,10 @@ def _steps(count: int, *, backwards: bool) -> Iterator[int]:
 def _gru(arrays: Mapping[str, Floats], suffix: str, given: Floats, state: Floats) -> Floats:
     weight, bias = arrays[f"recurrent.weight_hh_{suffix}"], arrays[f"recurrent.bias_hh_{suffix}"]
     own = state @ weight.T + bias
-    reset = _sigmoid(given[:, :HIDDEN] + own[:, :HIDDEN])
-    update = _sigmoid(given[:, HIDDEN : 2 * HIDDEN] + own[:, HIDDEN : 2 * HIDDEN])
+    gates = _sigmoid(given[:, : 2 * HIDDEN] + own[:, : 2 * HIDDEN])
+    reset, update = gates[:, :HIDDEN], gates[:, HIDDEN:]
     new = np.tanh(given[:, 2 * HIDDEN :] + reset * own[:, 2 * HIDDEN :])
-    return np.asarray((1 - update) * new + update * state)
+    return np.asarray(new + update * (state - new))
 
 
 def _sigmoid(values: Floats) -> Floats:
