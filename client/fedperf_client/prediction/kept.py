@@ -30,7 +30,7 @@ from fedperf_client.prediction.personal import Candidates, Key, Personalized, ca
 from fedperf_client.prediction.prediction import Floats
 from fedperf_client.prediction.starts import FetchedModels, ReplaceFile
 from fedperf_client.store import ExecutionStore
-from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.errors import InvalidInputError, StorageError
 from fedperf_shared.execution import ClusterConfig
 from fedperf_shared.workflow import vocabulary
 from fedperf_shared.workflow.vocabulary import OperatorKind, Platform
@@ -58,10 +58,20 @@ class Kept:
     _written: int
 
     def keep(self, replace_file: ReplaceFile) -> None:
-        """Write the file again where more has been weighed since it was read."""
+        """Write the file again where more has been weighed or fitted since it was read.
+
+        Raises:
+            StorageError: it cannot be written.
+        """
         held = _held(self.predictor)
         if held > self._written:
-            replace_file(self._path, _encoded(self.predictor, self.usual, self._digest))
+            content = _encoded(self.predictor, self.usual, self._digest)
+            try:
+                replace_file(self._path, content)
+            except OSError as error:
+                raise StorageError(
+                    f"cannot write {self._path}: {error.strerror}; make room or let it be written"
+                ) from error
             self._written = held
 
 

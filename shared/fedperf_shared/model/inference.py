@@ -5,7 +5,7 @@ same float32 arithmetic as `ggfn.GGFN` in evaluation mode, to rounding; nothing 
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,9 +51,10 @@ def _forward(arrays: Mapping[str, Floats], plans: Sequence[Features]) -> Floats:
     """Standardised log run times [plans]; plans with more operators stand first."""
     lengths = np.array([len(plan.order) for plan in plans])
     starts = np.cumsum(lengths) - lengths
+    steps = [starts[lengths > step] + step for step in range(int(lengths[0]))]
     states = _attend(arrays, plans, starts)
     for layer in range(RECURRENT_LAYERS):
-        states, last = _recurrent_layer(arrays, f"l{layer}", states, (starts, lengths))
+        states, last = _recurrent_layer(arrays, f"l{layer}", states, steps)
     fused = np.concatenate([last, np.stack([plan.plan for plan in plans])], axis=1)
     for layer in range(DENSE_LAYERS):
         fused = fused @ arrays[f"dense.{layer}.weight"].T + arrays[f"dense.{layer}.bias"]
@@ -91,12 +92,15 @@ def _attention_layer(
 
 
 def _recurrent_layer(
-    arrays: Mapping[str, Floats], layer: str, inputs: Floats, spans: tuple[Ints, Ints]
+    arrays: Mapping[str, Floats], layer: str, inputs: Floats, steps: Sequence[Ints]
 ) -> tuple[Floats, Floats]:
-    """States of both directions [rows, 2 * hidden], and the last of each [plans, 2 * hidden]."""
-    starts, lengths = spans
+    """States of both directions [rows, 2 * hidden], and the last of each [plans, 2 * hidden].
+
+    `steps` holds, for every step, the rows of those plans that have so many operators.
+    """
+    plans = len(steps[0])
     outputs = np.empty((len(inputs), 2 * HIDDEN), np.float32)
-    last = np.zeros((len(starts), 2 * HIDDEN), np.float32)
+    last = np.empty((plans, 2 * HIDDEN), np.float32)
     for part, suffix in enumerate((layer, f"{layer}_reverse")):
         columns = slice(part * HIDDEN, (part + 1) * HIDDEN)
         weight, bias = (
@@ -104,18 +108,13 @@ def _recurrent_layer(
             arrays[f"recurrent.bias_ih_{suffix}"],
         )
         given = inputs @ weight.T + bias
-        state = np.zeros((len(starts), HIDDEN), np.float32)
-        for step in _steps(int(lengths[0]), backwards=part == 1):
-            active = int(np.count_nonzero(lengths > step))
-            rows = starts[:active] + step
-            state[:active] = _gru(arrays, suffix, given[rows], state[:active])
-            outputs[rows, columns] = state[:active]
+        state = np.zeros((plans, HIDDEN), np.float32)
+        for rows in reversed(steps) if part else steps:
+            active = slice(0, len(rows))
+            state[active] = _gru(arrays, suffix, given[rows], state[active])
+            outputs[rows, columns] = state[active]
         last[:, columns] = state
     return outputs, last
-
-
-def _steps(count: int, *, backwards: bool) -> Iterator[int]:
-    return iter(range(count - 1, -1, -1) if backwards else range(count))
 
 
 def _gru(arrays: Mapping[str, Floats], suffix: str, given: Floats, state: Floats) -> Floats:

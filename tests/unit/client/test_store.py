@@ -231,7 +231,7 @@ def test_two_processes_write_at_once_and_nothing_is_lost(path: Path) -> None:
 _ENDLESS_WRITER = """
 import sys
 from pathlib import Path
-from fedperf_client.store import ExecutionStore
+from fedperf_client.store import ExecutionStore, UnknownExecutionError
 from tests.unit.client.executions import make_execution
 number = int(sys.argv[2])
 with ExecutionStore.open(Path(sys.argv[1])) as store:
@@ -282,3 +282,23 @@ def test_plans_are_stored_compactly(path: Path) -> None:
     with ExecutionStore.open(path) as store:
         store.add([make_execution(n, plan=chain_plan(20)) for n in range(200)])
     assert path.stat().st_size < 200 * 1000
+
+
+def test_an_execution_is_found_by_its_id_and_nobody_else_is(tmp_path: Path) -> None:
+    stored = [make_execution(number) for number in range(3)]
+    with ExecutionStore.open(tmp_path / "executions.sqlite") as store:
+        store.add(stored)
+        assert store.execution("execution-1") == stored[1]
+        with pytest.raises(UnknownExecutionError, match="'execution-9' among the 3 in the store"):
+            store.execution("execution-9")
+
+
+def test_a_digest_tells_what_is_stored_from_anything_else(tmp_path: Path) -> None:
+    def digest(name: str, *numbers: int) -> bytes:
+        with ExecutionStore.open(tmp_path / name) as store:
+            for number in numbers:
+                store.add([make_execution(number)])
+            return store.digest()
+
+    assert digest("one", 0, 1) == digest("other order", 1, 0) == digest("one", 1)
+    assert len({digest("none"), digest("one"), digest("more", 0, 1, 2)}) == 3

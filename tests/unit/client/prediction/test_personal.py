@@ -1,12 +1,14 @@
 """Promises about a predictor that is mixed for every kind of question."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from fedperf_client.prediction.candidates import joined_learners, local_learners
 from fedperf_client.prediction.evidence import History
+from fedperf_client.prediction.kept import USUAL_CLUSTER, Kept
 from fedperf_client.prediction.local import LogRidge
 from fedperf_client.prediction.matching import Asks
 from fedperf_client.prediction.personal import (
@@ -19,6 +21,7 @@ from fedperf_client.prediction.personal import (
 )
 from fedperf_client.prediction.prediction import Question
 from fedperf_client.prediction.shared import PUBLIC, REFERENCE, SHARED
+from fedperf_shared.errors import StorageError
 from fedperf_shared.workflow.graph import Plan, Workflow
 from tests.unit.client.prediction.synthetic import (
     draw_history,
@@ -183,3 +186,27 @@ def test_too_few_workloads_are_not_believed_to_mimic_a_question() -> None:
     [(kind, way)] = candidates.ways_of(asked)
     assert kind is Asks.BEYOND_SCALES
     assert key_of(way) == INSIDE
+
+
+def test_a_question_deeper_in_a_gap_than_any_that_folds_held_out_is_not_spoken_for() -> None:
+    questions = [
+        of_rows(each, rows)
+        for rows in (1e3, 2e3, 4e3, 8e3, 1.6e4, 1e7, 2e7, 4e7)
+        for each in HISTORY.questions[:10]
+    ]
+    names = tuple(str(number) for number in range(80))
+    history = History(tuple(questions), names, true_log_seconds(questions))
+    own = personalize(history, {}, [LogRidge()])
+    near, deep = own.estimate([of_rows(questions[0], rows) for rows in (2e3, 4e5)])
+    assert (near.kind, near.prediction.extrapolating) == (Asks.SEEN, False)
+    assert (deep.kind, deep.prediction.extrapolating) == (Asks.BETWEEN_SIZES, True)
+
+
+def test_a_home_that_cannot_be_written_is_a_clear_error() -> None:
+    def full(path: Path, content: bytes) -> None:
+        raise OSError(28, "No space left on device")
+
+    own = predictor()
+    own.outcome()
+    with pytest.raises(StorageError, match="No space left"):
+        Kept(own, USUAL_CLUSTER, Path("predictor"), "", 0).keep(full)
