@@ -12,7 +12,12 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from fedperf_client.store import APPLICATION_ID, SCHEMA_VERSION, ExecutionStore
+from fedperf_client.store import (
+    APPLICATION_ID,
+    SCHEMA_VERSION,
+    ExecutionStore,
+    UnknownExecutionError,
+)
 from fedperf_shared.errors import InvalidInputError, StorageError
 from fedperf_shared.execution import Execution, ExecutionStatus, Measurement
 from tests.unit.client.executions import START, chain_plan, executions, make_execution
