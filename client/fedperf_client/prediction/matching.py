@@ -168,13 +168,17 @@ def most_alike(ways: Sequence[Mimicry], known: Places, asked: Places) -> Mimicry
     return min(ways, key=lambda way: abs(way.reach - reach))
 
 
-def lies_deeper(asked: Places, known: Places, kind: Asks, folds: Sequence[Fold]) -> bool:
-    """Whether a question between levels is farther from all known ones than any in `folds` was."""
+def deepest(known: Places, kind: Asks, folds: Sequence[Fold]) -> float:
+    """How far any execution held out lies from all kept ones, in what that kind differs in."""
     values = _along(known, kind)
-    deepest = max(
+    return max(
         (float(_apart(values[each.kept], values[each.held]).max()) for each in folds), default=0.0
     )
-    return bool(_apart(values, _along(asked, kind)).max() > deepest + LEVEL_STEP)
+
+
+def depth(known: Places, asked: Places, kind: Asks) -> float:
+    """How far the asked lie from all that is known, in what that kind differs in."""
+    return float(_apart(_along(known, kind), _along(asked, kind)).max())
 
 
 def grouped_folds(groups: NDArray[np.int64], seed: int) -> list[Fold]:

@@ -18,12 +18,14 @@ from fedperf_client.prediction.evidence import History, encode
 from fedperf_client.prediction.intervals import HULL_MARGIN, Estimate, Hull, Spread, source_rows
 from fedperf_client.prediction.learner import Fitted, Learner
 from fedperf_client.prediction.matching import (
+    LEVEL_STEP,
     Asks,
     Mimicry,
     Places,
     asks,
+    deepest,
+    depth,
     grouped_folds,
-    lies_deeper,
     mimicries,
     most_alike,
 )
@@ -73,6 +75,7 @@ class Candidates:
     on_progress: OnProgress | None = None
     _ways: dict[Asks, list[Mimicry]] = field(default_factory=dict)
     _weighed: dict[Key, Weighing] = field(default_factory=dict)
+    _depths: dict[tuple[Asks, Key], float] = field(default_factory=dict)
     fits: dict[str, Fitted] = field(default_factory=dict)
 
     def mix(self, learners: Iterable[Learner], *, level: float = 0.9) -> "Personalized":
@@ -103,8 +106,11 @@ class Candidates:
             return False
         if kind is Asks.SEEN:
             return True
-        folds = grouped_folds(self.known.groups, self.seed) if way is None else way.folds
-        return not lies_deeper(places_of([question]), self.known.places, kind, folds)
+        if (kind, key_of(way)) not in self._depths:
+            folds = grouped_folds(self.known.groups, self.seed) if way is None else way.folds
+            self._depths[kind, key_of(way)] = deepest(self.known.places, kind, folds)
+        asked = depth(self.known.places, places_of([question]), kind)
+        return asked <= self._depths[kind, key_of(way)] + LEVEL_STEP
 
     def weigh(self, way: Mimicry | None) -> Weighing:
         """How wrong every candidate is in such folds; computed once."""

@@ -236,7 +236,7 @@ def test_two_processes_write_at_once_and_nothing_is_lost(path: Path) -> None:
 _ENDLESS_WRITER = """
 import sys
 from pathlib import Path
-from fedperf_client.store import ExecutionStore, UnknownExecutionError
+from fedperf_client.store import ExecutionStore
 from tests.unit.client.executions import make_execution
 number = int(sys.argv[2])
 with ExecutionStore.open(Path(sys.argv[1])) as store:
