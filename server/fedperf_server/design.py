@@ -97,30 +97,35 @@ def ask(
 
     Args:
         belief: over all points, the senders' and the targets.
-        senders: positions of the points whose workloads each sender adds up; one sender
-            for all points where secure aggregation adds them up with one noise.
+        senders: position of each workload that a sender adds up, a point as often as
+            workloads lie at it; one sender for all where secure aggregation adds them up
+            with one noise.
         targets: positions of the points that matter.
         kappa: clip in standard deviations of what is believed of a record.
         noise_multiplier: of each sender's noise.
         record_variance: of a record around its point, (log seconds)^2.
         directions: of each sender.
     """
-    here = np.concatenate(senders)
+    merged = [np.unique(each, return_inverse=True, return_counts=True) for each in senders]
+    here = np.concatenate([points for points, _, _ in merged])
+    counts = np.concatenate([many for _, _, many in merged])
     clips = kappa * np.sqrt(belief.variances()[here] + record_variance)
-    signal = belief.covariance[np.ix_(here, here)] + record_variance * np.eye(len(here))
     crossed = belief.covariance[np.ix_(here, targets)]
+    # The mean of a point's records; a column for their sum is as many times as long.
     chosen = best_directions(
-        signal,
+        belief.covariance[np.ix_(here, here)] + np.diag(record_variance / counts),
         crossed @ crossed.T / len(targets),
-        clips,
+        clips / counts,
         noise_variance=noise_multiplier**2,
         directions=directions,
-        sizes=[len(each) for each in senders],
+        sizes=[len(points) for points, _, _ in merged],
     )
-    edges = np.cumsum([0, *(len(each) for each in senders)])
-    whole = public_design(chosen, clips)
-    parts = tuple(whole.columns(a, b) for a, b in pairwise(edges))
-    return Question(tuple(senders), parts)
+    edges = np.cumsum([0, *(len(points) for points, _, _ in merged)])
+    designs = tuple(
+        public_design((chosen / counts)[:, a:b][:, place], clips[a:b][place])
+        for (a, b), (_, place, _) in zip(pairwise(edges), merged, strict=True)
+    )
+    return Question(tuple(senders), designs)
 
 
 def best_directions(

@@ -52,23 +52,37 @@ class Line:
         across: positions from left to right.
         heights: one for each.
         dashed: stands back behind the others.
+        spread: standard error of each height, drawn as a bar; none by default.
     """
 
     label: str
     across: Sequence[float]
     heights: Sequence[float]
     dashed: bool = False
+    spread: Sequence[float] | None = None
 
 
-def lines_chart(lines: Sequence[Line], across: str, up: str) -> str:
-    """Up to six lines over the same axis, whose names are given."""
+def lines_chart(
+    lines: Sequence[Line], across: str, up: str, marks: Sequence[str] | None = None
+) -> str:
+    """Up to six lines over the same axis, whose names are given.
+
+    Args:
+        lines: from the back to the front.
+        across: name of the axis below.
+        up: name of the axis at the left.
+        marks: texts at 0, 1, ... below, instead of numbers.
+    """
     with _chart(7.2, 3.6) as (figure, axes):
         for colour, line in zip(LINE_COLOURS, lines, strict=False):
             style, width = ("--", 1.4) if line.dashed else ("-", 2.0)
-            axes.plot(
+            axes.errorbar(
                 line.across,
                 line.heights,
-                style,
+                line.spread,
+                fmt=style,
+                elinewidth=0.8,
+                capsize=2,
                 color=colour,
                 linewidth=width,
                 marker="o",
@@ -76,6 +90,8 @@ def lines_chart(lines: Sequence[Line], across: str, up: str) -> str:
                 label=line.label,
                 zorder=2,
             )
+        if marks is not None:
+            axes.set_xticks(range(len(marks)), marks)
         axes.set_xlabel(across)
         axes.set_ylabel(up)
         axes.set_ylim(bottom=0)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from fedperf_client.prediction.download import Downloaded
 from fedperf_client.prediction.ernest import fit_ernest
 from fedperf_client.prediction.evidence import Samples
 from fedperf_client.prediction.learner import Fitted, Learner
@@ -17,7 +18,12 @@ from fedperf_client.prediction.linear import WEAK_STRENGTHS
 from fedperf_client.prediction.local import Boosting, Constant, Forest, LogRidge
 from fedperf_client.prediction.prediction import Floats
 from fedperf_client.prediction.process import LocalProcess, ResidualProcess
+from fedperf_client.prediction.shared import REFERENCE, AsIs, ShrunkenBias
 from fedperf_client.prediction.tables import Layout
+from fedperf_client.prediction.weighting import LOCAL_FROM
+
+MORE_FROM = 10
+"""Own executions from which on more than three candidates are told apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,4 +115,35 @@ def table_learners(layout: Layout, *, seed: int = 1) -> tuple[Learner, ...]:
         Forest(seed=seed),
         ernest,
         Constant(),
+    )
+
+
+def local_table_learners() -> tuple[Learner, ...]:
+    """Candidates that read no start model and need no layout; their mix is "local-only"."""
+    return (
+        LocalProcess(),
+        LogRidge(strengths=WEAK_STRENGTHS),
+        Boosting("local linear boosting", linear_leaves=True),
+        Forest(),
+        Constant(),
+    )
+
+
+def joined_table_learners(covariance: Floats) -> tuple[Learner, ...]:
+    """Candidates of an organization that downloaded a belief about public points.
+
+    At most three below `MORE_FROM` own executions: few errors cannot tell many apart.
+
+    Args:
+        covariance: of the error of the start model `REFERENCE`, [points, points].
+    """
+    return (
+        AsIs(REFERENCE, most=LOCAL_FROM - 1),
+        Downloaded(covariance),
+        ResidualProcess(AsIs(REFERENCE)),
+        LocalProcess(fewest=LOCAL_FROM),
+        ShrunkenBias(REFERENCE, fewest=MORE_FROM),
+        LogRidge(fewest=MORE_FROM, strengths=WEAK_STRENGTHS),
+        Boosting("local linear boosting", linear_leaves=True),
+        Forest(),
     )

@@ -36,36 +36,23 @@ from fedperf_client.privacy.accountant import (
     event_of,
     replace_one_epsilon,
 )
-from fedperf_client.privacy.tangent_update import (
-    WorkloadFeatures,
-    noiseless_sum,
-    update_from_sum,
-)
 from fedperf_client.privacy.training import Example, dp_train
-from fedperf_server.registry import Arrays
-from fedperf_server.round_method import Answer
-from fedperf_server.tangent_rounds import TangentRounds, stored_tangent
+from fedperf_server.tangent_rounds import TangentRounds
 from fedperf_server.tangent_steps import STEP_CLIPS
-from fedperf_shared.model.architecture import ARRAY_SHAPES
-from fedperf_shared.model.checkpoint import load_model, model_from_arrays, save_model
+from fedperf_shared.model.checkpoint import load_model, save_model
 from fedperf_shared.model.fitting import fit, predict
 from fedperf_shared.model.ggfn import GGFN, standardise
 from fedperf_shared.model.metrics import q_error, relative_errors
-from fedperf_shared.model.tangent import Tangent
 from fedperf_shared.release import (
-    ReleaseKind,
-    Slot,
-    SlotKey,
     TangentParameters,
-    TangentUpdate,
     TrainingParameters,
 )
-from fedperf_shared.tangent_question import DIRECTIONS
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.channel import SeededNoise
 from fedperf_simulations.datasets import measured_files
 from fedperf_simulations.experiment import Outcome, Row, Settings, Target
 from fedperf_simulations.new_platform import Dealt, Measured, NewPlatform
+from fedperf_simulations.tangent_training import private_steps
 
 Floats = NDArray[np.float64]
 
@@ -245,21 +232,14 @@ class _Bench:
             return [event_of(TangentParameters(sigma, size))] * stages
 
         sigma = calibrate(events, PrivacyBudget(promised, DELTA))
-        rounds = TangentRounds(world.anchors, misfit=0.0)
-        model = self._base()
-        for stage in range(stages):
-            key = SlotKey(ReleaseKind.MODEL_UPDATE, 0, stage)
-            slot = Slot(key, TangentParameters(sigma, size))
-            arrays = _arrays(model)
-            question = rounds.question(arrays, steps_made=stage)
-            tangent = stored_tangent(model, world.anchors, question)
-            answers = [
-                Answer(_answer(tangent, model, each, question.clip, slot, noise), slot)
-                for each in dealt.organizations
-            ]
-            model = model_from_arrays(
-                dict(zip(ARRAY_SHAPES, rounds.next(arrays, answers, question), strict=True))
-            )
+        model = private_steps(
+            self._base(),
+            dealt.organizations,
+            TangentRounds(world.anchors, misfit=0.0),
+            TangentParameters(sigma, size),
+            steps=stages,
+            noise=noise,
+        )
         return model, (epsilon(events(sigma), DELTA), replace_one_epsilon(events(sigma), DELTA))
 
     def _dp_sgd(self, training: Training) -> "Trained":
@@ -305,39 +285,6 @@ def _examples(measured: Measured) -> list[list[Example]]:
     return [
         [Example(graph, target)] for graph, target in zip(measured.graphs, targets, strict=True)
     ]
-
-
-def _arrays(model: GGFN) -> Arrays:
-    state = model.state_dict()
-    return [state[name].numpy() for name in ARRAY_SHAPES]
-
-
-def _answer(
-    tangent: Tangent,
-    model: GGFN,
-    measured: Measured,
-    clip: float,
-    slot: Slot,
-    noise: SeededNoise,
-) -> TangentUpdate:
-    """What one organization releases at the tangent; only this leaves it."""
-    predicted = standardise(torch.from_numpy(predict(model, measured.graphs))).numpy()
-    residuals = standardise(torch.from_numpy(measured.log_seconds)).numpy() - predicted
-    features = np.zeros((len(measured), DIRECTIONS))
-    features[:, : len(tangent.lengths)] = tangent.features(model, measured.graphs)
-    workloads = [
-        WorkloadFeatures(features[place, None], residuals[place, None])
-        for place in range(len(measured))
-    ]
-    if not isinstance(slot.parameters, TangentParameters):
-        raise TypeError("a slot of another kind")
-    return update_from_sum(
-        noiseless_sum(workloads, clip),
-        noise,
-        slot=slot.key,
-        parameters=slot.parameters,
-        base_version=1,
-    )
 
 
 def _row(training: Training, cells: Sequence[Row]) -> dict[str, str | float | None]:

@@ -29,9 +29,10 @@ from rich.progress import track
 from fedperf_server.design import STAGES, Stage
 from fedperf_server.gaussian_process import Belief, conditioned
 from fedperf_server.hidden_points import PublicBox
-from fedperf_server.job_kernel import RECORD_VARIANCE, JobKernel, JobPoints, fit_kernel
+from fedperf_server.job_kernel import RECORD_VARIANCE
 from fedperf_shared.model.metrics import q_error, relative_errors
-from fedperf_simulations.c3o import C3O, JOBS, Configurations, load
+from fedperf_simulations.c3o import C3O, load
+from fedperf_simulations.c3o_federation import JobFederation, job_federation, published_kernel
 from fedperf_simulations.channel import (
     Channel,
     SeededNoise,
@@ -46,7 +47,6 @@ Floats = NDArray[np.float64]
 Positions = NDArray[np.int64]
 
 SEEDS, QUICK_SEEDS = 5, 1
-TARGET_POINTS = 80
 
 START = "public start"
 OWN = "own noise"
@@ -119,47 +119,6 @@ CONDITIONS = (
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Question:
-    """A newcomer, the organizations of its job, and what is public.
-
-    Attributes:
-        number: of the newcomer.
-        start: the public start, over others, newcomer and box.
-        others: the federation's workloads.
-        newcomer: the newcomer's, only to judge by.
-        box: scaled features of the job's public box, those that vary.
-        features: the others', scaled the same.
-    """
-
-    number: int
-    start: Belief
-    others: Configurations
-    newcomer: Configurations
-    box: Floats
-    features: Floats
-
-    @property
-    def targets(self) -> Positions:
-        """Positions of the box in the belief."""
-        return np.arange(len(self.box)) + len(self.others) + len(self.newcomer)
-
-    def organizations(self) -> list[Sender]:
-        """Everybody of the federation by itself."""
-        names = sorted(set(self.others.organizations.tolist()))
-        return [
-            Sender(np.flatnonzero(chosen), self.others.log_seconds[chosen])
-            for chosen in (self.others.organizations == name for name in names)
-        ]
-
-    def errors(self, belief: Belief) -> tuple[float, float]:
-        """MAPE in percent and median q-error of the newcomer's predictions."""
-        asked = np.arange(len(self.newcomer)) + len(self.others)
-        answers, seconds = np.exp(belief.mean[asked]), np.exp(self.newcomer.log_seconds)
-        mape = 100 * float(np.mean(relative_errors(answers, seconds)))
-        return mape, float(np.median(q_error(answers, seconds)))
-
-
 class ReportChannel:
     """The experiment."""
 
@@ -191,7 +150,7 @@ def _targets(rows: Sequence[Row]) -> list[Target]:
     ]
 
 
-def _row(condition: Condition, ask: Callable[[], list[Question]], settings: Settings) -> Row:
+def _row(condition: Condition, ask: Callable[[], list[JobFederation]], settings: Settings) -> Row:
     questions = ask()
     channel = _channel(condition)
     seeds = range(QUICK_SEEDS if settings.quick else SEEDS)
@@ -199,7 +158,7 @@ def _row(condition: Condition, ask: Callable[[], list[Question]], settings: Sett
         [[_errors(condition, each, channel, settings, s) for s in seeds] for each in questions]
     )
     errors = every.mean(axis=1)
-    start = np.array([each.errors(each.start)[0] for each in questions])
+    start = np.array([_judged(each, each.start)[0] for each in questions])
     better = errors[:, 0] < start * (1 - ROUNDING)
     add, replaced = channel.spent() if condition.epsilon else (None, None)
     jobs = np.array([each.newcomer.jobs[0] for each in questions])
@@ -225,20 +184,28 @@ def _channel(condition: Condition) -> Channel:
 
 
 def _errors(
-    condition: Condition, question: Question, channel: Channel, settings: Settings, seed: int
+    condition: Condition, question: JobFederation, channel: Channel, settings: Settings, seed: int
 ) -> tuple[float, float]:
     noise = SeededNoise([settings.seed, question.number, seed])
-    return question.errors(ANSWERS[condition.what](question, channel, noise, seed))
+    return _judged(question, ANSWERS[condition.what](question, channel, noise, seed))
 
 
-Answer = Callable[[Question, Channel, SeededNoise, int], Belief]
+def _judged(question: JobFederation, belief: Belief) -> tuple[float, float]:
+    """MAPE in percent and median q-error of the newcomer's predictions."""
+    answers = np.exp(question.asked(belief).mean)
+    seconds = np.exp(question.newcomer.log_seconds)
+    mape = 100 * float(np.mean(relative_errors(answers, seconds)))
+    return mape, float(np.median(q_error(answers, seconds)))
 
 
-def _start(question: Question, *_: object) -> Belief:
+Answer = Callable[[JobFederation, Channel, SeededNoise, int], Belief]
+
+
+def _start(question: JobFederation, *_: object) -> Belief:
     return question.start
 
 
-def _own(question: Question, channel: Channel, noise: SeededNoise, seed: int) -> Belief:
+def _own(question: JobFederation, channel: Channel, noise: SeededNoise, seed: int) -> Belief:
     del seed
     senders = question.organizations()
     return public_configurations(
@@ -246,14 +213,14 @@ def _own(question: Question, channel: Channel, noise: SeededNoise, seed: int) ->
     )
 
 
-def _once(question: Question, channel: Channel, noise: SeededNoise, seed: int) -> Belief:
+def _once(question: JobFederation, channel: Channel, noise: SeededNoise, seed: int) -> Belief:
     del seed
     return public_configurations(
-        question.start, [_together(question)], question.targets, channel=channel, noise=noise
+        question.start, [question.together()], question.targets, channel=channel, noise=noise
     )
 
 
-def _alone(question: Question, channel: Channel, noise: SeededNoise, seed: int) -> Belief:
+def _alone(question: JobFederation, channel: Channel, noise: SeededNoise, seed: int) -> Belief:
     senders = question.organizations()
     one = [senders[seed % len(senders)]]
     return public_configurations(
@@ -261,7 +228,7 @@ def _alone(question: Question, channel: Channel, noise: SeededNoise, seed: int) 
     )
 
 
-def _liar(question: Question, channel: Channel, noise: SeededNoise, seed: int) -> Belief:
+def _liar(question: JobFederation, channel: Channel, noise: SeededNoise, seed: int) -> Belief:
     senders = question.organizations()
     liar = seed % len(senders)
     senders[liar] = replace(senders[liar], lies=LIE)
@@ -271,7 +238,7 @@ def _liar(question: Question, channel: Channel, noise: SeededNoise, seed: int) -
 
 
 def _hidden(
-    question: Question, senders: Sequence[Sender], channel: Channel, noise: SeededNoise
+    question: JobFederation, senders: Sequence[Sender], channel: Channel, noise: SeededNoise
 ) -> Belief:
     declared = [
         sum(
@@ -294,22 +261,24 @@ def _hidden(
     )
 
 
-def _hidden_own(question: Question, channel: Channel, noise: SeededNoise, seed: int) -> Belief:
+def _hidden_own(question: JobFederation, channel: Channel, noise: SeededNoise, seed: int) -> Belief:
     del seed
     return _hidden(question, question.organizations(), channel, noise)
 
 
-def _hidden_once(question: Question, channel: Channel, noise: SeededNoise, seed: int) -> Belief:
+def _hidden_once(
+    question: JobFederation, channel: Channel, noise: SeededNoise, seed: int
+) -> Belief:
     del seed
-    return _hidden(question, [_together(question)], channel, noise)
+    return _hidden(question, [question.together()], channel, noise)
 
 
-def _no_noise(question: Question, *_: object) -> Belief:
+def _no_noise(question: JobFederation, *_: object) -> Belief:
     everything = np.arange(len(question.others))
     return conditioned(question.start, everything, question.others.log_seconds, RECORD_VARIANCE)
 
 
-def _spoiled(question: Question, *_: object) -> Belief:
+def _spoiled(question: JobFederation, *_: object) -> Belief:
     start, known = question.start, len(question.others) + len(question.newcomer)
     features = np.concatenate([question.others.features, question.newcomer.features])
     off = np.zeros(len(start.mean))
@@ -317,7 +286,9 @@ def _spoiled(question: Question, *_: object) -> Belief:
     return Belief(start.mean + off, start.covariance)
 
 
-def _spoiled_channel(question: Question, channel: Channel, noise: SeededNoise, seed: int) -> Belief:
+def _spoiled_channel(
+    question: JobFederation, channel: Channel, noise: SeededNoise, seed: int
+) -> Belief:
     return _own(replace(question, start=_spoiled(question)), channel, noise, seed)
 
 
@@ -337,60 +308,17 @@ ANSWERS: Mapping[str, Answer] = {
 }
 
 
-def _together(question: Question) -> Sender:
-    return Sender(np.arange(len(question.others)), question.others.log_seconds)
-
-
-def _questions(data: C3O, settings: Settings) -> list[Question]:
+def _questions(data: C3O, settings: Settings) -> list[JobFederation]:
     """One for each newcomer; a quick run asks one of each job."""
     kernel = published_kernel(data)
-    questions = [_question(data, kernel, settings, number) for number in range(len(data.newcomers))]
+    questions = [
+        job_federation(data, kernel, number, seed=settings.seed)
+        for number in range(len(data.newcomers))
+    ]
     if not settings.quick:
         return questions
     first = {str(each.newcomer.jobs[0]): each for each in reversed(questions)}
     return list(first.values())
-
-
-def published_kernel(data: C3O) -> JobKernel:
-    """The kernel fitted to the job `sort` and to the published runs."""
-    points = _points(data.sort).joined(_points(data.published))
-    both = (data.sort, data.published)
-    return fit_kernel(points, np.concatenate([each.log_seconds - each.physics for each in both]))
-
-
-def _question(data: C3O, kernel: JobKernel, settings: Settings, number: int) -> Question:
-    name = data.newcomers[number]
-    newcomer = data.slices.of(name)
-    job = JOBS[str(newcomer.jobs[0])]
-    same_job = data.slices.jobs == job.name
-    others = data.slices.where(same_job & (data.slices.organizations != name))
-    rng = np.random.default_rng([settings.seed, number])
-    box = job.random_features(rng, TARGET_POINTS)
-    machine = newcomer.machines[:1].repeat(TARGET_POINTS)
-    asked = JobPoints(newcomer.jobs[:1].repeat(TARGET_POINTS), machine, box)
-    points = _points(data.published).joined(_points(others)).joined(_points(newcomer))
-    physics = [data.published.physics, others.physics, newcomer.physics, np.zeros(TARGET_POINTS)]
-    prior = Belief(np.concatenate(physics), kernel.covariance(points.joined(asked)))
-    known = np.arange(len(data.published))
-    start = conditioned(prior, known, data.published.log_seconds, RECORD_VARIANCE)
-    low, high = job.feature_box
-    varies = low < high
-
-    def scaled(features: Floats) -> Floats:
-        return 2 * (features[:, varies] - low[varies]) / (high - low)[varies] - 1
-
-    return Question(
-        number,
-        start.at(np.arange(len(data.published), len(prior.mean))),
-        others,
-        newcomer,
-        scaled(box),
-        scaled(others.features),
-    )
-
-
-def _points(configurations: Configurations) -> JobPoints:
-    return JobPoints(configurations.jobs, configurations.machines, configurations.features)
 
 
 EXPERIMENT = ReportChannel()

@@ -172,3 +172,36 @@ def test_stages_together_cost_one_gaussian_of_the_whole() -> None:
 def test_a_stage_without_budget_or_clip_is_refused(share: float, kappa: float) -> None:
     with pytest.raises(ConfigurationError):
         Stage(share, kappa)
+
+
+def test_many_workloads_at_a_point_are_asked_as_one_and_told_as_many() -> None:
+    belief = smooth_belief()
+    often = np.repeat(WORKLOADS[:10], 50)
+    question = ask(
+        belief,
+        [often, WORKLOADS[10:]],
+        TARGETS,
+        kappa=1.5,
+        noise_multiplier=100.0,
+        record_variance=RECORD,
+        directions=6,
+    )
+    design = question.designs[0]
+    assert design.points == len(often)
+    assert np.all(design.norms() <= 1.0)
+    assert np.all(design.norms() >= 1 - 1e-6)
+    np.testing.assert_array_equal(design.directions[:, :50], design.directions[:, :1].repeat(50, 1))
+    many = expected_error(belief, question, noise_multiplier=100.0)
+    once = expected_error(
+        belief, a_question(belief, noise_multiplier=100.0), noise_multiplier=100.0
+    )
+    assert many < 0.7 * once
+
+
+def expected_error(belief: Belief, question: Question, *, noise_multiplier: float) -> float:
+    """Variance left at the targets once answers of the expected size are in."""
+    reports = [a_report(np.zeros(each.values)) for each in question.designs]
+    after = learn(
+        belief, question, reports, noise_multiplier=noise_multiplier, record_variance=RECORD
+    )
+    return float(np.diag(after.belief.covariance / after.scale)[TARGETS].mean())
