@@ -12,20 +12,20 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_client.prediction.evidence import History, Samples
-from fedperf_client.prediction.learner import Learner
-from fedperf_client.prediction.matching import Asks, Places
-from fedperf_client.prediction.mixture import Known, mixed_for
-from fedperf_client.prediction.prediction import PredictLog
-from fedperf_client.prediction.process import LocalProcess
-from fedperf_client.prediction.shared import PUBLIC, REFERENCE, SHARED
-from fedperf_client.prediction.tabular import joined_table_learners, local_table_learners
-from fedperf_client.prediction.weighting import (
-    evaluate,
+from fedperf_client.prediction.candidates import (
     joined_learners,
     local_learners,
     public_learners,
 )
+from fedperf_client.prediction.evidence import History, Samples
+from fedperf_client.prediction.learner import Learner
+from fedperf_client.prediction.matching import Asks, Places
+from fedperf_client.prediction.mixture import Known, mixed_for
+from fedperf_client.prediction.personal import personalize
+from fedperf_client.prediction.prediction import PredictLog
+from fedperf_client.prediction.process import LocalProcess
+from fedperf_client.prediction.shared import PUBLIC, REFERENCE, SHARED
+from fedperf_client.prediction.tabular import joined_table_learners, local_table_learners
 from fedperf_server.gaussian_process import Belief
 from fedperf_shared.model.metrics import q_error, relative_errors
 
@@ -149,7 +149,7 @@ def judge_plans(
     """As `judge_tables`, for plans; the joined models start from `start`."""
 
     def answers(learners: Sequence[Learner], starts: Mapping[str, PredictLog]) -> Judged:
-        mix = evaluate(own, starts, learners, seed=seed).mix(learners)
+        mix = personalize(own, starts, learners, seed=seed)
         return Judged.of(mix.predict_log(asked.questions), asked.log_seconds)
 
     def uncorrected(model: PredictLog) -> Judged:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from fedperf_client.prediction.candidates import LOCAL_FROM
 from fedperf_client.prediction.download import Downloaded
 from fedperf_client.prediction.ernest import fit_ernest
 from fedperf_client.prediction.evidence import Samples
@@ -20,7 +21,6 @@ from fedperf_client.prediction.prediction import Floats
 from fedperf_client.prediction.process import LocalProcess, ResidualProcess
 from fedperf_client.prediction.shared import REFERENCE, AsIs, ShrunkenBias
 from fedperf_client.prediction.tables import Layout
-from fedperf_client.prediction.weighting import LOCAL_FROM
 
 MORE_FROM = 10
 """Own executions from which on more than three candidates are told apart."""
