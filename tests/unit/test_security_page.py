@@ -8,11 +8,13 @@ PAGE = (TESTS.parent / "SECURITY.md").read_text(encoding="utf-8")
 
 
 def test_every_test_that_the_security_page_names_exists() -> None:
-    files = {path.name: path.read_text(encoding="utf-8") for path in TESTS.rglob("*.py")}
-    defined = set(re.findall(r"def (test_\w+)", "\n".join(files.values())))
+    files = list(TESTS.rglob("*.py"))
+    names = {path.name for path in files}
+    texts = "\n".join(path.read_text(encoding="utf-8") for path in files)
+    defined = set(re.findall(r"def (test_\w+)", texts))
     named = re.findall(r"`(?:tests/\w+/)?(test_\w+)(\.py)?`", PAGE)
     assert len(named) > 20
     missing = [
-        name for name, suffix in named if not (name + ".py" in files if suffix else name in defined)
+        name for name, suffix in named if not (name + ".py" in names if suffix else name in defined)
     ]
     assert missing == []

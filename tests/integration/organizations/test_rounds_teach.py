@@ -69,6 +69,7 @@ def test_five_rounds_cut_the_error_on_the_public_test_set_by_a_tenth(tmp_path: P
     assert cut(load_public_start().arrays, learnt) >= 0.10
 
 
+@pytest.mark.slow
 def test_zeroed_updates_would_fail_that_test() -> None:
     start = load_public_start().arrays
     current = [start[name] for name in ARRAY_SHAPES]

@@ -36,6 +36,7 @@ def test_without_noise_the_attacker_knows_who_was_in(attack: CanaryAttack, steps
     assert scores[who].min() > scores[~who].max() + 0.5
 
 
+@pytest.mark.statistical
 def test_with_noise_the_attacker_is_as_good_as_a_gaussian_test_allows(
     attack: CanaryAttack,
 ) -> None:

@@ -30,6 +30,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(privacy_audit, "CANARIES", 150)
 
 
+@pytest.mark.statistical
 @pytest.mark.usefixtures("small")
 def test_real_noise_keeps_the_claim_and_none_is_caught(tmp_path: Path) -> None:
     outcome = EXPERIMENT.run(Settings(seed=0, out=tmp_path))

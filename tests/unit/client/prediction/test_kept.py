@@ -27,7 +27,7 @@ class Place:
         self.models = FetchedModels(directory / "models")
         self.store = directory / "executions.sqlite"
         self.read_anew = 0
-        self.add(0, 40)
+        self.add(0, 12)
 
     def add(self, seed: int, count: int) -> None:
         with ExecutionStore.open(self.store) as store:
@@ -72,7 +72,7 @@ def test_the_next_command_answers_the_same_without_reading_or_weighing_again(
     first, made = place.answered()
     again, found = place.answered()
     np.testing.assert_allclose(again, first, rtol=1e-9)
-    assert reads == [40]
+    assert reads == [12]
     assert list(found.predictor.outcomes) == list(made.predictor.outcomes)
     assert found.predictor.candidates._weighed == {}
     assert found.usual == made.usual
@@ -91,7 +91,7 @@ def test_new_executions_new_models_and_new_code_make_it_stale(
     monkeypatch.setattr(kept_module, "_CODE", (tmp_path / "code",))
     place.answered()
     place.answered()
-    assert reads == [40, 45, 45, 45]
+    assert reads == [12, 17, 17, 17]
 
 
 @pytest.mark.parametrize("spoilt", [b"", b"{}", b"\x00" * 200, "cut", "flipped", "bent"])
@@ -106,7 +106,7 @@ def test_a_spoilt_file_is_made_again(spoilt: bytes | str, place: Place, reads: l
     place.file.write_bytes(contents[spoilt] if isinstance(spoilt, str) else spoilt)
     again, _ = place.answered()
     np.testing.assert_allclose(again, first, rtol=1e-9)
-    assert reads == [40, 40]
+    assert reads == [12, 12]
 
 
 def test_the_file_is_for_its_owner_and_is_not_written_in_vain(place: Place) -> None:

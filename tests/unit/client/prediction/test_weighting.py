@@ -53,9 +53,9 @@ def mean_log_q(predictors: Sequence[Personalized], seeds: Sequence[int]) -> floa
     [
         (6, 6),
         (15, 6),
-        (30, 2),
+        pytest.param(30, 2, marks=pytest.mark.slow),
         pytest.param(40, 6, marks=pytest.mark.slow),
-        pytest.param(120, 6, marks=pytest.mark.slow),
+        pytest.param(120, 2, marks=pytest.mark.slow),
     ],
 )
 def test_a_shared_model_of_garbage_costs_a_few_percent_at_most(
@@ -165,7 +165,7 @@ def test_one_workload_alone_is_split_into_its_executions() -> None:
 
 
 def test_the_same_seed_gives_the_same_predictions() -> None:
-    history = draw_history(np.random.default_rng(5), 50)
+    history = draw_history(np.random.default_rng(5), 15)
     questions = draw_questions(np.random.default_rng(6), 10)
     one, other = joined(history, excellent), joined(history, excellent)
     np.testing.assert_array_equal(one.predict_log(questions), other.predict_log(questions))
