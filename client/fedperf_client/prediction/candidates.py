@@ -1,9 +1,10 @@
 """Who may be mixed for plans: by what the organization has, in order of trust.
 
 Local-only learners are in the mix from `LOCAL_FROM` own executions on, so that a bad
-shared model cannot make an organization's predictions worse than its own would be. Below
-ten executions there are at most three candidates: leaving one out of so few picks noise
-among many (findings, joining-gain 3).
+shared model cannot make an organization's predictions worse than its own would be. The
+shared model as it is stays among them: what the others are shrunken to. Below ten
+executions there are at most three candidates: leaving one out of so few picks noise among
+many (findings, joining-gain 3).
 """
 
 from collections.abc import Container
@@ -48,8 +49,9 @@ class NoLearnerError(FedperfError):
 def joined_learners(correction: CellCorrection | None = None) -> tuple[Learner, ...]:
     """Learners of an organization that joined, on all three starts, and local ones."""
     cells = CellCorrected(correction or CellCorrection.nothing_known())
+    corrected = (AsIs(SHARED), *_on(SHARED, bias_until=LOCAL_FROM - 1))
     public = AsIs(PUBLIC, fewest=10)
-    return (cells, *_on(SHARED, bias_until=9), public, *local_learners(fewest=LOCAL_FROM))
+    return (cells, *corrected, public, *local_learners(fewest=LOCAL_FROM))
 
 
 def public_learners() -> tuple[Learner, ...]:

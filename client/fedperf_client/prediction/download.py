@@ -2,31 +2,45 @@
 
 The mean is a start model like any other (`Samples.starts`); the covariance says how it
 may be wrong, so that one own execution corrects every point that it tells about. An
-organization's own level may differ from everybody's. How much the covariance is to be
-believed, and how noisy own executions are, follow from their marginal likelihood on a
-fixed grid. Without own executions it is the mean; it refuses a covariance that is none.
+organization's own level may differ from everybody's, and so may how its run times depend on
+the features: by a line and a smooth function of them. How much the covariance is to be
+believed, how far its own dependence goes, and how noisy own executions are, few executions
+do not tell: answers are averaged over a fixed grid of these numbers, each weighted by its
+marginal likelihood. Without own executions it is the mean; it refuses a covariance that is
+none.
 
 For plans, whose points are the cells of the public basis, `shared.CellCorrected` does the
 same in a form that stays cheap for thousands of executions.
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_solve, solve_triangular
+from scipy.linalg import cho_solve
 
 from fedperf_client.prediction.evidence import Samples
+from fedperf_client.prediction.gaussian_process import Scaling
 from fedperf_client.prediction.prediction import Floats
 from fedperf_client.prediction.shared import OWN_LEVEL_SD, REFERENCE, InvalidCorrectionError
 
 SCALES = (0.25, 0.5, 1.0, 2.0, 4.0)
-"""Factors on the covariance among which the marginal likelihood chooses."""
+"""Factors on the covariance. Their prior is log-normal, of standard deviation 1."""
 
-NOISE_SDS = (0.03, 0.1, 0.3)
-"""Of one execution, log seconds, among which it chooses."""
+OWN_SDS = (0.0, 0.03, 0.1, 0.3)
+"""How far the own dependence on the features goes, log seconds."""
+
+LENGTHS = (0.4, 0.8, 1.6)
+"""Over which it changes, where own executions span [-1, 1]."""
+
+NOISE_SDS = (0.03, 0.1, 0.3, 0.6)
+"""Of one execution, log seconds."""
+
+LEAST_SHARE = 1e-3
+"""Numbers of the grid that are less likely than this are left out of the average."""
 
 ROUNDING = 1e-6
 
@@ -43,7 +57,7 @@ class Downloaded:
     covariance: Floats
     start: str = REFERENCE
     fewest: int = 0
-    most: int | None = 500
+    most: int | None = 200
 
     def __post_init__(self) -> None:
         points = len(self.covariance)
@@ -66,65 +80,101 @@ class Downloaded:
         Raises:
             InvalidCorrectionError: an execution is at a point that the covariance lacks.
         """
-        points = self._points(samples)
         left = log_seconds - samples.starts[self.start]
-        shared = self.covariance[np.ix_(points, points)]
-        likely = [_Choice.of(shared, left, each) for each in product(SCALES, NOISE_SDS)]
-        best = max(likely, key=lambda each: each.log_likelihood)
-        return FittedDownload(self, points, best)
+        scaling = Scaling.of(samples.features)
+        inputs = scaling(samples.features)
+        points = self.points(samples)
+        crossed = self.covariance[np.ix_(points, points)]
+        found = list(_conditioned(crossed, inputs, left))
+        posteriors = np.array([each.log_posterior for each in found])
+        shares = np.exp(posteriors - posteriors.max())
+        shares /= shares.sum()
+        likely = [
+            (float(share), each)
+            for share, each in zip(shares, found, strict=True)
+            if share >= LEAST_SHARE
+        ]
+        return FittedDownload(self, points, scaling, inputs, likely)
 
-    def _points(self, samples: Samples) -> NDArray[np.int64]:
+    def points(self, samples: Samples) -> NDArray[np.int64]:
+        """The public point of each sample.
+
+        Raises:
+            InvalidCorrectionError: the covariance lacks one.
+        """
         count = len(self.covariance)
         if not ((samples.cells >= 0) & (samples.cells < count)).all():
             raise InvalidCorrectionError(f"a question lies at none of the {count} points")
         return samples.cells
 
-    def between(self, asked: Samples, known: NDArray[np.int64], scale: float) -> Floats:
-        """Covariance of the errors at `asked` and at `known` points, own level included."""
-        points = self._points(asked)
-        return scale * self.covariance[np.ix_(points, known)] + OWN_LEVEL_SD**2
-
-    def variances(self, asked: Samples, scale: float) -> Floats:
-        """Of the errors at `asked`, own level included."""
-        return scale * np.diag(self.covariance)[self._points(asked)] + OWN_LEVEL_SD**2
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FittedDownload:
-    """Samples -> log seconds, with the standard deviation of one execution beside."""
+    """Samples -> log seconds."""
 
     download: Downloaded
     _points: NDArray[np.int64]
-    _choice: "_Choice"
+    _scaling: Scaling
+    _inputs: Floats
+    _likely: "list[tuple[float, _Conditioned]]"
 
     def __call__(self, asked: Samples) -> Floats:
         """Mean log seconds, [questions]."""
-        crossed = self.download.between(asked, self._points, self._choice.scale)
-        return asked.starts[self.download.start] + crossed @ self._choice.weights
+        crossed = self.download.covariance[np.ix_(self.download.points(asked), self._points)]
+        inputs = self._scaling(asked.features)
+        departures = {length: _departure(inputs, self._inputs, length) for length in LENGTHS}
+        total = sum(share for share, _ in self._likely)
+        error = np.zeros(len(inputs))
+        for share, each in self._likely:
+            covariance = each.numbers.covariance(crossed, departures[each.numbers.length])
+            error += share / total * (covariance @ each.weights)
+        return np.asarray(asked.starts[self.download.start] + error)
 
-    def sd(self, asked: Samples) -> Floats:
-        """Standard deviation of the log seconds of one execution, [questions]."""
-        crossed = self.download.between(asked, self._points, self._choice.scale)
-        half = solve_triangular(self._choice.factor, crossed.T, lower=True)
-        variance = self.download.variances(asked, self._choice.scale) - (half**2).sum(axis=0)
-        return np.asarray(np.sqrt(np.maximum(variance, 0.0) + self._choice.noise_sd**2))
+
+@dataclass(frozen=True, slots=True)
+class _Numbers:
+    """One point of the grid, without the noise."""
+
+    scale: float
+    own_sd: float
+    length: float
+
+    def covariance(self, crossed: Floats, departure: Floats) -> Floats:
+        """Of the start's error, own level and own dependence included."""
+        return self.scale * crossed + OWN_LEVEL_SD**2 + self.own_sd**2 * departure
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Choice:
-    """One scale and noise, and what follows from them."""
+class _Conditioned:
+    """One point of the grid, how likely it is, and what follows from it."""
 
-    scale: float
-    noise_sd: float
-    factor: Floats
+    numbers: _Numbers
+    log_posterior: float
     weights: Floats
-    log_likelihood: float
 
-    @classmethod
-    def of(cls, shared: Floats, left: Floats, numbers: tuple[float, float]) -> "_Choice":
-        scale, noise_sd = numbers
-        covariance = scale * shared + OWN_LEVEL_SD**2 + noise_sd**2 * np.eye(len(left))
-        factor = np.asarray(np.linalg.cholesky(covariance), dtype=np.float64)
-        weights = np.asarray(cho_solve((factor, True), left), dtype=np.float64)
-        fit = float(left @ weights) / 2 + float(np.log(np.diag(factor)).sum())
-        return cls(scale, noise_sd, factor, weights, -fit - math.log(scale) ** 2 / 2)
+
+_GRID = tuple(
+    _Numbers(scale, own_sd, length)
+    for scale, own_sd, length in product(SCALES, OWN_SDS, LENGTHS)
+    if own_sd > 0 or length == LENGTHS[0]  # without own dependence its length says nothing
+)
+
+
+def _conditioned(crossed: Floats, inputs: Floats, left: Floats) -> Iterator[_Conditioned]:
+    """Every point of the grid; posteriors lack the constant that all share."""
+    departures = {length: _departure(inputs, inputs, length) for length in LENGTHS}
+    for numbers in _GRID:
+        alike = 1 if numbers.own_sd > 0 else len(LENGTHS)
+        prior = math.log(alike) - math.log(numbers.scale) ** 2 / 2
+        covariance = numbers.covariance(crossed, departures[numbers.length])
+        for noise_sd in NOISE_SDS:
+            factor = np.linalg.cholesky(covariance + noise_sd**2 * np.eye(len(left)))
+            weights = np.asarray(cho_solve((factor, True), left), dtype=np.float64)
+            fit = float(left @ weights) / 2 + float(np.log(np.diag(factor)).sum())
+            yield _Conditioned(numbers, prior - fit, weights)
+
+
+def _departure(one: Floats, other: Floats, length: float) -> Floats:
+    """Covariance of an own dependence of size 1: half of it a line, and a smooth function."""
+    apart = ((one[:, None, :] - other[None, :, :]) ** 2).sum(axis=2)
+    return np.asarray(one @ other.T / 2 + np.exp(-apart / (2 * length**2)))

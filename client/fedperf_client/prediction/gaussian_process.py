@@ -64,7 +64,7 @@ class GaussianProcess:
     """
 
     noise_sd: float
-    _scaling: "_Scaling"
+    _scaling: "Scaling"
     _kernel: "_Kernel"
     _known: Floats
     _factor: Floats
@@ -93,7 +93,7 @@ def fit_process(inputs: Floats, target: Floats) -> GaussianProcess:
         inputs: any scale, float64 [rows, columns]; columns that tell nothing are left out.
         target: log seconds, or residuals of them, [rows].
     """
-    scaling = _Scaling.of(inputs)
+    scaling = Scaling.of(inputs)
     known, means, counts, within = _without_repeats(scaling(inputs), target)
     level = float(np.average(means, weights=counts)) if len(means) else 0.0
     repeats = float(counts.sum()) - len(counts)
@@ -107,7 +107,7 @@ def fit_process(inputs: Floats, target: Floats) -> GaussianProcess:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Scaling:
+class Scaling:
     """Columns that tell something, or their main directions, into [-1, 1] over the rows seen."""
 
     columns: NDArray[np.int64]
@@ -116,7 +116,8 @@ class _Scaling:
     half: Floats
 
     @classmethod
-    def of(cls, inputs: Floats) -> "_Scaling":
+    def of(cls, inputs: Floats) -> "Scaling":
+        """That of the rows seen, [rows, columns]; without rows or differences no column tells."""
         columns = telling_columns(inputs)
         used = inputs[:, columns]
         directions = _main_directions(used) if len(columns) > MOST_COLUMNS else np.eye(len(columns))
@@ -125,6 +126,7 @@ class _Scaling:
         return cls(columns, directions, (low + high) / 2, (high - low) / 2)
 
     def __call__(self, inputs: Floats) -> Floats:
+        """Scaled inputs, [rows, columns that tell], at most `FARTHEST`."""
         turned = inputs[:, self.columns] @ self.directions
         return np.clip((turned - self.middle) / self.half, -FARTHEST, FARTHEST)
 

@@ -136,7 +136,8 @@ class CellCorrected:
         innovations = residuals - prior.mean[cells]
         count = np.bincount(cells, minlength=CELLS).astype(np.float64)
         total = np.bincount(cells, innovations, minlength=CELLS)
-        variance = _guarded_variance(innovations - (total / np.maximum(count, 1))[cells])
+        around = innovations - (total / np.maximum(count, 1))[cells]
+        variance = _guarded_variance(around, means=int(np.count_nonzero(count)))
         covariance = prior.covariance + OWN_LEVEL_SD**2 + OWN_CELL_SD**2 * np.eye(CELLS)
         system = np.eye(CELLS) + covariance * (count / variance)
         return prior.mean + np.linalg.solve(system, covariance @ (total / variance))
@@ -189,12 +190,17 @@ def shrunken_mean(residuals: Floats) -> float:
     if len(residuals) == 0:
         return 0.0
     mean = float(residuals.mean())
-    noise = _guarded_variance(residuals - mean) / len(residuals)
+    noise = _guarded_variance(residuals - mean, means=1) / len(residuals)
     return mean * max(0.0, 1.0 - noise / max(mean**2, noise))
 
 
-def _guarded_variance(deviations: Floats) -> float:
-    """Variance of deviations from a fitted mean, with the public guess worth two executions."""
-    freedom = max(len(deviations) - 1, 0)
+def _guarded_variance(deviations: Floats, *, means: int) -> float:
+    """Variance of deviations from fitted means, with the public guess worth two executions.
+
+    Args:
+        deviations: log seconds, [executions].
+        means: how many were fitted; each takes one degree of freedom.
+    """
+    freedom = max(len(deviations) - means, 0)
     guess = _GUESS_WEIGHT * RESIDUAL_SD**2
     return float((np.sum(deviations**2) + guess) / (freedom + _GUESS_WEIGHT))

@@ -22,8 +22,8 @@ from fedperf_client.prediction.process import LocalProcess, ResidualProcess
 from fedperf_client.prediction.shared import REFERENCE, AsIs, ShrunkenBias
 from fedperf_client.prediction.tables import Layout
 
-MORE_FROM = 10
-"""Own executions from which on more than three candidates are told apart."""
+MORE_FROM = 30
+"""Own executions from which on more than five candidates are told apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,18 +132,20 @@ def local_table_learners() -> tuple[Learner, ...]:
 def joined_table_learners(covariance: Floats) -> tuple[Learner, ...]:
     """Candidates of an organization that downloaded a belief about public points.
 
-    At most three below `MORE_FROM` own executions: few errors cannot tell many apart.
+    Three below `LOCAL_FROM` own executions, then five until `MORE_FROM`: few errors cannot
+    tell many apart. The start as it is stays among them, as what the others are shrunken to.
 
     Args:
         covariance: of the error of the start model `REFERENCE`, [points, points].
     """
+    as_is = AsIs(REFERENCE)
     return (
-        AsIs(REFERENCE, most=LOCAL_FROM - 1),
+        as_is,
         Downloaded(covariance),
-        ResidualProcess(AsIs(REFERENCE)),
+        ShrunkenBias(REFERENCE),
+        ResidualProcess(as_is, fewest=LOCAL_FROM),
         LocalProcess(fewest=LOCAL_FROM),
-        ShrunkenBias(REFERENCE, fewest=MORE_FROM),
         LogRidge(fewest=MORE_FROM, strengths=WEAK_STRENGTHS),
-        Boosting("local linear boosting", linear_leaves=True),
-        Forest(),
+        Boosting("local linear boosting", fewest=MORE_FROM, linear_leaves=True),
+        Forest(fewest=MORE_FROM),
     )
