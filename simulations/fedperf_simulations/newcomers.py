@@ -162,7 +162,7 @@ def judge_plans(
     for name, model in models.items():
         starts = {PUBLIC: start, REFERENCE: start, SHARED: model}
         found[as_is(name)] = uncorrected(model)
-        found[personalized(name)] = answers(joined_learners(), starts)
+        found[personalized(name)] = answers(joined_learners(is_newer=True), starts)
     return found
 
 

@@ -2,7 +2,7 @@
 
 Local-only learners are in the mix from `LOCAL_FROM` own executions on, so that a bad
 shared model cannot make an organization's predictions worse than its own would be. The
-shared model as it is stays among them: what the others are shrunken to. Below ten
+shared model stays among them as it is: it is what the others are shrunken to. Below ten
 executions there are at most three candidates: leaving one out of so few picks noise among
 many (findings, joining-gain 3).
 """
@@ -46,17 +46,30 @@ class NoLearnerError(FedperfError):
         self.executions = executions
 
 
-def joined_learners(correction: CellCorrection | None = None) -> tuple[Learner, ...]:
-    """Learners of an organization that joined, on all three starts, and local ones."""
+def joined_learners(
+    correction: CellCorrection | None = None, *, is_newer: bool = False
+) -> tuple[Learner, ...]:
+    """Learners of an organization that joined, on all three starts, and local ones.
+
+    Args:
+        correction: the coordinator's, to the reference.
+        is_newer: whether the shared model has learnt since it was the reference; then it
+            is trusted before the corrected reference.
+    """
     cells = CellCorrected(correction or CellCorrection.nothing_known())
-    corrected = (AsIs(SHARED), *_on(SHARED, bias_until=LOCAL_FROM - 1))
-    public = AsIs(PUBLIC, fewest=10)
-    return (cells, *corrected, public, *local_learners(fewest=LOCAL_FROM))
+    shared = AsIs(SHARED)
+    return (
+        *((shared, cells) if is_newer else (cells, shared)),
+        *_on(SHARED),
+        AsIs(PUBLIC, fewest=10),
+        *local_learners(fewest=LOCAL_FROM),
+    )
 
 
 def public_learners() -> tuple[Learner, ...]:
     """Learners of an organization that did not join: the public start, and local ones."""
-    return (AsIs(PUBLIC), *_on(PUBLIC, bias_until=None), *local_learners(fewest=LOCAL_FROM))
+    as_is, bias = AsIs(PUBLIC), ShrunkenBias(PUBLIC)
+    return (as_is, bias, *_on(PUBLIC), *local_learners(fewest=LOCAL_FROM))
 
 
 def local_learners(fewest: int = 0) -> tuple[Learner, ...]:
@@ -81,6 +94,5 @@ def usable(learner: Learner, executions: int, starts: Container[str]) -> bool:
     return enough and not_too_many and (learner.start is None or learner.start in starts)
 
 
-def _on(start: str, *, bias_until: int | None) -> tuple[Learner, ...]:
-    bias = ShrunkenBias(start, most=bias_until)
-    return (bias, ResidualRidge(start), ResidualBoosting(start))
+def _on(start: str) -> tuple[Learner, ...]:
+    return (ResidualRidge(start), ResidualBoosting(start))

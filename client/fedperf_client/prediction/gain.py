@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from fedperf_client.prediction.candidates import joined_learners, local_learners
+from fedperf_client.prediction.candidates import local_learners
 from fedperf_client.prediction.evidence import History
 from fedperf_client.prediction.learner import Learner
 from fedperf_client.prediction.personal import Personalized, candidates_of, personalize
@@ -49,7 +49,7 @@ class Gain:
 
 def personalized_predictor(history: History, models: FetchedModels) -> Personalized:
     """The mix of everything an organization has: own executions, starts and correction."""
-    return personalize(history, models.starts(), joined_learners(models.correction()))
+    return personalize(history, models.starts(), models.learners())
 
 
 def gain_on(own: Iterable[Execution], held_out: Iterable[Execution], models: FetchedModels) -> Gain:
@@ -66,7 +66,7 @@ def gain_on(own: Iterable[Execution], held_out: Iterable[Execution], models: Fet
             f"{len(asked)}, {len(known)} of whose workloads are in it"
         )
     starts = models.starts()
-    joined, local = joined_learners(models.correction()), local_learners()
+    joined, local = models.learners(), local_learners()
     candidates = candidates_of(history, starts, every_one([*joined, *local]))
     answers = candidates.mix(joined).predict(asked.questions)
     seconds = np.exp(asked.log_seconds)

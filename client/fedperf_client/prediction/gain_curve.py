@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_client.prediction.candidates import joined_learners, local_learners, public_learners
+from fedperf_client.prediction.candidates import local_learners, public_learners
 from fedperf_client.prediction.evidence import History
 from fedperf_client.prediction.gain import every_one
 from fedperf_client.prediction.mixture import OnProgress
@@ -119,7 +119,7 @@ def _errors(
 ) -> dict[str, Floats]:
     """Absolute log errors by way to predict, [asked]."""
     joined, public, local = (
-        joined_learners(models.correction()),
+        models.learners(),
         public_learners(),
         local_learners(),
     )

@@ -21,7 +21,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from fedperf_client.prediction.additive import Additive, Arrays
-from fedperf_client.prediction.candidates import joined_learners, usable
+from fedperf_client.prediction.candidates import usable
 from fedperf_client.prediction.evidence import History, Samples
 from fedperf_client.prediction.intervals import Hull
 from fedperf_client.prediction.matching import Asks, Places
@@ -96,7 +96,7 @@ def open_kept(
         StorageError: store or models cannot be read.
     """
     digest = _digest_of(store, models)
-    learners, starts = joined_learners(models.correction()), models.starts()
+    learners, starts = models.learners(), models.starts()
     found = _loaded(path, digest)
     if found is not None:
         known, hull, usual, outcomes, fits = found

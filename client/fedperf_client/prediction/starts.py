@@ -14,6 +14,8 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
+from fedperf_client.prediction.candidates import joined_learners, public_learners
+from fedperf_client.prediction.learner import Learner
 from fedperf_client.prediction.prediction import PredictLog
 from fedperf_client.prediction.shared import (
     PUBLIC,
@@ -104,6 +106,13 @@ class FetchedModels:
         if self.shared_version:
             found[SHARED] = predictor(load_checkpoint(self._shared))
         return found
+
+    def learners(self) -> tuple[Learner, ...]:
+        """Who may predict with what is here; errors as `correction`."""
+        if not (self.shared_version or self.reference_version):
+            return public_learners()
+        is_newer = self.shared_version > self.reference().model_version
+        return joined_learners(self.correction(), is_newer=is_newer)
 
     def digest(self) -> bytes:
         """32 bytes that differ where any model or correction here does."""

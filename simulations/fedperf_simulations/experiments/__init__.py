@@ -41,7 +41,9 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("private_sharing", Kind.EXPERIMENT, "fedperf_simulations.experiments.private_sharing"),
     Entry("profiling_models", Kind.EXPERIMENT, "fedperf_simulations.experiments.profiling_models"),
     Entry("joining_gain", Kind.EXPERIMENT, "fedperf_simulations.experiments.joining_gain"),
+    Entry("intervals", Kind.EXPERIMENT, "fedperf_simulations.experiments.intervals"),
     Entry("privacy_audit", Kind.EXPERIMENT, "fedperf_simulations.experiments.privacy_audit"),
+    Entry("prediction", Kind.BENCH, "fedperf_simulations.experiments.prediction"),
     Entry("engine", Kind.BENCH, "fedperf_simulations.experiments.engine"),
 )
 

@@ -42,6 +42,18 @@ def test_what_was_fetched_is_predicted_with(models: FetchedModels) -> None:
     assert not np.allclose(answers[REFERENCE], answers[PUBLIC])
 
 
+def test_who_is_trusted_without_own_executions_follows_from_what_was_fetched(
+    models: FetchedModels,
+) -> None:
+    assert models.learners()[0].name == "public"
+    models.keep_shared(encode_checkpoint(seeded_checkpoint(7, version=1)))
+    assert models.learners()[0].name == "reference+cells"
+    models.keep_shared(encode_checkpoint(seeded_checkpoint(8, version=4)))
+    assert models.learners()[0].name == "shared"
+    models.keep_reference(encode_checkpoint(seeded_checkpoint(8, version=4)))
+    assert models.learners()[0].name == "reference+cells"
+
+
 def test_a_correction_is_read_back_as_it_was_kept(models: FetchedModels) -> None:
     models.keep_correction(SOME, write_private)
     found = models.correction()

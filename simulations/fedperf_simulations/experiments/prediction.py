@@ -1,0 +1,148 @@
+"""How fast predictions are: one at a time in a warm process, and by the command from cold.
+
+A home holds the executions of one organization of the measured set. Warm is one question
+asked of the predictor that `fedperf predict` uses, beside one pass of the same plan through
+the GGFN in torch. Cold is the whole process of `fedperf predict`, beside `fedperf --help`,
+with what predictions are made from kept by a command before; and the first one, which reads
+and weighs everything.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from fedperf_client.config import Home
+from fedperf_client.prediction.kept import open_kept
+from fedperf_client.prediction.prediction import Question
+from fedperf_client.prediction.starts import FetchedModels
+from fedperf_client.store import ExecutionStore
+from fedperf_shared.execution import Execution
+from fedperf_shared.model.batching import PlanGraph, collate
+from fedperf_shared.model.checkpoint import model_from_arrays
+from fedperf_shared.model.public_start import load_public_start
+from fedperf_simulations.datasets import measured_executions, measured_files
+from fedperf_simulations.experiment import Outcome, Row, Settings, Target
+from fedperf_simulations.organizations import Part, organization, split
+
+MOST_WARM_MS = 5.0
+MOST_COLD_SECONDS = 4.0
+
+QUESTIONS, QUICK_QUESTIONS = 300, 10
+COMMANDS, QUICK_COMMANDS = 7, 1
+QUICK_EXECUTIONS = 40
+
+CORES = "1,2,4"
+
+
+class PredictionBenchmark:
+    """The benchmark."""
+
+    name = "prediction"
+    claim = "a prediction takes at most 5 ms warm, and the command at most 4 s from cold"
+
+    def run(self, settings: Settings) -> Outcome:
+        """A row per way to ask."""
+        part = split(measured_executions())[Part.ALDER]
+        history = [each for each in organization(Part.ALDER, part).history if each.is_ok]
+        executions = history[: QUICK_EXECUTIONS if settings.quick else None]
+        with tempfile.TemporaryDirectory() as directory:
+            home = Home(Path(directory) / "home")
+            _fill(home, executions)
+            first, cold = _commands(
+                home, executions, QUICK_COMMANDS if settings.quick else COMMANDS
+            )
+            rng = np.random.default_rng(settings.seed)
+            count = QUICK_QUESTIONS if settings.quick else QUESTIONS
+            asked = [executions[place] for place in rng.permutation(len(executions))[:count]]
+            warm = _warm(home, asked)
+        rows = [
+            _row("warm, one question", "GGFN in torch", "ms", warm),
+            _row("cold, fedperf predict", "fedperf --help", "s", cold),
+            _row("cold, first time", "fedperf --help", "s", first),
+        ]
+        return Outcome(
+            rows,
+            [
+                Target("warm, one question: median ms", MOST_WARM_MS, _median(rows[0])),
+                Target("cold, fedperf predict: median s", MOST_COLD_SECONDS, _median(rows[1])),
+            ],
+            measured_files(),
+        )
+
+
+Taken = tuple[Sequence[float], Sequence[float]]
+"""What it took, and what its peer took beside it."""
+
+
+def _fill(home: Home, executions: Sequence[Execution]) -> None:
+    home.create("")
+    with ExecutionStore.open(home.store) as store:
+        store.add(executions)
+
+
+def _commands(home: Home, executions: Sequence[Execution], count: int) -> tuple[Taken, Taken]:
+    """Seconds of the first command and of later ones, beside those of `--help`."""
+    asked = executions[0].execution_id
+    predict = ("--home", str(home.directory), "predict", "--execution", asked, "--cores", CORES)
+    first = ([_seconds(*predict)], [_seconds("--help")])
+    pairs = [(_seconds(*predict), _seconds("--help")) for _ in range(count)]
+    return first, ([each[0] for each in pairs], [each[1] for each in pairs])
+
+
+def _seconds(*arguments: str) -> float:
+    before = time.monotonic()
+    subprocess.run(
+        [sys.executable, "-c", "from fedperf_client.cli import main; main()", *arguments],
+        check=True,
+        capture_output=True,
+        env=os.environ,
+    )
+    return time.monotonic() - before
+
+
+def _warm(home: Home, asked: Sequence[Execution]) -> Taken:
+    """Milliseconds of one question each, none of them asked before."""
+    model = model_from_arrays(load_public_start().arrays)
+    model.eval()
+    ours, torchs = [], []
+    with ExecutionStore.open(home.store) as store:
+        predictor = open_kept(home.predictor, store, FetchedModels(home.models)).predictor
+    predictor.estimate([Question(asked[0].plan, asked[0].cluster)])
+    for each in asked[1:]:
+        question, graph = Question(each.plan, each.cluster), PlanGraph.of(each.plan, each.cluster)
+        before = time.perf_counter()
+        predictor.estimate([question])
+        between = time.perf_counter()
+        with torch.no_grad():
+            model(collate([graph]))
+        ours.append(1e3 * (between - before))
+        torchs.append(1e3 * (time.perf_counter() - between))
+    return ours, torchs
+
+
+def _row(what: str, peer: str, unit: str, taken: Taken) -> Row:
+    ours, peers = np.array(taken[0]), np.array(taken[1])
+    return {
+        "what": what,
+        "unit": unit,
+        "median": float(np.median(ours)),
+        "p99": float(np.quantile(ours, 0.99)),
+        "beside": peer,
+        "its median": float(np.median(peers)),
+        "ratio": float(np.median(ours / peers)),
+    }
+
+
+def _median(row: Row) -> float:
+    value = row["median"]
+    return value if isinstance(value, float) else float("nan")
+
+
+EXPERIMENT = PredictionBenchmark()
