@@ -37,7 +37,7 @@ def predict(
         str | None, typer.Option(help="Id of an own execution, instead of a file.")
     ] = None,
     cores: Annotated[str | None, typer.Option(help="Over all nodes, like 8,16,32.")] = None,
-    deadline: Annotated[str | None, typer.Option(help="Like 90s, 20m or 1.5h.")] = None,
+    deadline: Annotated[str | None, typer.Option(help="Like 30ms, 90s, 20m or 1.5h.")] = None,
     platform: Annotated[
         str | None, typer.Option(help="For the whole workflow, like duckdb.")
     ] = None,

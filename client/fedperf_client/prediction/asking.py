@@ -20,8 +20,8 @@ MOST_ASKED = 100
 HOLDS = UPPER_LEVEL
 """Chance from which on a deadline is said to hold."""
 
-_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd]?)")
+_UNITS = {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|[smhd]?)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ def parse_cores(text: str) -> list[int]:
 
 
 def parse_duration(text: str) -> float:
-    """Seconds from words like `90s`, `20m`, `1.5h`.
+    """Seconds from words like `30ms`, `90s`, `20m`, `1.5h`.
 
     Raises:
         InvalidInputError: not a duration, or one that no execution has.
@@ -140,15 +140,15 @@ def parse_duration(text: str) -> float:
     seconds = float(match[1]) * _UNITS[match[2]] if match else math.nan
     if not 0 < seconds <= MAX_RUNTIME_SECONDS:
         raise InvalidInputError(
-            f"a deadline is like 90s, 20m or 1.5h, more than 0 and at most "
+            f"a deadline is like 30ms, 90s, 20m or 1.5h, more than 0 and at most "
             f"{MAX_RUNTIME_SECONDS:g} seconds; got {text!r}"
         )
     return seconds
 
 
 def chance_text(chance: float) -> str:
-    """A chance in percent, never all nor nothing."""
-    return f"{min(max(round(100 * chance), 1), 99)}%"
+    """A chance in whole percent, rounded down, never all nor nothing."""
+    return f"{min(max(int(100 * chance), 1), 99)}%"
 
 
 def duration_text(seconds: float) -> str:

@@ -5,6 +5,7 @@ executions of the others: none, three, five and so on, whole workloads in random
 Columns are as in `gain`, and the public start with own executions, which needs no joining.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -48,7 +49,7 @@ class GainPoint:
     Attributes:
         executions: that were known.
         asked: executions of other workloads that were asked about, over all folds.
-        errors: median q-error by way to predict.
+        errors: median q-error by way to predict; NaN where it cannot: local-only of nothing.
     """
 
     executions: int
@@ -57,7 +58,10 @@ class GainPoint:
 
     def as_row(self) -> dict[str, object]:
         """The figures by name, rounded for reading."""
-        rounded = {name: round(error, 4) for name, error in self.errors.items()}
+        rounded = {
+            name: None if math.isnan(error) else round(error, 4)
+            for name, error in self.errors.items()
+        }
         return {"own": self.executions, "asked": self.asked, **rounded}
 
 
@@ -118,11 +122,7 @@ def _errors(
     own: History, asked: History, starts: Mapping[str, PredictLog], models: FetchedModels
 ) -> dict[str, Floats]:
     """Absolute log errors by way to predict, [asked]."""
-    joined, public, local = (
-        models.learners(),
-        public_learners(),
-        local_learners(),
-    )
+    joined, public, local = models.learners(), public_learners(), local_learners()
     candidates = candidates_of(own, starts, every_one([*public, *joined, *local]))
     ways: dict[str, Mixes] = {
         LOCAL: candidates.mix(local).predict_log,
@@ -130,9 +130,10 @@ def _errors(
         AS_IS: starts.get(SHARED, starts[REFERENCE]),
         PERSONALIZED: candidates.mix(joined).predict_log,
     }
-    return {
+    errors = {
         name: np.abs(predict(asked.questions) - asked.log_seconds) for name, predict in ways.items()
     }
+    return errors if len(own) else errors | {LOCAL: np.full(len(asked), np.nan)}
 
 
 def _point(step: int, folds: Sequence[Mapping[str, Floats]]) -> GainPoint:

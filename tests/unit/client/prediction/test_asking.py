@@ -25,7 +25,15 @@ def test_what_no_cluster_has_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("90s", 90), ("20m", 1200), ("1.5h", 5400), ("2 h", 7200), ("45", 45), ("1d", 86400)],
+    [
+        ("90s", 90),
+        ("20m", 1200),
+        ("1.5h", 5400),
+        ("2 h", 7200),
+        ("45", 45),
+        ("1d", 86400),
+        ("30ms", 0.03),
+    ],
 )
 def test_durations_have_units(text: str, seconds: float) -> None:
     assert parse_duration(text) == seconds
@@ -40,4 +48,4 @@ def test_what_is_no_deadline_is_refused(text: str) -> None:
 def test_durations_and_chances_are_told_in_units_of_people() -> None:
     told = [duration_text(each) for each in (0.0123, 1.5, 90, 600, 9000, 400_000)]
     assert told == ["12.3 ms", "1.5 s", "90 s", "10.0 min", "2.5 h", "4.6 d"]
-    assert [chance_text(each) for each in (0.0, 0.504, 1.0)] == ["1%", "50%", "99%"]
+    assert [chance_text(each) for each in (0.0, 0.504, 0.899, 1.0)] == ["1%", "50%", "89%", "99%"]
