@@ -56,10 +56,14 @@ def joined_learners(
         is_newer: whether the shared model has learnt since it was the reference; then it
             is trusted before the corrected reference.
     """
-    cells = CellCorrected(correction or CellCorrection.nothing_known())
-    shared = AsIs(SHARED)
+    nothing = CellCorrection.nothing_known()
+    shared, corrected = AsIs(SHARED), CellCorrected(correction or nothing)
+    first: tuple[Learner, ...] = (corrected, shared)
+    if is_newer:
+        of_others = () if correction is None else (corrected,)
+        first = (shared, CellCorrected(nothing, start=SHARED), *of_others)
     return (
-        *((shared, cells) if is_newer else (cells, shared)),
+        *first,
         *_on(SHARED),
         AsIs(PUBLIC, fewest=10),
         *local_learners(fewest=LOCAL_FROM),
