@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
 
 from fedperf_simulations.summary import ChoiceResult, DemoSummary
 
@@ -63,7 +64,12 @@ class Line:
 
 
 def lines_chart(
-    lines: Sequence[Line], across: str, up: str, marks: Sequence[str] | None = None
+    lines: Sequence[Line],
+    across: str,
+    up: str,
+    *,
+    marks: Sequence[str] | None = None,
+    is_log: bool = False,
 ) -> str:
     """Up to six lines over the same axis, whose names are given.
 
@@ -72,8 +78,9 @@ def lines_chart(
         across: name of the axis below.
         up: name of the axis at the left.
         marks: texts at 0, 1, ... below, instead of numbers.
+        is_log: whether equal ratios are equally high.
     """
-    with _chart(7.2, 3.6) as (figure, axes):
+    with _chart(7.2, 4.2) as (figure, axes):
         for colour, line in zip(LINE_COLOURS, lines, strict=False):
             style, width = ("--", 1.4) if line.dashed else ("-", 2.0)
             axes.errorbar(
@@ -94,9 +101,15 @@ def lines_chart(
             axes.set_xticks(range(len(marks)), marks)
         axes.set_xlabel(across)
         axes.set_ylabel(up)
-        axes.set_ylim(bottom=0)
+        if is_log:
+            axes.set_yscale("log")
+            axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axes.yaxis.set_major_formatter("{x:g}")
+            axes.minorticks_off()
+        else:
+            axes.set_ylim(bottom=0)
         _grid(axes, "y")
-        figure.legend(loc="outside upper center", ncols=3, frameon=False)
+        figure.legend(loc="outside upper center", ncols=2, frameon=False)
         return _svg(figure)
 
 
