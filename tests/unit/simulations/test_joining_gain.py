@@ -8,15 +8,13 @@ import pytest
 from fedperf_simulations.experiment import Row, Settings
 from fedperf_simulations.experiments.joining_gain import (
     C3O,
-    EPS1,
-    EPS3,
     EXPERIMENT,
     MOST_CHANGE,
     STRONGEST,
     WORLDS,
-    _Table,
     _targets,
 )
+from fedperf_simulations.gain_table import EPS1, EPS3, GainTable
 from fedperf_simulations.newcomers import (
     LOCAL,
     LOCAL_PROCESS,
@@ -41,7 +39,7 @@ def cell(own: int, **mape: float) -> Row:
     return found
 
 
-TABLE = _Table.of(
+TABLE = GainTable.of(
     [
         cell(3, mix=40.0, process=30.0, public=28.0, one=20.0, three=12.0),
         cell(3, mix=50.0, process=50.0, public=32.0, one=40.0, three=28.0),
@@ -65,7 +63,7 @@ def test_changes_are_paired_and_against_the_strongest_in_hindsight() -> None:
 
 
 def test_harm_is_the_worst_of_all_from_ten_executions_on() -> None:
-    tables = {name: _Table({}, {}) for name in WORLDS} | {C3O: TABLE}
+    tables = {name: GainTable({}, {}) for name in WORLDS} | {C3O: TABLE}
     found = {each.what: each for each in _targets(tables)}
     harm = next(each for what, each in found.items() if what.startswith("most that joining"))
     assert harm.value == pytest.approx(10.0)
