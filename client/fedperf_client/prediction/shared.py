@@ -29,6 +29,9 @@ RESIDUAL_SD = 0.4
 """Public guess of the spread of residuals inside a cell, log seconds; worth two executions."""
 _GUESS_WEIGHT = 2.0
 
+MOST_APART = 1.0
+"""Farther from the median residual none counts, log seconds: a wild one would move them all."""
+
 OWN_LEVEL_SD = 0.3
 OWN_CELL_SD = 0.2
 """How far an organization's own level, and its own cells, lie from everybody's, log seconds."""
@@ -112,6 +115,7 @@ class CellCorrected:
 
     Own residuals r_i ~ N(mu_cell(i), s^2) with mu ~ N(mean, covariance + own level + own
     cells): without executions it is the coordinator's mean, with many the own cells' means.
+    Single residuals far from the others count as if they were nearer (`MOST_APART`).
     """
 
     correction: CellCorrection
@@ -133,7 +137,7 @@ class CellCorrected:
         prior = self.correction
         if len(residuals) == 0:
             return prior.mean
-        innovations = residuals - prior.mean[cells]
+        innovations = _without_wild_ones(residuals - prior.mean[cells])
         count = np.bincount(cells, minlength=CELLS).astype(np.float64)
         total = np.bincount(cells, innovations, minlength=CELLS)
         around = innovations - (total / np.maximum(count, 1))[cells]
@@ -192,6 +196,12 @@ def shrunken_mean(residuals: Floats) -> float:
     mean = float(residuals.mean())
     noise = _guarded_variance(residuals - mean, means=1) / len(residuals)
     return mean * max(0.0, 1.0 - noise / max(mean**2, noise))
+
+
+def _without_wild_ones(residuals: Floats) -> Floats:
+    """Clipped around their median, [executions], at least one."""
+    middle = float(np.median(residuals))
+    return np.clip(residuals, middle - MOST_APART, middle + MOST_APART)
 
 
 def _guarded_variance(deviations: Floats, *, means: int) -> float:

@@ -137,6 +137,15 @@ def test_own_executions_overrule_the_coordinator_as_they_grow() -> None:
     assert abs(distances[2]) < 0.1
 
 
+def test_one_wild_execution_of_a_few_moves_the_others_little() -> None:
+    samples, _ = draw_samples(5)
+    calm = samples.starts[REFERENCE] + 0.1
+    wild = calm + np.array([0, 0, 6.0, 0, 0])
+    learner = CellCorrected(CellCorrection.nothing_known())
+    moved = [learner.fit(samples, own)(samples) - samples.starts[REFERENCE] for own in (calm, wild)]
+    assert np.abs(moved[1] - moved[0]).mean() < 0.3
+
+
 def test_a_certain_correction_moves_less_than_an_uncertain_one() -> None:
     samples, _ = draw_samples(30)
     own = samples.starts[REFERENCE] + 1.0
