@@ -165,7 +165,7 @@ def test_one_workload_alone_is_split_into_its_executions() -> None:
 
 
 def test_the_same_seed_gives_the_same_predictions() -> None:
-    history = draw_history(np.random.default_rng(5), 15)
+    history = draw_history(np.random.default_rng(5), 25)
     questions = draw_questions(np.random.default_rng(6), 10)
     one, other = joined(history, excellent), joined(history, excellent)
     np.testing.assert_array_equal(one.predict_log(questions), other.predict_log(questions))
