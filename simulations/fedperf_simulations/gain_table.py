@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fedperf_simulations.charts import Line, lines_chart
 from fedperf_simulations.experiment import Row
-from fedperf_simulations.newcomers import LOCALS, PUBLIC_AS_IS, WITH_PUBLIC, personalized
+from fedperf_simulations.newcomers import LOCALS, WITH_PUBLIC, personalized
 
 Floats = NDArray[np.float64]
 
@@ -127,7 +127,7 @@ def plotted(out: Path, data: str, table: GainTable) -> Path:
                 name,
                 [table.sizes.index(own) for own in sizes],
                 [float(each.mean()) for each in errors],
-                dashed=name in {*LOCALS, PUBLIC_AS_IS},
+                dashed=name in LOCALS,
                 spread=[float(each.std() / np.sqrt(len(each))) for each in errors],
             )
         )

@@ -27,7 +27,7 @@ from fedperf_client.prediction.process import LocalProcess
 from fedperf_client.prediction.shared import PUBLIC, REFERENCE, SHARED
 from fedperf_client.prediction.tabular import joined_table_learners, local_table_learners
 from fedperf_server.gaussian_process import Belief
-from fedperf_shared.model.metrics import q_error, relative_errors
+from fedperf_shared.model.metrics import mape, median_q_error
 
 Floats = NDArray[np.float64]
 Positions = NDArray[np.int64]
@@ -57,8 +57,7 @@ class Judged:
     def of(cls, answers: Floats, measured: Floats) -> "Judged":
         """Of natural logs, [asked]."""
         given, truth = np.exp(answers), np.exp(measured)
-        mape = 100 * float(np.mean(relative_errors(given, truth)))
-        return cls(mape, float(np.median(q_error(given, truth))))
+        return cls(100 * mape(given, truth), median_q_error(given, truth))
 
 
 Predictors = Mapping[str, Judged]

@@ -88,12 +88,8 @@ class Downloaded:
         found = list(_conditioned(crossed, inputs, left))
         posteriors = np.array([each.log_posterior for each in found])
         shares = np.exp(posteriors - posteriors.max())
-        shares /= shares.sum()
-        likely = [
-            (float(share), each)
-            for share, each in zip(shares, found, strict=True)
-            if share >= LEAST_SHARE
-        ]
+        kept = np.flatnonzero(shares >= LEAST_SHARE * shares.sum())
+        likely = [(float(shares[each] / shares[kept].sum()), found[each]) for each in kept]
         return FittedDownload(self, points, scaling, inputs, likely)
 
     def points(self, samples: Samples) -> NDArray[np.int64]:
@@ -123,11 +119,10 @@ class FittedDownload:
         crossed = self.download.covariance[np.ix_(self.download.points(asked), self._points)]
         inputs = self._scaling(asked.features)
         departures = {length: _departure(inputs, self._inputs, length) for length in LENGTHS}
-        total = sum(share for share, _ in self._likely)
         error = np.zeros(len(inputs))
         for share, each in self._likely:
             covariance = each.numbers.covariance(crossed, departures[each.numbers.length])
-            error += share / total * (covariance @ each.weights)
+            error += share * (covariance @ each.weights)
         return np.asarray(asked.starts[self.download.start] + error)
 
 

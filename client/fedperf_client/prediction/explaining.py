@@ -30,7 +30,7 @@ def rows_of(predictor: Personalized, *, readable: bool) -> list[dict[str, object
                     "held_out": len(outcome.errors),
                     "member": member.name,
                     "weight": f"{member.weight:.2f}" if readable else member.weight,
-                    "error": "-" if readable and error is None else _text(error, readable),
+                    "error": f"{error:.3f}" if readable and error is not None else error,
                 }
             )
     return rows
@@ -44,7 +44,3 @@ def same_work(one: Plan, other: Plan) -> bool:
         and sorted(one.platforms) == sorted(other.platforms)
         and fingerprint(one.workflow) == fingerprint(other.workflow)
     )
-
-
-def _text(error: float | None, readable: bool) -> object:
-    return f"{error:.3f}" if readable and error is not None else error

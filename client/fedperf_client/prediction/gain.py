@@ -70,10 +70,7 @@ def gain_on(own: Iterable[Execution], held_out: Iterable[Execution], models: Fet
     candidates = candidates_of(history, starts, every_one([*joined, *local]))
     answers = candidates.mix(joined).predict(asked.questions)
     seconds = np.exp(asked.log_seconds)
-    inside = [
-        answer.lower_seconds <= measured <= answer.upper_seconds
-        for answer, measured in zip(answers, seconds, strict=True)
-    ]
+    inside = [answer.covers(measured) for answer, measured in zip(answers, seconds, strict=True)]
 
     def error_of(log_seconds: Floats) -> float:
         return median_q_error(np.exp(log_seconds), seconds)

@@ -87,6 +87,10 @@ class Prediction:
         if not 0 < self.level < 1:
             raise InvalidPredictionError(f"level must be in (0, 1), got {self.level!r}")
 
+    def covers(self, seconds: float) -> bool:
+        """Whether an execution that took so long lies in the interval."""
+        return self.lower_seconds <= seconds <= self.upper_seconds
+
 
 class Predictor(Protocol):
     """Anything that answers questions with log seconds.

@@ -118,12 +118,7 @@ def _judged(
     seconds = np.exp(questions.log_seconds)
     answers = [each.prediction for each in found]
     return _Judged(
-        np.array(
-            [
-                answer.lower_seconds <= took <= answer.upper_seconds
-                for answer, took in zip(answers, seconds, strict=True)
-            ]
-        ),
+        np.array([answer.covers(took) for answer, took in zip(answers, seconds, strict=True)]),
         seconds <= np.array([each.p90_seconds for each in found]),
         np.array([answer.extrapolating for answer in answers]),
         median_q_error(np.array([answer.median_seconds for answer in answers]), seconds),

@@ -30,7 +30,7 @@ from fedperf_server.design import STAGES, Stage
 from fedperf_server.gaussian_process import Belief, conditioned
 from fedperf_server.hidden_points import PublicBox
 from fedperf_server.job_kernel import RECORD_VARIANCE
-from fedperf_shared.model.metrics import q_error, relative_errors
+from fedperf_shared.model.metrics import mape, median_q_error
 from fedperf_simulations.c3o import C3O, load
 from fedperf_simulations.c3o_federation import JobFederation, job_federation, published_kernel
 from fedperf_simulations.channel import (
@@ -194,8 +194,7 @@ def _judged(question: JobFederation, belief: Belief) -> tuple[float, float]:
     """MAPE in percent and median q-error of the newcomer's predictions."""
     answers = np.exp(question.asked(belief).mean)
     seconds = np.exp(question.newcomer.log_seconds)
-    mape = 100 * float(np.mean(relative_errors(answers, seconds)))
-    return mape, float(np.median(q_error(answers, seconds)))
+    return 100 * mape(answers, seconds), median_q_error(answers, seconds)
 
 
 Answer = Callable[[JobFederation, Channel, SeededNoise, int], Belief]

@@ -56,3 +56,9 @@ def test_answers_that_cannot_be_used_name_the_predictor(
 def test_absurd_answers_are_clipped_to_the_longest_run_time() -> None:
     clipped = checked_log("shared", np.array([1e9, -1e9]), 2)
     assert np.isfinite(np.exp(clipped)).all()
+
+
+def test_an_interval_covers_its_ends_and_nothing_beyond() -> None:
+    prediction = Prediction(2.0, 1.0, 4.0)
+    assert [prediction.covers(each) for each in (1.0, 3.0, 4.0)] == [True] * 3
+    assert [prediction.covers(each) for each in (0.99, 4.01, math.nan)] == [False] * 3
