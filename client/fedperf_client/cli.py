@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedperf_client import prediction_cli, release_cli
+from fedperf_client import ingest_cli, prediction_cli, release_cli
 from fedperf_client.home_option import Json
 from fedperf_client.home_option import home_of as _home
 from fedperf_client.home_option import now as _now
@@ -30,6 +30,7 @@ app = typer.Typer(
     + "; ".join(f"{code} {text}" for code, text in command_line.EXIT_CODES.items()),
 )
 app.add_typer(release_cli.app, name="release")
+app.command()(ingest_cli.ingest)
 app.command()(prediction_cli.predict)
 app.command()(prediction_cli.models)
 app.command()(prediction_cli.gain)
@@ -97,21 +98,6 @@ def join(
         },
         json=json,
     )
-
-
-@app.command()
-def ingest(
-    context: typer.Context,
-    paths: Annotated[list[Path], typer.Argument(help="History files, or directories of them.")],
-    json: Json = False,
-) -> None:
-    """Take executions that already ran into the local store; twice is harmless."""
-    from fedperf_client.sources.following import follow
-    from fedperf_client.store import ExecutionStore
-
-    with ExecutionStore.open(_home(context).store) as store:
-        taken = follow(paths, {}, store)
-    show({"read": taken.seen, "new": taken.new, "skipped": taken.reasons()}, json=json)
 
 
 @app.command()

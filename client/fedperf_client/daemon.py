@@ -56,9 +56,8 @@ from fedperf_client.release.receipts import store_receipt
 from fedperf_client.release.schedule import plan_schedule
 from fedperf_client.release.slot_names import slot_name
 from fedperf_client.reporting import Reporting
-from fedperf_client.sources.following import Stamp, follow
-from fedperf_client.store import ExecutionStore
 from fedperf_client.updating import Updating
+from fedperf_client.watching import NEEDED_FOR_FOLLOWING, Watching
 from fedperf_shared.errors import FedperfError, PrivacyRefusedError
 from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.period import ModelMethod, Timetable
@@ -119,6 +118,8 @@ def run_daemon(home: Home, *, clock: Clock, stop: threading.Event) -> None:
         exchange.check_clock(clock())
         ledger = open_ledger(home, policy, exchange.timetable())
         reporting, training = stack.enter_context(_computing(ledger.schedule))
+        following = stack.enter_context(ComputingProcess(NEEDED_FOR_FOLLOWING))
+        watching = Watching(home.store, compute=following, start=in_thread)
         exchange.declare_schedule(ledger.schedule)
         recall(ledger, exchange, membership)
         duties = Duties(
@@ -141,7 +142,8 @@ def run_daemon(home: Home, *, clock: Clock, stop: threading.Event) -> None:
         while not stop.is_set():
             if not talking.is_alive():
                 raise NodeEndedError
-            duties.look(config.history)
+            watching.look(config.history)
+            duties.look()
             stop.wait(duties.pause(poll).total_seconds())
         talking.join(timeout=5)
 
@@ -248,15 +250,13 @@ class Duties:
         self._start = start
         self._clock = clock
         self._stop = stop
-        self._followed: dict[Path, Stamp] = {}
         self._given_up: set[SlotKey] = set()
         self._leaves_at: dict[SlotKey, datetime] = {}
         self._drawing: dict[SlotKey, Future[None]] = {}
         self._receipt_from: dict[SlotKey, datetime] = {}
 
-    def look(self, history: tuple[Path, ...]) -> None:
-        """Take in new executions, make and hand in reports that are due, fetch what is new."""
-        self._attempt("following the history", lambda: self._follow(history))
+    def look(self) -> None:
+        """Make and hand in reports that are due, fetch what is new."""
         for slot in filter(self._has_opened, self._coming_reports()):
             # Asked whether or not the slot's report will leave: that is nobody's business.
             self._attempt("question", partial(self._reports.fetch_question, slot))
@@ -466,12 +466,6 @@ class Duties:
         while (now := self._clock()) < replies_at:
             if self._stop.wait((replies_at - now).total_seconds()):
                 raise RequestRefusedError("this node is going offline")
-
-    def _follow(self, history: tuple[Path, ...]) -> None:
-        with ExecutionStore.open(self._home.store) as store:
-            taken = follow(history, self._followed, store)
-        if taken.new or taken.skipped:
-            log.info("history", new=taken.new, skipped=taken.reasons())
 
     def _fetch(self) -> None:
         status = self._exchange.status()

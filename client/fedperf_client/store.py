@@ -25,10 +25,12 @@ from fedperf_shared.execution import (
     ExecutionStatus,
     InvalidExecutionError,
     Measurement,
+    Origin,
+    Remark,
 )
 from fedperf_shared.wire.codec import decode_plan, encode_plan
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 APPLICATION_ID = 0x66705354
 """Marks the file as a store of fedperf ("fpST")."""
 
@@ -55,12 +57,20 @@ CREATE TABLE execution (
     finished_at INTEGER NOT NULL
 ) STRICT
 """
+_ORIGIN_COLUMNS = (
+    "source TEXT NOT NULL DEFAULT ''",
+    "node_type TEXT NOT NULL DEFAULT ''",
+    "architecture TEXT NOT NULL DEFAULT ''",
+    "rows_known REAL NOT NULL DEFAULT 1.0",
+    "remarks TEXT NOT NULL DEFAULT ''",
+)
+"""What schema 2 added to schema 1."""
 _INDEXES = (
     "CREATE INDEX execution_by_time ON execution (finished_at, execution_id)",
     "CREATE INDEX execution_by_workload ON execution (workload, finished_at, execution_id)",
 )
 _INSERT = (
-    "INSERT INTO execution VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
+    "INSERT INTO execution VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
     "ON CONFLICT (execution_id) DO NOTHING"
 )
 _SELECT = """
@@ -118,6 +128,7 @@ class ExecutionStore(Closing):
         """
         with _clear_errors(path):
             connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)
+        connection.row_factory = sqlite3.Row
         try:
             with _clear_errors(path):
                 _prepare(connection, path)
@@ -146,6 +157,13 @@ class ExecutionStore(Closing):
             self._connection.executemany(_INSERT, rows)
             return self._connection.total_changes - before
 
+    def missing(self, executions: Iterable[Execution]) -> int:
+        """How many of them `add` would find to be new."""
+        ids = {execution.execution_id for execution in executions}
+        found = "SELECT 1 FROM execution WHERE execution_id = ?"
+        with _clear_errors(self._path):
+            return sum(self._connection.execute(found, (each,)).fetchone() is None for each in ids)
+
     def executions(
         self,
         *,
@@ -170,7 +188,7 @@ class ExecutionStore(Closing):
                 yield _from_row(row, self._path)
             if len(rows) < _PAGE_ROWS:
                 return
-            after = (int(rows[-1][-1]), str(rows[-1][0]))
+            after = (int(rows[-1]["finished_at"]), str(rows[-1]["execution_id"]))
 
     def workloads(self) -> tuple[str, ...]:
         """Names of all workloads, sorted."""
@@ -249,17 +267,25 @@ def _check_or_create(connection: sqlite3.Connection, path: Path) -> None:
         for index in _INDEXES:
             connection.execute(index)
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        _add_origin(connection)
         return
     if application != APPLICATION_ID:
         raise StorageError(
             f"{path} is a database of another program; name another file (nothing was changed)"
         )
-    if version != SCHEMA_VERSION:
+    if version == 1:
+        _add_origin(connection)
+    elif version != SCHEMA_VERSION:
         raise StorageError(
             f"{path} has schema {version}, this fedperf knows {SCHEMA_VERSION}; "
             "use the fedperf that wrote it, or a newer one (nothing was changed)"
         )
+
+
+def _add_origin(connection: sqlite3.Connection) -> None:
+    for column in _ORIGIN_COLUMNS:
+        connection.execute(f"ALTER TABLE execution ADD COLUMN {column}")
+    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
 
 @contextmanager
@@ -318,11 +344,18 @@ def _to_row(execution: Execution) -> tuple[object, ...]:
         int(execution.status),
         *numbers,
         _to_micros(execution.finished_at),
+        *_origin_row(execution.origin),
     )
 
 
+def _origin_row(origin: Origin) -> tuple[object, ...]:
+    texts = (origin.source, origin.node_type, origin.architecture)
+    return (*map(_encodable, texts), float(origin.rows_known), " ".join(origin.remarks))
+
+
 def _from_row(row: sqlite3.Row, path: Path) -> Execution:
-    execution_id, workload, plan, nodes, cores, memory, speed, status, *numbers, finished = row
+    execution_id, workload, plan, nodes, cores, memory, speed, status, *rest = row
+    *numbers, finished, source, node_type, architecture, rows_known, remarks = rest
     try:
         return Execution(
             execution_id=execution_id,
@@ -332,6 +365,9 @@ def _from_row(row: sqlite3.Row, path: Path) -> Execution:
             status=ExecutionStatus(status),
             measurement=None if numbers[0] is None else Measurement(*numbers),
             finished_at=_EPOCH + timedelta(microseconds=finished),
+            origin=Origin(
+                source, node_type, architecture, rows_known, tuple(map(Remark, remarks.split()))
+            ),
         )
     except (InvalidInputError, ValueError, OverflowError) as error:
         raise StorageError(
@@ -346,12 +382,16 @@ def _integer(name: str, value: int) -> int:
 
 
 def _text(name: str, value: str) -> str:
+    if not value:
+        raise InvalidExecutionError(f"{name} must not be empty")
+    return _encodable(value)
+
+
+def _encodable(value: str) -> str:
     try:
         value.encode()
     except UnicodeEncodeError as error:
-        raise InvalidExecutionError(f"{name} is not valid text: {value!r}") from error
-    if not value:
-        raise InvalidExecutionError(f"{name} must not be empty")
+        raise InvalidExecutionError(f"not valid text: {value!r}") from error
     return value
 
 

@@ -4,9 +4,9 @@ Executions are private: they live in an organization's store and never leave it.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
-from enum import IntEnum, unique
+from enum import IntEnum, StrEnum, unique
 
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.workflow.graph import Plan
@@ -25,6 +25,20 @@ class ExecutionStatus(IntEnum):
     FAILED = 1
     TIMEOUT = 2
     OUT_OF_MEMORY = 3
+
+
+@unique
+class Remark(StrEnum):
+    """What to know about an execution before its run time is trusted."""
+
+    FAILED_TASKS = "failed_tasks"
+    """Tasks failed and were done again, so that its figures count some work twice."""
+
+    INCOMPLETE = "incomplete"
+    """A part of its record is missing."""
+
+    NOISY = "noisy"
+    """Others kept the machine busy, or it is far from its repeats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +87,32 @@ class Measurement:
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """Where an execution is known from; for people at home, never part of a release.
+
+    Attributes:
+        source: what recorded it, with its version, such as "spark 3.5.3".
+        node_type: of the machines, as whoever rents them calls it; empty where unknown.
+        architecture: of their processors; empty where unknown.
+        rows_known: share of the plan's operators whose rows were counted, or follow from
+            rows that were, in [0, 1].
+        remarks: what to know before it is trusted, sorted.
+    """
+
+    source: str = ""
+    node_type: str = ""
+    architecture: str = ""
+    rows_known: float = 1.0
+    remarks: tuple[Remark, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.rows_known <= 1:
+            raise InvalidExecutionError(f"rows_known must be in [0, 1], got {self.rows_known!r}")
+        if list(self.remarks) != sorted(set(self.remarks)):
+            raise InvalidExecutionError(f"remarks must be sorted and distinct: {self.remarks}")
+
+
+@dataclass(frozen=True, slots=True)
 class MeasuredPlan:
     """A plan, its resources and its run time, and nothing that says whose it is.
 
@@ -107,6 +147,7 @@ class Execution:
         status: how it ended.
         measurement: what was measured; None only where a failed trial left nothing.
         finished_at: when it ended, with time zone.
+        origin: where it is known from.
     """
 
     execution_id: str
@@ -116,6 +157,7 @@ class Execution:
     status: ExecutionStatus
     measurement: Measurement | None
     finished_at: datetime
+    origin: Origin = field(default_factory=Origin)
 
     def __post_init__(self) -> None:
         if self.status is ExecutionStatus.OK and self.measurement is None:

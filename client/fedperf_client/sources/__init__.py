@@ -6,6 +6,7 @@ never hides the others. A file that is no file of the source's kind at all is on
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from fedperf_shared.execution import Execution
@@ -13,13 +14,18 @@ from fedperf_shared.execution import Execution
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A record that gave no execution.
+    """A record that gave no execution; local text, never released.
 
     Attributes:
-        reason: which record and what is wrong with it; local text, never released.
+        record: which one, such as "row 7" or "query 12".
+        reason: what is wrong with it; the same words for the same reason.
     """
 
+    record: str
     reason: str
+
+    def __str__(self) -> str:
+        return f"{self.record}: {self.reason}"
 
 
 class Source(Protocol):
@@ -31,5 +37,16 @@ class Source(Protocol):
         Raises:
             InvalidInputError: this is not the kind of file that the source reads.
             StorageError: it cannot be read at all.
+        """
+        ...
+
+
+class OpenSource(Protocol):
+    """A kind of source: what an entry point of the group `fedperf.sources` names."""
+
+    def __call__(self, path: Path, /) -> Source | None:
+        """The source that lies at `path`, a file or a directory; None if it is of another kind.
+
+        Looks at names and the first bytes only. Raises OSError where these cannot be read.
         """
         ...

@@ -1,113 +1,116 @@
-"""Follow files and directories of executions: whatever is new or has changed is read again.
+"""Follow sources: whatever is new or has changed is read again.
 
-Reading a file twice is harmless, because the store knows executions by their ids. A
-file that is no history hides no other one: it is named after all others were read.
+A source that changes all the time, such as the log of a job that runs for months, is read
+again only when what its last reading took is a small share of the time since. A source
+that cannot be read hides no other one: it is named after all others were read, once until
+it changes. What no kind of source reads is only named where it was asked for by name.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from fedperf_client.sources import Skipped
-from fedperf_client.sources.history_file import HistoryFile
+from fedperf_client.sources.ingesting import Taken, take_in
+from fedperf_client.sources.kinds import UnknownSourceError, places
 from fedperf_client.store import ExecutionStore
 from fedperf_shared.errors import InvalidInputError
 
-if TYPE_CHECKING:
-    from fedperf_shared.execution import Execution
-
-_BATCH = 500
-
-Stamp = tuple[int, int]
-"""Modification time in nanoseconds and size of a file, as it was last read."""
+READING_SHARE = 0.05
+"""Of the time since a source was read that reading it again may take."""
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """What one look at sources brought: executions seen, new ones, and why rows were skipped."""
+class Seen:
+    """A source as it was last read.
 
-    seen: int = 0
-    new: int = 0
-    skipped: tuple[Skipped, ...] = ()
+    Attributes:
+        modified: latest modification of its files, nanoseconds.
+        size: bytes of its files.
+        next_at: moment on the timer before which it is not read again.
+    """
 
-    def __add__(self, other: "Taken") -> "Taken":
-        return Taken(self.seen + other.seen, self.new + other.new, self.skipped + other.skipped)
-
-    def reasons(self) -> dict[str, int]:
-        """How many rows were skipped, by reason."""
-        return dict(Counter(each.reason for each in self.skipped))
+    modified: int
+    size: int
+    next_at: float = 0.0
 
 
-def follow(paths: Iterable[Path], seen: dict[Path, Stamp], store: ExecutionStore) -> Taken:
-    """Take in every history file that is new or changed since `seen`, which is kept up to date.
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """What one look brought.
+
+    Attributes:
+        taken: from all sources that were read.
+        seen: every source as it was last read.
+        problems: what could not be read, and why.
+    """
+
+    taken: Taken
+    seen: dict[Path, Seen]
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FollowTask:
+    """One look at sources, to be done where it holds up nobody; can be pickled.
+
+    Attributes:
+        store: the organization's database of executions.
+        paths: files and directories to follow.
+        seen: of the look before.
+    """
+
+    store: Path
+    paths: tuple[Path, ...]
+    seen: dict[Path, Seen]
+
+    def __call__(self) -> Followed:
+        """Take in what is new or changed; errors as `follow`."""
+        with ExecutionStore.open(self.store) as store:
+            return follow(self.paths, self.seen, store)
+
+
+def follow(
+    paths: Iterable[Path],
+    seen: dict[Path, Seen],
+    store: ExecutionStore,
+    *,
+    timer: Callable[[], float] = time.monotonic,
+) -> Followed:
+    """Take in every source under `paths` that is new or has changed since `seen`.
 
     Raises:
-        InvalidInputError: a path does not exist, or files are no histories; all others were
-            taken in before. A file is named once, until it changes.
         StorageError: the store cannot be written.
     """
-    total = Taken()
-    problems: list[str] = []
-    for path in paths:
+    taken, now_seen, problems = Taken(), dict(seen), list[str]()
+    for path, is_named in places(paths, problems):
+        found = _look_at(path)
+        before = now_seen.get(path)
+        if found is None or (before is not None and _is_as_read(found, before, timer())):
+            continue
+        start = timer()
         try:
-            for file in history_files([path]):
-                total += _take_in(file, seen, store, problems)
+            taken += take_in(path, store)
+        except UnknownSourceError as error:
+            problems += [str(error)] if is_named else []
         except InvalidInputError as error:
             problems.append(str(error))
-    if problems:
-        raise InvalidInputError("; ".join(problems))
-    return total
+        end = timer()
+        next_at = end + (end - start) / READING_SHARE
+        now_seen[path] = Seen(found.modified, found.size, next_at)
+    return Followed(taken, now_seen, tuple(problems))
 
 
-def ingest(path: Path, store: ExecutionStore) -> Taken:
-    """Take in one history file; errors as `follow`."""
-    seen = new = 0
-    skipped: list[Skipped] = []
-    batch: list[Execution] = []
-    for row in HistoryFile(path).read():
-        if isinstance(row, Skipped):
-            skipped.append(row)
-            continue
-        seen += 1
-        batch.append(row)
-        if len(batch) >= _BATCH:
-            new += store.add(batch)
-            batch.clear()
-    return Taken(seen, new + store.add(batch), tuple(skipped))
+def _is_as_read(found: Seen, before: Seen, now: float) -> bool:
+    same = (found.modified, found.size) == (before.modified, before.size)
+    return same or now < before.next_at
 
 
-def history_files(paths: Iterable[Path]) -> Iterator[Path]:
-    """The files themselves and all history files in the directories, sorted.
-
-    Raises:
-        InvalidInputError: a path does not exist.
-    """
-    for path in paths:
-        if path.is_dir():
-            yield from sorted(path.glob("*.parquet"))
-        elif path.exists():
-            yield path
-        else:
-            raise InvalidInputError(f"{path}: no such file or directory")
-
-
-def _take_in(
-    path: Path, seen: dict[Path, Stamp], store: ExecutionStore, problems: list[str]
-) -> Taken:
-    """Take in one file if it changed; what is wrong with it goes to `problems`."""
+def _look_at(path: Path) -> Seen | None:
+    """Its files as they are now; None where they have gone since they were listed."""
     try:
-        found = path.stat()
-    except OSError:  # gone since it was listed
-        return Taken()
-    stamp = (found.st_mtime_ns, found.st_size)
-    if seen.get(path) == stamp:
-        return Taken()
-    taken = Taken()
-    try:
-        taken = ingest(path, store)
-    except InvalidInputError as error:
-        problems.append(str(error))
-    seen[path] = stamp
-    return taken
+        files = [path, *path.rglob("*")] if path.is_dir() else [path]
+        stats = [each.stat() for each in files]
+    except OSError:
+        return None
+    return Seen(max(each.st_mtime_ns for each in stats), sum(each.st_size for each in stats))

@@ -19,6 +19,8 @@ from fedperf_shared.execution import (
     Execution,
     ExecutionStatus,
     Measurement,
+    Origin,
+    Remark,
 )
 from fedperf_shared.wire.codec import decode_plan, encode_plan
 
@@ -41,7 +43,10 @@ COLUMNS = (
     "written_bytes",
     "finished_at",
 )
+ORIGIN_COLUMNS = ("source", "node_type", "architecture", "rows_known", "remarks")
+"""Columns that a history may lack."""
 
+_MAGIC = b"PAR1"
 _BATCH_ROWS = 1024
 _ROW_GROUP_ROWS = 20_000
 _PAGE_BYTES = 8 * 1024**2
@@ -63,6 +68,15 @@ class HistoryFile:
                 position += 1
 
 
+def open_history(path: Path) -> HistoryFile | None:
+    """The history file at `path`, known by its name or first bytes; see `OpenSource`."""
+    if not path.is_file():
+        return None
+    with path.open("rb") as stream:
+        is_parquet = stream.read(len(_MAGIC)) == _MAGIC
+    return HistoryFile(path) if is_parquet or path.suffix == ".parquet" else None
+
+
 def write_history(
     path: Path, executions: Iterable[Execution], *, metadata: Mapping[str, str] | None = None
 ) -> None:
@@ -78,7 +92,7 @@ def executions_of(path: Path) -> "Iterator[Execution]":
     """
     for row in HistoryFile(path).read():
         if isinstance(row, Skipped):
-            raise InvalidInputError(f"{path}: {row.reason}")
+            raise InvalidInputError(f"{path}: {row}")
         yield row
 
 
@@ -157,7 +171,8 @@ def _batches(path: Path) -> "Iterator[pyarrow.RecordBatch]":
             raise InvalidInputError(
                 f"{path} is not a history of fedperf: it lacks the columns {', '.join(missing)}"
             )
-        batches = file.iter_batches(_BATCH_ROWS, columns=list(COLUMNS))
+        there = [name for name in file.schema_arrow.names if name in COLUMNS + ORIGIN_COLUMNS]
+        batches = file.iter_batches(_BATCH_ROWS, columns=there)
         while True:
             with _file_errors(path):
                 batch = next(batches, None)
@@ -184,7 +199,7 @@ def _judged(row: Mapping[str, object], position: int) -> Execution | Skipped:
     try:
         return _from_row(row)
     except (InvalidInputError, ValueError, TypeError, OverflowError) as error:
-        return Skipped(f"row {position}: {error}")
+        return Skipped(f"row {position}", str(error))
 
 
 def _from_row(row: Mapping[str, object]) -> Execution:
@@ -204,7 +219,18 @@ def _from_row(row: Mapping[str, object]) -> Execution:
         status=_status(row),
         measurement=_measurement(row),
         finished_at=_moment(row),
+        origin=_origin(row),
     )
+
+
+def _origin(row: Mapping[str, object]) -> Origin:
+    if row.keys().isdisjoint(ORIGIN_COLUMNS):
+        return Origin()
+    source, node_type, architecture, remarks = (
+        _words(row, name) for name in ("source", "node_type", "architecture", "remarks")
+    )
+    known = _number(row, "rows_known")
+    return Origin(source, node_type, architecture, known, tuple(map(Remark, remarks.split())))
 
 
 def _measurement(row: Mapping[str, object]) -> Measurement | None:
@@ -243,6 +269,13 @@ def _text(row: Mapping[str, object], name: str) -> str:
     return value
 
 
+def _words(row: Mapping[str, object], name: str) -> str:
+    value = row.get(name)
+    if not isinstance(value, str):
+        raise InvalidInputError(f"{name} must be a text, got {value!r}")
+    return value
+
+
 def _integer(row: Mapping[str, object], name: str) -> int:
     value = row[name]
     if not isinstance(value, int):
@@ -277,12 +310,17 @@ def _schema() -> "pyarrow.Schema":
             ("read_bytes", pa.int64()),
             ("written_bytes", pa.int64()),
             ("finished_at", pa.timestamp("us", tz="UTC")),
+            ("source", name),
+            ("node_type", name),
+            ("architecture", name),
+            ("rows_known", pa.float64()),
+            ("remarks", name),
         ]
     )
 
 
 def _to_row(execution: Execution) -> dict[str, object]:
-    cluster, measured = execution.cluster, execution.measurement
+    cluster, measured, origin = execution.cluster, execution.measurement, execution.origin
     return {
         "execution_id": execution.execution_id,
         "workload": execution.workload,
@@ -298,4 +336,9 @@ def _to_row(execution: Execution) -> dict[str, object]:
         "read_bytes": None if measured is None else measured.read_bytes,
         "written_bytes": None if measured is None else measured.written_bytes,
         "finished_at": execution.finished_at.astimezone(UTC),
+        "source": origin.source,
+        "node_type": origin.node_type,
+        "architecture": origin.architecture,
+        "rows_known": origin.rows_known,
+        "remarks": " ".join(origin.remarks),
     }

@@ -231,5 +231,5 @@ def duties_of(home: Home, connections: ExitStack) -> Duties:
 
 def looked(every: Sequence[Duties]) -> bool:
     for duties in every:
-        duties.look(())
+        duties.look()
     return True

@@ -206,7 +206,7 @@ def received_reports(
 
 
 def looked(duties: Duties) -> bool:
-    duties.look(())
+    duties.look()
     return True
 
 

@@ -4,7 +4,14 @@ from datetime import UTC, datetime, timedelta
 
 from hypothesis import strategies as st
 
-from fedperf_shared.execution import ClusterConfig, Execution, ExecutionStatus, Measurement
+from fedperf_shared.execution import (
+    ClusterConfig,
+    Execution,
+    ExecutionStatus,
+    Measurement,
+    Origin,
+    Remark,
+)
 from fedperf_shared.workflow.graph import Operator, Plan, SourceStatistics, Workflow
 from fedperf_shared.workflow.vocabulary import (
     RESERVED_KINDS,
@@ -61,6 +68,9 @@ def executions() -> st.SearchStrategy[Execution]:
         Measurement, st.floats(1e-6, 1e6), st.floats(0, 1e9), sizes, sizes, sizes
     )
     moments = st.datetimes(datetime(1971, 1, 1), datetime(2200, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001
+    words = st.text(st.characters(codec="utf-8"), max_size=20)
+    remarks = st.sets(st.sampled_from(Remark)).map(lambda found: tuple(sorted(found)))
+    origin = st.builds(Origin, words, words, words, st.floats(0, 1), remarks)
     ok = st.builds(
         Execution,
         text,
@@ -70,6 +80,7 @@ def executions() -> st.SearchStrategy[Execution]:
         st.just(ExecutionStatus.OK),
         measurement,
         moments,
+        origin,
     )
     other = st.builds(
         Execution,

@@ -87,8 +87,14 @@ def test_init_leaves_what_people_wrote(home: Home) -> None:
 
 def test_ingesting_twice_is_harmless(home: Home, tmp_path: Path) -> None:
     jobs = write_jobs(tmp_path / "jobs.parquet")
-    assert fedperf(home, "ingest", jobs, "--json").json() == {"read": 3, "new": 3, "skipped": {}}
-    assert fedperf(home, "ingest", jobs, "--json").json() == {"read": 3, "new": 0, "skipped": {}}
+    brought = {"read": 3, "operators": 9, "rows_known": 1.0, "skipped": {}}
+    first = {**brought, "new": 3}
+    sources = [{**first, "source": str(jobs), "refused": ""}]
+    found = fedperf(home, "ingest", jobs, "--json").json()
+    assert found == {**first, "stored": True, "sources": sources}
+    again = fedperf(home, "ingest", jobs, "--json").json()
+    assert isinstance(again, dict)
+    assert again["new"] == 0
     assert fedperf(home, "status", "--json").json() == {
         "coordinator": None,
         "fingerprint": "",
@@ -195,7 +201,7 @@ BAD = {
     "poll NaN": (write("config.toml", "poll_seconds = nan"), ["status"], 3, "poll_seconds"),
     "poll infinite": (write("config.toml", "poll_seconds = inf"), ["status"], 3, "poll_seconds"),
     "no such history": (nothing, ["ingest", "missing.parquet"], 3, "missing.parquet"),
-    "no history file": (nothing, ["ingest", str(README)], 3, "not a readable Parquet file"),
+    "no history file": (nothing, ["ingest", str(README)], 3, "not of a kind that can be read"),
     "no held-out file": (nothing, ["gain", "--held-out", "missing.parquet"], 3, "missing.parquet"),
     "store is text": (write("executions.sqlite", "hello" * 500), ["status"], 4, "not a store"),
     "store of another": (write("executions.sqlite", "hello" * 500), ["profile"], 4, "not a store"),

@@ -190,9 +190,9 @@ class Scene:
             stop=self.stop,
         )
 
-    def look_at(self, hours: float, *history: Path) -> None:
+    def look_at(self, hours: float) -> None:
         self.now = START + hours * HOUR
-        self.duties.look(history)
+        self.duties.look()
 
     def ask_at(self, hours: float, **changes: object) -> bytes:
         self.now = START + hours * HOUR
@@ -440,11 +440,6 @@ def test_a_correction_counts_only_with_its_reference(scene: Scene) -> None:
     scene.exchange.published = published(1)
     scene.look_at(0.2)
     assert scene.duties._models.correction().mean.all()
-
-
-def test_a_history_that_cannot_be_read_holds_up_nothing(scene: Scene, tmp_path: Path) -> None:
-    scene.look_at(1.0, tmp_path / "missing")
-    assert len(scene.ledger.entries()) == 1
 
 
 def test_a_period_begun_keeps_its_schedule_whatever_the_policy_says(tmp_path: Path) -> None:

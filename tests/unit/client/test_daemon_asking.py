@@ -132,7 +132,7 @@ def traffic(scene: Scene) -> list[tuple[datetime, str]]:
     """What the coordinator hears in a day of looks at the daemon's pace, but releases."""
     scene.now = START
     while scene.now < START + 23 * HOUR:
-        scene.duties.look(())
+        scene.duties.look()
         scene.now += scene.duties.pause(0.7 * HOUR)
     return [call for call in scene.exchange.calls if call[1] != "submit"]
 

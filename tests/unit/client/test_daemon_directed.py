@@ -179,7 +179,7 @@ def traffic(scene: Scene) -> list[tuple[datetime, str]]:
     while scene.now < START + 23 * HOUR:
         if scene.now >= START + 5 * HOUR + timedelta(minutes=20):
             scene.exchange.questions = {DIRECTED: make_question()}
-        scene.duties.look(())
+        scene.duties.look()
         scene.now += scene.duties.pause(0.7 * HOUR)
     return [call for call in scene.exchange.calls if call[1] != "submit"]
 

@@ -137,6 +137,19 @@ def test_a_database_of_another_program_is_refused_and_left_alone(path: Path) -> 
     assert path.read_bytes() == before
 
 
+def test_a_store_of_schema_1_is_brought_up_to_date_and_loses_nothing(path: Path) -> None:
+    with ExecutionStore.open(path) as store:
+        store.add([make_execution(1)])
+    with sqlite3.connect(path) as connection:
+        for column in ("source", "node_type", "architecture", "rows_known", "remarks"):
+            connection.execute(f"ALTER TABLE execution DROP COLUMN {column}")
+        connection.execute("PRAGMA user_version = 1")
+    connection.close()
+    with ExecutionStore.open(path) as store:
+        assert list(store.executions()) == [make_execution(1)]
+        assert store.add([make_execution(2)]) == 1
+
+
 def test_a_newer_schema_is_refused_with_both_versions(path: Path) -> None:
     ExecutionStore.open(path).close()
     newer = sqlite3.connect(path)

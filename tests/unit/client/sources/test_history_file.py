@@ -10,6 +10,7 @@ from pyarrow import parquet
 from fedperf_client.sources import Skipped, Source
 from fedperf_client.sources.history_file import (
     COLUMNS,
+    ORIGIN_COLUMNS,
     HistoryFile,
     read_metadata,
     write_history,
@@ -26,6 +27,14 @@ def test_what_is_written_is_read_back(tmp_path: Path, history: list[Execution]) 
     write_history(path, history)
     source: Source = HistoryFile(path)
     assert list(source.read()) == history
+
+
+def test_a_history_without_origins_is_read(tmp_path: Path) -> None:
+    write_history(tmp_path / "new", [make_execution(n) for n in range(3)])
+    parquet.write_table(
+        parquet.read_table(tmp_path / "new").drop_columns(list(ORIGIN_COLUMNS)), tmp_path / "old"
+    )
+    assert list(HistoryFile(tmp_path / "old").read()) == [make_execution(n) for n in range(3)]
 
 
 def test_long_histories_keep_their_order(tmp_path: Path) -> None:
@@ -64,6 +73,8 @@ def _with(tmp_path: Path, column: str, values: pa.Array) -> Path:
         ("execution_id", None, pa.string(), "execution_id"),
         ("finished_at", None, pa.timestamp("us", tz="UTC"), "finished_at"),
         ("finished_at", 0, pa.timestamp("us"), "no time zone"),
+        ("rows_known", 1.5, pa.float64(), "rows_known"),
+        ("remarks", "great", pa.string(), "great"),
     ],
 )
 def test_a_bad_row_is_skipped_with_its_reason_and_the_others_are_read(
@@ -73,7 +84,7 @@ def test_a_bad_row_is_skipped_with_its_reason_and_the_others_are_read(
     path = _with(tmp_path, column, pa.array([good[0], bad, good[2]], type_))
     found = list(HistoryFile(path).read())
     assert isinstance(found[1], Skipped)
-    assert found[1].reason.startswith("row 1: ")
+    assert found[1].record == "row 1"
     assert said in found[1].reason
     if not (column == "finished_at" and bad == 0):
         assert found[0] == make_execution(0)
