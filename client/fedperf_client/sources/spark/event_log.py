@@ -1,11 +1,111 @@
-"""Spark event logs."""
+"""Spark event logs: single files and the directories of those that roll over.
 
+A log may be that of an application that still runs. Its files are read as they are, in
+order, in bounded memory; damage and lines that are no events cost what they hold and no more.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
-from fedperf_client.sources import Source
+from fedperf_client.sources import Skipped, Source
+from fedperf_client.sources.spark.application import Application
+from fedperf_client.sources.spark.events import Events, is_event
+from fedperf_client.sources.spark.fields import MalformedEventError
+from fedperf_client.sources.spark.running import WANTED, Running
+from fedperf_client.sources.spark.streams import DamagedLogError, lines
+from fedperf_shared.errors import StorageError
+from fedperf_shared.execution import Execution
+
+_ROLLED = re.compile(r"events_(\d{1,9})_.*")
+_COMPACTED = ".compact"
+_DATABRICKS = re.compile(r"eventlog(-[\d-]+)?(\.[a-z0-9]+)?")
+_FIRST_LINES = 5
+
+
+@dataclass(slots=True)
+class EventLog:
+    """The log of one application.
+
+    Attributes:
+        files: in order.
+        is_partial: earlier events are gone.
+        lines: read so far.
+    """
+
+    files: tuple[Path, ...]
+    is_partial: bool = False
+    lines: int = 0
+
+    def read(self) -> Iterator[Execution | Skipped]:
+        """Every query, or job where there are no queries, once; see `Source.read`."""
+        running = Running(Application(is_partial=self.is_partial))
+        for file in self.files:
+            events = Events(WANTED)
+            try:
+                for name, event in events.of(file):
+                    try:
+                        yield from running.take(name, event)
+                    except MalformedEventError as error:
+                        yield Skipped(f"line {events.lines} of {file.name}", str(error))
+                    if events.bad:
+                        yield from _bad(events, file)
+            except DamagedLogError as error:
+                yield Skipped(file.name, _without(str(error), file))
+            except OSError as error:
+                raise StorageError(f"cannot read the event log {file}: {error}") from error
+            yield from _bad(events, file)
+            self.lines += events.lines
+        yield from running.end()
 
 
 def open_event_log(path: Path) -> Source | None:
-    """The event log at `path`; see `OpenSource`."""
-    del path
-    return None
+    """The event log at `path`, known by its first lines; see `OpenSource`."""
+    if path.is_dir():
+        return _rolled(path) or _databricks(path)
+    if path.name.startswith("appstatus_"):
+        return None
+    try:
+        begins = any(is_event(line) for line in islice(lines(path), _FIRST_LINES))
+    except DamagedLogError as error:
+        if "lzf" in str(error):
+            raise
+        return None
+    return EventLog((path,)) if begins else None
+
+
+def _rolled(directory: Path) -> EventLog | None:
+    """Spark's own rolling log (`spark.eventLog.rolling.enabled`)."""
+    found = sorted(
+        (int(match[1]), path.name)
+        for path in directory.iterdir()
+        if (match := _ROLLED.fullmatch(path.name)) and not path.is_dir()
+    )
+    if not found:
+        return None
+    is_partial = found[0][0] != 1 or any(name.endswith(_COMPACTED) for _, name in found)
+    return EventLog(tuple(directory / name for _, name in found), is_partial)
+
+
+def _databricks(directory: Path) -> EventLog | None:
+    """The rolling log of Databricks: dated files, and the newest without a date."""
+    dated = sorted(
+        path
+        for path in directory.iterdir()
+        if (match := _DATABRICKS.fullmatch(path.name)) and match[1]
+    )
+    newest = [path for path in (directory / "eventlog",) if path.is_file()]
+    return EventLog((*dated, *newest)) if dated else None
+
+
+def _bad(events: Events, file: Path) -> Iterator[Skipped]:
+    for number, reason in events.bad:
+        yield Skipped(f"line {number} of {file.name}", reason)
+    events.bad.clear()
+
+
+def _without(reason: str, file: Path) -> str:
+    """A reason without the file's name, so that the same reason is counted as one."""
+    return reason.removeprefix(f"{file}: ")

@@ -1,0 +1,158 @@
+"""What is known of an application as a whole, and its queries as executions.
+
+Texts of the log stay here: the name becomes a part of the workload's name, which never
+leaves the organization, and all others are compared and forgotten.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from fedperf_client.sources import Skipped
+from fedperf_client.sources.spark.cluster import Executors
+from fedperf_client.sources.spark.fields import Event, mapping, milliseconds, moment, text
+from fedperf_client.sources.spark.identity import workload_of
+from fedperf_client.sources.spark.plan import workflow_of
+from fedperf_client.sources.spark.query import (
+    CPU_NANOSECONDS,
+    READ_BYTES,
+    WRITTEN_BYTES,
+    Query,
+)
+from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.execution import (
+    Execution,
+    ExecutionStatus,
+    Measurement,
+    Origin,
+    Remark,
+)
+from fedperf_shared.workflow.graph import Plan
+from fedperf_shared.workflow.vocabulary import MAX_RUNTIME_SECONDS, Platform
+
+Found = Execution | Skipped
+
+NO_END = "no end: the log stops before it"
+NO_PLAN = "no plan: the log begins after it"
+NESTED = "a part of another query"
+ONLY_A_COMMAND = "a command of the catalogue that ran no job"
+NO_TIME = "took less than a millisecond"
+
+_LONGEST_TEXT = 60
+_ID_DIGITS = 32
+_NODE_TYPES = (
+    "spark.databricks.workerNodeTypeId",
+    "spark.databricks.clusterUsageTags.clusterNodeType",
+)
+_DATABRICKS = "spark.databricks."
+
+
+@dataclass(slots=True)
+class Application:
+    """What is known so far.
+
+    Attributes:
+        is_partial: a part of its log is missing.
+        executors: those that it had.
+    """
+
+    is_partial: bool = False
+    executors: Executors = field(default_factory=Executors)
+    _version: str = ""
+    _vendor: str = "spark"
+    _name: str = ""
+    _identity: tuple[object, ...] = ()
+    _node_type: str = ""
+    _architecture: str = ""
+
+    def log_started(self, event: Event) -> None:
+        """Take Spark's version."""
+        self._version = text(event, "Spark Version")[:_LONGEST_TEXT]
+
+    def started(self, event: Event) -> None:
+        """Take what tells this application, and this attempt at it, from others."""
+        self._name = text(event, "App Name")
+        attempt, identity = event.get("App Attempt ID"), event.get("App ID")
+        self._identity = (identity, attempt, milliseconds(event, "Timestamp"))
+
+    def configured(self, event: Event) -> None:
+        """Take the few properties that count."""
+        properties = mapping(event, "Spark Properties")
+        self.executors.configured(properties)
+        if any(name.startswith(_DATABRICKS) for name in properties):
+            self._vendor = "databricks"
+        self._node_type = _first(properties, _NODE_TYPES)
+        system = event.get("System Properties")
+        if isinstance(system, Mapping):
+            self._architecture = _first(system, ("os.arch",))
+
+    def found(self, query: Query) -> Found:
+        """The execution that a query was, or why it is none."""
+        reason = query.problem or _reason(query)
+        if reason:
+            return Skipped(str(query), reason)
+        try:
+            return self._execution(query)
+        except InvalidInputError as error:
+            return Skipped(str(query), str(error))
+
+    def _execution(self, query: Query) -> Execution:
+        end = query.ended_at or query.started_at
+        cluster = self.executors.during(query.started_at, end)
+        counted = workflow_of(query.plan, query.counters)
+        return Execution(
+            execution_id=self._execution_id(query),
+            workload=workload_of(self._name, query.shape),
+            plan=Plan.on_one_platform(counted.workflow, Platform.SPARK),
+            cluster=cluster,
+            status=ExecutionStatus.FAILED if query.has_failed else ExecutionStatus.OK,
+            measurement=_measurement(query, end),
+            finished_at=moment(end),
+            origin=Origin(
+                source=f"{self._vendor} {self._version}".strip(),
+                node_type=self._node_type,
+                architecture=self._architecture,
+                rows_known=counted.known / len(counted.workflow.operators),
+                remarks=self._remarks(query),
+            ),
+        )
+
+    def _remarks(self, query: Query) -> tuple[Remark, ...]:
+        remarks = {Remark.FAILED_TASKS} if query.has_failed_tasks else set()
+        return tuple(sorted(remarks | ({Remark.INCOMPLETE} if self.is_partial else set())))
+
+    def _execution_id(self, query: Query) -> str:
+        """The same whenever and wherever this log is read; local."""
+        what = repr((*self._identity, str(query), query.started_at))
+        return hashlib.sha256(what.encode(errors="replace")).hexdigest()[:_ID_DIGITS]
+
+
+def _reason(query: Query) -> str:
+    """Why a query is no execution; empty where it is one."""
+    if query.is_nested:
+        return NESTED
+    if not query.is_complete or query.ended_at is None:
+        return NO_END
+    if not query.plan.nodes:
+        return NO_PLAN
+    if not query.jobs and query.plan.is_command:
+        return ONLY_A_COMMAND
+    return "" if query.ended_at > query.started_at else NO_TIME
+
+
+def _measurement(query: Query, end: int) -> Measurement:
+    totals = query.totals
+    seconds = (end - query.started_at) / 1000
+    return Measurement(
+        runtime_seconds=min(seconds, MAX_RUNTIME_SECONDS),
+        cpu_seconds=max(sum(totals.get(name, 0) for name in CPU_NANOSECONDS), 0) / 1e9,
+        read_bytes=max(totals.get(READ_BYTES, 0), 0),
+        written_bytes=max(totals.get(WRITTEN_BYTES, 0), 0),
+    )
+
+
+def _first(properties: Mapping[str, object], names: tuple[str, ...]) -> str:
+    """The first of the properties that is there and a text, cut to a usual length."""
+    found = (properties.get(name) for name in names)
+    texts = [each for each in found if isinstance(each, str)]
+    return texts[0][:_LONGEST_TEXT] if texts else ""

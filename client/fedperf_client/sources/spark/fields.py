@@ -1,0 +1,71 @@
+"""Values of an event by name and type: what Spark wrote is checked, not trusted."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+
+from fedperf_shared.errors import InvalidInputError
+
+Event = Mapping[str, object]
+
+_LATEST_MILLISECONDS = 4_102_444_800_000
+"""The year 2100."""
+
+
+class MalformedEventError(InvalidInputError):
+    """An event lacks a value, or holds one of another type or size."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"an event holds no usable {name!r}")
+        self.name = name
+
+
+def integer(event: Event, name: str) -> int:
+    """A whole number, also where it is written as text."""
+    value = event.get(name)
+    if isinstance(value, str) and value.isascii() and value.isdecimal():
+        value = int(value[:20])
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63:
+        return value
+    raise MalformedEventError(name)
+
+
+def text(event: Event, name: str) -> str:
+    """A text."""
+    value = event.get(name)
+    if isinstance(value, str):
+        return value
+    raise MalformedEventError(name)
+
+
+def mapping(event: Event, name: str) -> Event:
+    """A JSON object."""
+    value = event.get(name)
+    if isinstance(value, dict):
+        return value
+    raise MalformedEventError(name)
+
+
+def sequence(event: Event, name: str) -> Sequence[object]:
+    """A JSON array; empty where there is none."""
+    value = event.get(name, [])
+    if isinstance(value, list):
+        return value
+    raise MalformedEventError(name)
+
+
+def objects(event: Event, name: str) -> list[Event]:
+    """The JSON objects of an array; empty where there is none."""
+    return [each for each in sequence(event, name) if isinstance(each, dict)]
+
+
+def milliseconds(event: Event, name: str) -> int:
+    """A moment, in milliseconds since 1970."""
+    value = integer(event, name)
+    if 0 <= value <= _LATEST_MILLISECONDS:
+        return value
+    raise MalformedEventError(name)
+
+
+def moment(at: int) -> datetime:
+    """A moment that `milliseconds` gave."""
+    return datetime.fromtimestamp(at / 1000, UTC)

@@ -1,0 +1,326 @@
+"""Spark's physical plan of a query, and what was counted while it ran, as a workflow.
+
+A plan is read into nodes as soon as its event arrives: kinds and the ids of the counters
+that matter, no text. Rows come from counters; where an operator has none they follow from
+its neighbours when it neither adds nor drops rows. What follows from nothing is estimated
+from its inputs and does not count as known.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from fedperf_client.sources.spark.fields import (
+    Event,
+    MalformedEventError,
+    integer,
+    objects,
+    text,
+)
+from fedperf_client.sources.spark.operators import grouping_kind, kind_of, limit_of
+from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.workflow.graph import Operator, Workflow
+from fedperf_shared.workflow.vocabulary import (
+    MAX_ITERATIONS,
+    MAX_OPERATORS,
+    MAX_ROW_BYTES,
+    MAX_ROWS,
+    OperatorClass,
+    OperatorKind,
+)
+
+MAX_NODES = 4 * MAX_OPERATORS
+"""Nodes of a plan with all its wrappers; a larger one is refused."""
+
+DEFAULT_ROW_BYTES = 64.0
+"""Width of a row where nothing tells it."""
+
+ROWS = ("number of output rows", "output rows", "rows output", "num output rows")
+MOVED_ROWS = ("shuffle records written", "records read")
+"""Names of counters, in the order in which they are asked."""
+
+SIZES = ("data size", "data size (bytes)", "partition data size", "size of files read",
+         "written output", "filesystem read data size")  # fmt: skip
+PARTITIONS = ("number of partitions", "number of output partitions")
+
+KEEPS_ROWS = frozenset(
+    {OperatorKind.MAP, OperatorKind.SORT, OperatorKind.EXCHANGE, OperatorKind.WINDOW,
+     OperatorKind.SINK}
+)  # fmt: skip
+KEEPS_WIDTH = frozenset(
+    {OperatorKind.FILTER, OperatorKind.SORT, OperatorKind.EXCHANGE, OperatorKind.TOPK,
+     OperatorKind.UNION, OperatorKind.SINK}
+)  # fmt: skip
+GROUPS = frozenset({OperatorKind.AGGREGATE, OperatorKind.DISTINCT})
+
+Counters = Mapping[int, int]
+"""Values by the id of their counter (Spark's accumulators)."""
+
+
+class PlanTooLargeError(InvalidInputError):
+    """A plan has more nodes than are read."""
+
+    def __init__(self) -> None:
+        super().__init__(f"its plan has more than {MAX_NODES} nodes")
+
+
+@dataclass(frozen=True, slots=True)
+class PlanNode:
+    """One node of a physical plan.
+
+    Attributes:
+        kind: None for a layer that only wraps others.
+        identity: what is equal for the same node met twice (a result used again); empty where
+            nothing tells.
+        rows: ids of counters of its rows, best first.
+        sizes: ids of counters of its bytes, best first.
+        partitions: id of the counter of its partitions.
+        limit: rows that it lets through at most.
+        children: positions of its children in the plan.
+    """
+
+    kind: OperatorKind | None
+    identity: tuple[int, ...] = ()
+    rows: tuple[int, ...] = ()
+    sizes: tuple[int, ...] = ()
+    partitions: int | None = None
+    limit: float | None = None
+    children: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PhysicalPlan:
+    """The nodes of a plan; the root is the first, children stand behind their parents."""
+
+    nodes: tuple[PlanNode, ...] = ()
+
+    @property
+    def is_command(self) -> bool:
+        """Whether it only changes or shows the catalogue."""
+        return all(node.kind in (None, OperatorKind.COMMAND) for node in self.nodes)
+
+
+@dataclass(frozen=True, slots=True)
+class CountedWorkflow:
+    """A workflow and how many of its operators have rows that are known."""
+
+    workflow: Workflow
+    known: int
+
+
+def carried_out_by(command: PhysicalPlan, inner: PhysicalPlan) -> PhysicalPlan:
+    """The plan of a command with the counters of the query inside that does its work.
+
+    Commands that write run what is below them as a query of their own, with counters of its
+    own. A query that is not what is below the command changes nothing.
+    """
+    first, *below = command.nodes or (PlanNode(None),)
+    same = [node.kind for node in below] == [node.kind for node in inner.nodes]
+    if not (below and same and first.kind is OperatorKind.SINK and first.children == (1,)):
+        return command
+    moved = (
+        replace(node, children=tuple(child + 1 for child in node.children)) for node in inner.nodes
+    )
+    return PhysicalPlan((first, *moved))
+
+
+def read_plan(info: Event) -> PhysicalPlan:
+    """The plan of a `sparkPlanInfo`.
+
+    Raises:
+        MalformedEventError: it is no plan.
+        PlanTooLargeError: more than `MAX_NODES` nodes.
+    """
+    infos: list[Event] = [info]
+    children: list[tuple[int, ...]] = []
+    position = 0
+    while position < len(infos):
+        below = objects(infos[position], "children")
+        children.append(tuple(range(len(infos), len(infos) + len(below))))
+        infos += below
+        if len(infos) > MAX_NODES:
+            raise PlanTooLargeError
+        position += 1
+    return PhysicalPlan(
+        tuple(_node(each, below) for each, below in zip(infos, children, strict=True))
+    )
+
+
+def workflow_of(plan: PhysicalPlan, counters: Counters) -> CountedWorkflow:
+    """The operators of the plan with rows and widths from what was counted.
+
+    Raises:
+        InvalidWorkflowError: no operators, or more than the public limit.
+    """
+    nodes, inputs = _operators(plan)
+    rows = _propagated_rows(nodes, inputs, [_rows(node, counters) for node in nodes])
+    known = sum(each is not None for each in rows)
+    filled = _estimated(nodes, inputs, rows)
+    widths = _widths(nodes, inputs, filled, counters)
+    operators = tuple(
+        _operator(
+            node,
+            inputs[position],
+            filled[position],
+            sum(filled[each] for each in inputs[position]),
+            width=widths[position],
+            parts=0 if node.partitions is None else counters.get(node.partitions, 0),
+        )
+        for position, node in enumerate(nodes)
+    )
+    return CountedWorkflow(Workflow(operators), known)
+
+
+def _node(info: Event, children: tuple[int, ...]) -> PlanNode:
+    kind = kind_of(text(info, "nodeName"))
+    description = info.get("simpleString")
+    if not isinstance(description, str):
+        description = ""
+    if kind is OperatorKind.AGGREGATE:
+        kind = grouping_kind(description)
+    if kind is None:
+        return PlanNode(None, children=children)
+    ids = {
+        name: integer(each, "accumulatorId")
+        for each in objects(info, "metrics")
+        if isinstance(name := each.get("name"), str)
+    }
+    names = ROWS if kind is OperatorKind.TOPK else ROWS + MOVED_ROWS
+    return PlanNode(
+        kind,
+        identity=(int(kind), *sorted(ids.values())) if ids else (),
+        rows=_known(ids, names),
+        sizes=_known(ids, SIZES),
+        partitions=next(iter(_known(ids, PARTITIONS)), None),
+        limit=limit_of(description) if kind is OperatorKind.TOPK else None,
+        children=children,
+    )
+
+
+def _known(ids: Mapping[str, int], names: Sequence[str]) -> tuple[int, ...]:
+    return tuple(ids[name] for name in names if name in ids)
+
+
+def _operators(plan: PhysicalPlan) -> tuple[list[PlanNode], list[tuple[int, ...]]]:
+    """The nodes that are operators, inputs first, and the positions of their inputs.
+
+    Wrappers hand through what is below them; a node that was met before is the same operator.
+    """
+    nodes: list[PlanNode] = []
+    inputs: list[tuple[int, ...]] = []
+    met: dict[tuple[int, ...], int] = {}
+    outputs: list[tuple[int, ...]] = [()] * len(plan.nodes)
+    for position in reversed(range(len(plan.nodes))):
+        node = plan.nodes[position]
+        below = tuple(each for child in node.children for each in outputs[child])
+        if node.kind is None:
+            outputs[position] = below
+            continue
+        place = met.get(node.identity)
+        if place is None:
+            place = len(nodes)
+            nodes.append(node)
+            inputs.append(below)
+            if node.identity:
+                met[node.identity] = place
+        outputs[position] = (place,)
+    return nodes, inputs
+
+
+def _rows(node: PlanNode, counters: Counters) -> float | None:
+    for each in node.rows:
+        if each in counters:
+            return float(counters[each])
+    if node.kind is OperatorKind.COMMAND and not node.rows:
+        return 0.0  # it changes the catalogue and hands on nothing
+    return None
+
+
+def _propagated_rows(
+    nodes: Sequence[PlanNode], inputs: Sequence[tuple[int, ...]], counted: list[float | None]
+) -> list[float | None]:
+    """Rows that were counted, and those that follow from them, forwards and backwards."""
+    rows = list(counted)
+    changed = True
+    while changed:
+        changed = False
+        for position, node in enumerate(nodes):
+            for place, value in _following(node, position, inputs[position], rows):
+                if rows[place] is None:
+                    rows[place] = value
+                    changed = True
+    return rows
+
+
+def _following(
+    node: PlanNode, position: int, inputs: tuple[int, ...], rows: Sequence[float | None]
+) -> list[tuple[int, float]]:
+    """What follows at this operator: its own rows, or those of its only input."""
+    given = [rows[each] for each in inputs]
+    known = [each for each in given if each is not None]
+    own = rows[position]
+    if node.kind is OperatorKind.UNION and known and len(known) == len(given):
+        return [(position, sum(known))]
+    if len(given) != 1:
+        return []
+    if node.kind is OperatorKind.TOPK and node.limit is not None and known:
+        return [(position, min(node.limit, known[0]))]
+    if node.kind in KEEPS_ROWS and known:
+        return [(position, known[0])]
+    if node.kind in KEEPS_ROWS and own is not None:
+        return [(inputs[0], own)]
+    return []
+
+
+def _estimated(
+    nodes: Sequence[PlanNode], inputs: Sequence[tuple[int, ...]], rows: Sequence[float | None]
+) -> list[float]:
+    """Rows of every operator; the largest input's where nothing is known."""
+    filled: list[float] = []
+    for position, node in enumerate(nodes):
+        found = rows[position]
+        if found is None:
+            found = max((filled[each] for each in inputs[position]), default=0.0)
+            found = found if node.limit is None else min(found, node.limit)
+        filled.append(min(max(found, 0.0), MAX_ROWS))
+    return filled
+
+
+def _widths(
+    nodes: Sequence[PlanNode],
+    inputs: Sequence[tuple[int, ...]],
+    rows: Sequence[float],
+    counters: Counters,
+) -> list[float]:
+    """Bytes of a row of every operator, from counted bytes, neighbours, or the default."""
+    widths: list[float | None] = []
+    for node, count in zip(nodes, rows, strict=True):
+        size = next((counters[each] for each in node.sizes if each in counters), 0)
+        widths.append(min(size / count, MAX_ROW_BYTES) if size > 0 and count > 0 else None)
+    for position in reversed(range(len(nodes))):  # an exchange tells how wide its input is
+        if nodes[position].kind in KEEPS_WIDTH and len(inputs[position]) == 1:
+            (below,) = inputs[position]
+            widths[below] = widths[position] if widths[below] is None else widths[below]
+    filled: list[float] = []
+    for position, node in enumerate(nodes):
+        given = [filled[each] for each in inputs[position]]
+        width = widths[position]
+        if width is None and given:
+            width = sum(given) if node.kind is OperatorKind.JOIN else max(given)
+        filled.append(min(width or DEFAULT_ROW_BYTES, MAX_ROW_BYTES))
+    return filled
+
+
+def _operator(
+    node: PlanNode, inputs: tuple[int, ...], rows: float, given: float, *, width: float, parts: int
+) -> Operator:
+    if node.kind is None:
+        raise MalformedEventError("nodeName")
+    return Operator(
+        kind=node.kind,
+        operator_class=OperatorClass.RELATIONAL,
+        inputs=inputs,
+        output_rows=rows,
+        row_bytes=width,
+        key_distinct_ratio=min(rows / given, 1.0) if node.kind in GROUPS and given > 0 else 0.0,
+        partitions=min(max(parts, 0), MAX_ITERATIONS),
+    )

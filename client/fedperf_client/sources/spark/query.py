@@ -1,0 +1,94 @@
+"""One query, or one job without a query, while its events arrive."""
+
+from dataclasses import dataclass, field
+
+from fedperf_client.sources.spark.fields import Event, MalformedEventError, integer, objects
+from fedperf_client.sources.spark.plan import PhysicalPlan
+
+MAX_COUNTERS = 50_000
+"""Counters remembered for one query; of more the later ones are left out."""
+
+CPU_NANOSECONDS = (
+    "internal.metrics.executorCpuTime",
+    "internal.metrics.executorDeserializeCpuTime",
+)
+READ_BYTES = "internal.metrics.input.bytesRead"
+WRITTEN_BYTES = "internal.metrics.output.bytesWritten"
+READ_ROWS = "internal.metrics.input.recordsRead"
+TOTALS = frozenset({*CPU_NANOSECONDS, READ_BYTES, WRITTEN_BYTES, READ_ROWS})
+"""Spark's own counters of a stage, over all its tasks, that are looked at."""
+
+
+@dataclass(slots=True)
+class Query:
+    """What is known so far.
+
+    Attributes:
+        number: of the query, or of the job, in its application.
+        started_at: milliseconds since 1970, as all moments here.
+        root: number of the query that it runs inside of, its own where it runs in none.
+        is_job: a job without a query.
+        plan: of the last event that brought one.
+        shape: of the first plan: what the optimizer changed since does not count.
+        ended_at: None while it runs.
+        has_failed: it ended with an error.
+        has_failed_tasks: tasks of it failed and were done again.
+        open_jobs: ids of its jobs that still run.
+        jobs: how many it had.
+        counters: values of Spark's accumulators by id.
+        totals: sums of `TOTALS` over its stages.
+        problem: why its plan cannot be used, empty otherwise.
+    """
+
+    number: int
+    started_at: int
+    root: int
+    is_job: bool = False
+    plan: PhysicalPlan = field(default_factory=PhysicalPlan)
+    shape: str = ""
+    ended_at: int | None = None
+    has_failed: bool = False
+    has_failed_tasks: bool = False
+    open_jobs: set[int] = field(default_factory=set)
+    jobs: int = 0
+    counters: dict[int, int] = field(default_factory=dict)
+    totals: dict[str, int] = field(default_factory=dict)
+    problem: str = ""
+
+    def __str__(self) -> str:
+        return f"{'job' if self.is_job else 'query'} {self.number}"
+
+    def take_stage(self, stage: Event) -> None:
+        """Take the totals and counters of a stage that has ended."""
+        for each in objects(stage, "Accumulables"):
+            name = each.get("Name")
+            try:
+                value = integer(each, "Value")
+                if name in TOTALS:
+                    self.totals[name] = self.totals.get(name, 0) + value
+                elif not (isinstance(name, str) and name.startswith("internal.")):
+                    self.count(integer(each, "ID"), value)
+            except MalformedEventError:
+                continue  # a counter of the user's own, of any type
+
+    def count(self, counter: int, value: int) -> None:
+        """A counter has reached a value; it never falls, so a stage done again counts once."""
+        if counter in self.counters:
+            self.counters[counter] = max(self.counters[counter], value)
+        elif len(self.counters) < MAX_COUNTERS:
+            self.counters[counter] = value
+
+    @property
+    def is_nested(self) -> bool:
+        """Whether it runs inside of another one."""
+        return self.root != self.number and not self.is_job
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing of it is missing."""
+        return self.ended_at is not None and not self.open_jobs
+
+    @property
+    def size(self) -> int:
+        """Nodes and counters that are kept for it."""
+        return len(self.counters) + len(self.plan.nodes)

@@ -1,0 +1,269 @@
+"""What runs in an application, from event to event: queries and jobs until they are complete.
+
+Executions come out as soon as they are complete; what is kept is bounded by what runs at
+the same time, and beyond the limits of this module the oldest is given up. A query is one
+execution with its wall time as label; queries inside of it, and all their jobs, are its parts.
+Jobs without a query are executions where the application runs no queries at all: beside
+queries they are Spark's own, such as listing files.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from fedperf_client.sources import Skipped
+from fedperf_client.sources.spark.application import Application, Found
+from fedperf_client.sources.spark.fields import (
+    Event,
+    integer,
+    mapping,
+    milliseconds,
+    objects,
+    sequence,
+    text,
+)
+from fedperf_client.sources.spark.identity import shape_of
+from fedperf_client.sources.spark.plan import (
+    PhysicalPlan,
+    PlanTooLargeError,
+    carried_out_by,
+    read_plan,
+)
+from fedperf_client.sources.spark.query import READ_ROWS, Query
+from fedperf_client.sources.spark.rdd import input_counter, read_rdds
+
+MAX_OPEN = 2_000
+"""Queries and jobs that run at the same time."""
+
+MAX_KEPT = 200_000
+"""Nodes and counters of all of them together."""
+
+MAX_STAGES = 10_000
+"""Of one job."""
+
+MAX_WAITING = 200
+"""Jobs without a query that wait to see whether the application runs queries."""
+
+GIVEN_UP = "given up: too much ran at the same time"
+BESIDE_QUERIES = "a job beside queries"
+
+_QUERY_ID = "spark.sql.execution.id"
+
+_Key = tuple[bool, int]
+"""Whether it is a job without a query, and its number."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    query: Query
+    stages: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class Running:
+    """Everything that runs; `take` its events one after the other, then `end`."""
+
+    application: Application = field(default_factory=Application)
+    _open: dict[_Key, Query] = field(default_factory=dict)
+    _jobs: dict[int, _Job] = field(default_factory=dict)
+    _stages: dict[int, Query] = field(default_factory=dict)
+    _waiting: list[Found] = field(default_factory=list)
+    _has_queries: bool = False
+
+    def take(self, name: str, event: Event) -> Iterable[Found]:
+        """Take an event by its short name; what became complete with it comes out.
+
+        Raises:
+            MalformedEventError: the event lacks something and counts for nothing.
+        """
+        of_application = _OF_APPLICATION.get(name)
+        if of_application is not None:
+            of_application(self.application, event)
+            return ()
+        handler = _HANDLERS.get(name)
+        return () if handler is None else handler(self, event)
+
+    def end(self) -> Iterable[Found]:
+        """The log has ended: what is not complete now never will be."""
+        found = [*self._waiting, *map(self.application.found, self._open.values())]
+        self._waiting.clear()
+        self._open.clear()
+        return found
+
+    def _query_started(self, event: Event) -> Iterable[Found]:
+        number = integer(event, "executionId")
+        root = integer(event, "rootExecutionId") if "rootExecutionId" in event else number
+        query = self._query(number, milliseconds(event, "time"))
+        query.plan, query.problem = _plan(event)
+        query.shape, query.root = shape_of(query.plan), root
+        return [*self._with_queries(), *self._made_room()]
+
+    def _query(self, number: int, at: int) -> Query:
+        """The query of that number; its first job may come before its own start."""
+        query = self._open.setdefault((False, number), Query(number, at, root=number))
+        query.started_at = min(query.started_at, at)
+        return query
+
+    def _plan_changed(self, event: Event) -> Iterable[Found]:
+        query = self._open.get((False, integer(event, "executionId")))
+        if query is None:
+            return ()
+        query.plan, query.problem = _plan(event)
+        return self._made_room()
+
+    def _driver_counted(self, event: Event) -> Iterable[Found]:
+        query = self._open.get((False, integer(event, "executionId")))
+        if query is None:
+            return ()
+        for each in sequence(event, "accumUpdates"):
+            match each:
+                case [int(counter), int(value)]:
+                    query.count(counter, value)
+        return self._made_room()
+
+    def _query_ended(self, event: Event) -> Iterable[Found]:
+        query = self._open.get((False, integer(event, "executionId")))
+        if query is None:
+            return ()
+        query.ended_at = milliseconds(event, "time")
+        query.has_failed = bool(event.get("errorMessage"))
+        root = self._open.get((False, query.root))
+        if root is not None and query.is_nested:
+            root.plan = carried_out_by(root.plan, query.plan)
+        return self._completed(query)
+
+    def _job_started(self, event: Event) -> Iterable[Found]:
+        number = integer(event, "Job ID")
+        properties = event.get("Properties")
+        started = milliseconds(event, "Submission Time")
+        if isinstance(properties, Mapping) and _QUERY_ID in properties:
+            query = self._query(integer(properties, _QUERY_ID), started)
+            query = self._open.get((False, query.root), query)
+        else:
+            query = self._job_alone(number, started, event)
+        stages = [each for each in sequence(event, "Stage IDs") if isinstance(each, int)]
+        query.jobs += 1
+        query.open_jobs.add(number)
+        self._jobs[number] = _Job(query, tuple(stages[:MAX_STAGES]))
+        for stage in stages[:MAX_STAGES]:
+            self._stages[stage] = query
+        return self._made_room()
+
+    def _job_alone(self, number: int, at: int, event: Event) -> Query:
+        query = Query(number, at, root=number, is_job=True)
+        self._open[True, number] = query
+        if self._has_queries:
+            query.problem = BESIDE_QUERIES
+            return query
+        try:
+            query.plan = read_rdds(objects(event, "Stage Infos"))
+            query.shape = shape_of(query.plan)
+        except PlanTooLargeError as error:
+            query.problem = str(error)
+        return query
+
+    def _stage_completed(self, event: Event) -> Iterable[Found]:
+        stage = mapping(event, "Stage Info")
+        query = self._stages.get(integer(stage, "Stage ID"))
+        if query is None:
+            return ()
+        query.has_failed_tasks = query.has_failed_tasks or "Failure Reason" in stage
+        before = query.totals.get(READ_ROWS, 0)
+        query.take_stage(stage)
+        if query.is_job and (counter := input_counter(stage)) is not None:
+            query.count(counter, query.totals.get(READ_ROWS, 0) - before)
+        return self._made_room()
+
+    def _task_failed(self, event: Event) -> Iterable[Found]:
+        query = self._stages.get(integer(event, "Stage ID"))
+        if query is not None:
+            query.has_failed_tasks = True
+        return ()
+
+    def _job_ended(self, event: Event) -> Iterable[Found]:
+        number = integer(event, "Job ID")
+        job = self._jobs.pop(number, None)
+        if job is None:
+            return ()
+        query = job.query
+        query.open_jobs.discard(number)
+        for stage in job.stages:
+            if self._stages.get(stage) is query:
+                del self._stages[stage]
+        if query.is_job:
+            query.ended_at = milliseconds(event, "Completion Time")
+            query.has_failed = text(mapping(event, "Job Result"), "Result") != "JobSucceeded"
+        return self._completed(query)
+
+    def _completed(self, query: Query) -> Iterable[Found]:
+        """What comes out with a query or job that may be complete now."""
+        key = (query.is_job, query.number)
+        if not query.is_complete or self._open.get(key) is not query:
+            return ()
+        del self._open[key]
+        found = self.application.found(query)
+        started = [each.started_at for each in self._open.values()]
+        self.application.executors.forget_before(min(started, default=query.started_at))
+        if not query.is_job or self._has_queries:
+            return (found,)
+        self._waiting.append(found)
+        return self._waited() if len(self._waiting) > MAX_WAITING else ()
+
+    def _waited(self) -> Iterable[Found]:
+        waited, self._waiting = self._waiting, []
+        return waited
+
+    def _with_queries(self) -> Iterable[Found]:
+        """From the first query on, jobs without one are Spark's own."""
+        self._has_queries = True
+        for query in self._open.values():
+            if query.is_job:
+                query.problem = BESIDE_QUERIES
+        return [
+            each if isinstance(each, Skipped) else Skipped("a job", BESIDE_QUERIES)
+            for each in self._waited()
+        ]
+
+    def _made_room(self) -> Iterable[Found]:
+        """What is given up so that the limits hold; the newest stays in any case."""
+        found: list[Found] = []
+        kept = sum(query.size for query in self._open.values())
+        while len(self._open) > 1 and (len(self._open) > MAX_OPEN or kept > MAX_KEPT):
+            oldest = self._open.pop(next(iter(self._open)))
+            kept -= oldest.size
+            found.append(Skipped(str(oldest), GIVEN_UP))
+            for number in oldest.open_jobs:
+                job = self._jobs.pop(number, None)
+                for stage in () if job is None else job.stages:
+                    self._stages.pop(stage, None)
+        return found
+
+
+def _plan(event: Event) -> tuple[PhysicalPlan, str]:
+    """The plan of an event, and why there is none."""
+    try:
+        return read_plan(mapping(event, "sparkPlanInfo")), ""
+    except PlanTooLargeError as error:
+        return PhysicalPlan(), str(error)
+
+
+_OF_APPLICATION: Mapping[str, Callable[[Application, Event], None]] = {
+    "SparkListenerLogStart": Application.log_started,
+    "SparkListenerApplicationStart": Application.started,
+    "SparkListenerEnvironmentUpdate": Application.configured,
+    "SparkListenerResourceProfileAdded": lambda app, event: app.executors.resource_profile(event),
+    "SparkListenerBlockManagerAdded": lambda app, event: app.executors.block_manager_added(event),
+    "SparkListenerExecutorAdded": lambda app, event: app.executors.added(event),
+    "SparkListenerExecutorRemoved": lambda app, event: app.executors.removed(event),
+}
+_HANDLERS: Mapping[str, Callable[[Running, Event], Iterable[Found]]] = {
+    "SparkListenerSQLExecutionStart": Running._query_started,
+    "SparkListenerSQLAdaptiveExecutionUpdate": Running._plan_changed,
+    "SparkListenerDriverAccumUpdates": Running._driver_counted,
+    "SparkListenerSQLExecutionEnd": Running._query_ended,
+    "SparkListenerJobStart": Running._job_started,
+    "SparkListenerStageCompleted": Running._stage_completed,
+    "SparkListenerTaskEnd": Running._task_failed,
+    "SparkListenerJobEnd": Running._job_ended,
+}
+WANTED = frozenset(_OF_APPLICATION) | frozenset(_HANDLERS)
+"""Events that are looked at; of the ends of tasks only those that failed."""

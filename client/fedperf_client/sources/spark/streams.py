@@ -1,0 +1,195 @@
+"""The lines of an event log, whatever codec Spark wrote it with.
+
+The codec is known by its first bytes, never by the file's name. Memory is bounded: blocks
+and lines above the limits of this module are refused or left out, whatever they claim.
+
+Spark's lz4 and snappy files are not the codecs' standard frames: lz4-java writes
+"LZ4Block" blocks, snappy-java the stream of xerial. Only their framing is read here.
+Sources: lz4-java `LZ4BlockOutputStream`, snappy-java `SnappyOutputStream`.
+"""
+
+import gzip
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+import cramjam
+import lz4.block
+import lz4.frame
+import zstandard
+
+from fedperf_shared.errors import InvalidInputError
+
+MAX_LINE_BYTES = 8 * 1024**2
+MAX_BLOCK_BYTES = 8 * 1024**2
+MAX_WINDOW_BYTES = 8 * 1024**2
+"""What every decoder of zstd has to support (RFC 8878, section 3.1.1.1.2)."""
+
+_READ_BYTES = 64 * 1024
+"""Small enough that the allocator hands out the same memory again."""
+_MAGIC_BYTES = 16
+
+
+class DamagedLogError(InvalidInputError):
+    """The bytes end or break where more should be."""
+
+
+Skip = Callable[[bytes, int], bool]
+"""Whether the line that begins there in these bytes is passed over, without being copied."""
+
+
+def lines(path: Path, skip: Skip = lambda block, start: False) -> Iterator[bytes | None]:
+    """The lines of the log without their ends; None for one above `MAX_LINE_BYTES`.
+
+    Args:
+        path: of the file.
+        skip: asked once for every line that is not above the limit.
+
+    Raises:
+        DamagedLogError: the compressed bytes are damaged; all lines before were given.
+        OSError: the file cannot be read.
+    """
+    tail, is_too_long = b"", False
+    for block in _blocks(path):
+        start, end = 0, block.find(b"\n")
+        if end >= 0 and (tail or is_too_long):
+            tail += block[:end]
+            if is_too_long:
+                yield None
+            elif not skip(tail, 0):
+                yield tail
+            tail, is_too_long, start = b"", False, end + 1
+            end = block.find(b"\n", start)
+        while end >= 0:
+            if not skip(block, start):
+                yield block[start:end]
+            start = end + 1
+            end = block.find(b"\n", start)
+        if not is_too_long:
+            tail += block[start:]
+        if len(tail) > MAX_LINE_BYTES:
+            tail, is_too_long = b"", True
+    if is_too_long:
+        yield None
+    elif tail and not skip(tail, 0):
+        yield tail
+
+
+def _blocks(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as stream:
+        magic = stream.read(_MAGIC_BYTES)
+        stream.seek(0)
+        blocks = next((each for start, each in _CODECS if magic.startswith(start)), _plain)
+        with _damage(path):
+            yield from blocks(stream)
+
+
+@contextmanager
+def _damage(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except DamagedLogError as error:
+        raise DamagedLogError(f"{path}: {error}") from error
+    except (
+        EOFError,
+        RuntimeError,  # of lz4.frame
+        ValueError,
+        gzip.BadGzipFile,
+        zlib.error,
+        zstandard.ZstdError,
+        lz4.block.LZ4BlockError,
+        cramjam.DecompressionError,
+    ) as error:
+        raise DamagedLogError(f"{path}: the compressed log is damaged ({error})") from error
+
+
+def _plain(stream: BinaryIO) -> Iterator[bytes]:
+    while block := stream.read(_READ_BYTES):
+        yield block
+
+
+def _zstd(stream: BinaryIO) -> Iterator[bytes]:
+    decompressor = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW_BYTES)
+    with decompressor.stream_reader(stream, read_across_frames=True) as reader:
+        while block := reader.read(_READ_BYTES):
+            yield block
+
+
+def _gzip(stream: BinaryIO) -> Iterator[bytes]:
+    with gzip.GzipFile(fileobj=stream) as reader:
+        while block := reader.read(_READ_BYTES):
+            yield block
+
+
+def _lz4_frame(stream: BinaryIO) -> Iterator[bytes]:
+    with lz4.frame.LZ4FrameFile(stream) as reader:
+        while block := reader.read(_READ_BYTES):
+            yield block
+
+
+_LZ4_MAGIC = b"LZ4Block"
+_LZ4_HEADER_BYTES = len(_LZ4_MAGIC) + 1 + 3 * 4
+_LZ4_METHOD = 0xF0
+_LZ4_RAW, _LZ4_COMPRESSED = 0x10, 0x20
+
+
+def _lz4_blocks(stream: BinaryIO) -> Iterator[bytes]:
+    while header := stream.read(_LZ4_HEADER_BYTES):
+        if not (len(header) == _LZ4_HEADER_BYTES and header.startswith(_LZ4_MAGIC)):
+            raise DamagedLogError("an lz4 block has no header")
+        method = header[8] & _LZ4_METHOD
+        held, size = (int.from_bytes(header[at : at + 4], "little") for at in (9, 13))
+        content = _exactly(stream, _bounded(held))
+        if method == _LZ4_COMPRESSED:
+            yield lz4.block.decompress(content, uncompressed_size=_bounded(size))
+        elif method == _LZ4_RAW:
+            yield content
+        else:
+            raise DamagedLogError("an lz4 block is of an unknown method")
+
+
+_SNAPPY_MAGIC = b"\x82SNAPPY\x00"
+_SNAPPY_HEADER_BYTES = len(_SNAPPY_MAGIC) + 2 * 4
+
+
+def _snappy(stream: BinaryIO) -> Iterator[bytes]:
+    _exactly(stream, _SNAPPY_HEADER_BYTES)
+    while length := stream.read(4):
+        if length == _SNAPPY_MAGIC[:4]:  # a stream that was appended to
+            _exactly(stream, _SNAPPY_HEADER_BYTES - 4)
+            continue
+        content = _exactly(stream, _bounded(int.from_bytes(length, "big")))
+        _bounded(cramjam.snappy.decompress_raw_len(content))
+        yield bytes(cramjam.snappy.decompress_raw(content))
+
+
+def _lzf(stream: BinaryIO) -> Iterator[bytes]:
+    del stream
+    raise DamagedLogError(
+        "lzf is not read; write event logs with spark.eventLog.compression.codec=zstd"
+    )
+
+
+def _bounded(size: int) -> int:
+    if size > MAX_BLOCK_BYTES:
+        raise DamagedLogError(f"a block claims {size} bytes, at most {MAX_BLOCK_BYTES} are read")
+    return size
+
+
+def _exactly(stream: BinaryIO, size: int) -> bytes:
+    found = stream.read(size)
+    if len(found) < size:
+        raise DamagedLogError("the log ends in the middle of a block")
+    return found
+
+
+_CODECS: tuple[tuple[bytes, Callable[[BinaryIO], Iterator[bytes]]], ...] = (
+    (b"\x28\xb5\x2f\xfd", _zstd),
+    (b"\x1f\x8b", _gzip),
+    (_LZ4_MAGIC, _lz4_blocks),
+    (b"\x04\x22\x4d\x18", _lz4_frame),
+    (_SNAPPY_MAGIC, _snappy),
+    (b"ZV", _lzf),
+)
