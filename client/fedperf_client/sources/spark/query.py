@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from fedperf_client.sources.spark.fields import Event, MalformedEventError, integer, objects
+from fedperf_client.sources.spark.fields import Event, MalformedEventError, integer, objects, text
 from fedperf_client.sources.spark.plan import PhysicalPlan
 
 MAX_COUNTERS = 50_000
@@ -61,12 +61,11 @@ class Query:
     def take_stage(self, stage: Event) -> None:
         """Take the totals and counters of a stage that has ended."""
         for each in objects(stage, "Accumulables"):
-            name = each.get("Name")
             try:
-                value = integer(each, "Value")
+                name, value = text(each, "Name"), integer(each, "Value")
                 if name in TOTALS:
                     self.totals[name] = self.totals.get(name, 0) + value
-                elif not (isinstance(name, str) and name.startswith("internal.")):
+                elif not name.startswith("internal."):
                     self.count(integer(each, "ID"), value)
             except MalformedEventError:
                 continue  # a counter of the user's own, of any type

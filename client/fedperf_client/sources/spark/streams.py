@@ -56,7 +56,7 @@ def lines(path: Path, skip: Skip = lambda block, start: False) -> Iterator[bytes
         start, end = 0, block.find(b"\n")
         if end >= 0 and (tail or is_too_long):
             tail += block[:end]
-            if is_too_long:
+            if is_too_long or len(tail) > MAX_LINE_BYTES:
                 yield None
             elif not skip(tail, 0):
                 yield tail

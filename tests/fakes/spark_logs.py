@@ -1,0 +1,204 @@
+"""Event logs as Spark writes them, small and made up."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+
+import orjson
+
+from fedperf_client.sources import Skipped
+from fedperf_client.sources.spark.event_log import open_event_log
+from fedperf_shared.execution import Execution
+
+SQL = "org.apache.spark.sql.execution.ui."
+APP_START = 1_750_000_000_000
+ROWS = "number of output rows"
+MOVED = "shuffle records written"
+SIZE = "data size"
+
+Json = dict[str, object]
+
+
+def node(
+    name: str,
+    *children: Json,
+    description: str = "",
+    **counters: int,
+) -> Json:
+    """A node of a plan; counters are given as `rows=7` for a counter with the id 7."""
+    names = {"rows": ROWS, "moved": MOVED, "size": SIZE, "partitions": "number of partitions"}
+    return {
+        "nodeName": name,
+        "simpleString": description or name,
+        "children": list(children),
+        "metadata": {},
+        "metrics": [
+            {"name": names[each], "accumulatorId": number, "metricType": "sum"}
+            for each, number in counters.items()
+        ],
+    }
+
+
+def grouped(*below: Json, rows: int = 3) -> Json:
+    """A grouping in two steps over what is below, as Spark plans it."""
+    what = "(keys=[k#1], functions=[count(1)])"
+    partial = node("HashAggregate", *below, rows=rows - 1, description="HashAggregate" + what)
+    moved = node("Exchange", partial, moved=rows + 100, size=rows + 101, partitions=rows + 102)
+    codegen = node("WholeStageCodegen (2)", node("InputAdapter", moved))
+    return node("HashAggregate", codegen, rows=rows, description="HashAggregate" + what)
+
+
+@dataclass
+class SparkLog:
+    """A log that is being written."""
+
+    app_id: str = "app-1"
+    app_name: str = "Nightly report 2026-03-01"
+    attempt: str | None = None
+    events: list[Json] = field(default_factory=list)
+    _jobs: "count[int]" = field(default_factory=count)
+    _stages: "count[int]" = field(default_factory=count)
+
+    def add(self, name: str, **fields: object) -> "SparkLog":
+        self.events.append(
+            {"Event": name, **{_spaced(key): value for key, value in fields.items()}}
+        )
+        return self
+
+    def begin(self, *, cores: int = 4, executors: int = 2, memory: str = "4g") -> "SparkLog":
+        """Version, properties, application and executors."""
+        self.events.append({"Event": "SparkListenerLogStart", "Spark Version": "4.3.0"})
+        self.events.append(
+            {
+                "Event": "SparkListenerEnvironmentUpdate",
+                "Spark Properties": {"spark.executor.memory": memory},
+                "System Properties": {"os.arch": "amd64"},
+            }
+        )
+        started = {"App Name": self.app_name, "App ID": self.app_id, "Timestamp": APP_START}
+        attempt = {} if self.attempt is None else {"App Attempt ID": self.attempt}
+        self.events.append({"Event": "SparkListenerApplicationStart", **started, **attempt})
+        for number in range(executors):
+            self.executor(str(number), APP_START, host=f"host-{number}", cores=cores)
+        return self
+
+    def executor(self, identity: str, at: int, *, host: str, cores: int = 4) -> "SparkLog":
+        info = {"Host": host, "Total Cores": cores}
+        return self.add(
+            "SparkListenerExecutorAdded", Timestamp=at, Executor_ID=identity, Executor_Info=info
+        )
+
+    def start(
+        self, number: int, plan: Json, *, at: int = 1000, root: int | None = None
+    ) -> "SparkLog":
+        known = {} if root is None else {"rootExecutionId": root}
+        return self.add(
+            SQL + "SparkListenerSQLExecutionStart",
+            executionId=number,
+            time=APP_START + at,
+            sparkPlanInfo=plan,
+            **known,
+        )
+
+    def job(
+        self,
+        query: int | None,
+        counters: Mapping[int, int] | None = None,
+        *,
+        at: int = 1000,
+        end: int = 2000,
+        failed_tasks: int = 0,
+        rdds: Sequence[Json] = (),
+        totals: Mapping[str, int] | None = None,
+    ) -> "SparkLog":
+        """A job of one stage, from its start to its end."""
+        job, stage = next(self._jobs), next(self._stages)
+        properties = {} if query is None else {"spark.sql.execution.id": str(query)}
+        info: Json = {"Stage ID": stage, "RDD Info": list(rdds), "Accumulables": []}
+        self.add(
+            "SparkListenerJobStart",
+            Job_ID=job,
+            Submission_Time=APP_START + at,
+            Stage_Infos=[info],
+            Stage_IDs=[stage],
+            Properties=properties,
+        )
+        for index in range(3):
+            self.task(stage, index, "Success" if index >= failed_tasks else "ExceptionFailure")
+        counted = [
+            {"ID": number, "Name": ROWS, "Value": str(value)}
+            for number, value in (counters or {}).items()
+        ]
+        internal = [
+            {"ID": 9000 + at, "Name": f"internal.metrics.{name}", "Value": value, "Internal": True}
+            for name, value in (totals or {}).items()
+        ]
+        self.add(
+            "SparkListenerStageCompleted",
+            Stage_Info={**info, "Accumulables": counted + internal},
+        )
+        return self.add(
+            "SparkListenerJobEnd",
+            Job_ID=job,
+            Completion_Time=APP_START + end,
+            Job_Result={"Result": "JobSucceeded"},
+        )
+
+    def task(self, stage: int, index: int, reason: str) -> "SparkLog":
+        """The start and end of a task, whose own figures nobody needs."""
+        info = {"Task ID": index, "Host": "host-0", "Accumulables": [{"ID": 5, "Value": 77}]}
+        self.events.append(
+            {"Event": "SparkListenerTaskStart", "Stage ID": stage, "Task Info": info}
+        )
+        self.events.append(
+            {
+                "Event": "SparkListenerTaskEnd",
+                "Stage ID": stage,
+                "Stage Attempt ID": 0,
+                "Task Type": "ResultTask",
+                "Task End Reason": {"Reason": reason},
+                "Task Info": info,
+            }
+        )
+        return self
+
+    def finish(self, number: int, *, at: int = 3000, error: str = "") -> "SparkLog":
+        return self.add(
+            SQL + "SparkListenerSQLExecutionEnd",
+            executionId=number,
+            time=APP_START + at,
+            errorMessage=error,
+        )
+
+    def query(
+        self, number: int, plan: Json, counters: Mapping[int, int], *, at: int = 1000
+    ) -> "SparkLog":
+        """A query with one job, of two seconds."""
+        self.start(number, plan, at=at).job(number, counters, at=at + 10, end=at + 1900)
+        return self.finish(number, at=at + 2000)
+
+    def bytes(self) -> bytes:
+        return b"".join(orjson.dumps(event) + b"\n" for event in self.events)
+
+    def write(self, path: Path) -> Path:
+        path.write_bytes(self.bytes())
+        return path
+
+
+def read_log(path: Path) -> tuple[list[Execution], list[Skipped]]:
+    """Executions and what was skipped."""
+    source = open_event_log(path)
+    if source is None:
+        raise AssertionError(f"{path} is no event log")
+    return split(source.read())
+
+
+def split(found: Iterable[Execution | Skipped]) -> tuple[list[Execution], list[Skipped]]:
+    every = list(found)
+    executions = [each for each in every if isinstance(each, Execution)]
+    return executions, [each for each in every if isinstance(each, Skipped)]
+
+
+def _spaced(name: str) -> str:
+    return name.replace("_", " ")

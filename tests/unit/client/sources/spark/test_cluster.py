@@ -1,0 +1,78 @@
+"""Resources of a query follow the lifetimes of executors."""
+
+import pytest
+
+from fedperf_client.sources.spark.cluster import Executors, UnknownClusterError
+
+GIB = 1024**3
+
+
+def added(executors: Executors, identity: str, at: int, *, cores: int = 4, host: str = "h") -> None:
+    info = {"Host": host, "Total Cores": cores}
+    executors.added({"Executor ID": identity, "Timestamp": at, "Executor Info": info})
+
+
+def removed(executors: Executors, identity: str, at: int) -> None:
+    executors.removed({"Executor ID": identity, "Timestamp": at})
+
+
+def test_cores_and_memory_are_means_over_the_time_of_the_query() -> None:
+    executors = Executors()
+    executors.configured({"spark.executor.memory": "2g", "spark.executor.memoryOverhead": "1024"})
+    added(executors, "1", 0, host="a")
+    added(executors, "2", 1500, host="b")
+    added(executors, "3", 0, host="b", cores=8)
+    removed(executors, "3", 1500)
+    cluster = executors.during(1000, 2000)
+    assert (cluster.nodes, cluster.cores) == (2, 4 + 2 + 4)
+    assert cluster.memory_bytes == 3 * GIB + 3 * GIB // 2 + 3 * GIB // 2
+
+
+def test_what_ended_before_does_not_count() -> None:
+    executors = Executors()
+    added(executors, "1", 0)
+    removed(executors, "1", 900)
+    with pytest.raises(UnknownClusterError):
+        executors.during(1000, 2000)
+
+
+def test_an_executor_with_another_clock_counts_in_full() -> None:
+    executors = Executors()
+    added(executors, "1", 10_000_000)
+    assert executors.during(1000, 2000).cores == 4
+
+
+def test_a_removal_without_an_addition_and_an_addition_twice_count_for_nothing() -> None:
+    executors = Executors()
+    removed(executors, "9", 5)
+    added(executors, "1", 0)
+    added(executors, "1", 0)
+    assert executors.during(0, 10).cores == 4
+
+
+def test_the_driver_of_local_mode_has_what_its_block_manager_says() -> None:
+    executors = Executors()
+    executors.configured({"spark.executor.memory": "64g"})
+    block_manager = {"Executor ID": "driver", "Host": "h"}
+    executors.block_manager_added({"Block Manager ID": block_manager, "Maximum Memory": 6 * GIB})
+    added(executors, "driver", 0, cores=2)
+    assert executors.during(0, 10).memory_bytes == 10 * GIB
+
+
+def test_resource_profiles_tell_the_memory() -> None:
+    executors = Executors()
+    amounts = {"memory": {"Amount": 2048}, "memoryOverhead": {"Amount": 1024}, "cores": {}}
+    profile = {"Resource Profile Id": 3, "Executor Resource Requests": amounts}
+    executors.resource_profile(profile)
+    info = {"Host": "h", "Total Cores": 4, "Resource Profile Id": 3}
+    executors.added({"Executor ID": "1", "Timestamp": 0, "Executor Info": info})
+    assert executors.during(0, 10).memory_bytes == 3 * GIB
+
+
+def test_executors_that_ended_before_all_that_runs_are_forgotten() -> None:
+    executors = Executors()
+    for number in range(1000):
+        added(executors, str(number), number)
+        removed(executors, str(number), number + 1)
+    executors.forget_before(900)
+    assert len(executors._ended) == 101

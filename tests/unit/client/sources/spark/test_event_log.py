@@ -1,0 +1,251 @@
+"""Event logs become executions: labels, rows, resources, and why the rest is none."""
+
+from pathlib import Path
+
+import pytest
+
+from fedperf_client.sources.kinds import UnknownSourceError, open_source
+from fedperf_client.sources.spark.event_log import open_event_log
+from fedperf_shared.execution import Execution, ExecutionStatus, Remark
+from fedperf_shared.workflow.vocabulary import OperatorKind, Platform
+from tests.fakes.spark_logs import APP_START, SQL, SparkLog, grouped, node, read_log
+
+SCAN = node("Scan parquet secret.table", rows=1)
+COUNTERS = {1: 1000, 2: 90, 3: 30, 103: 90, 104: 1800, 105: 8}
+K = OperatorKind
+
+
+def only(log: SparkLog, path: Path) -> Execution:
+    (execution,), skipped = read_log(log.write(path / "log"))
+    assert skipped == []
+    return execution
+
+
+def reasons(log: SparkLog, path: Path) -> list[str]:
+    found, skipped = read_log(log.write(path / "log"))
+    assert found == []
+    return [each.reason for each in skipped]
+
+
+def test_a_query_is_an_execution_with_its_wall_time_and_rows(tmp_path: Path) -> None:
+    found = only(SparkLog().begin().query(7, grouped(SCAN), COUNTERS), tmp_path)
+    operators = found.plan.workflow.operators
+    assert [each.kind for each in operators] == [
+        K.FILE_SOURCE,
+        K.AGGREGATE,
+        K.EXCHANGE,
+        K.AGGREGATE,
+    ]
+    assert [each.output_rows for each in operators] == [1000, 90, 90, 30]
+    assert [each.inputs for each in operators] == [(), (0,), (1,), (2,)]
+    assert operators[2].row_bytes == 20.0
+    assert operators[2].partitions == 8
+    assert operators[1].key_distinct_ratio == 0.09
+    assert set(found.plan.platforms) == {Platform.SPARK}
+    assert found.status is ExecutionStatus.OK
+    assert found.measurement is not None
+    assert found.measurement.runtime_seconds == 2.0
+    assert found.finished_at.timestamp() == (APP_START + 3000) / 1000
+    assert found.origin.source == "spark 4.3.0"
+    assert found.origin.architecture == "amd64"
+    assert found.origin.rows_known == 1.0
+    assert found.origin.remarks == ()
+
+
+def test_resources_are_what_the_executors_had(tmp_path: Path) -> None:
+    log = SparkLog().begin(cores=4, executors=2, memory="4g").query(7, grouped(SCAN), COUNTERS)
+    cluster = only(log, tmp_path).cluster
+    assert (cluster.nodes, cluster.cores, cluster.memory_bytes) == (2, 8, 8 * 1024**3)
+
+
+def test_the_totals_of_all_stages_are_the_measurement(tmp_path: Path) -> None:
+    log = SparkLog().begin().start(7, grouped(SCAN))
+    for at in (1100, 1500):
+        totals = {
+            "executorCpuTime": 2_000_000_000,
+            "executorDeserializeCpuTime": 500_000_000,
+            "input.bytesRead": 700,
+            "output.bytesWritten": 30,
+        }
+        log.job(7, COUNTERS, at=at, end=at + 100, totals=totals)
+    measured = only(log.finish(7), tmp_path).measurement
+    assert measured is not None
+    assert (measured.cpu_seconds, measured.read_bytes, measured.written_bytes) == (5.0, 1400, 60)
+
+
+def test_the_plan_of_the_last_update_counts_and_the_workload_stays(tmp_path: Path) -> None:
+    first = only(SparkLog().begin().query(7, grouped(SCAN), COUNTERS), tmp_path)
+    log = SparkLog().begin().start(7, grouped(SCAN))
+    changed = grouped(node("AQEShuffleRead", node("Exchange", SCAN, moved=50)))
+    log.add(SQL + "SparkListenerSQLAdaptiveExecutionUpdate", executionId=7, sparkPlanInfo=changed)
+    second = only(log.job(7, COUNTERS).finish(7), tmp_path)
+    assert len(second.plan.workflow.operators) == 6
+    assert second.workload == first.workload
+
+
+def test_a_result_that_is_used_again_is_one_operator(tmp_path: Path) -> None:
+    exchange = node("BroadcastExchange", SCAN, rows=20)
+    left = node("BroadcastHashJoin", node("Scan orc", rows=21), exchange, rows=22)
+    plan = node("SortMergeJoin", left, node("ReusedExchange", exchange), rows=23)
+    found = only(SparkLog().begin().query(7, plan, {1: 5, 20: 5, 21: 9, 22: 9, 23: 9}), tmp_path)
+    kinds = [each.kind for each in found.plan.workflow.operators]
+    assert sorted(kinds) == sorted([K.FILE_SOURCE, K.FILE_SOURCE, K.EXCHANGE, K.JOIN, K.JOIN])
+    shared = kinds.index(K.EXCHANGE)
+    assert sum(shared in each.inputs for each in found.plan.workflow.operators) == 2
+
+
+def test_failed_tasks_are_flagged(tmp_path: Path) -> None:
+    log = SparkLog().begin().start(7, grouped(SCAN)).job(7, COUNTERS, failed_tasks=1).finish(7)
+    assert only(log, tmp_path).origin.remarks == (Remark.FAILED_TASKS,)
+
+
+def test_a_query_that_failed_is_kept_as_failed(tmp_path: Path) -> None:
+    log = SparkLog().begin().start(7, grouped(SCAN)).job(7, COUNTERS)
+    found = only(log.finish(7, error="Job aborted: /secret/path"), tmp_path)
+    assert found.status is ExecutionStatus.FAILED
+
+
+def test_an_end_before_the_last_job_waits_for_it(tmp_path: Path) -> None:
+    log = SparkLog().begin().start(7, grouped(SCAN)).job(7, COUNTERS)
+    end = log.events.pop()
+    log.finish(7).events.append(end)
+    assert only(log, tmp_path).origin.rows_known == 1.0
+
+
+def test_a_job_may_start_before_its_query(tmp_path: Path) -> None:
+    log = SparkLog().begin().job(7, COUNTERS, at=990).start(7, grouped(SCAN)).finish(7)
+    found = only(log, tmp_path)
+    assert found.origin.rows_known == 1.0
+    assert found.measurement is not None
+    assert found.measurement.runtime_seconds == 2.01
+
+
+def test_queries_inside_others_are_parts_of_these(tmp_path: Path) -> None:
+    write = node("Execute InsertIntoHadoopFsRelationCommand", SCAN)
+    log = SparkLog().begin().start(7, write, root=7)
+    log.start(8, node("Scan parquet secret.table", rows=40), root=7)
+    log.job(8, {40: 320}).finish(8).finish(7)
+    (found,), (skipped,) = read_log(log.write(tmp_path / "log"))
+    assert (skipped.record, skipped.reason) == ("query 8", "a part of another query")
+    assert [each.output_rows for each in found.plan.workflow.operators] == [320, 320]
+    assert found.origin.rows_known == 1.0
+
+
+def test_one_job_has_one_workload_whatever_its_date_and_the_side_of_a_join(tmp_path: Path) -> None:
+    left, right = node("Scan parquet a", rows=1), node("Filter", node("Scan orc b", rows=2), rows=3)
+    plans = [node("SortMergeJoin", left, right, rows=4)]
+    plans += [node("BroadcastHashJoin", node("Exchange", right, moved=9), left, rows=4)]
+    names = ["Nightly report 2026-03-01", "nightly_report 2026-03-02T10:11"]
+    found = [
+        only(SparkLog(app_name=name).begin().query(7, plan, {1: 1, 2: 1, 3: 1, 4: 1}), tmp_path)
+        for name, plan in zip(names, plans, strict=True)
+    ]
+    assert found[0].workload == found[1].workload.replace("-t", "")
+    other = SparkLog(app_name=names[0]).begin().query(7, left, {1: 1})
+    assert only(other, tmp_path).workload != found[0].workload
+
+
+def test_the_same_log_gives_the_same_ids_and_another_attempt_gives_others(tmp_path: Path) -> None:
+    def ids(**changes: str) -> str:
+        log = SparkLog(**changes).begin().query(7, SCAN, {1: 10})
+        return only(log, tmp_path).execution_id
+
+    assert ids() == ids()
+    assert len({ids(), ids(attempt="2"), ids(app_id="app-2")}) == 3
+
+
+def test_jobs_are_executions_where_nothing_is_a_query(tmp_path: Path) -> None:
+    rdds = [
+        _rdd(3, "reduceByKey", 3, [2]),
+        _rdd(2, "map", 2, [1]),
+        _rdd(1, "textFile", 1, [0]),
+        _rdd(0, "textFile", 1, []),
+    ]
+    log = SparkLog().begin().job(None, rdds=rdds, totals={"input.recordsRead": 500})
+    found = only(log, tmp_path)
+    operators = found.plan.workflow.operators
+    assert [each.kind for each in operators] == [K.FILE_SOURCE, K.MAP, K.AGGREGATE]
+    assert [each.output_rows for each in operators] == [500, 500, 500]
+    assert found.origin.rows_known == pytest.approx(2 / 3)
+    assert found.measurement is not None
+    assert found.measurement.runtime_seconds == 1.0
+
+
+def test_jobs_beside_queries_are_sparks_own(tmp_path: Path) -> None:
+    log = SparkLog().begin().job(None, rdds=[_rdd(0, "textFile", 1, [])])
+    log.query(7, SCAN, {1: 10}).job(None, rdds=[_rdd(0, "textFile", 1, [])])
+    found, skipped = read_log(log.write(tmp_path / "log"))
+    assert len(found) == 1
+    assert [each.reason for each in skipped] == ["a job beside queries"] * 2
+
+
+def test_what_is_no_execution_has_its_reason(tmp_path: Path) -> None:
+    view = node("Execute CreateViewCommand")
+    assert reasons(SparkLog().begin().start(1, SCAN).job(1), tmp_path) == [
+        "no end: the log stops before it"
+    ]
+    assert reasons(SparkLog().begin().start(1, view).finish(1), tmp_path) == [
+        "a command of the catalogue that ran no job"
+    ]
+    assert reasons(SparkLog().begin().start(1, SCAN, at=0).finish(1, at=0), tmp_path) == [
+        "took less than a millisecond"
+    ]
+    assert reasons(SparkLog().begin(executors=0).query(1, SCAN, {1: 1}), tmp_path) == [
+        "no executor is known for its time"
+    ]
+    large = node("Union", *[node("Scan parquet", rows=n) for n in range(600)])
+    assert "512 operators" in reasons(SparkLog().begin().query(1, large, {}), tmp_path)[0]
+    larger = node("Union", *[node("Scan parquet", rows=n) for n in range(3000)])
+    assert "2048 nodes" in reasons(SparkLog().begin().query(1, larger, {}), tmp_path)[0]
+
+
+def test_bad_lines_hide_no_other(tmp_path: Path) -> None:
+    lines = SparkLog().begin().query(7, SCAN, {1: 10}).bytes().splitlines(keepends=True)
+    bad = b'{"Event":"SparkListenerJobStart"}\n{"Event":"SparkListenerJobEnd", oh\nno json\n\n'
+    (tmp_path / "log").write_bytes(b"".join([lines[0], bad, *lines[1:]]) + b'{"Event":"Spark')
+    found, skipped = read_log(tmp_path / "log")
+    assert len(found) == 1
+    assert [str(each) for each in skipped] == [
+        "line 2 of log: an event holds no usable 'Job ID'",
+        "line 3 of log: no event",
+        "line 4 of log: no event",
+        f"line {len(lines) + 5} of log: no event",
+    ]
+
+
+def test_a_rolled_log_is_one_and_what_is_gone_is_said(tmp_path: Path) -> None:
+    directory = tmp_path / "eventlog_v2_app"
+    directory.mkdir()
+    log = SparkLog().begin().query(7, grouped(SCAN), COUNTERS)
+    half = len(log.events) // 2
+    for number, part in ((2, log.events[:half]), (10, log.events[half:])):
+        SparkLog(events=part).write(directory / f"events_{number}_app")
+    (directory / "appstatus_app").touch()
+    (found,), skipped = read_log(directory)
+    assert (found.origin.remarks, skipped) == ((Remark.INCOMPLETE,), [])
+
+
+def test_a_rolled_log_of_databricks_is_one(tmp_path: Path) -> None:
+    log = SparkLog().begin().query(7, grouped(SCAN), COUNTERS)
+    SparkLog(events=log.events[:6]).write(tmp_path / "eventlog-2026-03-01--10-00")
+    SparkLog(events=log.events[6:9]).write(tmp_path / "eventlog-2026-03-01--11-00")
+    SparkLog(events=log.events[9:]).write(tmp_path / "eventlog")
+    (found,), skipped = read_log(tmp_path)
+    assert (found.origin.rows_known, skipped) == (1.0, [])
+
+
+@pytest.mark.parametrize("content", [b"", b"hello\n" * 100, b'{"level": "INFO"}\n', b"\x00" * 99])
+def test_what_is_no_event_log_is_none(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "file").write_bytes(content)
+    assert open_event_log(tmp_path / "file") is None
+    with pytest.raises(UnknownSourceError, match="not of a kind that can be read"):
+        open_source(tmp_path / "file")
+
+
+def _rdd(number: int, call: str, scope: int, parents: list[int]) -> dict[str, object]:
+    return {
+        "RDD ID": number,
+        "Name": "MapPartitionsRDD",
+        "Scope": f'{{"id":"{scope}","name":"{call}"}}',
+        "Parent IDs": parents,
+    }

@@ -1,0 +1,171 @@
+"""Whatever a log holds, reading it ends, fails by named errors only, and keeps its bounds."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import orjson
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fedperf_client.sources import Skipped
+from fedperf_client.sources.spark import running
+from fedperf_client.sources.spark.event_log import EventLog
+from fedperf_client.sources.spark.fields import MalformedEventError
+from fedperf_client.sources.spark.plan import MAX_NODES
+from fedperf_client.sources.spark.running import WANTED, Running
+from fedperf_shared.execution import Execution
+from tests.fakes.spark_logs import SQL, SparkLog, grouped, node
+
+Json = dict[str, object]
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats()
+    | st.text(max_size=9),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner, max_size=3)
+    ),
+    max_leaves=9,
+)
+with_files = settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    max_examples=150,
+    deadline=None,
+)
+
+
+def sample() -> list[Json]:
+    """A log with every event that is looked at."""
+    log = SparkLog().begin()
+    log.add("SparkListenerResourceProfileAdded", Resource_Profile_Id=0,
+            Executor_Resource_Requests={"memory": {"Amount": 512}})  # fmt: skip
+    log.add(
+        "SparkListenerBlockManagerAdded", Block_Manager_ID={"Executor ID": "0"}, Maximum_Memory=9
+    )
+    scan = node("Scan parquet", rows=1)
+    log.start(1, grouped(scan), root=1).start(2, scan, root=1)
+    log.job(1, {1: 5, 2: 4, 3: 3}, failed_tasks=1).job(2, {1: 5})
+    log.add(
+        SQL + "SparkListenerSQLAdaptiveExecutionUpdate", executionId=1, sparkPlanInfo=grouped(scan)
+    )
+    log.add(SQL + "SparkListenerDriverAccumUpdates", executionId=1, accumUpdates=[[1, 9], [2, 8]])
+    rdd = {"RDD ID": 1, "Parent IDs": [0], "Scope": '{"id":"1","name":"map"}'}
+    log.job(None, rdds=[rdd, {"RDD ID": 0, "Parent IDs": []}]).finish(2).finish(1)
+    log.add("SparkListenerExecutorRemoved", Executor_ID="1", Timestamp=9)
+    return log.events
+
+
+def places(value: object, path: tuple[object, ...] = ()) -> Iterator[tuple[object, ...]]:
+    """Every place in a JSON value."""
+    yield path
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from places(inner, (*path, key))
+    elif isinstance(value, list):
+        for at, inner in enumerate(value):
+            yield from places(inner, (*path, at))
+
+
+SAMPLE = sample()
+PLACES = [(at, path) for at, event in enumerate(SAMPLE) for path in places(event) if path]
+
+
+def replaced(at: int, path: tuple[object, ...], value: object) -> list[Json]:
+    events: list[Json] = orjson.loads(orjson.dumps(SAMPLE))
+    inner: object = events[at]
+    for key in path[:-1]:
+        inner = inner[key]  # type: ignore[index]
+    inner[path[-1]] = value  # type: ignore[index]
+    return events
+
+
+def read(path: Path, content: bytes) -> list[Execution | Skipped]:
+    path.write_bytes(content)
+    return list(EventLog((path,)).read())
+
+
+def test_the_sample_has_every_event_that_is_looked_at() -> None:
+    assert {str(event["Event"]).rpartition(".")[2] for event in SAMPLE} >= WANTED
+
+
+@with_files
+@given(place=st.sampled_from(PLACES), value=JSON)
+def test_any_value_in_any_place_is_an_execution_or_a_reason(
+    tmp_path: Path, place: tuple[int, tuple[object, ...]], value: object
+) -> None:
+    content = b"\n".join(map(_dumped, replaced(*place, value)))
+    assert read(tmp_path / "log", content)
+
+
+@with_files
+@given(
+    events=st.lists(
+        st.tuples(st.sampled_from(sorted(WANTED)), st.dictionaries(st.text(), JSON, max_size=4)),
+        max_size=8,
+    )
+)
+def test_any_event_of_a_known_name_is_taken_or_refused_by_name(
+    events: list[tuple[str, Json]],
+) -> None:
+    state = Running()
+    for name, event in events:
+        try:
+            list(state.take(name, event))
+        except MalformedEventError:
+            continue
+    list(state.end())
+
+
+@with_files
+@given(content=st.binary(max_size=2000))
+def test_any_bytes_are_read_to_their_end(tmp_path: Path, content: bytes) -> None:
+    for found in read(tmp_path / "log", content):
+        assert isinstance(found, Skipped)
+
+
+@with_files
+@given(order=st.permutations(range(len(SAMPLE))))
+def test_any_order_of_events_is_read(tmp_path: Path, order: list[int]) -> None:
+    read(tmp_path / "log", b"\n".join(_dumped(SAMPLE[at]) for at in order))
+
+
+@pytest.mark.parametrize("depth", [200, 400, 5_000, 100_000])
+def test_a_plan_of_any_depth_is_read_or_refused(tmp_path: Path, depth: int) -> None:
+    begin = b'{"nodeName":"Filter","simpleString":"","metrics":[],"children":['
+    plan = begin * depth + b"]}" * depth
+    event = b'{"Event":"x.SparkListenerSQLExecutionStart","executionId":1,"time":5,"sparkPlanInfo":'
+    found = read(tmp_path / "log", SparkLog().begin().bytes() + event + plan + b"}")
+    assert len(found) == 1
+    assert isinstance(found[0], Skipped)
+
+
+def test_what_never_ends_is_given_up_and_memory_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "MAX_OPEN", 50)
+    monkeypatch.setattr(running, "MAX_KEPT", 5_000)
+    state = Running()
+    skipped = 0
+    for number in range(1000):
+        plan = node("Union", *[node("Scan parquet", rows=n) for n in range(number % 60)])
+        event = {"executionId": number, "time": 5, "sparkPlanInfo": plan}
+        skipped += len(list(state.take("SparkListenerSQLExecutionStart", event)))
+        assert len(state._open) <= 51
+        assert sum(query.size for query in state._open.values()) <= 5_000 + MAX_NODES
+    assert skipped + len(list(state.end())) == 1000
+
+
+def test_hostile_names_are_data(tmp_path: Path) -> None:
+    hostile = "<script>alert('x')</script>\x1b[31m/../../etc\x00 DROP TABLE"
+    log = SparkLog(app_name=hostile, app_id=hostile).begin()
+    log.query(1, node(f"Scan parquet {hostile}", rows=1), {1: 4})
+    (found,) = read(tmp_path / "log", log.bytes())
+    assert isinstance(found, Execution)
+    assert found.workload.rpartition("/")[0] == "script-alert-x-script-m-etc-drop-table"
+
+
+def _dumped(event: object) -> bytes:
+    try:
+        return orjson.dumps(event)
+    except (orjson.JSONEncodeError, TypeError):
+        return b'{"Event":"SparkListenerJobStart","Job ID":1e999}'

@@ -1,0 +1,165 @@
+"""Real event logs of Spark 2 to 4, EMR, Dataproc, Databricks and GPUs are read or refused."""
+
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import orjson
+import pytest
+
+from fedperf_client.sources import Skipped
+from fedperf_client.sources.kinds import UnknownSourceError, open_source, places
+from fedperf_client.sources.spark.event_log import EventLog
+from fedperf_client.sources.spark.query import TOTALS
+from fedperf_client.sources.spark.streams import lines
+from fedperf_shared.execution import Execution, Remark
+from fedperf_shared.workflow.vocabulary import OperatorKind
+from tests.public_data import public_data
+
+WITHOUT_FAILED_TASKS = (
+    "nds_q72_dataproc_2_2.zstd",
+    "dsAndDf_eventlog.zstd",
+    "join_missing_sql_end",
+    "cluster_information/eventlog_4nodes_8cores_dynamic_alloc.zstd",
+)
+NO_SOURCES = {"LICENSE", "NOTICE", "README.md", "driverlog"}
+GPU = {"gpu_eventlog"}
+
+
+@pytest.fixture(scope="module")
+def logs() -> Path:
+    return public_data("spark-eventlogs") / "spark-eventlogs"
+
+
+@pytest.fixture(scope="module")
+def found(logs: Path) -> dict[str, list[Execution | Skipped]]:
+    """What every event log held, by its path."""
+    every: dict[str, list[Execution | Skipped]] = {}
+    for path, _ in places([logs], []):
+        try:
+            source = open_source(path)
+        except UnknownSourceError:
+            assert path.name in NO_SOURCES
+            continue
+        if isinstance(source, EventLog):
+            every[str(path.relative_to(logs))] = list(source.read())
+    return every
+
+
+def executions(records: list[Execution | Skipped]) -> list[Execution]:
+    return [each for each in records if isinstance(each, Execution)]
+
+
+def test_every_log_is_read_and_what_gives_nothing_says_why(
+    found: dict[str, list[Execution | Skipped]],
+) -> None:
+    assert len(found) == 40
+    silent = [name for name, records in found.items() if not records]
+    assert silent == ["qualification/empty_eventlog"]
+    assert sum(bool(executions(records)) for records in found.values()) >= 36
+
+
+def test_what_a_driver_prints_is_no_event_log(logs: Path) -> None:
+    with pytest.raises(UnknownSourceError, match="driverlog: not of a kind"):
+        open_source(logs / "qualification" / "driverlog")
+
+
+def test_the_large_query_is_one_labelled_plan(
+    found: dict[str, list[Execution | Skipped]], logs: Path
+) -> None:
+    (query,) = executions(found["qualification/nds_q72_dataproc_2_2.zstd"])
+    assert query.measurement is not None
+    assert query.measurement.runtime_seconds == 71.125
+    assert (query.cluster.nodes, query.cluster.cores) == (4, 128)
+    assert query.origin.rows_known == 1.0
+    # 100 nodes of the final plan, five of them below a result that is used again.
+    assert len(query.plan.workflow.operators) == 95
+    named = 0
+    for plan in last_plans(logs / "qualification" / "nds_q72_dataproc_2_2.zstd"):
+        named += operators_named(plan)
+    assert named == 124
+
+
+def test_rows_are_known_for_nearly_all_operators(
+    found: dict[str, list[Execution | Skipped]],
+) -> None:
+    counts = Counter[str]()
+    for name, records in found.items():
+        if Path(name).name in GPU:
+            continue
+        for each in executions(records):
+            operators = each.plan.workflow.operators
+            counts["all"] += len(operators)
+            counts["known"] += round(each.origin.rows_known * len(operators))
+            counts["other"] += sum(one.kind is OperatorKind.OTHER for one in operators)
+            counts["commands"] += sum(one.kind is OperatorKind.COMMAND for one in operators)
+    assert counts["known"] / counts["all"] >= 0.94
+    assert counts["other"] / counts["all"] <= 0.05
+    assert counts["commands"] == 0
+
+
+@pytest.mark.parametrize("name", WITHOUT_FAILED_TASKS)
+def test_the_totals_of_stages_are_the_sums_of_their_tasks(logs: Path, name: str) -> None:
+    tasks: dict[int, int] = defaultdict(int)
+    stages: dict[int, int] = {}
+    seen: set[str] = set()
+    for line in lines(logs / "qualification" / name):
+        event = orjson.loads(line or b"{}")
+        if event.get("Event") == "SparkListenerTaskEnd":
+            assert event["Task End Reason"]["Reason"] == "Success"
+            for each in filter(is_sum, event["Task Info"]["Accumulables"]):
+                tasks[each["ID"]] += int(each["Update"])
+        elif event.get("Event") == "SparkListenerStageCompleted":
+            for each in filter(is_sum, event["Stage Info"]["Accumulables"]):
+                stages[each["ID"]] = int(each["Value"])
+                seen.add(each["Name"])
+    assert len(seen) > 15
+    assert seen & TOTALS
+    assert {each: tasks[each] for each in stages} == stages
+
+
+def test_failed_tasks_are_seen_in_a_real_log(found: dict[str, list[Execution | Skipped]]) -> None:
+    flagged = [
+        name
+        for name, records in found.items()
+        for each in executions(records)
+        if Remark.FAILED_TASKS in each.origin.remarks
+    ]
+    assert "own-spark-4.3.0/leaky-plain-local.json" in flagged
+    assert not any(
+        Path(name).name == Path(w).name for w in WITHOUT_FAILED_TASKS for name in flagged
+    )
+
+
+def test_copies_of_a_log_are_the_same_executions_and_attempts_are_others(
+    found: dict[str, list[Execution | Skipped]],
+) -> None:
+    def ids(name: str) -> set[str]:
+        return {each.execution_id for each in executions(found[f"qualification/{name}"])}
+
+    first = ids("eventlog_same_app_id_1.zstd")
+    assert first == ids("eventlog_same_app_id_2.zstd")
+    attempts = [ids(f"multiple_attempts/attempt_{number}_eventlog.zstd") for number in range(1, 5)]
+    assert len(set().union(*attempts)) == sum(map(len, attempts)) == 4
+
+
+def is_sum(counter: dict[str, object]) -> bool:
+    """Lists of blocks and averages are no sums."""
+    name = counter.get("Name")
+    return isinstance(name, str) and "BlockStatuses" not in name and "avg" not in name
+
+
+def last_plans(path: Path) -> list[dict[str, object]]:
+    plans: dict[int, dict[str, object]] = {}
+    for line in lines(path):
+        if line and b"sparkPlanInfo" in line:
+            event = orjson.loads(line)
+            plans[event["executionId"]] = event["sparkPlanInfo"]
+    return list(plans.values())
+
+
+def operators_named(plan: dict[str, object]) -> int:
+    name = str(plan["nodeName"])
+    wraps = name in {"InputAdapter", "AdaptiveSparkPlan"} or name.startswith("WholeStageCodegen")
+    children = plan["children"]
+    assert isinstance(children, list)
+    return (not wraps and not name.endswith("QueryStage")) + sum(map(operators_named, children))

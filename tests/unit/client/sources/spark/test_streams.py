@@ -1,0 +1,183 @@
+"""Lines come out of every codec as Spark's libraries frame it, within fixed bounds."""
+
+import contextlib
+import gzip
+import io
+import struct
+import tracemalloc
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import cramjam
+import lz4.block
+import lz4.frame
+import pytest
+import zstandard
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fedperf_client.sources.spark.streams import MAX_LINE_BYTES, DamagedLogError, lines
+
+BLOCK = 32 * 1024
+
+settings.register_profile("files", suppress_health_check=[HealthCheck.function_scoped_fixture])
+with_files = settings.get_profile("files")
+
+
+def zstd(content: bytes) -> bytes:
+    """Several frames, as Spark writes one each time it flushes."""
+    half = len(content) // 2
+    return zstandard.compress(content[:half]) + zstandard.compress(content[half:])
+
+
+def lz4_java(content: bytes) -> bytes:
+    """`LZ4BlockOutputStream`: blocks with headers, an empty one at the end."""
+    pieces = [content[at : at + BLOCK] for at in range(0, len(content), BLOCK)]
+    return b"".join(map(lz4_block, [*pieces, b""]))
+
+
+def lz4_block(piece: bytes) -> bytes:
+    packed = lz4.block.compress(piece, store_size=False) if piece else b""
+    raw = len(packed) >= len(piece)
+    held = piece if raw else packed
+    token = (0x10 if raw else 0x20) | 5
+    return b"LZ4Block" + struct.pack("<Biii", token, len(held), len(piece), 0) + held
+
+
+def snappy_java(content: bytes) -> bytes:
+    """`SnappyOutputStream`, twice: a log that was appended to."""
+    header = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
+    half = len(content) // 2
+    stream = io.BytesIO()
+    for part in (content[:half], content[half:]):
+        stream.write(header)
+        for at in range(0, len(part), BLOCK):
+            packed = bytes(cramjam.snappy.compress_raw(part[at : at + BLOCK]))
+            stream.write(struct.pack(">i", len(packed)) + packed)
+    return stream.getvalue()
+
+
+CODECS: dict[str, Callable[[bytes], bytes]] = {
+    "plain": bytes,
+    "zstd": zstd,
+    "gzip": lambda content: gzip.compress(content[:100]) + gzip.compress(content[100:]),
+    "lz4": lz4_java,
+    "lz4 frame": lz4.frame.compress,
+    "snappy": snappy_java,
+}
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_the_lines_come_out_as_they_went_in(tmp_path: Path, codec: str) -> None:
+    content = [f"line {number} ".encode() * (number % 700) for number in range(3000)]
+    (tmp_path / "log").write_bytes(CODECS[codec](b"\n".join(content)))
+    assert list(lines(tmp_path / "log")) == content
+
+
+@with_files
+@given(content=st.binary(max_size=3000), codec=st.sampled_from(sorted(CODECS)))
+def test_any_bytes_come_out_as_they_went_in(tmp_path: Path, content: bytes, codec: str) -> None:
+    packed = CODECS[codec](content)
+    if codec == "plain" and any(packed.startswith(magic) for magic in MAGIC):
+        return
+    (tmp_path / "log").write_bytes(packed)
+    expected = content.split(b"\n")
+    if not expected[-1]:
+        expected.pop()
+    assert list(lines(tmp_path / "log")) == expected
+
+
+MAGIC = (b"\x28\xb5\x2f\xfd", b"\x1f\x8b", b"LZ4Block", b"\x04\x22\x4d\x18", b"\x82SNAPPY", b"ZV")
+
+
+@pytest.mark.parametrize("codec", sorted(set(CODECS) - {"plain", "zstd"}))
+def test_a_log_that_is_cut_gives_what_was_before_and_says_so(tmp_path: Path, codec: str) -> None:
+    content = b"\n".join(b"line %d" % number for number in range(50_000))
+    packed = CODECS[codec](content)
+    (tmp_path / "log").write_bytes(packed[: len(packed) * 2 // 3])
+    found: list[bytes | None] = []
+    with pytest.raises(DamagedLogError):
+        found += lines(tmp_path / "log")
+    reading = lines(tmp_path / "log")
+    assert next(reading) == b"line 0"
+
+
+def test_a_cut_zstd_log_gives_what_was_before(tmp_path: Path) -> None:
+    packed = zstd(b"\n".join(b"line %d" % number for number in range(50_000)))
+    (tmp_path / "log").write_bytes(packed[: len(packed) * 2 // 3])
+    assert next(lines(tmp_path / "log")) == b"line 0"
+
+
+@with_files
+@given(
+    codec=st.sampled_from(sorted(set(CODECS) - {"plain"})),
+    at=st.floats(0, 1),
+    byte=st.integers(0, 255),
+)
+def test_a_spoiled_byte_is_never_a_crash(tmp_path: Path, codec: str, at: float, byte: int) -> None:
+    content = b"\n".join(b"line %d" % number for number in range(2000))
+    packed = bytearray(CODECS[codec](content))
+    packed[int(at * (len(packed) - 1))] = byte
+    (tmp_path / "log").write_bytes(packed)
+    with contextlib.suppress(DamagedLogError):
+        for _ in lines(tmp_path / "log"):
+            pass
+
+
+def test_a_line_above_the_limit_is_left_out_in_bounded_memory(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("wb") as stream:
+        stream.write(b"before\n")
+        for _ in range(8 * MAX_LINE_BYTES // 2**20):
+            stream.write(b"x" * 2**20)
+        stream.write(b"\nafter")
+    tracemalloc.start()
+    assert list(lines(tmp_path / "log")) == [b"before", None, b"after"]
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 3 * MAX_LINE_BYTES
+
+
+def test_a_line_at_the_limit_is_read(tmp_path: Path) -> None:
+    longest = b"x" * MAX_LINE_BYTES
+    (tmp_path / "log").write_bytes(longest + b"\n" + longest + b"y\nz")
+    assert [line and len(line) for line in lines(tmp_path / "log")] == [MAX_LINE_BYTES, None, 1]
+
+
+def test_a_small_file_cannot_ask_for_much_memory(tmp_path: Path) -> None:
+    bombs = {
+        "lz4": b"LZ4Block" + struct.pack("<Biii", 0x25, 2**30, 2**30, 0),
+        "lz4 out": b"LZ4Block" + struct.pack("<Biii", 0x25, 4, 2**30, 0) + b"abcd",
+        "snappy": b"\x82SNAPPY\x00" + struct.pack(">iii", 1, 1, 2**30),
+        "snappy out": b"\x82SNAPPY\x00" + struct.pack(">iii", 1, 1, 6) + b"\xff\xff\xff\xff\x07a",
+        "zstd": zstandard.ZstdCompressor(
+            compression_params=zstandard.ZstdCompressionParameters(window_log=27)
+        ).compress(b"x" * 2**25),
+    }
+    for name, bomb in bombs.items():
+        (tmp_path / "log").write_bytes(bomb)
+        with pytest.raises(DamagedLogError):
+            list(lines(tmp_path / "log"))
+        assert name
+
+
+def test_lines_are_asked_about_once_and_in_order(tmp_path: Path) -> None:
+    content = b"\n".join(b"%d" % number for number in range(100_000))
+    (tmp_path / "log").write_bytes(zstd(content))
+    asked: list[int] = []
+
+    def is_odd(block: bytes, start: int) -> bool:
+        end = block.find(b"\n", start)
+        asked.append(int(block[start : len(block) if end < 0 else end] or b"-1"))
+        return len(asked) % 2 == 0
+
+    found = [int(line) for line in lines(tmp_path / "log", is_odd) if line]
+    assert found == list(range(0, 100_000, 2))
+    assert len(asked) == 100_000
+    assert all(after > before for before, after in pairwise(found))
+
+
+def test_lzf_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "log").write_bytes(b"ZV\x01\x00\x05")
+    with pytest.raises(DamagedLogError, match=r"lzf.*zstd"):
+        list(lines(tmp_path / "log"))
