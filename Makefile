@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+SPARK := $(VENV)/.spark
 
 # Public data for tests and experiments; tests that need it skip where it is missing.
 FEDPERF_DATA ?= $(realpath ../shared/data)
@@ -32,7 +33,13 @@ demo: $(STAMP) ## three organizations learn together on this machine, about 5 mi
 test: $(STAMP) ## the fast tests, under 5 minutes
 	$(BIN)/python -m pytest -q -n 2 -m "not slow and not statistical and not fault"
 
-slow: $(STAMP) ## slow, statistical and fault tests
+# Tests of logs that Spark writes need it, and Java; without Java they skip.
+$(SPARK): $(STAMP)
+	if command -v java >/dev/null; then \
+	  $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[spark]"; fi
+	touch $(SPARK)
+
+slow: $(SPARK) ## slow, statistical and fault tests
 	$(BIN)/python -m pytest -q -m "slow or statistical or fault"
 
 lint: $(STAMP) ## format and lint

@@ -186,6 +186,29 @@ class SparkLog:
         return path
 
 
+def sample() -> list[Json]:
+    """A log with every event that is looked at."""
+    log = SparkLog().begin()
+    amounts = {"memory": {"Amount": 512}}
+    log.add(
+        "SparkListenerResourceProfileAdded",
+        Resource_Profile_Id=0,
+        Executor_Resource_Requests=amounts,
+    )
+    manager = {"Executor ID": "0", "Host": "host-0"}
+    log.add("SparkListenerBlockManagerAdded", Block_Manager_ID=manager, Maximum_Memory=9)
+    scan = node("Scan parquet", rows=1)
+    log.start(1, grouped(scan), root=1).start(2, scan, root=1)
+    log.job(1, {1: 5, 2: 4, 3: 3}, failed_tasks=1).job(2, {1: 5})
+    update = SQL + "SparkListenerSQLAdaptiveExecutionUpdate"
+    log.add(update, executionId=1, sparkPlanInfo=grouped(scan))
+    log.add(SQL + "SparkListenerDriverAccumUpdates", executionId=1, accumUpdates=[[1, 9], [2, 8]])
+    rdd = {"RDD ID": 1, "Parent IDs": [0], "Scope": '{"id":"1","name":"map"}'}
+    log.job(None, rdds=[rdd, {"RDD ID": 0, "Parent IDs": []}]).finish(2).finish(1)
+    log.add("SparkListenerExecutorRemoved", Executor_ID="1", Timestamp=APP_START + 10_000)
+    return log.events
+
+
 def read_log(path: Path) -> tuple[list[Execution], list[Skipped]]:
     """Executions and what was skipped."""
     source = open_event_log(path)

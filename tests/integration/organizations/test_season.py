@@ -42,7 +42,7 @@ from fedperf_server.releases import declared_schedule
 from fedperf_server.reports import standings
 from fedperf_server.rounds import Outcome, RoundResult, round_results
 from fedperf_shared.errors import StorageError
-from fedperf_shared.execution import Execution, Measurement
+from fedperf_shared.execution import Execution, Measurement, Origin
 from fedperf_shared.period import Period, SlotTimes, Timetable, from_unix_ms
 from fedperf_shared.release import (
     DirectedReport,
@@ -86,6 +86,7 @@ WORKLOAD = "canary-workload-payroll"
 EXECUTION = "canary-execution-7f3"
 HISTORY = "canary-history-path"
 HOME = "canary-home-directory"
+ORIGIN = Origin("canary-source", "canary-node-type", "canary-architecture", 0.7654321)
 NUMBER = 7.123456789012345
 
 
@@ -93,6 +94,7 @@ def canary_executions() -> list[Execution]:
     """A history with a mark in everything that is not a number, and in one number."""
     drawn = make_executions(150, seed=1, workload=WORKLOAD, execution=EXECUTION)
     marked = Measurement(NUMBER, NUMBER, 10**6, 0, 0)
+    drawn = [replace(each, origin=ORIGIN) for each in drawn]
     return [replace(each, measurement=marked) for each in drawn[:3]] + drawn[3:]
 
 
@@ -388,6 +390,9 @@ def test_nothing_private_is_in_any_byte_that_leaves(season: Season) -> None:
         EXECUTION,
         HISTORY,
         HOME,
+        ORIGIN.source,
+        ORIGIN.node_type,
+        ORIGIN.architecture,
         str(home),
         repr(NUMBER),
         "payroll",
@@ -400,6 +405,7 @@ def test_nothing_private_is_in_any_byte_that_leaves(season: Season) -> None:
             assert form not in total, text
     for pattern in ("<d", ">d"):
         assert struct.pack(pattern, NUMBER) not in total
+        assert struct.pack(pattern, ORIGIN.rows_known) not in total
 
 
 def disguises(canary: bytes) -> set[bytes]:

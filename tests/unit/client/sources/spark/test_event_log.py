@@ -146,8 +146,8 @@ def test_one_job_has_one_workload_whatever_its_date_and_the_side_of_a_join(tmp_p
 
 
 def test_the_same_log_gives_the_same_ids_and_another_attempt_gives_others(tmp_path: Path) -> None:
-    def ids(**changes: str) -> str:
-        log = SparkLog(**changes).begin().query(7, SCAN, {1: 10})
+    def ids(app_id: str = "app-1", attempt: str | None = None) -> str:
+        log = SparkLog(app_id=app_id, attempt=attempt).begin().query(7, SCAN, {1: 10})
         return only(log, tmp_path).execution_id
 
     assert ids() == ids()

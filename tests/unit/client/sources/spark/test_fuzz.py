@@ -1,6 +1,5 @@
 """Whatever a log holds, reading it ends, fails by named errors only, and keeps its bounds."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import orjson
@@ -15,7 +14,8 @@ from fedperf_client.sources.spark.fields import MalformedEventError
 from fedperf_client.sources.spark.plan import MAX_NODES
 from fedperf_client.sources.spark.running import WANTED, Running
 from fedperf_shared.execution import Execution
-from tests.fakes.spark_logs import SQL, SparkLog, grouped, node
+from tests.fakes.json_places import Place, places, replaced
+from tests.fakes.spark_logs import SparkLog, node, sample
 
 Json = dict[str, object]
 JSON = st.recursive(
@@ -36,49 +36,8 @@ with_files = settings(
 )
 
 
-def sample() -> list[Json]:
-    """A log with every event that is looked at."""
-    log = SparkLog().begin()
-    log.add("SparkListenerResourceProfileAdded", Resource_Profile_Id=0,
-            Executor_Resource_Requests={"memory": {"Amount": 512}})  # fmt: skip
-    log.add(
-        "SparkListenerBlockManagerAdded", Block_Manager_ID={"Executor ID": "0"}, Maximum_Memory=9
-    )
-    scan = node("Scan parquet", rows=1)
-    log.start(1, grouped(scan), root=1).start(2, scan, root=1)
-    log.job(1, {1: 5, 2: 4, 3: 3}, failed_tasks=1).job(2, {1: 5})
-    log.add(
-        SQL + "SparkListenerSQLAdaptiveExecutionUpdate", executionId=1, sparkPlanInfo=grouped(scan)
-    )
-    log.add(SQL + "SparkListenerDriverAccumUpdates", executionId=1, accumUpdates=[[1, 9], [2, 8]])
-    rdd = {"RDD ID": 1, "Parent IDs": [0], "Scope": '{"id":"1","name":"map"}'}
-    log.job(None, rdds=[rdd, {"RDD ID": 0, "Parent IDs": []}]).finish(2).finish(1)
-    log.add("SparkListenerExecutorRemoved", Executor_ID="1", Timestamp=9)
-    return log.events
-
-
-def places(value: object, path: tuple[object, ...] = ()) -> Iterator[tuple[object, ...]]:
-    """Every place in a JSON value."""
-    yield path
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            yield from places(inner, (*path, key))
-    elif isinstance(value, list):
-        for at, inner in enumerate(value):
-            yield from places(inner, (*path, at))
-
-
 SAMPLE = sample()
-PLACES = [(at, path) for at, event in enumerate(SAMPLE) for path in places(event) if path]
-
-
-def replaced(at: int, path: tuple[object, ...], value: object) -> list[Json]:
-    events: list[Json] = orjson.loads(orjson.dumps(SAMPLE))
-    inner: object = events[at]
-    for key in path[:-1]:
-        inner = inner[key]  # type: ignore[index]
-    inner[path[-1]] = value  # type: ignore[index]
-    return events
+PLACES = [place for place in places(SAMPLE) if len(place) > 1]
 
 
 def read(path: Path, content: bytes) -> list[Execution | Skipped]:
@@ -93,9 +52,9 @@ def test_the_sample_has_every_event_that_is_looked_at() -> None:
 @with_files
 @given(place=st.sampled_from(PLACES), value=JSON)
 def test_any_value_in_any_place_is_an_execution_or_a_reason(
-    tmp_path: Path, place: tuple[int, tuple[object, ...]], value: object
+    tmp_path: Path, place: Place, value: object
 ) -> None:
-    content = b"\n".join(map(_dumped, replaced(*place, value)))
+    content = b"\n".join(map(_dumped, replaced(SAMPLE, place, value)))
     assert read(tmp_path / "log", content)
 
 

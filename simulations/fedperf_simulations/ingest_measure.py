@@ -1,0 +1,49 @@
+"""What taking in one source costs: a program of its own, so that nobody else's memory counts.
+
+Usage: python -m fedperf_simulations.ingest_measure SOURCE STORE; prints JSON with the CPU
+seconds of reading and storing, the lines of an event log, what was taken in, and the peak of
+this process's memory as the kernel kept it.
+"""
+
+import sys
+import time
+from pathlib import Path
+
+import orjson
+
+from fedperf_client.sources import Skipped
+from fedperf_client.sources.ingesting import take_in
+from fedperf_client.sources.kinds import open_source
+from fedperf_client.store import ExecutionStore
+
+
+def main(source: Path, store: Path) -> None:
+    """Read the source once without storing anything, then take it in."""
+    opened = open_source(source)
+    start = time.process_time()
+    skipped = sum(isinstance(each, Skipped) for each in opened.read())
+    read = time.process_time() - start
+    with ExecutionStore.open(store) as executions:
+        start = time.process_time()
+        taken = take_in(source, executions)
+        took = time.process_time() - start
+    facts = {
+        "events": getattr(opened, "lines", 0),
+        "read_cpu_seconds": read,
+        "take_in_cpu_seconds": took,
+        "executions": taken.executions,
+        "skipped": skipped,
+        "peak_bytes": _peak_bytes(),
+    }
+    sys.stdout.buffer.write(orjson.dumps(facts))
+
+
+def _peak_bytes() -> int:
+    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -1,0 +1,70 @@
+"""Logs that the installed Spark writes, in every codec, are read as the job that ran."""
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedperf_client.sources import Skipped
+from fedperf_client.sources.ingesting import take_in
+from fedperf_client.sources.kinds import open_source, places
+from fedperf_client.store import ExecutionStore
+from fedperf_shared.execution import Execution
+from fedperf_shared.workflow.vocabulary import OperatorKind
+from tests.integration.sources.spark_job import GROUPS, ROWS
+
+JOB = Path(__file__).with_name("spark_job.py")
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        importlib.util.find_spec("pyspark") is None or shutil.which("java") is None,
+        reason="needs Java and the extra [spark]",
+    ),
+]
+
+
+def written(directory: Path, codec: str, *, rolling: bool) -> Path:
+    """The log of a job that the installed Spark ran just now."""
+    directory.mkdir()
+    subprocess.run(
+        [sys.executable, JOB, str(directory), codec, str(rolling).lower()],
+        check=True,
+        env=os.environ | {"SPARK_LOCAL_IP": "127.0.0.1"},
+        capture_output=True,
+        timeout=240,
+    )
+    (log,) = [place for place, _ in places([directory], [])]
+    return log
+
+
+@pytest.mark.parametrize(
+    ("codec", "rolling"),
+    [("zstd", True), ("lz4", False), ("snappy", False), ("none", False)],
+)
+def test_a_log_of_the_installed_spark_is_the_job_that_ran(
+    tmp_path: Path, codec: str, rolling: bool
+) -> None:
+    log = written(tmp_path / "logs", codec, rolling=rolling)
+    assert log.is_dir() is rolling
+    found = [each for each in open_source(log).read() if not isinstance(each, Skipped)]
+    (job,) = [each for each in found if kinds(each).count(OperatorKind.JOIN) == 1]
+    rows = {operator.kind: operator.output_rows for operator in job.plan.workflow.operators}
+    assert rows[OperatorKind.JOIN] == ROWS
+    assert rows[OperatorKind.AGGREGATE] == rows[OperatorKind.SINK] == GROUPS
+    assert job.origin.rows_known >= 0.94
+    assert job.origin.source.startswith("spark 4.")
+    assert job.cluster.cores == 2
+    assert job.measurement is not None
+    assert 0 < job.measurement.cpu_seconds < 4 * job.measurement.runtime_seconds
+    with ExecutionStore.open(tmp_path / "store") as store:
+        assert take_in(log, store).new == len(found)
+        assert take_in(log, store).new == 0
+
+
+def kinds(execution: Execution) -> list[OperatorKind]:
+    return [operator.kind for operator in execution.plan.workflow.operators]

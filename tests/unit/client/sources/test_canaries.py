@@ -1,0 +1,133 @@
+"""No text of a source gets near anything that leaves.
+
+A canary is planted in every text of what a source reads, one after the other. It may turn up
+in the few fields of an execution that are texts, which are local (that these do not leave is
+shown in `integration/organizations/test_season.py`), and nowhere else. Planted in all texts
+at once that are no structure, such as the names of events, it changes what a release is
+computed from not by a bit.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from enum import Enum
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import orjson
+import pytest
+
+from fedperf_client.learning.tasks import ReportTask
+from fedperf_client.privacy.report_mechanism import noiseless_sum
+from fedperf_client.sources import Skipped
+from fedperf_client.sources.kinds import open_source
+from fedperf_client.store import ExecutionStore
+from fedperf_shared.execution import Execution, Origin
+from fedperf_shared.model.public_start import load_public_start
+from fedperf_shared.wire.codec import encode_plan
+from tests.fakes.json_places import Place, at, places, replaced
+from tests.fakes.spark_logs import sample
+
+CANARY = "canary-7f3a9"
+LOCAL_TEXTS = {"execution_id", "workload", "source", "node_type", "architecture"}
+
+Records = list[dict[str, object]]
+
+
+def spark_log(records: Records, directory: Path) -> Path:
+    path = directory / "eventlog"
+    path.write_bytes(b"\n".join(map(orjson.dumps, records)))
+    return path
+
+
+SOURCES: dict[str, tuple[Callable[[Records, Path], Path], Records]] = {
+    "Spark event log": (spark_log, sample()),
+}
+
+
+def read(write: Callable[[Records, Path], Path], records: Records, path: Path) -> list[Execution]:
+    source = open_source(write(records, path))
+    return [each for each in source.read() if not isinstance(each, Skipped)]
+
+
+def planted(records: Records, place: Place) -> Records:
+    """The canary behind the text that is there."""
+    return replaced(records, place, f"{at(records, place)}{CANARY}")
+
+
+def text_places(records: Records) -> list[Place]:
+    return [place for place in places(records) if isinstance(at(records, place), str)]
+
+
+def what_counts(executions: Sequence[Execution]) -> list[object]:
+    """What releases and models are made of."""
+    return [
+        (encode_plan(each.plan), each.cluster, each.status, each.measurement, each.finished_at)
+        for each in executions
+    ]
+
+
+def texts(value: object, name: str = "") -> Iterator[tuple[str, str]]:
+    """Every text in an object, with the name of the field that holds it."""
+    if isinstance(value, str) and not isinstance(value, Enum):
+        yield name, value
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for field in dataclasses.fields(value):
+            yield from texts(getattr(value, field.name), field.name)
+    elif isinstance(value, tuple | list | set | frozenset):
+        for each in value:
+            yield from texts(each, name)
+
+
+def sums(executions: Sequence[Execution], directory: Path) -> np.ndarray[tuple[int], np.dtype]:
+    """What a residual report would be, without its noise."""
+    directory.mkdir()
+    with ExecutionStore.open(directory / "store") as store:
+        store.add(executions)
+    task = ReportTask(
+        directory / "store", load_public_start(), None, partial(noiseless_sum, clip=1.0)
+    )
+    return task()
+
+
+def test_the_texts_of_an_execution_are_those_that_are_known_to_be_local() -> None:
+    found = {
+        field.name
+        for kind in (Execution, Origin)
+        for field in dataclasses.fields(kind)
+        if field.type in {str, "str"}
+    }
+    assert found == LOCAL_TEXTS
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_text_of_a_source_ends_in_local_fields_only(tmp_path: Path, name: str) -> None:
+    write, records = SOURCES[name]
+    found_somewhere = False
+    for place in text_places(records):
+        for execution in read(write, planted(records, place), tmp_path):
+            holders = {field for field, text in texts(execution) if CANARY in text}
+            assert holders <= LOCAL_TEXTS, place
+            assert CANARY.encode() not in encode_plan(execution.plan)
+            found_somewhere = found_somewhere or bool(holders)
+    assert found_somewhere
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_what_is_released_does_not_depend_on_any_text_that_is_not_structure(
+    tmp_path: Path, name: str
+) -> None:
+    write, records = SOURCES[name]
+    original = read(write, records, tmp_path)
+    every = records
+    planted_in = 0
+    for place in text_places(records):
+        more = planted(every, place)
+        if what_counts(read(write, more, tmp_path)) == what_counts(original):
+            every, planted_in = more, planted_in + 1
+    assert planted_in >= len(text_places(records)) // 3
+    changed = read(write, every, tmp_path)
+    assert {each.workload for each in changed} != {each.workload for each in original}
+    before, after = sums(original, tmp_path / "a"), sums(changed, tmp_path / "b")
+    assert before.any()
+    assert np.array_equal(before, after)

@@ -1,0 +1,36 @@
+"""The benchmark of ingestion, small, and the log that it makes up."""
+
+from pathlib import Path
+
+import pytest
+
+from fedperf_simulations.datasets import MissingDataError
+from fedperf_simulations.experiment import Settings
+from fedperf_simulations.experiments.ingest import EXPERIMENT
+from fedperf_simulations.spark_log import TASKS, write_log
+from tests.fakes.spark_logs import read_log
+from tests.public_data import public_data
+
+
+def test_a_made_up_log_is_read_as_its_queries(tmp_path: Path) -> None:
+    lines = write_log(tmp_path / "log", 4_000_000)
+    found, skipped = read_log(tmp_path / "log")
+    assert skipped == []
+    assert len(found) == lines // (2 * TASKS) > 1
+    assert {each.origin.rows_known for each in found} == {1.0}
+    assert {len(each.plan.workflow.operators) for each in found} == {41}
+    assert (tmp_path / "log").stat().st_size >= 4_000_000
+
+
+def test_without_public_data_it_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(MissingDataError, match="FEDPERF_DATA"):
+        EXPERIMENT.run(Settings(seed=0, out=tmp_path, quick=True))
+
+
+@pytest.mark.slow
+def test_the_benchmark_runs(tmp_path: Path) -> None:
+    data = public_data("spark-eventlogs")
+    outcome = EXPERIMENT.run(Settings(seed=0, out=tmp_path, data=data, quick=True))
+    assert len(outcome.rows) == 5
+    assert len(outcome.targets) == 4
+    assert float(outcome.rows[1]["ratio"] or 0) > 1
