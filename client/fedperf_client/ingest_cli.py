@@ -1,7 +1,7 @@
 """`fedperf ingest`: take what already ran elsewhere into the local store."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fedperf_client.sources.ingesting import Outcome, Taken
+
+MOST_SHOWN = 50
+"""Sources that are shown to people."""
 
 
 def ingest(
@@ -62,15 +65,19 @@ def ingest(
 def _show(outcomes: "Sequence[Outcome]", *, stored: bool, json: bool) -> None:
     from fedperf_client.sources.ingesting import total
 
-    facts = _facts(total(outcomes))
+    taken = total(outcomes)
+    facts = _facts(taken)
     if json:
         show({**facts, "stored": stored, "sources": [_row(each) for each in outcomes]}, json=True)
         return
-    show_rows([_line(each) for each in outcomes if not each.refused], json=False, empty="")
-    for each in outcomes:
-        if each.refused:
-            typer.echo(f"refused: {each.refused}")
-    show(facts, json=False)
+    shown = [_line(each) for each in outcomes if not each.refused][:MOST_SHOWN]
+    show_rows(shown, json=False, empty="nothing there is of a kind that can be read")
+    refused = [each.refused for each in outcomes if each.refused]
+    for reason in refused[:MOST_SHOWN]:
+        typer.echo(f"refused: {reason}")
+    if len(outcomes) > len(shown) + len(refused[:MOST_SHOWN]):
+        typer.echo(f"of {len(outcomes)} sources the first are shown; --json lists all")
+    show({**facts, "skipped": _reasons(taken.skipped)}, json=False)
 
 
 def _facts(taken: "Taken") -> dict[str, object]:
@@ -90,7 +97,12 @@ def _row(outcome: "Outcome") -> dict[str, object]:
 def _line(outcome: "Outcome") -> dict[str, object]:
     known = _share(outcome.taken)
     row: dict[str, object] = {"source": outcome.path.name, **_facts(outcome.taken)}
+    row["skipped"] = _reasons(outcome.taken.skipped)
     return {**row, "rows_known": None if known is None else f"{known:.0%}"}
+
+
+def _reasons(skipped: Mapping[str, int]) -> str:
+    return ", ".join(f"{reason} ({count})" for reason, count in skipped.items())
 
 
 def _share(taken: "Taken") -> float | None:

@@ -16,7 +16,6 @@ from fedperf_client.sources.spark.events import Events, is_event
 from fedperf_client.sources.spark.fields import MalformedEventError
 from fedperf_client.sources.spark.running import WANTED, Running
 from fedperf_client.sources.spark.streams import DamagedLogError, lines
-from fedperf_shared.errors import StorageError
 from fedperf_shared.execution import Execution
 
 _ROLLED = re.compile(r"events_(\d{1,9})_.*")
@@ -41,24 +40,35 @@ class EventLog:
 
     def read(self) -> Iterator[Execution | Skipped]:
         """Every query, or job where there are no queries, once; see `Source.read`."""
+        is_empty = True
+        for found in self._found():
+            is_empty = False
+            yield found
+        if is_empty:
+            yield Skipped("the log", "no query and no job ran")
+
+    def _found(self) -> Iterator[Execution | Skipped]:
         running = Running(Application(is_partial=self.is_partial))
         for file in self.files:
-            events = Events(WANTED)
-            try:
-                for name, event in events.of(file):
-                    try:
-                        yield from running.take(name, event)
-                    except MalformedEventError as error:
-                        yield Skipped(f"line {events.lines} of {file.name}", str(error))
-                    if events.bad:
-                        yield from _bad(events, file)
-            except DamagedLogError as error:
-                yield Skipped(file.name, _without(str(error), file))
-            except OSError as error:
-                raise StorageError(f"cannot read the event log {file}: {error}") from error
-            yield from _bad(events, file)
-            self.lines += events.lines
+            yield from self._of_file(file, running)
         yield from running.end()
+
+    def _of_file(self, file: Path, running: Running) -> Iterator[Execution | Skipped]:
+        """What becomes complete with the events of a file, and what is wrong with it."""
+        events = Events(WANTED)
+        try:
+            for name, event in events.of(file):
+                try:
+                    yield from running.take(name, event)
+                except MalformedEventError as error:
+                    yield Skipped(f"line {events.lines} of {file.name}", str(error))
+                yield from _bad(events, file)
+        except DamagedLogError as error:
+            yield Skipped(file.name, str(error).removeprefix(f"{file}: "))
+        except OSError as error:
+            yield Skipped(file.name, f"cannot be read further: {error.strerror or error}")
+        yield from _bad(events, file)
+        self.lines += events.lines
 
 
 def open_event_log(path: Path) -> Source | None:
@@ -104,8 +114,3 @@ def _bad(events: Events, file: Path) -> Iterator[Skipped]:
     for number, reason in events.bad:
         yield Skipped(f"line {number} of {file.name}", reason)
     events.bad.clear()
-
-
-def _without(reason: str, file: Path) -> str:
-    """A reason without the file's name, so that the same reason is counted as one."""
-    return reason.removeprefix(f"{file}: ")
