@@ -1,14 +1,17 @@
 """The benchmark of ingestion, small, and the log that it makes up."""
 
+import subprocess
+import sys
 from pathlib import Path
 
+import orjson
 import pytest
 
 from fedperf_simulations.datasets import MissingDataError
 from fedperf_simulations.experiment import Settings
-from fedperf_simulations.experiments.ingest import EXPERIMENT
+from fedperf_simulations.experiments.ingest import EXPERIMENT, MOST_MEGABYTES
 from fedperf_simulations.spark_log import TASKS, write_log
-from tests.fakes.spark_logs import read_log
+from tests.fakes.spark_logs import SparkLog, node, read_log
 from tests.public_data import public_data
 
 
@@ -20,6 +23,21 @@ def test_a_made_up_log_is_read_as_its_queries(tmp_path: Path) -> None:
     assert {each.origin.rows_known for each in found} == {1.0}
     assert {len(each.plan.workflow.operators) for each in found} == {41}
     assert (tmp_path / "log").stat().st_size >= 4_000_000
+
+
+def test_a_log_that_only_opens_things_takes_bounded_memory(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("wb") as stream:
+        for number in range(700):
+            plan = node("Union", *[node("Scan parquet", rows=n) for n in range(200)])
+            counted = {number * 1000 + n: n for n in range(200)}
+            stream.write(SparkLog().start(number, plan).job(number, counted).bytes())
+    command = [sys.executable, "-m", "fedperf_simulations.ingest_measure"]
+    answer = subprocess.run(
+        [*command, str(tmp_path / "log"), str(tmp_path / "store")], check=True, capture_output=True
+    )
+    found = orjson.loads(answer.stdout)
+    assert found["skipped"] >= 700
+    assert found["peak_bytes"] < MOST_MEGABYTES * 1024**2
 
 
 def test_without_public_data_it_says_what_to_do(tmp_path: Path) -> None:

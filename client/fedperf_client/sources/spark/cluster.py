@@ -25,7 +25,7 @@ DEFAULT_MEMORY_BYTES = 1024 * MIB
 UNIFIED_SHARE = 0.6
 """Of an executor's memory that its block manager counts (spark.memory.fraction)."""
 
-MAX_EXECUTORS = 20_000
+MAX_EXECUTORS = 5_000
 """Executors remembered; of more the oldest that ended are forgotten."""
 
 MAX_CORES = 100_000
@@ -112,6 +112,11 @@ class Executors:
         if found is not None:
             self._ended.append(replace(found, removed_at=milliseconds(event, "Timestamp")))
             del self._ended[:-MAX_EXECUTORS]
+
+    @property
+    def any_ended(self) -> bool:
+        """Whether there is anything to forget."""
+        return bool(self._ended)
 
     def forget_before(self, at: int) -> None:
         """Forget those that ended before the oldest query that still runs began."""

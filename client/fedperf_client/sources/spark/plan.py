@@ -31,6 +31,9 @@ from fedperf_shared.workflow.vocabulary import (
 MAX_NODES = 4 * MAX_OPERATORS
 """Nodes of a plan with all its wrappers; a larger one is refused."""
 
+MAX_ROUNDS = 8
+"""Passes over a plan in which rows follow from others; more never bring anything."""
+
 DEFAULT_ROW_BYTES = 64.0
 """Width of a row where nothing tells it."""
 
@@ -240,14 +243,14 @@ def _propagated_rows(
 ) -> list[float | None]:
     """Rows that were counted, and those that follow from them, forwards and backwards."""
     rows = list(counted)
-    changed = True
-    while changed:
-        changed = False
-        for position, node in enumerate(nodes):
-            for place, value in _following(node, position, inputs[position], rows):
-                if rows[place] is None:
-                    rows[place] = value
-                    changed = True
+    forwards = range(len(nodes))
+    for _ in range(MAX_ROUNDS):
+        before = list(rows)
+        for position in (*forwards, *reversed(forwards)):
+            for place, value in _following(nodes[position], position, inputs[position], rows):
+                rows[place] = value if rows[place] is None else rows[place]
+        if rows == before:
+            break
     return rows
 
 

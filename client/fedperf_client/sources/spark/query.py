@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from fedperf_client.sources.spark.fields import Event, MalformedEventError, integer, objects, text
 from fedperf_client.sources.spark.plan import PhysicalPlan
 
-MAX_COUNTERS = 50_000
+MAX_COUNTERS = 20_000
 """Counters remembered for one query; of more the later ones are left out."""
 
 CPU_NANOSECONDS = (
@@ -38,6 +38,7 @@ class Query:
         counters: values of Spark's accumulators by id.
         totals: sums of `TOTALS` over its stages.
         problem: why its plan cannot be used, empty otherwise.
+        counted_size: its `size` when that was last added to what is kept for all.
     """
 
     number: int
@@ -54,6 +55,7 @@ class Query:
     counters: dict[int, int] = field(default_factory=dict)
     totals: dict[str, int] = field(default_factory=dict)
     problem: str = ""
+    counted_size: int = 0
 
     def __str__(self) -> str:
         return f"{'job' if self.is_job else 'query'} {self.number}"

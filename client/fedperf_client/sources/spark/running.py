@@ -34,7 +34,7 @@ from fedperf_client.sources.spark.rdd import input_counter, read_rdds
 MAX_OPEN = 2_000
 """Queries and jobs that run at the same time."""
 
-MAX_KEPT = 200_000
+MAX_KEPT = 60_000
 """Nodes and counters of all of them together."""
 
 MAX_STAGES = 10_000
@@ -68,6 +68,7 @@ class Running:
     _stages: dict[int, Query] = field(default_factory=dict)
     _waiting: list[Found] = field(default_factory=list)
     _has_queries: bool = False
+    _kept: int = 0
 
     def take(self, name: str, event: Event) -> Iterable[Found]:
         """Take an event by its short name; what became complete with it comes out.
@@ -95,7 +96,7 @@ class Running:
         query = self._query(number, milliseconds(event, "time"))
         query.plan, query.problem = _plan(event)
         query.shape, query.root = shape_of(query.plan), root
-        return [*self._with_queries(), *self._made_room()]
+        return [*self._with_queries(), *self._grown(query)]
 
     def _query(self, number: int, at: int) -> Query:
         """The query of that number; its first job may come before its own start."""
@@ -108,7 +109,7 @@ class Running:
         if query is None:
             return ()
         query.plan, query.problem = _plan(event)
-        return self._made_room()
+        return self._grown(query)
 
     def _driver_counted(self, event: Event) -> Iterable[Found]:
         query = self._open.get((False, integer(event, "executionId")))
@@ -118,7 +119,7 @@ class Running:
             match each:
                 case [int(counter), int(value)]:
                     query.count(counter, value)
-        return self._made_room()
+        return self._grown(query)
 
     def _query_ended(self, event: Event) -> Iterable[Found]:
         query = self._open.get((False, integer(event, "executionId")))
@@ -146,10 +147,12 @@ class Running:
         self._jobs[number] = _Job(query, tuple(stages[:MAX_STAGES]))
         for stage in stages[:MAX_STAGES]:
             self._stages[stage] = query
-        return self._made_room()
+        return self._grown(query)
 
     def _job_alone(self, number: int, at: int, event: Event) -> Query:
         query = Query(number, at, root=number, is_job=True)
+        if (True, number) in self._open:
+            self._forget(self._open[True, number])
         self._open[True, number] = query
         if self._has_queries:
             query.problem = BESIDE_QUERIES
@@ -171,7 +174,7 @@ class Running:
         query.take_stage(stage)
         if query.is_job and (counter := input_counter(stage)) is not None:
             query.count(counter, query.totals.get(READ_ROWS, 0) - before)
-        return self._made_room()
+        return self._grown(query)
 
     def _task_failed(self, event: Event) -> Iterable[Found]:
         query = self._stages.get(integer(event, "Stage ID"))
@@ -186,9 +189,7 @@ class Running:
             return ()
         query = job.query
         query.open_jobs.discard(number)
-        for stage in job.stages:
-            if self._stages.get(stage) is query:
-                del self._stages[stage]
+        self._forget_stages(job)
         if query.is_job:
             query.ended_at = milliseconds(event, "Completion Time")
             query.has_failed = text(mapping(event, "Job Result"), "Result") != "JobSucceeded"
@@ -196,13 +197,13 @@ class Running:
 
     def _completed(self, query: Query) -> Iterable[Found]:
         """What comes out with a query or job that may be complete now."""
-        key = (query.is_job, query.number)
-        if not query.is_complete or self._open.get(key) is not query:
+        if not query.is_complete or self._open.get((query.is_job, query.number)) is not query:
             return ()
-        del self._open[key]
+        self._forget(query)
         found = self.application.found(query)
-        started = [each.started_at for each in self._open.values()]
-        self.application.executors.forget_before(min(started, default=query.started_at))
+        if self.application.executors.any_ended:
+            started = [each.started_at for each in self._open.values()]
+            self.application.executors.forget_before(min(started, default=query.started_at))
         if not query.is_job or self._has_queries:
             return (found,)
         self._waiting.append(found)
@@ -223,19 +224,27 @@ class Running:
             for each in self._waited()
         ]
 
-    def _made_room(self) -> Iterable[Found]:
-        """What is given up so that the limits hold; the newest stays in any case."""
+    def _grown(self, query: Query) -> Iterable[Found]:
+        """What is given up so that the limits hold with all that is kept for this query now."""
+        self._kept += query.size - query.counted_size
+        query.counted_size = query.size
         found: list[Found] = []
-        kept = sum(query.size for query in self._open.values())
-        while len(self._open) > 1 and (len(self._open) > MAX_OPEN or kept > MAX_KEPT):
-            oldest = self._open.pop(next(iter(self._open)))
-            kept -= oldest.size
+        while len(self._open) > 1 and (len(self._open) > MAX_OPEN or self._kept > MAX_KEPT):
+            oldest = next(iter(self._open.values()))
+            self._forget(oldest)
             found.append(Skipped(str(oldest), GIVEN_UP))
             for number in oldest.open_jobs:
-                job = self._jobs.pop(number, None)
-                for stage in () if job is None else job.stages:
-                    self._stages.pop(stage, None)
+                self._forget_stages(self._jobs.pop(number, None))
         return found
+
+    def _forget(self, query: Query) -> None:
+        del self._open[query.is_job, query.number]
+        self._kept -= query.counted_size
+
+    def _forget_stages(self, job: _Job | None) -> None:
+        for stage in () if job is None else job.stages:
+            if job is not None and self._stages.get(stage) is job.query:
+                del self._stages[stage]
 
 
 def _plan(event: Event) -> tuple[PhysicalPlan, str]:
