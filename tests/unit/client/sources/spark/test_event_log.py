@@ -94,6 +94,32 @@ def test_a_result_that_is_used_again_is_one_operator(tmp_path: Path) -> None:
     assert sum(shared in each.inputs for each in found.plan.workflow.operators) == 2
 
 
+def test_rows_follow_from_neighbours_forwards_and_backwards(tmp_path: Path) -> None:
+    below = node("Project", node("Filter", node("Project", SCAN)))
+    plan = node("Sort", node("Exchange", below, moved=5))
+    found = only(SparkLog().begin().query(7, plan, {1: 100, 5: 40}), tmp_path)
+    rows = [each.output_rows for each in found.plan.workflow.operators]
+    assert rows == [100, 100, 40, 40, 40, 40]
+    assert found.origin.rows_known == 1.0
+    plan = node("SortMergeJoin", node("Filter", SCAN), node("Scan orc"))
+    other = only(SparkLog().begin().query(7, plan, {1: 100}), tmp_path)
+    assert [each.output_rows for each in other.plan.workflow.operators] == [100, 0, 100, 100]
+    assert other.origin.rows_known == 0.25  # of the scan alone: all others are estimates
+
+
+def test_limits_and_unions_tell_their_rows(tmp_path: Path) -> None:
+    union = node("Union", node("Scan orc", rows=1), node("Scan orc", rows=2))
+    plan = node("CollectLimit", union, description="CollectLimit 21")
+    found = only(SparkLog().begin().query(7, plan, {1: 100, 2: 50}), tmp_path)
+    assert sorted(each.output_rows for each in found.plan.workflow.operators) == [21, 50, 100, 150]
+    assert found.origin.rows_known == 1.0
+
+
+def test_a_stage_that_is_done_again_counts_its_rows_once(tmp_path: Path) -> None:
+    log = SparkLog().begin().start(7, SCAN).job(7, {1: 60}, at=1100).job(7, {1: 80}, at=1200)
+    assert only(log.finish(7), tmp_path).plan.workflow.operators[0].output_rows == 80
+
+
 def test_failed_tasks_are_flagged(tmp_path: Path) -> None:
     log = SparkLog().begin().start(7, grouped(SCAN)).job(7, COUNTERS, failed_tasks=1).finish(7)
     assert only(log, tmp_path).origin.remarks == (Remark.FAILED_TASKS,)

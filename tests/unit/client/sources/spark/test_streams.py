@@ -156,9 +156,8 @@ def test_a_small_file_cannot_ask_for_much_memory(tmp_path: Path) -> None:
     }
     for name, bomb in bombs.items():
         (tmp_path / "log").write_bytes(bomb)
-        with pytest.raises(DamagedLogError):
+        with pytest.raises(DamagedLogError, match="memory" if name == "zstd" else "at most"):
             list(lines(tmp_path / "log"))
-        assert name
 
 
 def test_lines_are_asked_about_once_and_in_order(tmp_path: Path) -> None:
