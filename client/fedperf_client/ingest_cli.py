@@ -114,6 +114,8 @@ def _progress(sizes: Sequence[int]) -> "Iterator[Callable[[int], None]]":
     from rich.progress import DownloadColumn, Progress, TimeRemainingColumn
 
     columns = (*Progress.get_default_columns()[:2], DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    console = Console(stderr=True)
+    is_seen = console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=not is_seen) as progress:
         task = progress.add_task("reading", total=sum(sizes))
         yield lambda size: progress.advance(task, size)

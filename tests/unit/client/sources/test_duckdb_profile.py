@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fedperf_client import cli
 from fedperf_client.sources import Skipped, Source
 from fedperf_client.sources.duckdb_operators import KINDS
 from fedperf_client.sources.duckdb_plan import ASSUMED_MEMORY_BYTES, execution_of
@@ -30,6 +31,7 @@ from tests.unit.client.sources.profiles import (
     profile_1,
     profile_2,
 )
+from tests.unit.shared.programs import Ended, run
 
 AT = datetime(2026, 3, 1, tzinfo=UTC)
 K = OperatorKind
@@ -445,3 +447,27 @@ def test_rows_are_those_that_duckdb_counted(profiled: Path) -> None:
     assert by_kind[K.AGGREGATE].output_rows == by_kind[K.SINK].output_rows == 5
     assert all(each.row_bytes > 0 for each in operators)
     assert found.origin.rows_known == 1.0
+
+
+def test_a_directory_of_profiles_is_ingested_and_can_be_looked_at(
+    profiled: Path, tmp_path: Path
+) -> None:
+    def fedperf(*arguments: object) -> Ended:
+        ended = run(cli.main, "--home", tmp_path / "home", *arguments)
+        assert ended.code == 0, ended.err
+        return ended
+
+    fedperf("init")
+    for new in (len(QUERIES), 0):
+        found = fedperf("ingest", profiled, "--jobs", 1, "--json").json()
+        assert isinstance(found, dict)
+        assert (found["read"], found["new"], found["skipped"]) == (len(QUERIES), new, {})
+    rows = fedperf("runs", "--json").rows()
+    assert {row["source"] for row in rows} == {"duckdb 2.x"}
+    [first] = [each for each in read(profiled / "0.json") if isinstance(each, Execution)]
+    shown = fedperf("runs", "show", first.execution_id[:12], "--json").json()
+    assert isinstance(shown, dict)
+    assert [each["kind"] for each in shown["plan"]] == [
+        operator.kind.name.lower() for operator in first.plan.workflow.operators
+    ]
+    assert [each["output_rows"] for each in shown["plan"]][-1] == 5
