@@ -4,7 +4,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from importlib.metadata import PackageNotFoundError
+from importlib.metadata import EntryPoint, PackageNotFoundError
 from pathlib import Path
 
 import pytest
@@ -23,6 +23,7 @@ from fedperf_client.release.lifetime import lifetime_path
 from fedperf_client.release.policy import load_policy
 from fedperf_client.release.schedule import plan_schedule
 from fedperf_client.release.tamper import counter_path
+from fedperf_client.sources import kinds
 from fedperf_client.sources.kinds import BrokenKindError
 from fedperf_client.store import ExecutionStore
 from fedperf_shared.errors import FedperfError
@@ -334,6 +335,19 @@ def test_a_broken_kind_of_source_is_named(home: Home) -> None:
     around = replace(AROUND, kinds=lambda: {"flink": broken, "history": None})
     assert bad(home, around) == {"history"}
     assert "'flink' does not work" in of(home, "history", around)[0].what
+
+
+def test_a_kind_of_another_package_that_does_not_load_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    entries = (
+        EntryPoint("flink", "nowhere.at_all:open_log", kinds.GROUP),
+        EntryPoint("history", "fedperf_client.sources.history_file:open_history", kinds.GROUP),
+    )
+    monkeypatch.setattr(kinds, "entry_points", lambda group: entries)
+    found = kinds.installed_kinds()
+    assert isinstance(found["flink"], BrokenKindError)
+    assert found["history"] is None
 
 
 @pytest.mark.parametrize(
