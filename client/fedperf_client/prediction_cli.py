@@ -34,7 +34,8 @@ def predict(
         Path | None, typer.Argument(help="Workflow as JSON; see the README for the form.")
     ] = None,
     execution: Annotated[
-        str | None, typer.Option(help="Id of an own execution, instead of a file.")
+        str | None,
+        typer.Option(help="Id of an own execution, or its beginning."),
     ] = None,
     cores: Annotated[str | None, typer.Option(help="Over all nodes, like 8,16,32.")] = None,
     deadline: Annotated[str | None, typer.Option(help="Like 30ms, 90s, 20m or 1.5h.")] = None,
@@ -154,7 +155,7 @@ def _asked(
     if workflow is not None:
         written = read_workflow_file(workflow, platform=platform)
         return written.plan, written.cluster_or, None
-    own = store.execution(str(execution))
+    own = store.find(str(execution))
     if platform is None:
         return own.plan, lambda _: own.cluster, own
     moved = Plan.on_one_platform(own.plan.workflow, platform_of(platform))

@@ -10,7 +10,7 @@ no domain class accepts; a refused file is left as it was.
 
 import hashlib
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -38,6 +38,7 @@ _BUSY_SECONDS = 30.0
 _PAGE_ROWS = 500
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LARGEST_INTEGER = 2**63 - 1
+_SHORTEST_ID = 8
 
 _SCHEMA = """
 CREATE TABLE execution (
@@ -81,6 +82,21 @@ WHERE (finished_at, execution_id) > (:after_time, :after_id)
 ORDER BY finished_at, execution_id
 LIMIT :limit
 """
+_SELECT_NEWEST = """
+SELECT * FROM execution
+WHERE (:workload IS NULL OR workload = :workload) AND (:status IS NULL OR status = :status)
+ORDER BY finished_at DESC, execution_id DESC
+LIMIT :limit
+"""
+_SELECT_PREFIX = """
+SELECT * FROM execution
+WHERE execution_id >= :prefix AND substr(execution_id, 1, length(:prefix)) = :prefix
+ORDER BY execution_id LIMIT 2
+"""
+_SELECT_BESIDE = """
+SELECT (SELECT max(execution_id) FROM execution WHERE execution_id < :id),
+       (SELECT min(execution_id) FROM execution WHERE execution_id > :id)
+"""
 _SELECT_WORKLOAD = _SELECT.replace(
     "(:workload IS NULL OR workload = :workload)", "workload = :workload"
 )
@@ -110,6 +126,15 @@ class UnknownExecutionError(InvalidInputError):
             "executions in with: fedperf ingest FILE"
         )
         self.execution_id = execution_id
+
+
+class AmbiguousExecutionError(InvalidInputError):
+    """Several executions have ids that begin so."""
+
+    def __init__(self, prefix: str, found: Sequence[str]) -> None:
+        shown = ", ".join(repr(each) for each in found)
+        super().__init__(f"several executions have an id that begins with {prefix!r}: {shown}, ...")
+        self.prefix = prefix
 
 
 class ExecutionStore(Closing):
@@ -198,20 +223,42 @@ class ExecutionStore(Closing):
             ).fetchall()
         return tuple(str(name) for (name,) in found)
 
-    def execution(self, execution_id: str) -> Execution:
-        """The execution of that id.
+    def newest(
+        self, count: int, *, workload: str | None = None, status: ExecutionStatus | None = None
+    ) -> tuple[Execution, ...]:
+        """At most `count` executions, the one that finished last first; filters as `executions`."""
+        parameters = {
+            "workload": workload,
+            "status": None if status is None else int(status),
+            "limit": count,
+        }
+        with _clear_errors(self._path):
+            rows = self._connection.execute(_SELECT_NEWEST, parameters).fetchall()
+        return tuple(_from_row(row, self._path) for row in rows)
+
+    def find(self, prefix: str) -> Execution:
+        """The execution of that id, or the only one whose id begins so.
 
         Raises:
             UnknownExecutionError: there is none.
+            AmbiguousExecutionError: there are several, and none has it as its whole id.
             StorageError: the file or the row cannot be read.
         """
         with _clear_errors(self._path):
-            row = self._connection.execute(
-                "SELECT * FROM execution WHERE execution_id = ?", (execution_id,)
-            ).fetchone()
-        if row is None:
-            raise UnknownExecutionError(execution_id, self.counts().executions)
-        return _from_row(row, self._path)
+            rows = self._connection.execute(_SELECT_PREFIX, {"prefix": prefix}).fetchall()
+        if not rows or not prefix:
+            raise UnknownExecutionError(prefix, self.counts().executions)
+        ids = [str(row["execution_id"]) for row in rows]
+        if len(rows) > 1 and ids[0] != prefix:
+            raise AmbiguousExecutionError(prefix, ids)
+        return _from_row(rows[0], self._path)
+
+    def short_id(self, execution_id: str) -> str:
+        """The shortest prefix, of 8 characters at least, that `find` takes for this id."""
+        with _clear_errors(self._path):
+            beside = self._connection.execute(_SELECT_BESIDE, {"id": execution_id}).fetchone()
+        shared = max(_shared_start(execution_id, each or "") for each in beside)
+        return execution_id[: max(_SHORTEST_ID, shared + 1)]
 
     def digest(self) -> bytes:
         """32 bytes that differ where any stored execution does; local."""
@@ -320,6 +367,12 @@ def _advice(error: sqlite3.Error) -> str:
     if name.startswith("SQLITE_FULL"):
         return "the disk is full, make room and try again"
     return "check the file and the disk it lies on"
+
+
+def _shared_start(one: str, other: str) -> int:
+    """With how many equal characters both begin."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((place for place, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
 def _to_row(execution: Execution) -> tuple[object, ...]:

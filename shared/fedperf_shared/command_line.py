@@ -3,13 +3,18 @@
 Facts are one line each for people, or a table, and JSON for programs. An error that a
 user can mend is one line on the standard error and the exit code of its class
 (`errors`); wrong usage ends with 2 as everywhere, an interrupt with 130. Anything else
-is a bug and shows its traceback.
+is a bug and shows its traceback. Texts may come from files of others: for people they are
+printed so that no character of them commands the terminal.
 """
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from fedperf_shared.errors import FedperfError
+
+if TYPE_CHECKING:
+    from rich.table import Column
 
 INTERRUPTED = 130
 
@@ -30,7 +35,7 @@ def run(program: Callable[[], object]) -> None:
     try:
         program()
     except FedperfError as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"error: {visible(' '.join(str(error).split()))}", file=sys.stderr)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
@@ -55,23 +60,38 @@ def show_rows(rows: Sequence[Mapping[str, object]], *, json: bool, empty: str) -
         return
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     names = list(dict.fromkeys(name for row in rows for name in row))
-    table = Table(*(name.replace("_", " ") for name in names))
+    table = Table(*(_column(name) for name in names))
     for row in rows:
-        table.add_row(*(_text(row.get(name)) for name in names))
+        table.add_row(*(Text(_text(row.get(name))) for name in names))
     Console().print(table)
+
+
+def _column(name: str) -> "Column":
+    """What is too long is folded, not cut; an id, which people copy, stays in one piece."""
+    from rich.table import Column
+
+    return Column(name.replace("_", " "), overflow="fold", no_wrap=name == "id")
+
+
+def visible(text: str) -> str:
+    """The text with everything that cannot be seen, or changes how it is seen, spelled out."""
+    return "".join(
+        each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
+    )
 
 
 def _text(value: object) -> str:
     """A value for people; programs get it exactly, as JSON."""
     if isinstance(value, Mapping):
-        return ", ".join(f"{_text(count)} {name}" for name, count in value.items()) or "-"
+        return ", ".join(f"{_text(count)} {_text(name)}" for name, count in value.items()) or "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:.6g}"
-    return "-" if value in (None, "") else str(value)
+    return "-" if value in (None, "") else visible(str(value))
 
 
 def _print_json(content: object) -> None:

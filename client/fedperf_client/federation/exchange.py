@@ -43,6 +43,16 @@ class ExchangeError(ConnectionRefusedByPeerError):
     """The coordinator does not answer or does not want us."""
 
 
+class NoMemberError(ExchangeError):
+    """The coordinator does not know this organization, or not any more."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__(
+            f"the coordinator at {address} does not know this organization (any more); "
+            "ask its operator for a new invitation"
+        )
+
+
 class RefusedByCoordinatorError(ConnectionRefusedByPeerError):
     """The coordinator refused a request; `code` says why, in its own closed vocabulary."""
 
@@ -192,10 +202,7 @@ class ExchangeClient(Closing):
     def _explained(self, error: grpc.RpcError) -> ConnectionRefusedByPeerError:
         code = error.code() if isinstance(error, grpc.Call) else None
         if code in (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED):
-            return ExchangeError(
-                f"the coordinator at {self._address} does not know this organization (any more); "
-                "ask its operator for a new invitation"
-            )
+            return NoMemberError(self._address)
         if code is None or code in _TRANSIENT:
             return ExchangeError(
                 f"no coordinator with the right certificate answers at {self._address}; "

@@ -97,6 +97,18 @@ def sources_under(path: Path) -> Iterator[Path]:
             yield Path(entry.path)
 
 
+def installed_kinds() -> dict[str, BrokenKindError | None]:
+    """Every kind that is installed, sorted, and what is wrong with it where it does not load."""
+    found: dict[str, BrokenKindError | None] = {}
+    for entry_point in sorted(entry_points(group=GROUP), key=lambda each: each.name):
+        found[entry_point.name] = None
+        try:
+            entry_point.load()
+        except Exception as error:
+            found[entry_point.name] = BrokenKindError(entry_point.name, error)
+    return found
+
+
 def _opened(path: Path) -> Source | None:
     for name, open_kind in _kinds():
         try:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from fedperf_client.config import Home
+from fedperf_client.doctor import Verdict, examine, surroundings
 from fedperf_client.federation.enrollment import (
     InvalidJoinUrlError,
     JoinRefusedError,
@@ -16,6 +18,7 @@ from fedperf_client.federation.enrollment import (
 from fedperf_client.federation.exchange import ExchangeClient, ExchangeError
 from fedperf_server import audit
 from fedperf_server.enrollment import OrganizationExistsError, UnknownOrganizationError
+from fedperf_server.service import system_clock
 from fedperf_shared.identity import fingerprint, new_private_key
 from tests.integration.federation.worlds import (
     HOST,
@@ -86,6 +89,24 @@ def test_an_unreachable_coordinator_is_named(tmp_path: Path) -> None:
 def test_what_is_no_join_url_is_refused(text: str) -> None:
     with pytest.raises(InvalidJoinUrlError):
         join(text, new_private_key())
+
+
+def test_the_doctor_knows_a_member_a_revoked_one_and_a_coordinator_that_is_off(
+    tmp_path: Path,
+) -> None:
+    home = Home(tmp_path / "home")
+    home.directory.mkdir(mode=0o700)
+
+    def verdicts() -> dict[str, Verdict]:
+        found = examine(home, surroundings(system_clock))
+        return {each.check: each.verdict for each in found}
+
+    with world(new_server(tmp_path / "server", timetable())) as server:
+        admit(home.directory, server.invite("Acme"), "identity", None)
+        assert (verdicts()["identity"], verdicts()["coordinator"]) == (Verdict.OK, Verdict.OK)
+        server.operator.revoke("Acme")
+        assert (verdicts()["identity"], verdicts()["coordinator"]) == (Verdict.OK, Verdict.PROBLEM)
+    assert verdicts()["coordinator"] is Verdict.WARNING
 
 
 def test_a_revoked_organization_is_refused_from_the_next_call_on(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from fedperf_client.store import (
     APPLICATION_ID,
     SCHEMA_VERSION,
+    AmbiguousExecutionError,
     ExecutionStore,
     UnknownExecutionError,
 )
@@ -306,9 +307,40 @@ def test_an_execution_is_found_by_its_id_and_nobody_else_is(tmp_path: Path) -> N
     stored = [make_execution(number) for number in range(3)]
     with ExecutionStore.open(tmp_path / "executions.sqlite") as store:
         store.add(stored)
-        assert store.execution("execution-1") == stored[1]
+        assert store.find("execution-1") == stored[1]
         with pytest.raises(UnknownExecutionError, match="'execution-9' among the 3 in the store"):
-            store.execution("execution-9")
+            store.find("execution-9")
+        with pytest.raises(UnknownExecutionError, match="''"):
+            store.find("")
+
+
+def test_the_beginning_of_an_id_is_enough_where_only_one_begins_so(tmp_path: Path) -> None:
+    ids = ["0123456789ab", "0123456789cd", "0123", "01%45678zz", "zz"]
+    with ExecutionStore.open(tmp_path / "executions.sqlite") as store:
+        store.add([make_execution(execution_id=each) for each in ids])
+        assert store.find("0123456789a").execution_id == "0123456789ab"
+        assert store.find("0123").execution_id == "0123"
+        assert store.find("01%").execution_id == "01%45678zz"
+        with pytest.raises(AmbiguousExecutionError, match="begins with '01234'"):
+            store.find("01234")
+        for each in ids:
+            short = store.short_id(each)
+            assert store.find(short).execution_id == each
+            assert len(short) == min(len(each), max(8, len(short)))
+        assert store.short_id(ids[0]) == "0123456789a"
+        assert store.short_id(ids[3]) == "01%45678"
+
+
+def test_the_newest_come_first(tmp_path: Path) -> None:
+    stored = [
+        make_execution(n, workload=f"w{n % 2}", status=ExecutionStatus(n % 3)) for n in range(9)
+    ]
+    with ExecutionStore.open(tmp_path / "executions.sqlite") as store:
+        store.add(stored)
+        assert store.newest(3) == (stored[8], stored[7], stored[6])
+        assert store.newest(2, workload="w1") == (stored[7], stored[5])
+        failed = ExecutionStatus.FAILED
+        assert store.newest(9, status=failed) == (stored[7], stored[4], stored[1])
 
 
 def test_a_digest_tells_what_is_stored_from_anything_else(tmp_path: Path) -> None:

@@ -92,6 +92,18 @@ def test_rows_are_a_table_or_exact_json() -> None:
     assert run(lambda: command_line.show_rows([], json=True, empty="none")).json() == []
 
 
+def test_no_text_of_others_commands_the_terminal() -> None:
+    hostile = "a\x1b[31m\u202e[red]b[/red]:smile:\r"
+    shown = "a\\x1b[31m\\u202e[red]b[/red]:smile:\\r"
+    facts = run(lambda: command_line.show({"name": hostile, "by": {hostile: 1}}, json=False))
+    assert facts.out == f"name: {shown}\nby: 1 {shown}\n"
+    table = run(lambda: command_line.show_rows([{"name": hostile}], json=False, empty=""))
+    assert shown in table.out
+    assert "\x1b" not in ending_with(InvalidInputError(hostile)).err
+    exact = run(lambda: command_line.show({"name": hostile}, json=True))
+    assert exact.json() == {"name": hostile}
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_first_signal_asks_and_the_second_insists(number: signal.Signals) -> None:
     program = """

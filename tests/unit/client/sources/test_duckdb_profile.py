@@ -1,0 +1,490 @@
+"""DuckDB profiles: read in every schema, skipped with a reason, and never a text of them."""
+
+import json
+import os
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import duckdb
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fedperf_client import cli
+from fedperf_client.sources import Skipped, Source
+from fedperf_client.sources.duckdb_operators import KINDS
+from fedperf_client.sources.duckdb_plan import ASSUMED_MEMORY_BYTES, execution_of
+from fedperf_client.sources.duckdb_profile import MAX_PROFILE_BYTES, ProfileFile, open_profile
+from fedperf_client.sources.history_file import write_history
+from fedperf_client.store import ExecutionStore
+from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.execution import Execution, Remark
+from fedperf_shared.workflow.vocabulary import MAX_OPERATORS, OperatorKind, Platform
+from tests.unit.client.executions import make_execution
+from tests.unit.client.sources.profiles import (
+    Json,
+    grouped,
+    node_1,
+    node_2,
+    profile_0,
+    profile_1,
+    profile_2,
+)
+from tests.unit.shared.programs import Ended, run
+
+AT = datetime(2026, 3, 1, tzinfo=UTC)
+K = OperatorKind
+
+
+def of(profile: object) -> Execution:
+    return execution_of(profile, execution_id="one", finished_at=AT)
+
+
+def shape(execution: Execution) -> list[tuple[OperatorKind, tuple[int, ...], float]]:
+    return [(o.kind, o.inputs, o.output_rows) for o in execution.plan.workflow.operators]
+
+
+def written(path: Path, *profiles: object, indent: int | None = None) -> Path:
+    path.write_text("\n".join(json.dumps(each, indent=indent) for each in profiles) + "\n")
+    return path
+
+
+def source_of(path: Path) -> Source:
+    source = open_profile(path)
+    assert source is not None
+    return source
+
+
+def read(path: Path) -> list[Execution | Skipped]:
+    return list(source_of(path).read())
+
+
+def test_every_schema_gives_the_same_work_the_same_plan() -> None:
+    new, old, oldest = (of(grouped(version)) for version in (2, 1, 0))
+    assert shape(new) == [
+        (K.TABLE_SOURCE, (), 200),
+        (K.FILTER, (0,), 100),
+        (K.AGGREGATE, (1,), 5),
+        (K.SORT, (2,), 5),
+        (K.SINK, (3,), 5),
+    ]
+    assert old.workload == new.workload
+    assert [kind for kind, _, _ in shape(oldest)] == [K.TABLE_SOURCE, K.AGGREGATE, K.SORT, K.SINK]
+    assert [each.output_rows for each in oldest.plan.workflow.operators] == [100, 5, 5, 5]
+    for each in (new, old):
+        assert each.plan.workflow.sources.columns == 2
+        assert [o.row_bytes for o in each.plan.workflow.operators] == [8, 8, 12, 8, 8]
+        assert each.plan.workflow.operators[2].key_distinct_ratio == 0.05
+
+
+def test_a_profile_before_2_counts_scanned_rows_several_times_so_they_are_not_known() -> None:
+    old = of(grouped(1))
+    assert shape(old)[0] == (K.TABLE_SOURCE, (), 100)
+    assert old.origin.rows_known == 4 / 5
+    assert of(grouped(2)).origin.rows_known == 1.0
+
+
+def test_files_that_filter_do_not_say_what_they_scanned() -> None:
+    scan = node_2("TABLE_SCAN", 10, notes={"Filters": "q", "Filename(s)": "/secret.parquet"})
+    found = of(profile_2(scan | {"rows_scanned": 10}))
+    assert [kind for kind, _, _ in shape(found)] == [K.FILE_SOURCE, K.FILTER, K.SINK]
+    assert found.origin.rows_known == 2 / 3
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_what_was_measured_is_taken_over(version: int) -> None:
+    found = of(grouped(version))
+    measured = found.measurement
+    assert measured is not None
+    assert measured.runtime_seconds == 0.02
+    assert measured.cpu_seconds == pytest.approx(0.04 if version == 0 else 0.03)
+    assert found.cluster.cores == 2  # what at least was used: CPU / wall, rounded up
+    assert found.cluster.nodes == 1
+    assert found.cluster.memory_bytes == ASSUMED_MEMORY_BYTES
+    assert set(found.plan.platforms) == {Platform.DUCKDB}
+    assert found.workload.startswith("duckdb/")
+    assert found.origin.source == ["duckdb 1.0 or older", "duckdb 1.x", "duckdb 2.x"][version]
+    assert found.origin.remarks == ((Remark.INCOMPLETE,) if version == 0 else ())
+    if version:
+        assert (measured.read_bytes, measured.written_bytes) == (4096, 5)
+        assert measured.peak_memory_bytes == 30_000
+
+
+def test_a_result_that_is_computed_once_is_one_operator_that_several_read() -> None:
+    def node(kind: str, rows: int, *children: Json, index: str = "") -> Json:
+        key = "Table Index" if kind == "CTE" else "CTE Index"
+        return node_1(kind, rows, *children, notes={key: index} if index else {})
+
+    scans = (node("CTE_SCAN", 7, index="3"), node("CTE_SCAN", 7, index="3"))
+    body = node("HASH_JOIN", 9, *scans)
+    plan = profile_1(node("CTE", 0, node("TABLE_SCAN", 7), body, index="3"))
+    assert shape(of(plan)) == [
+        (K.TABLE_SOURCE, (), 7),
+        (K.JOIN, (0, 0), 9),
+        (K.SINK, (1,), 9),
+    ]
+    unknown = profile_1(node("CTE", 0, node("TABLE_SCAN", 7), node("CTE_SCAN", 7, index="4")))
+    assert [kind for kind, _, _ in shape(of(unknown))] == [
+        K.TABLE_SOURCE,
+        K.TABLE_SOURCE,
+        K.OTHER,
+        K.SINK,
+    ]
+
+
+def test_unions_and_writes_have_the_rows_of_what_they_read() -> None:
+    union = node_2("UNION", 0, node_2("TABLE_SCAN", 3), node_2("TABLE_SCAN", 4))
+    copied = profile_2(node_2("RESULT_COLLECTOR", 0, node_2("BATCH_COPY_TO_FILE", 1, union)))
+    assert [rows for _, _, rows in shape(of(copied))] == [3, 4, 7, 7]
+    assert shape(of(copied))[-1][0] is K.SINK
+    assert of(copied).origin.rows_known == 1.0
+
+
+def test_an_operator_that_is_not_in_the_table_does_something_else() -> None:
+    found = of(profile_2(node_2("QUANTUM_JOIN", 3, node_2("TABLE_SCAN", 3))))
+    assert [kind for kind, _, _ in shape(found)] == [K.TABLE_SOURCE, K.OTHER, K.SINK]
+
+
+def test_rows_that_are_not_there_follow_or_are_not_known() -> None:
+    scan = node_1("TABLE_SCAN", 7)
+    sort = {key: value for key, value in node_1("ORDER_BY", 0, scan).items() if "card" not in key}
+    join = {key: value for key, value in node_1("HASH_JOIN", 0, sort).items() if "card" not in key}
+    found = of(profile_1(join))
+    assert [rows for _, _, rows in shape(found)] == [7, 7, 0, 0]
+    assert found.origin.rows_known == 2 / 4
+    assert found.origin.remarks == (Remark.INCOMPLETE,)
+
+
+def deep(levels: int) -> Json:
+    node = node_2("TABLE_SCAN", 1)
+    for _ in range(levels):
+        node = node_2("PROJECTION", 1, node)
+    return profile_2(node)
+
+
+REFUSED: dict[str, tuple[object, str]] = {
+    "not an object": ([1], "not an object"),
+    "no time": (profile_1(node_1("TABLE_SCAN", 1), latency=None), "no wall time"),
+    "time 0": (profile_1(node_1("TABLE_SCAN", 1), latency=0.0), "no wall time"),
+    "negative time": (profile_1(node_1("TABLE_SCAN", 1), latency=-1.0), "negative"),
+    "endless": (profile_1(node_1("TABLE_SCAN", 1), latency=1e7), "no wall time between"),
+    "time a text": (profile_1(node_1("TABLE_SCAN", 1), latency="long"), "not a number"),
+    "time a truth": (profile_1(node_1("TABLE_SCAN", 1), latency=True), "not a number"),
+    "no operators": (profile_1(), "no operators"),
+    "operators no list": (profile_1(children={}), "no operators"),
+    "operator a text": (profile_1(children=["x"]), "an operator is not an object"),
+    "no name": (profile_2({"timing": 1.0}), "without a name"),
+    "name a number": (profile_2({"type": 3}), "without a name"),
+    "children no list": (profile_2({"type": "X", "children": "x"}), "no list"),
+    "rows a list": (profile_2({"type": "X", "intermediate_rows": []}), "rows: not a number"),
+    "negative rows": (profile_2(node_2("X", -1)), "rows: negative"),
+    "too many rows": (profile_2(node_2("X", 10**13)), "more than 1e+12 rows"),
+    "rows beyond any number": (profile_2(node_2("X", 10**400)), "rows"),
+    "too many bytes read": (
+        profile_2(node_2("X", 1), io={"total_bytes_read": 2**63}),
+        "bytes read: more",
+    ),
+    "commands alone": (profile_1(node_1("CREATE_VIEW", 0)), "commands alone"),
+    "only a collector": (profile_2(node_2("RESULT_COLLECTOR", 0)), "no operators"),
+    "too many operators": (deep(MAX_OPERATORS - 1), f"more than {MAX_OPERATORS} operators"),
+    "endless nodes": (
+        profile_2(*[node_2("RESULT_COLLECTOR", 0)] * 3 * MAX_OPERATORS),
+        f"more than {MAX_OPERATORS} operators",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_no_profile_of_a_query_is_refused_with_its_reason(case: str) -> None:
+    content, said = REFUSED[case]
+    with pytest.raises(InvalidInputError, match=said.replace("+", r"\+")):
+        of(content)
+
+
+def test_as_many_operators_as_a_plan_may_have_are_read() -> None:
+    assert len(of(deep(MAX_OPERATORS - 2)).plan.workflow.operators) == MAX_OPERATORS
+
+
+@pytest.mark.parametrize("indent", [None, 4])
+def test_a_file_holds_one_profile(tmp_path: Path, indent: int | None) -> None:
+    path = written(tmp_path / "no-suffix", grouped(2), indent=indent)
+    os.utime(path, (AT.timestamp(), AT.timestamp()))
+    [found] = read(path)
+    assert isinstance(found, Execution)
+    assert found.finished_at == AT
+    assert shape(found) == shape(of(grouped(2)))
+
+
+def test_a_file_holds_one_profile_a_line_and_a_bad_line_hides_no_other(tmp_path: Path) -> None:
+    path = written(tmp_path / "p.jsonl", grouped(2), {"a": 1}, grouped(1), profile_0())
+    with path.open("a") as stream:
+        stream.write('\n{"operator": [\n' + json.dumps(grouped(0)))
+    found = read(path)
+    assert [str(each) for each in found if isinstance(each, Skipped)] == [
+        "line 2: no wall time between 0 and 1e+06 seconds",
+        "line 4: no operators",
+        "line 6: no JSON, or cut off, or nested too deeply",
+    ]
+    assert [type(each) for each in found].count(Execution) == 3
+
+
+def test_reading_again_adds_nothing_also_from_a_copy_or_when_the_file_has_grown(
+    tmp_path: Path,
+) -> None:
+    path = written(tmp_path / "p", grouped(2), grouped(1))
+    grown = written(tmp_path / "q", grouped(0), grouped(2), grouped(1))
+    with ExecutionStore.open(tmp_path / "store") as store:
+        assert store.add(kept(read(path))) == 2
+        assert store.add(kept(read(path))) == 0
+        assert store.add(kept(read(grown))) == 1
+
+
+def kept(found: Iterable[Execution | Skipped]) -> list[Execution]:
+    return [each for each in found if isinstance(each, Execution)]
+
+
+def test_a_line_or_file_that_is_too_long_is_skipped(tmp_path: Path) -> None:
+    long = profile_1(node_1("TABLE_SCAN", 1)) | {"x": "y" * 2 * MAX_PROFILE_BYTES}
+    lines = written(tmp_path / "lines", grouped(2), long, grouped(1))
+    found = read(lines)
+    assert [isinstance(each, Execution) for each in found] == [True, False, True]
+    assert str(found[1]) == "line 2: longer than 8 MiB"
+    [whole] = read(written(tmp_path / "whole", long, indent=1))
+    assert str(whole) == "profile: longer than 8 MiB"
+
+
+OTHERS: dict[str, Callable[[Path], object]] = {
+    "empty": lambda path: path.write_bytes(b""),
+    "text": lambda path: path.write_text("select 1"),
+    "list": lambda path: path.write_text("[1, 2]"),
+    "other JSON": lambda path: path.write_text('{"operators": [], "platform": "duckdb"}'),
+    "Spark": lambda path: path.write_text(
+        '{"Event":"SparkListenerLogStart","Spark Version":"3.5.3","operator":1,'
+        '"intermediate_rows":1}'
+    ),
+    "history": lambda path: write_history(path, [make_execution()]),
+    "zeros": lambda path: path.write_bytes(bytes(100_000)),
+    "directory": lambda path: path.mkdir(),
+}
+
+
+@pytest.mark.parametrize("case", OTHERS)
+def test_what_is_no_profile_is_left_to_others(tmp_path: Path, case: str) -> None:
+    OTHERS[case](tmp_path / "q1.json")
+    assert open_profile(tmp_path / "q1.json") is None
+
+
+def test_a_profile_is_known_however_long_its_query_is(tmp_path: Path) -> None:
+    for version in (0, 1, 2):
+        key = ("extra-info", "query_name", "query")[version]
+        text = "select " * 100_000
+        value = {"sql": text, "total_time": 1.0} if version == 2 else text
+        [found] = read(written(tmp_path / str(version), {**grouped(version), key: value}))
+        assert isinstance(found, Execution)
+
+
+def test_a_file_that_goes_is_one_clear_error(tmp_path: Path) -> None:
+    source = source_of(written(tmp_path / "p", grouped(2)))
+    (tmp_path / "p").unlink()
+    with pytest.raises(InvalidInputError, match="no profile"):
+        list(source.read())
+
+
+def test_nesting_without_end_is_skipped(tmp_path: Path) -> None:
+    start = json.dumps(grouped(2))[:-1]
+    (tmp_path / "p").write_text(start + ', "x": ' + "[" * 1_000_000)
+    assert isinstance(read(tmp_path / "p")[0], Skipped)
+
+
+CANARY = "canary-7351"
+
+
+def planted(value: object) -> object:
+    """The same with the canary in every text but the words that make it a profile."""
+    if isinstance(value, dict):
+        return {key: planted(each) for key, each in value.items()} | {CANARY: CANARY}
+    if isinstance(value, list):
+        return [planted(each) for each in value]
+    return value if not isinstance(value, str) or value in {*KINDS, "Query"} else f"{CANARY}{value}"
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_no_text_of_a_profile_gets_into_an_execution(tmp_path: Path, version: int) -> None:
+    [found] = read(written(tmp_path / CANARY, planted(grouped(version))))
+    assert isinstance(found, Execution)
+    assert CANARY not in repr(found)
+    broken = planted({**grouped(version), "operator": [CANARY], "children": [CANARY]})
+    [skipped] = ProfileFile(written(tmp_path / CANARY, broken)).read()
+    assert CANARY not in str(skipped)
+
+
+_NUMBERS = st.integers() | st.floats() | st.sampled_from([2**63, 10**13, 1e308, -1, 0, True])
+_ANY = st.recursive(
+    st.none() | st.booleans() | _NUMBERS | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+def _nodes(version: int) -> st.SearchStrategy[object]:
+    make = {1: node_1, 2: node_2}[version]
+    names = st.sampled_from(sorted(KINDS)) | st.text(max_size=5)
+    leaf = st.builds(make, names, st.integers(-1, 10**6))
+    keys = st.sampled_from(sorted(make("X", 1, make("X", 1))))
+
+    def around(inner: st.SearchStrategy[object]) -> st.SearchStrategy[object]:
+        node = st.builds(
+            lambda name, rows, children: make(name, rows, *children),
+            names,
+            st.integers(0, 10**6),
+            st.lists(inner, max_size=3),
+        )
+        spoiled = st.builds(lambda each, key, value: {**each, key: value}, node, keys, _ANY)
+        return node | spoiled | inner
+
+    return st.recursive(leaf, around, max_leaves=10)
+
+
+_PROFILES = st.one_of(
+    st.builds(profile_1, _nodes(1), latency=st.floats(0, 10) | _ANY),
+    st.builds(profile_2, _nodes(2), _nodes(2), io=_ANY, system=_ANY),
+    st.builds(lambda key, value: {**grouped(1), key: value}, st.sampled_from([*grouped(1)]), _ANY),
+    st.builds(lambda key, value: {**grouped(2), key: value}, st.sampled_from([*grouped(2)]), _ANY),
+    st.builds(lambda key, value: {**grouped(0), key: value}, st.sampled_from([*grouped(0)]), _ANY),
+    _ANY,
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+@given(profiles=st.lists(_PROFILES, min_size=1, max_size=3), cut=st.floats(0, 1))
+def test_whatever_follows_a_profile_is_read_or_skipped_and_can_be_stored(
+    tmp_path: Path, profiles: list[object], cut: float
+) -> None:
+    path = written(tmp_path / "p", grouped(2), *profiles)
+    content = path.read_bytes()
+    for taken in (content, content[: round(cut * len(content))]):
+        path.write_bytes(taken)
+        source = open_profile(path)
+        if source is None:
+            continue
+        found = list(source.read())
+        with ExecutionStore.open(tmp_path / "store") as store:
+            store.add(kept(found))
+
+
+QUERIES = {
+    "select s, sum(q) from t where q < 50 group by s order by s": {
+        K.TABLE_SOURCE: 1,
+        K.FILTER: 1,
+        K.AGGREGATE: 1,
+        K.SORT: 1,
+        K.SINK: 1,
+    },
+    "select count(*) from t join u using (k) where name > 'n5'": {
+        K.TABLE_SOURCE: 2,
+        K.JOIN: 1,
+        K.GLOBAL_AGGREGATE: 1,
+        K.SINK: 1,
+    },
+    "select * from t order by q desc limit 3": {K.SINK: 1},
+    "select k, row_number() over (partition by s order by q) from t": {K.WINDOW: 1},
+    "copy (select * from t where q = 1) to 'out.parquet'": {K.SINK: 1, K.FILTER: 1},
+    "select * from 'in.parquet' where q = 1": {K.FILE_SOURCE: 1, K.SINK: 1},
+    "select * from t union all select * from t": {K.TABLE_SOURCE: 2, K.UNION: 1},
+    "with w as materialized (select k, sum(q) q from t group by k) "
+    "select * from w a join w b on a.q = b.q": {K.TABLE_SOURCE: 1, K.AGGREGATE: 1, K.JOIN: 1},
+    "select * from t a, u b where a.k < b.k": {K.TABLE_SOURCE: 2, K.JOIN: 1},
+    "create table x as select distinct s from t": {K.SINK: 1, K.AGGREGATE: 1},
+    "select unnest([1, 2, 3]), k from u": {K.FLATMAP: 1},
+    "with recursive r(n) as (select 1 union all select n + 1 from r where n < 9) "
+    "select sum(n) from r": {K.GLOBAL_AGGREGATE: 1},
+}
+
+
+@pytest.fixture(scope="module")
+def profiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory of profiles that the installed DuckDB wrote, one for each query."""
+    directory = tmp_path_factory.mktemp("profiles")
+    here = tmp_path_factory.mktemp("data")
+    with duckdb.connect(config={"threads": 1}) as connection:
+        connection.execute(
+            "create table t as select range % 100 as k, range % 70 as q, 's' || range % 5 as s "
+            "from range(20000)"
+        )
+        connection.execute("create table u as select range k, 'n' || range as name from range(9)")
+        connection.execute(f"copy t to '{here}/in.parquet'")
+        connection.execute("set enable_profiling = 'json'")
+        for number, query in enumerate(QUERIES):
+            connection.execute(f"set profiling_output = '{directory}/{number}.json'")
+            placed = query.replace("in.parquet", f"{here}/in.parquet")
+            connection.execute(placed.replace("out.parquet", f"{here}/out.parquet")).fetchall()
+    return directory
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_what_the_installed_duckdb_writes_is_read(profiled: Path, query: str) -> None:
+    [found] = read(profiled / f"{list(QUERIES).index(query)}.json")
+    assert isinstance(found, Execution)
+    kinds = [kind for kind, _, _ in shape(found)]
+    for kind, count in QUERIES[query].items():
+        assert kinds.count(kind) == count, kinds
+    assert kinds.count(K.OTHER) == ("recursive" in query)
+    assert found.measurement is not None
+    assert found.measurement.runtime_seconds > 0
+
+
+def test_rows_are_those_that_duckdb_counted(profiled: Path) -> None:
+    [found] = read(profiled / "0.json")
+    assert isinstance(found, Execution)
+    operators = found.plan.workflow.operators
+    by_kind = {each.kind: each for each in operators}
+    below_50 = sum(number % 70 < 50 for number in range(20_000))
+    assert by_kind[K.TABLE_SOURCE].output_rows == 20_000
+    assert by_kind[K.FILTER].output_rows == below_50
+    assert by_kind[K.AGGREGATE].output_rows == by_kind[K.SINK].output_rows == 5
+    assert all(each.row_bytes > 0 for each in operators)
+    assert found.origin.rows_known == 1.0
+
+
+def test_an_explained_query_and_one_asked_for_in_a_program_are_profiles_too(
+    tmp_path: Path,
+) -> None:
+    query = "select k, count(*) from range(5000) t(k) where k % 3 = 0 group by k"
+    with duckdb.connect(config={"threads": 1}) as connection:
+        explained = connection.execute(f"explain (analyze, format json) {query}").fetchall()
+        connection.execute("pragma enable_profiling = 'no_output'")
+        connection.execute(query).fetchall()
+        asked = connection.get_profiling_information()
+    (tmp_path / "p").write_text(
+        "\n".join(json.dumps(json.loads(each)) for each in (explained[0][1], asked))
+    )
+    one, other = kept(read(tmp_path / "p"))
+    assert one.workload == other.workload
+    assert shape(one) == shape(other)
+
+
+def test_a_directory_of_profiles_is_ingested_and_can_be_looked_at(
+    profiled: Path, tmp_path: Path
+) -> None:
+    def fedperf(*arguments: object) -> Ended:
+        ended = run(cli.main, "--home", tmp_path / "home", *arguments)
+        assert ended.code == 0, ended.err
+        return ended
+
+    fedperf("init")
+    for new in (len(QUERIES), 0):
+        found = fedperf("ingest", profiled, "--jobs", 1, "--json").json()
+        assert isinstance(found, dict)
+        assert (found["read"], found["new"], found["skipped"]) == (len(QUERIES), new, {})
+    rows = fedperf("runs", "--json").rows()
+    assert {row["source"] for row in rows} == {"duckdb 2.x"}
+    [first] = [each for each in read(profiled / "0.json") if isinstance(each, Execution)]
+    shown = fedperf("runs", "show", first.execution_id[:12], "--json").json()
+    assert isinstance(shown, dict)
+    assert [each["kind"] for each in shown["plan"]] == [
+        operator.kind.name.lower() for operator in first.plan.workflow.operators
+    ]
+    assert [each["output_rows"] for each in shown["plan"]][-1] == 5
