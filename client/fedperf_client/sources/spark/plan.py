@@ -188,11 +188,13 @@ def _node(info: Event, children: tuple[int, ...]) -> PlanNode:
         if isinstance(name := each.get("name"), str)
     }
     names = ROWS if kind is OperatorKind.TOPK else ROWS + MOVED_ROWS
+    # A table that is sent to all is counted with the pages that it is kept in.
+    is_kept_whole = ids.keys().isdisjoint({*MOVED_ROWS, "partition data size"})
     return PlanNode(
         kind,
         identity=(int(kind), *sorted(ids.values())) if ids else (),
         rows=_known(ids, names),
-        sizes=_known(ids, SIZES),
+        sizes=() if kind is OperatorKind.EXCHANGE and is_kept_whole else _known(ids, SIZES),
         partitions=next(iter(_known(ids, PARTITIONS)), None),
         limit=limit_of(description) if kind is OperatorKind.TOPK else None,
         children=children,
@@ -226,7 +228,23 @@ def _operators(plan: PhysicalPlan) -> tuple[list[PlanNode], list[tuple[int, ...]
             if node.identity:
                 met[node.identity] = place
         outputs[position] = (place,)
-    return nodes, inputs
+    return _reached(nodes, inputs, outputs[0] if outputs else ())
+
+
+def _reached(
+    nodes: list[PlanNode], inputs: list[tuple[int, ...]], roots: tuple[int, ...]
+) -> tuple[list[PlanNode], list[tuple[int, ...]]]:
+    """Without what leads to no root: what lay below the second mention of an operator."""
+    reached = set(roots)
+    for position in reversed(range(len(nodes))):
+        if position in reached:
+            reached.update(inputs[position])
+    kept = [position for position in range(len(nodes)) if position in reached]
+    place = {position: number for number, position in enumerate(kept)}
+    return (
+        [nodes[position] for position in kept],
+        [tuple(place[each] for each in inputs[position]) for position in kept],
+    )
 
 
 def _rows(node: PlanNode, counters: Counters) -> float | None:

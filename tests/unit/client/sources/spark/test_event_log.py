@@ -84,12 +84,16 @@ def test_the_plan_of_the_last_update_counts_and_the_workload_stays(tmp_path: Pat
 
 
 def test_a_result_that_is_used_again_is_one_operator(tmp_path: Path) -> None:
-    exchange = node("BroadcastExchange", SCAN, rows=20)
+    exchange = node("BroadcastExchange", node("Project", SCAN), rows=20, size=99)
     left = node("BroadcastHashJoin", node("Scan orc", rows=21), exchange, rows=22)
     plan = node("SortMergeJoin", left, node("ReusedExchange", exchange), rows=23)
-    found = only(SparkLog().begin().query(7, plan, {1: 5, 20: 5, 21: 9, 22: 9, 23: 9}), tmp_path)
+    found = only(
+        SparkLog().begin().query(7, plan, {1: 5, 20: 5, 21: 9, 22: 9, 23: 9, 99: 10**9}), tmp_path
+    )
+    assert max(each.row_bytes for each in found.plan.workflow.operators) < 1000
     kinds = [each.kind for each in found.plan.workflow.operators]
-    assert sorted(kinds) == sorted([K.FILE_SOURCE, K.FILE_SOURCE, K.EXCHANGE, K.JOIN, K.JOIN])
+    expected = [K.FILE_SOURCE, K.FILE_SOURCE, K.MAP, K.EXCHANGE, K.JOIN, K.JOIN]
+    assert sorted(kinds) == sorted(expected)
     shared = kinds.index(K.EXCHANGE)
     assert sum(shared in each.inputs for each in found.plan.workflow.operators) == 2
 
