@@ -115,7 +115,7 @@ def ingest(
 
 
 @app.command()
-def profile(
+def calibrate(
     context: typer.Context,
     executions: Annotated[int, typer.Option(min=1, help="How many to run.")] = 100,
     family: Annotated[
