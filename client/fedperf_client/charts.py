@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 
 from fedperf_client.drawing import BAND, INK, LINE, POINT, chart, log_heights, svg
 from fedperf_client.durations import duration_text
+from fedperf_client.prediction.asking import Answer
 from fedperf_shared.errors import InvalidInputError, StorageError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from fedperf_client.prediction.asking import Answer
 
 SUFFIXES = (".png", ".html")
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedperf_client import prediction_cli, release_cli
+from fedperf_client import campaign_cli, prediction_cli, release_cli
 from fedperf_client.home_option import Json
 from fedperf_client.home_option import home_of as _home
 from fedperf_client.home_option import now as _now
@@ -30,6 +30,7 @@ app = typer.Typer(
     + "; ".join(f"{code} {text}" for code, text in command_line.EXIT_CODES.items()),
 )
 app.add_typer(release_cli.app, name="release")
+app.command()(campaign_cli.profile)
 app.command()(prediction_cli.predict)
 app.command()(prediction_cli.models)
 app.command()(prediction_cli.gain)

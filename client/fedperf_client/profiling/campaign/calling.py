@@ -20,6 +20,9 @@ from pathlib import Path
 import httpx
 
 _LONGEST_REASON = 300
+_LATER_SECONDS = 10.0
+"""After the trial's own timeout, which ends the request with the trial."""
+
 _COMPUTE_METRICS = frozenset({"compute", "exec", "execution", "function", "run", "app"})
 _QUEUE_METRICS = frozenset({"queue", "queued", "wait", "waiting"})
 _METRIC = re.compile(r"\s*([\w!#$%&'*+.^`|~-]{1,100})\s*(?:;[^,]{0,200})?")
@@ -60,7 +63,7 @@ class Call:
         content = b"" if http["body"] is None else str(http["body"]).encode()
         if http["body_file"] is not None:
             content = (directory / str(http["body_file"])).read_bytes()
-        client = httpx.Client(timeout=seconds)
+        client = httpx.Client(timeout=seconds + _LATER_SECONDS)
         try:
             request = client.build_request(
                 str(http["method"]), str(http["url"]), headers=headers, content=content

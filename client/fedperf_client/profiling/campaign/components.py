@@ -16,7 +16,7 @@ from urllib.parse import quote, urlsplit
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, field_validator
 
 from fedperf_client.profiling.campaign.expressions import Value
-from fedperf_client.profiling.campaign.grid import RESERVED_NAMES
+from fedperf_client.profiling.campaign.grid import TRIAL_DIRECTORY
 from fedperf_shared.workflow.vocabulary import RESERVED_KINDS, OperatorKind
 
 WHOLE = "whole"
@@ -122,7 +122,7 @@ def message_of(
 ) -> dict[str, object]:
     """What a trial's process is told about the component."""
     values = {name: _word(value) for name, value in configuration.items()}
-    values["trial_directory"] = str(trial_directory)
+    values[TRIAL_DIRECTORY] = str(trial_directory)
     message: dict[str, object] = {"name": component.name, "after": component.after}
     if component.command is not None:
         return message | {
@@ -191,7 +191,7 @@ def _http_problems(http: Http) -> list[str]:
 
 def _unknown(text: str, columns: Collection[str]) -> list[str]:
     named = [match[1] for match in _PLACEHOLDER.finditer(text) if match[1] is not None]
-    return [name for name in named if name not in columns and name not in RESERVED_NAMES]
+    return [name for name in named if name not in columns and name != TRIAL_DIRECTORY]
 
 
 def _filled(text: str, values: Mapping[str, str]) -> str:

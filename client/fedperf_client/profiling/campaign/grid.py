@@ -38,7 +38,21 @@ LONGEST_WORD = 200
 LARGEST_NUMBER = 1e15
 """Numbers up to here are exact as floats too."""
 
-RESERVED_NAMES = frozenset({"trial_directory"})
+TRIAL_DIRECTORY = "trial_directory"
+"""Stands beside the columns' names where a component is told a configuration."""
+
+RESERVED_NAMES = frozenset(
+    {
+        TRIAL_DIRECTORY,
+        *("configuration", "component", "repetition", "attempt", "session", "position"),
+        *("is_warmup", "is_cold", "started", "ended", "status", "reason", "wall_seconds"),
+        *("startup_seconds", "cpu_seconds", "peak_bytes", "read_bytes", "written_bytes"),
+        *("context_switches", "queue_seconds", "compute_seconds", "foreign_cores"),
+        *("stolen_cores", "load_before", "load_after", "repeats", "median_seconds"),
+        *("fastest_seconds", "slowest_seconds", "noise"),
+    }
+)
+"""No column has such a name: they stand beside the columns in a campaign's results."""
 
 Configuration = Mapping[str, Value]
 Number = StrictInt | StrictFloat

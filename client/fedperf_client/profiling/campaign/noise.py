@@ -16,10 +16,12 @@ import psutil
 
 from fedperf_client.profiling.machine import HostWatch
 
-MAX_FOREIGN_CORES = 0.25
-"""Cores that others may keep busy, stolen time included."""
+MAX_FOREIGN_SHARE = 0.1
+"""Of the machine's cores, that others may keep busy, stolen time included."""
 
-MAX_STOLEN_CORES = 0.05
+MAX_STOLEN_SHARE = 0.02
+"""Of the machine's cores, that its own host may take."""
+
 FEWEST_REPEATS = 3
 """Of the same configuration, before one can be far from them."""
 
@@ -38,6 +40,7 @@ class HostReading:
     stolen_cores: float
     load_before: float
     load_after: float
+    cores: int
 
 
 class Host:
@@ -61,6 +64,7 @@ class Host:
             stolen_cores=max(0.0, _stolen_seconds() - self._stolen) / seconds,
             load_before=self._load,
             load_after=_load(),
+            cores=os.cpu_count() or 1,
         )
 
 
@@ -72,10 +76,10 @@ def noise_of(reading: HostReading, seconds: float, repeats: Sequence[float]) -> 
         seconds: wall time, above 0.
         repeats: wall seconds of the other trials of the same configuration.
     """
-    if not reading.foreign_cores <= MAX_FOREIGN_CORES:
-        return f"others kept {reading.foreign_cores:.2f} cores busy"
-    if not reading.stolen_cores <= MAX_STOLEN_CORES:
-        return f"the machine's host took {reading.stolen_cores:.2f} cores"
+    if not reading.foreign_cores <= MAX_FOREIGN_SHARE * reading.cores:
+        return f"others kept {reading.foreign_cores:.2f} of {reading.cores} cores busy"
+    if not reading.stolen_cores <= MAX_STOLEN_SHARE * reading.cores:
+        return f"the machine's host took {reading.stolen_cores:.2f} of {reading.cores} cores"
     if is_far(seconds, repeats):
         return f"far from its repeats, whose median is {statistics.median(repeats):.4g} s"
     return ""
