@@ -1,7 +1,7 @@
 """What the SQLite files of a home have in common: transactions, and errors that say what to do."""
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -9,6 +9,32 @@ from fedperf_shared.errors import StorageError
 
 BUSY_SECONDS = 30.0
 """How long a program waits for another one that writes."""
+
+
+def open_database(path: Path, check: Callable[[sqlite3.Connection], None]) -> sqlite3.Connection:
+    """Open a file for durable writing by several programs, creating it where there is none.
+
+    Args:
+        path: of the file, whose directory exists.
+        check: refuses a file of another kind and makes the tables of a new one; what it
+            writes is kept wholly or not at all.
+
+    Raises:
+        StorageError: it cannot be read or written, or `check` refuses it.
+    """
+    with clear_errors(path):
+        connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
+    try:
+        with clear_errors(path):
+            with transaction(connection):
+                check(connection)
+            # After the check: a file of somebody else must not be changed, nor its journal mode.
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+    except StorageError:
+        connection.close()
+        raise
+    return connection
 
 
 @contextmanager

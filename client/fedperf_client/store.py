@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Self
 
-from fedperf_client.sqlite_file import BUSY_SECONDS, clear_errors, transaction
+from fedperf_client.sqlite_file import clear_errors, open_database, transaction
 from fedperf_shared.closing import Closing
 from fedperf_shared.errors import InvalidInputError, StorageError
 from fedperf_shared.execution import (
@@ -115,14 +115,7 @@ class ExecutionStore(Closing):
         Raises:
             StorageError: the file cannot be read or written, is not a store, or is newer.
         """
-        with clear_errors(path):
-            connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
-        try:
-            with clear_errors(path):
-                _prepare(connection, path)
-        except StorageError:
-            connection.close()
-            raise
+        connection = open_database(path, lambda opened: _check_or_create(opened, path))
         return cls(connection, path)
 
     def close(self) -> None:
@@ -229,14 +222,6 @@ class ExecutionStore(Closing):
         query = _SELECT if workload is None else _SELECT_WORKLOAD
         with clear_errors(self._path):
             return self._connection.execute(query, parameters).fetchall()
-
-
-def _prepare(connection: sqlite3.Connection, path: Path) -> None:
-    with transaction(connection):
-        _check_or_create(connection, path)
-    # After the check: a file of somebody else must not be changed, not even its journal mode.
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = FULL")
 
 
 def _check_or_create(connection: sqlite3.Connection, path: Path) -> None:

@@ -5,6 +5,7 @@ on an idle core. Bare and profiled runs take turns, in an order that changes fro
 pair, so that a machine that is disturbed for a while disturbs both alike.
 """
 
+import resource
 import statistics
 import subprocess
 import sys
@@ -54,10 +55,17 @@ def _busy_loop(seconds: float) -> tuple[str, ...]:
     """A command that does the same work however busy the machine is."""
     probe = (sys.executable, "-S", "-c", _LOOP.format(rounds=_PROBE_ROUNDS))
     empty = (sys.executable, "-S", "-c", _LOOP.format(rounds=0))
-    start = min(_bare(empty) for _ in range(3))
-    pace = (min(_bare(probe) for _ in range(3)) - start) / _PROBE_ROUNDS
+    start = min(_cpu_seconds(empty) for _ in range(3))
+    pace = (min(_cpu_seconds(probe) for _ in range(3)) - start) / _PROBE_ROUNDS
     rounds = max(1, int(max(seconds - start, 0.0) / pace))
     return (sys.executable, "-S", "-c", _LOOP.format(rounds=rounds))
+
+
+def _cpu_seconds(command: tuple[str, ...]) -> float:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    _bare(command)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def _bare(command: tuple[str, ...]) -> float:

@@ -47,7 +47,7 @@ class Here:
         return out, err
 
     def facts(self, *options: str, **environment: str) -> dict[str, object]:
-        facts = orjson.loads(self.run("--json", *options, **environment)[0])
+        facts = orjson.loads(self.run("--json", *options, code=0, **environment)[0])
         assert isinstance(facts, dict)
         return facts
 

@@ -1,6 +1,6 @@
 """The process of one Python function: imports its module, says so, waits, calls it once.
 
-Standard library only, and the campaign's directory comes first on the path only when the
+It imports little, and the campaign's directory comes first on the path only when the
 function's module is imported, so that no file there takes the place of a module that is
 needed here. What the function prints goes to standard error; what it returns is dropped.
 """
@@ -14,6 +14,8 @@ import time
 from functools import reduce
 from importlib import import_module
 from pathlib import Path
+
+from fedperf_client.profiling.peak_memory import peak_bytes, reset_peak
 
 Json = dict[str, object]
 _LONGEST_REASON = 500
@@ -42,7 +44,7 @@ def serve() -> None:
     if not sys.stdin.buffer.readline():
         return
     outcome: Json = {"status": "ok", "reason": ""}
-    _reset_peak()
+    reset_peak()
     before = _usage()
     try:
         function(**message["arguments"])
@@ -53,7 +55,7 @@ def serve() -> None:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
-    reply(outcome | {"usage": usage | {"peak_bytes": _peak(), "peak_is_exact": True}})
+    reply(outcome | {"usage": usage | _peak()})
     os._exit(0)  # what a function leaves behind is no part of its run, nor is ending Python
 
 
@@ -78,17 +80,10 @@ def _usage() -> dict[str, float]:
     return found
 
 
-def _reset_peak() -> None:
-    with contextlib.suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-
-
-def _peak() -> int:
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+def _peak() -> Json:
+    if exact := peak_bytes():
+        return {"peak_bytes": exact, "peak_is_exact": True}
+    return {"peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
 
 
 if __name__ == "__main__":

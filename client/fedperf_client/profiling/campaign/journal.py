@@ -23,7 +23,7 @@ from typing import Self
 import orjson
 
 from fedperf_client.profiling.campaign.outcome import Outcome, Resources, Span, TrialStatus
-from fedperf_client.sqlite_file import BUSY_SECONDS, clear_errors, transaction
+from fedperf_client.sqlite_file import clear_errors, open_database, transaction
 from fedperf_shared.closing import Closing
 from fedperf_shared.errors import StorageError
 
@@ -159,18 +159,8 @@ class Journal(Closing):
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
             raise StorageError(f"cannot write {path.parent}: {error.strerror}") from error
-        with clear_errors(path):
-            connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
-        try:
-            with clear_errors(path):
-                with transaction(connection):
-                    _check_or_create(connection, path, campaign_id)
-                connection.execute("PRAGMA journal_mode = WAL")
-                connection.execute("PRAGMA synchronous = FULL")
-                connection.execute("PRAGMA foreign_keys = ON")
-        except StorageError:
-            connection.close()
-            raise
+        connection = open_database(path, lambda opened: _check_or_create(opened, path, campaign_id))
+        connection.execute("PRAGMA foreign_keys = ON")
         return cls(connection, path)
 
     def close(self) -> None:

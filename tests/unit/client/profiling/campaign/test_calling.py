@@ -39,7 +39,7 @@ def test_any_header_gives_seconds_or_nothing(text: str) -> None:
 
 
 def test_placeholders_are_filled_and_other_braces_stay() -> None:
-    row = {"rows": 5, "mode": "a b/{rows}", "cached": True}
+    row: dict[str, float | str | bool] = {"rows": 5, "mode": "a b/{rows}", "cached": True}
     command = Component(name="c", command=("x", "{rows}-{mode}", "{{rows}} {cached}"))
     told = message_of(command, row, Path("/t"))
     assert told["command"] == ["x", "5-a b/{rows}", "{rows} true"]
