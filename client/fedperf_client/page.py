@@ -34,5 +34,7 @@ code { font:13px ui-monospace,Menlo,Consolas,monospace; background:#f2f4f7;
 .tight { margin-top:20px; }
 .tight .card { margin-top:0; }
 .scroll { max-height:480px; overflow:auto; }
+.scroll th { position:sticky; top:0; background:#fff; }
+th.wide { text-align:left; }
 td.wide { white-space:normal; text-align:left; min-width:260px; }
 """

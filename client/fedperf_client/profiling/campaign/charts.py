@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 MOST_LINES = 8
 MOST_CHARTS = 6
 _MOST_BARS = 2000
+_FAR_APART = 4.0
 _LONGEST_LABEL = 40
 
 STATUS_COLOURS = {
@@ -126,11 +127,20 @@ def _run_times(summary: Summary, repeats: Sequence[Repeats]) -> str:
             axes.set_xscale("log", base=2)
         marks = _spread(marks, most=12)
         axes.set_xticks(marks, [f"{each:g}" for each in marks])
-        log_heights(axes, duration_text)
+        _heights(axes, [each for across in sizes.values() for s in across.values() for each in s])
         axes.set_xlabel(_short(grid.parallelism))
         axes.set_ylabel("wall time")
         figure.legend(loc="outside upper center", ncols=3, frameon=False, fontsize=8.5)
         return svg(figure)
+
+
+def _heights(axes: "Axes", seconds: Sequence[float]) -> None:
+    """Logarithmic where times are far apart, else from 0 on."""
+    if max(seconds) > _FAR_APART * min(seconds):
+        log_heights(axes, duration_text)
+    else:
+        axes.set_ylim(0, 1.15 * max(seconds))
+        axes.yaxis.set_major_formatter(lambda value, _: duration_text(value) if value else "0")
 
 
 def _median_trial(summary: Summary) -> Trial | None:

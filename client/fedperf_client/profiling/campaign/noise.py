@@ -48,7 +48,7 @@ class Host:
 
     def __init__(self) -> None:
         """Start no watch yet."""
-        self._watch = HostWatch(_own_seconds)
+        self._watch = HostWatch(own_seconds)
         self._moment, self._stolen, self._load = 0.0, 0.0, 0.0
 
     def begin(self) -> None:
@@ -95,7 +95,7 @@ def is_far(seconds: float, repeats: Sequence[float]) -> bool:
     return abs(math.log(seconds) - middle) > max(_LEAST_FAR_LOG, _FAR_DEVIATIONS * deviation)
 
 
-def _own_seconds() -> float:
+def own_seconds() -> float:
     """CPU time of this process and of the trials, whose processes have all been waited for."""
     waited = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.process_time() + waited.ru_utime + waited.ru_stime

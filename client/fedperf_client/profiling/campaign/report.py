@@ -223,7 +223,9 @@ def _machines(summary: Summary) -> str:
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]], *, wide: str = "") -> str:
     kinds = [' class="wide"' if name == wide else "" for name in head]
-    titles = "".join(f"<th>{escape(name)}</th>" for name in head)
+    titles = "".join(
+        f"<th{kind}>{escape(name)}</th>" for kind, name in zip(kinds, head, strict=True)
+    )
     body = "".join(
         "<tr>"
         + "".join(f"<td{kind}>{escape(cell)}</td>" for kind, cell in zip(kinds, row, strict=True))

@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from fedperf_client.profiling.campaign.components import Component
+from fedperf_client.profiling.campaign.noise import own_seconds
 from fedperf_client.profiling.campaign.outcome import Outcome, Resources, TrialStatus
 from fedperf_client.profiling.campaign.trial_runner import (
     TOKEN_VARIABLE,
@@ -120,6 +121,14 @@ def test_a_process_that_outlives_its_command_is_counted_and_ended(runner: TrialR
     assert outcome.resources.cpu_seconds is not None
     assert outcome.resources.cpu_seconds >= 0.15
     assert_nothing_left()
+
+
+def test_what_a_trial_uses_is_no_foreign_load(runner: TrialRunner) -> None:
+    before = own_seconds()
+    burn = f"setsid {sys.executable} -S -c 'while True: pass' & sleep 0.4"
+    outcome = run(runner, shell(burn))
+    assert outcome.resources.cpu_seconds is not None
+    assert own_seconds() - before >= outcome.resources.cpu_seconds > 0
 
 
 def test_a_function_is_called_with_the_configuration(runner: TrialRunner) -> None:
