@@ -2,6 +2,7 @@
 
 import random
 import signal
+import subprocess
 import sys
 import time
 from collections import Counter
@@ -42,6 +43,21 @@ workers = [1, 2]
 repetitions = {repetitions}
 retries = {retries}
 """
+
+
+LONG = f"""
+name = "long"
+component = [{{ name = "sleep", command = ["sh", "-c", "setsid sleep {MARK}e3 & sleep {MARK}e3"] }}]
+[grid]
+size = "rows"
+parallelism = "workers"
+columns = {{ rows = [1], workers = [1] }}
+[run]
+repetitions = 1
+retries = 0
+timeout_seconds = 4
+"""
+"""Five minutes of sleep, in the trial's session and in one of its own."""
 
 
 def test_kills_of_the_campaign_lose_at_most_the_trial_in_flight(tmp_path: Path) -> None:
@@ -89,6 +105,38 @@ def test_a_killed_trial_is_an_outcome_and_is_tried_again(tmp_path: Path) -> None
     assert 0 < statuses["failed"] <= killed
     measured = {t.key for t in trials if t.outcome is not None and t.outcome.status.is_data}
     assert len(measured) == 12
+
+
+def test_a_killed_campaign_takes_its_trial_with_it(tmp_path: Path) -> None:
+    here = Here.make(tmp_path, LONG)
+    process = started(here)
+    process.kill()
+    process.communicate(timeout=60)
+    assert_nothing_left()
+
+
+def test_what_outlives_a_double_kill_is_ended_by_the_next_run(tmp_path: Path) -> None:
+    here = Here.make(tmp_path, LONG)
+    process = started(here)
+    (trial,) = trial_processes(process.pid)
+    process.send_signal(signal.SIGSTOP)  # so that it cannot tidy up
+    trial.kill()
+    process.kill()
+    process.communicate(timeout=60)
+    assert left() != []
+    here.run()
+    assert_nothing_left()
+    statuses = [each.outcome.status.value if each.outcome else "lost" for each in here.trials()]
+    assert statuses == ["lost", "timeout"]
+
+
+def started(here: Here) -> subprocess.Popen[str]:
+    process = here.start()
+    deadline = time.monotonic() + 60
+    while sum(f"{MARK}e3" in command for command in left()) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return process
 
 
 def trial_processes(pid: int) -> list[psutil.Process]:

@@ -94,6 +94,14 @@ def test_what_is_measured_follows_the_file(tmp_path: Path) -> None:
     assert make_campaign(tmp_path, run='components = "both"').targets == ("whole",)
 
 
+def test_the_campaign_of_the_readme_can_run(tmp_path: Path) -> None:
+    readme = Path(__file__).parents[5] / "README.md"
+    text = readme.read_text(encoding="utf-8").partition("```toml\n")[2].partition("```")[0]
+    found = load_campaign(write_campaign(tmp_path, text))
+    assert found.targets == ("extract", "train", "score", "whole")
+    assert found.grid.ruled_out == 8
+
+
 WRONG = {
     "not TOML": ("name = ", "is not TOML"),
     "unknown key": (campaign_text(run="repetition = 3"), "run.repetition:"),
