@@ -75,7 +75,7 @@ def profile_campaign(
     environment: Mapping[str, str],
     clock: Callable[[], datetime],
     stop: threading.Event,
-    on_trial: Callable[[Trial], None],
+    on_trial: Callable[[Trial, bool], None],
 ) -> Summary:
     """Run what is left of a campaign, and summarize all of it.
 
@@ -86,7 +86,7 @@ def profile_campaign(
         environment: where tokens of functions are looked for.
         clock: gives moments with time zone.
         stop: once set, the trial in flight is ended and the campaign with it.
-        on_trial: called with every trial that has ended.
+        on_trial: called with every trial that has ended, and whether that settles it.
 
     Raises:
         ConfigurationError: a token is missing, or the strategy is not installed.
@@ -102,10 +102,10 @@ def profile_campaign(
         runner.clear()
         here = this_machine(campaign.settings.machine.node_type)
 
-        def ended(trial: Trial) -> None:
+        def ended(trial: Trial, is_settled: bool) -> None:
             if is_execution(trial):
                 store.add([execution_of(campaign, trial, here)])
-            on_trial(trial)
+            on_trial(trial, is_settled)
 
         surroundings = Surroundings(
             trials=runner,
@@ -135,7 +135,7 @@ def this_machine(node_type: str = "") -> Machine:
 
 
 @contextmanager
-def progress_bar(total: int, done: int) -> Iterator[Callable[[Trial], None]]:
+def progress_bar(total: int, done: int) -> Iterator[Callable[[Trial, bool], None]]:
     """A progress bar on the standard error; yields what to call after each trial."""
     from rich.console import Console
     from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -149,10 +149,10 @@ def progress_bar(total: int, done: int) -> Iterator[Callable[[Trial], None]]:
     progress = Progress(*columns, console=Console(stderr=True))
     task = progress.add_task("trials", total=total, completed=done, last="")
 
-    def advance(trial: Trial) -> None:
+    def advance(trial: Trial, is_settled: bool) -> None:
         progress.start()
         status = "" if trial.outcome is None else trial.outcome.status.value
-        progress.update(task, advance=1, last=status)
+        progress.update(task, advance=int(is_settled), last=status)
 
     try:
         yield advance

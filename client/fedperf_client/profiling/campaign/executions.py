@@ -2,7 +2,8 @@
 
 The workload is the campaign: one operator per component, of the declared kind, with the
 configuration's size as rows and its parallelism as partitions and cores. Ids follow from
-the campaign and the trial, so adding the same trial twice adds it once.
+the campaign and the trial, so adding the same trial twice adds it once. A resource that
+could not be seen is 0 here, as for every source that does not tell it.
 """
 
 import hashlib

@@ -67,7 +67,8 @@ class Surroundings:
         clock: gives moments with time zone.
         new_token: gives a random mark for the processes of a trial.
         stop: once set, the campaign ends; the trial in flight has no outcome.
-        on_trial: called with every trial that has ended.
+        on_trial: called with every trial that has ended, and whether that settles what it
+            measures, so that it will not be tried again.
     """
 
     trials: RunsTrials
@@ -77,7 +78,7 @@ class Surroundings:
     clock: Callable[[], datetime]
     new_token: Callable[[], str]
     stop: threading.Event
-    on_trial: Callable[[Trial], None]
+    on_trial: Callable[[Trial, bool], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +185,7 @@ class _Run:
         trial = replace(trial, ended=around.clock(), outcome=outcome)
         self._journal.end(trial.number, outcome, at=trial.ended or trial.started)
         self._history.add(trial)
-        around.on_trial(trial)
+        around.on_trial(trial, self._history.is_settled(key))
         around.stop.wait(self._settings.cooldown_seconds)
 
     def _begun(self, key: Key) -> Trial:

@@ -138,19 +138,20 @@ class _Watched:
         self._tree = ProcessTree(process.pid, counts_root=False)
         self._pending = b""
         self._kernel_kills = _kernel_kills()
+        self._is_over = False
 
     def outcome(self, request: bytes) -> Outcome:
         """Send the request, wait for the end, and leave nothing behind."""
         startup, began, cpu_before = 0.0, 0.0, 0.0
         try:
             self._send(request)
-            ready = self._reply(time.monotonic() + _START_SECONDS)
+            ready = self._reply(_START_SECONDS)
             if "ready" not in ready:
                 return Outcome(TrialStatus.FAILED, str(ready.get("reason", "")))
             startup = _number(ready["startup_seconds"]) or 0.0
             self._tree.peak_bytes = 0
             began, cpu_before = time.monotonic(), self._tree.cpu_seconds()
-            reply = self._reply(began + self._limits.timeout_seconds)
+            reply = self._reply(self._limits.timeout_seconds)
         except _LostError as lost:
             seconds = time.monotonic() - began if began else None
             cpu_seconds = max(0.0, self._tree.cpu_seconds() - cpu_before) if began else None
@@ -162,7 +163,10 @@ class _Watched:
         return self._judged(reply, startup)
 
     def end(self) -> None:
-        """Kill what is still there of the trial, and reap its process."""
+        """Kill what is still there of the trial, and reap its process; once."""
+        if self._is_over:  # its number may be another process's by now
+            return
+        self._is_over = True
         if self._process.stdin is not None and not self._process.stdin.closed:
             with contextlib.suppress(OSError):
                 self._process.stdin.close()  # at which it ends what it started, and itself
@@ -183,10 +187,11 @@ class _Watched:
             except OSError as error:
                 raise self._lost() from error
 
-    def _reply(self, deadline: float) -> dict[str, object]:
-        """The next line; `_LostError` without one."""
+    def _reply(self, seconds: float) -> dict[str, object]:
+        """The next line; `_LostError` without one within `seconds`."""
         source = -1 if self._process.stdout is None else self._process.stdout.fileno()
         start = time.monotonic()
+        deadline = start + seconds
         while b"\n" not in self._pending:
             now = time.monotonic()
             tick = _TICK_SECONDS if now - start < _LATER_SECONDS else _LATER_TICK_SECONDS
@@ -197,20 +202,19 @@ class _Watched:
                     raise self._lost()
                 self._pending += received
                 continue
-            self._check(deadline)
+            self._check()
+            if time.monotonic() >= deadline:
+                raise _LostError(TrialStatus.TIMEOUT, f"stopped after {seconds:g} s")
         line, _, self._pending = self._pending.partition(b"\n")
         return dict(orjson.loads(line))
 
-    def _check(self, deadline: float) -> None:
+    def _check(self) -> None:
         limit, resident = self._limits.memory_bytes, self._tree.sample()
         if limit is not None and resident > limit:
             reason = f"stopped at {resident} of {limit} bytes"
             raise _LostError(TrialStatus.OOM, reason)
         if self._stop.is_set():
             raise _LostError(TrialStatus.FAILED, "the campaign was stopped")
-        if time.monotonic() >= deadline:
-            reason = f"stopped after {self._limits.timeout_seconds:g} s"
-            raise _LostError(TrialStatus.TIMEOUT, reason)
 
     def _lost(self) -> "_LostError":
         """The trial's process itself ended without a reply."""

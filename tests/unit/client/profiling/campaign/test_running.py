@@ -35,6 +35,7 @@ class World:
     boot: str = "boot 1"
     stop: threading.Event = field(default_factory=threading.Event)
     ran: list[Ran] = field(default_factory=list)
+    told: list[bool] = field(default_factory=list)
     now: datetime = datetime(2027, 1, 1, tzinfo=UTC)
 
     def run(
@@ -71,7 +72,7 @@ class World:
             clock=self.clock,
             new_token=lambda: "t",
             stop=self.stop,
-            on_trial=lambda trial: None,
+            on_trial=lambda trial, is_settled: self.told.append(is_settled),
         )
 
 
@@ -147,6 +148,7 @@ def test_a_failure_that_a_retry_mends_leaves_nothing_out(place: Places) -> None:
     here = place("repetitions = 2\nretries = 1")
     here.run(world)
     assert sorted(here.statuses()) == ["failed"] + ["ok"] * 8
+    assert world.told == [True, True, False] + [True] * 6
 
 
 def test_a_noisy_trial_is_redone_once_and_stays_data(place: Places) -> None:
