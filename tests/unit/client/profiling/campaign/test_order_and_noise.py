@@ -1,15 +1,18 @@
 """The order of configurations, and what counts as a disturbed trial."""
 
+import sys
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from fedperf_client.profiling.campaign.noise import Host, is_far, noise_of
-from fedperf_client.profiling.campaign.order import AllAtOnce, Blocks, Sampler
-from tests.unit.client.profiling.campaign.campaigns import BUSY, QUIET
+from fedperf_client.profiling.campaign.order import AllAtOnce, Blocks, Sampler, sampler_of
+from fedperf_shared.errors import ConfigurationError
+from tests.unit.client.profiling.campaign.campaigns import BUSY, QUIET, make_campaign
 
 
 def rows_of(sampler: Sampler, unavailable: frozenset[int] = frozenset()) -> list[int]:
@@ -88,3 +91,38 @@ def test_the_host_is_read() -> None:
     assert reading.stolen_cores >= 0
     assert reading.cores >= 1
     assert Path("/proc").exists() or reading.load_before >= 0
+
+
+def test_a_strategy_that_is_not_installed_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "fedperf_client.profiling.sampling", None)
+    with pytest.raises(ConfigurationError, match=r"sampling\.strategy: 'active'"):
+        sampler_of(make_campaign(tmp_path, more='[sampling]\nstrategy = "active"'))
+
+
+def test_a_choosing_sampler_is_given_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: dict[str, object] = {}
+
+    def sampler(table: object, **options: object) -> Sampler:
+        given.update(options, table=table)
+        return Chooses()
+
+    module = ModuleType("fedperf_client.profiling.sampling")
+    monkeypatch.setattr(module, "sampler", sampler, raising=False)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    more = '[sampling]\nstrategy = "space_filling"\nmax_configurations = 3'
+    chosen = sampler_of(make_campaign(tmp_path, run="seed = 4\nrepetitions = 2", more=more))
+    assert [chosen.next({}, frozenset()) for _ in range(3)] == [5, 5, 6]
+    assert given == {
+        "table": {"rows": [100.0, 100.0, 200.0, 200.0], "workers": [1.0, 2.0, 1.0, 2.0]},
+        "scale": "workers",
+        "size": "rows",
+        "strategy": "space_filling",
+        "target_mape": 0.05,
+        "patience": 3,
+        "max_configurations": 3,
+        "seed": 4,
+    }
