@@ -4,8 +4,8 @@ Invariant: whatever a trial does (crash, hang, allocate everything, start proces
 outlive it), the campaign gets an `Outcome` and no process of the trial stays behind.
 
 What the trial's processes used is counted by the kernel and read when they end; samples
-of the process tree, every 50 ms and every 100 ms in longer trials, add the memory that
-they held together and enforce the limit. The watching happens in the campaign's process,
+of the process tree, every 50 ms and every 100 ms after the first second, add the memory
+that they held together and enforce the limit. The watching happens in the campaign's process,
 so it slows a trial down only where no core is free.
 """
 
@@ -36,7 +36,7 @@ TOKEN_VARIABLE = "FEDPERF_TRIAL"
 
 _TICK_SECONDS = 0.05
 _LATER_TICK_SECONDS = 0.1
-_LATER_SECONDS = 10.0
+_LATER_SECONDS = 1.0
 _START_SECONDS = 300.0
 _GRACE_SECONDS = 2.0
 _LARGEST_REPLY = 1 << 22
