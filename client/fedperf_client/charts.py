@@ -3,23 +3,21 @@
 Text in an SVG stays text, which matplotlib escapes; a page loads nothing from elsewhere.
 """
 
-import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedperf_client.prediction.asking import Answer, duration_text
+from fedperf_client.drawing import BAND, INK, LINE, POINT, chart, log_heights, svg
+from fedperf_client.durations import duration_text
+from fedperf_client.prediction.asking import Answer
 from fedperf_shared.errors import InvalidInputError, StorageError
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 SUFFIXES = (".png", ".html")
 
-_INK, _FAINT, _LINE, _BAND, _POINT = "#1f2733", "#667085", "#175cd3", "#84adff", "#dc6803"
 _COLOURS = ("#98a2b3", "#dc6803", "#84adff", "#175cd3")
 
 
@@ -53,26 +51,24 @@ def draw_prediction(
     """
     cores = [each.cores for each in found]
     predictions = [each.estimate.prediction for each in found]
-    with _chart() as (figure, axes):
+    with chart() as (figure, axes):
         lower = [each.lower_seconds for each in predictions]
         upper = [each.upper_seconds for each in predictions]
-        axes.fill_between(cores, lower, upper, color=_BAND, alpha=0.35, label="90 % interval")
+        axes.fill_between(cores, lower, upper, color=BAND, alpha=0.35, label="90 % interval")
         medians = [each.median_seconds for each in predictions]
-        axes.plot(cores, medians, color=_LINE, marker="o", markersize=4, label="predicted (P50)")
+        axes.plot(cores, medians, color=LINE, marker="o", markersize=4, label="predicted (P50)")
         p90 = [each.estimate.p90_seconds for each in found]
-        axes.plot(cores, p90, color=_LINE, linestyle=":", linewidth=1.2, label="P90")
+        axes.plot(cores, p90, color=LINE, linestyle=":", linewidth=1.2, label="P90")
         if own:
             across, seconds = zip(*own, strict=True)
-            axes.scatter(across, seconds, color=_POINT, s=18, zorder=3, label="own executions")
+            axes.scatter(across, seconds, color=POINT, s=18, zorder=3, label="own executions")
         if deadline_seconds is not None:
-            axes.axhline(
-                deadline_seconds, color=_INK, linestyle="--", linewidth=1, label="deadline"
-            )
+            axes.axhline(deadline_seconds, color=INK, linestyle="--", linewidth=1, label="deadline")
         if len(cores) > 1:
             axes.set_xscale("log", base=2)
         shown = sorted({*cores, *(number for number, _ in own)})
         axes.set_xticks(shown, [str(each) for each in shown])
-        _log_heights(axes, duration_text)
+        log_heights(axes, duration_text)
         axes.set_xlabel("cores")
         axes.set_ylabel("run time")
         axes.legend(frameon=False)
@@ -85,46 +81,16 @@ def draw_gain(path: Path, executions: Sequence[int], lines: Mapping[str, Sequenc
     Raises:
         StorageError: the file cannot be written.
     """
-    with _chart() as (figure, axes):
+    with chart() as (figure, axes):
         across = range(len(executions))
         for (name, heights), colour in zip(lines.items(), _COLOURS, strict=False):
             axes.plot(across, heights, color=colour, marker="o", markersize=4, label=name)
         axes.set_xticks(list(across), [str(each) for each in executions])
-        _log_heights(axes, "{:g}".format)
+        log_heights(axes, "{:g}".format)
         axes.set_xlabel("own executions")
         axes.set_ylabel("median q-error on own workloads held out")
         axes.legend(frameon=False)
         _write(path, figure, "What joining brings")
-
-
-def _log_heights(axes: "Axes", text: Callable[[float], str]) -> None:
-    from matplotlib.ticker import FuncFormatter, LogLocator
-
-    axes.set_yscale("log")
-    axes.minorticks_off()
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: text(value)))
-
-
-@contextmanager
-def _chart() -> "Iterator[tuple[Figure, Axes]]":
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
-    style = {
-        "svg.fonttype": "none",
-        "svg.hashsalt": "fedperf",
-        "text.parse_math": False,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.labelcolor": _FAINT,
-    }
-    with mpl.rc_context(style):  # type: ignore[arg-type]
-        figure = Figure(figsize=(6.4, 3.8), layout="constrained")
-        axes = figure.add_subplot()
-        axes.grid(axis="y", color="#e4e7ec")
-        axes.set_axisbelow(True)
-        yield figure, axes
 
 
 def _write(path: Path, figure: "Figure", title: str) -> None:
@@ -133,12 +99,9 @@ def _write(path: Path, figure: "Figure", title: str) -> None:
         if path.suffix.lower() == ".png":
             figure.savefig(path, format="png", dpi=150, metadata={"Software": None})
             return
-        buffer = io.StringIO()
-        figure.savefig(buffer, format="svg", metadata={"Date": None})
-        drawing = buffer.getvalue()
         path.write_text(
             f'<!doctype html>\n<meta charset="utf-8">\n<title>{escape(title)}</title>\n'
-            f"<h1>{escape(title)}</h1>\n{drawing[drawing.index('<svg') :]}\n",
+            f"<h1>{escape(title)}</h1>\n{svg(figure)}\n",
             encoding="utf-8",
         )
     except OSError as error:

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedperf_client import doctor_cli, ingest_cli, prediction_cli, release_cli, runs_cli
+from fedperf_client import (
+    campaign_cli,
+    doctor_cli,
+    ingest_cli,
+    prediction_cli,
+    release_cli,
+    runs_cli,
+)
 from fedperf_client.home_option import Json
 from fedperf_client.home_option import home_of as _home
 from fedperf_client.home_option import now as _now
@@ -33,6 +40,7 @@ app.add_typer(release_cli.app, name="release")
 app.add_typer(runs_cli.app, name="runs")
 app.command()(ingest_cli.ingest)
 app.command()(doctor_cli.doctor)
+app.command()(campaign_cli.profile)
 app.command()(prediction_cli.predict)
 app.command()(prediction_cli.models)
 app.command()(prediction_cli.gain)
@@ -103,7 +111,7 @@ def join(
 
 
 @app.command()
-def profile(
+def calibrate(
     context: typer.Context,
     executions: Annotated[int, typer.Option(min=1, help="How many to run.")] = 100,
     family: Annotated[

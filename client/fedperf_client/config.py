@@ -125,7 +125,7 @@ class Home:
         try:
             config = ClientConfig.model_validate(settings)
         except ValidationError as error:
-            raise WrongSettingsError(str(self.config), _problems(error)) from error
+            raise WrongSettingsError(str(self.config), problems_of(error)) from error
         history = tuple(self.directory / path.expanduser() for path in config.history)
         return config.model_copy(update={"history": history})
 
@@ -142,7 +142,8 @@ def write_private(path: Path, content: bytes) -> None:
     scratch.replace(path)
 
 
-def _problems(error: ValidationError) -> list[str]:
+def problems_of(error: ValidationError) -> list[str]:
+    """What is wrong with settings, each problem with its key."""
     return [
         f"{'.'.join(str(part) for part in each['loc'])}: {each['msg']}" for each in error.errors()
     ]

@@ -197,7 +197,7 @@ def _say_if_nothing_is_known(kept: "Kept") -> None:
     if len(kept.predictor.candidates.known) == 0:
         print(
             "note: no own executions yet, so this is what models of others say; take executions "
-            "in with: fedperf ingest FILE, or run some with: fedperf profile",
+            "in with: fedperf ingest FILE, or run some with: fedperf calibrate",
             file=sys.stderr,
         )
 
@@ -217,7 +217,8 @@ def _points(
 
 
 def _show_answers(found: "Sequence[Answer]", deadline: float | None, *, json: bool) -> None:
-    from fedperf_client.prediction.asking import chance_text, duration_text, smallest_that_holds
+    from fedperf_client.durations import duration_text
+    from fedperf_client.prediction.asking import chance_text, smallest_that_holds
     from fedperf_shared.command_line import show
 
     smallest = smallest_that_holds(found)

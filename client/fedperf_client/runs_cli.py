@@ -183,7 +183,7 @@ def _facts(execution: "Execution") -> dict[str, object]:
 
 
 def _line(execution: "Execution", short_id: str) -> dict[str, object]:
-    from fedperf_client.prediction.asking import duration_text
+    from fedperf_client.durations import duration_text
 
     measured, origin = execution.measurement, execution.origin
     return {

@@ -11,12 +11,12 @@ no domain class accepts; a refused file is left as it was.
 import hashlib
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Self
 
+from fedperf_client.sqlite_file import clear_errors, open_database, transaction
 from fedperf_shared.closing import Closing
 from fedperf_shared.errors import InvalidInputError, StorageError
 from fedperf_shared.execution import (
@@ -34,7 +34,6 @@ SCHEMA_VERSION = 2
 APPLICATION_ID = 0x66705354
 """Marks the file as a store of fedperf ("fpST")."""
 
-_BUSY_SECONDS = 30.0
 _PAGE_ROWS = 500
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LARGEST_INTEGER = 2**63 - 1
@@ -151,15 +150,8 @@ class ExecutionStore(Closing):
         Raises:
             StorageError: the file cannot be read or written, is not a store, or is newer.
         """
-        with _clear_errors(path):
-            connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)
+        connection = open_database(path, lambda opened: _check_or_create(opened, path))
         connection.row_factory = sqlite3.Row
-        try:
-            with _clear_errors(path):
-                _prepare(connection, path)
-        except StorageError:
-            connection.close()
-            raise
         return cls(connection, path)
 
     def close(self) -> None:
@@ -177,7 +169,7 @@ class ExecutionStore(Closing):
             StorageError: the file cannot be written; nothing was stored.
         """
         rows = [_to_row(execution) for execution in executions]
-        with _clear_errors(self._path), _transaction(self._connection):
+        with clear_errors(self._path), transaction(self._connection):
             before = self._connection.total_changes
             self._connection.executemany(_INSERT, rows)
             return self._connection.total_changes - before
@@ -186,7 +178,7 @@ class ExecutionStore(Closing):
         """How many of them `add` would find to be new."""
         ids = {execution.execution_id for execution in executions}
         found = "SELECT 1 FROM execution WHERE execution_id = ?"
-        with _clear_errors(self._path):
+        with clear_errors(self._path):
             return sum(self._connection.execute(found, (each,)).fetchone() is None for each in ids)
 
     def executions(
@@ -217,7 +209,7 @@ class ExecutionStore(Closing):
 
     def workloads(self) -> tuple[str, ...]:
         """Names of all workloads, sorted."""
-        with _clear_errors(self._path):
+        with clear_errors(self._path):
             found = self._connection.execute(
                 "SELECT DISTINCT workload FROM execution ORDER BY workload"
             ).fetchall()
@@ -232,7 +224,7 @@ class ExecutionStore(Closing):
             "status": None if status is None else int(status),
             "limit": count,
         }
-        with _clear_errors(self._path):
+        with clear_errors(self._path):
             rows = self._connection.execute(_SELECT_NEWEST, parameters).fetchall()
         return tuple(_from_row(row, self._path) for row in rows)
 
@@ -244,7 +236,7 @@ class ExecutionStore(Closing):
             AmbiguousExecutionError: there are several, and none has it as its whole id.
             StorageError: the file or the row cannot be read.
         """
-        with _clear_errors(self._path):
+        with clear_errors(self._path):
             rows = self._connection.execute(_SELECT_PREFIX, {"prefix": prefix}).fetchall()
         if not rows or not prefix:
             raise UnknownExecutionError(prefix, self.counts().executions)
@@ -255,7 +247,7 @@ class ExecutionStore(Closing):
 
     def short_id(self, execution_id: str) -> str:
         """The shortest prefix, of 8 characters at least, that `find` takes for this id."""
-        with _clear_errors(self._path):
+        with clear_errors(self._path):
             beside = self._connection.execute(_SELECT_BESIDE, {"id": execution_id}).fetchone()
         shared = max(_shared_start(execution_id, each or "") for each in beside)
         return execution_id[: max(_SHORTEST_ID, shared + 1)]
@@ -263,7 +255,7 @@ class ExecutionStore(Closing):
     def digest(self) -> bytes:
         """32 bytes that differ where any stored execution does; local."""
         found = hashlib.sha256()
-        with _clear_errors(self._path):
+        with clear_errors(self._path):
             rows = self._connection.execute("SELECT * FROM execution ORDER BY execution_id")
             for row in rows:
                 found.update(repr(tuple(row)).encode())
@@ -271,7 +263,7 @@ class ExecutionStore(Closing):
 
     def counts(self) -> StoreCounts:
         """How many executions and workloads there are."""
-        with _clear_errors(self._path):
+        with clear_errors(self._path):
             grouped = self._connection.execute(
                 "SELECT status, count(*) FROM execution GROUP BY status"
             ).fetchall()
@@ -293,16 +285,8 @@ class ExecutionStore(Closing):
             "limit": _PAGE_ROWS,
         }
         query = _SELECT if workload is None else _SELECT_WORKLOAD
-        with _clear_errors(self._path):
+        with clear_errors(self._path):
             return self._connection.execute(query, parameters).fetchall()
-
-
-def _prepare(connection: sqlite3.Connection, path: Path) -> None:
-    with _transaction(connection):
-        _check_or_create(connection, path)
-    # After the check: a file of somebody else must not be changed, not even its journal mode.
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = FULL")
 
 
 def _check_or_create(connection: sqlite3.Connection, path: Path) -> None:
@@ -333,40 +317,6 @@ def _add_origin(connection: sqlite3.Connection) -> None:
     for column in _ORIGIN_COLUMNS:
         connection.execute(f"ALTER TABLE execution ADD COLUMN {column}")
     connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-
-
-@contextmanager
-def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-    except BaseException:
-        connection.rollback()
-        raise
-    connection.commit()
-
-
-@contextmanager
-def _clear_errors(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except sqlite3.Error as error:
-        raise StorageError(f"{path}: {error}; {_advice(error)} (nothing was changed)") from error
-
-
-def _advice(error: sqlite3.Error) -> str:
-    name = getattr(error, "sqlite_errorname", "")
-    if name.startswith("SQLITE_NOTADB"):
-        return "it is not a store of fedperf, name another file"
-    if name.startswith("SQLITE_CORRUPT"):
-        return "the file is damaged, restore a backup or save what `sqlite3 FILE .recover` finds"
-    if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
-        return "the directory must exist and be writable, together with the file"
-    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-        return f"another process kept it locked for {_BUSY_SECONDS:g} s, try again when it is done"
-    if name.startswith("SQLITE_FULL"):
-        return "the disk is full, make room and try again"
-    return "check the file and the disk it lies on"
 
 
 def _shared_start(one: str, other: str) -> int:

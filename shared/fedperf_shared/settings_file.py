@@ -33,7 +33,7 @@ def read_settings(path: Path, *, name: str | None = None, absent: str = "") -> d
     name = name or str(path)
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigurationError(f"{name} is not TOML: {error}") from error
     except OSError as error:
         if absent and isinstance(error, FileNotFoundError):

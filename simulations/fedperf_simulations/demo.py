@@ -156,7 +156,7 @@ def _profile_call(world: World, each: Participant) -> Call:
     return world.client(
         "profile",
         each.name,
-        "profile",
+        "calibrate",
         *("--executions", str(world.size.live_executions)),
         *("--max-rows", str(each.character.max_rows)),
         *("--threads", str(each.character.threads)),

@@ -163,7 +163,7 @@ def participant(part: Part, whole: OrganizationPart, *, seed: int, size: DemoSiz
 
 
 def live_workloads(character: Character, *, count: int, seed: int) -> set[str]:
-    """Names of the workloads that `fedperf profile` will draw with these options."""
+    """Names of the workloads that `fedperf calibrate` will draw with these options."""
     drawn = draw(count, families=character.families, max_rows=character.max_rows, seed=seed)
     return {workload_name(program) for program, _ in drawn}
 

@@ -5,6 +5,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from fedperf_client.durations import UNITS, duration_text
 from fedperf_client.prediction.intervals import UPPER_LEVEL, Estimate
 from fedperf_client.prediction.matching import Asks
 from fedperf_client.prediction.personal import Personalized
@@ -20,7 +21,6 @@ MOST_ASKED = 100
 HOLDS = UPPER_LEVEL
 """Chance from which on a deadline is said to hold."""
 
-_UNITS = {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|[smhd]?)")
 
 
@@ -137,7 +137,7 @@ def parse_duration(text: str) -> float:
         InvalidInputError: not a duration, or one that no execution has.
     """
     match = _DURATION.fullmatch(text.strip())
-    seconds = float(match[1]) * _UNITS[match[2]] if match else math.nan
+    seconds = float(match[1]) * UNITS[match[2]] if match else math.nan
     if not 0 < seconds <= MAX_RUNTIME_SECONDS:
         raise InvalidInputError(
             f"a deadline is like 30ms, 90s, 20m or 1.5h, more than 0 and at most "
@@ -149,14 +149,3 @@ def parse_duration(text: str) -> float:
 def chance_text(chance: float) -> str:
     """A chance in whole percent, rounded down, never all nor nothing."""
     return f"{min(max(int(100 * chance), 1), 99)}%"
-
-
-def duration_text(seconds: float) -> str:
-    """A duration for people, in the largest unit that it has more than two of."""
-    if seconds >= 2 * _UNITS["d"]:
-        return f"{seconds / _UNITS['d']:.1f} d"
-    if seconds >= 2 * _UNITS["h"]:
-        return f"{seconds / _UNITS['h']:.1f} h"
-    if seconds >= 2 * _UNITS["m"]:
-        return f"{seconds / _UNITS['m']:.1f} min"
-    return f"{seconds:.3g} s" if seconds >= 1 else f"{1000 * seconds:.3g} ms"

@@ -84,7 +84,7 @@ def gain_curve(
         raise InvalidInputError(
             f"the gain is judged on own workloads, at least {FEWEST_WORKLOADS} of them, and there "
             f"are {len(np.unique(groups))}; take executions in with: fedperf ingest FILE, or run "
-            "some with: fedperf profile"
+            "some with: fedperf calibrate"
         )
     starts = {name: _remembered(start, history) for name, start in models.starts().items()}
     parts = list(_parts(groups, seed))

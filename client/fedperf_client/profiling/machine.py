@@ -1,6 +1,7 @@
 """This machine: its resources, how fast one core is, and who else is using it."""
 
 import hashlib
+import platform
 import time
 from collections import deque
 from collections.abc import Callable
@@ -131,3 +132,25 @@ def machine_name() -> str:
     except OSError:
         pass
     return "unknown processor"
+
+
+def architecture() -> str:
+    """The instruction set, as the system calls it."""
+    return platform.machine() or "unknown"
+
+
+def product_name() -> str:
+    """What the maker or the cloud calls this type of machine; empty where it does not say."""
+    try:
+        found = Path("/sys/class/dmi/id/product_name").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    return found.strip()[:200]
+
+
+def boot_id() -> str:
+    """Differs after every start of the machine; local."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return f"{psutil.boot_time():.0f}"

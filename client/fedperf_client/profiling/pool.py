@@ -29,9 +29,9 @@ from dataclasses import dataclass
 from typing import IO
 
 import orjson
-import psutil
 
 from fedperf_client.profiling.machine import HostWatch
+from fedperf_client.profiling.process_tree import ProcessTree
 from fedperf_client.profiling.trial import SegmentSeconds, Trial, TrialLimits, TrialRequest
 from fedperf_shared.closing import Closing
 from fedperf_shared.errors import FedperfError
@@ -230,7 +230,7 @@ class _Worker:
         except OSError as error:
             self._errors.close()
             raise _WorkerLostError(f"a child process could not be started: {error}") from error
-        self._tree = _Tree(self._process.pid)
+        self._tree = ProcessTree(self._process.pid, children_every=_CHILDREN_EVERY_TICKS)
         self._pending = b""
         self._cpu_seconds = 0.0
         try:
@@ -338,45 +338,6 @@ class _Worker:
         killed = self._process.poll() == -signal.SIGKILL
         near = self._tree.peak_bytes > _KILLED_BY_KERNEL_SHARE * limits.memory_bytes
         return ExecutionStatus.OUT_OF_MEMORY if killed and near else ExecutionStatus.FAILED
-
-
-class _Tree:
-    """A process and its descendants, sampled."""
-
-    def __init__(self, pid: int) -> None:
-        self._root = psutil.Process(pid)
-        self._children: list[psutil.Process] = []
-        self._ticks = 0
-        self.peak_bytes = 0
-
-    def sample(self) -> int:
-        """Resident memory now, in bytes; the peak is kept."""
-        self._ticks += 1
-        if self._ticks % _CHILDREN_EVERY_TICKS == 0:  # finding them takes a millisecond
-            with contextlib.suppress(psutil.Error):
-                self._children = self._root.children(recursive=True)
-        resident = self.resident_bytes()
-        self.peak_bytes = max(self.peak_bytes, resident)
-        return resident
-
-    def resident_bytes(self) -> int:
-        """Resident memory now, in bytes."""
-        total = 0
-        for process in (self._root, *self._children):
-            with contextlib.suppress(psutil.Error):
-                total += process.memory_info().rss
-        return total
-
-    def cpu_seconds(self) -> float:
-        """CPU time so far, ended and waited-for children included."""
-        total = 0.0
-        for process in (self._root, *self._children):
-            with contextlib.suppress(psutil.Error):
-                times = process.cpu_times()
-                total += times.user + times.system
-                if process is self._root:
-                    total += times.children_user + times.children_system
-        return total
 
 
 def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:

@@ -28,6 +28,7 @@ from typing import BinaryIO, Protocol
 import orjson
 import psutil
 
+from fedperf_client.profiling.peak_memory import peak_bytes, reset_peak
 from fedperf_shared.workflow.vocabulary import Platform
 
 
@@ -215,7 +216,7 @@ def _failure(error: Exception) -> dict[str, object]:
 
 
 def _measure(work: Callable[[], Ran]) -> dict[str, object]:
-    _reset_peak_memory()
+    reset_peak()
     before = _usage_besides()
     ran: Ran | None = None
     outcome: dict[str, object] = {"status": "OK"}
@@ -230,7 +231,7 @@ def _measure(work: Callable[[], Ran]) -> dict[str, object]:
     return outcome | {
         "runtime_seconds": seconds if ran is None else ran.seconds,
         "cpu_seconds": cpu_seconds + max(0.0, after.cpu_seconds - before.cpu_seconds),
-        "peak_memory_bytes": _peak_memory_bytes(),
+        "peak_memory_bytes": peak_bytes(),
         "read_bytes": max(0, after.read_bytes - before.read_bytes),
         "written_bytes": max(0, after.written_bytes - before.written_bytes),
         "segments": [[int(p), seconds] for p, seconds in (ran.segments if ran else ())],
@@ -252,20 +253,6 @@ def _usage_besides() -> _Usage:
     if counters is None:
         return _Usage(cpu_seconds, 0, 0)
     return _Usage(cpu_seconds, counters.read_chars, counters.write_chars)
-
-
-def _reset_peak_memory() -> None:
-    with contextlib.suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-
-
-def _peak_memory_bytes() -> int:
-    """Peak since the last reset, as the kernel kept it; 0 where it does not."""
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024
-    return 0
 
 
 def _clean() -> None:

@@ -204,10 +204,15 @@ BAD = {
     "no history file": (nothing, ["ingest", str(README)], 3, "not of a kind that can be read"),
     "no held-out file": (nothing, ["gain", "--held-out", "missing.parquet"], 3, "missing.parquet"),
     "store is text": (write("executions.sqlite", "hello" * 500), ["status"], 4, "not a store"),
-    "store of another": (write("executions.sqlite", "hello" * 500), ["profile"], 4, "not a store"),
+    "store of another": (
+        write("executions.sqlite", "hello" * 500),
+        ["calibrate"],
+        4,
+        "not a store",
+    ),
     "no ledger": (write("ledger-20270101T000000.sqlite", "x" * 5000), ["budget"], 4, "ledger"),
-    "unknown family": (nothing, ["profile", "--family", "nonsense"], 3, "nonsense"),
-    "too few rows": (nothing, ["profile", "--max-rows", "1"], 3, "at least"),
+    "unknown family": (nothing, ["calibrate", "--family", "nonsense"], 3, "nonsense"),
+    "too few rows": (nothing, ["calibrate", "--max-rows", "1"], 3, "at least"),
     "no join URL": (nothing, ["join", "https://example.org"], 3, "not a join URL"),
     "nobody there": (
         nothing,

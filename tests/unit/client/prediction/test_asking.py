@@ -2,12 +2,8 @@
 
 import pytest
 
-from fedperf_client.prediction.asking import (
-    chance_text,
-    duration_text,
-    parse_cores,
-    parse_duration,
-)
+from fedperf_client.durations import duration_text
+from fedperf_client.prediction.asking import chance_text, parse_cores, parse_duration
 from fedperf_shared.errors import InvalidInputError
 
 

@@ -1,0 +1,57 @@
+"""How charts look, and how they become a part of a page: as SVG whose text stays text.
+
+Names in charts are data: matplotlib escapes them, and none is read as a formula.
+"""
+
+import io
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+INK, FAINT, GRID = "#1f2733", "#667085", "#e4e7ec"
+LINE, BAND, POINT = "#175cd3", "#84adff", "#dc6803"
+COLOURS = (LINE, POINT, "#079455", "#7a5af8", "#c11574", "#0e9384", "#98a2b3", INK)
+
+
+@contextmanager
+def chart(width: float = 6.4, height: float = 3.8) -> "Iterator[tuple[Figure, Axes]]":
+    """A figure of `width` by `height` inches with one pair of axes."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    style = {
+        "svg.fonttype": "none",
+        "svg.hashsalt": "fedperf",
+        "text.parse_math": False,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.labelcolor": FAINT,
+    }
+    with mpl.rc_context(style):  # type: ignore[arg-type]
+        figure = Figure(figsize=(width, height), layout="constrained")
+        axes = figure.add_subplot()
+        axes.grid(axis="y", color=GRID)
+        axes.set_axisbelow(True)
+        yield figure, axes
+
+
+def svg(figure: "Figure") -> str:
+    """The drawing alone, without the XML header."""
+    buffer = io.StringIO()
+    figure.savefig(buffer, format="svg", metadata={"Date": None})
+    text = buffer.getvalue()
+    return text[text.index("<svg") :]
+
+
+def log_heights(axes: "Axes", text: Callable[[float], str]) -> None:
+    """Equal ratios are equally high; heights are told by `text`."""
+    from matplotlib.ticker import FuncFormatter, LogLocator
+
+    axes.set_yscale("log")
+    axes.minorticks_off()
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: text(value)))

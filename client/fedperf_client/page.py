@@ -1,0 +1,40 @@
+"""How the pages look that people read: one style, nothing fetched."""
+
+STYLE = """
+:root { --ink:#1f2733; --faint:#667085; --line:#e4e7ec; --blue:#175cd3; }
+* { box-sizing:border-box; }
+body { margin:0; background:#f5f6f8; color:var(--ink);
+  font:15px/1.55 Inter,"Segoe UI","Helvetica Neue",Arial,sans-serif; }
+main { max-width:1080px; margin:0 auto; padding:40px 24px 64px; }
+h1 { font-size:30px; line-height:1.2; margin:0 0 6px; letter-spacing:-.4px; }
+h2 { font-size:18px; margin:0 0 4px; }
+p { margin:0 0 10px; }
+.sub, .note { color:var(--faint); }
+.note { font-size:13px; }
+.card { background:#fff; border:1px solid var(--line); border-radius:12px;
+  padding:22px 24px; margin-top:20px; overflow-x:auto; }
+.story { font-size:16px; line-height:1.65; }
+.story ol { margin:0; padding-left:22px; }
+.story li { margin-bottom:6px; }
+.grid { display:grid; grid-template-columns:1fr 1fr; gap:20px; }
+@media (max-width:860px) { .grid { grid-template-columns:1fr; } }
+svg { max-width:100%; height:auto; display:block; margin:6px auto 0; }
+table { border-collapse:collapse; width:100%; margin:10px 0 4px;
+  font-variant-numeric:tabular-nums; }
+th { text-align:right; font-weight:500; font-size:12.5px; color:var(--faint);
+  border-bottom:1px solid var(--line); padding:6px 8px; vertical-align:bottom; }
+td { text-align:right; padding:7px 8px; border-bottom:1px solid var(--line); }
+tr:last-child td { border-bottom:0; }
+th:first-child, td:first-child, .text { text-align:left; }
+td { white-space:nowrap; }
+td.best { color:var(--blue); font-weight:600; }
+code { font:13px ui-monospace,Menlo,Consolas,monospace; background:#f2f4f7;
+  border-radius:5px; padding:1px 5px; white-space:nowrap; }
+.flow { line-height:2; }
+.tight { margin-top:20px; }
+.tight .card { margin-top:0; }
+.scroll { max-height:480px; overflow:auto; }
+.scroll th { position:sticky; top:0; background:#fff; }
+th.wide { text-align:left; }
+td.wide { white-space:normal; text-align:left; min-width:260px; }
+"""

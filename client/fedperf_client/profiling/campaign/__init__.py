@@ -1,0 +1,1 @@
+"""Campaigns: an organization's own job, measured over a grid of configurations."""

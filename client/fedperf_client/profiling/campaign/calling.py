@@ -1,0 +1,128 @@
+"""One request to a function behind HTTP, as on OpenFaaS, Knative or OSCAR.
+
+Its wall time runs from sending to the last byte of the answer. Where the answer says how
+long the function computed (`X-Duration-Seconds` of OpenFaaS, a metric of `Server-Timing`,
+W3C), the rest counts as queue: waiting, starting the container, and the way. What
+resources the function used cannot be seen from here.
+
+Refused before the clock starts: a token's variable that is not set, a body that cannot
+be read. Anything that goes wrong afterwards is an outcome with a reason.
+"""
+
+import math
+import os
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+_LONGEST_REASON = 300
+_LATER_SECONDS = 10.0
+"""After the trial's own timeout, which ends the request with the trial."""
+
+_COMPUTE_METRICS = frozenset({"compute", "exec", "execution", "function", "run", "app"})
+_QUEUE_METRICS = frozenset({"queue", "queued", "wait", "waiting"})
+_METRIC = re.compile(r"\s*([\w!#$%&'*+.^`|~-]{1,100})\s*(?:;[^,]{0,200})?")
+_DURATION = re.compile(r";\s*dur\s*=\s*\"?([0-9.eE+-]{1,30})")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back; `reason` says why it is not what was expected, empty otherwise."""
+
+    reason: str = ""
+    queue_seconds: float | None = None
+    compute_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request that is ready to leave."""
+
+    client: httpx.Client
+    request: httpx.Request
+    expected_status: int
+
+    @classmethod
+    def prepare(cls, http: Mapping[str, object], directory: Path, *, seconds: float) -> "Call":
+        """The request that `http` describes; body files count from `directory`.
+
+        Raises:
+            ValueError: the token's variable is not set, or there is no such request.
+            OSError: the body cannot be read.
+        """
+        headers = httpx.Headers(_headers(http["headers"]))
+        if (variable := http["token_env"]) is not None:
+            token = os.environ.get(str(variable), "")
+            if not token:
+                raise ValueError(f"the variable {variable} holds no token")
+            headers["Authorization"] = f"Bearer {token}"
+        content = b"" if http["body"] is None else str(http["body"]).encode()
+        if http["body_file"] is not None:
+            content = (directory / str(http["body_file"])).read_bytes()
+        client = httpx.Client(timeout=seconds + _LATER_SECONDS)
+        try:
+            request = client.build_request(
+                str(http["method"]), str(http["url"]), headers=headers, content=content
+            )
+        except (httpx.InvalidURL, UnicodeError) as error:
+            client.close()
+            raise ValueError(f"no such request: {error}") from error
+        return cls(client, request, int(str(http["expected_status"])))
+
+    def send(self) -> Answer:
+        """Send it and read the answer to its end."""
+        start = time.perf_counter()
+        beginning = b""
+        try:
+            with self.client:
+                response = self.client.send(self.request, stream=True)
+                for part in response.iter_raw():
+                    beginning = (beginning + part)[:_LONGEST_REASON]
+        except (httpx.HTTPError, OSError, ValueError) as error:
+            return Answer(f"{type(error).__name__}: {error}"[:_LONGEST_REASON])
+        queue, compute = split_of(response.headers, time.perf_counter() - start)
+        if response.status_code != self.expected_status:
+            said = " ".join(beginning.decode(errors="replace").split())
+            reason = f"answered {response.status_code} instead of {self.expected_status}. {said}"
+            return Answer(reason.strip(), queue, compute)
+        return Answer("", queue, compute)
+
+
+def split_of(headers: Mapping[str, str], seconds: float) -> tuple[float | None, float | None]:
+    """Seconds in the queue and computing, as far as an answer after `seconds` says."""
+    told = _server_timing(headers.get("Server-Timing", ""))
+    compute = next((told[name] for name in told if name in _COMPUTE_METRICS), None)
+    queue = next((told[name] for name in told if name in _QUEUE_METRICS), None)
+    if compute is None:
+        compute = _seconds(headers.get("X-Duration-Seconds", ""))
+    if queue is None and compute is not None:
+        queue = max(0.0, seconds - compute)
+    return queue, compute
+
+
+def _server_timing(text: str) -> dict[str, float]:
+    found = {}
+    for entry in text[:10_000].split(","):
+        name, duration = _METRIC.match(entry), _DURATION.search(entry)
+        milliseconds = None if duration is None else _seconds(duration[1])
+        if name is not None and milliseconds is not None:
+            found[name[1].lower()] = milliseconds / 1000
+    return found
+
+
+def _seconds(text: str) -> float | None:
+    try:
+        seconds = float(text)
+    except ValueError:
+        return None
+    return seconds if 0 <= seconds < math.inf else None
+
+
+def _headers(value: object) -> dict[str, str]:
+    if not isinstance(value, dict):
+        raise TypeError(f"not an object: {value!r}")
+    return {str(name): str(each) for name, each in value.items()}

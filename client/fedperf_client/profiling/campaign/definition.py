@@ -1,0 +1,200 @@
+"""campaign.toml: what to measure, written by people and checked as a whole.
+
+A campaign's id is the hash of what the file means: comments, the order of keys and the
+budgets of a run (`max_trials`, `max_wall_seconds`) do not count, so a campaign that ran
+out of budget goes on where it was when it gets more. Everything else makes another
+campaign, whose trials are not mixed with those of this one.
+
+A file that is wrong is refused whole, with every problem named by its key.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import orjson
+from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, ValidationError
+
+from fedperf_client.config import problems_of
+from fedperf_client.profiling.campaign.components import (
+    MAX_COMPONENTS,
+    WHOLE,
+    Component,
+    component_problems,
+)
+from fedperf_client.profiling.campaign.grid import Grid, GridSettings, grid_of
+from fedperf_shared.errors import ConfigurationError
+from fedperf_shared.settings_file import WrongSettingsError, read_settings
+from fedperf_shared.workflow.vocabulary import MAX_RUNTIME_SECONDS
+
+MAX_FILE_BYTES = 1 << 20
+_MOST_PROBLEMS = 20
+_BUDGETS = {"run": {"max_trials", "max_wall_seconds"}}
+_NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
+
+Seconds = Annotated[float, Field(ge=0, le=MAX_RUNTIME_SECONDS, allow_inf_nan=False)]
+Count = Annotated[StrictInt, Field(ge=1, le=1_000_000_000)]
+
+
+class Parts(StrEnum):
+    """What a campaign measures."""
+
+    ALONE = "alone"
+    WHOLE = "whole"
+    BOTH = "both"
+
+
+class Strategy(StrEnum):
+    """Which configurations a campaign measures, and in which order."""
+
+    FULL = "full"
+    RANDOM = "random"
+    SPACE_FILLING = "space_filling"
+    ACTIVE = "active"
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class RunSettings(_Table):
+    """The table `[run]`.
+
+    Attributes:
+        repetitions: measured trials of every configuration.
+        warmup: trials before them that do not count.
+        timeout_seconds: wall time of a trial before it is stopped.
+        memory_bytes: resident memory of a trial before it is stopped.
+        retries: how often a trial that failed is tried again; one that is noisy, once.
+        cooldown_seconds: rest after every trial.
+        max_wall_seconds: a budget for all trials together, over all runs of the campaign.
+        max_trials: another.
+        seed: of the order.
+        components: whether components run alone, together or both.
+    """
+
+    repetitions: Annotated[StrictInt, Field(ge=1, le=1000)] = 3
+    warmup: Annotated[StrictInt, Field(ge=0, le=100)] = 0
+    timeout_seconds: Annotated[float, Field(gt=0, le=MAX_RUNTIME_SECONDS, allow_inf_nan=False)] = (
+        3600.0
+    )
+    memory_bytes: Annotated[StrictInt, Field(ge=1, le=1 << 60)] | None = None
+    retries: Annotated[StrictInt, Field(ge=0, le=100)] = 1
+    cooldown_seconds: Seconds = 0.0
+    max_wall_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    max_trials: Count | None = None
+    seed: Annotated[StrictInt, Field(ge=0, le=1 << 32)] = 0
+    components: Parts = Parts.WHOLE
+
+
+class SamplingSettings(_Table):
+    """The table `[sampling]`; `target_mape` is a share, 0.05 for 5 %."""
+
+    strategy: Strategy = Strategy.FULL
+    target_mape: Annotated[float, Field(gt=0, le=10, allow_inf_nan=False)] = 0.05
+    patience: Annotated[StrictInt, Field(ge=1, le=1000)] = 3
+    max_configurations: Count | None = None
+
+
+class MachineSettings(_Table):
+    """The table `[machine]`; what it says goes before what the machine says of itself."""
+
+    node_type: Annotated[StrictStr, Field(max_length=200)] = ""
+
+
+class CampaignSettings(_Table):
+    """All of campaign.toml."""
+
+    name: Annotated[StrictStr, Field(pattern=_NAME_PATTERN)]
+    component: Annotated[tuple[Component, ...], Field(min_length=1, max_length=MAX_COMPONENTS)]
+    grid: GridSettings
+    run: RunSettings = RunSettings()
+    sampling: SamplingSettings = SamplingSettings()
+    machine: MachineSettings = MachineSettings()
+
+
+@dataclass(frozen=True, slots=True)
+class Campaign:
+    """A campaign that can run; made by `load_campaign`.
+
+    Attributes:
+        settings: as written.
+        grid: the configurations that they mean.
+        directory: of the file; relative paths and modules count from there.
+        campaign_id: 64 hexadecimal digits, the hash of its meaning.
+    """
+
+    settings: CampaignSettings
+    grid: Grid
+    directory: Path
+    campaign_id: str
+
+    @property
+    def name(self) -> str:
+        """As people call it."""
+        return self.settings.name
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """What is measured in every configuration: names of components, or `WHOLE`."""
+        names = tuple(each.name for each in self.settings.component)
+        parts = self.settings.run.components
+        if parts is Parts.WHOLE or (parts is Parts.BOTH and len(names) == 1):
+            return (WHOLE,)
+        return names if parts is Parts.ALONE else (*names, WHOLE)
+
+    def components_of(self, target: str) -> tuple[Component, ...]:
+        """What runs in a trial of `target`; alone, a component comes after nothing."""
+        if target == WHOLE:
+            return self.settings.component
+        return tuple(
+            each.model_copy(update={"after": ()})
+            for each in self.settings.component
+            if each.name == target
+        )
+
+
+def load_campaign(path: Path) -> Campaign:
+    """Read and check a campaign file.
+
+    Raises:
+        ConfigurationError: missing, not TOML, too long, or wrong; every problem is named.
+    """
+    _require_short(path)
+    content = read_settings(path, absent="the README shows how to write one")
+    try:
+        settings = CampaignSettings.model_validate(content)
+    except ValidationError as error:
+        raise _wrong(path, problems_of(error)) from error
+    problems: list[str] = []
+    grid = grid_of(settings.grid, problems)
+    problems += component_problems(settings.component, set(settings.grid.columns))
+    if grid is None or problems:
+        raise _wrong(path, problems)
+    return Campaign(settings, grid, path.resolve().parent, _meaning(settings))
+
+
+def _require_short(path: Path) -> None:
+    try:
+        size = path.stat().st_size if path.is_file() else 0
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"{path} cannot be read: {error}") from error
+    if size > MAX_FILE_BYTES:
+        raise ConfigurationError(
+            f"{path} has {size} bytes, a campaign file has at most {MAX_FILE_BYTES}"
+        )
+
+
+def _wrong(path: Path, problems: list[str]) -> WrongSettingsError:
+    more = len(problems) - _MOST_PROBLEMS
+    shown = problems[:_MOST_PROBLEMS] + ([f"and {more} more problems"] if more > 0 else [])
+    return WrongSettingsError(str(path), shown)
+
+
+def _meaning(settings: CampaignSettings) -> str:
+    content = settings.model_dump(mode="json", exclude=_BUDGETS)
+    # As pairs: the order of columns numbers the configurations, so it belongs to the meaning.
+    content["grid"]["columns"] = list(content["grid"]["columns"].items())
+    return hashlib.sha256(orjson.dumps(content, option=orjson.OPT_SORT_KEYS)).hexdigest()

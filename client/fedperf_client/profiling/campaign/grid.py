@@ -1,0 +1,238 @@
+"""The grid of a campaign: columns with their values, and the configurations that are allowed.
+
+A configuration is one value per column; configurations are numbered in the order of the
+columns as written, the last one fastest, and only those that meet every constraint count.
+So a number means the same configuration as long as the campaign's meaning is the same.
+
+Refused: columns of mixed types, numbers that are not finite, a size or a parallelism that
+is not positive, grids of more than `MAX_CONFIGURATIONS` before constraints, and grids
+that the constraints leave empty.
+"""
+
+import itertools
+import keyword
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Self
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictFloat,
+    StrictInt,
+    StrictStr,
+    model_validator,
+)
+
+from fedperf_client.profiling.campaign.expressions import Constraint, InvalidConstraintError, Value
+
+MAX_CONFIGURATIONS = 100_000
+"""Of the whole grid, before constraints."""
+
+MAX_COLUMNS = 32
+MAX_CONSTRAINTS = 32
+LONGEST_WORD = 200
+LARGEST_NUMBER = 1e15
+"""Numbers up to here are exact as floats too."""
+
+TRIAL_DIRECTORY = "trial_directory"
+"""Stands beside the columns' names where a component is told a configuration."""
+
+RESERVED_NAMES = frozenset(
+    {
+        TRIAL_DIRECTORY,
+        *("configuration", "component", "repetition", "attempt", "session", "position"),
+        *("is_warmup", "is_cold", "started", "ended", "status", "reason", "wall_seconds"),
+        *("startup_seconds", "cpu_seconds", "peak_bytes", "read_bytes", "written_bytes"),
+        *("context_switches", "queue_seconds", "compute_seconds", "foreign_cores"),
+        *("stolen_cores", "load_before", "load_after", "repeats", "median_seconds"),
+        *("fastest_seconds", "slowest_seconds", "noise"),
+    }
+)
+"""No column has such a name: they stand beside the columns in a campaign's results."""
+
+Configuration = Mapping[str, Value]
+Number = StrictInt | StrictFloat
+Word = Annotated[StrictStr, Field(min_length=1, max_length=LONGEST_WORD)]
+
+
+class Range(BaseModel):
+    """Numbers from `start` to `stop`, both included: by `step`, or doubling."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    start: Number
+    stop: Number
+    step: Number | None = None
+    doubling: StrictBool = False
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.step is None) == (not self.doubling):
+            raise ValueError("a range has either a step or doubling = true")
+        numbers = [self.start, self.stop] + ([] if self.step is None else [self.step])
+        if not all(-LARGEST_NUMBER <= each <= LARGEST_NUMBER for each in numbers):
+            raise ValueError(f"numbers are finite and at most {LARGEST_NUMBER:g}")
+        if not self.start <= self.stop:
+            raise ValueError(f"start {self.start} is above stop {self.stop}")
+        if self.doubling and not self.start > 0:
+            raise ValueError(f"doubling needs a start above 0, got {self.start}")
+        if self.step is not None and not (
+            self.step > 0 and (self.stop - self.start) / self.step < MAX_CONFIGURATIONS
+        ):
+            raise ValueError(
+                f"step must be above 0 and give at most {MAX_CONFIGURATIONS} values, "
+                f"got {self.step}"
+            )
+        return self
+
+    def values(self) -> tuple[int | float, ...]:
+        """All numbers, ascending; whole where start and step are."""
+        if self.step is None:
+            doublings = itertools.takewhile(
+                lambda each: each <= self.stop, (self.start * 2**n for n in itertools.count())
+            )
+            return tuple(doublings)
+        count = math.floor((self.stop - self.start) / self.step * (1 + 1e-12)) + 1
+        return tuple(self.start + n * self.step for n in range(count))
+
+
+Column = (
+    Range
+    | Annotated[
+        tuple[StrictBool | StrictInt | StrictFloat | Word, ...],
+        Field(min_length=1, max_length=MAX_CONFIGURATIONS),
+    ]
+)
+
+
+class GridSettings(BaseModel):
+    """The table `[grid]`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    size: StrictStr
+    parallelism: StrictStr
+    columns: Annotated[dict[StrictStr, Column], Field(min_length=1, max_length=MAX_COLUMNS)]
+    constraints: Annotated[tuple[StrictStr, ...], Field(max_length=MAX_CONSTRAINTS)] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """The allowed configurations of a campaign; made by `grid_of`.
+
+    Attributes:
+        columns: values of every column, before constraints.
+        size: name of the column of input sizes.
+        parallelism: name of the column of parallel units.
+        configurations: those that meet every constraint, by their number.
+        ruled_out: how many configurations do not.
+    """
+
+    columns: Mapping[str, tuple[Value, ...]]
+    size: str
+    parallelism: str
+    configurations: tuple[Configuration, ...]
+    ruled_out: int
+
+    def table(self) -> dict[str, list[float | str]]:
+        """The allowed configurations as columns of a table; booleans are words there."""
+        return {name: [_cell(each[name]) for each in self.configurations] for name in self.columns}
+
+    @property
+    def further(self) -> tuple[str, ...]:
+        """Columns beside size and parallelism."""
+        return tuple(name for name in self.columns if name not in (self.size, self.parallelism))
+
+
+def grid_of(settings: GridSettings, problems: list[str]) -> Grid | None:
+    """The grid that the settings mean; None, with what is wrong in `problems`."""
+    before = len(problems)
+    columns = {name: _values(name, each, problems) for name, each in settings.columns.items()}
+    for role in ("size", "parallelism"):
+        _check_role(role, getattr(settings, role), columns, problems)
+    if settings.size == settings.parallelism:
+        problems.append("grid.parallelism: is the column of sizes already")
+    if (count := math.prod(map(len, columns.values()))) > MAX_CONFIGURATIONS:
+        problems.append(
+            f"grid.columns: give {count} configurations, at most {MAX_CONFIGURATIONS} are allowed"
+        )
+    constraints = _constraints(settings.constraints, columns, problems)
+    if len(problems) > before:
+        return None
+    names = list(columns)
+    rows = [dict(zip(names, row, strict=True)) for row in itertools.product(*columns.values())]
+    allowed = _allowed(rows, constraints, problems)
+    if allowed is None:
+        return None
+    return Grid(columns, settings.size, settings.parallelism, allowed, len(rows) - len(allowed))
+
+
+def _values(name: str, column: Column, problems: list[str]) -> tuple[Value, ...]:
+    key = f"grid.columns.{name}"
+    if not name.isidentifier() or keyword.iskeyword(name) or len(name) > LONGEST_WORD:
+        problems.append(f"{key}: a column's name is a word of letters, digits and _")
+    if name in RESERVED_NAMES:
+        problems.append(f"{key}: this name is taken")
+    if isinstance(column, Range):
+        return column.values()
+    kinds = {
+        "words" if isinstance(v, str) else "booleans" if isinstance(v, bool) else "numbers"
+        for v in column
+    }
+    if len(kinds) > 1:
+        problems.append(f"{key}: holds {' and '.join(sorted(kinds))}, one kind is allowed")
+    numbers = [v for v in column if not isinstance(v, str)]
+    if not all(-LARGEST_NUMBER <= each <= LARGEST_NUMBER for each in numbers):
+        problems.append(f"{key}: numbers are finite and at most {LARGEST_NUMBER:g}")
+    if len(set(column)) < len(column):
+        problems.append(f"{key}: holds a value twice")
+    return column
+
+
+def _check_role(
+    role: str, name: str, columns: Mapping[str, tuple[Value, ...]], problems: list[str]
+) -> None:
+    if name not in columns:
+        problems.append(f"grid.{role}: no column {name!r} in grid.columns")
+    elif not all(_is_positive(value) for value in columns[name]):
+        problems.append(f"grid.columns.{name}: the column of {role} holds numbers above 0")
+
+
+def _is_positive(value: Value) -> bool:
+    return not isinstance(value, bool | str) and value > 0
+
+
+def _constraints(
+    texts: Sequence[str], columns: Mapping[str, object], problems: list[str]
+) -> list[Constraint]:
+    found = []
+    for place, text in enumerate(texts):
+        try:
+            found.append(Constraint.parse(text, columns))
+        except InvalidConstraintError as error:
+            problems.append(f"grid.constraints.{place}: {error}")
+    return found
+
+
+def _allowed(
+    rows: Sequence[Configuration], constraints: Sequence[Constraint], problems: list[str]
+) -> tuple[Configuration, ...] | None:
+    try:
+        allowed = tuple(row for row in rows if all(each.holds(row) for each in constraints))
+    except InvalidConstraintError as error:
+        problems.append(f"grid.constraints: {error}")
+        return None
+    if not allowed:
+        problems.append("grid.constraints: no configuration meets all of them")
+        return None
+    return allowed
+
+
+def _cell(value: Value) -> float | str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return value if isinstance(value, str) else float(value)

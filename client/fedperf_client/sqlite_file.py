@@ -1,0 +1,73 @@
+"""What the SQLite files of a home have in common: transactions, and errors that say what to do."""
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from fedperf_shared.errors import StorageError
+
+BUSY_SECONDS = 30.0
+"""How long a program waits for another one that writes."""
+
+
+def open_database(path: Path, check: Callable[[sqlite3.Connection], None]) -> sqlite3.Connection:
+    """Open a file for durable writing by several programs, creating it where there is none.
+
+    Args:
+        path: of the file, whose directory exists.
+        check: refuses a file of another kind and makes the tables of a new one; what it
+            writes is kept wholly or not at all.
+
+    Raises:
+        StorageError: it cannot be read or written, or `check` refuses it.
+    """
+    with clear_errors(path):
+        connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
+    try:
+        with clear_errors(path):
+            with transaction(connection):
+                check(connection)
+            # After the check: a file of somebody else must not be changed, nor its journal mode.
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+    except StorageError:
+        connection.close()
+        raise
+    return connection
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """All of what is written inside is stored, or nothing."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        connection.rollback()
+        raise
+    connection.commit()
+
+
+@contextmanager
+def clear_errors(path: Path) -> Iterator[None]:
+    """Errors of SQLite become a `StorageError` with advice."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise StorageError(f"{path}: {error}; {_advice(error)} (nothing was changed)") from error
+
+
+def _advice(error: sqlite3.Error) -> str:
+    name = getattr(error, "sqlite_errorname", "")
+    if name.startswith("SQLITE_NOTADB"):
+        return "it is not a store of fedperf, name another file"
+    if name.startswith("SQLITE_CORRUPT"):
+        return "the file is damaged, restore a backup or save what `sqlite3 FILE .recover` finds"
+    if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
+        return "the directory must exist and be writable, together with the file"
+    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        return f"another process kept it locked for {BUSY_SECONDS:g} s, try again when it is done"
+    if name.startswith("SQLITE_FULL"):
+        return "the disk is full, make room and try again"
+    return "check the file and the disk it lies on"

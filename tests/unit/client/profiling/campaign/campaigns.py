@@ -1,0 +1,40 @@
+"""Campaign files, machines and host readings for tests."""
+
+from pathlib import Path
+
+from fedperf_client.profiling.campaign.definition import Campaign, load_campaign
+from fedperf_client.profiling.campaign.journal import Machine
+from fedperf_client.profiling.campaign.noise import HostReading
+
+MACHINE = Machine("tiny.small", "x86_64", "a processor", 4, 8 * 1024**3, 1.25)
+QUIET = HostReading(0.0, 0.0, 0.5, 0.5, cores=4)
+BUSY = HostReading(1.5, 0.0, 0.5, 2.5, cores=4)
+
+COMPONENT = '[[component]]\nname = "job"\ncommand = ["true"]\n'
+GRID = """
+[grid]
+size = "rows"
+parallelism = "workers"
+[grid.columns]
+rows = [100, 200]
+workers = [1, 2]
+"""
+
+
+def campaign_text(
+    *, components: str = COMPONENT, grid: str = GRID, run: str = "", more: str = ""
+) -> str:
+    return f'name = "nightly"\n{components}\n{grid}\n[run]\n{run}\n{more}\n'
+
+
+def write_campaign(directory: Path, text: str) -> Path:
+    path = directory / "campaign.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def make_campaign(
+    directory: Path, *, components: str = COMPONENT, grid: str = GRID, run: str = "", more: str = ""
+) -> Campaign:
+    text = campaign_text(components=components, grid=grid, run=run, more=more)
+    return load_campaign(write_campaign(directory, text))

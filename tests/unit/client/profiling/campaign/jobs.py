@@ -1,0 +1,28 @@
+"""Functions that campaigns in tests call; copied beside the campaign file."""
+
+import os
+import time
+
+
+def work(rows: int, workers: int) -> None:
+    print("functions print what they like")
+    block = bytearray(rows * 1000)
+    end = time.process_time() + 0.05
+    while time.process_time() < end:
+        pass
+    del block
+
+
+def fail(rows: int, workers: int) -> None:
+    raise RuntimeError(f"<b>{rows}</b> rows and {workers} workers")
+
+
+def leave(rows: int, workers: int) -> None:
+    os._exit(7)
+
+
+def run_out(rows: int, workers: int) -> None:
+    raise MemoryError
+
+
+not_callable = 3

@@ -1,0 +1,128 @@
+"""The order of configurations, and what counts as a disturbed trial."""
+
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from fedperf_client.profiling.campaign.noise import Host, is_far, noise_of
+from fedperf_client.profiling.campaign.order import AllAtOnce, Blocks, Sampler, sampler_of
+from fedperf_shared.errors import ConfigurationError
+from tests.unit.client.profiling.campaign.campaigns import BUSY, QUIET, make_campaign
+
+
+def rows_of(sampler: Sampler, unavailable: frozenset[int] = frozenset()) -> list[int]:
+    found = []
+    while (row := sampler.next({}, unavailable)) is not None:
+        found.append(row)
+    return found
+
+
+def test_repetitions_are_blocks_in_different_orders() -> None:
+    rows = rows_of(Blocks(20, repetitions=3, seed=1))
+    blocks = [rows[start : start + 20] for start in (0, 20, 40)]
+    assert all(sorted(block) == list(range(20)) for block in blocks)
+    assert len({tuple(block) for block in blocks}) == 3
+    assert blocks[0] != sorted(blocks[0])
+
+
+def test_the_order_follows_from_the_seed() -> None:
+    first, again, other = (rows_of(Blocks(9, repetitions=2, seed=seed)) for seed in (4, 4, 5))
+    assert first == again != other
+
+
+def test_what_failed_for_good_gets_no_more_turns() -> None:
+    assert 3 not in rows_of(Blocks(5, repetitions=2, seed=0), frozenset({3}))
+
+
+class Chooses:
+    """Rows 5, 6, 7, remembering what it was told."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[dict[int, float], frozenset[int]]] = []
+        self.reason = "enough"
+
+    def next(self, measured: Mapping[int, float], unavailable: frozenset[int]) -> int | None:
+        self.asked.append((dict(measured), unavailable))
+        return {1: 5, 2: 6, 3: 7}.get(len(self.asked))
+
+
+def test_a_choosing_sampler_gets_all_repetitions_at_once() -> None:
+    chooses = Chooses()
+    sampler = AllAtOnce(chooses, repetitions=2)
+    assert [sampler.next({}, frozenset()) for _ in range(3)] == [5, 5, 6]
+    assert sampler.next({}, frozenset({6})) == 7  # no second turn for what failed for good
+    assert Counter(len(unavailable) for _, unavailable in chooses.asked) == {0: 2, 1: 1}
+    assert sampler.reason == "enough"
+
+
+def test_foreign_load_and_stolen_time_flag_a_trial() -> None:
+    assert noise_of(QUIET, 1.0, []) == ""
+    assert "1.50 of 4 cores" in noise_of(BUSY, 1.0, [])
+    assert "host took" in noise_of(replace(QUIET, stolen_cores=0.2), 1.0, [])
+    assert noise_of(replace(BUSY, cores=64), 1.0, []) == ""
+    assert noise_of(replace(QUIET, foreign_cores=float("nan")), 1.0, [])
+
+
+@pytest.mark.parametrize(
+    ("seconds", "repeats", "expected"),
+    [
+        (2.0, [1.0, 1.0, 1.01], True),
+        (1.2, [1.0, 1.0, 1.0], False),
+        (0.5, [1.0, 1.0, 1.01], True),
+        (2.0, [1.0, 1.0], False),
+        (2.0, [1.0, 2.0, 0.5, 1.5], False),
+        (0.0, [1.0, 1.0, 1.0], False),
+    ],
+)
+def test_a_time_far_from_its_repeats(seconds: float, repeats: list[float], expected: bool) -> None:
+    assert is_far(seconds, repeats) is expected
+
+
+def test_the_host_is_read() -> None:
+    host = Host()
+    host.begin()
+    reading = host.end()
+    assert reading.foreign_cores >= 0
+    assert reading.stolen_cores >= 0
+    assert reading.cores >= 1
+    assert Path("/proc").exists() or reading.load_before >= 0
+
+
+def test_a_strategy_that_is_not_installed_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "fedperf_client.profiling.sampling", None)
+    with pytest.raises(ConfigurationError, match=r"sampling\.strategy: 'active'"):
+        sampler_of(make_campaign(tmp_path, more='[sampling]\nstrategy = "active"'))
+
+
+def test_a_choosing_sampler_is_given_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: dict[str, object] = {}
+
+    def sampler(table: object, **options: object) -> Sampler:
+        given.update(options, table=table)
+        return Chooses()
+
+    module = ModuleType("fedperf_client.profiling.sampling")
+    monkeypatch.setattr(module, "sampler", sampler, raising=False)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    more = '[sampling]\nstrategy = "space_filling"\nmax_configurations = 3'
+    chosen = sampler_of(make_campaign(tmp_path, run="seed = 4\nrepetitions = 2", more=more))
+    assert [chosen.next({}, frozenset()) for _ in range(3)] == [5, 5, 6]
+    assert given == {
+        "table": {"rows": [100.0, 100.0, 200.0, 200.0], "workers": [1.0, 2.0, 1.0, 2.0]},
+        "scale": "workers",
+        "size": "rows",
+        "strategy": "space_filling",
+        "target_mape": 0.05,
+        "patience": 3,
+        "max_configurations": 3,
+        "seed": 4,
+    }
