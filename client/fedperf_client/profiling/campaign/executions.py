@@ -13,7 +13,15 @@ from fedperf_client.profiling.campaign.components import WHOLE, Component
 from fedperf_client.profiling.campaign.definition import Campaign
 from fedperf_client.profiling.campaign.expressions import Value
 from fedperf_client.profiling.campaign.journal import Machine, Trial
-from fedperf_shared.execution import ClusterConfig, Execution, ExecutionStatus, Measurement
+from fedperf_client.profiling.campaign.outcome import TrialStatus
+from fedperf_shared.execution import (
+    ClusterConfig,
+    Execution,
+    ExecutionStatus,
+    Measurement,
+    Origin,
+    Remark,
+)
 from fedperf_shared.workflow.graph import Operator, Plan, Workflow
 from fedperf_shared.workflow.vocabulary import (
     MAX_ITERATIONS,
@@ -45,6 +53,7 @@ def execution_of(campaign: Campaign, trial: Trial, machine: Machine) -> Executio
     configuration = campaign.grid.configurations[trial.key.configuration]
     outcome = trial.outcome
     measurement = None
+    is_noisy = outcome is not None and outcome.status is TrialStatus.NOISY
     if outcome is not None and outcome.wall_seconds is not None:
         used = outcome.resources
         measurement = Measurement(
@@ -67,6 +76,12 @@ def execution_of(campaign: Campaign, trial: Trial, machine: Machine) -> Executio
         status=ExecutionStatus.OK,
         measurement=measurement,
         finished_at=trial.ended or trial.started,
+        origin=Origin(
+            source="campaign",
+            node_type=machine.node_type,
+            architecture=machine.architecture,
+            remarks=(Remark.NOISY,) if is_noisy else (),
+        ),
     )
 
 
