@@ -65,23 +65,26 @@ class StopRule:
     """When a campaign has run enough.
 
     Attributes:
-        target_mape: percent, as every MAPE here; None never stops by error.
+        target_mape: a share, 0.05 for 5 %; None never stops by error.
         patience: configurations in a row after which the error must have been at most that.
-        max_configurations: that are measured at most.
+        max_configurations: that are measured at most; None for all.
     """
 
     target_mape: float | None
     patience: int
-    max_configurations: int
+    max_configurations: int | None
 
     def __post_init__(self) -> None:
         if self.target_mape is not None and not 0 < self.target_mape < math.inf:
             raise InvalidSamplingError(
-                f"target_mape is a positive number of percent, got {self.target_mape!r}"
+                f"target_mape is a positive share, 0.05 for 5 %, got {self.target_mape!r}"
             )
-        for name in ("patience", "max_configurations"):
-            if not getattr(self, name) >= 1:
-                raise InvalidSamplingError(f"{name} is at least 1, got {getattr(self, name)!r}")
+        if not self.patience >= 1:
+            raise InvalidSamplingError(f"patience is at least 1, got {self.patience!r}")
+        if self.max_configurations is not None and not self.max_configurations >= 1:
+            raise InvalidSamplingError(
+                f"max_configurations is at least 1, got {self.max_configurations!r}"
+            )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -123,7 +126,7 @@ class Grid:
         return len(self.samples)
 
     def left_out_error(self, measured: Mapping[int, float]) -> float:
-        """MAPE in percent on configurations that members and weights have not seen.
+        """MAPE, a share, on configurations that members and weights have not seen.
 
         Each counts by the share of the grid that it is nearest to. Infinite below
         `LEAST_JUDGED` measured configurations.
@@ -143,7 +146,7 @@ class Grid:
         weighing = weigh(known, self.learners)
         errors = np.abs(np.expm1(-weighing.outcome().errors))
         shares = np.bincount(self.spacing.nearest(rows), minlength=len(rows)) / len(self)
-        return 100 * float(shares[weighing.rows] @ errors)
+        return float(shares[weighing.rows] @ errors)
 
 
 class GridSampler:
@@ -180,7 +183,7 @@ class GridSampler:
         return None if self._reason else self._chosen(measured, taken, free)
 
     def left_out_errors(self, measured: Mapping[int, float]) -> list[float]:
-        """The errors, percent, after each of the last `patience` configurations; fewer at first."""
+        """The errors, shares, after each of the last `patience` configurations; fewer at first."""
         return [
             self._error(count, measured)
             for count in range(max(1, len(measured) - self._rule.patience + 1), len(measured) + 1)
@@ -206,11 +209,12 @@ class GridSampler:
             errors = self.left_out_errors(measured)
             if max(errors) <= target:
                 return (
-                    f"the error on configurations left out is {errors[-1]:.1f} % after "
-                    f"{len(measured)} configurations, and was at most {target:g} % {patience} "
+                    f"the error on configurations left out is {errors[-1]:.1%} after "
+                    f"{len(measured)} configurations, and was at most {target:.2%} {patience} "
                     "times in a row"
                 )
-        if len(measured) >= self._rule.max_configurations:
+        most = self._rule.max_configurations
+        if most is not None and len(measured) >= most:
             return f"{len(measured)} configurations were measured, as many as allowed"
         return "" if left else f"no configuration is left; {len(measured)} were measured"
 
@@ -240,7 +244,7 @@ def sampler(
     strategy: str,
     target_mape: float | None,
     patience: int,
-    max_configurations: int,
+    max_configurations: int | None,
     seed: int,
 ) -> GridSampler:
     """Chooses what to run next from the grid of a campaign.
@@ -250,9 +254,9 @@ def sampler(
         scale: the column that counts machines or other parallel units.
         size: the column that holds the size of the input.
         strategy: one of `Strategy`.
-        target_mape: percent; None to go on to the end.
+        target_mape: a share, 0.05 for 5 %; None to go on to the end.
         patience: times in a row that the error must be at most that.
-        max_configurations: to measure at most; those that failed do not count.
+        max_configurations: to measure at most, None for all; those that failed do not count.
         seed: of the random order, and of who is first of equals.
 
     Raises:
