@@ -61,9 +61,19 @@ class Campaign:
     slowest_step: float
 
     @classmethod
-    def over(cls, grid: Executions, strategy: Strategy, *, most: int, seed: int) -> Self:
-        """Run until `most` configurations are measured, whatever the rule says."""
-        stopping = _sampler(grid, strategy, target=TARGET, most=most, seed=seed)
+    def over(
+        cls, grid: Executions, strategy: Strategy, *, target: float | None, most: int, seed: int
+    ) -> Self:
+        """Run until `most` configurations are measured, whatever the rule says.
+
+        Args:
+            grid: with what each configuration takes.
+            strategy: by which they are chosen.
+            target: share, of the rule that would have stopped it; None not to ask the rule.
+            most: configurations.
+            seed: of the sampler.
+        """
+        stopping = _sampler(grid, strategy, target=target, most=most, seed=seed)
         measured, steps = _measured(stopping, grid, {})
         stopped_at = len(measured) if len(measured) < min(most, len(grid.seconds)) else None
         going_on = _sampler(grid, strategy, target=None, most=most, seed=seed)

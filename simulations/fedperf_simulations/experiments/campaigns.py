@@ -29,7 +29,7 @@ from rich.progress import track
 
 from fedperf_client.profiling.sampling import Strategy
 from fedperf_simulations.c3o_scenarios import MOST_MEGABYTES_KNOWN, files
-from fedperf_simulations.campaigns import Campaign, divided, judged, mean_over, stays_below
+from fedperf_simulations.campaigns import TARGET, Campaign, divided, judged, mean_over, stays_below
 from fedperf_simulations.charts import Line, lines_chart
 from fedperf_simulations.experiment import Outcome, Row, Settings, Target, Value
 
@@ -128,7 +128,8 @@ def _ran(settings: Settings, task: Task) -> Row:
         settings.data, task.job, np.random.default_rng([settings.seed, task.seed, place])
     )
     most, numbers = (QUICK_MOST, QUICK_NUMBERS) if settings.quick else (MOST, task.numbers)
-    campaign = Campaign.over(parts.known, task.strategy, most=most, seed=task.seed)
+    target = TARGET if task.strategy is Strategy.ACTIVE else None
+    campaign = Campaign.over(parts.known, task.strategy, target=target, most=most, seed=task.seed)
     return judged(parts, campaign, numbers)
 
 
