@@ -182,13 +182,6 @@ class GridSampler:
         self._reason = self._why_stop(measured, len(free))
         return None if self._reason else self._chosen(measured, taken, free)
 
-    def left_out_errors(self, measured: Mapping[int, float]) -> list[float]:
-        """The errors, shares, after each of the last `patience` configurations; fewer at first."""
-        return [
-            self._error(count, measured)
-            for count in range(max(1, len(measured) - self._rule.patience + 1), len(measured) + 1)
-        ]
-
     def _chosen(self, measured: Mapping[int, float], taken: Rows, free: Rows) -> int:
         rank = np.argsort(self._order)
         if self._strategy is Strategy.RANDOM:
@@ -206,8 +199,8 @@ class GridSampler:
     def _why_stop(self, measured: Mapping[int, float], left: int) -> str:
         target, patience = self._rule.target_mape, self._rule.patience
         if target is not None and len(measured) >= LEAST_JUDGED + patience - 1:
-            errors = self.left_out_errors(measured)
-            if max(errors) <= target:
+            errors = self._last_errors(measured)
+            if all(each <= target for each in errors):
                 return (
                     f"the error on configurations left out is {errors[-1]:.1%} after "
                     f"{len(measured)} configurations, and was at most {target:.2%} {patience} "
@@ -217,6 +210,12 @@ class GridSampler:
         if most is not None and len(measured) >= most:
             return f"{len(measured)} configurations were measured, as many as allowed"
         return "" if left else f"no configuration is left; {len(measured)} were measured"
+
+    def _last_errors(self, measured: Mapping[int, float]) -> list[float]:
+        """After each of the last `patience` configurations, oldest first."""
+        count = len(measured)
+        first = max(1, count - self._rule.patience + 1)
+        return [self._error(each, measured) for each in range(first, count + 1)]
 
     def _error(self, count: int, measured: Mapping[int, float]) -> float:
         """After the first `count` configurations; computed once."""

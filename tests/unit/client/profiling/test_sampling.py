@@ -96,7 +96,7 @@ def test_random_is_another_order_for_another_seed_and_asks_no_run_time() -> None
     assert made(table, "random").next(odd, NONE_FAILED) == orders[0][1]
 
 
-def told_errors(monkeypatch: pytest.MonkeyPatch, errors: Mapping[int, float]) -> None:
+def tell_errors(monkeypatch: pytest.MonkeyPatch, errors: Mapping[int, float]) -> None:
     def told(_: Grid, measured: Mapping[int, float]) -> float:
         return errors.get(len(measured), 1.0)
 
@@ -107,7 +107,7 @@ def test_it_stops_when_the_error_was_small_enough_as_often_as_patience_says(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     table = grid()
-    told_errors(monkeypatch, {10: 0.04, 11: 0.04, 12: 0.06, 13: 0.05, 14: 0.04, 15: 0.03})
+    tell_errors(monkeypatch, {10: 0.04, 11: 0.04, 12: 0.06, 13: 0.05, 14: 0.04, 15: 0.03})
     choosing = made(table, "space_filling", target=0.05, patience=3)
     assert len(campaign(choosing, table)) == 15
     assert "3.0%" in choosing.reason
