@@ -30,6 +30,9 @@ HELD_OUT = 0.25
 TARGET, PATIENCE = 0.05, 3
 """Of the rule that stops a campaign."""
 
+WHERE_STOPPED = " where stopped"
+"""In the names of a cell, instead of a number of configurations."""
+
 NOTHING_FAILED: frozenset[int] = frozenset()
 
 
@@ -92,12 +95,13 @@ def judged(parts: Parts, campaign: Campaign, numbers: Collection[int]) -> Row:
         "stopped at": campaign.stopped_at,
         "slowest step": round(campaign.slowest_step, 3),
     }
-    wanted = {each for each in numbers if each <= len(campaign.rows)}
-    stopped = set() if campaign.stopped_at is None else {campaign.stopped_at}
-    for number in sorted(wanted | stopped):
+    asked = {f" {each}": each for each in numbers if each <= len(campaign.rows)}
+    if campaign.stopped_at is not None:
+        asked |= {WHERE_STOPPED: campaign.stopped_at}
+    for name, number in asked.items():
         rows = np.array(campaign.rows[:number], np.int64)
-        row[f"mape {number}"] = _error(parts, layout, rows)
-        row[f"cost {number}"] = float(parts.known.seconds[rows] @ machines[rows])
+        row[f"mape{name}"] = _error(parts, layout, rows)
+        row[f"cost{name}"] = float(parts.known.seconds[rows] @ machines[rows])
     return row
 
 

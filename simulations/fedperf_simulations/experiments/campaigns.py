@@ -7,9 +7,10 @@ for all strategies. Beside the errors: what it cost (seconds x machines), where 
 with a target of 5 % and a patience of 3 would have stopped, and what the error was there.
 
 The sampler's constants were chosen on sgd, kmeans and pagerank with other seeds; of sort
-and grep one quick run had been seen, and nothing was changed after it. The figure is the first number of configurations from which
-the mean error over seeds stays below 5 % up to 50. Sort and grep are judged at every
-number up to 30 and at every fifth beyond, space-filling and the rest at every fifth.
+and grep one quick run had been seen, and nothing was changed after it. The figure is the
+first number of configurations from which the mean error over seeds stays below 5 % up to
+50. Sort and grep are judged at every number up to 30 and at every fifth beyond,
+space-filling and the rest at every fifth.
 
 Rows for the profiler's overhead compare a job alone with the same job as a trial.
 """
@@ -29,7 +30,15 @@ from rich.progress import track
 
 from fedperf_client.profiling.sampling import Strategy
 from fedperf_simulations.c3o_scenarios import MOST_MEGABYTES_KNOWN, files
-from fedperf_simulations.campaigns import TARGET, Campaign, divided, judged, mean_over, stays_below
+from fedperf_simulations.campaigns import (
+    TARGET,
+    WHERE_STOPPED,
+    Campaign,
+    divided,
+    judged,
+    mean_over,
+    stays_below,
+)
 from fedperf_simulations.charts import Line, lines_chart
 from fedperf_simulations.experiment import Outcome, Row, Settings, Target, Value
 
@@ -185,7 +194,7 @@ def _enough(job: str, strategy: Strategy, cells: Sequence[Row]) -> Row:
 def _stopped(job: str, cells: Sequence[Row]) -> Row:
     """Where the rule stopped active campaigns, the mean over those that it stopped."""
     stops = [cell for cell in cells if cell["stopped at"] is not None]
-    there = [_number(cell[f"mape {cell['stopped at']}"]) for cell in stops]
+    there = [_number(cell[f"mape{WHERE_STOPPED}"]) for cell in stops]
     return {
         "job": job,
         "what": f"stopped by the rule, {len(stops)} of {len(cells)}",
@@ -193,7 +202,7 @@ def _stopped(job: str, cells: Sequence[Row]) -> Row:
         "configurations": _mean([_number(cell["stopped at"]) for cell in stops]),
         "mape": _mean(there),
         "spread": round(float(np.std(there)), 2) if there else None,
-        "machine seconds": _mean([_number(cell[f"cost {cell['stopped at']}"]) for cell in stops]),
+        "machine seconds": _mean([_number(cell[f"cost{WHERE_STOPPED}"]) for cell in stops]),
     }
 
 
