@@ -109,16 +109,36 @@ def parts(data: Path | None, scenario: Scenario) -> Parts:
     Raises:
         MissingDataError: there is no folder, or the job's file is not in it.
     """
-    with _path(data, scenario.job).open(newline="", encoding="utf-8") as lines:
+    executions = of_job(data, scenario.job)
+    nodes, megabytes = (np.array(executions.table[each]) for each in (NODES, SIZE))
+    held = _held_out(scenario, nodes, megabytes)
+    return Parts(executions.where(~held), executions.where(held))
+
+
+def of_job(data: Path | None, job: str) -> Executions:
+    """All executions of a job, repeats included.
+
+    Raises:
+        MissingDataError: there is no folder, or the job's file is not in it.
+    """
+    with _path(data, job).open(newline="", encoding="utf-8") as lines:
         rows = list(csv.DictReader(lines, delimiter="\t"))
     table: Table = {
         name: [row[name] if name in _WORDS else float(row[name]) for row in rows]
         for name in rows[0]
         if name not in _FOLLOW
     }
-    executions = Executions(table, np.array([float(row[RUNTIME]) for row in rows]))
-    held = _held_out(scenario, np.array(table[NODES]), np.array(table[SIZE]))
-    return Parts(executions.where(~held), executions.where(held))
+    return Executions(table, np.array([float(row[RUNTIME]) for row in rows]))
+
+
+def medians(executions: Executions) -> Executions:
+    """One row for each configuration, in the order of their first, with its median time."""
+    seconds: dict[tuple[float | str, ...], list[float]] = {}
+    rows = zip(*executions.table.values(), strict=True)
+    for row, took in zip(rows, executions.seconds.tolist(), strict=True):
+        seconds.setdefault(row, []).append(took)
+    columns = zip(executions.table, zip(*seconds, strict=True), strict=True)
+    return Executions(dict(columns), np.array([np.median(each) for each in seconds.values()]))
 
 
 def _held_out(scenario: Scenario, nodes: Floats, megabytes: Floats) -> NDArray[np.bool_]:

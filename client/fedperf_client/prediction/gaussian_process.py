@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve, solve_triangular
 from scipy.linalg.lapack import dpotri
 from scipy.optimize import minimize
+from scipy.spatial.distance import cdist
 
 from fedperf_client.prediction.learner import ROUNDING, telling_columns
 from fedperf_client.prediction.linear import MARGIN
@@ -81,6 +82,24 @@ class GaussianProcess:
         half = solve_triangular(self._factor, self._crossed(asked).T, lower=True)
         variance = self._kernel.variances(self._scaling(asked)) - (half**2).sum(axis=0)
         return np.asarray(np.sqrt(np.maximum(variance, 0.0) + self.noise_sd**2))
+
+    def covariance(self, one: Floats, other: Floats) -> Floats:
+        """Posterior covariance of the process between rows, noise left out, [one, other]."""
+        half, rest = (
+            solve_triangular(self._factor, self._crossed(each).T, lower=True)
+            for each in (one, other)
+        )
+        return self._kernel.covariance(self._scaling(one), self._scaling(other)) - half.T @ rest
+
+    def error_nearby(self, asked: Floats) -> Floats:
+        """Error at the nearest row seen, had it not been seen and the numbers kept, [rows].
+
+        Source: Rasmussen and Williams 2006, equation 5.12.
+        """
+        inverse = solve_triangular(self._factor, np.eye(len(self._known)), lower=True)
+        errors = self._weights / (inverse**2).sum(axis=0)
+        apart = cdist(self._scaling(asked), self._known, "cityblock")
+        return np.asarray(errors[apart.argmin(axis=1)], dtype=np.float64)
 
     def _crossed(self, asked: Floats) -> Floats:
         return self._kernel.covariance(self._scaling(asked), self._known)

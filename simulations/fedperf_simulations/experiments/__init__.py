@@ -40,6 +40,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("private_training", Kind.EXPERIMENT, "fedperf_simulations.experiments.private_training"),
     Entry("private_sharing", Kind.EXPERIMENT, "fedperf_simulations.experiments.private_sharing"),
     Entry("profiling_models", Kind.EXPERIMENT, "fedperf_simulations.experiments.profiling_models"),
+    Entry("campaigns", Kind.EXPERIMENT, "fedperf_simulations.experiments.campaigns"),
     Entry("joining_gain", Kind.EXPERIMENT, "fedperf_simulations.experiments.joining_gain"),
     Entry("intervals", Kind.EXPERIMENT, "fedperf_simulations.experiments.intervals"),
     Entry("privacy_audit", Kind.EXPERIMENT, "fedperf_simulations.experiments.privacy_audit"),

@@ -8,13 +8,11 @@ by what was measured get all repetitions of a configuration at once.
 """
 
 from collections.abc import Mapping
-from importlib import import_module
 from typing import Protocol
 
 import numpy as np
 
 from fedperf_client.profiling.campaign.definition import Campaign, Strategy
-from fedperf_shared.errors import ConfigurationError
 
 
 class Sampler(Protocol):
@@ -82,11 +80,7 @@ class AllAtOnce:
 
 
 def sampler_of(campaign: Campaign) -> Sampler:
-    """The sampler that the campaign asks for, at its beginning.
-
-    Raises:
-        ConfigurationError: this installation has no such strategy.
-    """
+    """The sampler that the campaign asks for, at its beginning."""
     run, sampling = campaign.settings.run, campaign.settings.sampling
     if sampling.strategy is Strategy.FULL:
         rows = len(campaign.grid.configurations)
@@ -95,15 +89,10 @@ def sampler_of(campaign: Campaign) -> Sampler:
 
 
 def _choosing(campaign: Campaign) -> Sampler:
+    from fedperf_client.profiling.sampling import sampler
+
     sampling, grid = campaign.settings.sampling, campaign.grid
-    try:
-        sampling_module = import_module("fedperf_client.profiling.sampling")
-    except ImportError as error:
-        raise ConfigurationError(
-            f"sampling.strategy: {sampling.strategy.value!r} is not in this installation, "
-            "only 'full' is"
-        ) from error
-    chosen: Sampler = sampling_module.sampler(
+    return sampler(
         grid.table(),
         scale=grid.parallelism,
         size=grid.size,
@@ -113,4 +102,3 @@ def _choosing(campaign: Campaign) -> Sampler:
         max_configurations=sampling.max_configurations,
         seed=campaign.settings.run.seed,
     )
-    return chosen

@@ -131,3 +131,28 @@ def test_hardly_any_rows_give_their_level(count: int) -> None:
     assert (process.sd(asked) > 0).all()
     if count == 1:
         assert process.mean(asked) == pytest.approx(target[0])
+
+
+def test_the_covariance_of_a_row_with_itself_is_its_variance_without_the_noise() -> None:
+    inputs, target = draw(30)
+    process = fit_process(inputs, target)
+    asked = np.array([[1.0, 2, 3], [2.0, 2, 2], [7.0, 7, 7]])
+    covariance = process.covariance(asked, asked)
+    assert np.allclose(covariance, covariance.T)
+    assert np.allclose(np.diag(covariance) + process.noise_sd**2, process.sd(asked) ** 2)
+
+
+def test_the_error_nearby_is_that_of_a_process_that_has_not_seen_the_nearest_row(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    inputs, target = draw(25)
+    process = fit_process(inputs, target)
+    numbers = (process._kernel, process.noise_sd**2)
+    monkeypatch.setattr(_Posterior, "best", lambda _: numbers)
+    monkeypatch.setattr(gaussian_process.Scaling, "of", lambda _: process._scaling)
+    for row in (0, 7, 24):
+        others = np.delete(np.arange(25), row)
+        without = fit_process(inputs[others], target[others])
+        error = target[row] - without.mean(inputs[[row]])[0]
+        # The level is the mean of what was seen, which differs a little between the two.
+        assert process.error_nearby(inputs[[row]] + 1e-6)[0] == pytest.approx(error, abs=0.01)

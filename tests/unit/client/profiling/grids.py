@@ -1,0 +1,69 @@
+"""Made-up grids of configurations, and what they take."""
+
+import math
+from itertools import product
+
+from fedperf_client.prediction.tables import Table
+from fedperf_client.profiling.sampling import GridSampler, sampler
+
+MACHINES = (2, 4, 6, 8, 10, 12)
+SIZES = (1000.0, 2000.0, 4000.0, 8000.0)
+NODE_TYPES = ("c4", "m4", "r4")
+NONE_FAILED: frozenset[int] = frozenset()
+
+
+def grid() -> Table:
+    """72 configurations: machines x size x node type."""
+    rows = list(product(MACHINES, SIZES, NODE_TYPES))
+    machines, sizes, types = zip(*rows, strict=True)
+    return {"machines": machines, "size": sizes, "type": types}
+
+
+def seconds(table: Table, row: int) -> float:
+    """A law: start-up, work that is shared out, and a node type that is slower."""
+    machines, size = float(table["machines"][row]), float(table["size"][row])
+    return 20 + size / machines / 10 * {"c4": 1.0, "m4": 1.3, "r4": 1.5}[str(table["type"][row])]
+
+
+def made(
+    table: Table,
+    strategy: str,
+    *,
+    target: float | None = None,
+    patience: int = 3,
+    most: int | None = None,
+    seed: int = 0,
+) -> GridSampler:
+    """A sampler of that table."""
+    return sampler(
+        table,
+        scale="machines",
+        size="size",
+        strategy=strategy,
+        target_mape=target,
+        patience=patience,
+        max_configurations=most,
+        seed=seed,
+    )
+
+
+def campaign(choosing: GridSampler, table: Table, *, most: int = 10**9) -> dict[int, float]:
+    """Everything that is measured until it stops, or until `most` are."""
+    measured: dict[int, float] = {}
+    while len(measured) < most and (row := choosing.next(measured, NONE_FAILED)) is not None:
+        measured[row] = seconds(table, row)
+    return measured
+
+
+def corner_rows(table: Table) -> list[set[int]]:
+    """Rows at each of the four corners of machines x size."""
+    ends = [(min(MACHINES), max(MACHINES)), (min(SIZES), max(SIZES))]
+    return [
+        {
+            row
+            for row in range(len(table["size"]))
+            if math.isclose(float(table["machines"][row]), machines)
+            and math.isclose(float(table["size"][row]), size)
+        }
+        for machines, size in product(*ends)
+    ]
