@@ -20,7 +20,8 @@ from fedperf_client.prediction.mixture import Known, mixed_for
 from fedperf_client.prediction.prediction import Floats
 from fedperf_client.prediction.tables import Layout
 from fedperf_client.prediction.tabular import table_learners
-from fedperf_client.profiling.sampling import GridSampler, Strategy, sampler
+from fedperf_client.profiling.sampling import GridSampler, sampler
+from fedperf_client.profiling.strategies import Strategy
 from fedperf_simulations.c3o_scenarios import NODES, SIZE, Executions, Parts, medians, of_job
 from fedperf_simulations.experiment import Row
 

@@ -20,7 +20,6 @@ rows, rows that are not in it, and run times that are not positive and finite.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum, unique
 from typing import Self
 
 import numpy as np
@@ -33,6 +32,7 @@ from fedperf_client.prediction.mixture import Known, weigh
 from fedperf_client.prediction.tables import Layout, Table
 from fedperf_client.prediction.tabular import table_learners
 from fedperf_client.profiling.spacing import Rows, Spacing
+from fedperf_client.profiling.strategies import CHOOSING, Strategy
 from fedperf_client.profiling.usefulness import most_useful
 from fedperf_shared.errors import InvalidInputError
 
@@ -45,15 +45,6 @@ LEAST_JUDGED = 5
 
 MOST_JUDGED = 1_000
 """Rows whose errors active sampling wants to fall; of larger grids some, drawn once."""
-
-
-@unique
-class Strategy(StrEnum):
-    """How configurations are chosen."""
-
-    RANDOM = "random"
-    SPACE_FILLING = "space_filling"
-    ACTIVE = "active"
 
 
 class InvalidSamplingError(InvalidInputError):
@@ -252,7 +243,7 @@ def sampler(
         table: the configurations, columns by name, each [rows].
         scale: the column that counts machines or other parallel units.
         size: the column that holds the size of the input.
-        strategy: one of `Strategy`.
+        strategy: one of `CHOOSING`.
         target_mape: a share, 0.05 for 5 %; None to go on to the end.
         patience: times in a row that the error must be at most that.
         max_configurations: to measure at most, None for all; those that failed do not count.
@@ -262,10 +253,9 @@ def sampler(
         InvalidTableError: `scale` or `size` are missing or not positive.
         InvalidSamplingError: no such strategy, no rows, or a rule that cannot be kept.
     """
-    if strategy not in set(Strategy):
-        raise InvalidSamplingError(
-            f"no strategy {strategy!r}; known are: {', '.join(each.value for each in Strategy)}"
-        )
+    if strategy not in CHOOSING:
+        known = ", ".join(each.value for each in CHOOSING)
+        raise InvalidSamplingError(f"no strategy {strategy!r} chooses; known are: {known}")
     rule = StopRule(target_mape, patience, max_configurations)
     grid = Grid.of(table, scale=scale, size=size)
     return GridSampler(grid, Strategy(strategy), rule, seed=seed)

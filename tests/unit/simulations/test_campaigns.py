@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedperf_client.profiling.sampling import Strategy
+from fedperf_client.profiling.strategies import Strategy
 from fedperf_simulations.c3o_scenarios import MOST_MEGABYTES_KNOWN, medians, of_job
 from fedperf_simulations.campaigns import Campaign, divided, judged, stays_below
 from fedperf_simulations.datasets import MissingDataError
@@ -17,6 +17,7 @@ from fedperf_simulations.experiments.campaigns import (
     DEVELOPMENT_SEEDS,
     EVERY,
     EXPERIMENT,
+    OVERHEAD,
     RATIO,
     SEEDS,
     STAYS,
@@ -128,14 +129,15 @@ def kept(settings: Settings, errors: Mapping[tuple[str, Strategy], float]) -> No
 
 
 def test_targets_are_the_first_numbers_from_which_active_errors_stay_low(
-    made_up: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    made_up: Path, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("fedperf_simulations.experiments.campaigns.find_spec", lambda _: None)
     settings = Settings(seed=0, out=tmp_path / "out", data=made_up)
+    for part in ("added", "slowdown"):
+        settings.cell(part, partial(dict, {"job": part, "what": OVERHEAD, "value": 0.75}))
     kept(settings, {("sort", Strategy.ACTIVE): 20.0, ("grep", Strategy.ACTIVE): 26.0})
     outcome = EXPERIMENT.run(settings)
     found = {target.what.split(":")[0]: (target.value, target.holds) for target in outcome.targets}
-    assert found == {"sort": (16.0, True), "grep": (22.0, False)}
+    assert found == {"sort": (16.0, True), "grep": (22.0, False), "profiler": (1.5, True)}
 
     def of_job(what: str) -> Row:
         [row] = [

@@ -25,6 +25,7 @@ from fedperf_client.profiling.campaign.components import (
     component_problems,
 )
 from fedperf_client.profiling.campaign.grid import Grid, GridSettings, grid_of
+from fedperf_client.profiling.strategies import Strategy
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.settings_file import WrongSettingsError, read_settings
 from fedperf_shared.workflow.vocabulary import MAX_RUNTIME_SECONDS
@@ -44,15 +45,6 @@ class Parts(StrEnum):
     ALONE = "alone"
     WHOLE = "whole"
     BOTH = "both"
-
-
-class Strategy(StrEnum):
-    """Which configurations a campaign measures, and in which order."""
-
-    FULL = "full"
-    RANDOM = "random"
-    SPACE_FILLING = "space_filling"
-    ACTIVE = "active"
 
 
 class _Table(BaseModel):

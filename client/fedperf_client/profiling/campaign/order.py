@@ -12,7 +12,8 @@ from typing import Protocol
 
 import numpy as np
 
-from fedperf_client.profiling.campaign.definition import Campaign, Strategy
+from fedperf_client.profiling.campaign.definition import Campaign
+from fedperf_client.profiling.strategies import Strategy
 
 
 class Sampler(Protocol):

@@ -10,12 +10,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from fedperf_client.profiling.campaign.definition import Campaign, Strategy
+from fedperf_client.profiling.campaign.definition import Campaign
 from fedperf_client.profiling.campaign.expressions import Value
 from fedperf_client.profiling.campaign.history import History
 from fedperf_client.profiling.campaign.journal import Key, Session, Trial
 from fedperf_client.profiling.campaign.outcome import TrialStatus
 from fedperf_client.profiling.campaign.running import Stopped
+from fedperf_client.profiling.strategies import Strategy
 
 
 @dataclass(frozen=True, slots=True)

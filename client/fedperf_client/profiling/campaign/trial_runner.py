@@ -34,7 +34,8 @@ TRIAL_COMMAND = (sys.executable, "-P", "-m", "fedperf_client.profiling.campaign.
 TOKEN_VARIABLE = "FEDPERF_TRIAL"
 """Marks the processes of a trial in their environment; opens nothing."""
 
-_TICK_SECONDS = 0.05
+TICK_SECONDS = 0.05
+"""From one sample of the process tree to the next, in the first second of a trial."""
 _LATER_TICK_SECONDS = 0.1
 _LATER_SECONDS = 1.0
 _START_SECONDS = 300.0
@@ -194,7 +195,7 @@ class _Watched:
         deadline = start + seconds
         while b"\n" not in self._pending:
             now = time.monotonic()
-            tick = _TICK_SECONDS if now - start < _LATER_SECONDS else _LATER_TICK_SECONDS
+            tick = TICK_SECONDS if now - start < _LATER_SECONDS else _LATER_TICK_SECONDS
             readable, _, _ = select.select([source], [], [], max(0.0, min(tick, deadline - now)))
             if readable:
                 received = os.read(source, 1 << 16)

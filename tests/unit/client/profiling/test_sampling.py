@@ -16,8 +16,8 @@ from fedperf_client.profiling.sampling import (
     START,
     Grid,
     InvalidSamplingError,
-    Strategy,
 )
+from fedperf_client.profiling.strategies import CHOOSING, Strategy
 from tests.unit.client.profiling.grids import (
     NODE_TYPES,
     NONE_FAILED,
@@ -28,7 +28,7 @@ from tests.unit.client.profiling.grids import (
     seconds,
 )
 
-STRATEGIES = [each.value for each in Strategy]
+STRATEGIES = [each.value for each in CHOOSING]
 SPREAD = [Strategy.SPACE_FILLING.value, Strategy.ACTIVE.value]
 
 

@@ -11,7 +11,6 @@ import pytest
 
 from fedperf_client.profiling.campaign.noise import Host, is_far, noise_of
 from fedperf_client.profiling.campaign.order import AllAtOnce, Blocks, Sampler, sampler_of
-from fedperf_shared.errors import ConfigurationError
 from tests.unit.client.profiling.campaign.campaigns import BUSY, QUIET, make_campaign
 
 
@@ -91,14 +90,6 @@ def test_the_host_is_read() -> None:
     assert reading.stolen_cores >= 0
     assert reading.cores >= 1
     assert Path("/proc").exists() or reading.load_before >= 0
-
-
-def test_a_strategy_that_is_not_installed_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "fedperf_client.profiling.sampling", None)
-    with pytest.raises(ConfigurationError, match=r"sampling\.strategy: 'active'"):
-        sampler_of(make_campaign(tmp_path, more='[sampling]\nstrategy = "active"'))
 
 
 def test_a_choosing_sampler_is_given_the_table(

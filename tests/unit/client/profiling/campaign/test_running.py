@@ -3,7 +3,7 @@
 import itertools
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -118,6 +118,48 @@ def test_every_configuration_runs_once_per_block(place: Places) -> None:
     assert len(world.ran) == 8
     assert sorted(world.ran[:4]) == sorted(set(world.ran[:4]))
     assert here.statuses() == ["ok"] * 8
+
+
+ACTIVE = '[sampling]\nstrategy = "active"\ntarget_mape = 0.05\npatience = 2'
+LARGE_GRID = """
+[grid]
+size = "rows"
+parallelism = "workers"
+[grid.columns]
+rows = { start = 1000, stop = 512000, doubling = true }
+workers = [1, 2, 4, 8, 16]
+"""
+
+
+def by_law(row: dict[str, Value], number: int) -> Outcome:
+    """Start-up, and work that is divided among the workers."""
+    rows, workers = float(row["rows"]), float(row["workers"])
+    wobble = 1 + 0.01 * ((31 * number) % 7 - 3) / 3
+    return replace(OK, wall_seconds=(2.0 + rows / 4000 / workers**0.8) * wobble)
+
+
+def test_an_active_campaign_ends_early_and_goes_on_as_it_would_have(tmp_path: Path) -> None:
+    def campaign(name: str) -> Place:
+        (tmp_path / name).mkdir()
+        made = make_campaign(tmp_path / name, grid=LARGE_GRID, more=ACTIVE)
+        return Place(made, tmp_path / name / "j.sqlite")
+
+    whole, world = campaign("whole"), World(by_law)
+    stopped = whole.run(world)
+    assert "configurations left out is" in stopped.reason
+    assert len(stopped.rows) < 25  # of 50
+    broken = World()
+
+    def five_at_a_time(row: dict[str, Value], number: int) -> Outcome:
+        if number % 5 == 4:
+            broken.stop.set()
+        return by_law(row, number)
+
+    broken.outcome = five_at_a_time
+    parts = campaign("parts")
+    while parts.run(broken).interrupted:
+        broken.stop.clear()
+    assert parts.measured() == whole.measured()
 
 
 def test_warm_ups_come_before_the_first_repetition_and_do_not_count(place: Places) -> None:

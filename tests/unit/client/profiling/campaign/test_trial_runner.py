@@ -1,6 +1,7 @@
 """One trial in real processes: what it used, how it ended, and that nothing stays behind."""
 
 import os
+import secrets
 import shutil
 import signal
 import subprocess
@@ -61,7 +62,7 @@ def http(url: str, **more: object) -> Component:
 def run(
     runner: TrialRunner, *components: Component, seconds: float = 30.0, memory: int | None = None
 ) -> Outcome:
-    return runner.run(components, ROW, limits=Limits(seconds, memory), token="test token")
+    return runner.run(components, ROW, limits=Limits(seconds, memory), token=secrets.token_hex())
 
 
 def sleeping() -> list[int]:
