@@ -26,9 +26,9 @@ from fedperf_client.store import ExecutionStore
 from fedperf_shared.execution import Execution, Origin
 from fedperf_shared.model.public_start import load_public_start
 from fedperf_shared.wire.codec import encode_plan
+from tests.fakes.duckdb_profiles import grouped
 from tests.fakes.json_places import Place, at, places, replaced
 from tests.fakes.spark_logs import sample
-from tests.unit.client.sources.profiles import grouped
 
 CANARY = "canary-7f3a9"
 START = 1_772_000_000

@@ -25,7 +25,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from fedperf_client.sources.duckdb_operators import CTE, CTE_SCAN, KINDS, PASSING
+from fedperf_client.sources.duckdb.operators import CTE, CTE_SCAN, KINDS, PASSING
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import (
     ClusterConfig,

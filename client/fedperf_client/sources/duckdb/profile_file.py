@@ -2,7 +2,7 @@
 
 A file holds one profile, as `profiling_output` writes it, or one profile a line (JSON
 lines), as a program collects them. It is known by its first bytes, never by its name.
-Profiles of 2.x, of 1.1 to 1.5 and of the versions before are read; see `duckdb_plan`.
+Profiles of 2.x, of 1.1 to 1.5 and of the versions before are read; see `plan`.
 
 Invariants: an execution's id is a digest of its profile's bytes, so that reading a profile
 again, also from a copy or from a file that has grown, adds nothing. A profile names no
@@ -10,7 +10,7 @@ time, so the moment of the execution is the modification of its file. No text of
 gets into an execution.
 
 Skipped, with its reason: a profile of more than 8 MiB, one that is cut off, and whatever
-`duckdb_plan` refuses.
+`plan` refuses.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ from typing import BinaryIO
 import orjson
 
 from fedperf_client.sources import Skipped
-from fedperf_client.sources.duckdb_plan import execution_of
+from fedperf_client.sources.duckdb.plan import execution_of
 from fedperf_shared.errors import InvalidInputError, StorageError
 from fedperf_shared.execution import Execution
 

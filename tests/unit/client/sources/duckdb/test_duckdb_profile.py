@@ -13,16 +13,15 @@ from hypothesis import strategies as st
 
 from fedperf_client import cli
 from fedperf_client.sources import Skipped, Source
-from fedperf_client.sources.duckdb_operators import KINDS
-from fedperf_client.sources.duckdb_plan import ASSUMED_MEMORY_BYTES, execution_of
-from fedperf_client.sources.duckdb_profile import MAX_PROFILE_BYTES, ProfileFile, open_profile
+from fedperf_client.sources.duckdb.operators import KINDS
+from fedperf_client.sources.duckdb.plan import ASSUMED_MEMORY_BYTES, execution_of
+from fedperf_client.sources.duckdb.profile_file import MAX_PROFILE_BYTES, ProfileFile, open_profile
 from fedperf_client.sources.history_file import write_history
 from fedperf_client.store import ExecutionStore
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import Execution, Remark
 from fedperf_shared.workflow.vocabulary import MAX_OPERATORS, OperatorKind, Platform
-from tests.unit.client.executions import make_execution
-from tests.unit.client.sources.profiles import (
+from tests.fakes.duckdb_profiles import (
     Json,
     grouped,
     node_1,
@@ -31,6 +30,7 @@ from tests.unit.client.sources.profiles import (
     profile_1,
     profile_2,
 )
+from tests.unit.client.executions import make_execution
 from tests.unit.shared.programs import Ended, run
 
 AT = datetime(2026, 3, 1, tzinfo=UTC)

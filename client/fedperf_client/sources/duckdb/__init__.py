@@ -1,0 +1,1 @@
+"""DuckDB profiles as sources of executions."""
