@@ -9,6 +9,7 @@ no domain class accepts; a refused file is left as it was.
 """
 
 import hashlib
+import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -64,7 +65,10 @@ _ORIGIN_COLUMNS = (
     "rows_known REAL NOT NULL DEFAULT 1.0",
     "remarks TEXT NOT NULL DEFAULT ''",
 )
-"""What schema 2 added to schema 1."""
+_SOURCES = """
+CREATE TABLE source (path BLOB PRIMARY KEY, modified INTEGER NOT NULL, size INTEGER NOT NULL) STRICT
+"""
+"""What schema 2 added to schema 1: origins, and which sources were read as they were when."""
 _INDEXES = (
     "CREATE INDEX execution_by_time ON execution (finished_at, execution_id)",
     "CREATE INDEX execution_by_workload ON execution (workload, finished_at, execution_id)",
@@ -173,6 +177,22 @@ class ExecutionStore(Closing):
             before = self._connection.total_changes
             self._connection.executemany(_INSERT, rows)
             return self._connection.total_changes - before
+
+    def sources(self) -> dict[Path, tuple[int, int]]:
+        """The sources that were read to their end, with the modification time and size then."""
+        with clear_errors(self._path):
+            rows = self._connection.execute("SELECT path, modified, size FROM source").fetchall()
+        return {Path(os.fsdecode(path)): (int(at), int(size)) for path, at, size in rows}
+
+    def source_was_read(self, path: Path, modified: int, size: int) -> None:
+        """Remember that a source was read to its end as it was then.
+
+        Raises:
+            StorageError: the file cannot be written.
+        """
+        row = (os.fsencode(path), modified, size)
+        with clear_errors(self._path), transaction(self._connection):
+            self._connection.execute("INSERT OR REPLACE INTO source VALUES (?, ?, ?)", row)
 
     def missing(self, executions: Iterable[Execution]) -> int:
         """How many of them `add` would find to be new."""
@@ -298,14 +318,14 @@ def _check_or_create(connection: sqlite3.Connection, path: Path) -> None:
         for index in _INDEXES:
             connection.execute(index)
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        _add_origin(connection)
+        _bring_to_schema_2(connection)
         return
     if application != APPLICATION_ID:
         raise StorageError(
             f"{path} is a database of another program; name another file (nothing was changed)"
         )
     if version == 1:
-        _add_origin(connection)
+        _bring_to_schema_2(connection)
     elif version != SCHEMA_VERSION:
         raise StorageError(
             f"{path} has schema {version}, this fedperf knows {SCHEMA_VERSION}; "
@@ -313,9 +333,10 @@ def _check_or_create(connection: sqlite3.Connection, path: Path) -> None:
         )
 
 
-def _add_origin(connection: sqlite3.Connection) -> None:
+def _bring_to_schema_2(connection: sqlite3.Connection) -> None:
     for column in _ORIGIN_COLUMNS:
         connection.execute(f"ALTER TABLE execution ADD COLUMN {column}")
+    connection.execute(_SOURCES)
     connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
 

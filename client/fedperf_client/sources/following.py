@@ -3,7 +3,8 @@
 A source that changes all the time, such as the log of a job that runs for months, is read
 again only when what its last reading took is a small share of the time since. A source
 that cannot be read hides no other one: it is named after all others were read, once until
-it changes. What no kind of source reads is only named where it was asked for by name.
+it changes. What no kind of source reads is only named where it was asked for by name. What
+was read is remembered in the store, so that another daemon does not begin from the start.
 """
 
 import time
@@ -82,7 +83,8 @@ def follow(
     Raises:
         StorageError: the store cannot be written.
     """
-    taken, now_seen, problems = Taken(), dict(seen), list[str]()
+    before_this = {path: Seen(*stamp) for path, stamp in store.sources().items()}
+    taken, now_seen, problems = Taken(), before_this | seen, list[str]()
     for path, is_named in places(paths, problems):
         found = _look_at(path)
         before = now_seen.get(path)
@@ -91,6 +93,7 @@ def follow(
         start = timer()
         try:
             taken += take_in(path, store)
+            store.source_was_read(path, found.modified, found.size)
         except UnknownSourceError as error:
             problems += [str(error)] if is_named else []
         except InvalidInputError as error:

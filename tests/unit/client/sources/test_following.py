@@ -71,6 +71,19 @@ def test_a_directory_is_followed_and_only_what_changed_is_read(
     assert store.counts().executions == 4
 
 
+def test_another_daemon_does_not_begin_from_the_start(
+    jobs_directory: Path, store: ExecutionStore
+) -> None:
+    jobs(jobs_directory / "a.parquet", 1, 2)
+    (jobs_directory / "b.parquet").write_text("no Parquet")
+    assert Looks(store, jobs_directory).look().taken == taken(2, 2)
+    again = Looks(store, jobs_directory).look()
+    assert again.taken == Taken()
+    assert len(again.problems) == 1
+    jobs(jobs_directory / "a.parquet", 1, 2, 3)
+    assert Looks(store, jobs_directory).look().taken == taken(3, 1)
+
+
 def test_a_source_that_changes_all_the_time_is_read_a_small_share_of_the_time(
     jobs_directory: Path, store: ExecutionStore
 ) -> None:
