@@ -33,7 +33,9 @@ def test_a_log_that_only_opens_things_takes_bounded_memory(tmp_path: Path) -> No
             stream.write(SparkLog().start(number, plan).job(number, counted).bytes())
     command = [sys.executable, "-m", "fedperf_simulations.ingest_measure"]
     answer = subprocess.run(
-        [*command, str(tmp_path / "log"), str(tmp_path / "store")], check=True, capture_output=True
+        [*command, str(tmp_path / "log"), str(tmp_path / "store"), "1"],
+        check=True,
+        capture_output=True,
     )
     found = orjson.loads(answer.stdout)
     assert found["skipped"] >= 700

@@ -24,19 +24,17 @@ _DATABRICKS = re.compile(r"eventlog(-[\d-]+)?(\.[a-z0-9]+)?")
 _FIRST_LINES = 5
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class EventLog:
     """The log of one application.
 
     Attributes:
         files: in order.
         is_partial: earlier events are gone.
-        lines: read so far.
     """
 
     files: tuple[Path, ...]
     is_partial: bool = False
-    lines: int = 0
 
     def read(self) -> Iterator[Execution | Skipped]:
         """Every query, or job where there are no queries, once; see `Source.read`."""
@@ -61,14 +59,13 @@ class EventLog:
                 try:
                     yield from running.take(name, event)
                 except MalformedEventError as error:
-                    yield Skipped(f"line {events.lines} of {file.name}", str(error))
+                    yield Skipped(f"line {events.line} of {file.name}", str(error))
                 yield from _bad(events, file)
         except DamagedLogError as error:
             yield Skipped(file.name, str(error).removeprefix(f"{file}: "))
         except OSError as error:
             yield Skipped(file.name, f"cannot be read further: {error.strerror or error}")
         yield from _bad(events, file)
-        self.lines += events.lines
 
 
 def open_event_log(path: Path) -> Source | None:
@@ -78,7 +75,7 @@ def open_event_log(path: Path) -> Source | None:
     if path.name.startswith("appstatus_"):
         return None
     try:
-        begins = any(is_event(line) for line in islice(lines(path), _FIRST_LINES))
+        begins = any(is_event(line) for _, line in islice(lines(path), _FIRST_LINES))
     except DamagedLogError as error:
         if "lzf" in str(error):
             raise

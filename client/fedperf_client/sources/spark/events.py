@@ -13,12 +13,15 @@ from pathlib import Path
 import orjson
 
 from fedperf_client.sources.spark.fields import Event
-from fedperf_client.sources.spark.streams import lines
+from fedperf_client.sources.spark.streams import PassedOver, lines
 
-_TASKS = b'{"Event":"SparkListenerTask'
-_TASK_ENDS = b'{"Event":"SparkListenerTaskEnd"'
-_SUCCESS = b'"Task End Reason":{"Reason":"Success"}'
-_HEAD_BYTES = 400
+_TASKS = PassedOver(
+    beginnings=(b'{"Event":"SparkListenerTaskStart"', b'{"Event":"SparkListenerTaskGettingResult"'),
+    beginning_near=b'{"Event":"SparkListenerTaskEnd"',
+    near=b'"Task End Reason":{"Reason":"Success"}',
+)
+"""All lines of tasks that did not fail."""
+
 _NAME = re.compile(rb'\s*\{\s*"Event"\s*:\s*"(?:[\w.$]{1,200}\.)?(\w{1,100})"')
 
 TOO_LONG = "a line above the limit"
@@ -31,41 +34,33 @@ class Events:
 
     Attributes:
         wanted: short names.
-        lines: counted so far.
+        line: number of the line that was read last.
         bad: lines that are no events, by number, with the reason; whoever reads empties it.
     """
 
     wanted: frozenset[str]
-    lines: int = 0
+    line: int = 0
     bad: list[tuple[int, str]] = field(default_factory=list)
 
     def of(self, path: Path) -> Iterator[tuple[str, Event]]:
         """Short name and content of the wanted events in a file; errors as `streams.lines`."""
-        for line in lines(path, self._is_task):
+        for number, line in lines(path, _TASKS):
+            self.line = number
             if line is None:
-                self.lines += 1
-                self.bad.append((self.lines, TOO_LONG))
+                self.bad.append((number, TOO_LONG))
                 continue
             found = _NAME.match(line)
             if found is None:
                 if line.strip():
-                    self.bad.append((self.lines, NO_EVENT))
+                    self.bad.append((number, NO_EVENT))
                 continue
             name = found[1].decode("ascii", "replace")
             if name in self.wanted:
                 event = _parsed(line)
                 if event is None:
-                    self.bad.append((self.lines, NO_EVENT))
+                    self.bad.append((number, NO_EVENT))
                 else:
                     yield name, event
-
-    def _is_task(self, block: bytes, start: int) -> bool:
-        """Count a line; whether it is of a task that did not fail."""
-        self.lines += 1
-        return block.startswith(_TASKS, start) and not (
-            block.startswith(_TASK_ENDS, start)
-            and block.find(_SUCCESS, start, start + _HEAD_BYTES) < 0
-        )
 
 
 def is_event(line: bytes | None) -> bool:

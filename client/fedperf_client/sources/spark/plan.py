@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from fedperf_client.sources.spark.fields import (
     Event,
     MalformedEventError,
-    integer,
     objects,
     text,
 )
@@ -183,9 +182,10 @@ def _node(info: Event, children: tuple[int, ...]) -> PlanNode:
     if kind is None:
         return PlanNode(None, children=children)
     ids = {
-        name: integer(each, "accumulatorId")
+        name: number
         for each in objects(info, "metrics")
         if isinstance(name := each.get("name"), str)
+        and isinstance(number := each.get("accumulatorId"), int)
     }
     names = ROWS if kind is OperatorKind.TOPK else ROWS + MOVED_ROWS
     # A table that is sent to all is counted with the pages that it is kept in.

@@ -12,6 +12,7 @@ import gzip
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
@@ -27,8 +28,7 @@ MAX_BLOCK_BYTES = 8 * 1024**2
 MAX_WINDOW_BYTES = 8 * 1024**2
 """What every decoder of zstd has to support (RFC 8878, section 3.1.1.1.2)."""
 
-_READ_BYTES = 64 * 1024
-"""Small enough that the allocator hands out the same memory again."""
+_READ_BYTES = 128 * 1024
 _MAGIC_BYTES = 16
 
 
@@ -36,35 +36,66 @@ class DamagedLogError(InvalidInputError):
     """The bytes end or break where more should be."""
 
 
-Skip = Callable[[bytes, int], bool]
-"""Whether the line that begins there in these bytes is passed over, without being copied."""
+NEAR_BYTES = 200
+
+Line = tuple[int, bytes | None]
+"""A line's number, from 1 on, and the line; None for one above `MAX_LINE_BYTES`."""
 
 
-def lines(path: Path, skip: Skip = lambda block, start: False) -> Iterator[bytes | None]:
-    """The lines of the log without their ends; None for one above `MAX_LINE_BYTES`.
+@dataclass(frozen=True, slots=True)
+class PassedOver:
+    """Lines that are not wanted and found before they are copied.
 
-    Args:
-        path: of the file.
-        skip: asked once for every line that is not above the limit.
+    Attributes:
+        beginnings: of lines that are passed over.
+        beginning_near: of lines that are passed over if `near` is in their first bytes.
+        near: sought in the first `NEAR_BYTES` of these, which are at least as long.
+    """
+
+    beginnings: tuple[bytes, ...] = ()
+    beginning_near: bytes | tuple[()] = ()
+    near: bytes = b""
+
+    def holds(self, line: bytes) -> bool:
+        """Whether a line is one of them."""
+        if line.startswith(self.beginning_near):
+            return line.find(self.near, 0, NEAR_BYTES) >= 0
+        return line.startswith(self.beginnings)
+
+
+NOTHING = PassedOver()
+
+
+def lines(path: Path, passed_over: PassedOver = NOTHING) -> Iterator[Line]:
+    """The lines of the log that are not passed over, without their ends.
 
     Raises:
         DamagedLogError: the compressed bytes are damaged; all lines before were given.
         OSError: the file cannot be read.
     """
-    tail, is_too_long = b"", False
+    beginnings, near = passed_over.beginnings, passed_over.near
+    beginning_near = passed_over.beginning_near
+    number, tail, is_too_long = 0, b"", False
     for block in _blocks(path):
         start, end = 0, block.find(b"\n")
         if end >= 0 and (tail or is_too_long):
             tail += block[:end]
+            number += 1
             if is_too_long or len(tail) > MAX_LINE_BYTES:
-                yield None
-            elif not skip(tail, 0):
-                yield tail
+                yield number, None
+            elif not passed_over.holds(tail):
+                yield number, tail
             tail, is_too_long, start = b"", False, end + 1
             end = block.find(b"\n", start)
         while end >= 0:
-            if not skip(block, start):
-                yield block[start:end]
+            number += 1
+            # As `PassedOver.holds`, in place: nearly all time goes by here.
+            if block.startswith(beginning_near, start):
+                is_passed = block.find(near, start, start + NEAR_BYTES) >= 0
+            else:
+                is_passed = block.startswith(beginnings, start)
+            if not is_passed:
+                yield number, block[start:end]
             start = end + 1
             end = block.find(b"\n", start)
         if not is_too_long:
@@ -72,9 +103,9 @@ def lines(path: Path, skip: Skip = lambda block, start: False) -> Iterator[bytes
         if len(tail) > MAX_LINE_BYTES:
             tail, is_too_long = b"", True
     if is_too_long:
-        yield None
-    elif tail and not skip(tail, 0):
-        yield tail
+        yield number + 1, None
+    elif tail and not passed_over.holds(tail):
+        yield number + 1, tail
 
 
 def _blocks(path: Path) -> Iterator[bytes]:

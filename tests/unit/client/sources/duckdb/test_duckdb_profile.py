@@ -358,7 +358,7 @@ _PROFILES = st.one_of(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
 @given(profiles=st.lists(_PROFILES, min_size=1, max_size=3), cut=st.floats(0, 1))
 def test_whatever_follows_a_profile_is_read_or_skipped_and_can_be_stored(
     tmp_path: Path, profiles: list[object], cut: float

@@ -31,7 +31,7 @@ JSON = st.recursive(
 )
 with_files = settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-    max_examples=150,
+    max_examples=60,
     deadline=None,
 )
 

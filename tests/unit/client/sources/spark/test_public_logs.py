@@ -103,7 +103,7 @@ def test_the_totals_of_stages_are_the_sums_of_their_tasks(logs: Path, name: str)
     tasks: dict[int, int] = defaultdict(int)
     stages: dict[int, int] = {}
     seen: set[str] = set()
-    for line in lines(logs / "qualification" / name):
+    for _, line in lines(logs / "qualification" / name):
         event = orjson.loads(line or b"{}")
         if event.get("Event") == "SparkListenerTaskEnd":
             assert event["Task End Reason"]["Reason"] == "Success"
@@ -151,7 +151,7 @@ def is_sum(counter: dict[str, object]) -> bool:
 
 def last_plans(path: Path) -> list[dict[str, object]]:
     plans: dict[int, dict[str, object]] = {}
-    for line in lines(path):
+    for _, line in lines(path):
         if line and b"sparkPlanInfo" in line:
             event = orjson.loads(line)
             plans[event["executionId"]] = event["sparkPlanInfo"]

@@ -5,8 +5,7 @@ import gzip
 import io
 import struct
 import tracemalloc
-from collections.abc import Callable
-from itertools import pairwise
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import cramjam
@@ -17,7 +16,20 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fedperf_client.sources.spark.streams import MAX_LINE_BYTES, DamagedLogError, lines
+from fedperf_client.sources.spark.streams import (
+    MAX_LINE_BYTES,
+    NEAR_BYTES,
+    DamagedLogError,
+    PassedOver,
+    lines,
+)
+
+
+def texts(path: Path) -> Iterator[bytes | None]:
+    """The lines without their numbers."""
+    for _, line in lines(path):
+        yield line
+
 
 BLOCK = 32 * 1024
 
@@ -72,7 +84,7 @@ CODECS: dict[str, Callable[[bytes], bytes]] = {
 def test_the_lines_come_out_as_they_went_in(tmp_path: Path, codec: str) -> None:
     content = [f"line {number} ".encode() * (number % 700) for number in range(3000)]
     (tmp_path / "log").write_bytes(CODECS[codec](b"\n".join(content)))
-    assert list(lines(tmp_path / "log")) == content
+    assert list(texts(tmp_path / "log")) == content
 
 
 @with_files
@@ -85,7 +97,7 @@ def test_any_bytes_come_out_as_they_went_in(tmp_path: Path, content: bytes, code
     expected = content.split(b"\n")
     if not expected[-1]:
         expected.pop()
-    assert list(lines(tmp_path / "log")) == expected
+    assert list(texts(tmp_path / "log")) == expected
 
 
 MAGIC = (b"\x28\xb5\x2f\xfd", b"\x1f\x8b", b"LZ4Block", b"\x04\x22\x4d\x18", b"\x82SNAPPY", b"ZV")
@@ -98,15 +110,15 @@ def test_a_log_that_is_cut_gives_what_was_before_and_says_so(tmp_path: Path, cod
     (tmp_path / "log").write_bytes(packed[: len(packed) * 2 // 3])
     found: list[bytes | None] = []
     with pytest.raises(DamagedLogError):
-        found += lines(tmp_path / "log")
-    reading = lines(tmp_path / "log")
+        found += texts(tmp_path / "log")
+    reading = texts(tmp_path / "log")
     assert next(reading) == b"line 0"
 
 
 def test_a_cut_zstd_log_gives_what_was_before(tmp_path: Path) -> None:
     packed = zstd(b"\n".join(b"line %d" % number for number in range(50_000)))
     (tmp_path / "log").write_bytes(packed[: len(packed) * 2 // 3])
-    assert next(lines(tmp_path / "log")) == b"line 0"
+    assert next(texts(tmp_path / "log")) == b"line 0"
 
 
 @with_files
@@ -121,7 +133,7 @@ def test_a_spoiled_byte_is_never_a_crash(tmp_path: Path, codec: str, at: float, 
     packed[int(at * (len(packed) - 1))] = byte
     (tmp_path / "log").write_bytes(packed)
     with contextlib.suppress(DamagedLogError):
-        for _ in lines(tmp_path / "log"):
+        for _ in texts(tmp_path / "log"):
             pass
 
 
@@ -132,7 +144,7 @@ def test_a_line_above_the_limit_is_left_out_in_bounded_memory(tmp_path: Path) ->
             stream.write(b"x" * 2**20)
         stream.write(b"\nafter")
     tracemalloc.start()
-    assert list(lines(tmp_path / "log")) == [b"before", None, b"after"]
+    assert list(texts(tmp_path / "log")) == [b"before", None, b"after"]
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 3 * MAX_LINE_BYTES
@@ -141,7 +153,7 @@ def test_a_line_above_the_limit_is_left_out_in_bounded_memory(tmp_path: Path) ->
 def test_a_line_at_the_limit_is_read(tmp_path: Path) -> None:
     longest = b"x" * MAX_LINE_BYTES
     (tmp_path / "log").write_bytes(longest + b"\n" + longest + b"y\nz")
-    assert [line and len(line) for line in lines(tmp_path / "log")] == [MAX_LINE_BYTES, None, 1]
+    assert [line and len(line) for line in texts(tmp_path / "log")] == [MAX_LINE_BYTES, None, 1]
 
 
 def test_a_small_file_cannot_ask_for_much_memory(tmp_path: Path) -> None:
@@ -157,26 +169,37 @@ def test_a_small_file_cannot_ask_for_much_memory(tmp_path: Path) -> None:
     for name, bomb in bombs.items():
         (tmp_path / "log").write_bytes(bomb)
         with pytest.raises(DamagedLogError, match="memory" if name == "zstd" else "at most"):
-            list(lines(tmp_path / "log"))
+            list(texts(tmp_path / "log"))
 
 
-def test_lines_are_asked_about_once_and_in_order(tmp_path: Path) -> None:
-    content = b"\n".join(b"%d" % number for number in range(100_000))
-    (tmp_path / "log").write_bytes(zstd(content))
-    asked: list[int] = []
+PASSED_OVER = PassedOver((b"skip", b"away"), b"end", b"well")
+LONG = b" " * NEAR_BYTES
+KEPT = st.sampled_from([b"kept", b"end" + LONG, b"end badly" + LONG, b"end" + LONG + b"well", b""])
+PASSED = st.sampled_from([b"skip", b"skip this", b"away", b"end well" + LONG, b"skip well"])
 
-    def is_odd(block: bytes, start: int) -> bool:
-        end = block.find(b"\n", start)
-        asked.append(int(block[start : len(block) if end < 0 else end] or b"-1"))
-        return len(asked) % 2 == 0
 
-    found = [int(line) for line in lines(tmp_path / "log", is_odd) if line]
-    assert found == list(range(0, 100_000, 2))
-    assert len(asked) == 100_000
-    assert all(after > before for before, after in pairwise(found))
+@with_files
+@given(
+    drawn=st.lists(st.tuples(st.booleans(), KEPT, PASSED), max_size=30), size=st.integers(1, 500)
+)
+def test_lines_are_passed_over_wherever_they_are_cut_and_count_all_the_same(
+    tmp_path: Path, drawn: list[tuple[bool, bytes, bytes]], size: int
+) -> None:
+    content = [kept if is_kept else passed for is_kept, kept, passed in drawn]
+    blocks = b"".join(line + b"\n" for line in content)
+    packed = b"".join(lz4_block(blocks[at : at + size]) for at in range(0, len(blocks), size))
+    (tmp_path / "log").write_bytes(packed + lz4_block(b""))
+    expected = [(at, each[1]) for at, each in enumerate(drawn, 1) if each[0]]
+    assert list(lines(tmp_path / "log", PASSED_OVER)) == expected
+
+
+def test_a_line_above_the_limit_is_numbered_too(tmp_path: Path) -> None:
+    (tmp_path / "log").write_bytes(b"a\nskip\n" + b"x" * (MAX_LINE_BYTES + 1) + b"\nb\nskip\nc")
+    found = list(lines(tmp_path / "log", PASSED_OVER))
+    assert found == [(1, b"a"), (3, None), (4, b"b"), (6, b"c")]
 
 
 def test_lzf_is_refused_with_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "log").write_bytes(b"ZV\x01\x00\x05")
     with pytest.raises(DamagedLogError, match=r"lzf.*zstd"):
-        list(lines(tmp_path / "log"))
+        list(texts(tmp_path / "log"))
