@@ -5,15 +5,15 @@ Usage: spark_job.py DIRECTORY CODEC ROLLING
 
 import sys
 
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F  # noqa: N812 (as everybody does)
-
 ROWS = 20_000
 GROUPS = 100
 
 
 def main(directory: str, codec: str, rolling: str) -> None:
     """Run one query with a join, and write its log."""
+    from pyspark.sql import SparkSession
+    from pyspark.sql.functions import col
+
     builder = (
         SparkSession.builder.master("local[2]")
         .appName("orders 2026-03-01")
@@ -29,7 +29,7 @@ def main(directory: str, codec: str, rolling: str) -> None:
     if codec != "none":
         builder = builder.config("spark.eventLog.compression.codec", codec)
     spark = builder.getOrCreate()
-    orders = spark.range(ROWS).withColumn("customer", F.col("id") % GROUPS)
+    orders = spark.range(ROWS).withColumn("customer", col("id") % GROUPS)
     customers = spark.range(GROUPS).withColumnRenamed("id", "customer")
     joined = orders.join(customers, "customer").groupBy("customer").count()
     joined.write.mode("overwrite").parquet(f"{directory}/../out-{codec}-{rolling}")

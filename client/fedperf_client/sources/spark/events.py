@@ -2,7 +2,8 @@
 
 Nearly all bytes of a log are tasks, whose figures are in their stages as well: these lines
 are passed over without being parsed, and so is every other event that nobody looks at. Of
-the ends of tasks only those that did not succeed are read.
+the ends of tasks only those that did not succeed are read. Of the plans that a query has
+one after the other only the last counts: updates are held back until a query ends.
 """
 
 import re
@@ -24,6 +25,12 @@ _TASKS = PassedOver(
 
 _NAME = re.compile(rb'\s*\{\s*"Event"\s*:\s*"(?:[\w.$]{1,200}\.)?(\w{1,100})"')
 
+_UPDATE, _END = "SparkListenerSQLAdaptiveExecutionUpdate", "SparkListenerSQLExecutionEnd"
+_QUERY = re.compile(rb'"executionId":(\d{1,19}),')
+_HEAD_BYTES = 200
+MAX_HELD_BYTES = 8 * 1024**2
+"""Of updates of plans that are held back, unless a single one is larger."""
+
 TOO_LONG = "a line above the limit"
 NO_EVENT = "no event"
 
@@ -41,26 +48,54 @@ class Events:
     wanted: frozenset[str]
     line: int = 0
     bad: list[tuple[int, str]] = field(default_factory=list)
+    _updates: dict[bytes, tuple[int, bytes]] = field(default_factory=dict)
 
     def of(self, path: Path) -> Iterator[tuple[str, Event]]:
         """Short name and content of the wanted events in a file; errors as `streams.lines`."""
         for number, line in lines(path, _TASKS):
             self.line = number
-            if line is None:
-                self.bad.append((number, TOO_LONG))
+            name = self._name(number, line)
+            if line is None or name not in self.wanted:
                 continue
-            found = _NAME.match(line)
-            if found is None:
-                if line.strip():
-                    self.bad.append((number, NO_EVENT))
+            if name == _UPDATE:
+                yield from self._held_back(number, line)
                 continue
-            name = found[1].decode("ascii", "replace")
-            if name in self.wanted:
-                event = _parsed(line)
-                if event is None:
-                    self.bad.append((number, NO_EVENT))
-                else:
-                    yield name, event
+            if name == _END:
+                yield from self._last_updates()
+            yield from self._event(name, number, line)
+        yield from self._last_updates()
+
+    def _name(self, number: int, line: bytes | None) -> str:
+        """The short name of a line's event; empty, and said why, if it is none."""
+        if line is None:
+            self.bad.append((number, TOO_LONG))
+            return ""
+        found = _NAME.match(line)
+        if found is None:
+            if line.strip():
+                self.bad.append((number, NO_EVENT))
+            return ""
+        return found[1].decode("ascii", "replace")
+
+    def _event(self, name: str, number: int, line: bytes) -> Iterator[tuple[str, Event]]:
+        event = _parsed(line)
+        if event is None:
+            self.bad.append((number, NO_EVENT))
+        else:
+            yield name, event
+
+    def _held_back(self, number: int, line: bytes) -> Iterator[tuple[str, Event]]:
+        """Keep an update until a query ends or another takes its place; a plan has megabytes."""
+        held = sum(len(each) for _, each in self._updates.values())
+        if held + len(line) > MAX_HELD_BYTES:
+            yield from self._last_updates()
+        found = _QUERY.search(line, 0, _HEAD_BYTES)
+        self._updates[found[1] if found else b""] = (number, line)
+
+    def _last_updates(self) -> Iterator[tuple[str, Event]]:
+        held, self._updates = self._updates, {}
+        for number, line in held.values():
+            yield from self._event(_UPDATE, number, line)
 
 
 def is_event(line: bytes | None) -> bool:

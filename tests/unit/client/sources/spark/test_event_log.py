@@ -5,7 +5,10 @@ from pathlib import Path
 import pytest
 
 from fedperf_client.sources.kinds import UnknownSourceError, open_source
+from fedperf_client.sources.spark import events
 from fedperf_client.sources.spark.event_log import open_event_log
+from fedperf_client.sources.spark.events import Events
+from fedperf_client.sources.spark.running import WANTED
 from fedperf_shared.execution import Execution, ExecutionStatus, Remark
 from fedperf_shared.workflow.vocabulary import OperatorKind, Platform
 from tests.fakes.spark_logs import APP_START, SQL, SparkLog, grouped, node, read_log
@@ -81,6 +84,35 @@ def test_the_plan_of_the_last_update_counts_and_the_workload_stays(tmp_path: Pat
     second = only(log.job(7, COUNTERS).finish(7), tmp_path)
     assert len(second.plan.workflow.operators) == 6
     assert second.workload == first.workload
+
+
+def test_only_the_last_of_many_updates_counts_for_each_of_many_queries(tmp_path: Path) -> None:
+    update = SQL + "SparkListenerSQLAdaptiveExecutionUpdate"
+    log = SparkLog().begin()
+    for query in range(3):
+        log.start(query, grouped(SCAN)).job(query, COUNTERS)
+    for wide in range(1, 30):
+        for query in range(3):
+            scans = [node("Scan orc", rows=1000 + each) for each in range(wide + query)]
+            log.add(update, executionId=query, sparkPlanInfo=node("Union", *scans))
+    for query in range(3):
+        log.finish(query)
+    found, skipped = read_log(log.write(tmp_path / "log"))
+    assert [len(each.plan.workflow.operators) for each in found] == [30, 31, 32]
+    assert skipped == []
+
+
+def test_updates_without_end_are_not_held_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "MAX_HELD_BYTES", 5000)
+    update = SQL + "SparkListenerSQLAdaptiveExecutionUpdate"
+    log = SparkLog().begin()
+    for query in range(200):
+        log.add(update, executionId=query, sparkPlanInfo=grouped(SCAN))
+    reading = Events(WANTED)
+    for _ in reading.of(log.write(tmp_path / "log")):
+        assert sum(len(line) for _, line in reading._updates.values()) <= 5000
 
 
 def test_a_result_that_is_used_again_is_one_operator(tmp_path: Path) -> None:
