@@ -1,5 +1,6 @@
 """Campaigns and trials that are killed at any moment lose at most the trial in flight."""
 
+import contextlib
 import random
 import signal
 import subprocess
@@ -92,8 +93,9 @@ def test_a_killed_trial_is_an_outcome_and_is_tried_again(tmp_path: Path) -> None
     while process.poll() is None:
         time.sleep(rng.uniform(0.05, 0.5))
         for victim in trial_processes(process.pid)[: rng.randint(0, 1)]:
-            killed += 1
-            victim.send_signal(signal.SIGKILL)
+            with contextlib.suppress(psutil.NoSuchProcess):  # it has ended since it was found
+                victim.send_signal(signal.SIGKILL)
+                killed += 1
             if killed == KILLS:
                 rng = random.Random(0)
                 process.communicate(timeout=120)
