@@ -88,16 +88,15 @@ def test_kills_of_the_campaign_lose_at_most_the_trial_in_flight(tmp_path: Path) 
 
 def test_a_killed_trial_is_an_outcome_and_is_tried_again(tmp_path: Path) -> None:
     here, rng = Here.make(tmp_path, campaign(repetitions=2, retries=20)), random.Random(SEED)
-    process = here.start()
     killed = 0
-    while process.poll() is None:
-        time.sleep(rng.uniform(0.05, 0.5))
-        for victim in trial_processes(process.pid)[: rng.randint(0, 1)]:
-            with contextlib.suppress(psutil.NoSuchProcess):  # it has ended since it was found
-                victim.send_signal(signal.SIGKILL)
-                killed += 1
+    with here.start() as process:
+        while process.poll() is None:
+            time.sleep(rng.uniform(0.05, 0.5))
+            for victim in trial_processes(process.pid)[: rng.randint(0, 1)]:
+                with contextlib.suppress(psutil.NoSuchProcess):  # it has ended since it was found
+                    victim.send_signal(signal.SIGKILL)
+                    killed += 1
             if killed == KILLS:
-                rng = random.Random(0)
                 process.communicate(timeout=120)
     assert process.returncode == 0
     assert_nothing_left()

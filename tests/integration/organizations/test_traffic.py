@@ -31,6 +31,7 @@ from fedperf_client.learning.tasks import NEEDED_FOR_REPORTS, NEEDED_FOR_TANGENT
 from fedperf_client.release.policy import parse_policy, policy_template
 from fedperf_client.release.schedule import plan_schedule
 from fedperf_client.store import ExecutionStore
+from fedperf_client.watching import NEEDED_FOR_FOLLOWING
 from fedperf_server.coordinator import RoundRules
 from fedperf_server.database import Database
 from fedperf_server.questions import QuestionDesk
@@ -165,12 +166,18 @@ def season(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Season]:
         pytest.MonkeyPatch.context() as patch,
         ComputingProcess(NEEDED_FOR_REPORTS) as reporting,
         ComputingProcess(NEEDED_FOR_TANGENTS) as training,
+        ComputingProcess(NEEDED_FOR_FOLLOWING) as following,
     ):
         public = make_public_files(directory / "public")
         patch.setattr(public_start, "PUBLIC_START_PATH", public / START)
         patch.setattr(load_public_plans, "__defaults__", (public / PLANS,))
         traffic = recorded(patch)
-        one_child_of_a_kind(patch, {NEEDED_FOR_REPORTS: reporting, NEEDED_FOR_TANGENTS: training})
+        children = {
+            NEEDED_FOR_REPORTS: reporting,
+            NEEDED_FOR_TANGENTS: training,
+            NEEDED_FOR_FOLLOWING: following,
+        }
+        one_child_of_a_kind(patch, children)
         make_mutants(patch)
         reporting.warm()
         pace = seconds_to_warm_up(training, directory) / USUAL_WARM_UP
