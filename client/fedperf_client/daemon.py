@@ -119,6 +119,8 @@ def run_daemon(home: Home, *, clock: Clock, stop: threading.Event) -> None:
         ledger = open_ledger(home, policy, exchange.timetable())
         reporting, training = stack.enter_context(_computing(ledger.schedule))
         following = stack.enter_context(ComputingProcess(NEEDED_FOR_FOLLOWING))
+        if config.history:
+            following.warm()
         watching = Watching(home.store, compute=following, start=in_thread)
         exchange.declare_schedule(ledger.schedule)
         recall(ledger, exchange, membership)

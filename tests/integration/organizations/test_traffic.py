@@ -180,6 +180,7 @@ def season(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Season]:
         one_child_of_a_kind(patch, children)
         make_mutants(patch)
         reporting.warm()
+        following.warm()
         pace = seconds_to_warm_up(training, directory) / USUAL_WARM_UP
         pace = round(max(1.0, pace), 1)
         yield Season(traffic, play(directory, pace), pace)
