@@ -167,6 +167,42 @@ def test_a_query_that_failed_is_kept_as_failed(tmp_path: Path) -> None:
     assert found.status is ExecutionStatus.FAILED
 
 
+@pytest.mark.parametrize("ended_first", [False, True])
+@pytest.mark.parametrize(
+    ("error", "result", "status"),
+    [
+        (None, "JobSucceeded", ExecutionStatus.OK),
+        (None, "JobFailed", ExecutionStatus.FAILED),  # before Spark 3.4 only jobs tell
+        ("", "JobFailed", ExecutionStatus.OK),  # such as a broadcast that was called off
+        ("boom", "JobSucceeded", ExecutionStatus.FAILED),
+    ],
+)
+def test_a_query_failed_where_its_end_or_without_a_word_of_that_its_jobs_say_so(
+    tmp_path: Path, error: str | None, result: str, status: ExecutionStatus, *, ended_first: bool
+) -> None:
+    log = SparkLog().begin().start(7, grouped(SCAN)).job(7, COUNTERS, result=result)
+    log.finish(7, error=error)
+    if ended_first:
+        log.events[-2:] = reversed(log.events[-2:])
+    assert only(log, tmp_path).status is status
+
+
+def test_a_root_that_is_told_as_null_is_none(tmp_path: Path) -> None:
+    log = SparkLog().begin().start(7, grouped(SCAN))
+    log.events[-1]["rootExecutionId"] = None
+    log.job(7, COUNTERS).finish(7)
+    log.events[-1]["errorMessage"] = None
+    assert only(log, tmp_path).status is ExecutionStatus.OK
+
+
+def test_a_task_that_succeeded_is_none_that_failed_however_it_is_written(tmp_path: Path) -> None:
+    log = SparkLog().begin().query(7, grouped(SCAN), COUNTERS)
+    spaced = log.bytes().replace(b'"Task End Reason":{', b'"Task End Reason": {')
+    (tmp_path / "log").write_bytes(spaced)
+    (found,), skipped = read_log(tmp_path / "log")
+    assert (found.origin.remarks, skipped) == ((), [])
+
+
 def test_an_end_before_the_last_job_waits_for_it(tmp_path: Path) -> None:
     log = SparkLog().begin().start(7, grouped(SCAN)).job(7, COUNTERS)
     end = log.events.pop()
