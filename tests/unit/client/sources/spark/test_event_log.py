@@ -1,5 +1,7 @@
 """Event logs become executions: labels, rows, resources, and why the rest is none."""
 
+import os
+import struct
 from pathlib import Path
 
 import pytest
@@ -321,6 +323,41 @@ def test_a_rolled_log_is_one_and_what_is_gone_is_said(tmp_path: Path) -> None:
     (directory / "appstatus_app").touch()
     (found,), skipped = read_log(directory)
     assert (found.origin.remarks, skipped) == ((Remark.INCOMPLETE,), [])
+
+
+def test_damage_between_files_costs_no_plan_that_came_before_it(tmp_path: Path) -> None:
+    update = SQL + "SparkListenerSQLAdaptiveExecutionUpdate"
+    log = SparkLog().begin().start(7, SCAN)
+    log.add(update, executionId=7, sparkPlanInfo=grouped(SCAN))
+    content = log.bytes()
+    block = b"LZ4Block" + struct.pack("<Biii", 0x15, len(content), len(content), 0) + content
+    (tmp_path / "events_1_app").write_bytes(block + b"oh no, oh no, oh no, oh no")
+    log.events.clear()
+    log.job(7, COUNTERS).finish(7).write(tmp_path / "events_2_app")
+    (found,), (skipped,) = read_log(tmp_path)
+    assert len(found.plan.workflow.operators) == 4
+    assert "an lz4 block has no header" in skipped.reason
+
+
+def test_an_update_of_whom_cannot_be_seen_at_once_is_taken_at_once(tmp_path: Path) -> None:
+    update = SQL + "SparkListenerSQLAdaptiveExecutionUpdate"
+    log = SparkLog().begin()
+    for query in range(2):
+        log.start(query, SCAN).job(query, COUNTERS)
+    for query in range(2):
+        plan = node("Union", *[node("Scan orc", rows=50 + each) for each in range(query + 2)])
+        log.add(update, physicalPlanDescription="x" * 300, executionId=query, sparkPlanInfo=plan)
+    found, _ = read_log(log.finish(0).finish(1).write(tmp_path / "log"))
+    assert [len(each.plan.workflow.operators) for each in found] == [3, 4]
+
+
+@pytest.mark.timeout(20)
+def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert open_event_log(tmp_path / "pipe") is None
+    for name in ("events_1_app", "eventlog-2024-01-01"):
+        os.mkfifo(tmp_path / name)
+    assert open_event_log(tmp_path) is None
 
 
 def test_a_rolled_log_of_databricks_is_one(tmp_path: Path) -> None:
