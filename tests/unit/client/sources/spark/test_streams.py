@@ -158,12 +158,12 @@ def test_a_line_at_the_limit_is_read(tmp_path: Path) -> None:
 
 
 def test_a_line_in_tiny_blocks_takes_time_by_its_length_alone(tmp_path: Path) -> None:
-    blocks = 200_000
+    blocks = 400_000
     (tmp_path / "log").write_bytes(lz4_block(b"xy") * blocks + lz4_block(b"\nz"))
     start = time.process_time()
     first, last = texts(tmp_path / "log")
     assert (first, last) == (b"xy" * blocks, b"z")
-    assert time.process_time() - start < 5  # copied with every block: some 40 GB
+    assert time.process_time() - start < 5  # copied with every block: 160 GB
 
 
 def test_a_small_file_cannot_ask_for_much_memory(tmp_path: Path) -> None:
