@@ -132,6 +132,21 @@ def test_a_result_that_is_used_again_is_one_operator(tmp_path: Path) -> None:
     assert sum(shared in each.inputs for each in found.plan.workflow.operators) == 2
 
 
+def test_what_made_a_table_in_memory_counts_where_it_ran_and_not_again(tmp_path: Path) -> None:
+    made = node("Project", node("Filter", SCAN, rows=20))
+    plan = grouped(node("InMemoryTableScan", node("WholeStageCodegen (1)", made), rows=21), rows=30)
+    grouping = {29: 9, 130: 9, 30: 9}
+    log = SparkLog().begin().query(7, plan, {1: 1000, 20: 100, 21: 100, **grouping})
+    log.query(8, plan, {21: 100, **grouping}, at=5000)
+    (first, second), _ = read_log(log.write(tmp_path / "log"))
+    kinds = [each.kind for each in first.plan.workflow.operators]
+    assert kinds[:4] == [K.FILE_SOURCE, K.FILTER, K.MAP, K.TABLE_SOURCE]
+    kinds = [each.kind for each in second.plan.workflow.operators]
+    assert kinds == [K.TABLE_SOURCE, K.AGGREGATE, K.EXCHANGE, K.AGGREGATE]
+    assert (first.origin.rows_known, second.origin.rows_known) == (1.0, 1.0)
+    assert first.workload == second.workload
+
+
 def test_rows_follow_from_neighbours_forwards_and_backwards(tmp_path: Path) -> None:
     below = node("Project", node("Filter", node("Project", SCAN)))
     plan = node("Sort", node("Exchange", below, moved=5))
