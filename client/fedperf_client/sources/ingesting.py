@@ -97,14 +97,15 @@ def ingest(
         for path in paths:
             yield _outcome(path, store, dry_run=dry_run)
         return
-    spawning = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(jobs, len(paths)), mp_context=spawning) as pool:
+    lost: list[Path] = []
+    with _processes(min(jobs, len(paths))) as pool:
         reading = {pool.submit(_outcome, path, store, dry_run=dry_run): path for path in paths}
         for done in as_completed(reading):
             try:
                 yield done.result()
             except BrokenProcessPool:
-                yield Outcome(reading[done], refused="the process that read it was lost")
+                lost.append(reading[done])
+    yield from _one_after_the_other(lost, store, dry_run=dry_run)
 
 
 def take_in(path: Path, store: ExecutionStore, *, dry_run: bool = False) -> Taken:
@@ -132,6 +133,24 @@ def _reason(found: Skipped, told: Mapping[str, int]) -> str:
     """That of a record, as it is told beside those that were told before."""
     reason = found.reason[:LONGEST_REASON]
     return reason if reason in told or len(told) < MAX_REASONS else OTHER_REASONS
+
+
+def _one_after_the_other(paths: Sequence[Path], store: Path, *, dry_run: bool) -> Iterator[Outcome]:
+    """What was lost when a process died, most of it without fault: now it shows whose that was."""
+    waiting = list(reversed(paths))
+    while waiting:
+        with _processes(1) as pool:
+            while waiting:
+                path = waiting.pop()
+                try:
+                    yield pool.submit(_outcome, path, store, dry_run=dry_run).result()
+                except BrokenProcessPool:
+                    yield Outcome(path, refused=f"{path}: the process that read it was lost")
+                    break
+
+
+def _processes(count: int) -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("spawn"))
 
 
 def _outcome(path: Path, store: Path, *, dry_run: bool) -> Outcome:
