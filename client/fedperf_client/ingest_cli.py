@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedperf_client.home_option import Json, home_of
-from fedperf_shared.command_line import show, show_rows
+from fedperf_shared.command_line import show, show_rows, visible
 from fedperf_shared.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -53,8 +53,8 @@ def ingest(
         ):
             outcomes.append(outcome)
             advance(_size(outcome.path))
-    order = list(found)
-    outcomes.sort(key=lambda each: order.index(each.path))
+    order = {place: position for position, place in enumerate(found)}
+    outcomes.sort(key=lambda each: order[each.path])
     problems += [each.refused for each in outcomes if each.refused and found[each.path]]
     if not problems or any(not each.refused for each in outcomes):
         _show(outcomes, stored=not dry_run, json=json)
@@ -74,7 +74,7 @@ def _show(outcomes: "Sequence[Outcome]", *, stored: bool, json: bool) -> None:
     show_rows(shown, json=False, empty="nothing there is of a kind that can be read")
     refused = [each.refused for each in outcomes if each.refused]
     for reason in refused[:MOST_SHOWN]:
-        typer.echo(f"refused: {reason}")
+        typer.echo(f"refused: {visible(reason)}")
     if len(outcomes) > len(shown) + len(refused[:MOST_SHOWN]):
         typer.echo(f"of {len(outcomes)} sources the first are shown; --json lists all")
     show({**facts, "skipped": _reasons(taken.skipped)}, json=False)

@@ -111,6 +111,7 @@ class SparkLog:
         failed_tasks: int = 0,
         rdds: Sequence[Json] = (),
         totals: Mapping[str, int] | None = None,
+        result: str = "JobSucceeded",
     ) -> "SparkLog":
         """A job of one stage, from its start to its end."""
         job, stage = next(self._jobs), next(self._stages)
@@ -142,7 +143,7 @@ class SparkLog:
             "SparkListenerJobEnd",
             Job_ID=job,
             Completion_Time=APP_START + end,
-            Job_Result={"Result": "JobSucceeded"},
+            Job_Result={"Result": result},
         )
 
     def task(self, stage: int, index: int, reason: str) -> "SparkLog":
@@ -163,12 +164,14 @@ class SparkLog:
         )
         return self
 
-    def finish(self, number: int, *, at: int = 3000, error: str = "") -> "SparkLog":
+    def finish(self, number: int, *, at: int = 3000, error: str | None = "") -> "SparkLog":
+        """The end of a query; before Spark 3.4 it said nothing of errors (None)."""
+        known = {} if error is None else {"errorMessage": error}
         return self.add(
             SQL + "SparkListenerSQLExecutionEnd",
             executionId=number,
             time=APP_START + at,
-            errorMessage=error,
+            **known,
         )
 
     def query(

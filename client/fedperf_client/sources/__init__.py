@@ -37,6 +37,8 @@ class Source(Protocol):
         Raises:
             InvalidInputError: this is not the kind of file that the source reads.
             StorageError: it cannot be read at all.
+
+        Whatever else it raises costs this source alone and names its kind.
         """
         ...
 

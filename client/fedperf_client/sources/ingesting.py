@@ -2,7 +2,8 @@
 
 Taking in the same source twice is harmless, because the store knows executions by their
 ids. A source that cannot be read hides no other one. Memory does not grow with a source:
-executions are stored in small batches, and of what was skipped the reasons are counted.
+executions are stored in small batches, and of what was skipped the reasons are counted, up
+to `MAX_REASONS` different ones.
 """
 
 import multiprocessing
@@ -16,10 +17,16 @@ from operator import add
 from pathlib import Path
 
 from fedperf_client.sources import Skipped
-from fedperf_client.sources.kinds import open_source
+from fedperf_client.sources.kinds import read_source
 from fedperf_client.store import ExecutionStore
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import Execution
+
+MAX_REASONS = 50
+"""Different reasons that are told of one source; the others are counted together."""
+
+LONGEST_REASON = 300
+OTHER_REASONS = "other reasons"
 
 _BATCH = 100
 
@@ -58,8 +65,8 @@ class Outcome:
 
     Attributes:
         path: where it lies.
-        taken: what it brought, also where reading ended early.
-        refused: why it could not be read, empty otherwise.
+        taken: what it brought; not counted where it was refused.
+        refused: why it could not be read to its end, empty otherwise.
     """
 
     path: Path
@@ -78,7 +85,7 @@ def ingest(
     """Take in the source at every path; each is told when it is done.
 
     Args:
-        paths: of one source each, see `kinds.sources_under`.
+        paths: of one source each, see `kinds.places`.
         store: the organization's database of executions.
         jobs: processes that read at the same time, one source each.
         dry_run: read, but store nothing.
@@ -90,34 +97,60 @@ def ingest(
         for path in paths:
             yield _outcome(path, store, dry_run=dry_run)
         return
-    spawning = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(jobs, len(paths)), mp_context=spawning) as pool:
+    lost: list[Path] = []
+    with _processes(min(jobs, len(paths))) as pool:
         reading = {pool.submit(_outcome, path, store, dry_run=dry_run): path for path in paths}
         for done in as_completed(reading):
             try:
                 yield done.result()
             except BrokenProcessPool:
-                yield Outcome(reading[done], refused="the process that read it was lost")
+                lost.append(reading[done])
+    yield from _one_after_the_other(lost, store, dry_run=dry_run)
 
 
 def take_in(path: Path, store: ExecutionStore, *, dry_run: bool = False) -> Taken:
     """Take in the source at `path`.
 
     Raises:
-        InvalidInputError: nothing that can be read; what came before stays in the store.
+        InvalidInputError: it cannot be read to its end; what was stored before stays.
         StorageError: the store cannot be written.
     """
     batch: list[Execution] = []
+    skipped: Counter[str] = Counter()
     taken = Taken()
-    for found in open_source(path).read():
+    for found in read_source(path):
         if isinstance(found, Skipped):
-            taken += Taken(skipped={found.reason: 1})
+            skipped[_reason(found, skipped)] += 1
             continue
         batch.append(found)
         if len(batch) >= _BATCH:
             taken += _stored(batch, store, dry_run=dry_run)
             batch.clear()
-    return taken + _stored(batch, store, dry_run=dry_run)
+    return taken + _stored(batch, store, dry_run=dry_run) + Taken(skipped=skipped)
+
+
+def _reason(found: Skipped, told: Mapping[str, int]) -> str:
+    """That of a record, as it is told beside those that were told before."""
+    reason = found.reason[:LONGEST_REASON]
+    return reason if reason in told or len(told) < MAX_REASONS else OTHER_REASONS
+
+
+def _one_after_the_other(paths: Sequence[Path], store: Path, *, dry_run: bool) -> Iterator[Outcome]:
+    """What was lost when a process died, most of it without fault: now it shows whose that was."""
+    waiting = list(reversed(paths))
+    while waiting:
+        with _processes(1) as pool:
+            while waiting:
+                path = waiting.pop()
+                try:
+                    yield pool.submit(_outcome, path, store, dry_run=dry_run).result()
+                except BrokenProcessPool:
+                    yield Outcome(path, refused=f"{path}: the process that read it was lost")
+                    break
+
+
+def _processes(count: int) -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("spawn"))
 
 
 def _outcome(path: Path, store: Path, *, dry_run: bool) -> Outcome:

@@ -2,8 +2,8 @@
 
 A kind is an entry point of the group `fedperf.sources`: fedperf's own are registered the
 same way as those of other packages. The kinds are asked one after the other, by name,
-whether something is theirs. One that cannot be loaded, or fails when it is asked, is named
-and hides no other.
+whether something is theirs. One that cannot be loaded, or fails when it is asked or while it
+reads, is named; it costs what it was asked for, and hides nothing else.
 """
 
 import os
@@ -12,8 +12,9 @@ from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 
-from fedperf_client.sources import OpenSource, Source
-from fedperf_shared.errors import InvalidInputError
+from fedperf_client.sources import OpenSource, Skipped, Source
+from fedperf_shared.errors import InvalidInputError, StorageError
+from fedperf_shared.execution import Execution
 
 GROUP = "fedperf.sources"
 
@@ -37,6 +38,18 @@ class BrokenKindError(InvalidInputError):
         self.name = name
 
 
+class FailedReadingError(InvalidInputError):
+    """A kind of source that another package registered took a source for its own, and failed."""
+
+    def __init__(self, path: Path, name: str, error: Exception) -> None:
+        super().__init__(
+            f"{path}: the source kind {name!r} failed to read it "
+            f"({type(error).__name__}: {error}); update or remove the package that registers it"
+        )
+        self.path = path
+        self.name = name
+
+
 def open_source(path: Path) -> Source:
     """The source at `path`, of whatever kind.
 
@@ -45,56 +58,73 @@ def open_source(path: Path) -> Source:
         BrokenKindError: the kind that was asked for fails.
         InvalidInputError: it is not there, or cannot be read.
     """
-    found = _opened(path)
-    if found is None:
-        raise UnknownSourceError(path, (name for name, _ in _kinds()))
-    return found
+    return _known(path)[1]
+
+
+def read_source(path: Path) -> Iterator[Execution | Skipped]:
+    """Every record of the source at `path`, of whatever kind; see `Source.read`.
+
+    Raises:
+        FailedReadingError: the kind that took it fails; what came before holds.
+        InvalidInputError: as `open_source`, or it cannot be read to its end.
+    """
+    name, source = _known(path)
+    try:
+        yield from map(_checked, source.read())
+    except InvalidInputError:
+        raise
+    except StorageError as error:
+        raise InvalidInputError(str(error)) from error
+    except OSError as error:
+        raise InvalidInputError(f"{path}: {error.strerror or error}") from error
+    except Exception as error:  # a package that is not ours
+        raise FailedReadingError(path, name, error) from error
 
 
 def places(paths: Iterable[Path], problems: list[str]) -> Iterator[tuple[Path, bool]]:
-    """Every place under the paths once, and whether it was asked for by name.
+    """Every place under the paths that may hold a source, and whether it was asked for by name.
 
-    A path that is not there hides no other; why is added to `problems`.
+    Each comes once, those of a directory sorted. A directory that a kind reads as a whole is
+    one place; any other is looked through, without hidden files and without following links
+    to directories. What is not there or cannot be read hides no other; why is added to
+    `problems`.
     """
     seen: set[Path] = set()
     for path in paths:
-        try:
-            for place in sources_under(path):
-                if place not in seen:
-                    seen.add(place)
-                    yield place, place == path
-        except InvalidInputError as error:
-            problems.append(str(error))
+        waiting = [path]  # the next one last
+        while waiting:
+            place = waiting.pop()
+            try:
+                inside = _inside(place, is_named=place == path)
+            except InvalidInputError as error:
+                problems.append(str(error))
+                continue
+            if inside is not None:
+                waiting += reversed(inside)
+            elif place not in seen:
+                seen.add(place)
+                yield place, place == path
 
 
-def sources_under(path: Path) -> Iterator[Path]:
-    """The places under `path` that may hold a source each, sorted.
-
-    A directory that a kind reads as a whole is one place; any other is looked through,
-    without hidden files and without following links to directories.
-
-    Raises:
-        InvalidInputError: there is no such path, or it cannot be read.
-    """
-    if not path.is_dir():
-        if not path.exists():
-            raise InvalidInputError(f"{path}: no such file or directory")
-        yield path
-        return
-    if _opened(path) is not None:
-        yield path
-        return
+def _inside(path: Path, *, is_named: bool) -> list[Path] | None:
+    """What is to be looked through in a directory, sorted; None for a place of its own."""
     try:
-        inside = sorted(os.scandir(path), key=lambda entry: entry.name)
+        if not path.is_dir():
+            # What was only listed may have gone since; whoever opens it will see.
+            if is_named and not path.exists():
+                raise InvalidInputError(f"{path}: no such file or directory")
+            return None
+        if _opened(path) is not None:
+            return None
+        entries = sorted(os.scandir(path), key=lambda entry: entry.name)
+        return [
+            Path(entry.path)
+            for entry in entries
+            if not entry.name.startswith(".")
+            and (entry.is_dir(follow_symlinks=False) or entry.is_file())
+        ]
     except OSError as error:
-        raise InvalidInputError(f"{path}: {error.strerror}") from error
-    for entry in inside:
-        if entry.name.startswith("."):
-            continue
-        if entry.is_dir(follow_symlinks=False):
-            yield from sources_under(Path(entry.path))
-        elif entry.is_file():
-            yield Path(entry.path)
+        raise InvalidInputError(f"{path}: {error.strerror or error}") from error
 
 
 def installed_kinds() -> dict[str, BrokenKindError | None]:
@@ -109,7 +139,21 @@ def installed_kinds() -> dict[str, BrokenKindError | None]:
     return found
 
 
-def _opened(path: Path) -> Source | None:
+def _checked(found: object) -> Execution | Skipped:
+    if isinstance(found, Execution | Skipped):
+        return found
+    raise TypeError(f"it gave a {type(found).__name__}")
+
+
+def _known(path: Path) -> tuple[str, Source]:
+    found = _opened(path)
+    if found is None:
+        raise UnknownSourceError(path, (name for name, _ in _kinds()))
+    return found
+
+
+def _opened(path: Path) -> tuple[str, Source] | None:
+    """The name of the kind that reads what lies there, and the source; None where none does."""
     for name, open_kind in _kinds():
         try:
             found = open_kind(path)
@@ -120,7 +164,7 @@ def _opened(path: Path) -> Source | None:
         except Exception as error:  # a package that is not ours
             raise BrokenKindError(name, error) from error
         if found is not None:
-            return found
+            return name, found
     return None
 
 

@@ -301,3 +301,13 @@ def test_a_history_with_bad_rows_gives_the_good_ones_and_counts_the_others(
     found = fedperf(home, "ingest", path, "--json").json()
     assert isinstance(found, dict)
     assert (found["read"], found["new"], sum(found["skipped"].values())) == (1, 1, 2)
+
+
+def test_what_is_refused_commands_no_terminal(home: Home, tmp_path: Path) -> None:
+    (tmp_path / "found").mkdir()
+    write_jobs(tmp_path / "found" / "jobs.parquet")
+    (tmp_path / "found" / "\x1b[31mred").write_text("nothing that can be read")
+    shown = fedperf(home, "ingest", tmp_path / "found").out
+    assert "refused: " in shown
+    assert "\\x1b[31mred: not of a kind that can be read" in shown
+    assert "\x1b" not in shown

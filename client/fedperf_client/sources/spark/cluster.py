@@ -89,8 +89,9 @@ class Executors:
         profile = info.get("Resource Profile Id")
         memory = self._profiles.get(profile, 0) if isinstance(profile, int) else 0
         identity = text(event, "Executor ID")
-        if identity != DRIVER:  # in local mode the driver is the only executor
-            memory = memory or self._configured_bytes
+        memory = memory or self._configured_bytes
+        if identity == DRIVER:  # local mode: what executors would have tells nothing of it
+            memory = 0
         found = _Executor(
             host=self._host(text(info, "Host")),
             cores=integer(info, "Total Cores"),
@@ -101,10 +102,13 @@ class Executors:
             self._known[identity] = found
 
     def block_manager_added(self, event: Event) -> None:
-        """Its memory, where nothing else tells it; comes before the driver in local mode."""
+        """Its memory, where nothing else tells it; comes before or after the executor."""
         identity = text(mapping(event, "Block Manager ID"), "Executor ID")
+        memory = round(integer(event, "Maximum Memory") / UNIFIED_SHARE)
         if len(self._managed) < MAX_EXECUTORS:
-            self._managed[identity] = round(integer(event, "Maximum Memory") / UNIFIED_SHARE)
+            self._managed[identity] = memory
+        if identity == DRIVER and DRIVER in self._known and memory > 0:
+            self._known[DRIVER] = replace(self._known[DRIVER], memory_bytes=memory)
 
     def removed(self, event: Event) -> None:
         """An executor has gone; one that was never added counts for nothing."""

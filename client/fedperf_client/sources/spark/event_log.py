@@ -46,14 +46,15 @@ class EventLog:
             yield Skipped("the log", "no query and no job ran")
 
     def _found(self) -> Iterator[Execution | Skipped]:
-        running = Running(Application(is_partial=self.is_partial))
+        running, events = Running(Application(is_partial=self.is_partial)), Events(WANTED)
         for file in self.files:
-            yield from self._of_file(file, running)
+            yield from self._of_file(file, events, running)
         yield from running.end()
 
-    def _of_file(self, file: Path, running: Running) -> Iterator[Execution | Skipped]:
+    def _of_file(
+        self, file: Path, events: Events, running: Running
+    ) -> Iterator[Execution | Skipped]:
         """What becomes complete with the events of a file, and what is wrong with it."""
-        events = Events(WANTED)
         try:
             for name, event in events.of(file):
                 try:
@@ -72,7 +73,7 @@ def open_event_log(path: Path) -> Source | None:
     """The event log at `path`, known by its first lines; see `OpenSource`."""
     if path.is_dir():
         return _rolled(path) or _databricks(path)
-    if path.name.startswith("appstatus_"):
+    if path.name.startswith("appstatus_") or not path.is_file():
         return None
     try:
         begins = any(is_event(line) for _, line in islice(lines(path), _FIRST_LINES))
@@ -88,7 +89,7 @@ def _rolled(directory: Path) -> EventLog | None:
     found = sorted(
         (int(match[1]), path.name)
         for path in directory.iterdir()
-        if (match := _ROLLED.fullmatch(path.name)) and not path.is_dir()
+        if (match := _ROLLED.fullmatch(path.name)) and path.is_file()
     )
     if not found:
         return None
@@ -101,7 +102,7 @@ def _databricks(directory: Path) -> EventLog | None:
     dated = sorted(
         path
         for path in directory.iterdir()
-        if (match := _DATABRICKS.fullmatch(path.name)) and match[1]
+        if (match := _DATABRICKS.fullmatch(path.name)) and match[1] and path.is_file()
     )
     newest = [path for path in (directory / "eventlog",) if path.is_file()]
     return EventLog((*dated, *newest)) if dated else None

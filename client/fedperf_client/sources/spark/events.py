@@ -26,7 +26,7 @@ _TASKS = PassedOver(
 _NAME = re.compile(rb'\s*\{\s*"Event"\s*:\s*"(?:[\w.$]{1,200}\.)?(\w{1,100})"')
 
 _UPDATE, _END = "SparkListenerSQLAdaptiveExecutionUpdate", "SparkListenerSQLExecutionEnd"
-_QUERY = re.compile(rb'"executionId":(\d{1,19}),')
+_QUERY = re.compile(rb'"executionId"\s*:\s*(\d{1,19})\s*,')
 _HEAD_BYTES = 200
 MAX_HELD_BYTES = 8 * 1024**2
 """Of updates of plans that are held back, unless a single one is larger."""
@@ -37,7 +37,7 @@ NO_EVENT = "no event"
 
 @dataclass(slots=True)
 class Events:
-    """The events of a log that are wanted.
+    """The events of a log that are wanted, file after file.
 
     Attributes:
         wanted: short names.
@@ -49,9 +49,13 @@ class Events:
     line: int = 0
     bad: list[tuple[int, str]] = field(default_factory=list)
     _updates: dict[bytes, tuple[int, bytes]] = field(default_factory=dict)
+    _held_bytes: int = 0
 
     def of(self, path: Path) -> Iterator[tuple[str, Event]]:
-        """Short name and content of the wanted events in a file; errors as `streams.lines`."""
+        """Short name and content of the wanted events in a file; errors as `streams.lines`.
+
+        What is held back when a file turns out to be damaged comes with the next one.
+        """
         for number, line in lines(path, _TASKS):
             self.line = number
             name = self._name(number, line)
@@ -86,14 +90,18 @@ class Events:
 
     def _held_back(self, number: int, line: bytes) -> Iterator[tuple[str, Event]]:
         """Keep an update until a query ends or another takes its place; a plan has megabytes."""
-        held = sum(len(each) for _, each in self._updates.values())
-        if held + len(line) > MAX_HELD_BYTES:
-            yield from self._last_updates()
         found = _QUERY.search(line, 0, _HEAD_BYTES)
-        self._updates[found[1] if found else b""] = (number, line)
+        if found is None:  # whose it is stands too far behind to be seen
+            yield from self._event(_UPDATE, number, line)
+            return
+        if self._held_bytes + len(line) > MAX_HELD_BYTES:
+            yield from self._last_updates()
+        _, before = self._updates.pop(found[1], (0, b""))
+        self._updates[found[1]] = (number, line)
+        self._held_bytes += len(line) - len(before)
 
     def _last_updates(self) -> Iterator[tuple[str, Event]]:
-        held, self._updates = self._updates, {}
+        held, self._updates, self._held_bytes = self._updates, {}, 0
         for number, line in held.values():
             yield from self._event(_UPDATE, number, line)
 

@@ -40,13 +40,13 @@ _RULES: tuple[tuple[str, OperatorKind], ...] = (
     (r"(?:DataScan|RowDataSourceScan|ParquetScan|OrcScan|CsvScan).*", OperatorKind.FILE_SOURCE),
     # joins
     (r"CartesianProduct.*|.*NestedLoopJoin.*", OperatorKind.CROSS),
-    (r".*Join(?:Like)?(?: .*)?|CoGroup.*|FlatMapCoGroups.*", OperatorKind.JOIN),
+    (r".*Join(?:Like)?(?:\(skew=true\))?(?: .*)?|CoGroup.*|FlatMapCoGroups.*", OperatorKind.JOIN),
     # what groups
     (r".*Aggregate.*|.*GroupingAgg.*|.*\bAgg\b.*|AggregateInPandas.*", OperatorKind.AGGREGATE),
     (r"AggregateInArrow.*|StreamingDeduplicate.*|Deduplicate.*", OperatorKind.AGGREGATE),
     (r".*Window.*", OperatorKind.WINDOW),
     # order and limits
-    (r"TakeOrdered.*|TopN.*|TopK.*|.*Limit\b.*|TakeOrderedAndProject.*|Tail.*", OperatorKind.TOPK),
+    (r"TakeOrdered.*|TopN.*|TopK.*|.*Limit\b.*|TakeOrderedAndProject.*|.*Tail", OperatorKind.TOPK),
     (r".*Sort(?:Order)?$|Sort .*", OperatorKind.SORT),
     # what moves rows
     (

@@ -153,7 +153,7 @@ def workflow_of(plan: PhysicalPlan, counters: Counters) -> CountedWorkflow:
     Raises:
         InvalidWorkflowError: no operators, or more than the public limit.
     """
-    nodes, inputs = _operators(plan)
+    nodes, inputs = _operators(plan, counters)
     rows = _propagated_rows(nodes, inputs, [_rows(node, counters) for node in nodes])
     known = sum(each is not None for each in rows)
     filled = _estimated(nodes, inputs, rows)
@@ -205,18 +205,27 @@ def _known(ids: Mapping[str, int], names: Sequence[str]) -> tuple[int, ...]:
     return tuple(ids[name] for name in names if name in ids)
 
 
-def _operators(plan: PhysicalPlan) -> tuple[list[PlanNode], list[tuple[int, ...]]]:
+def _operators(
+    plan: PhysicalPlan, counters: Counters
+) -> tuple[list[PlanNode], list[tuple[int, ...]]]:
     """The nodes that are operators, inputs first, and the positions of their inputs.
 
     Wrappers hand through what is below them; a node that was met before is the same operator.
+    Below a table in memory stands how it was made once: that is a part of the query only
+    where something of it was counted in this one.
     """
     nodes: list[PlanNode] = []
     inputs: list[tuple[int, ...]] = []
     met: dict[tuple[int, ...], int] = {}
     outputs: list[tuple[int, ...]] = [()] * len(plan.nodes)
+    has_run = [not counters.keys().isdisjoint((*n.rows, *n.sizes)) for n in plan.nodes]
     for position in reversed(range(len(plan.nodes))):
         node = plan.nodes[position]
         below = tuple(each for child in node.children for each in outputs[child])
+        ran_below = any(has_run[child] for child in node.children)
+        has_run[position] = has_run[position] or ran_below
+        if node.kind is OperatorKind.TABLE_SOURCE and not ran_below:
+            below = ()
         if node.kind is None:
             outputs[position] = below
             continue

@@ -31,9 +31,11 @@ class Query:
         plan: of the last event that brought one.
         shape: of the first plan: what the optimizer changed since does not count.
         ended_at: None while it runs.
-        has_failed: it ended with an error.
+        ended_badly: whether its end names an error; None where it does not say (before Spark 3.4).
+        has_failed_jobs: a job of it failed, or was called off.
         has_failed_tasks: tasks of it failed and were done again.
-        open_jobs: ids of its jobs that still run.
+        open_jobs: its jobs that still run, and their stages.
+        open_stages: of all open jobs.
         jobs: how many it had.
         counters: values of Spark's accumulators by id.
         totals: sums of `TOTALS` over its stages.
@@ -48,9 +50,11 @@ class Query:
     plan: PhysicalPlan = field(default_factory=PhysicalPlan)
     shape: str = ""
     ended_at: int | None = None
-    has_failed: bool = False
+    ended_badly: bool | None = None
+    has_failed_jobs: bool = False
     has_failed_tasks: bool = False
-    open_jobs: set[int] = field(default_factory=set)
+    open_jobs: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    open_stages: int = 0
     jobs: int = 0
     counters: dict[int, int] = field(default_factory=dict)
     totals: dict[str, int] = field(default_factory=dict)
@@ -59,6 +63,18 @@ class Query:
 
     def __str__(self) -> str:
         return f"{'job' if self.is_job else 'query'} {self.number}"
+
+    def open_job(self, number: int, stages: tuple[int, ...]) -> None:
+        """A job of it has started."""
+        self.open_jobs[number] = stages
+        self.open_stages += len(stages)
+        self.jobs += 1
+
+    def close_job(self, number: int) -> tuple[int, ...]:
+        """A job of it has ended; its stages."""
+        stages = self.open_jobs.pop(number)
+        self.open_stages -= len(stages)
+        return stages
 
     def take_stage(self, stage: Event) -> None:
         """Take the totals and counters of a stage that has ended."""
@@ -90,6 +106,12 @@ class Query:
         return self.ended_at is not None and not self.open_jobs
 
     @property
+    def has_failed(self) -> bool:
+        """Whether it ended with an error, judged as Spark's own user interface does."""
+        return self.has_failed_jobs if self.ended_badly is None else self.ended_badly
+
+    @property
     def size(self) -> int:
-        """Nodes and counters that are kept for it."""
-        return len(self.counters) + len(self.plan.nodes)
+        """Nodes, counters, jobs and stages that are kept for it."""
+        running = len(self.open_jobs) + self.open_stages
+        return len(self.counters) + len(self.plan.nodes) + running

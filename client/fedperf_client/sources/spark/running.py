@@ -19,7 +19,6 @@ from fedperf_client.sources.spark.fields import (
     milliseconds,
     objects,
     sequence,
-    text,
 )
 from fedperf_client.sources.spark.identity import shape_of
 from fedperf_client.sources.spark.plan import (
@@ -35,10 +34,10 @@ MAX_OPEN = 2_000
 """Queries and jobs that run at the same time."""
 
 MAX_KEPT = 60_000
-"""Nodes and counters of all of them together."""
+"""Nodes, counters, jobs and stages of all of them together."""
 
 MAX_STAGES = 10_000
-"""Of one job."""
+"""Of one job; later ones are left out."""
 
 MAX_WAITING = 200
 """Jobs without a query that wait to see whether the application runs queries."""
@@ -52,19 +51,13 @@ _Key = tuple[bool, int]
 """Whether it is a job without a query, and its number."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Job:
-    query: Query
-    stages: tuple[int, ...]
-
-
 @dataclass(slots=True)
 class Running:
     """Everything that runs; `take` its events one after the other, then `end`."""
 
     application: Application = field(default_factory=Application)
     _open: dict[_Key, Query] = field(default_factory=dict)
-    _jobs: dict[int, _Job] = field(default_factory=dict)
+    _jobs: dict[int, Query] = field(default_factory=dict)
     _stages: dict[int, Query] = field(default_factory=dict)
     _waiting: list[Found] = field(default_factory=list)
     _has_queries: bool = False
@@ -92,7 +85,8 @@ class Running:
 
     def _query_started(self, event: Event) -> Iterable[Found]:
         number = integer(event, "executionId")
-        root = integer(event, "rootExecutionId") if "rootExecutionId" in event else number
+        is_told = event.get("rootExecutionId") is not None  # from Spark 3.4 on
+        root = integer(event, "rootExecutionId") if is_told else number
         query = self._query(number, milliseconds(event, "time"))
         query.plan, query.problem = _plan(event)
         query.shape, query.root = shape_of(query.plan), root
@@ -126,7 +120,8 @@ class Running:
         if query is None:
             return ()
         query.ended_at = milliseconds(event, "time")
-        query.has_failed = bool(event.get("errorMessage"))
+        error = event.get("errorMessage")
+        query.ended_badly = None if error is None else bool(error)
         root = self._open.get((False, query.root))
         if root is not None and query.is_nested:
             root.plan = carried_out_by(root.plan, query.plan)
@@ -142,9 +137,9 @@ class Running:
         else:
             query = self._job_alone(number, started, event)
         stages = [each for each in sequence(event, "Stage IDs") if isinstance(each, int)]
-        query.jobs += 1
-        query.open_jobs.add(number)
-        self._jobs[number] = _Job(query, tuple(stages[:MAX_STAGES]))
+        self._forget_job(number)
+        query.open_job(number, tuple(stages[:MAX_STAGES]))
+        self._jobs[number] = query
         for stage in stages[:MAX_STAGES]:
             self._stages[stage] = query
         return self._grown(query)
@@ -176,23 +171,22 @@ class Running:
             query.count(counter, query.totals.get(READ_ROWS, 0) - before)
         return self._grown(query)
 
-    def _task_failed(self, event: Event) -> Iterable[Found]:
+    def _task_ended(self, event: Event) -> Iterable[Found]:
         query = self._stages.get(integer(event, "Stage ID"))
-        if query is not None:
+        if query is not None and mapping(event, "Task End Reason").get("Reason") != "Success":
             query.has_failed_tasks = True
         return ()
 
     def _job_ended(self, event: Event) -> Iterable[Found]:
         number = integer(event, "Job ID")
-        job = self._jobs.pop(number, None)
-        if job is None:
+        query = self._forget_job(number)
+        if query is None:
             return ()
-        query = job.query
-        query.open_jobs.discard(number)
-        self._forget_stages(job)
+        result = event.get("Job Result")
+        if not (isinstance(result, Mapping) and result.get("Result") == "JobSucceeded"):
+            query.has_failed_jobs = True
         if query.is_job:
             query.ended_at = milliseconds(event, "Completion Time")
-            query.has_failed = text(mapping(event, "Job Result"), "Result") != "JobSucceeded"
         return self._completed(query)
 
     def _completed(self, query: Query) -> Iterable[Found]:
@@ -229,22 +223,25 @@ class Running:
         self._kept += query.size - query.counted_size
         query.counted_size = query.size
         found: list[Found] = []
-        while len(self._open) > 1 and (len(self._open) > MAX_OPEN or self._kept > MAX_KEPT):
+        while self._open and (len(self._open) > MAX_OPEN or self._kept > MAX_KEPT):
             oldest = next(iter(self._open.values()))
             self._forget(oldest)
             found.append(Skipped(str(oldest), GIVEN_UP))
-            for number in oldest.open_jobs:
-                self._forget_stages(self._jobs.pop(number, None))
+            for number in tuple(oldest.open_jobs):
+                self._forget_job(number)
         return found
 
     def _forget(self, query: Query) -> None:
         del self._open[query.is_job, query.number]
         self._kept -= query.counted_size
 
-    def _forget_stages(self, job: _Job | None) -> None:
-        for stage in () if job is None else job.stages:
-            if job is not None and self._stages.get(stage) is job.query:
+    def _forget_job(self, number: int) -> Query | None:
+        """The query whose job has that number; None where no such job runs."""
+        query = self._jobs.pop(number, None)
+        for stage in () if query is None else query.close_job(number):
+            if self._stages.get(stage) is query:
                 del self._stages[stage]
+        return query
 
 
 def _plan(event: Event) -> tuple[PhysicalPlan, str]:
@@ -271,8 +268,8 @@ _HANDLERS: Mapping[str, Callable[[Running, Event], Iterable[Found]]] = {
     "SparkListenerSQLExecutionEnd": Running._query_ended,
     "SparkListenerJobStart": Running._job_started,
     "SparkListenerStageCompleted": Running._stage_completed,
-    "SparkListenerTaskEnd": Running._task_failed,
+    "SparkListenerTaskEnd": Running._task_ended,
     "SparkListenerJobEnd": Running._job_ended,
 }
 WANTED = frozenset(_OF_APPLICATION) | frozenset(_HANDLERS)
-"""Events that are looked at; of the ends of tasks only those that failed."""
+"""Events that are looked at; of the ends of tasks those that failed count."""

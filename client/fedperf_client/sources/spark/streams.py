@@ -56,7 +56,7 @@ class PassedOver:
     beginning_near: bytes | tuple[()] = ()
     near: bytes = b""
 
-    def holds(self, line: bytes) -> bool:
+    def holds(self, line: bytes | bytearray) -> bool:
         """Whether a line is one of them."""
         if line.startswith(self.beginning_near):
             return line.find(self.near, 0, NEAR_BYTES) >= 0
@@ -75,7 +75,7 @@ def lines(path: Path, passed_over: PassedOver = NOTHING) -> Iterator[Line]:
     """
     beginnings, near = passed_over.beginnings, passed_over.near
     beginning_near = passed_over.beginning_near
-    number, tail, is_too_long = 0, b"", False
+    number, tail, is_too_long = 0, bytearray(), False
     for block in _blocks(path):
         start, end = 0, block.find(b"\n")
         if end >= 0 and (tail or is_too_long):
@@ -84,8 +84,8 @@ def lines(path: Path, passed_over: PassedOver = NOTHING) -> Iterator[Line]:
             if is_too_long or len(tail) > MAX_LINE_BYTES:
                 yield number, None
             elif not passed_over.holds(tail):
-                yield number, tail
-            tail, is_too_long, start = b"", False, end + 1
+                yield number, bytes(tail)
+            tail, is_too_long, start = bytearray(), False, end + 1
             end = block.find(b"\n", start)
         while end >= 0:
             number += 1
@@ -101,11 +101,11 @@ def lines(path: Path, passed_over: PassedOver = NOTHING) -> Iterator[Line]:
         if not is_too_long:
             tail += block[start:]
         if len(tail) > MAX_LINE_BYTES:
-            tail, is_too_long = b"", True
+            tail, is_too_long = bytearray(), True
     if is_too_long:
         yield number + 1, None
     elif tail and not passed_over.holds(tail):
-        yield number + 1, tail
+        yield number + 1, bytes(tail)
 
 
 def _blocks(path: Path) -> Iterator[bytes]:

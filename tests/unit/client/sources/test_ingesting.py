@@ -1,10 +1,12 @@
 """Sources are taken in one or several at a time; none hides another, and twice is harmless."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from fedperf_client.sources import ingesting
 from fedperf_client.sources.history_file import write_history
 from fedperf_client.sources.ingesting import Outcome, Taken, ingest, total
 from fedperf_client.store import ExecutionStore
@@ -52,3 +54,23 @@ def test_a_dry_run_says_what_would_be_new_and_stores_nothing(
     assert (dry.executions, dry.new, stored(tmp_path / "store")) == (4, 4, 0)
     list(ingest(sources[:1], tmp_path / "store"))
     assert total(list(ingest(sources, tmp_path / "store", dry_run=True))).new == 1
+
+
+def dies_of_some(path: Path, store: Path, *, dry_run: bool) -> Outcome:
+    """As what reads one source in a process of its own, which some sources kill."""
+    del store, dry_run
+    if path.name in ("b", "d"):
+        os._exit(9)
+    return Outcome(path, Taken(1))
+
+
+def test_a_source_that_kills_its_process_hides_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ingesting, "_outcome", dies_of_some)
+    paths = [Path(name) for name in "abcdef"]
+    found = {each.path.name: each for each in ingest(paths, tmp_path / "store", jobs=2)}
+    assert sorted(found) == list("abcdef")
+    assert {name for name, each in found.items() if each.refused} == {"b", "d"}
+    assert "b: the process that read it was lost" in found["b"].refused
+    assert total(list(found.values())).executions == 4

@@ -59,6 +59,20 @@ def test_the_driver_of_local_mode_has_what_its_block_manager_says() -> None:
     assert executors.during(0, 10).memory_bytes == 10 * GIB
 
 
+def test_the_profile_of_executors_tells_nothing_of_the_driver_of_local_mode() -> None:
+    executors = Executors()
+    amounts = {"memory": {"Amount": 1024}}
+    executors.resource_profile(
+        {"Resource Profile Id": 0, "Executor Resource Requests": amounts}
+    )  # Spark 3.1 and later write this in local mode too
+    info = {"Host": "h", "Total Cores": 2, "Resource Profile Id": 0}
+    executors.added({"Executor ID": "driver", "Timestamp": 0, "Executor Info": info})
+    assert executors.during(0, 10).memory_bytes == GIB
+    block_manager = {"Executor ID": "driver", "Host": "h"}
+    executors.block_manager_added({"Block Manager ID": block_manager, "Maximum Memory": 6 * GIB})
+    assert executors.during(0, 10).memory_bytes == 10 * GIB
+
+
 def test_resource_profiles_tell_the_memory() -> None:
     executors = Executors()
     amounts = {"memory": {"Amount": 2048}, "memoryOverhead": {"Amount": 1024}, "cores": {}}

@@ -1,5 +1,7 @@
 """Event logs become executions: labels, rows, resources, and why the rest is none."""
 
+import os
+import struct
 from pathlib import Path
 
 import pytest
@@ -130,6 +132,21 @@ def test_a_result_that_is_used_again_is_one_operator(tmp_path: Path) -> None:
     assert sum(shared in each.inputs for each in found.plan.workflow.operators) == 2
 
 
+def test_what_made_a_table_in_memory_counts_where_it_ran_and_not_again(tmp_path: Path) -> None:
+    made = node("Project", node("Filter", SCAN, rows=20))
+    plan = grouped(node("InMemoryTableScan", node("WholeStageCodegen (1)", made), rows=21), rows=30)
+    grouping = {29: 9, 130: 9, 30: 9}
+    log = SparkLog().begin().query(7, plan, {1: 1000, 20: 100, 21: 100, **grouping})
+    log.query(8, plan, {21: 100, **grouping}, at=5000)
+    (first, second), _ = read_log(log.write(tmp_path / "log"))
+    kinds = [each.kind for each in first.plan.workflow.operators]
+    assert kinds[:4] == [K.FILE_SOURCE, K.FILTER, K.MAP, K.TABLE_SOURCE]
+    kinds = [each.kind for each in second.plan.workflow.operators]
+    assert kinds == [K.TABLE_SOURCE, K.AGGREGATE, K.EXCHANGE, K.AGGREGATE]
+    assert (first.origin.rows_known, second.origin.rows_known) == (1.0, 1.0)
+    assert first.workload == second.workload
+
+
 def test_rows_follow_from_neighbours_forwards_and_backwards(tmp_path: Path) -> None:
     below = node("Project", node("Filter", node("Project", SCAN)))
     plan = node("Sort", node("Exchange", below, moved=5))
@@ -165,6 +182,42 @@ def test_a_query_that_failed_is_kept_as_failed(tmp_path: Path) -> None:
     log = SparkLog().begin().start(7, grouped(SCAN)).job(7, COUNTERS)
     found = only(log.finish(7, error="Job aborted: /secret/path"), tmp_path)
     assert found.status is ExecutionStatus.FAILED
+
+
+@pytest.mark.parametrize("ended_first", [False, True])
+@pytest.mark.parametrize(
+    ("error", "result", "status"),
+    [
+        (None, "JobSucceeded", ExecutionStatus.OK),
+        (None, "JobFailed", ExecutionStatus.FAILED),  # before Spark 3.4 only jobs tell
+        ("", "JobFailed", ExecutionStatus.OK),  # such as a broadcast that was called off
+        ("boom", "JobSucceeded", ExecutionStatus.FAILED),
+    ],
+)
+def test_a_query_failed_where_its_end_or_without_a_word_of_that_its_jobs_say_so(
+    tmp_path: Path, error: str | None, result: str, status: ExecutionStatus, *, ended_first: bool
+) -> None:
+    log = SparkLog().begin().start(7, grouped(SCAN)).job(7, COUNTERS, result=result)
+    log.finish(7, error=error)
+    if ended_first:
+        log.events[-2:] = reversed(log.events[-2:])
+    assert only(log, tmp_path).status is status
+
+
+def test_a_root_that_is_told_as_null_is_none(tmp_path: Path) -> None:
+    log = SparkLog().begin().start(7, grouped(SCAN))
+    log.events[-1]["rootExecutionId"] = None
+    log.job(7, COUNTERS).finish(7)
+    log.events[-1]["errorMessage"] = None
+    assert only(log, tmp_path).status is ExecutionStatus.OK
+
+
+def test_a_task_that_succeeded_is_none_that_failed_however_it_is_written(tmp_path: Path) -> None:
+    log = SparkLog().begin().query(7, grouped(SCAN), COUNTERS)
+    spaced = log.bytes().replace(b'"Task End Reason":{', b'"Task End Reason": {')
+    (tmp_path / "log").write_bytes(spaced)
+    (found,), skipped = read_log(tmp_path / "log")
+    assert (found.origin.remarks, skipped) == ((), [])
 
 
 def test_an_end_before_the_last_job_waits_for_it(tmp_path: Path) -> None:
@@ -285,6 +338,41 @@ def test_a_rolled_log_is_one_and_what_is_gone_is_said(tmp_path: Path) -> None:
     (directory / "appstatus_app").touch()
     (found,), skipped = read_log(directory)
     assert (found.origin.remarks, skipped) == ((Remark.INCOMPLETE,), [])
+
+
+def test_damage_between_files_costs_no_plan_that_came_before_it(tmp_path: Path) -> None:
+    update = SQL + "SparkListenerSQLAdaptiveExecutionUpdate"
+    log = SparkLog().begin().start(7, SCAN)
+    log.add(update, executionId=7, sparkPlanInfo=grouped(SCAN))
+    content = log.bytes()
+    block = b"LZ4Block" + struct.pack("<Biii", 0x15, len(content), len(content), 0) + content
+    (tmp_path / "events_1_app").write_bytes(block + b"oh no, oh no, oh no, oh no")
+    log.events.clear()
+    log.job(7, COUNTERS).finish(7).write(tmp_path / "events_2_app")
+    (found,), (skipped,) = read_log(tmp_path)
+    assert len(found.plan.workflow.operators) == 4
+    assert "an lz4 block has no header" in skipped.reason
+
+
+def test_an_update_of_whom_cannot_be_seen_at_once_is_taken_at_once(tmp_path: Path) -> None:
+    update = SQL + "SparkListenerSQLAdaptiveExecutionUpdate"
+    log = SparkLog().begin()
+    for query in range(2):
+        log.start(query, SCAN).job(query, COUNTERS)
+    for query in range(2):
+        plan = node("Union", *[node("Scan orc", rows=50 + each) for each in range(query + 2)])
+        log.add(update, physicalPlanDescription="x" * 300, executionId=query, sparkPlanInfo=plan)
+    found, _ = read_log(log.finish(0).finish(1).write(tmp_path / "log"))
+    assert [len(each.plan.workflow.operators) for each in found] == [3, 4]
+
+
+@pytest.mark.timeout(20)
+def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert open_event_log(tmp_path / "pipe") is None
+    for name in ("events_1_app", "eventlog-2024-01-01"):
+        os.mkfifo(tmp_path / name)
+    assert open_event_log(tmp_path) is None
 
 
 def test_a_rolled_log_of_databricks_is_one(tmp_path: Path) -> None:

@@ -114,6 +114,24 @@ def test_what_never_ends_is_given_up_and_memory_stays(monkeypatch: pytest.Monkey
     assert skipped + len(list(state.end())) == 1000
 
 
+@pytest.mark.parametrize("query", [None, 1])
+@pytest.mark.parametrize("same_job", [False, True])
+def test_jobs_without_end_are_given_up_and_memory_stays(
+    monkeypatch: pytest.MonkeyPatch, query: int | None, *, same_job: bool
+) -> None:
+    monkeypatch.setattr(running, "MAX_KEPT", 1_000)
+    state = Running()
+    properties = {} if query is None else {"spark.sql.execution.id": str(query)}
+    found: list[Execution | Skipped] = []
+    for number in range(500):
+        stages = list(range(10 * number, 10 * number + 10))
+        event = {"Job ID": 0 if same_job else number, "Submission Time": 5, "Stage IDs": stages}
+        found += state.take("SparkListenerJobStart", {**event, "Properties": properties})
+        assert len(state._stages) + len(state._jobs) <= 1_011
+    assert len(found) >= (0 if same_job else 1)
+    assert {str(each).partition(": ")[2] for each in found} <= {running.GIVEN_UP}
+
+
 def test_hostile_names_are_data(tmp_path: Path) -> None:
     hostile = "<script>alert('x')</script>\x1b[31m/../../etc\x00 DROP TABLE"
     log = SparkLog(app_name=hostile, app_id=hostile).begin()

@@ -4,6 +4,7 @@ import contextlib
 import gzip
 import io
 import struct
+import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -154,6 +155,15 @@ def test_a_line_at_the_limit_is_read(tmp_path: Path) -> None:
     longest = b"x" * MAX_LINE_BYTES
     (tmp_path / "log").write_bytes(longest + b"\n" + longest + b"y\nz")
     assert [line and len(line) for line in texts(tmp_path / "log")] == [MAX_LINE_BYTES, None, 1]
+
+
+def test_a_line_in_tiny_blocks_takes_time_by_its_length_alone(tmp_path: Path) -> None:
+    blocks = 400_000
+    (tmp_path / "log").write_bytes(lz4_block(b"xy") * blocks + lz4_block(b"\nz"))
+    start = time.process_time()
+    first, last = texts(tmp_path / "log")
+    assert (first, last) == (b"xy" * blocks, b"z")
+    assert time.process_time() - start < 5  # copied with every block: 160 GB
 
 
 def test_a_small_file_cannot_ask_for_much_memory(tmp_path: Path) -> None:

@@ -1,0 +1,183 @@
+"""Kinds of sources of other packages are used, and fail for themselves alone."""
+
+import os
+from collections.abc import Callable, Iterator
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+
+from fedperf_client.sources import Skipped, kinds
+from fedperf_client.sources.following import follow
+from fedperf_client.sources.history_file import write_history
+from fedperf_client.sources.ingesting import LONGEST_REASON, MAX_REASONS, ingest, take_in
+from fedperf_client.store import ExecutionStore
+from fedperf_shared.errors import StorageError
+from fedperf_shared.execution import Execution
+from tests.unit.client.executions import make_execution
+
+Found = Execution | Skipped
+
+
+class ForeignLog:
+    """A source of another package that gives one execution and then fails."""
+
+    def __init__(self, failure: Callable[[], object]) -> None:
+        self._failure = failure
+
+    def read(self) -> Iterator[Found]:
+        yield make_execution(7)
+        found = self._failure()
+        if not isinstance(found, list):
+            yield found  # type: ignore[misc]
+            return
+        yield from found
+
+
+class ForeignKind:
+    """What such a package registers."""
+
+    failure: Callable[[], object] = list
+
+    def __call__(self, path: Path) -> ForeignLog | None:
+        return ForeignLog(self.failure) if path.suffix == ".flink" else None
+
+
+open_foreign = ForeignKind()
+
+
+@pytest.fixture
+def foreign(monkeypatch: pytest.MonkeyPatch) -> Iterator[ForeignKind]:
+    entries = (
+        EntryPoint("flink log", f"{__name__}:open_foreign", kinds.GROUP),
+        EntryPoint("history", "fedperf_client.sources.history_file:open_history", kinds.GROUP),
+    )
+    monkeypatch.setattr(kinds, "entry_points", lambda group: entries)
+    kinds._kinds.cache_clear()
+    yield open_foreign
+    monkeypatch.undo()
+    kinds._kinds.cache_clear()
+    open_foreign.failure = list
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[ExecutionStore]:
+    with ExecutionStore.open(tmp_path / "store.sqlite") as store:
+        yield store
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> list[Path]:
+    """A log of the foreign kind, and a history that comes after it."""
+    (tmp_path / "a.flink").write_text("anything")
+    write_history(tmp_path / "b.parquet", [make_execution(1)])
+    return [tmp_path / "a.flink", tmp_path / "b.parquet"]
+
+
+def failing(error: Exception) -> Callable[[], object]:
+    def fail() -> object:
+        raise error
+
+    return fail
+
+
+FAILURES = {
+    "a bug": (failing(KeyError("slots")), "'flink log' failed to read it (KeyError: 'slots')"),
+    "the disk": (failing(OSError(5, "Input/output error")), "Input/output error"),
+    "storage": (failing(StorageError("it is gone")), "it is gone"),
+    "junk": (lambda: 3, "'flink log' failed to read it (TypeError: it gave a int)"),
+}
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_a_kind_that_fails_while_it_reads_costs_its_own_source_only(
+    foreign: ForeignKind, paths: list[Path], tmp_path: Path, name: str
+) -> None:
+    foreign.failure, told = FAILURES[name]
+    bad, good = ingest(paths, tmp_path / "other.sqlite")
+    assert told in bad.refused
+    assert "\n" not in bad.refused
+    assert (good.refused, good.taken.new) == ("", 1)
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_a_kind_that_fails_while_it_reads_does_not_end_a_look(
+    foreign: ForeignKind, paths: list[Path], store: ExecutionStore, name: str
+) -> None:
+    foreign.failure, told = FAILURES[name]
+    looked = follow(paths, {}, store)
+    (problem,) = looked.problems
+    assert told in problem
+    assert looked.taken.new == 1
+    assert follow(paths, looked.seen, store).problems == ()  # named once until it changes
+
+
+def test_a_source_without_what_a_source_has_is_named(
+    foreign: ForeignKind, paths: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del foreign
+    monkeypatch.delattr(ForeignLog, "read")
+    bad, good = ingest(paths, tmp_path / "other.sqlite")
+    assert "a.flink: the source kind 'flink log' failed to read it (AttributeError" in bad.refused
+    assert good.taken.new == 1
+
+
+def test_reasons_without_end_are_told_up_to_a_limit(
+    foreign: ForeignKind, paths: list[Path], store: ExecutionStore
+) -> None:
+    foreign.failure = lambda: [Skipped("row", f"{each} " * 1000) for each in range(10_000)]
+    skipped = take_in(paths[0], store).skipped
+    assert sum(skipped.values()) == 10_000
+    assert len(skipped) == MAX_REASONS + 1
+    assert max(map(len, skipped)) == LONGEST_REASON
+
+
+def test_places_come_once_sorted_and_without_what_is_hidden(tmp_path: Path) -> None:
+    for name in ("b/2", "b/1", "a", "c", ".hidden/x", "b/.x"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(name)
+    (tmp_path / "again").symlink_to(tmp_path / "b")
+    problems: list[str] = []
+    found = list(kinds.places([tmp_path / "c", tmp_path], problems))
+    shown = [(str(place.relative_to(tmp_path)), named) for place, named in found]
+    assert shown == [("c", True), ("a", False), ("b/1", False), ("b/2", False)]
+    assert problems == []
+
+
+def test_a_directory_that_cannot_be_read_hides_nothing_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a/x", "b/x", "c/x"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text(name)
+    scandir = os.scandir
+
+    def scanned(path: Path) -> object:
+        if path == tmp_path / "b":
+            raise PermissionError(13, "Permission denied")
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", scanned)
+    problems: list[str] = []
+    found = [place for place, _ in kinds.places([tmp_path], problems)]
+    assert found == [tmp_path / "a" / "x", tmp_path / "c" / "x"]
+    assert problems == [f"{tmp_path / 'b'}: Permission denied"]
+
+
+def test_a_name_that_no_file_can_have_is_one_clear_line(tmp_path: Path) -> None:
+    problems: list[str] = []
+    assert list(kinds.places([tmp_path / ("x" * 5000)], problems)) == []
+    assert "too long" in problems[0]
+
+
+def test_directories_of_any_depth_are_looked_through(tmp_path: Path) -> None:
+    deep = tmp_path
+    for _ in range(1500):
+        deep /= "d"
+        deep.mkdir()
+    problems: list[str] = []
+    assert list(kinds.places([tmp_path], problems)) == []
+    assert problems == []
+    while deep != tmp_path:  # too deep for those who tidy up
+        deep.rmdir()
+        deep = deep.parent
