@@ -285,6 +285,28 @@ def test_a_token_is_taken_from_the_environment(
     assert run(runner, call).status is TrialStatus.OK
 
 
+@pytest.mark.parametrize("token", [TOKEN + "\r", f"x\n{TOKEN}", f" {TOKEN}", TOKEN + "\u00e9"])
+def test_a_token_that_no_header_can_hold_is_refused_and_not_shown(
+    runner: TrialRunner, functions: str, monkeypatch: pytest.MonkeyPatch, token: str
+) -> None:
+    monkeypatch.setenv("OSCAR_TOKEN", token)
+    outcome = run(runner, http(f"{functions}/run/echo", token_env="OSCAR_TOKEN"))
+    assert outcome.status is TrialStatus.FAILED
+    assert "OSCAR_TOKEN holds no token" in outcome.reason
+    assert TOKEN not in outcome.reason
+
+
+@pytest.mark.parametrize("before", [0, 250, 290, 298])
+def test_a_token_that_is_answered_is_not_written_down(
+    runner: TrialRunner, functions: str, monkeypatch: pytest.MonkeyPatch, before: int
+) -> None:
+    monkeypatch.setenv("OSCAR_TOKEN", TOKEN)
+    said = {"token_env": "OSCAR_TOKEN", "expected_status": 404, "body": before * "-" + TOKEN}
+    outcome = run(runner, http(f"{functions}/run/echo", **said))
+    assert outcome.reason.startswith("job: answered 200 instead of 404")
+    assert TOKEN[:3] not in outcome.reason
+
+
 def test_what_a_function_answers_wrongly_is_a_failure(runner: TrialRunner, functions: str) -> None:
     broken = run(runner, http(f"{functions}/function/broken"))
     assert broken.status is TrialStatus.FAILED
