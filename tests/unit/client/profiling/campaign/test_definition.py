@@ -142,6 +142,12 @@ WRONG = {
         ),
         "component.0.http.body_file",
     ),
+    "body file": (
+        campaign_text(
+            components=component("a", 'http = { url = "http://x", body_file = "{day}" }')
+        ),
+        "component.0.http.body_file: there is no column 'day'",
+    ),
     "no size": (campaign_text(grid=grid("workers = [1]")), "grid.size: no column 'rows'"),
     "words as size": (campaign_text(grid=grid('rows = ["a"]\nworkers = [1]')), "columns.rows"),
     "no parallelism": (campaign_text(grid=grid("rows = [1]\nworkers = [0]")), "columns.workers"),
