@@ -75,7 +75,7 @@ class Command(Runnable):
 
     def run(self) -> Ended:
         """Start it and wait for it."""
-        with self._log.open("wb") as log:
+        with self._log.open("ab") as log:
             try:
                 process = subprocess.Popen(
                     self._arguments,
@@ -99,7 +99,7 @@ class Function(Runnable):
     def __init__(self, message: Json, directory: Path, log: Path) -> None:
         """Import its module; ValueError where that fails."""
         self._log = log
-        with log.open("wb") as output:
+        with log.open("ab") as output:
             self._process = subprocess.Popen(
                 CALLABLE_COMMAND,
                 cwd=directory,
@@ -195,7 +195,10 @@ def run_components(ready: dict[str, Runnable], after: dict[str, list[str]]) -> J
 
     def run(name: str) -> None:
         start = time.perf_counter_ns()
-        outcome = ready[name].run()
+        try:
+            outcome = ready[name].run()
+        except Exception as error:  # without an end the trial would wait until its timeout
+            outcome = Ended("failed", f"{type(error).__name__}: {error}")
         ended.put((name, (start - zero) / 1e9, (outcome.moment - zero) / 1e9, outcome))
 
     failure: Json = {}

@@ -1,6 +1,7 @@
 """One trial in real processes: what it used, how it ended, and that nothing stays behind."""
 
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -14,9 +15,11 @@ from pathlib import Path
 import psutil
 import pytest
 
+from fedperf_client.profiling.campaign import trial_runner
 from fedperf_client.profiling.campaign.components import Component
 from fedperf_client.profiling.campaign.noise import own_seconds
 from fedperf_client.profiling.campaign.outcome import Outcome, Resources, TrialStatus
+from fedperf_client.profiling.campaign.trial_process import Ended, Runnable, run_components
 from fedperf_client.profiling.campaign.trial_runner import (
     TOKEN_VARIABLE,
     Limits,
@@ -24,6 +27,7 @@ from fedperf_client.profiling.campaign.trial_runner import (
     TrialStoppedError,
     kill_leftovers,
 )
+from fedperf_shared.errors import StorageError
 from tests.fakes.functions import TOKEN, function_server
 
 ROW = {"rows": 20_000, "workers": 2}
@@ -235,6 +239,43 @@ def test_a_stop_ends_the_trial_in_flight(runner: TrialRunner, tmp_path: Path) ->
 def test_scratch_directories_are_removed(runner: TrialRunner, tmp_path: Path) -> None:
     run(runner, shell("touch {trial_directory}/x"))
     assert not (tmp_path / "scratch").exists()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_directories_that_nobody_may_write_in_are_removed(
+    runner: TrialRunner, tmp_path: Path
+) -> None:
+    script = "mkdir -p {trial_directory}/a/b; touch {trial_directory}/a/b/x; "
+    run(runner, shell(script + "ln -s / {trial_directory}/all; chmod -R a-w {trial_directory}/a"))
+    assert not (tmp_path / "scratch").exists()
+
+
+def test_a_scratch_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "scratch").write_text("a file")
+    with pytest.raises(StorageError, match="cannot write"):
+        run(TrialRunner(tmp_path, tmp_path / "scratch", stop=threading.Event()), shell("true"))
+
+
+def test_what_a_trial_prints_does_not_fill_the_disk(
+    runner: TrialRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trial_runner, "MOST_LOG_BYTES", 1_000_000)
+    script = "head -c 3000000 /dev/zero; sleep 0.3; du -sk {trial_directory}/../logs >&2; exit 1"
+    outcome = run(runner, shell(script))
+    (kibibytes,) = re.findall(r"(\d+) \S*/logs", outcome.reason)
+    assert int(kibibytes) < 100
+    assert outcome.resources.written_bytes is not None
+    assert outcome.resources.written_bytes >= 3_000_000
+
+
+def test_a_component_that_breaks_in_our_hands_is_a_failure() -> None:
+    class Breaks(Runnable):
+        def run(self) -> Ended:
+            raise OSError(28, "no space left")
+
+    reply = run_components({"job": Breaks()}, {"job": []})
+    assert reply["status"] == "failed"
+    assert reply["reason"] == "job: OSError: [Errno 28] no space left"
 
 
 def test_a_file_of_the_campaign_takes_no_module_of_ours(
