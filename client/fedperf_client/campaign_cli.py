@@ -72,6 +72,8 @@ def profile(
     facts = as_json(summary)
     shown = ("name", "campaign", "complete", "stopped", "status", "configurations", "repeat_noise")
     show({name: facts[name] for name in shown} | {"report": str(results["report.html"])}, json=json)
-    if not summary.is_complete:
+    if summary.stopped.is_spent:
+        print(f"{summary.stopped.reason}; raise it in {campaign} to go on", file=sys.stderr)
+    if summary.stopped.interrupted:
         print(f"stopped; go on with: fedperf profile {campaign}", file=sys.stderr)
         raise typer.Exit(INTERRUPTED)

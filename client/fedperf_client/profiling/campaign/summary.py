@@ -104,8 +104,8 @@ class Summary:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every configuration has an outcome."""
-        return not self.stopped.interrupted
+        """Whether nothing is left to do: neither somebody nor a budget stopped it."""
+        return not (self.stopped.interrupted or self.stopped.is_spent)
 
     def values(self, configuration: int) -> Mapping[str, Value]:
         """Of a configuration, by column."""
