@@ -90,14 +90,18 @@ class Range(BaseModel):
         return self
 
     def values(self) -> tuple[int | float, ...]:
-        """All numbers, ascending; whole where start and step are."""
+        """All numbers, ascending; whole where start and step are, else to 15 digits.
+
+        So the third of 0.1, 0.2, ... is 0.3 as a constraint and a command mean it, and not
+        0.30000000000000004.
+        """
         if self.step is None:
             doublings = itertools.takewhile(
                 lambda each: each <= self.stop, (self.start * 2**n for n in itertools.count())
             )
             return tuple(doublings)
         count = math.floor((self.stop - self.start) / self.step * (1 + 1e-12)) + 1
-        return tuple(self.start + n * self.step for n in range(count))
+        return tuple(_to_15_digits(self.start + n * self.step) for n in range(count))
 
 
 Column = (
@@ -230,6 +234,10 @@ def _allowed(
         problems.append("grid.constraints: no configuration meets all of them")
         return None
     return allowed
+
+
+def _to_15_digits(value: float) -> int | float:
+    return value if isinstance(value, int) else float(f"{value:.15g}")
 
 
 def _cell(value: Value) -> float | str:
