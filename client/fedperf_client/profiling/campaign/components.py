@@ -125,7 +125,11 @@ def message_of(
             "environment": {n: _filled(v, values) for n, v in component.environment.items()},
         }
     if component.target is not None:
-        return message | {"callable": component.target, "arguments": dict(configuration)}
+        return message | {
+            "callable": component.target,
+            "arguments": dict(configuration),
+            TRIAL_DIRECTORY: str(trial_directory),
+        }
     return message | {"http": _request(component.http or Http(url=""), values)}
 
 

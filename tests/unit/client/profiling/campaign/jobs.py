@@ -2,6 +2,7 @@
 
 import os
 import time
+from pathlib import Path
 
 
 def work(rows: int, workers: int) -> None:
@@ -11,6 +12,11 @@ def work(rows: int, workers: int) -> None:
     while time.process_time() < end:
         pass
     del block
+
+
+def read(rows: int, workers: int, trial_directory: str) -> None:
+    if Path(trial_directory, "rows").read_text() != f"{rows}":
+        raise ValueError("these are other rows")
 
 
 def fail(rows: int, workers: int) -> None:

@@ -150,6 +150,13 @@ def test_a_function_is_called_with_the_configuration(runner: TrialRunner) -> Non
     assert used.read_bytes is not None
 
 
+def test_a_function_finds_what_another_component_left(runner: TrialRunner) -> None:
+    write = shell("printf {rows} > {trial_directory}/rows", "write")
+    read = function("read").model_copy(update={"after": ("write",)})
+    outcome = run(runner, write, read)
+    assert outcome.status is TrialStatus.OK, outcome.reason
+
+
 @pytest.mark.parametrize(
     ("component", "status", "reason"),
     [
