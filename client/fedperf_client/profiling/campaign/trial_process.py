@@ -18,6 +18,7 @@ import json
 import os
 import queue
 import resource
+import select
 import signal
 import subprocess
 import sys
@@ -36,6 +37,7 @@ _SUBREAPER = 36
 
 _LONGEST_REASON = 500
 _LOG_BYTES = 4096
+_TICK_SECONDS = 0.1
 _KILLED_IN_A_SHELL = 128 + signal.SIGKILL
 CALLABLE_COMMAND = (
     sys.executable,
@@ -139,7 +141,14 @@ class Function(Runnable):
                 self._process.stdin.flush()
 
     def _receive(self) -> Json:
-        line = b"" if self._process.stdout is None else self._process.stdout.readline()
+        """Its next line; nothing where it has ended, even if a child of it holds the pipe."""
+        source = self._process.stdout
+        if source is None:
+            return {}
+        while not select.select([source], [], [], _TICK_SECONDS)[0]:
+            if has_ended(self._process.pid) and not select.select([source], [], [], 0)[0]:
+                return {}
+        line = source.readline()
         return mapping(json.loads(line)) if line.endswith(b"\n") else {}
 
 
@@ -236,6 +245,11 @@ def reap(pid: int) -> tuple[int, Json]:
         "peak_is_exact": used.ru_maxrss > own_peak,
     }
     return os.waitstatus_to_exitcode(status), usage | moved
+
+
+def has_ended(pid: int) -> bool:
+    """Whether a child has ended; it is not reaped."""
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
 
 
 def judged(code: int, words: str, usage: Json, *, moment: int) -> Ended:

@@ -27,6 +27,12 @@ def leave(rows: int, workers: int) -> None:
     os._exit(7)
 
 
+def leave_a_child(rows: int, workers: int) -> None:
+    if os.fork() == 0:
+        time.sleep(600)
+    os._exit(7)
+
+
 def run_out(rows: int, workers: int) -> None:
     raise MemoryError
 

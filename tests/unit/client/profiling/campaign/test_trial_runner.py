@@ -162,6 +162,7 @@ def test_a_function_finds_what_another_component_left(runner: TrialRunner) -> No
     [
         (function("fail"), TrialStatus.FAILED, "RuntimeError: <b>20000</b> rows and 2 workers"),
         (function("leave"), TrialStatus.FAILED, "exit code 7"),
+        (function("leave_a_child"), TrialStatus.FAILED, "exit code 7"),
         (function("run_out"), TrialStatus.OOM, "MemoryError"),
         (function("not_callable"), TrialStatus.FAILED, "cannot be called"),
         (function("nothing"), TrialStatus.FAILED, "cannot be imported: AttributeError"),
