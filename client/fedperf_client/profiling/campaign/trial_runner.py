@@ -76,11 +76,12 @@ class TrialRunner:
 
         Args:
             directory: where commands run and modules of callables lie.
-            scratch: for the trials' own directories; made, and removed by `clear`.
+            scratch: for the trials' own directories; made, and removed by `clear`. Commands
+                are told it in full, as they run elsewhere.
             stop: once set, the trial in flight is ended.
         """
         self._directory = directory
-        self._scratch = scratch
+        self._scratch = scratch.absolute()
         self._stop = stop
 
     def clear(self) -> None:

@@ -249,6 +249,16 @@ def test_scratch_directories_are_removed(runner: TrialRunner, tmp_path: Path) ->
     assert not (tmp_path / "scratch").exists()
 
 
+def test_commands_find_a_scratch_directory_that_was_named_from_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "job").mkdir()
+    monkeypatch.chdir(tmp_path)
+    runner = TrialRunner(tmp_path / "job", Path("scratch"), stop=threading.Event())
+    outcome = run(runner, shell("touch {trial_directory}/x"))
+    assert outcome.status is TrialStatus.OK, outcome.reason
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_directories_that_nobody_may_write_in_are_removed(
     runner: TrialRunner, tmp_path: Path
