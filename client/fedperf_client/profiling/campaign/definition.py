@@ -59,7 +59,7 @@ class RunSettings(_Table):
         warmup: trials before them that do not count.
         timeout_seconds: wall time of a trial before it is stopped.
         memory_bytes: resident memory of a trial before it is stopped.
-        retries: how often a trial that failed is tried again; one that is noisy, once.
+        retries: how often a trial that failed is tried again; one that is noisy, at most once.
         cooldown_seconds: rest after every trial.
         max_wall_seconds: a budget for all trials together, over all runs of the campaign.
         max_trials: another.
