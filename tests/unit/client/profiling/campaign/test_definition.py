@@ -54,6 +54,12 @@ def test_a_range_of_decimals_includes_its_stop(tmp_path: Path) -> None:
     assert values == (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)  # as a constraint means them
 
 
+def test_a_range_may_double_from_next_to_nothing(tmp_path: Path) -> None:
+    columns = "rows = { start = 5e-324, stop = 1, doubling = true }\nworkers = [1]"
+    values = make_campaign(tmp_path, grid=grid(columns)).grid.columns["rows"]
+    assert (len(values), values[-1]) == (1075, 1.0)
+
+
 def test_constraints_rule_configurations_out(tmp_path: Path) -> None:
     text = grid("rows = [100, 200]\nworkers = [1, 2, 4]", '["workers <= 2 or rows >= 200"]')
     found = make_campaign(tmp_path, grid=text).grid
@@ -134,6 +140,10 @@ WRONG_GRIDS = {
     "no parallelism": (grid("rows = [1]\nworkers = [0]"), "columns.workers"),
     "mixed": (grid('rows=[1]\nworkers=[1]\nx = [1, "a"]'), "columns.x"),
     "twice": (grid("rows = [1, 1]\nworkers = [1]"), "a value twice"),
+    "twice in a range": (
+        grid("rows = {start=1e14,stop=100000000000001,step=0.001}\nworkers=[1]"),
+        "a value twice",
+    ),
     "NaN": (grid("rows = [nan]\nworkers = [1]"), "grid.columns.rows"),
     "infinite": (grid("rows = [inf]\nworkers = [1]"), "grid.columns.rows"),
     "empty": (grid("rows = []\nworkers = [1]"), "grid.columns.rows"),
