@@ -331,14 +331,22 @@ def _prepared(components: Sequence[Json], request: Json) -> dict[str, Runnable]:
     ready: dict[str, Runnable] = {}
     for each in components:
         make = next(maker for kind, maker in makers.items() if kind in each)
-        ready[str(each["name"])] = make(each, logs / f"{each['name']}.log")
+        with _named(str(each["name"])):
+            ready[str(each["name"])] = make(each, logs / f"{each['name']}.log")
     for name, each_ready in ready.items():  # after all of them began to import
         if isinstance(each_ready, Function):
-            try:
+            with _named(name):
                 each_ready.wait()
-            except ValueError as error:
-                raise ValueError(f"{name}: {error}") from error
     return ready
+
+
+@contextlib.contextmanager
+def _named(component: str) -> Iterator[None]:
+    """What goes wrong inside says which component it is about."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{component}: {error}") from error
 
 
 def _settle() -> None:

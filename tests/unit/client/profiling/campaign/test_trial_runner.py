@@ -372,6 +372,8 @@ def test_what_a_function_answers_wrongly_is_a_failure(runner: TrialRunner, funct
     assert "answered 500 instead of 200. <b>it broke</b>" in broken.reason
     assert run(runner, http(f"{functions}/x", expected_status=404)).status is TrialStatus.OK
     assert "ConnectError" in run(runner, http("http://127.0.0.1:9/")).reason
-    assert "no-such-file" in run(runner, http(functions, body_file="no-such-file")).reason
+    missing = run(runner, http(functions, body_file="no-such-file")).reason
+    assert missing.startswith("job: ")
+    assert "no-such-file" in missing
     hangs = run(runner, http(f"{functions}/function/hang"), seconds=0.5)
     assert hangs.status is TrialStatus.TIMEOUT
