@@ -10,7 +10,7 @@ import typer
 from fedperf_client.home_option import Json
 from fedperf_client.home_option import home_of as _home
 from fedperf_client.home_option import now as _now
-from fedperf_shared.command_line import INTERRUPTED, show
+from fedperf_shared.command_line import INTERRUPTED, show, visible
 
 
 def profile(
@@ -72,6 +72,14 @@ def profile(
     facts = as_json(summary)
     shown = ("name", "campaign", "complete", "stopped", "status", "configurations", "repeat_noise")
     show({name: facts[name] for name in shown} | {"report": str(results["report.html"])}, json=json)
-    if not summary.is_complete:
+    if failed := summary.failed:
+        reason = failed[-1].outcome.reason if failed[-1].outcome is not None else ""
+        print(
+            f"{len(failed)} trials did not end well, the last one: {visible(reason)}",
+            file=sys.stderr,
+        )
+    if summary.stopped.is_spent:
+        print(f"{summary.stopped.reason}; raise it in {campaign} to go on", file=sys.stderr)
+    if summary.stopped.interrupted:
         print(f"stopped; go on with: fedperf profile {campaign}", file=sys.stderr)
         raise typer.Exit(INTERRUPTED)

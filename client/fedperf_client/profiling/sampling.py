@@ -47,6 +47,11 @@ MOST_JUDGED = 1_000
 """Rows whose errors active sampling wants to fall; of larger grids some, drawn once."""
 
 
+MOST_OFFERED = 4_000
+"""Rows that active sampling chooses from; of larger grids some, drawn once. All rows of a grid of
+100,000 would need gigabytes and half a minute for each choice."""
+
+
 class InvalidSamplingError(InvalidInputError):
     """A grid, a rule for stopping, or what was measured cannot be used."""
 
@@ -148,6 +153,7 @@ class GridSampler:
         self._strategy = strategy
         self._rule = rule
         self._order = np.random.default_rng(seed).permutation(len(grid))
+        self._rank = np.argsort(self._order)
         self._errors: dict[tuple[tuple[int, float], ...], float] = {}
         self._reason = ""
 
@@ -174,18 +180,23 @@ class GridSampler:
         return None if self._reason else self._chosen(measured, taken, free)
 
     def _chosen(self, measured: Mapping[int, float], taken: Rows, free: Rows) -> int:
-        rank = np.argsort(self._order)
         if self._strategy is Strategy.RANDOM:
-            return int(free[np.argmin(rank[free])])
+            return int(free[np.argmin(self._rank[free])])
         if self._strategy is Strategy.SPACE_FILLING or len(taken) < START:
-            return self._grid.spacing.next(taken, free, rank)
+            return self._grid.spacing.next(taken, free, self._rank)
         return most_useful(
             self._grid.samples.features,
             np.log(list(measured.values())),
             taken=taken,
-            free=free,
+            free=self._offered(free),
             judged=self._order[:MOST_JUDGED],
         )
+
+    def _offered(self, free: Rows) -> Rows:
+        """The first `MOST_OFFERED` of the free rows in the random order, by their number."""
+        if len(free) <= MOST_OFFERED:
+            return free
+        return np.sort(free[np.argsort(self._rank[free])[:MOST_OFFERED]])
 
     def _why_stop(self, measured: Mapping[int, float], left: int) -> str:
         target, patience = self._rule.target_mape, self._rule.patience
@@ -203,17 +214,16 @@ class GridSampler:
         return "" if left else f"no configuration is left; {len(measured)} were measured"
 
     def _last_errors(self, measured: Mapping[int, float]) -> list[float]:
-        """After each of the last `patience` configurations, oldest first."""
-        count = len(measured)
-        first = max(1, count - self._rule.patience + 1)
-        return [self._error(each, measured) for each in range(first, count + 1)]
-
-    def _error(self, count: int, measured: Mapping[int, float]) -> float:
-        """After the first `count` configurations; computed once."""
-        first = tuple(measured.items())[:count]
-        if first not in self._errors:
-            self._errors[first] = self._grid.left_out_error(dict(first))
-        return self._errors[first]
+        """After each of the last `patience` configurations, oldest first; computed once."""
+        items = tuple(measured.items())
+        first = max(1, len(items) - self._rule.patience + 1)
+        asked = [items[:count] for count in range(first, len(items) + 1)]
+        known = self._errors
+        self._errors = {
+            each: known[each] if each in known else self._grid.left_out_error(dict(each))
+            for each in asked
+        }
+        return list(self._errors.values())
 
     def _require_valid(self, measured: Mapping[int, float], unavailable: frozenset[int]) -> None:
         for row in (*measured, *unavailable):

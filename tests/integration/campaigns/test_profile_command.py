@@ -119,6 +119,22 @@ def test_local_trials_know_what_they_used(tmp_path: Path) -> None:
     assert [row for row in measured if not all(row[name] for name in seen)] == []
 
 
+def test_why_trials_failed_is_said(tmp_path: Path) -> None:
+    text = sleeps(0.0, repetitions=1).replace('["sleep", "0.0"]', '["sh", "-c", "echo no; exit 3"]')
+    _, err = Here.make(tmp_path, text).run()
+    assert "3 trials did not end well, the last one: sleep: exit code 3. no" in err
+
+
+def test_what_a_budget_left_over_is_measured_with_a_larger_one(tmp_path: Path) -> None:
+    here = Here.make(tmp_path, sleeps(0.01, repetitions=1) + "max_trials = 2\n")
+    out, err = here.run("--json")
+    assert orjson.loads(out)["complete"] is False
+    assert f"the budget of 2 trials is spent; raise it in {here.file} to go on" in err
+    here.file.write_text(here.file.read_text().replace("max_trials = 2", "max_trials = 20"))
+    assert here.facts()["complete"] is True
+    assert len({each.key for each in here.trials()}) == 3
+
+
 def test_two_programs_do_not_run_one_campaign(tmp_path: Path) -> None:
     here = Here.make(tmp_path, sleeps(30, repetitions=1))
     first = here.start()

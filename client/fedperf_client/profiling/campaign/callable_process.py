@@ -2,15 +2,19 @@
 
 It imports little, and the campaign's directory comes first on the path only when the
 function's module is imported, so that no file there takes the place of a module that is
-needed here. What the function prints goes to standard error; what it returns is dropped.
+needed here. A function that has a parameter `trial_directory` is told the directory where
+the trial's other components leave what it needs. What the function prints goes to standard
+error; what it returns is dropped.
 """
 
 import contextlib
+import inspect
 import json
 import os
 import resource
 import sys
 import time
+from collections.abc import Callable
 from functools import reduce
 from importlib import import_module
 from pathlib import Path
@@ -37,6 +41,7 @@ def serve() -> None:
         function = reduce(getattr, name.split("."), import_module(module))
         if not callable(function):
             raise TypeError(f"{message['callable']} cannot be called")  # noqa: TRY301
+        arguments = message["arguments"] | _directory(function, message["trial_directory"])
     except BaseException as error:
         reply(_failure(error))
         raise
@@ -47,7 +52,7 @@ def serve() -> None:
     reset_peak()
     before = _usage()
     try:
-        function(**message["arguments"])
+        function(**arguments)
     except BaseException as error:  # also what tries to end this process: it is the outcome
         outcome = _failure(error)
     after = _usage()
@@ -57,6 +62,15 @@ def serve() -> None:
             stream.flush()
     reply(outcome | {"usage": usage | _peak()})
     os._exit(0)  # what a function leaves behind is no part of its run, nor is ending Python
+
+
+def _directory(function: Callable[..., object], directory: str) -> dict[str, str]:
+    """The argument that tells a function where the trial's files are, if it wants to know."""
+    try:
+        wanted = "trial_directory" in inspect.signature(function).parameters
+    except (TypeError, ValueError):  # written in C: nobody knows its parameters
+        wanted = False
+    return {"trial_directory": directory} if wanted else {}
 
 
 def _failure(error: BaseException) -> Json:

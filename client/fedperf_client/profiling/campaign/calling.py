@@ -5,8 +5,10 @@ long the function computed (`X-Duration-Seconds` of OpenFaaS, a metric of `Serve
 W3C), the rest counts as queue: waiting, starting the container, and the way. What
 resources the function used cannot be seen from here.
 
-Refused before the clock starts: a token's variable that is not set, a body that cannot
-be read. Anything that goes wrong afterwards is an outcome with a reason.
+Refused before the clock starts: a token's variable that is not set or holds what no header
+can, a body that cannot be read. Anything that goes wrong afterwards is an outcome with a
+reason. Reasons are written to files, so a token that stands in one, because the function
+answers with what it was sent, is taken out.
 """
 
 import math
@@ -14,12 +16,13 @@ import os
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
 
 _LONGEST_REASON = 300
+_HIDDEN = "[token]"
 _LATER_SECONDS = 10.0
 """After the trial's own timeout, which ends the request with the trial."""
 
@@ -45,20 +48,19 @@ class Call:
     client: httpx.Client
     request: httpx.Request
     expected_status: int
+    token: str = field(default="", repr=False)
 
     @classmethod
     def prepare(cls, http: Mapping[str, object], directory: Path, *, seconds: float) -> "Call":
         """The request that `http` describes; body files count from `directory`.
 
         Raises:
-            ValueError: the token's variable is not set, or there is no such request.
+            ValueError: the token's variable holds none, or there is no such request.
             OSError: the body cannot be read.
         """
         headers = httpx.Headers(_headers(http["headers"]))
-        if (variable := http["token_env"]) is not None:
-            token = os.environ.get(str(variable), "")
-            if not token:
-                raise ValueError(f"the variable {variable} holds no token")
+        token = "" if http["token_env"] is None else _token(str(http["token_env"]))
+        if token:
             headers["Authorization"] = f"Bearer {token}"
         content = b"" if http["body"] is None else str(http["body"]).encode()
         if http["body_file"] is not None:
@@ -71,7 +73,7 @@ class Call:
         except (httpx.InvalidURL, UnicodeError) as error:
             client.close()
             raise ValueError(f"no such request: {error}") from error
-        return cls(client, request, int(str(http["expected_status"])))
+        return cls(client, request, int(str(http["expected_status"])), token)
 
     def send(self) -> Answer:
         """Send it and read the answer to its end."""
@@ -81,15 +83,20 @@ class Call:
             with self.client:
                 response = self.client.send(self.request, stream=True)
                 for part in response.iter_raw():
-                    beginning = (beginning + part)[:_LONGEST_REASON]
+                    beginning = (beginning + part)[: _LONGEST_REASON + len(self.token)]
         except (httpx.HTTPError, OSError, ValueError) as error:
-            return Answer(f"{type(error).__name__}: {error}"[:_LONGEST_REASON])
+            return Answer(self._shown(f"{type(error).__name__}: {error}"))
         queue, compute = split_of(response.headers, time.perf_counter() - start)
         if response.status_code != self.expected_status:
-            said = " ".join(beginning.decode(errors="replace").split())
+            said = " ".join(self._shown(beginning.decode(errors="replace")).split())
             reason = f"answered {response.status_code} instead of {self.expected_status}. {said}"
             return Answer(reason.strip(), queue, compute)
         return Answer("", queue, compute)
+
+    def _shown(self, text: str) -> str:
+        """As it may be written down."""
+        hidden = text.replace(self.token, _HIDDEN) if self.token else text
+        return hidden[:_LONGEST_REASON]
 
 
 def split_of(headers: Mapping[str, str], seconds: float) -> tuple[float | None, float | None]:
@@ -102,6 +109,18 @@ def split_of(headers: Mapping[str, str], seconds: float) -> tuple[float | None, 
     if queue is None and compute is not None:
         queue = max(0.0, seconds - compute)
     return queue, compute
+
+
+def _token(variable: str) -> str:
+    token = os.environ.get(variable, "")
+    if not token:
+        raise ValueError(f"the variable {variable} holds no token")
+    if not (token.isascii() and token.isprintable()) or " " in token:
+        raise ValueError(
+            f"the variable {variable} holds no token: one is of printable ASCII, without spaces "
+            "or line breaks"
+        )
+    return token
 
 
 def _server_timing(text: str) -> dict[str, float]:

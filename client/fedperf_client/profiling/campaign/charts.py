@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 MOST_LINES = 8
 MOST_CHARTS = 6
-_MOST_BARS = 2000
+MOST_BARS = 2000
 _FAR_APART = 4.0
 _LONGEST_LABEL = 40
 
@@ -80,14 +80,14 @@ def trial_gantt(summary: Summary) -> tuple[str, str] | None:
 
 
 def campaign_gantt(summary: Summary) -> str | None:
-    """All trials over the campaign's time, pauses between its runs left out."""
+    """The first `MOST_BARS` trials over the campaign's time, pauses between its runs left out."""
     bars = list(_bars(summary))
     if not bars:
         return None
     names = list(summary.campaign.targets)
     with chart(7.2, 1.2 + 0.4 * len(names)) as (figure, axes):
         drawn: dict[TrialStatus, None] = {}
-        for name, status, start, end in bars[:_MOST_BARS]:
+        for name, status, start, end in bars[:MOST_BARS]:
             label = None if status in drawn else status.value
             drawn[status] = None
             axes.barh(
@@ -156,11 +156,14 @@ def _median_trial(summary: Summary) -> Trial | None:
 
 def _bars(summary: Summary) -> Iterator[tuple[str, TrialStatus, float, float]]:
     """Component, status, start and end of every trial; a run begins where the last one ended."""
+    trials: dict[int, list[Trial]] = {}
+    for each in summary.trials:
+        trials.setdefault(each.session, []).append(each)
     zero = 0.0
     for session in summary.sessions:
         latest = zero
-        for each in summary.trials:
-            if each.session != session.session or each.outcome is None or each.ended is None:
+        for each in trials.get(session.session, ()):
+            if each.outcome is None or each.ended is None:
                 continue
             start = zero + (each.started - session.began).total_seconds()
             latest = max(latest, zero + (each.ended - session.began).total_seconds())

@@ -1,7 +1,7 @@
 """The components of a campaign's job: what runs, and after what.
 
 A component is a Python callable, a command or a function behind HTTP. In commands, URLs,
-headers and environments `{column}` stands for the configuration's value and
+headers, environments and names of body files `{column}` stands for the configuration's value and
 `{trial_directory}` for a directory of the trial alone; braces are doubled where they
 are meant as such. In a body only known names are replaced, so that it can be JSON.
 """
@@ -86,11 +86,6 @@ class Component(BaseModel):
         """Its kind in the vocabulary of workflows."""
         return _KINDS[self.kind]
 
-    @property
-    def is_remote(self) -> bool:
-        """Whether it runs where its resources cannot be seen."""
-        return self.http is not None
-
 
 def component_problems(components: Sequence[Component], columns: Collection[str]) -> list[str]:
     """What is wrong with the components, each problem with its key."""
@@ -130,7 +125,11 @@ def message_of(
             "environment": {n: _filled(v, values) for n, v in component.environment.items()},
         }
     if component.target is not None:
-        return message | {"callable": component.target, "arguments": dict(configuration)}
+        return message | {
+            "callable": component.target,
+            "arguments": dict(configuration),
+            TRIAL_DIRECTORY: str(trial_directory),
+        }
     return message | {"http": _request(component.http or Http(url=""), values)}
 
 
@@ -161,10 +160,15 @@ def _own_problems(component: Component, columns: Collection[str]) -> list[str]:
     if component.http is not None:
         texts += [("http.url", component.http.url)]
         texts += [(f"http.headers.{name}", value) for name, value in component.http.headers.items()]
+        texts += [("http.body_file", component.http.body_file or "")]
         problems += _http_problems(component.http)
     for key, text in texts:
         unknown = _unknown(text, columns)
-        problems += [f"{key}: there is no column {name!r} in the grid" for name in unknown]
+        problems += [
+            f"{key}: there is no column {name!r} in the grid; braces that are meant as such "
+            "are doubled"
+            for name in unknown
+        ]
         problems += [f"{key}: holds a NUL character"] if "\0" in text else []
     problems += [
         f"environment.{name}: is no name of a variable"

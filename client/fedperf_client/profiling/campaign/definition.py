@@ -25,7 +25,7 @@ from fedperf_client.profiling.campaign.components import (
     component_problems,
 )
 from fedperf_client.profiling.campaign.grid import Grid, GridSettings, grid_of
-from fedperf_client.profiling.strategies import Strategy
+from fedperf_client.profiling.strategies import CHOOSING, Strategy
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.settings_file import WrongSettingsError, read_settings
 from fedperf_shared.workflow.vocabulary import MAX_RUNTIME_SECONDS
@@ -59,7 +59,7 @@ class RunSettings(_Table):
         warmup: trials before them that do not count.
         timeout_seconds: wall time of a trial before it is stopped.
         memory_bytes: resident memory of a trial before it is stopped.
-        retries: how often a trial that failed is tried again; one that is noisy, once.
+        retries: how often a trial that failed is tried again; one that is noisy, at most once.
         cooldown_seconds: rest after every trial.
         max_wall_seconds: a budget for all trials together, over all runs of the campaign.
         max_trials: another.
@@ -163,9 +163,17 @@ def load_campaign(path: Path) -> Campaign:
     problems: list[str] = []
     grid = grid_of(settings.grid, problems)
     problems += component_problems(settings.component, set(settings.grid.columns))
+    problems += _sampling_problems(settings.sampling)
     if grid is None or problems:
         raise _wrong(path, problems)
     return Campaign(settings, grid, path.resolve().parent, _meaning(settings))
+
+
+def _sampling_problems(sampling: SamplingSettings) -> list[str]:
+    if sampling.strategy is Strategy.FULL and sampling.max_configurations is not None:
+        ways = ", ".join(f'"{each.value}"' for each in CHOOSING)
+        return [f'sampling.max_configurations: "full" measures all; strategies that choose: {ways}']
+    return []
 
 
 def _require_short(path: Path) -> None:

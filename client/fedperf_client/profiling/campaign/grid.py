@@ -12,6 +12,7 @@ that the constraints leave empty.
 import itertools
 import keyword
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Self
@@ -90,14 +91,16 @@ class Range(BaseModel):
         return self
 
     def values(self) -> tuple[int | float, ...]:
-        """All numbers, ascending; whole where start and step are."""
+        """All numbers, ascending; whole where start and step are, else to 15 digits.
+
+        So the third of 0.1, 0.2, ... is 0.3 as a constraint and a command mean it, and not
+        0.30000000000000004.
+        """
         if self.step is None:
-            doublings = itertools.takewhile(
-                lambda each: each <= self.stop, (self.start * 2**n for n in itertools.count())
-            )
-            return tuple(doublings)
+            doubled = itertools.accumulate(itertools.repeat(2), operator.mul, initial=self.start)
+            return tuple(itertools.takewhile(lambda each: each <= self.stop, doubled))
         count = math.floor((self.stop - self.start) / self.step * (1 + 1e-12)) + 1
-        return tuple(self.start + n * self.step for n in range(count))
+        return tuple(_to_15_digits(self.start + n * self.step) for n in range(count))
 
 
 Column = (
@@ -177,20 +180,19 @@ def _values(name: str, column: Column, problems: list[str]) -> tuple[Value, ...]
         problems.append(f"{key}: a column's name is a word of letters, digits and _")
     if name in RESERVED_NAMES:
         problems.append(f"{key}: this name is taken")
-    if isinstance(column, Range):
-        return column.values()
+    values = column.values() if isinstance(column, Range) else column
     kinds = {
         "words" if isinstance(v, str) else "booleans" if isinstance(v, bool) else "numbers"
-        for v in column
+        for v in values
     }
     if len(kinds) > 1:
         problems.append(f"{key}: holds {' and '.join(sorted(kinds))}, one kind is allowed")
-    numbers = [v for v in column if not isinstance(v, str)]
+    numbers = [v for v in values if not isinstance(v, str)]
     if not all(-LARGEST_NUMBER <= each <= LARGEST_NUMBER for each in numbers):
         problems.append(f"{key}: numbers are finite and at most {LARGEST_NUMBER:g}")
-    if len(set(column)) < len(column):
+    if len(set(values)) < len(values):
         problems.append(f"{key}: holds a value twice")
-    return column
+    return values
 
 
 def _check_role(
@@ -230,6 +232,10 @@ def _allowed(
         problems.append("grid.constraints: no configuration meets all of them")
         return None
     return allowed
+
+
+def _to_15_digits(value: float) -> int | float:
+    return value if isinstance(value, int) else float(f"{value:.15g}")
 
 
 def _cell(value: Value) -> float | str:

@@ -32,7 +32,8 @@ class History:
         self._booted.add((trial.boot, key.configuration, key.component))
         if trial.outcome is not None and trial.ended is not None:
             self.spent_trials += 1
-            self.spent_seconds += (trial.ended - trial.started).total_seconds()
+            # A clock that was set back in between gives no seconds back.
+            self.spent_seconds += max(0.0, (trial.ended - trial.started).total_seconds())
 
     def attempts(self, key: Key) -> int:
         """How often it was started, lost trials included."""

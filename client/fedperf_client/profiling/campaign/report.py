@@ -16,7 +16,9 @@ from fedperf_client.config import write_private
 from fedperf_client.durations import duration_text
 from fedperf_client.page import STYLE
 from fedperf_client.profiling.campaign.charts import (
+    MOST_BARS,
     MOST_CHARTS,
+    MOST_LINES,
     campaign_gantt,
     run_time_charts,
     trial_gantt,
@@ -91,8 +93,11 @@ def _run_times(summary: Summary) -> str:
         f'<section class="card"><h2>{escape(title)}</h2>{drawing}</section>'
         for title, drawing in charts
     )
-    parallelism = escape(summary.campaign.grid.parallelism)
+    grid = summary.campaign.grid
+    parallelism, size = escape(grid.parallelism), escape(grid.size)
     note = f"Wall time over {parallelism}: lines join the medians, points are repeats."
+    if len(grid.columns[grid.size]) > MOST_LINES:
+        note += f" At most {MOST_LINES} values of {size} are drawn, evenly spread."
     if len(charts) == MOST_CHARTS:
         note += f" The first {MOST_CHARTS} cases are drawn; trials.csv has all."
     return f'<p class="note">{note}</p><div class="grid tight">{cards}</div>'
@@ -108,7 +113,9 @@ def _gantts(summary: Summary) -> str:
             f"{drawing}"
         )
     if (whole := campaign_gantt(summary)) is not None:
-        cards.append(f"<h2>The campaign over its time</h2>{whole}")
+        shown = f"The first {MOST_BARS} trials." if summary.spent_trials > MOST_BARS else ""
+        note = f'<p class="note">{shown}</p>' if shown else ""
+        cards.append(f"<h2>The campaign over its time</h2>{note}{whole}")
     return "".join(f'<section class="card">{card}</section>' for card in cards)
 
 

@@ -89,11 +89,13 @@ class Stopped:
         reason: for people.
         interrupted: whether somebody stopped it, so that something is left to do.
         rows: configurations that the sampler named, in the order of their first turn.
+        is_spent: whether a budget ended it, so that something is left for a larger one.
     """
 
     reason: str
     interrupted: bool
     rows: tuple[int, ...]
+    is_spent: bool = False
 
 
 class _SpentError(Exception):
@@ -131,23 +133,24 @@ class _Run:
     def to_the_end(self, sampler: Sampler) -> Stopped:
         """One turn after the other until the sampler, a budget or somebody says stop."""
         measured: dict[int, float] = {}
-        unavailable: set[int] = set()
+        unavailable: frozenset[int] = frozenset()
         turns: Counter[int] = Counter()
-        reason, interrupted = "", False
+        reason, interrupted, is_spent = "", False, False
         try:
-            while (row := sampler.next(measured, frozenset(unavailable))) is not None:
+            while (row := sampler.next(measured, unavailable)) is not None:
+                self._require_going_on()  # also where no trial is left to run in this turn
                 turns[row] += 1
                 if not self._turn(row, turns[row] - 1):
-                    unavailable.add(row)
+                    unavailable |= {row}
                     measured.pop(row, None)
                 elif (seconds := self._median(row)) is not None:
                     measured[row] = seconds
             reason = sampler.reason
         except _SpentError as spent:
-            reason = str(spent)
+            reason, is_spent = str(spent), True
         except TrialStoppedError:
             reason, interrupted = "it was stopped", True
-        return Stopped(reason, interrupted, tuple(turns))
+        return Stopped(reason, interrupted, tuple(turns), is_spent)
 
     def _turn(self, row: int, repetition: int) -> bool:
         """Settle one repetition of a configuration; whether none of it failed for good."""
@@ -170,9 +173,8 @@ class _Run:
 
     def _run_one(self, key: Key) -> None:
         self._require_budget()
+        self._require_going_on()
         around = self._around
-        if around.stop.is_set():
-            raise TrialStoppedError("it was stopped")
         trial = self._begun(key)
         around.host.begin()
         outcome = around.trials.run(
@@ -238,6 +240,10 @@ class _Run:
 
     def _median(self, row: int) -> float | None:
         return self._history.median_seconds(row, self._campaign.targets, self._settings.repetitions)
+
+    def _require_going_on(self) -> None:
+        if self._around.stop.is_set():
+            raise TrialStoppedError("it was stopped")
 
     def _require_budget(self) -> None:
         trials, seconds = self._settings.max_trials, self._settings.max_wall_seconds

@@ -93,6 +93,13 @@ class Summary:
         return self.campaign.grid.ruled_out * run.repetitions * len(self.campaign.targets)
 
     @property
+    def failed(self) -> tuple[Trial, ...]:
+        """Trials that did not end well, those that a retry mended too."""
+        return tuple(
+            t for t in self.trials if t.outcome is not None and t.outcome.status.is_failure
+        )
+
+    @property
     def flagged(self) -> tuple[Trial, ...]:
         """Trials that failed or were disturbed."""
         return tuple(
@@ -104,8 +111,8 @@ class Summary:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every configuration has an outcome."""
-        return not self.stopped.interrupted
+        """Whether nothing is left to do: neither somebody nor a budget stopped it."""
+        return not (self.stopped.interrupted or self.stopped.is_spent)
 
     def values(self, configuration: int) -> Mapping[str, Value]:
         """Of a configuration, by column."""

@@ -18,6 +18,7 @@ import json
 import os
 import queue
 import resource
+import select
 import signal
 import subprocess
 import sys
@@ -36,6 +37,7 @@ _SUBREAPER = 36
 
 _LONGEST_REASON = 500
 _LOG_BYTES = 4096
+_TICK_SECONDS = 0.1
 _KILLED_IN_A_SHELL = 128 + signal.SIGKILL
 CALLABLE_COMMAND = (
     sys.executable,
@@ -75,7 +77,7 @@ class Command(Runnable):
 
     def run(self) -> Ended:
         """Start it and wait for it."""
-        with self._log.open("wb") as log:
+        with self._log.open("ab") as log:
             try:
                 process = subprocess.Popen(
                     self._arguments,
@@ -99,7 +101,7 @@ class Function(Runnable):
     def __init__(self, message: Json, directory: Path, log: Path) -> None:
         """Import its module; ValueError where that fails."""
         self._log = log
-        with log.open("wb") as output:
+        with log.open("ab") as output:
             self._process = subprocess.Popen(
                 CALLABLE_COMMAND,
                 cwd=directory,
@@ -139,7 +141,14 @@ class Function(Runnable):
                 self._process.stdin.flush()
 
     def _receive(self) -> Json:
-        line = b"" if self._process.stdout is None else self._process.stdout.readline()
+        """Its next line; nothing where it has ended, even if a child of it holds the pipe."""
+        source = self._process.stdout
+        if source is None:
+            return {}
+        while not select.select([source], [], [], _TICK_SECONDS)[0]:
+            if has_ended(self._process.pid) and not select.select([source], [], [], 0)[0]:
+                return {}
+        line = source.readline()
         return mapping(json.loads(line)) if line.endswith(b"\n") else {}
 
 
@@ -195,7 +204,10 @@ def run_components(ready: dict[str, Runnable], after: dict[str, list[str]]) -> J
 
     def run(name: str) -> None:
         start = time.perf_counter_ns()
-        outcome = ready[name].run()
+        try:
+            outcome = ready[name].run()
+        except Exception as error:  # without an end the trial would wait until its timeout
+            outcome = Ended("failed", f"{type(error).__name__}: {error}")
         ended.put((name, (start - zero) / 1e9, (outcome.moment - zero) / 1e9, outcome))
 
     failure: Json = {}
@@ -233,6 +245,11 @@ def reap(pid: int) -> tuple[int, Json]:
         "peak_is_exact": used.ru_maxrss > own_peak,
     }
     return os.waitstatus_to_exitcode(status), usage | moved
+
+
+def has_ended(pid: int) -> bool:
+    """Whether a child has ended; it is not reaped."""
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
 
 
 def judged(code: int, words: str, usage: Json, *, moment: int) -> Ended:
@@ -314,14 +331,22 @@ def _prepared(components: Sequence[Json], request: Json) -> dict[str, Runnable]:
     ready: dict[str, Runnable] = {}
     for each in components:
         make = next(maker for kind, maker in makers.items() if kind in each)
-        ready[str(each["name"])] = make(each, logs / f"{each['name']}.log")
+        with _named(str(each["name"])):
+            ready[str(each["name"])] = make(each, logs / f"{each['name']}.log")
     for name, each_ready in ready.items():  # after all of them began to import
         if isinstance(each_ready, Function):
-            try:
+            with _named(name):
                 each_ready.wait()
-            except ValueError as error:
-                raise ValueError(f"{name}: {error}") from error
     return ready
+
+
+@contextlib.contextmanager
+def _named(component: str) -> Iterator[None]:
+    """What goes wrong inside says which component it is about."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{component}: {error}") from error
 
 
 def _settle() -> None:

@@ -6,7 +6,8 @@ outlive it), the campaign gets an `Outcome` and no process of the trial stays be
 What the trial's processes used is counted by the kernel and read when they end; samples
 of the process tree, every 50 ms and every 100 ms after the first second, add the memory
 that they held together and enforce the limit. The watching happens in the campaign's process,
-so it slows a trial down only where no core is free.
+so it slows a trial down only where no core is free. What a component prints goes to a
+file that is emptied whenever it is too long, so no trial fills the disk by talking.
 """
 
 import contextlib
@@ -28,7 +29,7 @@ from fedperf_client.profiling.campaign.components import Component, message_of
 from fedperf_client.profiling.campaign.expressions import Value
 from fedperf_client.profiling.campaign.outcome import Outcome, Resources, Span, TrialStatus
 from fedperf_client.profiling.process_tree import ProcessTree
-from fedperf_shared.errors import FedperfError
+from fedperf_shared.errors import FedperfError, StorageError
 
 TRIAL_COMMAND = (sys.executable, "-P", "-m", "fedperf_client.profiling.campaign.trial_process")
 TOKEN_VARIABLE = "FEDPERF_TRIAL"
@@ -43,6 +44,8 @@ _GRACE_SECONDS = 2.0
 _LARGEST_REPLY = 1 << 22
 _LONGEST_REASON = 500
 _NEAR_LIMIT_SHARE = 0.5
+MOST_LOG_BYTES = 1 << 24
+"""Of what a component printed, that are kept until the next sample."""
 
 
 class TrialStoppedError(FedperfError):
@@ -73,16 +76,20 @@ class TrialRunner:
 
         Args:
             directory: where commands run and modules of callables lie.
-            scratch: for the trials' own directories; made, and removed by `clear`.
+            scratch: for the trials' own directories; made, and removed by `clear`. Commands
+                are told it in full, as they run elsewhere.
             stop: once set, the trial in flight is ended.
         """
         self._directory = directory
-        self._scratch = scratch
+        self._scratch = scratch.absolute()
         self._stop = stop
 
     def clear(self) -> None:
         """Remove what trials left in the scratch directory, those of earlier runs too."""
         shutil.rmtree(self._scratch, ignore_errors=True)
+        if self._scratch.is_dir():  # a trial may leave directories in which nobody may write
+            _make_writable(self._scratch)
+            shutil.rmtree(self._scratch, ignore_errors=True)
 
     def run(
         self,
@@ -102,12 +109,15 @@ class TrialRunner:
 
         Raises:
             TrialStoppedError: `stop` was set before it ended.
-            OSError: the scratch directory cannot be written.
+            StorageError: the scratch directory cannot be written.
         """
         self.clear()
         trial_directory, logs = self._scratch / "trial", self._scratch / "logs"
-        for each in (trial_directory, logs):
-            each.mkdir(parents=True, mode=0o700)
+        try:
+            for each in (trial_directory, logs):
+                each.mkdir(parents=True, mode=0o700)
+        except OSError as error:
+            raise StorageError(f"cannot write {self._scratch}: {error.strerror}") from error
         request = {
             "components": [message_of(each, configuration, trial_directory) for each in components],
             "directory": str(self._directory),
@@ -115,8 +125,8 @@ class TrialRunner:
             "timeout_seconds": limits.timeout_seconds,
         }
         try:
-            with (logs / "trial.log").open("wb") as log:
-                watched = _Watched(_start(log.fileno(), token), limits, self._stop)
+            with (logs / "trial.log").open("ab") as log:
+                watched = _Watched(_start(log.fileno(), token), limits, logs, self._stop)
                 outcome = watched.outcome(orjson.dumps(request) + b"\n")
         finally:
             self.clear()
@@ -131,10 +141,15 @@ class _Watched:
     """A trial's process from its start to its end."""
 
     def __init__(
-        self, process: "subprocess.Popen[bytes]", limits: Limits, stop: threading.Event
+        self,
+        process: "subprocess.Popen[bytes]",
+        limits: Limits,
+        logs: Path,
+        stop: threading.Event,
     ) -> None:
         self._process = process
         self._limits = limits
+        self._logs = logs
         self._stop = stop
         self._tree = ProcessTree(process.pid, counts_root=False)
         self._pending = b""
@@ -146,13 +161,13 @@ class _Watched:
         startup, began, cpu_before = 0.0, 0.0, 0.0
         try:
             self._send(request)
-            ready = self._reply(_START_SECONDS)
+            ready = self._reply(_START_SECONDS, "before it was ready")
             if "ready" not in ready:
                 return Outcome(TrialStatus.FAILED, str(ready.get("reason", "")))
             startup = _number(ready["startup_seconds"]) or 0.0
             self._tree.peak_bytes = 0
             began, cpu_before = time.monotonic(), self._tree.cpu_seconds()
-            reply = self._reply(self._limits.timeout_seconds)
+            reply = self._reply(self._limits.timeout_seconds, "")
         except _LostError as lost:
             seconds = time.monotonic() - began if began else None
             cpu_seconds = max(0.0, self._tree.cpu_seconds() - cpu_before) if began else None
@@ -188,8 +203,8 @@ class _Watched:
             except OSError as error:
                 raise self._lost() from error
 
-    def _reply(self, seconds: float) -> dict[str, object]:
-        """The next line; `_LostError` without one within `seconds`."""
+    def _reply(self, seconds: float, phase: str) -> dict[str, object]:
+        """The next line; `_LostError` without one within `seconds`, which names the phase."""
         source = -1 if self._process.stdout is None else self._process.stdout.fileno()
         start = time.monotonic()
         deadline = start + seconds
@@ -205,11 +220,12 @@ class _Watched:
                 continue
             self._check()
             if time.monotonic() >= deadline:
-                raise _LostError(TrialStatus.TIMEOUT, f"stopped after {seconds:g} s")
+                raise _LostError(TrialStatus.TIMEOUT, f"stopped after {seconds:g} s {phase}")
         line, _, self._pending = self._pending.partition(b"\n")
         return dict(orjson.loads(line))
 
     def _check(self) -> None:
+        _shorten(self._logs)
         limit, resident = self._limits.memory_bytes, self._tree.sample()
         if limit is not None and resident > limit:
             reason = f"stopped at {resident} of {limit} bytes"
@@ -306,6 +322,22 @@ def kill_leftovers(tokens: Sequence[str]) -> int:
                 process.kill()
                 killed += 1
     return killed
+
+
+def _make_writable(directory: Path) -> None:
+    for folder, names, _ in os.walk(directory):
+        for path in (Path(folder) / name for name in names):
+            if not path.is_symlink():  # which may lead to a directory that is not ours
+                with contextlib.suppress(OSError):
+                    path.chmod(0o700)
+
+
+def _shorten(logs: Path) -> None:
+    """Empty the files that are too long; whoever writes there appends."""
+    for log in logs.iterdir():
+        with contextlib.suppress(OSError):
+            if log.stat().st_size > MOST_LOG_BYTES:
+                os.truncate(log, 0)
 
 
 def _kernel_kills() -> int:

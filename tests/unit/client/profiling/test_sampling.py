@@ -17,6 +17,7 @@ from fedperf_client.profiling.sampling import (
     Grid,
     InvalidSamplingError,
 )
+from fedperf_client.profiling.spacing import Rows
 from fedperf_client.profiling.strategies import CHOOSING, Strategy
 from tests.unit.client.profiling.grids import (
     NODE_TYPES,
@@ -243,6 +244,25 @@ def test_a_large_grid_is_judged_by_some_of_its_rows(monkeypatch: pytest.MonkeyPa
     row = made(table, "active").next(before, NONE_FAILED)
     assert row is not None
     assert row not in before
+
+
+def test_of_a_large_grid_some_rows_are_offered_and_the_same_ones_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    table = grid()
+    before = campaign(made(table, "active"), table, most=START)
+    monkeypatch.setattr(sampling, "MOST_OFFERED", 3)
+    offered: list[list[int]] = []
+
+    def first(*_: object, free: Rows, **__: object) -> int:
+        offered.append(free.tolist())
+        return int(free[0])
+
+    monkeypatch.setattr(sampling, "most_useful", first)
+    one, again = (made(table, "active").next(before, NONE_FAILED) for _ in range(2))
+    assert one == again == offered[0][0]
+    assert offered[0] == offered[1] == sorted(set(offered[0]) - set(before))
+    assert len(offered[0]) == 3
 
 
 @pytest.mark.parametrize("wrong", [0.0, -1.0, math.nan, math.inf])

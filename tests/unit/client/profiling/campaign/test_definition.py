@@ -51,6 +51,13 @@ def test_a_range_of_decimals_includes_its_stop(tmp_path: Path) -> None:
     columns = "rows = { start = 0.1, stop = 0.7, step = 0.1 }\nworkers = [1]"
     values = make_campaign(tmp_path, grid=grid(columns)).grid.columns["rows"]
     assert values == pytest.approx((0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7))
+    assert values == (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)  # as a constraint means them
+
+
+def test_a_range_may_double_from_next_to_nothing(tmp_path: Path) -> None:
+    columns = "rows = { start = 5e-324, stop = 1, doubling = true }\nworkers = [1]"
+    values = make_campaign(tmp_path, grid=grid(columns)).grid.columns["rows"]
+    assert (len(values), values[-1]) == (1075, 1.0)
 
 
 def test_constraints_rule_configurations_out(tmp_path: Path) -> None:
@@ -102,102 +109,92 @@ def test_the_campaign_of_the_readme_can_run(tmp_path: Path) -> None:
     assert found.grid.ruled_out == 8
 
 
+WRONG_COMPONENTS = {
+    "component name": (component("a b"), "component.0.name:"),
+    "component whole": (component("whole"), "component.0.name:"),
+    "nothing runs": (component("a", ""), "component.0: needs exactly"),
+    "too much runs": (
+        component("a", 'command = ["x"]\ncallable = "m:f"'),
+        "component.0: needs exactly one",
+    ),
+    "empty command": (component("a", "command = []"), "command"),
+    "callable": (component("a", 'callable = "m.f"'), "0.callable:"),
+    "kind": (component("a", 'command=["x"]\nkind="sorting"'), "component.0.kind"),
+    "placeholder": (
+        component("a", 'command = ["x", "{size}"]'),
+        "component.0.command.1: there is no column 'size'",
+    ),
+    "url": (component("a", 'http = { url = "ftp://x" }'), "component.0.http.url"),
+    "two bodies": (
+        component("a", 'http = {url="http://x", body="a", body_file="b"}'),
+        "component.0.http.body_file",
+    ),
+    "body file": (
+        component("a", 'http = { url = "http://x", body_file = "{day}" }'),
+        "component.0.http.body_file: there is no column 'day'",
+    ),
+}
+WRONG_GRIDS = {
+    "no size": (grid("workers = [1]"), "grid.size: no column 'rows'"),
+    "words as size": (grid('rows = ["a"]\nworkers = [1]'), "columns.rows"),
+    "no parallelism": (grid("rows = [1]\nworkers = [0]"), "columns.workers"),
+    "mixed": (grid('rows=[1]\nworkers=[1]\nx = [1, "a"]'), "columns.x"),
+    "twice": (grid("rows = [1, 1]\nworkers = [1]"), "a value twice"),
+    "twice in a range": (
+        grid("rows = {start=1e14,stop=100000000000001,step=0.001}\nworkers=[1]"),
+        "a value twice",
+    ),
+    "NaN": (grid("rows = [nan]\nworkers = [1]"), "grid.columns.rows"),
+    "infinite": (grid("rows = [inf]\nworkers = [1]"), "grid.columns.rows"),
+    "empty": (grid("rows = []\nworkers = [1]"), "grid.columns.rows"),
+    "endless": (grid("rows = {start=1,stop=1e15,step=1e-9}\nworkers=[1]"), "grid.columns.rows"),
+    "backwards": (grid("rows = {start=2,stop=1,step=1}\nworkers=[1]"), "grid.columns.rows"),
+    "no step": (grid("rows = {start=1,stop=2}\nworkers=[1]"), "grid.columns.rows"),
+    "step 0": (grid("rows = {start=1,stop=2,step=0}\nworkers=[1]"), "grid.columns.rows"),
+    "doubling 0": (grid("rows = {start=0,stop=2,doubling=true}\nworkers=[1]"), "grid.columns.rows"),
+    "too large": (
+        grid("rows={start=1,stop=1000,step=1}\nworkers={start=1,stop=101,step=1}"),
+        f"at most {MAX_CONFIGURATIONS}",
+    ),
+    "column name": (grid('rows=[1]\nworkers=[1]\n"a-b"=[1]'), "columns.a-b"),
+    "taken name": (grid("rows=[1]\nworkers=[1]\nstatus=[1]"), "name is taken"),
+    "constraint": (grid("rows=[1]\nworkers=[1]", '["rows > 0", "open(1)"]'), "grid.constraints.1"),
+    "no value": (grid("rows=[1]\nworkers=[1]", '["1 / (rows - 1) > 0"]'), "grid.constraints"),
+    "all ruled out": (grid("rows=[1]\nworkers=[1]", '["rows > 1"]'), "no configuration"),
+}
+WRONG_RUNS = {
+    "unknown key": ("repetition = 3", "run.repetition:"),
+    "timeout NaN": ("timeout_seconds = nan", "run.timeout_seconds"),
+    "timeout 0": ("timeout_seconds = 0", "run.timeout_seconds"),
+    "repetitions": ("repetitions = 0", "run.repetitions"),
+    "repetitions true": ("repetitions = true", "run.repetitions"),
+    "a date": ("seed = 2020-01-01", "run.seed"),
+}
 WRONG = {
     "not TOML": ("name = ", "is not TOML"),
-    "unknown key": (campaign_text(run="repetition = 3"), "run.repetition:"),
     "unknown table": (campaign_text(more="[runs]"), "runs:"),
     "no component": (campaign_text(components="component = []"), "component:"),
     "hostile name": (campaign_text().replace("nightly", "../../x"), "name:"),
-    "component name": (campaign_text(components=component("a b")), "component.0.name:"),
-    "component whole": (campaign_text(components=component("whole")), "component.0.name:"),
     "same name": (campaign_text(components=component("a") * 2), "two are named 'a'"),
-    "nothing runs": (campaign_text(components=component("a", "")), "component.0: needs exactly"),
-    "too much runs": (
-        campaign_text(components=component("a", 'command = ["x"]\ncallable = "m:f"')),
-        "component.0: needs exactly one",
-    ),
-    "empty command": (campaign_text(components=component("a", "command = []")), "command"),
-    "callable": (campaign_text(components=component("a", 'callable = "m.f"')), "0.callable:"),
     "circle": (
         campaign_text(components=component("a", after='"b"') + component("b", after='"a"')),
         "circle",
     ),
     "after nothing": (campaign_text(components=component("a", after='"z"')), "component.0.after"),
     "after itself": (campaign_text(components=component("a", after='"a"')), "circle"),
-    "kind": (
-        campaign_text(components=component("a", 'command=["x"]\nkind="sorting"')),
-        "component.0.kind",
-    ),
-    "placeholder": (
-        campaign_text(components=component("a", 'command = ["x", "{size}"]')),
-        "component.0.command.1: there is no column 'size'",
-    ),
-    "url": (
-        campaign_text(components=component("a", 'http = { url = "ftp://x" }')),
-        "component.0.http.url",
-    ),
-    "two bodies": (
-        campaign_text(
-            components=component("a", 'http = {url="http://x", body="a", body_file="b"}')
-        ),
-        "component.0.http.body_file",
-    ),
-    "no size": (campaign_text(grid=grid("workers = [1]")), "grid.size: no column 'rows'"),
-    "words as size": (campaign_text(grid=grid('rows = ["a"]\nworkers = [1]')), "columns.rows"),
-    "no parallelism": (campaign_text(grid=grid("rows = [1]\nworkers = [0]")), "columns.workers"),
-    "mixed": (campaign_text(grid=grid('rows=[1]\nworkers=[1]\nx = [1, "a"]')), "columns.x"),
-    "twice": (campaign_text(grid=grid("rows = [1, 1]\nworkers = [1]")), "a value twice"),
-    "NaN": (campaign_text(grid=grid("rows = [nan]\nworkers = [1]")), "grid.columns.rows"),
-    "infinite": (campaign_text(grid=grid("rows = [inf]\nworkers = [1]")), "grid.columns.rows"),
-    "empty": (campaign_text(grid=grid("rows = []\nworkers = [1]")), "grid.columns.rows"),
-    "endless": (
-        campaign_text(grid=grid("rows = {start=1,stop=1e15,step=1e-9}\nworkers=[1]")),
-        "grid.columns.rows",
-    ),
-    "backwards": (
-        campaign_text(grid=grid("rows = {start=2,stop=1,step=1}\nworkers=[1]")),
-        "grid.columns.rows",
-    ),
-    "no step": (
-        campaign_text(grid=grid("rows = {start=1,stop=2}\nworkers=[1]")),
-        "grid.columns.rows",
-    ),
-    "step 0": (
-        campaign_text(grid=grid("rows = {start=1,stop=2,step=0}\nworkers=[1]")),
-        "grid.columns.rows",
-    ),
-    "doubling 0": (
-        campaign_text(grid=grid("rows = {start=0,stop=2,doubling=true}\nworkers=[1]")),
-        "grid.columns.rows",
-    ),
-    "too large": (
-        campaign_text(
-            grid=grid("rows={start=1,stop=1000,step=1}\nworkers={start=1,stop=101,step=1}")
-        ),
-        f"at most {MAX_CONFIGURATIONS}",
-    ),
-    "column name": (campaign_text(grid=grid('rows=[1]\nworkers=[1]\n"a-b"=[1]')), "columns.a-b"),
-    "taken name": (campaign_text(grid=grid("rows=[1]\nworkers=[1]\nstatus=[1]")), "name is taken"),
-    "constraint": (
-        campaign_text(grid=grid("rows=[1]\nworkers=[1]", '["rows > 0", "open(1)"]')),
-        "grid.constraints.1",
-    ),
-    "no value": (
-        campaign_text(grid=grid("rows=[1]\nworkers=[1]", '["1 / (rows - 1) > 0"]')),
-        "grid.constraints",
-    ),
-    "all ruled out": (
-        campaign_text(grid=grid("rows=[1]\nworkers=[1]", '["rows > 1"]')),
-        "no configuration",
-    ),
-    "timeout NaN": (campaign_text(run="timeout_seconds = nan"), "run.timeout_seconds"),
-    "timeout 0": (campaign_text(run="timeout_seconds = 0"), "run.timeout_seconds"),
-    "repetitions": (campaign_text(run="repetitions = 0"), "run.repetitions"),
-    "repetitions true": (campaign_text(run="repetitions = true"), "run.repetitions"),
     "strategy": (campaign_text(more='[sampling]\nstrategy = "best"'), "sampling.strategy"),
-    "a date": (campaign_text(run="seed = 2020-01-01"), "run.seed"),
+    "most of all": (
+        campaign_text(more="[sampling]\nmax_configurations = 3"),
+        "sampling.max_configurations",
+    ),
     "deep": ("a = " + "[" * 5000, "is not TOML"),
     "long": ("#" * (MAX_FILE_BYTES + 1), "at most"),
+    **{
+        case: (campaign_text(components=text), named)
+        for case, (text, named) in WRONG_COMPONENTS.items()
+    },
+    **{case: (campaign_text(grid=text), named) for case, (text, named) in WRONG_GRIDS.items()},
+    **{case: (campaign_text(run=text), named) for case, (text, named) in WRONG_RUNS.items()},
 }
 
 

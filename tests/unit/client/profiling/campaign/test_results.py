@@ -11,6 +11,7 @@ from xml.etree import ElementTree as ET
 import orjson
 import pytest
 
+from fedperf_client.profiling.campaign import charts, report
 from fedperf_client.profiling.campaign.executions import execution_of, is_execution, plan_of
 from fedperf_client.profiling.campaign.grid import RESERVED_NAMES
 from fedperf_client.profiling.campaign.journal import Key, Session, Trial
@@ -156,6 +157,19 @@ def test_figures_of_a_campaign(tmp_path: Path) -> None:
     assert found[7]["median_seconds"] is None
     assert set(rows[0]) - {"rows", "workers", "platform"} <= RESERVED_NAMES
     assert set(found[0]) - {"rows", "workers", "platform"} <= RESERVED_NAMES
+
+
+def test_what_the_charts_leave_out_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    summary = hostile_summary(tmp_path)
+    page, _, _ = results(tmp_path, summary)
+    assert "The first" not in page
+    assert "At most" not in page
+    for module in (charts, report):
+        monkeypatch.setattr(module, "MOST_BARS", 2)
+        monkeypatch.setattr(module, "MOST_LINES", 1)
+    page, _, _ = results(tmp_path, summary)
+    assert "The first 2 trials." in page
+    assert "At most 1 values of rows are drawn" in page
 
 
 def test_a_campaign_of_nothing_has_a_report(tmp_path: Path) -> None:

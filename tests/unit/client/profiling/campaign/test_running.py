@@ -240,6 +240,38 @@ def test_a_budget_of_seconds_counts_over_all_runs(place: Places) -> None:
     assert (len(first.ran), len(second.ran)) == (3, 0)
 
 
+def test_a_campaign_whose_budget_is_spent_is_not_complete(place: Places) -> None:
+    for run, is_complete in (("max_trials = 3", False), ("", True)):
+        here = place(f"repetitions = 1\n{run}")
+        stopped = here.run(World())
+        with Journal.open(here.path, here.campaign.campaign_id) as journal:
+            summary = summarize(here.campaign, journal.trials(), journal.sessions(), stopped)
+        assert not stopped.interrupted
+        assert summary.is_complete is is_complete
+        assert summary.statuses["skipped"] == (0 if is_complete else 1)
+
+
+def test_a_clock_that_is_set_back_gives_no_budget_back(place: Places) -> None:
+    world, here = World(), place("repetitions = 2\nmax_wall_seconds = 3")
+
+    def outcome(row: dict[str, Value], number: int) -> Outcome:
+        world.now -= timedelta(hours=number == 0)
+        return OK
+
+    world.outcome = outcome
+    assert "budget of 3 seconds" in here.run(world).reason
+    assert len(world.ran) == 4
+
+
+def test_a_stop_ends_also_the_walk_through_what_was_finished(place: Places) -> None:
+    here, chosen = place("repetitions = 1"), Greedy()
+    here.run(World())
+    world = World()
+    world.stop.set()
+    assert here.run(world, chosen).interrupted
+    assert len(chosen.told) == 1
+
+
 def test_a_stopped_campaign_loses_the_trial_in_flight_alone(place: Places) -> None:
     here, world = place("repetitions = 1"), World()
 

@@ -1,6 +1,7 @@
 """One trial in real processes: what it used, how it ended, and that nothing stays behind."""
 
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -14,9 +15,11 @@ from pathlib import Path
 import psutil
 import pytest
 
+from fedperf_client.profiling.campaign import trial_runner
 from fedperf_client.profiling.campaign.components import Component
 from fedperf_client.profiling.campaign.noise import own_seconds
 from fedperf_client.profiling.campaign.outcome import Outcome, Resources, TrialStatus
+from fedperf_client.profiling.campaign.trial_process import Ended, Runnable, run_components
 from fedperf_client.profiling.campaign.trial_runner import (
     TOKEN_VARIABLE,
     Limits,
@@ -24,6 +27,7 @@ from fedperf_client.profiling.campaign.trial_runner import (
     TrialStoppedError,
     kill_leftovers,
 )
+from fedperf_shared.errors import StorageError
 from tests.fakes.functions import TOKEN, function_server
 
 ROW = {"rows": 20_000, "workers": 2}
@@ -146,11 +150,19 @@ def test_a_function_is_called_with_the_configuration(runner: TrialRunner) -> Non
     assert used.read_bytes is not None
 
 
+def test_a_function_finds_what_another_component_left(runner: TrialRunner) -> None:
+    write = shell("printf {rows} > {trial_directory}/rows", "write")
+    read = function("read").model_copy(update={"after": ("write",)})
+    outcome = run(runner, write, read)
+    assert outcome.status is TrialStatus.OK, outcome.reason
+
+
 @pytest.mark.parametrize(
     ("component", "status", "reason"),
     [
         (function("fail"), TrialStatus.FAILED, "RuntimeError: <b>20000</b> rows and 2 workers"),
         (function("leave"), TrialStatus.FAILED, "exit code 7"),
+        (function("leave_a_child"), TrialStatus.FAILED, "exit code 7"),
         (function("run_out"), TrialStatus.OOM, "MemoryError"),
         (function("not_callable"), TrialStatus.FAILED, "cannot be called"),
         (function("nothing"), TrialStatus.FAILED, "cannot be imported: AttributeError"),
@@ -237,6 +249,53 @@ def test_scratch_directories_are_removed(runner: TrialRunner, tmp_path: Path) ->
     assert not (tmp_path / "scratch").exists()
 
 
+def test_commands_find_a_scratch_directory_that_was_named_from_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "job").mkdir()
+    monkeypatch.chdir(tmp_path)
+    runner = TrialRunner(tmp_path / "job", Path("scratch"), stop=threading.Event())
+    outcome = run(runner, shell("touch {trial_directory}/x"))
+    assert outcome.status is TrialStatus.OK, outcome.reason
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_directories_that_nobody_may_write_in_are_removed(
+    runner: TrialRunner, tmp_path: Path
+) -> None:
+    script = "mkdir -p {trial_directory}/a/b; touch {trial_directory}/a/b/x; "
+    run(runner, shell(script + "ln -s / {trial_directory}/all; chmod -R a-w {trial_directory}/a"))
+    assert not (tmp_path / "scratch").exists()
+
+
+def test_a_scratch_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "scratch").write_text("a file")
+    with pytest.raises(StorageError, match="cannot write"):
+        run(TrialRunner(tmp_path, tmp_path / "scratch", stop=threading.Event()), shell("true"))
+
+
+def test_what_a_trial_prints_does_not_fill_the_disk(
+    runner: TrialRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trial_runner, "MOST_LOG_BYTES", 1_000_000)
+    script = "head -c 3000000 /dev/zero; sleep 0.3; du -sk {trial_directory}/../logs >&2; exit 1"
+    outcome = run(runner, shell(script))
+    (kibibytes,) = re.findall(r"(\d+) \S*/logs", outcome.reason)
+    assert int(kibibytes) < 100
+    assert outcome.resources.written_bytes is not None
+    assert outcome.resources.written_bytes >= 3_000_000
+
+
+def test_a_component_that_breaks_in_our_hands_is_a_failure() -> None:
+    class Breaks(Runnable):
+        def run(self) -> Ended:
+            raise OSError(28, "no space left")
+
+    reply = run_components({"job": Breaks()}, {"job": []})
+    assert reply["status"] == "failed"
+    assert reply["reason"] == "job: OSError: [Errno 28] no space left"
+
+
 def test_a_file_of_the_campaign_takes_no_module_of_ours(
     runner: TrialRunner, tmp_path: Path
 ) -> None:
@@ -285,12 +344,36 @@ def test_a_token_is_taken_from_the_environment(
     assert run(runner, call).status is TrialStatus.OK
 
 
+@pytest.mark.parametrize("token", [TOKEN + "\r", f"x\n{TOKEN}", f" {TOKEN}", TOKEN + "\u00e9"])
+def test_a_token_that_no_header_can_hold_is_refused_and_not_shown(
+    runner: TrialRunner, functions: str, monkeypatch: pytest.MonkeyPatch, token: str
+) -> None:
+    monkeypatch.setenv("OSCAR_TOKEN", token)
+    outcome = run(runner, http(f"{functions}/run/echo", token_env="OSCAR_TOKEN"))
+    assert outcome.status is TrialStatus.FAILED
+    assert "OSCAR_TOKEN holds no token" in outcome.reason
+    assert TOKEN not in outcome.reason
+
+
+@pytest.mark.parametrize("before", [0, 250, 290, 298])
+def test_a_token_that_is_answered_is_not_written_down(
+    runner: TrialRunner, functions: str, monkeypatch: pytest.MonkeyPatch, before: int
+) -> None:
+    monkeypatch.setenv("OSCAR_TOKEN", TOKEN)
+    said = {"token_env": "OSCAR_TOKEN", "expected_status": 404, "body": before * "-" + TOKEN}
+    outcome = run(runner, http(f"{functions}/run/echo", **said))
+    assert outcome.reason.startswith("job: answered 200 instead of 404")
+    assert TOKEN[:3] not in outcome.reason
+
+
 def test_what_a_function_answers_wrongly_is_a_failure(runner: TrialRunner, functions: str) -> None:
     broken = run(runner, http(f"{functions}/function/broken"))
     assert broken.status is TrialStatus.FAILED
     assert "answered 500 instead of 200. <b>it broke</b>" in broken.reason
     assert run(runner, http(f"{functions}/x", expected_status=404)).status is TrialStatus.OK
     assert "ConnectError" in run(runner, http("http://127.0.0.1:9/")).reason
-    assert "no-such-file" in run(runner, http(functions, body_file="no-such-file")).reason
+    missing = run(runner, http(functions, body_file="no-such-file")).reason
+    assert missing.startswith("job: ")
+    assert "no-such-file" in missing
     hangs = run(runner, http(f"{functions}/function/hang"), seconds=0.5)
     assert hangs.status is TrialStatus.TIMEOUT
