@@ -75,9 +75,9 @@ def cheapest_plans(costs: AdditiveCosts, count: int) -> Found:
     completions = _completions(costs, steps)
 
     def keep(step: Step, extended: Prefixes) -> Ints:
-        still = completions[step.operator]
-        state = (*(extended.columns[:, each] for each in step.open_after), extended.started)
-        return _smallest(extended.seconds + still[state], count)
+        opened = extended.columns[:, step.open_after].T.astype(np.int64)
+        still = completions[step.operator][*opened, extended.started]
+        return _smallest(extended.seconds + still, count)
 
     return found(costs, search(costs, steps, keep), count, is_exact=True)
 
@@ -95,9 +95,10 @@ def narrow_steps(costs: AdditiveCosts) -> tuple[Step, ...]:
 
 def found(costs: AdditiveCosts, kept: Prefixes, count: int, *, is_exact: bool) -> Found:
     """The best `count` of complete plans; summed anew, so that the order of steps is no matter."""
-    seconds = costs.totals(kept.columns)
-    order = np.lexsort((*kept.columns.T[::-1], seconds))[:count]
-    return Found(kept.columns[order], seconds[order], is_exact)
+    plans = kept.columns.astype(np.int64)
+    seconds = costs.totals(plans)
+    order = np.lexsort((*plans.T[::-1], seconds))[:count]
+    return Found(plans[order], seconds[order], is_exact)
 
 
 def _require_count(count: int) -> None:

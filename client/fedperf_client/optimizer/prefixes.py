@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedperf_client.optimizer.costs import AdditiveCosts, Floats, Ints
 from fedperf_client.optimizer.steps import Step
@@ -45,12 +46,12 @@ class Prefixes:
 
     Attributes:
         seconds: what they cost so far, [plans].
-        columns: platform of every operator, int64 [plans, operators]; -1 where not placed.
+        columns: platform of every operator, int8 [plans, operators]; -1 where not placed.
         started: number of the set of platforms started, see `Startups`, [plans].
     """
 
     seconds: Floats
-    columns: Ints
+    columns: NDArray[np.int8]
     started: Ints
 
     def __len__(self) -> int:
@@ -84,14 +85,14 @@ Keep = Callable[[Step, Prefixes], Ints]
 
 
 def search(costs: AdditiveCosts, steps: Sequence[Step], keep: Keep) -> Prefixes:
-    """What is left of all plans when `keep` has chosen after every step; best first."""
+    """What is left of all plans when `keep` has chosen after every step."""
     startups = Startups.of(costs.startup_seconds)
-    nothing = np.full((1, len(steps)), -1)
+    nothing = np.full((1, len(steps)), -1, np.int8)
     kept = Prefixes(np.zeros(1), nothing, np.zeros(1, np.int64))
     for step in steps:
         extended = _extended(costs, startups, step, kept)
         kept = extended.take(keep(step, extended))
-    return kept.take(np.lexsort((*kept.columns.T[::-1], kept.seconds)))
+    return kept
 
 
 def best_per_key(key: Ints, seconds: Floats, count: int) -> Ints:

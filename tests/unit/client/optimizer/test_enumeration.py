@@ -172,7 +172,9 @@ class AsCosted:
     def warm_seconds(self, plan: Plan) -> float:
         columns = np.array([[self._costs.platforms.index(each) for each in plan.platforms]])
         warm = float(self._costs.totals(columns)[0] - self._costs.startups(columns)[0])
-        return warm * float(np.exp(self._noise * (hash(plan.platforms) % 1000 / 1000)))
+        return warm * float(
+            np.exp(self._noise * (hash(tuple(map(int, plan.platforms))) % 1000 / 1000))
+        )
 
     def __call__(self, questions: Sequence[Question]) -> list[Prediction]:
         self.calls.append([question.plan for question in questions])
