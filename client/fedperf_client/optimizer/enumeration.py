@@ -1,101 +1,98 @@
 """The choice of a platform for every operator of a workflow, by predicted run time.
 
-Few assignments are all scored (`exhaustive`). Beyond `EXHAUSTIVE_LIMIT` a beam searches
-over segments, short chains of operators that move together, in topological order (`beam`):
-it keeps whole plans, starts with every single-platform plan and moves one segment, or
-that segment and all behind it; then, in a second sweep, single operators. It only ever
-improves on where it started, so the choice
-is never predicted to be slower than one platform for everything.
-Only the predictor decides; an assignment that `supports` refuses is never scored.
+With additive costs (`costs.AdditiveCosts`) the cheapest plans under them are searched, by
+default exactly (`frontier`), and every single-platform plan is put beside them; the predictor
+then sees all of these at once, complete, and only it decides: the plan with the smallest
+predicted median, plus the start-up of platforms that are not warm, wins. So the choice is
+never predicted to be slower than one platform for everything.
+
+Without them few assignments are all scored by the predictor (`exhaustive`); beyond
+`EXHAUSTIVE_LIMIT` a beam searches by its predictions alone (`segments`).
+An assignment that a constraint refuses is never scored.
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum, unique
-from itertools import islice, product
+from itertools import product
 
-from fedperf_client.prediction.prediction import Prediction, Question
-from fedperf_shared.errors import FedperfError, InvalidInputError
+import numpy as np
+
+from fedperf_client.optimizer.constraints import Constraints, Supports, supports_everything
+from fedperf_client.optimizer.costs import AdditiveCosts, InvalidCostsError, Mask
+from fedperf_client.optimizer.frontier import Found, beam, cheapest_plans
+from fedperf_client.optimizer.pruning import (
+    EXHAUSTIVE_LIMIT,
+    Rule,
+    TooManyPlansError,
+    pruned_search,
+)
+from fedperf_client.optimizer.scoring import Assignment, Predict, Scores
+from fedperf_client.optimizer.segments import segment_search
+from fedperf_client.prediction.prediction import Prediction
+from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig
 from fedperf_shared.workflow.graph import Plan, Workflow
-from fedperf_shared.workflow.topology import topological_order
-from fedperf_shared.workflow.vocabulary import OperatorKind, Platform
+from fedperf_shared.workflow.vocabulary import Platform
 
-EXHAUSTIVE_LIMIT = 4096
-"""Most assignments that are all scored."""
-
-BEAM_WIDTH = 4
-SEGMENT_LENGTH = 3
-"""Most operators of a chain that move together; long chains may switch platforms inside."""
+PLANS = 16
+"""Cheapest plans under additive costs that the predictor sees."""
 
 ALTERNATIVES = 4
-BATCH = 256
-"""Questions per call of the predictor."""
-
-Supports = Callable[[int, Platform], bool]
-"""(position of an operator, platform) -> whether that platform can run it."""
-
-Predict = Callable[[Sequence[Question]], Sequence[Prediction]]
-"""Questions -> predictions in the same order."""
-
-_Assignment = tuple[Platform, ...]
 
 
-class NoPlatformError(InvalidInputError):
-    """No candidate platform can run an operator."""
-
-    def __init__(self, position: int, kind: OperatorKind, candidates: Sequence[Platform]) -> None:
-        names = ", ".join(platform.name.lower() for platform in candidates) or "none"
-        super().__init__(
-            f"operator {position} ({kind.name}) runs on none of the candidate platforms ({names})"
-        )
-        self.position = position
-
-
-class MissingPredictionsError(FedperfError):
-    """The predictor answered another number of questions than it was asked."""
+class MissingCostsError(InvalidInputError):
+    """A method was asked for that searches by additive costs, and there are none."""
 
 
 @unique
 class Method(StrEnum):
     """How the plans were enumerated."""
 
-    EXHAUSTIVE = "exhaustive"
+    FRONTIER = "frontier"
     BEAM = "beam"
+    DELAYED_GREEDY = "delayed_greedy"
+    GREEDY = "greedy"
+    EXHAUSTIVE = "exhaustive"
 
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """A plan that was considered, and its prediction."""
-
-    plan: Plan
-    prediction: Prediction
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """The plan with the smallest predicted median, and what came after it.
+    """A plan that was considered, and its prediction.
 
     Attributes:
-        plan: the choice.
-        prediction: its predicted run time.
-        alternatives: the next best plans, best first.
-        method: how plans were enumerated.
-        plans_scored: how many complete plans the predictor has seen.
+        plan: it.
+        prediction: of its run time on platforms that are warm.
+        startup_seconds: of the platforms that are not.
     """
 
     plan: Plan
     prediction: Prediction
-    alternatives: tuple[Alternative, ...]
-    method: Method
-    plans_scored: int
+    startup_seconds: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """What plans are compared by: the median and the start-up."""
+        return self.prediction.median_seconds + self.startup_seconds
 
 
-def supports_everything(position: int, platform: Platform) -> bool:
-    """The mask that refuses nothing."""
-    del position, platform
-    return True
+@dataclass(frozen=True, slots=True)
+class Choice(Alternative):
+    """The plan with the smallest predicted median and start-up, and what came after it.
+
+    Attributes:
+        alternatives: the next best plans, best first.
+        method: how plans were enumerated; `BEAM` where a frontier was too wide for more.
+        plans_scored: how many complete plans the predictor has seen.
+        is_exact: the predictor has seen every plan, or provably those that are cheapest
+            under the additive costs.
+    """
+
+    alternatives: tuple[Alternative, ...] = ()
+    method: Method = field(kw_only=True)
+    plans_scored: int = field(kw_only=True)
+    is_exact: bool = field(kw_only=True)
 
 
 def choose(
@@ -104,144 +101,124 @@ def choose(
     candidates: Sequence[Platform],
     predict: Predict,
     *,
+    costs: AdditiveCosts | None = None,
     supports: Supports = supports_everything,
+    pinned: Mapping[int, Platform] | None = None,
+    memory_caps: Mapping[Platform, float] | None = None,
+    method: Method | None = None,
+    count: int = PLANS,
 ) -> Choice:
     """The platform per operator with the smallest predicted median run time on `cluster`.
 
-    Equal predictions are decided by the order of `candidates`, so the choice is deterministic.
+    Deterministic: equal predictions are decided by additive costs where there are any, then
+    by the order of `candidates`.
+
+    Args:
+        workflow: what is to run.
+        cluster: where.
+        candidates: platforms to choose from.
+        predict: who decides; with additive costs asked once, about up to `count` plans and
+            one per platform (more than `scoring.BATCH` are asked about in several calls).
+        costs: of this workflow and at least these platforms, for the search.
+        supports: whether a platform can run an operator.
+        pinned: operators, by position, that stay on a platform.
+        memory_caps: bytes that an operator may use at once on a platform.
+        method: `FRONTIER` by default with costs, else `EXHAUSTIVE` for few assignments and
+            `BEAM` for many.
+        count: plans that the search by additive costs hands on.
 
     Raises:
-        NoPlatformError: an operator runs on no candidate.
+        NoPlatformError: an operator may run on no candidate.
+        InvalidConstraintError: see `Constraints`.
+        InvalidCostsError: the costs are not of this workflow or not of all candidates.
+        MissingCostsError: the method needs costs.
+        TooManyPlansError: all are to be scored, and there are more than `EXHAUSTIVE_LIMIT`.
         MissingPredictionsError: the predictor did not answer every question.
     """
-    allowed = _allowed(workflow, candidates, supports)
-    scores = _Scores(workflow, cluster, predict)
-    if math.prod(len(each) for each in allowed) <= EXHAUSTIVE_LIMIT:
-        method = Method.EXHAUSTIVE
-        scores.add(product(*allowed))
-    else:
-        method = Method.BEAM
-        _search(workflow, allowed, candidates, scores)
-    best = [Alternative(scores.plan(each), p) for each, p in scores.best(1 + ALTERNATIVES)]
-    return Choice(best[0].plan, best[0].prediction, tuple(best[1:]), method, len(scores))
+    constraints = Constraints(tuple(candidates), supports, pinned or {}, memory_caps or {})
+    platforms, allowed = constraints.platforms, constraints.allowed(workflow)
+    if costs is None:
+        scores = Scores(workflow, cluster, predict)
+        return _by_prediction(workflow, platforms, allowed, scores, method=method)
+    if costs.workflow != workflow:
+        raise InvalidCostsError("the additive costs are those of another workflow")
+    within = costs.within(platforms, allowed)
+    scores = Scores(workflow, cluster, predict, startup_seconds=_startups(within))
+    return _by_costs(within, scores, method or Method.FRONTIER, count=count)
 
 
-def segments(workflow: Workflow) -> tuple[tuple[int, ...], ...]:
-    """Chains of up to `SEGMENT_LENGTH` operators with one way in and one way out.
-
-    In topological order of their heads; every operator is in one of them.
-    """
-    children = workflow.children
-    chains: dict[int, list[int]] = {}
-    head_of: dict[int, int] = {}
-    for position in topological_order(workflow):
-        parents = set(workflow.operators[position].inputs)
-        parent = next(iter(parents)) if len(parents) == 1 else None
-        follows = parent is not None and len(set(children[parent])) == 1
-        head = head_of[parent] if follows and parent is not None else position
-        if head != position and len(chains[head]) >= SEGMENT_LENGTH:
-            head = position
-        head_of[position] = head
-        chains.setdefault(head, []).append(position)
-    return tuple(tuple(chain) for chain in chains.values())
+_SEARCHES: Mapping[Method, Callable[[AdditiveCosts, int], Found]] = {
+    Method.FRONTIER: cheapest_plans,
+    Method.BEAM: beam,
+    Method.DELAYED_GREEDY: lambda costs, count: pruned_search(costs, Rule.DELAYED_GREEDY, count),
+    Method.GREEDY: lambda costs, count: pruned_search(costs, Rule.GREEDY, count),
+}
 
 
-class _Scores:
-    """Predictions of complete plans, each asked for once, in the order of asking."""
-
-    def __init__(self, workflow: Workflow, cluster: ClusterConfig, predict: Predict) -> None:
-        self._workflow, self._cluster, self._predict = workflow, cluster, predict
-        self._known: dict[_Assignment, Prediction] = {}
-
-    def __len__(self) -> int:
-        return len(self._known)
-
-    def plan(self, assignment: _Assignment) -> Plan:
-        return Plan(self._workflow, assignment)
-
-    def add(self, assignments: Iterable[_Assignment]) -> None:
-        """Score those that are new, in batches."""
-        new = iter([each for each in dict.fromkeys(assignments) if each not in self._known])
-        for batch in iter(lambda: list(islice(new, BATCH)), []):
-            questions = [Question(self.plan(each), self._cluster) for each in batch]
-            predictions = self._predict(questions)
-            if len(predictions) != len(batch):
-                raise MissingPredictionsError(
-                    f"{len(batch)} plans were asked for, {len(predictions)} predictions came"
-                )
-            self._known.update(zip(batch, predictions, strict=True))
-
-    def best(
-        self, count: int, among: Iterable[_Assignment] | None = None
-    ) -> list[tuple[_Assignment, Prediction]]:
-        """The `count` fastest, of all or of those `among`."""
-        pool = self._known if among is None else dict.fromkeys(among)
-        ranked = sorted(pool, key=lambda each: self._known[each].median_seconds)
-        return [(each, self._known[each]) for each in ranked[:count]]
+def _by_costs(costs: AdditiveCosts, scores: Scores, method: Method, *, count: int) -> Choice:
+    """The best of what a search under additive costs, and every single platform, come to."""
+    if method is Method.EXHAUSTIVE:
+        return _by_prediction(costs.workflow, costs.platforms, costs.allowed, scores, method=method)
+    found = _SEARCHES[method](costs, count)
+    scores.add((*(costs.assignment(plan) for plan in found.plans), *_on_one_platform(costs)))
+    too_wide = method is Method.FRONTIER and not found.is_exact
+    return _best(scores, Method.BEAM if too_wide else method, is_exact=found.is_exact)
 
 
-def _allowed(
-    workflow: Workflow, candidates: Sequence[Platform], supports: Supports
-) -> list[tuple[Platform, ...]]:
-    """For every operator the candidates that can run it, in their order."""
-    allowed = []
-    for position, operator in enumerate(workflow.operators):
-        able = tuple(p for p in dict.fromkeys(candidates) if supports(position, p))
-        if not able:
-            raise NoPlatformError(position, operator.kind, candidates)
-        allowed.append(able)
-    return allowed
-
-
-def _search(
+def _by_prediction(
     workflow: Workflow,
-    allowed: Sequence[tuple[Platform, ...]],
-    candidates: Sequence[Platform],
-    scores: _Scores,
-) -> None:
-    """One beam per single-platform plan: what the first operators run on stays open to the end."""
-    everything = tuple(range(len(allowed)))
-    first = tuple(able[0] for able in allowed)
-    starts = [_moved(first, everything, platform, allowed) for platform in candidates]
-    scores.add(starts)
-    single = tuple((position,) for position in topological_order(workflow))
-    for start in dict.fromkeys(starts):
-        beam = [start]
-        for pieces in (segments(workflow), single):
-            beam = _sweep(beam, pieces, candidates, allowed, scores=scores)
-
-
-def _sweep(
-    beam: list[_Assignment],
-    pieces: Sequence[tuple[int, ...]],
-    candidates: Sequence[Platform],
-    allowed: Sequence[tuple[Platform, ...]],
+    platforms: Sequence[Platform],
+    allowed: Mask,
+    scores: Scores,
     *,
-    scores: _Scores,
-) -> list[_Assignment]:
-    """The beam after every piece, alone or with all behind it, could move to every platform."""
-    for number, piece in enumerate(pieces):
-        behind = tuple(position for later in pieces[number:] for position in later)
-        beam = beam + [
-            _moved(assignment, positions, platform, allowed)
-            for assignment in beam
-            for platform in candidates
-            for positions in (piece, behind)
-        ]
-        scores.add(beam)
-        beam = [assignment for assignment, _ in scores.best(BEAM_WIDTH, beam)]
-    return beam
+    method: Method | None,
+) -> Choice:
+    """The choice without a search by additive costs."""
+    able = _able(platforms, allowed)
+    plans = math.prod(len(each) for each in able)
+    if method is None:
+        method = Method.EXHAUSTIVE if plans <= EXHAUSTIVE_LIMIT else Method.BEAM
+    if method is Method.EXHAUSTIVE:
+        if plans > EXHAUSTIVE_LIMIT:
+            raise TooManyPlansError(plans)
+        scores.add(product(*able))
+    elif method is Method.BEAM:
+        segment_search(workflow, able, platforms, scores)
+    else:
+        raise MissingCostsError(f"the method {method} searches by additive costs, give them")
+    return _best(scores, method, is_exact=method is Method.EXHAUSTIVE)
 
 
-def _moved(
-    assignment: _Assignment,
-    positions: Sequence[int],
-    platform: Platform,
-    allowed: Sequence[tuple[Platform, ...]],
-) -> _Assignment:
-    """`assignment` with `positions` on `platform`, wherever it can run them."""
-    moved = list(assignment)
-    for position in positions:
-        if platform in allowed[position]:
-            moved[position] = platform
-    return tuple(moved)
+def _best(scores: Scores, method: Method, *, is_exact: bool) -> Choice:
+    best, *others = [
+        Alternative(scores.plan(assignment), prediction, startup)
+        for assignment, prediction, startup in scores.best(1 + ALTERNATIVES)
+    ]
+    return Choice(
+        best.plan,
+        best.prediction,
+        best.startup_seconds,
+        tuple(others),
+        method=method,
+        plans_scored=len(scores),
+        is_exact=is_exact,
+    )
+
+
+def _able(platforms: Sequence[Platform], allowed: Mask) -> list[tuple[Platform, ...]]:
+    """For every operator the platforms that may run it, in their order."""
+    return [
+        tuple(platform for platform, may in zip(platforms, row, strict=True) if may)
+        for row in allowed
+    ]
+
+
+def _on_one_platform(costs: AdditiveCosts) -> Iterator[Assignment]:
+    """Every single-platform plan that is allowed."""
+    for column in np.flatnonzero(costs.allowed.all(axis=0)).tolist():
+        yield (costs.platforms[column],) * len(costs.workflow.operators)
+
+
+def _startups(costs: AdditiveCosts) -> Callable[[Assignment], float]:
+    seconds = dict(zip(costs.platforms, costs.startup_seconds.tolist(), strict=True))
+    return lambda assignment: math.fsum(seconds[each] for each in set(assignment))

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from fedperf_shared.errors import FedperfError, InvalidInputError
 from fedperf_shared.execution import ClusterConfig
-from fedperf_shared.workflow.features import Features, featurize
-from fedperf_shared.workflow.graph import Plan
-from fedperf_shared.workflow.vocabulary import MAX_RUNTIME_SECONDS
+from fedperf_shared.workflow.features import Features, featurize, featurize_assignments
+from fedperf_shared.workflow.graph import Plan, Workflow
+from fedperf_shared.workflow.vocabulary import MAX_RUNTIME_SECONDS, Platform
 
 Floats = NDArray[np.float64]
 
@@ -47,6 +47,17 @@ class Question:
 
     plan: Plan
     cluster: ClusterConfig
+
+    @classmethod
+    def of(
+        cls, workflow: Workflow, assignments: Sequence[tuple[Platform, ...]], cluster: ClusterConfig
+    ) -> "list[Question]":
+        """One question per assignment of platforms; their features are computed together."""
+        questions = [cls(Plan(workflow, platforms), cluster) for platforms in assignments]
+        features = featurize_assignments(workflow, assignments, cluster)
+        for question, each in zip(questions, features, strict=True):
+            vars(question)["features"] = each  # what `features` would keep
+        return questions
 
     @cached_property
     def features(self) -> Features:

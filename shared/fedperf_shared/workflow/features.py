@@ -47,7 +47,7 @@ from numpy.typing import NDArray
 
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.workflow.graph import Plan, Workflow
-from fedperf_shared.workflow.topology import depths, heights, topological_order
+from fedperf_shared.workflow.topology import depths, heights, topological_orders
 from fedperf_shared.workflow.vocabulary import (
     NAMED_PLATFORMS,
     ORDERING_KINDS,
@@ -123,9 +123,37 @@ class Features:
 
 def featurize(plan: Plan, cluster: Resources) -> Features:
     """Everything the cost model sees of `plan` on `cluster`, whatever its labelling."""
-    order = topological_order(plan.workflow, plan.platforms)
-    view = _View.of(plan, order)
-    return Features(_operator_rows(view, cluster), _plan_row(view, cluster), view.edges, order)
+    [features] = featurize_assignments(plan.workflow, [plan.platforms], cluster)
+    return features
+
+
+def featurize_assignments(
+    workflow: Workflow, assignments: Sequence[Sequence[Platform]], cluster: Resources
+) -> list[Features]:
+    """As `featurize` for plans of one workflow, each with its platforms, in their order.
+
+    What does not depend on platforms is computed once per topological order; mostly all
+    assignments share one.
+    """
+    orders = topological_orders(workflow, assignments)
+    found: dict[int, Features] = {}
+    for order in dict.fromkeys(orders):
+        same = [place for place, each in enumerate(orders) if each == order]
+        view = _View.of(workflow, order)
+        platforms = np.array([assignments[place] for place in same], dtype=np.int64)[:, order]
+        found |= zip(same, _of_view(view, order, platforms, cluster), strict=True)
+    return [found[place] for place in range(len(orders))]
+
+
+def _of_view(
+    view: "_View", order: tuple[int, ...], platforms: _Ints, cluster: Resources
+) -> list[Features]:
+    placed = _Placed.of(view, platforms)
+    operators = _clamped(_operator_rows(view, placed, cluster))
+    plans = _clamped(_plan_rows(view, placed, cluster))
+    return [
+        Features(rows, plan, view.edges, order) for rows, plan in zip(operators, plans, strict=True)
+    ]
 
 
 def feature_names() -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -158,13 +186,12 @@ def feature_names() -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _View:
-    """The columns of a plan as arrays, one row per operator in a topological order."""
+    """The columns of a workflow as arrays, one row per operator in a topological order."""
 
     workflow: Workflow
     edges: _Ints
     kind: _Ints
     operator_class: _Ints
-    platform: _Ints
     complexity: _Ints
     depth: _Ints
     height: _Ints
@@ -176,15 +203,13 @@ class _View:
     partitions: _Floats
     parents: _Ints
     children: _Ints
-    switch: NDArray[np.bool_]
 
     @classmethod
-    def of(cls, plan: Plan, order: Sequence[int]) -> "_View":
-        workflow = plan.workflow
+    def of(cls, workflow: Workflow, order: Sequence[int]) -> "_View":
         depth, height = depths(workflow), heights(workflow)
         discrete = np.array(
             [
-                (o.kind, o.operator_class, plan.platforms[p], o.complexity, depth[p], height[p])
+                (o.kind, o.operator_class, o.complexity, depth[p], height[p])
                 for p, o in ((p, workflow.operators[p]) for p in order)
             ],
             dtype=np.int64,
@@ -204,17 +229,14 @@ class _View:
             dtype=np.float64,
         ).T
         edges = _edge_rows(workflow, order)
-        platform = discrete[2]
-        ends = platform[edges]
         return cls(
             workflow=workflow,
             edges=edges,
             kind=discrete[0],
             operator_class=discrete[1],
-            platform=platform,
-            complexity=discrete[3],
-            depth=discrete[4],
-            height=discrete[5],
+            complexity=discrete[2],
+            depth=discrete[3],
+            height=discrete[4],
             rows=measured[0],
             row_bytes=measured[1],
             code_steps=measured[2],
@@ -223,7 +245,6 @@ class _View:
             partitions=measured[5],
             parents=np.bincount(edges[1], minlength=len(order)),
             children=np.bincount(edges[0], minlength=len(order)),
-            switch=(ends[0] != ends[1]) & (ends != Platform.UNASSIGNED).all(axis=0),
         )
 
     @property
@@ -233,6 +254,20 @@ class _View:
     def summed(self, per_edge: _Floats) -> _Floats:
         """Per operator the sum over its incoming edges."""
         return _summed(self.edges[1], per_edge, len(self.rows))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Placed:
+    """What platforms decide: their numbers [plans, operators], the switches [plans, edges]."""
+
+    platforms: _Ints
+    switch: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, view: _View, platforms: _Ints) -> "_Placed":
+        parent, child = platforms[:, view.edges[0]], platforms[:, view.edges[1]]
+        both = (parent != Platform.UNASSIGNED) & (child != Platform.UNASSIGNED)
+        return cls(platforms, (parent != child) & both)
 
 
 def _summed(rows: _Ints, values: _Floats, count: int) -> _Floats:
@@ -251,13 +286,21 @@ def _edge_rows(workflow: Workflow, order: Sequence[int]) -> _Ints:
     return np.array(pairs, dtype=np.int64).reshape(-1, 2).T
 
 
-def _operator_rows(view: _View, cluster: Resources) -> Float32Array:
+def _operator_rows(view: _View, placed: _Placed, cluster: Resources) -> _Floats:
+    """[plans, operators, 63]: the same for all but what platforms decide."""
+    plans, count = placed.platforms.shape
+    rows = np.repeat(_rows_without_platforms(view, cluster)[None], plans, axis=0)
+    rows[np.arange(plans)[:, None], np.arange(count), _PLATFORM + placed.platforms] = 1
+    _fill_switches(rows, view, placed)
+    return rows
+
+
+def _rows_without_platforms(view: _View, cluster: Resources) -> _Floats:
     count = len(view.rows)
     every = np.arange(count)
     features = np.zeros((count, OPERATOR_FEATURES))
     features[every, _KIND + view.kind] = 1
     features[every, _CLASS + view.operator_class] = 1
-    features[every, _PLATFORM + view.platform] = 1
     features[:, 38] = view.parents
     features[:, 39] = view.children
     features[:, 40] = view.depth / 12
@@ -268,11 +311,10 @@ def _operator_rows(view: _View, cluster: Resources) -> Float32Array:
     features[:, 45] = np.log2(1 + view.partitions) / 10
     features[every, _COMPLEXITY + view.complexity] = 1 + np.log2(1 + view.code_steps) / 8
     _fill_sizes(features, view)
-    _fill_switches(features, view)
     features[:, 60] = np.log1p(view.iterations) / 10
     features[:, 61] = view.key_distinct_ratio
     features[:, 62] = _ORDERING[view.kind]
-    return _clamped(features)
+    return features
 
 
 def _fill_sizes(features: _Floats, view: _View) -> None:
@@ -291,22 +333,33 @@ def _fill_sizes(features: _Floats, view: _View) -> None:
     features[:, 56] = np.log1p(view.row_bytes) / 10
 
 
-def _fill_switches(features: _Floats, view: _View) -> None:
-    parent, child = view.edges[:, view.switch]
-    count = len(view.rows)
-    crossing = _summed(child, view.output_bytes[parent], count)
-    features[:, 57] = np.bincount(child, minlength=count)
-    features[:, 58] = np.log1p(crossing) / 10
-    features[:, 59] = np.bincount(parent, minlength=count)
+def _fill_switches(rows: _Floats, view: _View, placed: _Placed) -> None:
+    plans, count = placed.platforms.shape
+    plan, edge = np.nonzero(placed.switch)
+    parent, child = plan * count + view.edges[:, edge]
+    crossing = _summed(child, view.output_bytes[view.edges[0, edge]], plans * count)
+    rows[:, :, 57] = np.bincount(child, minlength=plans * count).reshape(plans, count)
+    rows[:, :, 58] = np.log1p(crossing).reshape(plans, count) / 10
+    rows[:, :, 59] = np.bincount(parent, minlength=plans * count).reshape(plans, count)
 
 
-def _plan_row(view: _View, cluster: Resources) -> Float32Array:
+def _plan_rows(view: _View, placed: _Placed, cluster: Resources) -> _Floats:
+    """[plans, 39]: the same for all but what platforms decide."""
+    plans, count = placed.platforms.shape
+    rows = np.repeat(_row_without_platforms(view, cluster)[None], plans, axis=0)
+    per_platform = (placed.platforms[:, :, None] == np.arange(len(Platform))).sum(axis=1)
+    rows[:, 8] = np.count_nonzero(per_platform[:, : Platform.UNASSIGNED], axis=1) / 3
+    rows[:, 9:17] = per_platform[:, :8] / count
+    rows[:, 17] = placed.switch.sum(axis=1) / 6
+    sent = view.output_bytes[view.edges[0]]
+    rows[:, 18] = [math.log1p(sent[switch].sum()) / 20 for switch in placed.switch]
+    return rows
+
+
+def _row_without_platforms(view: _View, cluster: Resources) -> _Floats:
     count = len(view.rows)
-    features = np.empty(PLAN_FEATURES)
-    features[0:9] = _shape(view)
-    features[9:17] = np.bincount(view.platform, minlength=len(Platform))[:8] / count
-    features[17] = view.switch.sum() / 6
-    features[18] = math.log1p(view.output_bytes[view.edges[0, view.switch]].sum()) / 20
+    features = np.zeros(PLAN_FEATURES)
+    features[0:8] = _shape(view)
     features[19:23] = np.bincount(view.operator_class, minlength=4) / count
     features[23] = view.parents.max() < 2  # noqa: PLR2004 - two parents make a juncture
     features[24] = 1 - features[23]
@@ -317,11 +370,10 @@ def _plan_row(view: _View, cluster: Resources) -> Float32Array:
     features[36] = math.log(cluster.memory_bytes / _GIB) / 5
     features[37] = 1 + math.log2(cluster.nodes)
     features[38] = cluster.machine_speed
-    return _clamped(features)
+    return features
 
 
 def _shape(view: _View) -> tuple[float, ...]:
-    platforms = np.unique(view.platform)
     return (
         len(view.rows) / 12,
         view.edges.shape[1] / 12,
@@ -331,7 +383,6 @@ def _shape(view: _View) -> tuple[float, ...]:
         np.count_nonzero(view.children == 0) / 3,
         np.count_nonzero(view.kind == OperatorKind.JOIN) / 3,
         np.count_nonzero(view.iterations) / 3,
-        np.count_nonzero(platforms != Platform.UNASSIGNED) / 3,
     )
 
 

@@ -8,6 +8,7 @@ colour refinement does; they stand by position. One fixed order makes the sequen
 of GGFN a function of the plan (findings: a DAG has many topological orders).
 """
 
+from collections import Counter
 from collections.abc import Sequence
 
 from fedperf_shared.workflow.colours import ranks, refine, workflow_colours
@@ -28,6 +29,34 @@ def topological_order(
         started = ranks([(c, int(p)) for c, p in zip(colours, platforms, strict=True)])
         colours = refine(started, workflow)
     return tuple(sorted(range(len(colours)), key=lambda position: (colours[position], position)))
+
+
+def topological_orders(
+    workflow: Workflow, assignments: Sequence[Sequence[Platform]]
+) -> list[tuple[int, ...]]:
+    """For each assignment of platforms the order that `topological_order` gives."""
+    if len(assignments) == 1:
+        return [topological_order(workflow, assignments[0])]
+    tied = _tied(workflow)
+    orders: dict[tuple[Platform, ...], tuple[int, ...]] = {}
+    found = []
+    for platforms in assignments:
+        of_tied = tuple(platforms[position] for position in tied)  # no other platform counts
+        if of_tied not in orders:
+            orders[of_tied] = topological_order(workflow, platforms)
+        found.append(orders[of_tied])
+    return found
+
+
+def _tied(workflow: Workflow) -> list[int]:
+    """Operators that the workflow alone does not tell apart."""
+    depth = depths(workflow)
+    places = Counter((depth[p], o.kind) for p, o in enumerate(workflow.operators))
+    if len(places) == len(depth):
+        return []
+    colours = workflow_colours(workflow, depth)
+    counts = Counter(colours)
+    return [position for position, colour in enumerate(colours) if counts[colour] > 1]
 
 
 def depths(workflow: Workflow) -> tuple[int, ...]:

@@ -1,7 +1,10 @@
 """Answers without torch are those of the model."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from fedperf_shared.model.batching import PlanGraph
 from fedperf_shared.model.checkpoint import Checkpoint, model_from_arrays, state_to_arrays
@@ -10,7 +13,15 @@ from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.model.inference import predict_log_seconds
 from fedperf_shared.model.public_plans import load_public_plans
 from fedperf_shared.model.public_start import load_public_start
-from fedperf_shared.workflow.features import Features, featurize
+from fedperf_shared.workflow.features import Features, featurize, featurize_assignments
+from fedperf_shared.workflow.graph import Operator, Plan, Workflow
+from fedperf_shared.workflow.vocabulary import (
+    MAX_OPERATORS,
+    OperatorClass,
+    OperatorKind,
+    Platform,
+)
+from tests.fakes.plans import ONE_CORE
 
 
 def some_plans(count: int) -> list[Features]:
@@ -25,6 +36,41 @@ def test_answers_are_those_of_torch(count: int) -> None:
             model_from_arrays(checkpoint.arrays), [PlanGraph.from_features(each) for each in plans]
         )
         np.testing.assert_allclose(predict_log_seconds(checkpoint, plans), expected, atol=1e-4)
+
+
+def by_torch(checkpoint: Checkpoint, plans: list[Features]) -> NDArray[np.float64]:
+    graphs = [PlanGraph.from_features(each) for each in plans]
+    return np.asarray(predict(model_from_arrays(checkpoint.arrays), graphs))
+
+
+def test_many_plans_of_one_workflow_are_answered_as_torch_does() -> None:
+    start = load_public_start()
+    workflow = max(load_public_plans(), key=lambda each: len(each.plan.platforms)).plan.workflow
+    *others, last = workflow.operators
+    twice = Workflow((*others, replace(last, inputs=(*last.inputs, *last.inputs))))  # self join
+    platforms = (Platform.DUCKDB, Platform.POLARS, Platform.PANDAS)
+    rng = np.random.default_rng(1)
+    assignments = [
+        tuple(platforms[column] for column in rng.integers(0, 3, len(twice.operators)))
+        for _ in range(19)
+    ]
+    plans = featurize_assignments(twice, assignments, ONE_CORE)
+    np.testing.assert_allclose(predict_log_seconds(start, plans), by_torch(start, plans), atol=1e-4)
+
+
+def test_long_plans_are_answered_in_pieces_as_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    start, plans = load_public_start(), some_plans(30)
+    together = predict_log_seconds(start, plans)
+    monkeypatch.setattr("fedperf_shared.model.inference._PAIRS_AT_ONCE", 1)
+    np.testing.assert_allclose(predict_log_seconds(start, plans), together, atol=1e-5)
+
+
+def test_the_largest_plan_is_answered_as_torch_does() -> None:
+    source = Operator(OperatorKind.TABLE_SOURCE, OperatorClass.RELATIONAL, (), 1e12, 1e6)
+    wide = Workflow((source,) * MAX_OPERATORS)
+    plans = [featurize(Plan.on_one_platform(wide, Platform.SPARK), ONE_CORE)]
+    start = load_public_start()
+    np.testing.assert_allclose(predict_log_seconds(start, plans), by_torch(start, plans), atol=1e-4)
 
 
 def test_a_plan_is_answered_alike_alone_and_among_others() -> None:

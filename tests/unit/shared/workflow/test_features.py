@@ -17,6 +17,7 @@ from fedperf_shared.workflow.features import (
     InvalidFeaturesError,
     feature_names,
     featurize,
+    featurize_assignments,
 )
 from fedperf_shared.workflow.flat import (
     FLAT_FEATURES,
@@ -113,6 +114,34 @@ def test_no_plan_and_no_cluster_gives_an_unbounded_feature(
         assert np.isfinite(values).all()
     assert np.abs(features.operators).max() <= FEATURE_LIMIT
     assert np.abs(features.plan).max() <= FEATURE_LIMIT
+
+
+@given(plans(), clusters(), st.data())
+def test_many_assignments_of_one_workflow_have_the_features_that_each_has_alone(
+    plan: Plan, cluster: ClusterConfig, data: st.DataObject
+) -> None:
+    platforms = st.sampled_from([p for p in Platform if p not in RESERVED_PLATFORMS])
+    count = len(plan.platforms)
+    others = data.draw(st.lists(st.tuples(*[platforms] * count), max_size=5))
+    assignments = [plan.platforms, *others, plan.platforms]
+    together = featurize_assignments(plan.workflow, assignments, cluster)
+    for assignment, features in zip(assignments, together, strict=True):
+        alone = featurize(Plan(plan.workflow, assignment), cluster)
+        assert features.order == alone.order
+        assert features.edges.tolist() == alone.edges.tolist()
+        assert features.operators.tobytes() == alone.operators.tobytes()
+        assert features.plan.tobytes() == alone.plan.tobytes()
+
+
+def test_platforms_may_decide_the_order_of_operators_that_look_the_same() -> None:
+    source = Operator(OperatorKind.TABLE_SOURCE, RELATIONAL, (), 10, 8)
+    workflow = Workflow((source, source, Operator(OperatorKind.JOIN, RELATIONAL, (0, 1), 5, 16)))
+    duckdb, polars = Platform.DUCKDB, Platform.POLARS
+    assignments = [(duckdb, polars, duckdb), (polars, duckdb, duckdb), (duckdb, polars, polars)]
+    first, second, third = featurize_assignments(workflow, assignments, CLUSTER)
+    assert (first.order, second.order, third.order) == ((0, 1, 2), (1, 0, 2), (0, 1, 2))
+    assert (first.operators == second.operators).all()
+    assert featurize_assignments(workflow, [], CLUSTER) == []
 
 
 @given(st.data())

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedperf_shared.workflow.graph import Operator, Workflow
-from fedperf_shared.workflow.topology import depths, heights, topological_order
+from fedperf_shared.workflow.topology import depths, heights, topological_order, topological_orders
 from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind
-from tests.fakes.plans import diamond, relabelled, workflows
+from tests.fakes.plans import PLATFORMS, diamond, relabelled, workflows
 
 SOURCE = Operator(OperatorKind.TABLE_SOURCE, OperatorClass.RELATIONAL, (), 10)
 
@@ -52,6 +52,17 @@ def test_the_order_does_not_depend_on_labels(workflow: Workflow, shuffle: random
         return [replace(operator, inputs=()) for operator in walked]
 
     assert said(other) == said(workflow)
+
+
+@given(workflows(), st.data())
+def test_orders_of_many_assignments_are_those_of_each(
+    workflow: Workflow, data: st.DataObject
+) -> None:
+    tied = Workflow(tuple(replace(each, inputs=each.inputs[:1]) for each in workflow.operators))
+    one = st.tuples(*[st.sampled_from(PLATFORMS[:2])] * len(tied.operators))
+    assignments = data.draw(st.lists(one, max_size=6))
+    alone = [topological_order(tied, platforms) for platforms in assignments]
+    assert topological_orders(tied, assignments) == alone
 
 
 def test_ties_of_depth_and_kind_are_broken_by_sizes_and_neighbours_not_by_position() -> None:

@@ -1,0 +1,195 @@
+"""The frontier search finds what brute force finds; where it may not, it says so."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedperf_client.optimizer.costs import AdditiveCosts
+from fedperf_client.optimizer.frontier import (
+    BEAM_FROM_WIDTH,
+    Found,
+    InvalidCountError,
+    beam,
+    cheapest_plans,
+)
+from fedperf_client.optimizer.pruning import exhaustive_search
+from fedperf_client.optimizer.steps import narrow_order, steps_of, width
+from fedperf_shared.workflow.graph import Workflow
+from fedperf_shared.workflow.topology import topological_order
+from tests.unit.client.optimizer.additive_worlds import (
+    PLATFORMS,
+    brute_force,
+    chain,
+    random_costs,
+    random_workflow,
+    random_world,
+    seconds_of,
+    workflow,
+)
+
+COUNT = 12
+
+
+def require_cheapest(found: Found, costs: AdditiveCosts, best: list[float]) -> None:
+    """`found` are the first of `best`, each plan once and rightly priced."""
+    plans = [tuple(plan) for plan in found.plans.tolist()]
+    assert len(set(plans)) == len(plans) == min(COUNT, len(best))
+    assert found.seconds.tolist() == pytest.approx(best[:COUNT])
+    assert [seconds_of(costs, plan) for plan in plans] == pytest.approx(best[:COUNT])
+
+
+def require_as_brute_force(seed: int) -> None:
+    costs = random_world(seed)
+    best = brute_force(costs)
+    found = cheapest_plans(costs, COUNT)
+    assert found.is_exact
+    require_cheapest(found, costs, best)
+    assert cheapest_plans(costs, 1).seconds[0] == pytest.approx(best[0])
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_cheapest_plans_are_those_of_brute_force(seed: int) -> None:
+    require_as_brute_force(seed)
+
+
+@pytest.mark.slow
+def test_the_cheapest_plans_are_those_of_brute_force_in_a_thousand_worlds() -> None:
+    for seed in range(1000, 2000):
+        require_as_brute_force(seed)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10**6))
+def test_exhaustive_search_agrees_and_ties_stand_in_the_order_of_columns(seed: int) -> None:
+    costs = random_world(seed)
+    found, every = cheapest_plans(costs, COUNT), exhaustive_search(costs, COUNT)
+    assert every.is_exact
+    require_cheapest(every, costs, brute_force(costs))
+    assert found.seconds == pytest.approx(every.seconds)
+    for each in (found, every):
+        ranked = list(zip(each.seconds.tolist(), each.plans.tolist(), strict=True))
+        assert ranked == sorted(ranked)
+
+
+def test_what_has_been_started_is_worth_a_detour() -> None:
+    """Each operator alone is cheaper elsewhere, but there nothing has been started yet."""
+    forked = workflow((), (), (0,), (1,))
+    seconds = np.array([[np.inf, 1.0], [1.0, 1.2], [1.0, 1.2], [1.0, 1.2]])
+    startups = np.array([5.0, 5.0])
+    costs = AdditiveCosts(forked, PLATFORMS[:2], seconds, np.zeros((2, 2, 2)), startups)
+    found = cheapest_plans(costs, 1)
+    assert found.plans.tolist() == [[1, 1, 1, 1]]
+    assert found.seconds[0] == pytest.approx(1 + 3 * 1.2 + 5)
+
+
+def test_fewer_plans_than_asked_for_are_all_there() -> None:
+    costs = random_costs(np.random.default_rng(0), chain(2), 2, forbidden=0.0)
+    assert len(cheapest_plans(costs, 100).plans) == len(beam(costs, 100).plans) == 4
+
+
+def test_no_plans_are_refused() -> None:
+    for search in (cheapest_plans, beam):
+        with pytest.raises(InvalidCountError, match="at least 1"):
+            search(random_world(0), 0)
+
+
+def every_source_with_every_union(sources: int, unions: int) -> Workflow:
+    return workflow(*[()] * sources, *[tuple(range(sources))] * unions)
+
+
+def test_a_wide_workflow_is_searched_by_a_beam_that_says_so() -> None:
+    wide = every_source_with_every_union(12, 3)
+    assert width(wide, narrow_order(wide, 4)) > BEAM_FROM_WIDTH
+    costs = random_costs(np.random.default_rng(5), wide, 4)
+    found = cheapest_plans(costs, COUNT)
+    assert not found.is_exact
+    assert len(found.plans) == COUNT
+    assert found.seconds.tolist() == sorted(found.seconds)
+    assert found.seconds == pytest.approx(costs.totals(found.plans))
+
+
+def test_up_to_the_width_of_the_promise_the_search_is_exact_with_every_platform() -> None:
+    rng = np.random.default_rng(8)
+    ladder = workflow((), (), (), *[(n, n + 1, n + 2) for n in range(40)])
+    assert width(ladder, narrow_order(ladder, 5)) == BEAM_FROM_WIDTH - 1
+    assert cheapest_plans(random_costs(rng, ladder, 5), COUNT).is_exact
+
+
+def test_a_wider_workflow_is_searched_exactly_where_that_is_cheap() -> None:
+    wide = every_source_with_every_union(5, 2)
+    assert width(wide, narrow_order(wide, 2)) >= BEAM_FROM_WIDTH
+    costs = random_costs(np.random.default_rng(4), wide, 2, forbidden=0.0)
+    found = cheapest_plans(costs, COUNT)
+    assert found.is_exact
+    require_cheapest(found, costs, brute_force(costs))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_beam_is_never_better_than_exact_and_exact_where_it_dropped_nothing(seed: int) -> None:
+    costs = random_world(seed)
+    for count in (1, COUNT):
+        exact, found = cheapest_plans(costs, count), beam(costs, count)
+        assert (found.seconds >= exact.seconds - 1e-9).all()
+        if found.is_exact:
+            assert found.seconds == pytest.approx(exact.seconds)
+
+
+def test_the_beam_finds_nearly_the_optimum_whatever_number_of_plans_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("fedperf_client.optimizer.frontier.BEAM_PLANS", 64)
+    rng = np.random.default_rng(9)
+    ladder = workflow((), (), (), *[(n, n + 1, n + 2) for n in range(27)])
+    regrets = []
+    for _ in range(5):
+        costs = random_costs(rng, ladder, 5)
+        regrets.append(beam(costs, COUNT).seconds[0] / cheapest_plans(costs, 1).seconds[0] - 1)
+    assert np.mean(regrets) < 0.002
+
+
+def test_a_narrow_beam_drops_states_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedperf_client.optimizer.frontier.BEAM_PLANS", 2)
+    costs = random_costs(np.random.default_rng(6), chain(12), 3, forbidden=0.0)
+    found = beam(costs, 2)
+    assert not found.is_exact
+    assert found.seconds[0] >= cheapest_plans(costs, 1).seconds[0] - 1e-9
+
+
+@given(st.integers(0, 10**6), st.integers(1, 30))
+def test_the_order_of_a_search_is_topological(seed: int, length: int) -> None:
+    drawn = random_workflow(np.random.default_rng(seed), length)
+    order = narrow_order(drawn, 3)
+    place = {operator: number for number, operator in enumerate(order)}
+    assert sorted(order) == list(range(length))
+    assert all(place[parent] < place[child] for parent, child in drawn.edges)
+
+
+def test_branches_are_taken_one_after_the_other() -> None:
+    # a balanced tree of joins over 16 scans, each behind a filter, written level by level
+    inputs: list[tuple[int, ...]] = [*[()] * 16, *[(n,) for n in range(16)]]
+    level = list(range(16, 32))
+    while len(level) > 1:
+        following = []
+        for left, right in zip(level[::2], level[1::2], strict=True):
+            following.append(len(inputs))
+            inputs.append((left, right))
+        level = following
+    tree = workflow(*inputs)
+    assert width(tree, topological_order(tree)) == 16
+    assert width(tree, narrow_order(tree, 3)) == 5
+
+
+def test_a_sink_is_never_open() -> None:
+    fan = workflow((), *[(0,)] * 20)
+    order = narrow_order(fan, 3)
+    assert width(fan, order) == 1
+    costs = random_costs(np.random.default_rng(0), fan, 3)
+    assert {step.open_after for step in steps_of(costs, order)} == {(0,), ()}
+    assert width(workflow(()), (0,)) == 0
+
+
+def test_edges_that_are_repeated_are_summed() -> None:
+    costs = random_costs(np.random.default_rng(2), workflow((), (0, 0, 0)), 3)
+    [_, step] = steps_of(costs, (0, 1))
+    assert step.transfers[0] == pytest.approx(costs.transfer_seconds.sum(axis=0))
