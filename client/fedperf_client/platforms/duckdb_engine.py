@@ -204,7 +204,9 @@ class DuckDbEngine:
         return _model(names, [tuple(ridge(matrix, means, operation.penalty).tolist())])
 
     def _embed(self, operation: Embed, texts: Query) -> Query:
-        words = f"list_filter(string_split({_name(operation.column)}, ' '), lambda word: word <> '')"
+        words = (
+            f"list_filter(string_split({_name(operation.column)}, ' '), lambda word: word <> '')"
+        )
         numbered = texts.select([_named(words, "words"), "row_number() OVER () << 32 AS text"], ())
         places = self.keep(
             numbered.select(
@@ -238,9 +240,7 @@ class DuckDbEngine:
         )
         together = Query(f"FROM ({vocabulary.text}) LEFT JOIN ({sums.text}) USING (rank)", ())
         filled = [_named(f"coalesce({name}, 0)::DOUBLE", name) for name in names]
-        return together.select(
-            [_named("word", operation.name), *filled], (operation.name, *names)
-        )
+        return together.select([_named("word", operation.name), *filled], (operation.name, *names))
 
     def _predict(self, operation: LinearPredict, rows: Query, model: Query) -> Query:
         names = [*(f"coefficient_{name}" for name in operation.features), "intercept"]

@@ -276,9 +276,9 @@ def _embed(operation: Embed, texts: pd.DataFrame) -> pd.DataFrame:
     for distance in range(1, operation.window + 1):
         together = text[distance:] == text[:-distance]
         before, behind = ranks[:-distance][together], ranks[distance:][together]
-        for axis, vector in enumerate(vectors):
-            vector += np.bincount(before, index[behind, axis], count)
-            vector += np.bincount(behind, index[before, axis], count)
+        for axis in range(operation.dimensions):
+            vectors[axis] += np.bincount(before, index[behind, axis], count)
+            vectors[axis] += np.bincount(behind, index[before, axis], count)
     columns = dict(zip(operation.vector_names, vectors, strict=True))
     return pd.DataFrame({operation.name: vocabulary, **columns})
 

@@ -151,11 +151,12 @@ def _embed(operation: Embed, texts: Table) -> Table:
     order = pc.array_sort_indices(vocabulary).to_numpy()
     ranks = np.argsort(order)[encoded.indices.to_numpy()]
     count = len(vocabulary)
-    beside = sp.csr_array((count, count))
+    pairs = []
     for distance in range(1, operation.window + 1):
         together = text[distance:] == text[:-distance]
-        pair = ranks[:-distance][together], ranks[distance:][together]
-        beside += sp.coo_array((np.ones(len(pair[0])), pair), shape=(count, count)).tocsr()
+        pairs.append((ranks[:-distance][together], ranks[distance:][together]))
+    ends = tuple(np.concatenate(each) for each in zip(*pairs, strict=True))
+    beside = sp.csr_array(sp.coo_array((np.ones(len(ends[0])), ends), shape=(count, count)))
     vectors = (beside + beside.T) @ index_vectors(operation, count).astype(np.float64)
     names = [operation.name, *operation.vector_names]
     return pa.table([vocabulary.take(pa.array(order)), *vectors.T], names=names)
