@@ -28,6 +28,7 @@ from fedperf_client.platforms.operations import (
     Comparison,
     Computed,
     Distinct,
+    Embed,
     Filter,
     GlobalAggregate,
     Join,
@@ -204,6 +205,16 @@ CASES = {
         {"word": ["to", "be", "or", "not", "to", "be", "one"]},
         ((Column("t", TEXT),), {"t": ["to be  or not to be", "", " ", "one "]}),
     ),
+    # Index vectors: a (0, 1), b (1, 0), c (-1, -1); d has no neighbours.
+    "embed": case(
+        Embed("t", dimensions=2, window=2),
+        {
+            "word": ["a", "b", "c", "d"],
+            "e0": [1.0, 0.0, 0.0, 0.0],
+            "e1": [1.0, 2.0, 1.0, 0.0],
+        },
+        ((Column("t", TEXT),), {"t": ["b a  a", "", " ", "a c", "d"]}),
+    ),
     # 1 -> 2 twice and 1 -> 3, 2 -> 3, 3 has no way out; after one round 1/6, 5/18, 7/18.
     "page rank": case(
         PageRank("a", "b", iterations=2, damping=0.5),
@@ -341,7 +352,7 @@ def test_every_operation_has_a_case_and_every_platform_is_installed() -> None:
     assert {each.__name__ for each in covered} == {
         "ReadParquet", "Project", "Filter", "Join", "Aggregate", "GlobalAggregate", "Distinct",
         "Sort", "TopK", "Union", "Window", "Tokenize", "PageRank", "KMeans", "KMeansAssign",
-        "LinearRegression", "LinearPredict", "Sink",
+        "LinearRegression", "LinearPredict", "Embed", "Sink",
     }  # fmt: skip
     assert installed_platforms() == ALL_PLATFORMS
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from fedperf_client.platforms.operations import KMeans
+from fedperf_client.platforms.operations import INDEX_MODULUS, Embed, KMeans
 
 Vector = npt.NDArray[np.float64]
 
@@ -56,3 +56,9 @@ def ridge(products: Vector, means: Vector, penalty: float) -> Vector:
     coefficients = np.linalg.solve(gram, products[:width, width])
     intercept = means[width] - means[:width] @ coefficients
     return np.append(coefficients, intercept)
+
+
+def index_vectors(operation: Embed, words: int) -> npt.NDArray[np.int64]:
+    """Of the words with the ranks 1 to `words`, int64 [words, dimensions]."""
+    ranks = np.arange(1, words + 1)[:, None]
+    return np.array(operation.factors) * ranks % INDEX_MODULUS % 3 - 1

@@ -23,12 +23,14 @@ from fedperf_client.platforms.algebra import (
 )
 from fedperf_client.platforms.engine import UnsupportedOperationError
 from fedperf_client.platforms.operations import (
+    INDEX_MODULUS,
     Aggregate,
     AggregateFunction,
     Aggregation,
     AnyOperation,
     Computed,
     Distinct,
+    Embed,
     Filter,
     GlobalAggregate,
     Join,
@@ -123,6 +125,8 @@ class DuckDbEngine:
                 return self._assign(operation, first, inputs[1])
             case LinearRegression():
                 return self._regression(operation, first)
+            case Embed():
+                return self._embed(operation, first)
             case LinearPredict():
                 return self._predict(operation, first, inputs[1])
             case Join():
@@ -198,6 +202,45 @@ class DuckDbEngine:
         sums = self.fetch(points.select(products, products))[0]
         matrix = np.array(sums, dtype=np.float64).reshape(len(columns), len(columns))
         return _model(names, [tuple(ridge(matrix, means, operation.penalty).tolist())])
+
+    def _embed(self, operation: Embed, texts: Query) -> Query:
+        words = (
+            f"list_filter(string_split({_name(operation.column)}, ' '), lambda word: word <> '')"
+        )
+        numbered = texts.select([_named(words, "words"), "row_number() OVER () << 32 AS text"], ())
+        places = self.keep(
+            numbered.select(
+                ["unnest(words) AS word", "text + generate_subscripts(words, 1) AS place"],
+                ("word", "place"),
+            )
+        )
+        ranked = ["word", "row_number() OVER (ORDER BY word) AS rank"]
+        vocabulary = self.keep(
+            places.select(["DISTINCT word"], ("word",)).select(ranked, ("word", "rank"))
+        )
+        ranks = self.keep(
+            Query(f"FROM ({places.text}) JOIN ({vocabulary.text}) USING (word)", ()).select(
+                ["place", "rank"], ("place", "rank")
+            )
+        )
+        around = " UNION ALL ".join(
+            f"(FROM ({ranks.text}) here JOIN ({ranks.text}) there "
+            f"ON there.place = here.place + {distance} "
+            "SELECT here.rank AS rank, there.rank AS other)"
+            for distance in range(-operation.window, operation.window + 1)
+            if distance
+        )
+        names = operation.vector_names
+        vectors = [
+            _named(f"sum({factor} * other % {INDEX_MODULUS} % 3 - 1)", name)
+            for factor, name in zip(operation.factors, names, strict=True)
+        ]
+        sums = Query(around, ("rank", "other")).select(
+            ["rank", *vectors], ("rank", *names), "GROUP BY rank"
+        )
+        together = Query(f"FROM ({vocabulary.text}) LEFT JOIN ({sums.text}) USING (rank)", ())
+        filled = [_named(f"coalesce({name}, 0)::DOUBLE", name) for name in names]
+        return together.select([_named("word", operation.name), *filled], (operation.name, *names))
 
     def _predict(self, operation: LinearPredict, rows: Query, model: Query) -> Query:
         names = [*(f"coefficient_{name}" for name in operation.features), "intercept"]

@@ -29,6 +29,10 @@ from fedperf_shared.workflow.vocabulary import (
 )
 
 MAX_CLUSTERS = 64
+MAX_DIMENSIONS = 16
+MAX_WORD_WINDOW = 8
+INDEX_MODULUS = 1_000_003
+"""Of the index vectors of `Embed`; a prime, and so is the multiplier of its factors."""
 _PRIMES = (2, 3, 5, 7, 11, 13, 17, 19)
 
 
@@ -653,6 +657,59 @@ class LinearPredict(Operation):
 
 
 @dataclass(frozen=True, slots=True)
+class Embed(Operation):
+    """Give every word of a text a vector that adds up the words around it: random indexing.
+
+    The index vector of the word with rank r among all distinct words, from 1 in the order of
+    their bytes, has the components f * r % `INDEX_MODULUS` % 3 - 1 with one of `factors` each.
+    A word's embedding is the sum of the index vectors of all words at most `window` places
+    before or behind it in the same text, over all its occurrences; empty words have no place.
+    Sums of whole numbers, so that all engines agree exactly. Columns: `name`, `e0`, `e1`, ...
+    Source: Sahlgren, An introduction to random indexing, 2005.
+    """
+
+    kind: ClassVar[OperatorKind] = OperatorKind.ML_TRAIN
+    operator_class: ClassVar[OperatorClass] = OperatorClass.TEXT
+
+    column: str
+    dimensions: int = 8
+    window: int = 2
+    name: str = "word"
+    type: Literal["embed"] = "embed"
+
+    def __post_init__(self) -> None:
+        fits = 1 <= self.dimensions <= MAX_DIMENSIONS and 1 <= self.window <= MAX_WORD_WINDOW
+        if not fits:
+            raise InvalidProgramError(
+                f"an embedding has 1 to {MAX_DIMENSIONS} dimensions and a window of 1 to "
+                f"{MAX_WORD_WINDOW}, got {self.dimensions!r} and {self.window!r}"
+            )
+
+    @property
+    def code_steps(self) -> int:
+        """Additions per word."""
+        return 2 * self.window * self.dimensions
+
+    def output_schema(self, inputs: tuple[Schema, ...]) -> Schema:
+        """The word and its vector."""
+        column = column_of(inputs[0], self.column)
+        if column.numeric:
+            raise InvalidProgramError(f"embed reads text, {self.column!r} is {column.type}")
+        vector = tuple(Column(name, ColumnType.FLOAT) for name in self.vector_names)
+        return unique_names((Column(self.name, ColumnType.TEXT), *vector))
+
+    @property
+    def vector_names(self) -> tuple[str, ...]:
+        """Names of the vector's columns."""
+        return tuple(f"e{axis}" for axis in range(self.dimensions))
+
+    @property
+    def factors(self) -> tuple[int, ...]:
+        """Of the index vectors, one per dimension."""
+        return tuple(pow(48_271, axis + 1, INDEX_MODULUS) for axis in range(self.dimensions))
+
+
+@dataclass(frozen=True, slots=True)
 class Sink(Operation):
     """Materialize its input as an Arrow table: a result of the program."""
 
@@ -683,6 +740,7 @@ AnyOperation = Annotated[
     | KMeansAssign
     | LinearRegression
     | LinearPredict
+    | Embed
     | Sink,
     Field(discriminator="type"),
 ]

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from fedperf_client.platforms.algebra import (
     Vector,
+    index_vectors,
     moved_centers,
     nearest_centers,
     ridge,
@@ -25,6 +26,7 @@ from fedperf_client.platforms.operations import (
     Comparison,
     Computed,
     Distinct,
+    Embed,
     Filter,
     GlobalAggregate,
     Join,
@@ -110,6 +112,8 @@ class PandasEngine:
                 return first.assign(**{name: nearest_centers(_floats(first, columns), centers)})
             case LinearRegression():
                 return _regression(operation, first)
+            case Embed():
+                return _embed(operation, first)
             case LinearPredict():
                 return _predict(operation, first, inputs[1])
             case Join():
@@ -260,6 +264,23 @@ def _predict(operation: LinearPredict, rows: pd.DataFrame, model: pd.DataFrame) 
             total += rows[name].to_numpy(np.float64) * float(model[f"coefficient_{name}"].iloc[0])
         total += float(model["intercept"].iloc[0])
     return rows.assign(**{operation.name: total})
+
+
+def _embed(operation: Embed, texts: pd.DataFrame) -> pd.DataFrame:
+    words = texts[operation.column].reset_index(drop=True).str.split(" ").explode()
+    words = words[words != ""]
+    ranks, vocabulary = pd.factorize(words, sort=True)
+    text, count = words.index.to_numpy(), len(vocabulary)
+    index = index_vectors(operation, count)
+    vectors = np.zeros((operation.dimensions, count))
+    for distance in range(1, operation.window + 1):
+        together = text[distance:] == text[:-distance]
+        before, behind = ranks[:-distance][together], ranks[distance:][together]
+        for axis in range(operation.dimensions):
+            vectors[axis] += np.bincount(before, index[behind, axis], count)
+            vectors[axis] += np.bincount(behind, index[before, axis], count)
+    columns = dict(zip(operation.vector_names, vectors, strict=True))
+    return pd.DataFrame({operation.name: vocabulary, **columns})
 
 
 def _floats(frame: pd.DataFrame, columns: tuple[str, ...]) -> list[Vector]:

@@ -22,6 +22,7 @@ from fedperf_client.platforms.algebra import (
 )
 from fedperf_client.platforms.engine import UnsupportedOperationError
 from fedperf_client.platforms.operations import (
+    INDEX_MODULUS,
     Aggregate,
     AggregateFunction,
     Aggregation,
@@ -31,6 +32,7 @@ from fedperf_client.platforms.operations import (
     Comparison,
     Computed,
     Distinct,
+    Embed,
     Filter,
     GlobalAggregate,
     Join,
@@ -92,6 +94,8 @@ class PolarsEngine:
                 return _assign(operation, first, inputs[1])
             case LinearRegression():
                 return _regression(operation, first)
+            case Embed():
+                return _embed(operation, first)
             case LinearPredict():
                 return _predict(operation, first, inputs[1])
             case Join():
@@ -266,6 +270,41 @@ def _predict(operation: LinearPredict, rows: pl.LazyFrame, model: pl.LazyFrame) 
     ]
     total = reduce(operator.add, terms) + intercept
     return rows.with_columns(total.alias(operation.name))
+
+
+def _embed(operation: Embed, texts: pl.LazyFrame) -> pl.LazyFrame:
+    words = (
+        texts.select(pl.col(operation.column).str.split(" ").alias("word"))
+        .with_row_index("text")
+        .explode("word")
+        .filter(pl.col("word") != "")
+        .collect()
+    )
+    vocabulary = words.select("word").unique().sort("word").with_row_index("rank", offset=1)
+    vocabulary = vocabulary.with_columns(pl.col("rank").cast(pl.Int64))
+    places = words.join(vocabulary, on="word", how="left", maintain_order="left")
+    around = [
+        places.lazy()
+        .select(
+            "rank",
+            pl.col("rank").shift(distance).alias("other"),
+            (pl.col("text").shift(distance) == pl.col("text")).alias("together"),
+        )
+        .filter("together")
+        for distance in range(-operation.window, operation.window + 1)
+        if distance
+    ]
+    sums = (
+        pl.concat(around)
+        .group_by("rank")
+        .agg(
+            (factor * pl.col("other") % INDEX_MODULUS % 3 - 1).sum().alias(name)
+            for factor, name in zip(operation.factors, operation.vector_names, strict=True)
+        )
+    )
+    vectors = [pl.col(name).fill_null(0).cast(pl.Float64) for name in operation.vector_names]
+    joined = vocabulary.lazy().join(sums, on="rank", how="left")
+    return joined.select(pl.col("word").alias(operation.name), *vectors)
 
 
 def _computed(computed: Computed) -> pl.Expr:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import scipy.sparse as sp
 from sklearn.linear_model import Ridge
 from sklearn.metrics import pairwise_distances_argmin
@@ -17,6 +18,7 @@ from sklearn.metrics import pairwise_distances_argmin
 from fedperf_client.platforms.algebra import (
     NO_CENTER,
     Vector,
+    index_vectors,
     moved_centers,
     starting_centers,
 )
@@ -24,6 +26,7 @@ from fedperf_client.platforms.arrow import Table
 from fedperf_client.platforms.engine import UnsupportedOperationError
 from fedperf_client.platforms.operations import (
     AnyOperation,
+    Embed,
     KMeans,
     KMeansAssign,
     LinearPredict,
@@ -69,6 +72,8 @@ class SklearnEngine:
                 return _assign(operation, inputs[0], inputs[1])
             case LinearRegression():
                 return _regression(operation, inputs[0])
+            case Embed():
+                return _embed(operation, inputs[0])
             case LinearPredict():
                 return _predict(operation, inputs[0], inputs[1])
         raise UnsupportedOperationError(operation.type, Platform.SKLEARN)
@@ -134,6 +139,27 @@ def _predict(operation: LinearPredict, rows: Table, model: Table) -> Table:
         total = _matrix(rows, operation.features) @ coefficients
         total += model.column("intercept")[0].as_py()
     return rows.append_column(operation.name, pa.array(total))
+
+
+def _embed(operation: Embed, texts: Table) -> Table:
+    """Occurrences of words beside each other as a sparse matrix, times the index vectors."""
+    split = pc.split_pattern(texts.column(operation.column).combine_chunks(), " ")
+    text, words = pc.list_parent_indices(split), pc.list_flatten(split)
+    kept = pc.not_equal(words, "")
+    encoded = words.filter(kept).dictionary_encode()
+    vocabulary, text = encoded.dictionary, text.filter(kept).to_numpy()
+    order = pc.array_sort_indices(vocabulary).to_numpy()
+    ranks = np.argsort(order)[encoded.indices.to_numpy()]
+    count = len(vocabulary)
+    pairs = []
+    for distance in range(1, operation.window + 1):
+        together = text[distance:] == text[:-distance]
+        pairs.append((ranks[:-distance][together], ranks[distance:][together]))
+    ends = tuple(np.concatenate(each) for each in zip(*pairs, strict=True))
+    beside = sp.csr_array(sp.coo_array((np.ones(len(ends[0])), ends), shape=(count, count)))
+    vectors = (beside + beside.T) @ index_vectors(operation, count).astype(np.float64)
+    names = [operation.name, *operation.vector_names]
+    return pa.table([vocabulary.take(pa.array(order)), *vectors.T], names=names)
 
 
 def _matrix(table: Table, columns: tuple[str, ...]) -> Vector:

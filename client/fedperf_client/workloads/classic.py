@@ -1,4 +1,4 @@
-"""Three jobs that are more than relational: word count, page rank and a credit analysis."""
+"""Four jobs that are more than relational: word count, embeddings, page rank, credit analysis."""
 
 import numpy as np
 
@@ -7,6 +7,7 @@ from fedperf_client.platforms.operations import (
     Comparison,
     Computed,
     Distinct,
+    Embed,
     Filter,
     GlobalAggregate,
     Join,
@@ -62,6 +63,29 @@ def draw_word_count(rng: np.random.Generator, rows: int) -> Program:
         overall = GlobalAggregate((count("words"), total("times_seen", "seen")))
         counted = draft.add(overall, counted)
     return draft.finish(counted)
+
+
+def draw_embeddings(rng: np.random.Generator, rows: int) -> Program:
+    """Embed the words of a text of `rows` words; cluster frequent ones, or list some."""
+    draft = Draft()
+    text = draft.add(read(pick(rng, ("prose", "chat")), rows))
+    embed = Embed("line", dimensions=between(rng, 2, 12), window=between(rng, 1, 4))
+    words = draft.add(embed, text)
+    if chance(rng, 0.5):
+        first = pick(rng, "bdfgklmn") + pick(rng, "aeiou")
+        words = draft.add(Filter("word", Comparison.GREATER_OR_EQUAL, first), words)
+    if chance(rng, 0.5):
+        seen = draft.add(Tokenize("line", "seen_word"), text)
+        counted = draft.add(Aggregate(("seen_word",), (count("times_seen"),)), seen)
+        words = draft.add(Join("word", "seen_word"), words, counted)
+        least = Filter("times_seen", Comparison.GREATER_OR_EQUAL, between(rng, 2, 20))
+        words = draft.add(least, words)
+    axes = embed.vector_names[: between(rng, 2, 6)]
+    if chance(rng, 0.6):
+        centers = draft.add(KMeans(axes, between(rng, 2, 12), between(rng, 3, 12)), words)
+        words = draft.add(KMeansAssign(axes), words, centers)
+        return draft.finish(draft.add(Aggregate(("cluster",), (count("words"),)), words))
+    return draft.finish(draft.add(TopK(descending("e0"), between(rng, 5, 1000)), words))
 
 
 def draw_pagerank(rng: np.random.Generator, rows: int) -> Program:

@@ -6,9 +6,15 @@ from enum import StrEnum, unique
 
 import numpy as np
 
+from fedperf_client.platforms.operations import Embed
 from fedperf_client.platforms.program import Program, Step, to_json
 from fedperf_client.platforms.support import supporting
-from fedperf_client.workloads.classic import draw_credit, draw_pagerank, draw_word_count
+from fedperf_client.workloads.classic import (
+    draw_credit,
+    draw_embeddings,
+    draw_pagerank,
+    draw_word_count,
+)
 from fedperf_client.workloads.data import SCALES
 from fedperf_client.workloads.relational import draw_relational
 from fedperf_client.workloads.tpch import draw_tpch
@@ -28,6 +34,7 @@ class Family(StrEnum):
     """A kind of job; the value is its name in files and commands."""
 
     WORD_COUNT = "word_count"
+    EMBEDDINGS = "embeddings"
     PAGERANK = "pagerank"
     CREDIT = "credit"
     TPCH = "tpch"
@@ -36,6 +43,7 @@ class Family(StrEnum):
 
 _DRAW = {
     Family.WORD_COUNT: draw_word_count,
+    Family.EMBEDDINGS: draw_embeddings,
     Family.PAGERANK: draw_pagerank,
     Family.CREDIT: draw_credit,
     Family.TPCH: draw_tpch,
@@ -80,10 +88,8 @@ def workload_name(program: Program) -> str:
     Literals are part of the fingerprint, so the name must not leave the organization.
     """
     unscaled = re.sub(rb'("dataset":"[a-z_]+)_\d+"', rb'\1"', to_json(program))
-    tables = [dataset.rpartition("_")[0] for dataset in program.datasets]
-    families = [_FAMILY_OF_TABLE[table].value for table in tables if table in _FAMILY_OF_TABLE]
     digest = hashlib.blake2b(unscaled, digest_size=8).hexdigest()
-    return f"{families[0] if families else 'own'}-{digest}"
+    return f"{_family_name(program)}-{digest}"
 
 
 def single_platforms(program: Program) -> tuple[Platform, ...]:
@@ -110,6 +116,14 @@ def draw_platforms(program: Program, *, rng: np.random.Generator) -> tuple[Platf
             wanted = favourite
         chosen.append(wanted)
     return tuple(chosen)
+
+
+def _family_name(program: Program) -> str:
+    if any(isinstance(step.operation, Embed) for step in program.steps):
+        return Family.EMBEDDINGS.value
+    tables = [dataset.rpartition("_")[0] for dataset in program.datasets]
+    families = [_FAMILY_OF_TABLE[table].value for table in tables if table in _FAMILY_OF_TABLE]
+    return families[0] if families else "own"
 
 
 def _closest_input(step: Step) -> int:

@@ -48,7 +48,7 @@ def test_every_workload_is_another_and_every_plan_can_run() -> None:
     tasks = draw_tasks(MeasuringSettings(seed=1, workloads=400, comparisons=40))
     drawn = [task for task in tasks if task.role is Role.DRAWN]
     assert len({task.workload for task in drawn}) == 400
-    assert {task.family for task in drawn} == set(Family)
+    assert {task.family for task in drawn} == set(Family) - {Family.EMBEDDINGS}
     assert len({task.task_id for task in tasks}) == len(tasks)
     for task in tasks:
         pairs = zip(task.program.steps, task.platforms, strict=True)
