@@ -33,6 +33,7 @@ ENGINES = {
     Platform.POLARS: ("polars", "fedperf_client.platforms.polars_engine", "PolarsEngine"),
     Platform.PANDAS: ("pandas", "fedperf_client.platforms.pandas_engine", "PandasEngine"),
     Platform.SKLEARN: ("sklearn", "fedperf_client.platforms.sklearn_engine", "SklearnEngine"),
+    Platform.SPARK: ("pyspark", "fedperf_client.platforms.spark_engine", "SparkEngine"),
 }
 """Platform -> distribution that must be importable, module, class."""
 
