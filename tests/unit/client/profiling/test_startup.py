@@ -14,6 +14,10 @@ def test_every_embedded_platform_starts_in_seconds(platform: Platform) -> None:
     assert 0.001 < startup_seconds(platform, threads=1) < 30
 
 
+def test_the_import_of_a_library_is_part_of_its_start() -> None:
+    assert startup_seconds(Platform.PANDAS, threads=1) > 0.05
+
+
 def test_an_engine_that_takes_too_long_is_stopped() -> None:
     with pytest.raises(EngineNotStartedError, match=r"DUCKDB .* stopped after 0\.01 s"):
         startup_seconds(Platform.DUCKDB, threads=1, timeout_seconds=0.01)
