@@ -13,7 +13,7 @@ import numpy as np
 
 from fedperf_client.optimizer.enumeration import Choice, choose
 from fedperf_client.platforms.program import Program
-from fedperf_client.platforms.support import installed_platforms, supports
+from fedperf_client.platforms.support import EMBEDDED_PLATFORMS, installed_platforms, supports
 from fedperf_client.prediction.personal import Personalized
 from fedperf_client.prediction.prediction import Question
 from fedperf_client.profiling.machine import available_memory_bytes, cluster_config
@@ -110,7 +110,8 @@ def _choose(
     def can_run(position: int, platform: Platform) -> bool:
         return supports(program.steps[position].operation, platform)
 
-    return choose(workflow, cluster, installed_platforms(), predictor.predict, supports=can_run)
+    platforms = installed_platforms(EMBEDDED_PLATFORMS)
+    return choose(workflow, cluster, platforms, predictor.predict, supports=can_run)
 
 
 def _measured(

@@ -27,8 +27,9 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from fedperf_client.platforms.engine import ENGINES
 from fedperf_client.platforms.program import Program
-from fedperf_client.platforms.support import installed_platforms, supports
+from fedperf_client.platforms.support import EMBEDDED_PLATFORMS, installed_platforms, supports
 from fedperf_client.profiling.machine import available_memory_bytes, cluster_config
 from fedperf_client.profiling.pool import UncountableProgramError, WorkerPool
 from fedperf_client.profiling.profiler import Profiler
@@ -138,10 +139,10 @@ def draw_tasks(settings: MeasuringSettings) -> tuple[Task, ...]:
 
 
 def comparison_plans(program: Program) -> tuple[tuple[Platform, ...], ...]:
-    """Every platform alone, and each with scikit-learn for the iterative operators."""
-    steps = len(program.steps)
-    plans = [(p,) * steps for p in installed_platforms() if p in single_platforms(program)]
-    for platform in installed_platforms():
+    """Every embedded platform alone, and each with scikit-learn for the iterative operators."""
+    steps, platforms = len(program.steps), installed_platforms(EMBEDDED_PLATFORMS)
+    plans = [(p,) * steps for p in platforms if p in single_platforms(program)]
+    for platform in platforms:
         mixed = tuple(
             Platform.SKLEARN
             if step.operation.kind in _SPECIALIST_KINDS
@@ -246,7 +247,7 @@ def _draw(settings: MeasuringSettings, number: int, taken: set[str]) -> Task:
         rows = _draw_rows(rng, settings)
         program = draw_program(family, rng=rng, rows=rows)
         name = workload_name(program)
-        if name not in taken and settings.platform in {None, *single_platforms(program)}:
+        if name not in taken and settings.platform in {None, *single_platforms(program, ENGINES)}:
             platforms = (
                 draw_platforms(program, rng=rng)
                 if settings.platform is None

@@ -1,7 +1,8 @@
 """Every platform gives the same result for every operation, program and mixture of platforms.
 
 Each operation has one case with its result written out by hand; every engine that
-supports the operation must give it, with rows and without.
+supports the operation must give it, with rows and without. Spark joins in where it and
+Java are there, in the slow tests; what it alone must do is in `test_spark_platform`.
 """
 
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fedperf_client.platforms.arrow import arrow_schema, tables_equal
-from fedperf_client.platforms.engine import UnsupportedOperationError
+from fedperf_client.platforms.engine import ENGINES, UnsupportedOperationError
 from fedperf_client.platforms.executor import dataset_path, run_plan
 from fedperf_client.platforms.operations import (
     Aggregate,
@@ -51,7 +52,12 @@ from fedperf_client.platforms.operations import (
 )
 from fedperf_client.platforms.program import Program, Step
 from fedperf_client.platforms.statistics import count_rows
-from fedperf_client.platforms.support import installed_platforms, supporting
+from fedperf_client.platforms.support import (
+    EMBEDDED_PLATFORMS,
+    installed_platforms,
+    supporting,
+    supports,
+)
 from fedperf_client.workloads.data import prepare
 from fedperf_client.workloads.families import (
     Family,
@@ -62,7 +68,11 @@ from fedperf_client.workloads.families import (
 from fedperf_shared.workflow.vocabulary import Platform
 
 INTEGER, FLOAT, TEXT = ColumnType.INTEGER, ColumnType.FLOAT, ColumnType.TEXT
-ALL_PLATFORMS = (Platform.DUCKDB, Platform.POLARS, Platform.PANDAS, Platform.SKLEARN)
+SPARK_IS_HERE = Platform.SPARK in installed_platforms()
+SLOW_WITH_SPARK = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not SPARK_IS_HERE, reason="needs Java and the extra [spark]"),
+]
 
 Rows = dict[str, list[Any]]
 ROWS: Schema = (Column("k", INTEGER), Column("v", FLOAT), Column("t", TEXT))
@@ -254,12 +264,24 @@ CASES = {
 }
 
 
+def marks_of(platform: Platform) -> list[pytest.MarkDecorator]:
+    return SLOW_WITH_SPARK if platform is Platform.SPARK else []
+
+
 def on_every_platform() -> list[object]:
     return [
-        pytest.param(platform, each, id=f"{name} on {platform.name}")
+        pytest.param(platform, each, id=f"{name} on {platform.name}", marks=marks_of(platform))
         for name, each in CASES.items()
-        for platform in supporting(each.operation)
+        for platform in supporting(each.operation, ENGINES)
     ]
+
+
+ALL_PLATFORMS = [pytest.param(each, id=each.name, marks=marks_of(each)) for each in ENGINES]
+RELATIONAL_PLATFORMS = [
+    pytest.param(each, id=each.name, marks=marks_of(each))
+    for each in ENGINES
+    if each is not Platform.SKLEARN
+]
 
 
 def program_of(one: Case) -> Program:
@@ -326,7 +348,7 @@ def test_rows_without_a_trained_model_get_no_cluster_and_a_prediction_of_zero(
     assert table.column("prediction").to_pylist() == [0.0] * 5
 
 
-@pytest.mark.parametrize("platform", [Platform.DUCKDB, Platform.POLARS, Platform.PANDAS])
+@pytest.mark.parametrize("platform", RELATIONAL_PLATFORMS)
 def test_a_sort_that_ends_a_program_gives_rows_in_order(platform: Platform, tmp_path: Path) -> None:
     one = case(Sort((Order("v", descending=True), Order("t"))), dict(TABLE))
     result = run_case(one, platform, tmp_path, with_rows=True)
@@ -347,14 +369,14 @@ def test_a_center_without_rows_stays_where_it_is(platform: Platform, tmp_path: P
     assert stayed.count(True) == 4
 
 
-def test_every_operation_has_a_case_and_every_platform_is_installed() -> None:
+def test_every_operation_has_a_case_and_every_embedded_platform_is_installed() -> None:
     covered = {type(each.operation) for each in CASES.values()} | {ReadParquet, Sink}
     assert {each.__name__ for each in covered} == {
         "ReadParquet", "Project", "Filter", "Join", "Aggregate", "GlobalAggregate", "Distinct",
         "Sort", "TopK", "Union", "Window", "Tokenize", "PageRank", "KMeans", "KMeansAssign",
         "LinearRegression", "LinearPredict", "Embed", "Sink",
     }  # fmt: skip
-    assert installed_platforms() == ALL_PLATFORMS
+    assert installed_platforms(EMBEDDED_PLATFORMS) == EMBEDDED_PLATFORMS
 
 
 @pytest.mark.parametrize("platform", ALL_PLATFORMS)
@@ -362,7 +384,7 @@ def test_an_engine_refuses_what_support_says_it_cannot_run(
     platform: Platform, tmp_path: Path
 ) -> None:
     for one in CASES.values():
-        if platform not in supporting(one.operation):
+        if not supports(one.operation, platform):
             with pytest.raises(UnsupportedOperationError, match=platform.name):
                 run_case(one, platform, tmp_path, with_rows=True)
 

@@ -4,9 +4,15 @@ Operations only nest texts (in DuckDB's FROM-first order), so a segment is bound
 optimized and run once as a whole. `keep` writes a table of the in-memory database.
 Iterative operations keep their state in such tables or, where it has the size of a
 model, in this process.
+
+Under a memory cap DuckDB gets a share of it and spills beyond that, into a directory of
+its own under the temporary directory of the process. Its limit counts buffers only: the
+rest of the cap is for everything else that the process holds, results among it.
 """
 
+import tempfile
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -54,6 +60,9 @@ if TYPE_CHECKING:
     from fedperf_client.platforms.arrow import Table
 
 
+_SHARE_OF_CAP = 0.6
+
+
 @dataclass(frozen=True, slots=True)
 class Query:
     """The text of a query and the columns of its result."""
@@ -78,8 +87,16 @@ class Query:
 class DuckDbEngine:
     """Runs operations in one in-memory database with `threads` threads."""
 
-    def __init__(self, *, threads: int) -> None:
-        self._connection = duckdb.connect(config={"threads": threads})
+    def __init__(self, *, threads: int, memory_bytes: int | None = None) -> None:
+        self._held = ExitStack()
+        config: dict[str, Any] = {"threads": threads}
+        if memory_bytes is not None:
+            spilled = tempfile.TemporaryDirectory(prefix="fedperf-duckdb-")
+            config |= {
+                "memory_limit": f"{int(_SHARE_OF_CAP * memory_bytes)}B",
+                "temp_directory": self._held.enter_context(spilled),
+            }
+        self._connection = self._held.enter_context(duckdb.connect(config=config))
         self._tables = 0
 
     def read(self, path: Path, columns: tuple[str, ...]) -> Query:
@@ -108,8 +125,8 @@ class DuckDbEngine:
         return rows
 
     def close(self) -> None:
-        """Close the database."""
-        self._connection.close()
+        """Close the database and remove what it spilled."""
+        self._held.close()
 
     def apply(  # noqa: PLR0911 - a dispatch
         self, operation: AnyOperation, inputs: Sequence[Query]

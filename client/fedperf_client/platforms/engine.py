@@ -5,9 +5,13 @@ operations to frames (lazily where the engine can) and collects a frame into an
 Arrow table at a platform switch or a sink. Engines are imported when they are
 opened, so a process imports only those that its plan uses.
 
-`threads` is honoured by DuckDB. Polars reads POLARS_MAX_THREADS, and the linear
+`threads` is honoured by DuckDB and Spark. Polars reads POLARS_MAX_THREADS, and the linear
 algebra libraries read OMP_NUM_THREADS, when they are imported: whoever starts the
 process of a trial sets both in its environment first. pandas uses one thread.
+
+`memory_bytes` caps the whole process. DuckDB and Spark are told a share of it, so that
+they spill, or fail by themselves, before it is reached; the others cannot be told:
+whoever runs the process watches it. None leaves every engine to its own default.
 """
 
 from collections.abc import Sequence
@@ -29,6 +33,7 @@ ENGINES = {
     Platform.POLARS: ("polars", "fedperf_client.platforms.polars_engine", "PolarsEngine"),
     Platform.PANDAS: ("pandas", "fedperf_client.platforms.pandas_engine", "PandasEngine"),
     Platform.SKLEARN: ("sklearn", "fedperf_client.platforms.sklearn_engine", "SklearnEngine"),
+    Platform.SPARK: ("pyspark", "fedperf_client.platforms.spark_engine", "SparkEngine"),
 }
 """Platform -> distribution that must be importable, module, class."""
 
@@ -43,7 +48,7 @@ class UnsupportedOperationError(InvalidInputError):
 
 
 class Engine(Protocol[Frame]):
-    """Runs operations on frames of its own kind; see the module for the meaning of `threads`."""
+    """Runs operations on frames of its own kind; the module says what engines are given."""
 
     def read(self, path: Path, columns: tuple[str, ...]) -> Frame:
         """A frame over columns of a Parquet file."""
@@ -70,8 +75,10 @@ class Engine(Protocol[Frame]):
         ...
 
 
-def open_engine(platform: Platform, *, threads: int) -> Engine[Any]:
-    """The engine of a platform, imported now.
+def open_engine(
+    platform: Platform, *, threads: int, memory_bytes: int | None = None
+) -> Engine[Any]:
+    """The engine of a platform, imported now, for a process of at most `memory_bytes`.
 
     Raises:
         UnsupportedOperationError: fedperf has no engine for this platform.
@@ -79,4 +86,5 @@ def open_engine(platform: Platform, *, threads: int) -> Engine[Any]:
     if platform not in ENGINES:
         raise UnsupportedOperationError("anything yet: fedperf has no engine for it", platform)
     _, module, name = ENGINES[platform]
-    return cast("Engine[Any]", getattr(import_module(module), name)(threads=threads))
+    engine = getattr(import_module(module), name)
+    return cast("Engine[Any]", engine(threads=threads, memory_bytes=memory_bytes))

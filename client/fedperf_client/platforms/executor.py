@@ -97,16 +97,21 @@ def require_runnable(
 
 
 def run_plan(
-    program: Program, platforms: Sequence[Platform], *, data_directory: Path, threads: int
+    program: Program,
+    platforms: Sequence[Platform],
+    *,
+    data_directory: Path,
+    threads: int,
+    memory_bytes: int | None = None,
 ) -> RunResult:
     """Run every step on its platform; errors as `require_runnable`, and the engines' own.
 
-    Opening the engines is not part of any segment.
+    Opening the engines is not part of any segment; `threads` and `memory_bytes` as there.
     """
     require_runnable(program, platforms, data_directory=data_directory)
     with ExitStack() as stack:
         engines = {
-            platform: open_engine(platform, threads=threads)
+            platform: open_engine(platform, threads=threads, memory_bytes=memory_bytes)
             for platform in dict.fromkeys(platforms)
         }
         for engine in engines.values():

@@ -74,8 +74,8 @@ _FUNCTIONS = {
 class PandasEngine:
     """Runs operations as DataFrame calls, on one thread."""
 
-    def __init__(self, *, threads: int) -> None:
-        del threads
+    def __init__(self, *, threads: int, memory_bytes: int | None = None) -> None:
+        del threads, memory_bytes
 
     def read(self, path: Path, columns: tuple[str, ...]) -> pd.DataFrame:
         """The file's columns, read now."""

@@ -59,8 +59,8 @@ if TYPE_CHECKING:
 class PolarsEngine:
     """Runs operations as lazy frames."""
 
-    def __init__(self, *, threads: int) -> None:
-        del threads
+    def __init__(self, *, threads: int, memory_bytes: int | None = None) -> None:
+        del threads, memory_bytes
 
     def read(self, path: Path, columns: tuple[str, ...]) -> pl.LazyFrame:
         """A frame that scans the file when it is collected."""

@@ -39,8 +39,8 @@ from fedperf_shared.workflow.vocabulary import Platform
 class SklearnEngine:
     """Runs graph and learning operations on columns of Arrow tables."""
 
-    def __init__(self, *, threads: int) -> None:
-        del threads
+    def __init__(self, *, threads: int, memory_bytes: int | None = None) -> None:
+        del threads, memory_bytes
 
     def read(self, path: Path, columns: tuple[str, ...]) -> Table:
         """Refused: this platform reads no files."""

@@ -1,5 +1,8 @@
 """Which platform can run which operation, decided without importing an engine."""
 
+import os
+import shutil
+from collections.abc import Collection
 from importlib.util import find_spec
 
 from fedperf_client.platforms.engine import ENGINES
@@ -36,7 +39,18 @@ _SUPPORTED = {
     Platform.POLARS: TABULAR_KINDS | ANALYTIC_KINDS,
     Platform.PANDAS: TABULAR_KINDS | ANALYTIC_KINDS,
     Platform.SKLEARN: ANALYTIC_KINDS,
+    Platform.SPARK: TABULAR_KINDS | ANALYTIC_KINDS,
 }
+
+EMBEDDED_PLATFORMS = (Platform.DUCKDB, Platform.POLARS, Platform.PANDAS, Platform.SKLEARN)
+"""What runs inside the process of a trial and comes with fedperf itself.
+
+Whatever draws or compares platforms by itself keeps to these: what is drawn is a function
+of the seed, the same on every machine, and an extra that happens to be installed neither
+changes it nor makes anybody wait for a JVM. Other platforms run where they are named.
+"""
+
+_NEED_JAVA = frozenset({Platform.SPARK})
 
 
 def supports(operation: Operation | OperatorKind, platform: Platform) -> bool:
@@ -45,11 +59,26 @@ def supports(operation: Operation | OperatorKind, platform: Platform) -> bool:
     return kind in _SUPPORTED.get(platform, frozenset())
 
 
-def supporting(operation: Operation | OperatorKind) -> tuple[Platform, ...]:
-    """All platforms that can run the operation, in the order of the vocabulary."""
-    return tuple(platform for platform in ENGINES if supports(operation, platform))
+def supporting(
+    operation: Operation | OperatorKind, among: Collection[Platform] = EMBEDDED_PLATFORMS
+) -> tuple[Platform, ...]:
+    """The platforms that can run the operation, in the order of the vocabulary."""
+    return tuple(each for each in ENGINES if each in among and supports(operation, each))
 
 
-def installed_platforms() -> tuple[Platform, ...]:
-    """The platforms whose library can be imported here, in the order of the vocabulary."""
-    return tuple(platform for platform, (name, *_) in ENGINES.items() if find_spec(name))
+def installed_platforms(among: Collection[Platform] = tuple(ENGINES)) -> tuple[Platform, ...]:
+    """The platforms whose library is here, and Java where they need it.
+
+    In the order of the vocabulary. Which Java it is shows only when it starts.
+    """
+    return tuple(
+        platform
+        for platform, (name, *_) in ENGINES.items()
+        if platform in among and find_spec(name) and (platform not in _NEED_JAVA or _java())
+    )
+
+
+def _java() -> str | None:
+    """The program `java` as Spark looks for it."""
+    home = os.environ.get("JAVA_HOME")
+    return shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")

@@ -1,6 +1,6 @@
 """A warm pool of child processes that run trials.
 
-One child per set of engines and number of threads, started when first needed and
+One child per set of engines, number of threads and memory cap, started when first needed and
 used again as long as measurements stay clean: a child is replaced after a failure,
 after `max_trials` runs, and when it keeps much more memory than it started with.
 
@@ -9,9 +9,12 @@ a `Trial` and no process stays behind.
 
 Memory is capped by watching the resident memory of the process tree, about every
 20 ms, and killing it: limits on address space or data segment count what engines
-reserve and never touch, and make some of them abort. The kernel keeps the exact
+reserve and never touch, and make some of them abort. Engines that can are told a cap
+when their child starts, so that they spill or fail by themselves. The kernel keeps the exact
 peak of a child by itself (VmHWM, reset before each run); the watcher's samples add
 what the child's own children use.
+
+A child has a temporary directory of its own, which goes with it.
 """
 
 import contextlib
@@ -26,7 +29,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import IO
+from typing import IO, NamedTuple
 
 import orjson
 
@@ -47,7 +50,7 @@ _KEPT_BYTES = 256 * 1024**2
 """A child that keeps this much more than after its start is replaced."""
 _KILLED_BY_KERNEL_SHARE = 0.5
 _LONGEST_REASON = 500
-_THREAD_VARIABLES = (
+THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
     "MKL_NUM_THREADS",
@@ -56,8 +59,19 @@ _THREAD_VARIABLES = (
     "ARROW_IO_THREADS",
 )
 
-Key = tuple[frozenset[Platform], int]
-"""The engines that a child may import, none to count rows, and its threads."""
+
+class Key(NamedTuple):
+    """What a child is started for; the memory of some engines is fixed when they start.
+
+    Attributes:
+        platforms: the engines that it may import, none to count rows.
+        threads: of each engine.
+        memory_bytes: memory cap that the engines are told, None for their own defaults.
+    """
+
+    platforms: frozenset[Platform]
+    threads: int
+    memory_bytes: int | None = None
 
 
 class UncountableProgramError(FedperfError):
@@ -133,14 +147,14 @@ class WorkerPool(Closing):
 
     def run(self, request: TrialRequest, limits: TrialLimits) -> Trial:
         """One measured run; how it ended is data, it never raises for the trial's sake."""
-        key = (frozenset(request.platforms), request.threads)
+        key = Key(frozenset(request.platforms), request.threads, request.memory_bytes)
         message = {
             "task": "run",
             "program": request.program.decode(),
             "platforms": [int(platform) for platform in request.platforms],
             "data_directory": str(request.data_directory),
         }
-        ended = self._ask(key, message, limits)
+        ended = self._ask(key, message, limits.within(request.memory_bytes))
         busy = self._host.busy_cores_since_begin()
         return _to_trial(request, ended, busy)
 
@@ -155,7 +169,7 @@ class WorkerPool(Closing):
             "program": request.program.decode(),
             "data_directory": str(request.data_directory),
         }
-        ended = self._ask((frozenset(), request.threads), message, limits)
+        ended = self._ask(Key(frozenset(), request.threads), message, limits)
         if ended.status is not ExecutionStatus.OK:
             raise UncountableProgramError(
                 f"the rows of a program could not be counted "
@@ -187,7 +201,7 @@ class WorkerPool(Closing):
         return found
 
     def _start(self, key: Key) -> "_Worker":
-        return _Worker(self._command, key, self._cores[-key[1] :])
+        return _Worker(self._command, key, self._cores[-key.threads :])
 
     def _discard(self, key: Key) -> None:
         self._workers.pop(key).kill()
@@ -206,29 +220,33 @@ class _Worker:
     """One child: started and warmed up by the constructor."""
 
     def __init__(self, command: Sequence[str], key: Key, cores: Sequence[int]) -> None:
-        platforms, threads = key
-        options = [
-            "--platforms",
-            ",".join(sorted(platform.name for platform in platforms)),
-            "--threads",
-            str(threads),
-            "--cores",
-            ",".join(str(core) for core in cores),
-        ]
         self._trials = 0
         self._kept_bytes = 0
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the child)
+        self._scratch = tempfile.TemporaryDirectory(  # this too
+            prefix="fedperf-trials-", ignore_cleanup_errors=True
+        )
+        options = [
+            *("--platforms", ",".join(sorted(platform.name for platform in key.platforms))),
+            *("--threads", str(key.threads)),
+            *("--cores", ",".join(str(core) for core in cores)),
+            *("--scratch", self._scratch.name),
+            *(() if key.memory_bytes is None else ("--memory", str(key.memory_bytes))),
+        ]
         try:
             self._process = subprocess.Popen(
                 [*command, *options],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._errors,
-                env=os.environ | dict.fromkeys(_THREAD_VARIABLES, str(threads)),
+                env=os.environ
+                | dict.fromkeys(THREAD_VARIABLES, str(key.threads))
+                | {"TMPDIR": self._scratch.name},
                 start_new_session=True,
             )
         except OSError as error:
             self._errors.close()
+            self._scratch.cleanup()
             raise _WorkerLostError(f"a child process could not be started: {error}") from error
         self._tree = ProcessTree(self._process.pid, children_every=_CHILDREN_EVERY_TICKS)
         self._pending = b""
@@ -290,6 +308,7 @@ class _Worker:
                     pipe.close()
         self._process.wait()
         self._errors.close()
+        self._scratch.cleanup()
 
     def _send(self, message: Mapping[str, object]) -> None:
         requests = _pipe(self._process.stdin)

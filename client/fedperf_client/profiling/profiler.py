@@ -6,6 +6,7 @@ outside of the measured run, and none of the program's parameters.
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -62,11 +63,17 @@ class Profiler:
         trial = self.trial(program, platforms, threads=cluster.cores)
         return self.execution(workflow, trial, cluster, workload=workload)
 
-    def trial(self, program: Program, platforms: Sequence[Platform], *, threads: int) -> Trial:
-        """One measured run."""
-        return self._pool.run(
-            self._request(to_json(program), platforms, threads=threads), self._limits
-        )
+    def trial(
+        self,
+        program: Program,
+        platforms: Sequence[Platform],
+        *,
+        threads: int,
+        memory_bytes: int | None = None,
+    ) -> Trial:
+        """One measured run, with a memory cap of its own or the profiler's limits alone."""
+        request = self._request(to_json(program), platforms, threads=threads)
+        return self._pool.run(replace(request, memory_bytes=memory_bytes), self._limits)
 
     def workflow(self, program: Program) -> Workflow:
         """The workflow of a program with the rows that really flow; remembered.

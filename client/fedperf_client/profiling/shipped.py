@@ -15,7 +15,7 @@ import numpy as np
 
 from fedperf_client.platforms.program import Program
 from fedperf_client.profiling.machine import available_memory_bytes, cluster_config
-from fedperf_client.profiling.pool import UncountableProgramError, WorkerPool
+from fedperf_client.profiling.pool import Key, UncountableProgramError, WorkerPool
 from fedperf_client.profiling.profiler import Profiler
 from fedperf_client.profiling.trial import TrialLimits
 from fedperf_client.store import ExecutionStore
@@ -63,7 +63,7 @@ def profile_shipped(
     limits = TrialLimits(TIMEOUT_SECONDS, int(available_memory_bytes() * _MEMORY_SHARE))
     statuses: Counter[str] = Counter()
     with WorkerPool(max_workers=_CHILDREN) as pool:
-        pool.warm([(frozenset(), 1), *((frozenset(run[1]), threads) for run in drawn)])
+        pool.warm([Key(frozenset(), 1), *(Key(frozenset(run[1]), threads) for run in drawn)])
         profiler = Profiler(
             pool,
             data_directory=data_directory,

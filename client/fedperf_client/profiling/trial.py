@@ -5,7 +5,7 @@ with that status, never an exception of the process that asked for it.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fedperf_shared.errors import InvalidInputError
@@ -26,14 +26,19 @@ class TrialRequest:
         platforms: one platform per step.
         data_directory: where the data sets of the program lie.
         threads: threads that the engines may use.
+        memory_bytes: memory cap of the run: engines that can be told arrange themselves
+            with it, all are stopped beyond it. None: the engines' own defaults.
     """
 
     program: bytes
     platforms: tuple[Platform, ...]
     data_directory: Path
     threads: int
+    memory_bytes: int | None = None
 
     def __post_init__(self) -> None:
+        if self.memory_bytes is not None and not self.memory_bytes > 0:
+            raise InvalidTrialError(f"memory_bytes must be positive, got {self.memory_bytes!r}")
         if not 1 <= self.threads <= 1024:  # noqa: PLR2004 (a bound against typing errors)
             raise InvalidTrialError(f"threads must be between 1 and 1024, got {self.threads!r}")
         if not self.platforms:
@@ -60,6 +65,12 @@ class TrialLimits:
             )
         if not (math.isfinite(self.memory_bytes) and self.memory_bytes > 0):
             raise InvalidTrialError(f"memory_bytes must be positive, got {self.memory_bytes!r}")
+
+    def within(self, memory_bytes: int | None) -> "TrialLimits":
+        """These limits, with the memory cap of a request where it is the lower one."""
+        if memory_bytes is None or memory_bytes >= self.memory_bytes:
+            return self
+        return replace(self, memory_bytes=memory_bytes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """Something small for every engine to do, so that the first trial finds it awake.
 
 What engines load when first used (codecs, kernels, thread pools, parsers) would
-otherwise be measured as part of the first trial of a process.
+otherwise be measured as part of the first trial of a process. Spark starts its session
+here; `startup` measures what that costs.
 """
 
 import contextlib
@@ -9,9 +10,9 @@ import tempfile
 from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from fedperf_client.platforms.engine import open_engine
+from fedperf_client.platforms.engine import Engine, open_engine
 from fedperf_client.platforms.operations import (
     Aggregate,
     AggregateFunction,
@@ -65,8 +66,13 @@ _OPERATIONS: tuple[AnyOperation, ...] = (
 )
 
 
-def warm_up(platforms: Sequence[Platform], threads: int) -> None:
-    """Import the engines of `platforms`, run each on a few rows, close them again."""
+def warm_up(
+    platforms: Sequence[Platform], threads: int, *, memory_bytes: int | None = None
+) -> None:
+    """Import the engines of `platforms`, run each on a few rows, close them again.
+
+    `threads` and `memory_bytes` as in `open_engine`.
+    """
     from_json(to_json(Program((Step(_READ), Step(Sink(), (0,))))))
     if not platforms:
         return
@@ -79,11 +85,12 @@ def warm_up(platforms: Sequence[Platform], threads: int) -> None:
         path = Path(directory) / "warmup.parquet"
         parquet.write_table(table, path)
         for platform in platforms:
-            _warm_up_engine(platform, table, path, threads=threads)
+            engine = open_engine(platform, threads=threads, memory_bytes=memory_bytes)
+            _warm_up_engine(engine, platform, table, path)
+            engine.close()
 
 
-def _warm_up_engine(platform: Platform, table: "Table", path: Path, *, threads: int) -> None:
-    engine = open_engine(platform, threads=threads)
+def _warm_up_engine(engine: Engine[Any], platform: Platform, table: "Table", path: Path) -> None:
     reads = supports(_READ, platform)
     names = tuple(column.name for column in _COLUMNS)
     for operation in _OPERATIONS:
@@ -96,4 +103,3 @@ def _warm_up_engine(platform: Platform, table: "Table", path: Path, *, threads: 
                 for _ in range(operation.arity)
             ]
             engine.collect(engine.apply(operation, frames))
-    engine.close()

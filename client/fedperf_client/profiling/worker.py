@@ -3,7 +3,8 @@
 Requests and replies are lines of JSON over standard input and output. What an
 engine prints goes to standard error, so it cannot garble a reply. The process
 imports only the engines that it was started for, warms them up before the first
-request, and ends at once, its own children with it, when the parent is gone.
+request, and ends at once, its own children and its scratch directory with it, when the
+parent is gone.
 
 The clock runs around the work alone: parsing the program before it and cleaning up
 after it are not measured.
@@ -16,6 +17,7 @@ import gc
 import os
 import queue
 import resource
+import shutil
 import signal
 import sys
 import threading
@@ -53,12 +55,19 @@ _LONGEST_REASON = 500
 class Engines(Protocol):
     """What a worker runs; the real one is `EnginesOfPlatforms`, tests have their own."""
 
-    def warm_up(self, platforms: Sequence[Platform], threads: int) -> None:
+    def warm_up(
+        self, platforms: Sequence[Platform], threads: int, memory_bytes: int | None
+    ) -> None:
         """Import the engines and let each do something small."""
         ...
 
     def load(
-        self, program: bytes, platforms: Sequence[Platform], data_directory: Path, threads: int
+        self,
+        program: bytes,
+        platforms: Sequence[Platform],
+        data_directory: Path,
+        threads: int,
+        memory_bytes: int | None,
     ) -> Callable[[], Ran]:
         """What is to be measured: the program, ready to run."""
         ...
@@ -70,7 +79,10 @@ class Engines(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Usage:
-    """CPU time of the children, bytes moved by this process and them, so far."""
+    """CPU time of the children, bytes moved by this process and them, so far.
+
+    What a JVM and this process hand to each other counts as moved.
+    """
 
     cpu_seconds: float
     read_bytes: int
@@ -82,20 +94,22 @@ def serve(engines: Engines, arguments: Sequence[str]) -> None:
 
     Args:
         engines: what runs the programs.
-        arguments: `--platforms`, `--threads`, `--cores` as the pool writes them.
+        arguments: `--platforms`, `--threads`, `--cores`, `--memory`, `--scratch` as the
+            pool writes them.
     """
     options = _parse(arguments)
     replies = _take_standard_output()
     _settle(options.cores)
     requests: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-    engines.warm_up(options.platforms, options.threads)
+    engines.warm_up(options.platforms, options.threads, options.memory_bytes)
     gc.collect()
     gc.freeze()  # imported modules are not garbage: later collections take no time
     # Not earlier: a thread that waits for input would turn a failed warm-up into an abort.
-    threading.Thread(target=_receive, args=(sys.stdin.buffer, requests), daemon=True).start()
+    waiting = (sys.stdin.buffer, requests, options.scratch)
+    threading.Thread(target=_receive, args=waiting, daemon=True).start()
     _reply(replies, {"ready": True})
     while True:
-        reply = _answer(engines, requests.get(), options.threads)
+        reply = _answer(engines, requests.get(), options)
         _clean()
         _reply(replies, reply | {"resident_bytes": psutil.Process().memory_info().rss})
 
@@ -103,14 +117,21 @@ def serve(engines: Engines, arguments: Sequence[str]) -> None:
 class EnginesOfPlatforms:
     """Runs programs with the engines of `fedperf_client.platforms`."""
 
-    def warm_up(self, platforms: Sequence[Platform], threads: int) -> None:
+    def warm_up(
+        self, platforms: Sequence[Platform], threads: int, memory_bytes: int | None = None
+    ) -> None:
         """Import the engines and let each do something small."""
         from fedperf_client.profiling.warmup import warm_up
 
-        warm_up(platforms, threads)
+        warm_up(platforms, threads, memory_bytes=memory_bytes)
 
     def load(
-        self, program: bytes, platforms: Sequence[Platform], data_directory: Path, threads: int
+        self,
+        program: bytes,
+        platforms: Sequence[Platform],
+        data_directory: Path,
+        threads: int,
+        memory_bytes: int | None = None,
     ) -> Callable[[], Ran]:
         """The program, ready to run; reading its data is part of the run."""
         from fedperf_client.platforms.executor import run_plan
@@ -119,7 +140,13 @@ class EnginesOfPlatforms:
         parsed = from_json(program)
 
         def work() -> Ran:
-            result = run_plan(parsed, platforms, data_directory=data_directory, threads=threads)
+            result = run_plan(
+                parsed,
+                platforms,
+                data_directory=data_directory,
+                threads=threads,
+                memory_bytes=memory_bytes,
+            )
             timings = result.segment_timings
             return Ran(result.seconds, [(each.platform, each.seconds) for each in timings])
 
@@ -150,6 +177,8 @@ class _Options:
     platforms: tuple[Platform, ...]
     threads: int
     cores: tuple[int, ...]
+    memory_bytes: int | None
+    scratch: Path | None
 
 
 def _parse(arguments: Sequence[str]) -> _Options:
@@ -157,11 +186,15 @@ def _parse(arguments: Sequence[str]) -> _Options:
     parser.add_argument("--platforms", required=True)
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--cores", default="")
+    parser.add_argument("--memory", type=int)
+    parser.add_argument("--scratch", type=Path)
     found = parser.parse_args(arguments)
     return _Options(
         platforms=tuple(Platform[name] for name in found.platforms.split(",") if name),
         threads=found.threads,
         cores=tuple(int(core) for core in found.cores.split(",") if core),
+        memory_bytes=found.memory,
+        scratch=found.scratch,
     )
 
 
@@ -179,9 +212,14 @@ def _settle(cores: tuple[int, ...]) -> None:
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
 
 
-def _receive(source: BinaryIO, requests: "queue.SimpleQueue[bytes]") -> None:
+def _receive(source: BinaryIO, requests: "queue.SimpleQueue[bytes]", scratch: Path | None) -> None:
     for line in source:
         requests.put(line)
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            child.kill()
+    if scratch is not None:
+        shutil.rmtree(scratch, ignore_errors=True)
     if os.getpgrp() == os.getpid():
         os.killpg(os.getpid(), signal.SIGKILL)
     os._exit(0)
@@ -192,7 +230,7 @@ def _reply(replies: BinaryIO, content: dict[str, object]) -> None:
     replies.flush()
 
 
-def _answer(engines: Engines, line: bytes, threads: int) -> dict[str, object]:
+def _answer(engines: Engines, line: bytes, options: _Options) -> dict[str, object]:
     try:
         request = orjson.loads(line)
         program = request["program"].encode()
@@ -200,7 +238,8 @@ def _answer(engines: Engines, line: bytes, threads: int) -> dict[str, object]:
         if request["task"] == "count":
             return {"status": "OK", **engines.count(program, directory)}
         platforms = [Platform(number) for number in request["platforms"]]
-        return _measure(engines.load(program, platforms, directory, threads))
+        threads, memory_bytes = options.threads, options.memory_bytes
+        return _measure(engines.load(program, platforms, directory, threads, memory_bytes))
     except Exception as error:
         return _failure(error)
 
@@ -243,16 +282,24 @@ def _usage_besides() -> _Usage:
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu_seconds = ended.ru_utime + ended.ru_stime
     me = psutil.Process()
+    read_bytes, written_bytes = _moved(me)
     for child in me.children(recursive=True):
         with contextlib.suppress(psutil.Error):
             times = child.cpu_times()
             cpu_seconds += times.user + times.system
-    counters = me.io_counters() if sys.platform == "linux" else None
+            moved = _moved(child)
+            read_bytes, written_bytes = read_bytes + moved[0], written_bytes + moved[1]
+    return _Usage(cpu_seconds, read_bytes, written_bytes)
+
+
+def _moved(process: psutil.Process) -> tuple[int, int]:
+    """Bytes read and written so far, its ended children included; 0 where nobody counts."""
+    if sys.platform != "linux":
+        return 0, 0
+    counters = process.io_counters()
     # What was asked for, also where the page cache answered: that belongs to the job,
     # what the disk had to deliver belongs to the state of the machine.
-    if counters is None:
-        return _Usage(cpu_seconds, 0, 0)
-    return _Usage(cpu_seconds, counters.read_chars, counters.write_chars)
+    return counters.read_chars, counters.write_chars
 
 
 def _clean() -> None:

@@ -2,13 +2,14 @@
 
 import hashlib
 import re
+from collections.abc import Collection
 from enum import StrEnum, unique
 
 import numpy as np
 
 from fedperf_client.platforms.operations import Embed
 from fedperf_client.platforms.program import Program, Step, to_json
-from fedperf_client.platforms.support import supporting
+from fedperf_client.platforms.support import EMBEDDED_PLATFORMS, supporting
 from fedperf_client.workloads.classic import (
     draw_credit,
     draw_embeddings,
@@ -92,16 +93,21 @@ def workload_name(program: Program) -> str:
     return f"{_family_name(program)}-{digest}"
 
 
-def single_platforms(program: Program) -> tuple[Platform, ...]:
+def single_platforms(
+    program: Program, among: Collection[Platform] = EMBEDDED_PLATFORMS
+) -> tuple[Platform, ...]:
     """The platforms that can run the whole program, in the order of the vocabulary."""
-    able = set(supporting(program.steps[0].operation))
+    able = set(among)
     for step in program.steps:
-        able &= set(supporting(step.operation))
+        able &= set(supporting(step.operation, among))
     return tuple(sorted(able))
 
 
 def draw_platforms(program: Program, *, rng: np.random.Generator) -> tuple[Platform, ...]:
-    """A random valid platform per step: one for all in 60 %, else mixed with few switches."""
+    """A random valid platform per step: one for all in 60 %, else mixed with few switches.
+
+    Embedded platforms only, whatever is installed: the same seed draws the same plans.
+    """
     single = single_platforms(program)
     if single and rng.random() < ONE_PLATFORM_SHARE:
         return (single[int(rng.integers(len(single)))],) * len(program.steps)

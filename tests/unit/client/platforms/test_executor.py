@@ -146,8 +146,8 @@ def test_a_missing_data_set_is_refused_by_name(tmp_path: Path) -> None:
 def test_a_plan_that_a_platform_cannot_run_is_refused_before_it_starts(directory: Path) -> None:
     with pytest.raises(UnsupportedOperationError, match="SKLEARN cannot run join"):
         run(directory, P, P, P, S, P, P)
-    with pytest.raises(UnsupportedOperationError, match="SPARK"):
-        run(directory, *[Platform.SPARK] * 6)
+    with pytest.raises(UnsupportedOperationError, match="FLINK"):
+        run(directory, *[Platform.FLINK] * 6)
     with pytest.raises(InvalidProgramError, match="6 steps"):
         run(directory, P)
 

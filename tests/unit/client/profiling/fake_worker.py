@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,14 +16,23 @@ from fedperf_shared.workflow.vocabulary import Platform
 
 
 class FakeEngines:
-    def warm_up(self, platforms: Sequence[Platform], threads: int) -> None:
+    def warm_up(
+        self, platforms: Sequence[Platform], threads: int, memory_bytes: int | None
+    ) -> None:
+        self.memory_bytes = memory_bytes
         if Platform.FLINK in platforms:
             raise RuntimeError("no such engine here")
         print("engines print what they like")
 
     def load(
-        self, program: bytes, platforms: Sequence[Platform], data_directory: Path, threads: int
+        self,
+        program: bytes,
+        platforms: Sequence[Platform],
+        data_directory: Path,
+        threads: int,
+        memory_bytes: int | None,
     ) -> Callable[[], Ran]:
+        assert memory_bytes == self.memory_bytes
         ((task, value),) = orjson.loads(program).items()
         work = getattr(self, f"_{task}")
 
@@ -34,7 +44,7 @@ class FakeEngines:
         return run
 
     def count(self, program: bytes, data_directory: Path) -> dict[str, object]:
-        self.load(program, [Platform.DUCKDB], data_directory, 1)()
+        self.load(program, [Platform.DUCKDB], data_directory, 1, None)()
         return {"steps": [[3, 8.0, 0.5]], "sources": [2, 0.25, 0.5, 0.0]}
 
     def _sleep(self, seconds: float) -> None:
@@ -87,6 +97,9 @@ class FakeEngines:
 
     def _pid(self, _: object) -> None:
         raise ValueError(f"pid {os.getpid()}")
+
+    def _memory(self, _: object) -> None:
+        raise ValueError(f"told {self.memory_bytes}, in {tempfile.gettempdir()}")
 
     def _cores(self, _: object) -> None:
         raise ValueError(f"cores {sorted(os.sched_getaffinity(0))}")

@@ -5,13 +5,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import orjson
 import psutil
 import pytest
 
-from fedperf_client.profiling.pool import UncountableProgramError, WorkerPool
+from fedperf_client.profiling.pool import Key, UncountableProgramError, WorkerPool
 from fedperf_client.profiling.trial import InvalidTrialError, Trial, TrialLimits, TrialRequest
 from fedperf_shared.execution import ExecutionStatus, Measurement
 from fedperf_shared.workflow.vocabulary import Platform
@@ -48,7 +49,7 @@ def measured(trial: Trial) -> Measurement:
 
 
 def pid_of(pool: WorkerPool) -> int:
-    return pool._workers[(frozenset({Platform.DUCKDB}), 1)]._process.pid
+    return pool._workers[Key(frozenset({Platform.DUCKDB}), 1)]._process.pid
 
 
 def test_a_trial_says_how_long_it_took_and_where(shared_pool: WorkerPool) -> None:
@@ -159,6 +160,52 @@ def test_a_child_that_keeps_memory_is_replaced(pool: WorkerPool) -> None:
     assert pid_of(pool) != leaking
 
 
+def capped(memory_bytes: int | None, task: str = "memory", value: object = 0) -> TrialRequest:
+    return replace(request(task, value), memory_bytes=memory_bytes)
+
+
+def test_engines_are_told_the_cap_of_their_request(pool: WorkerPool) -> None:
+    assert "told 1500000000," in pool.run(capped(1_500_000_000), LIMITS).reason
+    assert "told None," in pool.run(capped(None), LIMITS).reason
+
+
+def test_a_child_serves_requests_of_one_cap_only(pool: WorkerPool) -> None:
+    for memory in (None, 1_500_000_000):
+        assert pool.run(capped(memory, "sleep", 0.0), LIMITS).status is ExecutionStatus.OK
+    assert [key.memory_bytes for key in pool._workers] == [None, 1_500_000_000]
+    pids = {worker._process.pid for worker in pool._workers.values()}
+    assert len(pids) == 2
+    pool.run(capped(1_500_000_000, "sleep", 0.0), LIMITS)
+    assert {worker._process.pid for worker in pool._workers.values()} == pids
+
+
+def test_a_cap_below_the_limits_stops_an_engine_that_cannot_be_told(pool: WorkerPool) -> None:
+    trial = pool.run(capped(400_000_000, "allocate", 20_000), LIMITS)
+    assert trial.status is ExecutionStatus.OUT_OF_MEMORY
+    assert "of 4e+08 bytes" in trial.reason
+    assert 400_000_000 < measured(trial).peak_memory_bytes < 900_000_000
+
+
+def test_a_cap_above_the_limits_changes_nothing(pool: WorkerPool) -> None:
+    limits = TrialLimits(30.0, 400_000_000)
+    trial = pool.run(capped(2_000_000_000, "allocate", 20_000), limits)
+    assert trial.status is ExecutionStatus.OUT_OF_MEMORY
+    assert measured(trial).peak_memory_bytes < 900_000_000
+
+
+def test_a_cap_of_nothing_is_refused() -> None:
+    with pytest.raises(InvalidTrialError, match="memory_bytes"):
+        capped(0)
+
+
+def test_a_child_has_a_temporary_directory_that_goes_with_it(pool: WorkerPool) -> None:
+    found = re.search("in (/.*)", pool.run(capped(None), LIMITS).reason)
+    assert found is not None
+    assert "fedperf-trials-" in found[1]
+    pool.close()
+    assert not Path(found[1]).exists()
+
+
 def test_only_so_many_children_stay_warm(pool: WorkerPool) -> None:
     for platform in (Platform.DUCKDB, Platform.POLARS, Platform.PANDAS):
         pool.run(request("sleep", 0.0, platform=platform), LIMITS)
@@ -234,15 +281,17 @@ from fedperf_shared.workflow.vocabulary import Platform
 pool = WorkerPool(command={COMMAND!r})
 request = TrialRequest(b'{{"sleep": 0.0}}', (Platform.DUCKDB,), Path("/tmp"), 1)
 pool.run(request, TrialLimits(20.0, 2e9))
-print([w._process.pid for w in pool._workers.values()][0], flush=True)
+(worker,) = pool._workers.values()
+print(worker._process.pid, worker._scratch.name, flush=True)
 os.kill(os.getpid(), 9)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    child = int(done.stdout)
+    child, scratch = done.stdout.split()
     deadline = time.monotonic() + 10
-    while _runs(child) and time.monotonic() < deadline:
+    while _runs(int(child)) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert not _runs(child)
+    assert not _runs(int(child))
+    assert not Path(scratch).exists()
 
 
 def _runs(pid: int) -> bool:
@@ -266,23 +315,24 @@ def test_a_request_without_threads_or_platforms_is_refused() -> None:
 
 
 def test_warm_children_are_the_ones_that_run(pool: WorkerPool) -> None:
-    pool.warm([(frozenset({Platform.DUCKDB}), 1), (frozenset({Platform.POLARS}), 1)])
+    pool.warm([Key(frozenset({Platform.DUCKDB}), 1), Key(frozenset({Platform.POLARS}), 1)])
     warm = pid_of(pool)
     assert run(pool, "sleep", 0.0).status is ExecutionStatus.OK
     assert pid_of(pool) == warm
 
 
 def test_warming_keeps_to_the_room_there_is(pool: WorkerPool) -> None:
-    pool.warm((frozenset({platform}), 1) for platform in (Platform.DUCKDB, *list(Platform)[2:6]))
+    platforms = (Platform.DUCKDB, *list(Platform)[2:6])
+    pool.warm(Key(frozenset({platform}), 1) for platform in platforms)
     assert len(pool._workers) == 2
     warm = pid_of(pool)
-    pool.warm([(frozenset({Platform.PANDAS}), 1)])
+    pool.warm([Key(frozenset({Platform.PANDAS}), 1)])
     assert pid_of(pool) == warm
 
 
 def test_a_child_that_cannot_be_warmed_says_so_when_it_is_needed() -> None:
     with WorkerPool(command=(sys.executable, "-c", "raise SystemExit(3)")) as pool:
-        pool.warm([(frozenset({Platform.DUCKDB}), 1)])
+        pool.warm([Key(frozenset({Platform.DUCKDB}), 1)])
         trial = run(pool, "sleep", 0.0)
     assert trial.status is ExecutionStatus.FAILED
     assert "exit code 3" in trial.reason

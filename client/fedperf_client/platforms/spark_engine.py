@@ -1,0 +1,388 @@
+"""Spark in local mode: a frame is a lazy DataFrame; iterative operations run at once.
+
+`keep` persists, and `close` gives that back, but leaves the session of the process
+alive: a JVM that is warm is what a next run finds (see `spark_session`). Many terms are
+written as SQL text, because every call of a DataFrame's methods crosses into the JVM.
+
+Rounds of PageRank hand on rows without their history: a plan that grows with every
+round would take longer to analyze than to run.
+"""
+
+import operator
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import Window as Partitions
+from pyspark.sql import functions as sql
+
+from fedperf_client.platforms.algebra import (
+    NO_CENTER,
+    Vector,
+    moved_centers,
+    ridge,
+    starting_centers,
+)
+from fedperf_client.platforms.arrow import Table
+from fedperf_client.platforms.engine import UnsupportedOperationError
+from fedperf_client.platforms.operations import (
+    INDEX_MODULUS,
+    Aggregate,
+    AggregateFunction,
+    Aggregation,
+    AnyOperation,
+    Comparison,
+    Computed,
+    Distinct,
+    Embed,
+    Filter,
+    GlobalAggregate,
+    Join,
+    KMeans,
+    KMeansAssign,
+    LinearPredict,
+    LinearRegression,
+    Order,
+    PageRank,
+    Project,
+    Sort,
+    Tokenize,
+    TopK,
+    Union,
+    Window,
+    WindowFunction,
+)
+from fedperf_client.platforms.spark_session import Resources, running_spark
+from fedperf_shared.workflow.vocabulary import Platform
+
+_COMPARE = {
+    Comparison.EQUAL: operator.eq,
+    Comparison.NOT_EQUAL: operator.ne,
+    Comparison.LESS: operator.lt,
+    Comparison.LESS_OR_EQUAL: operator.le,
+    Comparison.GREATER: operator.gt,
+    Comparison.GREATER_OR_EQUAL: operator.ge,
+}
+
+
+class SparkEngine:
+    """Runs operations as lazy DataFrames of the process's session."""
+
+    def __init__(self, *, threads: int, memory_bytes: int | None = None) -> None:
+        self._spark = running_spark(Resources(threads, memory_bytes))
+        self._persisted: list[DataFrame] = []
+        self._rounds: list[DataFrame] = []
+
+    def read(self, path: Path, columns: tuple[str, ...]) -> DataFrame:
+        """A frame that scans the file; Spark looks into it now, for its columns."""
+        place = "file://" + re.sub(r"([\\\[\]{}*?])", r"\\\1", str(path.absolute()))
+        with self._spark.memory_errors():
+            return self._spark.session.read.parquet(place).select(*columns)
+
+    def load(self, table: Table) -> DataFrame:
+        """A frame over the table, copied to the JVM now."""
+        with self._spark.memory_errors():
+            return self._spark.session.createDataFrame(table)
+
+    def keep(self, frame: DataFrame) -> DataFrame:
+        """The frame with its rows in the JVM's memory, on disk where they do not fit."""
+        kept = frame.persist()
+        self._persisted.append(kept)
+        with self._spark.memory_errors():
+            kept.count()
+        return kept
+
+    def collect(self, frame: DataFrame) -> Table:
+        """Run the query."""
+        with self._spark.memory_errors():
+            return frame.toArrow()
+
+    def fetch(self, frame: DataFrame) -> list[tuple[Any, ...]]:
+        """Run a query with a small result."""
+        with self._spark.memory_errors():
+            return [tuple(row) for row in frame.collect()]
+
+    def close(self) -> None:
+        """Drop what was kept; the session stays, warm for the next run."""
+        for frame in self._persisted:
+            frame.unpersist()
+        for frame in self._rounds:
+            _free(frame)
+        self._persisted.clear()
+        self._rounds.clear()
+
+    def apply(  # noqa: PLR0911 - a dispatch
+        self, operation: AnyOperation, inputs: Sequence[DataFrame]
+    ) -> DataFrame:
+        """The lazy frame of the operation; iterative operations run at once."""
+        first = inputs[0]
+        match operation:
+            case PageRank():
+                return self._page_rank(operation, first)
+            case KMeans():
+                return self._k_means(operation, first)
+            case KMeansAssign():
+                return self._assign(operation, first, inputs[1])
+            case LinearRegression():
+                return self._regression(operation, first)
+            case Embed():
+                return self._embed(operation, first)
+            case LinearPredict():
+                return self._predict(operation, first, inputs[1])
+            case Join():
+                return _join(operation, first, inputs[1])
+            case Union():
+                return first.union(inputs[1])
+        return _on_one_input(operation, first)
+
+    def _page_rank(self, operation: PageRank, edges: DataFrame) -> DataFrame:
+        ends = self.keep(
+            edges.selectExpr(
+                f"{_name(operation.source)} AS source", f"{_name(operation.target)} AS target"
+            )
+        )
+        both = ends.selectExpr("source AS node").union(ends.selectExpr("target AS node"))
+        nodes = self.keep(both.distinct())
+        count = self.fetch(nodes.selectExpr("count(*)"))[0][0]
+        degrees = ends.groupBy(sql.col("source").alias("from")).agg(sql.count("*").alias("degree"))
+        share = f"{_literal(operation.damping)} / degree AS share"
+        links = self.keep(
+            ends.join(degrees, sql.col("source") == sql.col("from")).selectExpr(
+                "source", "target", share
+            )
+        )
+        rank = nodes.selectExpr("node", f"{_literal(1 / max(count, 1))} AS rank")
+        base = _literal((1 - operation.damping) / max(count, 1))
+        for number in range(operation.iterations):
+            received = (
+                links.join(rank, sql.col("source") == sql.col("node"))
+                .groupBy("target")
+                .agg(sql.expr("sum(share * rank) AS received"))
+            )
+            both = nodes.join(received, sql.col("node") == sql.col("target"), "left")
+            total = both.selectExpr("node", f"{base} + coalesce(received, 0D) AS rank")
+            self._rounds.append(self._without_history(total))
+            if number:
+                _free(self._rounds.pop(-2))
+            rank = self._rounds[-1]
+        return rank
+
+    def _without_history(self, frame: DataFrame) -> DataFrame:
+        """The rows, computed now, without the plan that led to them; `_free` gives them back."""
+        with self._spark.memory_errors():
+            return frame.localCheckpoint()
+
+    def _k_means(self, operation: KMeans, rows: DataFrame) -> DataFrame:
+        columns, names = operation.columns, ("cluster", *operation.columns)
+        points = self.keep(_doubles(rows, columns, columns))
+        extremes = [f"{function}({_name(c)})" for function in ("min", "max") for c in columns]
+        bounds = self.fetch(points.selectExpr(*extremes))[0]
+        if bounds[0] is None:
+            return self._model(names, np.empty((0, len(names))))
+        low, high = np.split(np.array(bounds, dtype=np.float64), 2)
+        centers = starting_centers(operation, low, high)
+        sums = [sql.expr(f"sum({_name(column)})") for column in columns]
+        for _ in range(operation.iterations):
+            nearest = _nearest(points, columns, centers, name="cluster__")
+            found = self.fetch(nearest.groupBy("cluster__").agg(sql.count("*"), *sums))
+            centers = _moved(centers, found)
+        return self._model(names, np.column_stack([np.arange(len(centers)), centers]))
+
+    def _assign(self, operation: KMeansAssign, rows: DataFrame, model: DataFrame) -> DataFrame:
+        found = self.fetch(model.orderBy("cluster").select(*operation.columns))
+        centers = np.array(found, dtype=np.float64).reshape(len(found), len(operation.columns))
+        return _nearest(rows, operation.columns, centers, name=operation.name)
+
+    def _regression(self, operation: LinearRegression, rows: DataFrame) -> DataFrame:
+        columns = (*operation.features, operation.target)
+        names = (*(f"coefficient_{name}" for name in operation.features), "intercept")
+        plain = tuple(f"c{number}" for number in range(len(columns)))
+        points = self.keep(_doubles(rows, columns, plain))
+        found = self.fetch(points.selectExpr(*(f"avg({name})" for name in plain)))[0]
+        if found[0] is None:
+            return self._model(names, np.empty((0, len(names))))
+        centered = [f"({n} - {_literal(mean)})" for n, mean in zip(plain, found, strict=True)]
+        products = [f"sum({left} * {right})" for left in centered for right in centered]
+        sums = self.fetch(points.selectExpr(*products))[0]
+        matrix = np.array(sums, dtype=np.float64).reshape(len(columns), len(columns))
+        means = np.array(found, dtype=np.float64)
+        return self._model(names, ridge(matrix, means, operation.penalty)[None, :])
+
+    def _embed(self, operation: Embed, texts: DataFrame) -> DataFrame:
+        words = f"filter(split({_name(operation.column)}, ' '), word -> word <> '') AS words"
+        places = self.keep(
+            texts.selectExpr(words).selectExpr("words", "posexplode(words) AS (place, word)")
+        )
+        ranked = places.select("word").distinct()
+        vocabulary = self.keep(
+            ranked.selectExpr("word", "row_number() OVER (ORDER BY word) AS rank")
+        )
+        first = f"greatest(1, place + 1 - {operation.window})"
+        around = (
+            f"concat(slice(words, {first}, place + 1 - {first}), "
+            f"slice(words, place + 2, {operation.window}))"
+        )
+        pairs = places.selectExpr("word AS here", f"explode({around}) AS there")
+        sums = [
+            sql.expr(f"sum(CAST({factor} AS BIGINT) * rank % {INDEX_MODULUS} % 3 - 1)").alias(name)
+            for factor, name in zip(operation.factors, operation.vector_names, strict=True)
+        ]
+        others = pairs.join(vocabulary, sql.col("there") == sql.col("word"))
+        vectors = others.groupBy("here").agg(*sums)
+        return vocabulary.join(vectors, sql.col("word") == sql.col("here"), "left").selectExpr(
+            _named("word", operation.name),
+            *(_named(f"coalesce({name}, 0) * 1D", name) for name in operation.vector_names),
+        )
+
+    def _predict(self, operation: LinearPredict, rows: DataFrame, model: DataFrame) -> DataFrame:
+        names = [*(f"coefficient_{name}" for name in operation.features), "intercept"]
+        found = self.fetch(model.select(*names))
+        *coefficients, intercept = found[0] if found else [0.0] * len(names)
+        terms = [
+            f"{_literal(coefficient)} * {_name(name)}"
+            for coefficient, name in zip(coefficients, operation.features, strict=True)
+        ]
+        total = " + ".join([*terms, _literal(intercept)])
+        return rows.selectExpr("*", _named(total, operation.name))
+
+    def _model(self, names: Sequence[str], rows: Vector) -> DataFrame:
+        """A trained model: one column of `rows` per name, `cluster` in whole numbers."""
+        columns = dict(zip(names, rows.T, strict=True))
+        if "cluster" in columns:
+            return self.load(pa.table(columns | {"cluster": columns["cluster"].astype(np.int64)}))
+        return self.load(pa.table(columns))
+
+
+def _on_one_input(  # noqa: PLR0911 - a dispatch
+    operation: AnyOperation, frame: DataFrame
+) -> DataFrame:
+    match operation:
+        case Project(keep=keep, computed=computed):
+            return frame.selectExpr(*map(_name, keep), *(_computed(each) for each in computed))
+        case Filter(column=column, comparison=comparison, literal=literal):
+            return frame.where(_COMPARE[comparison](sql.col(column), sql.lit(literal)))
+        case Aggregate(keys=keys, aggregations=aggregations):
+            return frame.groupBy(*keys).agg(*(_aggregation(each) for each in aggregations))
+        case GlobalAggregate(aggregations=aggregations):
+            rows = sql.count("*").alias("all_rows__")
+            total = frame.agg(*(_aggregation(each) for each in aggregations), rows)
+            return total.where("all_rows__ > 0").drop("all_rows__")
+        case Distinct(columns=columns):
+            return frame.select(*columns).distinct()
+        case Sort(by=by):
+            return frame.orderBy(*_order(by, ()))
+        case TopK(by=by, count=count):
+            return frame.orderBy(*_order(by, frame.columns)).limit(count)
+        case Window():
+            return frame.withColumn(operation.name, _window(operation, frame.columns))
+        case Tokenize(column=column, name=name):
+            words = frame.select(sql.explode(sql.split(sql.col(column), " ")).alias(name))
+            return words.where(sql.col(name) != "")
+    raise UnsupportedOperationError(operation.type, Platform.SPARK)
+
+
+def _free(rows: DataFrame) -> None:
+    """Drop rows without history, which no method of a DataFrame does."""
+    rows._jdf.queryExecution().logical().rdd().unpersist(False)
+
+
+def _join(operation: Join, left: DataFrame, right: DataFrame) -> DataFrame:
+    added = [name for name in right.columns if name != operation.right_key]
+    keyed = right.selectExpr(
+        _named(_name(operation.right_key), "right_key__"),
+        *(_named(_name(name), name + operation.right_suffix) for name in added),
+    )
+    joined = left.join(keyed, sql.col(operation.left_key) == sql.col("right_key__"))
+    return joined.drop("right_key__")
+
+
+def _doubles(frame: DataFrame, columns: tuple[str, ...], names: tuple[str, ...]) -> DataFrame:
+    pairs = zip(columns, names, strict=True)
+    return frame.selectExpr(*(_named(_double(old), new) for old, new in pairs))
+
+
+def _nearest(rows: DataFrame, columns: tuple[str, ...], centers: Vector, *, name: str) -> DataFrame:
+    """The rows and, as `name`, the number of the nearest center."""
+    if not len(centers):
+        return rows.selectExpr("*", _named(f"{NO_CENTER}L", name))
+    distances = [f"distance_{number}__" for number in range(len(centers))]
+    terms = [
+        " + ".join(
+            f"({_name(column)} - {_literal(coordinate)}) "
+            f"* ({_name(column)} - {_literal(coordinate)})"
+            for column, coordinate in zip(columns, center, strict=True)
+        )
+        for center in centers.tolist()
+    ]
+    measured = rows.selectExpr("*", *map(_named, terms, distances))
+    # The smallest of one is not known to Spark's least().
+    smallest = f"least({', '.join(distances)})" if len(distances) > 1 else distances[0]
+    whens = " ".join(f"WHEN {each} THEN {number}L" for number, each in enumerate(distances))
+    nearest = _named(f"CASE {smallest} {whens} END", name)
+    return measured.selectExpr(*map(_name, rows.columns), nearest)
+
+
+def _moved(centers: Vector, sums: list[tuple[Any, ...]]) -> Vector:
+    counts = np.zeros(len(centers))
+    totals = np.zeros_like(centers)
+    for cluster, count, *total in sums:
+        counts[cluster] = count
+        totals[cluster] = total
+    return moved_centers(centers, totals, counts)
+
+
+def _computed(computed: Computed) -> str:
+    expression = _double(computed.column)
+    for step in computed.steps:
+        operand = (
+            _double(step.operand)
+            if isinstance(step.operand, str)
+            else _literal(float(step.operand))
+        )
+        expression = f"({expression} {step.operator.value} {operand})"
+    return _named(expression, computed.name)
+
+
+def _aggregation(aggregation: Aggregation) -> Column:
+    function = {
+        AggregateFunction.COUNT: sql.count,
+        AggregateFunction.SUM: sql.sum,
+        AggregateFunction.MEAN: sql.avg,
+        AggregateFunction.MIN: sql.min,
+        AggregateFunction.MAX: sql.max,
+    }[aggregation.function]
+    return function(aggregation.column or "*").alias(aggregation.name)
+
+
+def _window(window: Window, columns: Sequence[str]) -> Column:
+    ordered = Partitions.partitionBy(*window.partition).orderBy(*_order(window.by, columns))
+    rows = ordered.rowsBetween(Partitions.unboundedPreceding, Partitions.currentRow)
+    if window.function is WindowFunction.ROW_NUMBER:
+        return sql.row_number().over(rows).cast("bigint")
+    return sql.sum(window.column).over(rows)
+
+
+def _order(by: tuple[Order, ...], ties: Iterable[str]) -> list[Column]:
+    named = {order.column for order in by}
+    keys = [sql.desc(each.column) if each.descending else sql.asc(each.column) for each in by]
+    return [*keys, *(sql.asc(tie) for tie in ties if tie not in named)]
+
+
+def _literal(value: float) -> str:
+    return f"({value!r}D)"
+
+
+def _double(name: str) -> str:
+    return f"CAST({_name(name)} AS DOUBLE)"
+
+
+def _name(name: str) -> str:
+    return f"`{name}`"
+
+
+def _named(expression: str, name: str) -> str:
+    return f"{expression} AS {_name(name)}"

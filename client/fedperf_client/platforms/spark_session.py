@@ -1,0 +1,251 @@
+"""The one Spark session of a process: a JVM in local mode, started once and kept warm.
+
+Starting takes many seconds and the first jobs are slow until the JVM has compiled what
+they run, so the session outlives the engines that use it: what a next run finds is a
+warm JVM. Threads and memory are fixed when the JVM starts; whoever wants others needs
+another process, and is refused here.
+
+Nothing is served to others (no user interface, everything bound to this machine),
+nothing is said on the pipes of the process, and all files lie in one directory under
+the temporary directory of the process, removed when the process ends. A process that is
+killed leaves it to whoever removes that temporary directory.
+"""
+
+import atexit
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from fedperf_shared.errors import FedperfError, InvalidInputError
+
+MIN_MEMORY_BYTES = 1_280_000_000
+"""The smallest cap: Spark wants 450 MiB of heap."""
+
+_BESIDES_THE_HEAP_BYTES = 500_000_000
+"""Classes, compiled code, threads and buffers of the JVM, and this process beside it."""
+_HEAP_SHARE = 0.7
+"""Of the rest; what is left is for Arrow tables outside of the heap, in both processes."""
+_PARTITIONS_PER_CORE = 2
+_END_SECONDS = 10.0
+_DEATH_SECONDS = 2.0
+_OUT_OF_MEMORY_CODE = 52
+"""Exit code of a Spark whose executor threads met the end of the heap."""
+_LONGEST_REASON = 500
+_ENVIRONMENT = {
+    # Without it Spark looks up the name of this host, which may take long or fail.
+    "SPARK_LOCAL_IP": "127.0.0.1",
+    # Of the short-lived JVM that puts the command line of the other together.
+    "SPARK_LAUNCHER_OPTS": "-XX:-UsePerfData -XX:TieredStopAtLevel=1",
+}
+
+
+class SparkNotStartedError(FedperfError):
+    """Spark's JVM did not start; the message ends with what it said last."""
+
+    def __init__(self, said: str) -> None:
+        super().__init__(f"Spark did not start: {said or 'it said nothing'}")
+
+
+class SparkRunsAlreadyError(InvalidInputError):
+    """The Spark of this process has other resources, or belongs to somebody else."""
+
+    def __init__(self, wanted: str, running: str) -> None:
+        super().__init__(
+            f"Spark with {wanted} needs a process of its own: this one runs Spark with {running}"
+        )
+
+
+class MemoryCapTooLowError(InvalidInputError):
+    """An engine was given less memory than it needs to start."""
+
+    def __init__(self, memory_bytes: int) -> None:
+        super().__init__(
+            f"Spark needs a cap of at least {MIN_MEMORY_BYTES} bytes, got {memory_bytes!r}"
+        )
+        self.memory_bytes = memory_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What a session may use.
+
+    Attributes:
+        threads: cores of Spark's local mode, and what the JVM's own helpers (collector,
+            compiler) are sized by.
+        memory_bytes: of the whole process with its JVM; None: the heap is Spark's default.
+    """
+
+    threads: int
+    memory_bytes: int | None
+
+    def __post_init__(self) -> None:
+        if self.memory_bytes is not None and not self.memory_bytes >= MIN_MEMORY_BYTES:
+            raise MemoryCapTooLowError(self.memory_bytes)
+
+    def __str__(self) -> str:
+        return f"{self.threads} threads and a memory cap of {self.memory_bytes} bytes"
+
+    @property
+    def heap_bytes(self) -> int | None:
+        """The JVM's heap, where there is a cap."""
+        if self.memory_bytes is None:
+            return None
+        return int(_HEAP_SHARE * (self.memory_bytes - _BESIDES_THE_HEAP_BYTES))
+
+
+@dataclass(frozen=True, slots=True)
+class RunningSpark:
+    """A started JVM and its session."""
+
+    resources: Resources
+    session: SparkSession
+    process: "subprocess.Popen[bytes]"
+
+    @contextmanager
+    def memory_errors(self) -> Iterator[None]:
+        """Raise MemoryError where Spark ran out of its heap."""
+        try:
+            yield
+        except Exception as error:
+            if "OutOfMemoryError" in str(error) or self._died_of_memory():
+                heap = self.resources.heap_bytes
+                size = "its default size" if heap is None else f"{heap} bytes"
+                raise MemoryError(f"Spark ran out of its heap of {size}") from error
+            raise
+
+    def _died_of_memory(self) -> bool:
+        if self._answers():
+            return False
+        with suppress(subprocess.TimeoutExpired):
+            return self.process.wait(_DEATH_SECONDS) == _OUT_OF_MEMORY_CODE
+        return False
+
+    def _answers(self) -> bool:
+        try:
+            self.session.sparkContext.defaultParallelism  # noqa: B018 - asks the JVM
+        except Exception:  # whatever Py4J raises where nobody listens
+            return False
+        return self.process.poll() is None
+
+
+_running: list[RunningSpark] = []
+"""At most one: Spark itself keeps its JVM as a global of the process."""
+
+
+def running_spark(resources: Resources) -> RunningSpark:
+    """The Spark of this process, started now if it is the first time.
+
+    Raises:
+        MemoryCapTooLowError: by `Resources`.
+        SparkRunsAlreadyError: this process runs a Spark with other resources.
+        SparkNotStartedError: the JVM did not start, or has ended.
+    """
+    if _running and _running[0].process.poll() is not None:
+        raise SparkNotStartedError("the JVM of this process has ended, and it can have one only")
+    if _running and _running[0].resources == resources:
+        return _running[0]
+    if _running or SparkContext._active_spark_context is not None:
+        runs = str(_running[0].resources) if _running else "settings that are not fedperf's"
+        raise SparkRunsAlreadyError(str(resources), runs)
+    _running.append(_started(resources))
+    return _running[0]
+
+
+def _started(resources: Resources) -> RunningSpark:
+    with ExitStack() as on_failure:
+        directory = Path(tempfile.mkdtemp(prefix="fedperf-spark-"))
+        on_failure.callback(shutil.rmtree, directory, ignore_errors=True)
+        settings = SparkConf(loadDefaults=False)
+        settings.setAll(list(_settings(resources, directory).items()))
+        gateway = _gateway(settings)
+        on_failure.callback(_end, gateway, directory)
+        session = SparkSession(SparkContext(gateway=gateway, conf=settings))
+        on_failure.pop_all()
+    atexit.register(_end, gateway, directory)
+    return RunningSpark(resources, session, gateway.proc)
+
+
+def _settings(resources: Resources, directory: Path) -> dict[str, str]:
+    # Twice the cores of the machine, as Spark's guide advises, and not of the run: so that
+    # one job has one plan on this machine, however many threads work on it. Spark's default
+    # of 200 would make every shuffle of a small table 200 tasks.
+    partitions = _PARTITIONS_PER_CORE * (os.cpu_count() or 1)
+    java_options = (
+        f"-XX:ActiveProcessorCount={resources.threads}",
+        "-XX:-UsePerfData",  # keeps a file in /tmp, wherever the temporary directory is
+        f'"-Djava.io.tmpdir={directory}"',
+    )
+    heap = resources.heap_bytes
+    return {
+        "spark.master": f"local[{resources.threads}]",
+        "spark.app.name": "fedperf",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": " ".join(java_options),
+        "spark.driver.maxResultSize": "0",  # results are limited by the memory alone
+        "spark.eventLog.enabled": "false",
+        "spark.local.dir": str(directory),
+        "spark.log.level": "ERROR",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.ansi.enabled": "true",  # a sum beyond int64 is an error, as elsewhere
+        "spark.sql.caseSensitive": "true",
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.execution.arrow.useLargeVarTypes": "true",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": str(partitions),
+        "spark.sql.warehouse.dir": str(directory / "warehouse"),
+    } | ({} if heap is None else {"spark.driver.memory": str(heap)})
+
+
+def _gateway(settings: SparkConf) -> Any:  # noqa: ANN401 - Py4J has no types
+    # The JVM writes to a file without a name: what it says is worth reading only if it fails.
+    with tempfile.TemporaryFile() as said, _environment_of_the_start():
+        try:
+            return cast("Any", launch_gateway)(settings, {"stdout": said, "stderr": said})
+        except Exception as error:
+            said.seek(0)
+            lines = said.read().decode(errors="replace").split("\n")
+            reason = " ".join(line.strip() for line in lines).strip()
+            raise SparkNotStartedError(reason[-_LONGEST_REASON:]) from error
+
+
+@contextmanager
+def _environment_of_the_start() -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in _ENVIRONMENT}
+    os.environ.update(_ENVIRONMENT)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _end(gateway: Any, directory: Path) -> None:  # noqa: ANN401 - as above
+    """End the JVM with the process, and remove its files when it is gone."""
+    process: subprocess.Popen[bytes] = gateway.proc
+    with suppress(Exception):
+        gateway.shutdown()
+    with suppress(OSError):
+        if process.stdin is not None:
+            process.stdin.close()
+    try:
+        process.wait(_END_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    shutil.rmtree(directory, ignore_errors=True)

@@ -1,0 +1,59 @@
+"""What engines that can be told do with a memory cap."""
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from fedperf_client.platforms.duckdb_engine import DuckDbEngine, Query
+from fedperf_client.platforms.engine import open_engine
+from fedperf_shared.workflow.vocabulary import Platform
+
+SETTINGS = Query(
+    "SELECT current_setting('memory_limit'), current_setting('temp_directory')", ("limit", "place")
+)
+
+
+def test_duckdb_spills_beyond_its_share_of_the_cap_and_leaves_nothing() -> None:
+    engine = DuckDbEngine(threads=1, memory_bytes=200_000_000)
+    ((limit, place),) = engine.fetch(SETTINGS)
+    assert limit == "114.4 MiB"  # 120 million bytes
+    large = Query("FROM range(20_000_000) SELECT hash(range) AS a, hash(range + 1) AS b", ("a",))
+    kept = engine.keep(large)
+    assert engine.fetch(kept.select(["count(*)"], ["count"])) == [(20_000_000,)]
+    spilled = sum(file.stat().st_size for file in Path(place).iterdir())
+    assert spilled > 150_000_000
+    engine.close()
+    assert not Path(place).exists()
+
+
+def test_duckdb_without_a_cap_has_its_own_defaults() -> None:
+    engine = DuckDbEngine(threads=1)
+    ((_, place),) = engine.fetch(SETTINGS)
+    assert place == ".tmp"
+    engine.close()
+
+
+@pytest.mark.parametrize("platform", [Platform.POLARS, Platform.PANDAS, Platform.SKLEARN])
+def test_engines_that_cannot_be_told_open_all_the_same(platform: Platform) -> None:
+    open_engine(platform, threads=1, memory_bytes=200_000_000).close()
+
+
+@pytest.mark.skipif(find_spec("pyspark") is None, reason="needs the extra [spark]")
+@pytest.mark.parametrize("cap", [1_279_999_999, 0, float("nan")])
+def test_spark_refuses_a_cap_that_its_heap_does_not_fit_into(cap: int) -> None:
+    from fedperf_client.platforms.spark_session import MemoryCapTooLowError, Resources
+
+    with pytest.raises(MemoryCapTooLowError, match="1280000000"):
+        Resources(1, cap)
+
+
+@pytest.mark.skipif(find_spec("pyspark") is None, reason="needs the extra [spark]")
+def test_sparks_heap_leaves_room_for_what_is_not_heap() -> None:
+    from fedperf_client.platforms.spark_session import MIN_MEMORY_BYTES, Resources
+
+    assert Resources(1, None).heap_bytes is None
+    assert Resources(1, 4_500_000_000).heap_bytes == 2_800_000_000
+    smallest = Resources(1, MIN_MEMORY_BYTES).heap_bytes
+    assert smallest is not None
+    assert smallest > 450 * 1024**2

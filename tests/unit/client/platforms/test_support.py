@@ -1,0 +1,68 @@
+"""What is installed here, and that extras change nothing that is drawn."""
+
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedperf_client.platforms import support
+from fedperf_client.platforms.support import EMBEDDED_PLATFORMS, installed_platforms, supporting
+from fedperf_client.workloads.families import Family, draw_platforms, draw_program, single_platforms
+from fedperf_shared.workflow.vocabulary import OperatorKind, Platform
+
+
+@pytest.fixture
+def with_every_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(support, "find_spec", lambda name: ModuleSpec(name, None))
+
+
+def java_in(directory: Path) -> Path:
+    program = directory / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    program.touch(mode=0o755)
+    return program
+
+
+@pytest.mark.usefixtures("with_every_library")
+def test_spark_is_installed_only_where_java_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    assert installed_platforms() == EMBEDDED_PLATFORMS
+    java_in(tmp_path)
+    assert installed_platforms() == (*EMBEDDED_PLATFORMS, Platform.SPARK)
+    assert installed_platforms(EMBEDDED_PLATFORMS) == EMBEDDED_PLATFORMS
+
+
+@pytest.mark.usefixtures("with_every_library")
+def test_the_home_of_java_counts_before_the_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    java_in(tmp_path / "path")
+    monkeypatch.setenv("PATH", str(tmp_path / "path" / "bin"))
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
+    assert installed_platforms() == EMBEDDED_PLATFORMS
+    java_in(tmp_path / "home")
+    assert installed_platforms() == (*EMBEDDED_PLATFORMS, Platform.SPARK)
+
+
+def test_java_alone_is_no_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    java_in(tmp_path)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    here = dict.fromkeys(["duckdb", "polars", "pandas", "sklearn"], ModuleSpec("", None))
+    monkeypatch.setattr(support, "find_spec", here.get)
+    assert installed_platforms() == EMBEDDED_PLATFORMS
+
+
+def test_spark_runs_what_it_is_named_for_and_is_drawn_nowhere() -> None:
+    assert supporting(OperatorKind.JOIN, Platform.__members__.values())[-1] is Platform.SPARK
+    assert Platform.SPARK not in supporting(OperatorKind.JOIN)
+    rng = np.random.default_rng(0)
+    for family in Family:
+        program = draw_program(family, rng=rng, rows=1_000)
+        assert Platform.SPARK not in single_platforms(program)
+        assert Platform.SPARK in single_platforms(program, (Platform.SPARK,))
+        for _ in range(20):
+            assert set(draw_platforms(program, rng=rng)) <= set(EMBEDDED_PLATFORMS)
