@@ -13,6 +13,7 @@ from fedperf_shared import command_line
 from fedperf_shared.command_line import show, show_rows
 
 if TYPE_CHECKING:
+    from fedperf_simulations.comparison_set import ComparisonSettings
     from fedperf_simulations.experiment import Settings
     from fedperf_simulations.experiments import Kind
     from fedperf_simulations.measuring import MeasuringSettings
@@ -142,6 +143,9 @@ def measure(
     platform: Annotated[
         str | None, typer.Option(help="Run everything on this one; the set of that platform.")
     ] = None,
+    comparisons: Annotated[
+        bool, typer.Option("--comparisons", help="Many plans of each workload: the comparison set.")
+    ] = False,
     quick: Quick = False,
     install: Annotated[
         bool, typer.Option("--install", help="Make it the measured set of this package.")
@@ -154,7 +158,7 @@ def measure(
     """
     from dataclasses import asdict
 
-    from fedperf_simulations.datasets import MEASURED_DIRECTORY
+    from fedperf_simulations.datasets import COMPARISONS, MEASURED_DIRECTORY
     from fedperf_simulations.experiment import Settings, provenance
     from fedperf_simulations.measured_log import compact
     from fedperf_simulations.measured_log import provenance as measured_provenance
@@ -162,9 +166,16 @@ def measure(
 
     out.mkdir(parents=True, exist_ok=True)
     log = out / "measured.jsonl"
-    settings = _measuring_settings(seed, workloads, platform, quick=quick)
-    found = measure_tasks(settings, log=log, data_directory=out / "data", clock=_now)
-    path = (MEASURED_DIRECTORY / (platform or "") if install else out) / "measured.parquet"
+    if comparisons and platform is not None:
+        raise typer.BadParameter("--comparisons is about all platforms, without --platform")
+    design = (
+        _comparison_settings(seed, workloads, quick=quick)
+        if comparisons
+        else _measuring_settings(seed, workloads, platform, quick=quick)
+    )
+    found = measure_tasks(design, log=log, data_directory=out / "data", clock=_now)
+    folder = COMPARISONS if comparisons else platform or ""
+    path = (MEASURED_DIRECTORY / folder if install else out) / "measured.parquet"
     path.parent.mkdir(exist_ok=True)
     commit = str(provenance(Settings(seed, out), ())["commit"] or "unknown")
     rows = compact(log, path, provenance=measured_provenance(commit=commit, measured_at=_now()))
@@ -224,6 +235,17 @@ def _measuring_settings(
     compared = 0 if alone else min(full.comparisons, count // 10)
     most_rows = 100_000 if quick else full.most_rows
     return MeasuringSettings(seed, count, comparisons=compared, most_rows=most_rows, platform=alone)
+
+
+def _comparison_settings(seed: int, workloads: int | None, *, quick: bool) -> "ComparisonSettings":
+    from fedperf_simulations.comparison_set import ComparisonSettings
+
+    full = ComparisonSettings(seed)
+    if not quick:
+        return ComparisonSettings(seed, workloads or full.workloads)
+    return ComparisonSettings(
+        seed, workloads or 12, series=1, exhaustive=1, most_rows=10_000, mixed=1
+    )
 
 
 def _now() -> datetime:

@@ -13,33 +13,38 @@ from fedperf_shared.execution import Execution
 
 MEASURED_DIRECTORY = Path(__file__).parent / "measured"
 
+COMPARISONS = "comparisons"
+"""Folder of the comparison set there; other folders are named like the platform they ran on."""
+
 
 class MissingDataError(InvalidInputError):
     """A data set is not where it should be."""
 
 
-def measured_files(platform: str | None = None) -> tuple[Path, ...]:
-    """The files of the measured set, or of the set that ran on one platform alone.
+def measured_files(folder: str | None = None) -> tuple[Path, ...]:
+    """The files of the measured set, or of another one: of one platform alone, `COMPARISONS`.
 
     Raises:
         MissingDataError: there are none.
     """
-    directory = MEASURED_DIRECTORY / (platform or "")
+    directory = MEASURED_DIRECTORY / (folder or "")
     files = tuple(sorted(directory.glob("*.parquet")))
     if not files:
-        option = f" --platform {platform}" if platform else ""
+        option = "" if folder is None else f" --platform {folder}"
+        if folder == COMPARISONS:
+            option = " --comparisons"
         raise MissingDataError(
             f"{directory} holds no measured set; make one with: fedperf-sim measure{option}"
         )
     return files
 
 
-def measured_executions(platform: str | None = None) -> Iterator[Execution]:
-    """Every execution of the measured set, or of one platform's, failed ones included.
+def measured_executions(folder: str | None = None) -> Iterator[Execution]:
+    """Every execution of the measured set, or of another one, failed ones included.
 
     Raises:
         MissingDataError: there is no such set.
         InvalidInputError: a row of it cannot be read.
     """
-    for path in measured_files(platform):
+    for path in measured_files(folder):
         yield from executions_of(path)

@@ -43,6 +43,8 @@ class Role(StrEnum):
 
     DRAWN = "drawn"
     COMPARISON = "comparison"
+    SERIES = "series"
+    EXHAUSTIVE = "exhaustive"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,7 @@ class Task:
         program: what to run.
         platforms: where.
         threads: with how many threads.
+        memory_bytes: memory cap of the run; None for the machine's memory.
     """
 
     task_id: str
@@ -68,6 +71,7 @@ class Task:
     program: Program
     platforms: tuple[Platform, ...]
     threads: int
+    memory_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,10 @@ import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from rich.console import Console
@@ -119,23 +120,47 @@ class MeasuringSettings:
         if not 0 <= self.small_weight < math.inf:
             raise ConfigurationError(f"small_weight must be at least 0, got {self.small_weight!r}")
 
+    def tasks(self) -> tuple[Task, ...]:
+        """All runs, a function of the settings; no two workloads have the same name."""
+        compared = set(
+            np.random.default_rng([self.seed, 0])
+            .choice(self.workloads, self.comparisons, replace=False)
+            .tolist()
+        )
+        names: set[str] = set()
+        tasks: list[Task] = []
+        for number in range(self.workloads):
+            drawn = _draw(self, number, names)
+            names.add(drawn.workload)
+            tasks.append(drawn)
+            if number in compared:
+                tasks.extend(_comparisons(drawn))
+        return tuple(tasks)
 
-def draw_tasks(settings: MeasuringSettings) -> tuple[Task, ...]:
-    """All runs, a function of the settings; no two workloads have the same name."""
-    compared = set(
-        np.random.default_rng([settings.seed, 0])
-        .choice(settings.workloads, settings.comparisons, replace=False)
-        .tolist()
-    )
-    names: set[str] = set()
-    tasks: list[Task] = []
-    for number in range(settings.workloads):
-        drawn = _draw(settings, number, names)
-        names.add(drawn.workload)
-        tasks.append(drawn)
-        if number in compared:
-            tasks.extend(_comparisons(drawn))
-    return tuple(tasks)
+
+class Design(Protocol):
+    """What is to be measured, and how: a frozen dataclass, which the log begins with."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def seed(self) -> int:
+        """Of the order of the runs."""
+
+    @property
+    def timeout_seconds(self) -> float:
+        """Of one trial."""
+
+    @property
+    def disturbed_cores(self) -> float:
+        """Foreign load from which a trial is run again."""
+
+    @property
+    def repeats(self) -> int:
+        """How often it is run again at most."""
+
+    def tasks(self) -> tuple[Task, ...]:
+        """All runs, a function of the design alone."""
 
 
 def comparison_plans(program: Program) -> tuple[tuple[Platform, ...], ...]:
@@ -170,7 +195,7 @@ def run_order(tasks: Sequence[Task], seed: int) -> tuple[Task, ...]:
 
 
 def measure(
-    settings: MeasuringSettings,
+    design: Design,
     *,
     log: Path,
     data_directory: Path,
@@ -182,7 +207,7 @@ def measure(
     """Run every task that the log lacks and append its result; safe to kill and repeat.
 
     Args:
-        settings: what to draw; a log of other settings is refused.
+        design: what to measure; a log of another one is refused.
         log: JSON lines, created where there is none.
         data_directory: where generated data is kept.
         clock: moments with time zone, for `finished_at`.
@@ -191,11 +216,11 @@ def measure(
         at_most: stop after so many tasks.
 
     Raises:
-        ConfigurationError: the log belongs to other settings.
+        ConfigurationError: the log belongs to another design.
         StorageError: the log cannot be read or written.
     """
-    tasks = run_order(draw_tasks(settings), settings.seed)
-    lines = MeasuredLog(log, asdict(settings))
+    tasks = run_order(design.tasks(), design.seed)
+    lines = MeasuredLog(log, asdict(design))
     remaining = math.inf if at_most is None else at_most
     with (
         _progress(console) as progress,
@@ -205,13 +230,13 @@ def measure(
         profiler = Profiler(
             children,
             data_directory=data_directory,
-            limits=TrialLimits(settings.timeout_seconds, available_memory_bytes() * 7 // 10),
+            limits=TrialLimits(design.timeout_seconds, available_memory_bytes() * 7 // 10),
             clock=clock,
             new_id=lambda: "unused",
         )
-        for _ in range(1 + settings.repeats):
+        for _ in range(1 + design.repeats):
             waiting = lines.waiting(
-                tasks, disturbed_cores=settings.disturbed_cores, repeats=settings.repeats
+                tasks, disturbed_cores=design.disturbed_cores, repeats=design.repeats
             )
             waiting = waiting[: int(min(remaining, len(waiting)))]
             if not waiting:
@@ -320,7 +345,11 @@ def _run(
         workflow = profiler.workflow(task.program)
     except UncountableProgramError as error:
         return record_of(task, cluster, None, None, clock(), reason=str(error))
-    trial = profiler.trial(task.program, task.platforms, threads=task.threads)
+    trial = profiler.trial(
+        task.program, task.platforms, threads=task.threads, memory_bytes=task.memory_bytes
+    )
+    if task.memory_bytes is not None:
+        cluster = replace(cluster, memory_bytes=task.memory_bytes)
     return record_of(task, cluster, workflow, trial, clock())
 
 

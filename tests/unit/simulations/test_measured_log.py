@@ -14,10 +14,10 @@ from fedperf_simulations.measured_log import (
     read_log,
     record_of,
 )
-from fedperf_simulations.measuring import MeasuringSettings, draw_tasks
+from fedperf_simulations.measuring import MeasuringSettings
 
 SETTINGS = MeasuringSettings(seed=3, workloads=3, comparisons=0, most_rows=1000)
-TASKS = draw_tasks(SETTINGS)
+TASKS = SETTINGS.tasks()
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 CLUSTER = ClusterConfig(1, 1, 2**30)
 LIMIT, REPEATS = 0.3, 2

@@ -15,7 +15,6 @@ from fedperf_simulations.measured_log import MeasuringSummary, Role, compact, pr
 from fedperf_simulations.measuring import (
     MeasuringSettings,
     comparison_plans,
-    draw_tasks,
     measure,
     run_order,
 )
@@ -39,13 +38,13 @@ def run(log: Path, *, at_most: int | None = None) -> MeasuringSummary:
 
 def test_drawing_is_a_function_of_the_seed() -> None:
     settings = MeasuringSettings(seed=1, workloads=60, comparisons=5)
-    assert draw_tasks(settings) == draw_tasks(settings)
+    assert settings.tasks() == settings.tasks()
     other = MeasuringSettings(seed=2, workloads=60, comparisons=5)
-    assert draw_tasks(settings) != draw_tasks(other)
+    assert settings.tasks() != other.tasks()
 
 
 def test_every_workload_is_another_and_every_plan_can_run() -> None:
-    tasks = draw_tasks(MeasuringSettings(seed=1, workloads=400, comparisons=40))
+    tasks = MeasuringSettings(seed=1, workloads=400, comparisons=40).tasks()
     drawn = [task for task in tasks if task.role is Role.DRAWN]
     assert len({task.workload for task in drawn}) == 400
     assert {task.family for task in drawn} == set(Family) - {Family.EMBEDDINGS}
@@ -56,7 +55,7 @@ def test_every_workload_is_another_and_every_plan_can_run() -> None:
 
 
 def test_shares_are_those_of_the_settings() -> None:
-    tasks = draw_tasks(MeasuringSettings(seed=1, workloads=1000, comparisons=100))
+    tasks = MeasuringSettings(seed=1, workloads=1000, comparisons=100).tasks()
     drawn = [task for task in tasks if task.role is Role.DRAWN]
     assert 0.11 < sum(task.threads == 2 for task in drawn) / 1000 < 0.19
     assert 0.55 < sum(len(set(task.platforms)) == 1 for task in drawn) / 1000 < 0.85
@@ -66,7 +65,7 @@ def test_shares_are_those_of_the_settings() -> None:
 
 
 def test_a_compared_workload_is_run_on_every_platform_that_can() -> None:
-    tasks = draw_tasks(MeasuringSettings(seed=1, workloads=50, comparisons=20))
+    tasks = MeasuringSettings(seed=1, workloads=50, comparisons=20).tasks()
     for compared in {t.workload for t in tasks if t.role is Role.COMPARISON}:
         runs = [task for task in tasks if task.workload == compared]
         plans = [task.platforms for task in runs]
@@ -77,7 +76,7 @@ def test_a_compared_workload_is_run_on_every_platform_that_can() -> None:
 
 
 def test_learning_is_also_compared_with_the_specialist() -> None:
-    tasks = draw_tasks(MeasuringSettings(seed=1, workloads=50, comparisons=0))
+    tasks = MeasuringSettings(seed=1, workloads=50, comparisons=0).tasks()
     credit = next(task.program for task in tasks if task.family is Family.CREDIT)
     kinds = [set(plan) for plan in comparison_plans(credit)]
     assert {Platform.DUCKDB, Platform.SKLEARN} in kinds
@@ -85,7 +84,7 @@ def test_learning_is_also_compared_with_the_specialist() -> None:
 
 
 def test_the_order_is_random_and_complete() -> None:
-    tasks = draw_tasks(MeasuringSettings(seed=1, workloads=50, comparisons=5))
+    tasks = MeasuringSettings(seed=1, workloads=50, comparisons=5).tasks()
     ordered = run_order(tasks, 1)
     assert ordered != tasks
     assert sorted(t.task_id for t in ordered) == sorted(t.task_id for t in tasks)
