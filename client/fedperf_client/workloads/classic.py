@@ -78,7 +78,7 @@ def draw_embeddings(rng: np.random.Generator, rows: int) -> Program:
         seen = draft.add(Tokenize("line", "seen_word"), text)
         counted = draft.add(Aggregate(("seen_word",), (count("times_seen"),)), seen)
         words = draft.add(Join("word", "seen_word"), words, counted)
-        least = Filter("times_seen", Comparison.GREATER_OR_EQUAL, between(rng, 2, 20))
+        least = Filter("times_seen", Comparison.GREATER_OR_EQUAL, between(rng, 1, 6))
         words = draft.add(least, words)
     axes = embed.vector_names[: between(rng, 2, 6)]
     if chance(rng, 0.6):

@@ -125,6 +125,7 @@ def test_every_assignment_is_there_and_a_sink_stays_with_its_input(tasks: Sequen
                     assert platform is task.platforms[step.inputs[0]]
 
 
+@pytest.mark.slow
 def test_a_set_is_measured_and_a_capped_run_says_its_cap(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,6 +25,7 @@ def test_a_made_up_log_is_read_as_its_queries(tmp_path: Path) -> None:
     assert (tmp_path / "log").stat().st_size >= 4_000_000
 
 
+@pytest.mark.slow
 def test_a_log_that_only_opens_things_takes_bounded_memory(tmp_path: Path) -> None:
     with (tmp_path / "log").open("wb") as stream:
         for number in range(700):
