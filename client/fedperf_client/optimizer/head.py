@@ -12,7 +12,6 @@ Start-ups are not learnt: run times are measured on platforms that are awake.
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 
@@ -36,9 +35,6 @@ from fedperf_shared.workflow.vocabulary import (
     NAMED_PLATFORMS,
     Platform,
 )
-
-SHIPPED_HEAD = Path(__file__).parent / "head.safetensors"
-"""Distilled from the public start."""
 
 STARTUP_SECONDS: Mapping[Platform, float] = MappingProxyType(
     {
@@ -181,12 +177,6 @@ def load_head(path: Path) -> Head:
     if metadata.get("feature_schema") != str(FEATURE_SCHEMA_VERSION):
         raise InvalidHeadError(f"{path} was made for another version of the features")
     return Head({name: each.astype(np.float32) for name, each in arrays.items()})
-
-
-@cache
-def shipped_head() -> Head:
-    """The head that was distilled from the public start."""
-    return load_head(SHIPPED_HEAD)
 
 
 def _beside(rows: Floats, same: Floats) -> Floats:
