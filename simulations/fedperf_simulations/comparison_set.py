@@ -41,7 +41,7 @@ from fedperf_client.workloads.families import (
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.measured_log import Role, Task
-from fedperf_simulations.measuring import comparison_plans
+from fedperf_simulations.measuring import comparison_plans, require_scale
 
 MOST_ROWS = {
     Family.WORD_COUNT: 10_000_000,
@@ -107,10 +107,7 @@ class ComparisonSettings:
         for name in ("capped_share", "spark_share", "repeated_share"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ConfigurationError(f"{name} must be in [0, 1], got {getattr(self, name)!r}")
-        if self.most_rows not in SCALES:
-            raise ConfigurationError(
-                f"most_rows must be one of {', '.join(map(str, SCALES))}, got {self.most_rows!r}"
-            )
+        require_scale(self.most_rows)
 
     def tasks(self) -> tuple[Task, ...]:
         """All runs; no two workloads have the same name."""

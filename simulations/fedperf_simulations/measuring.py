@@ -113,10 +113,7 @@ class MeasuringSettings:
             raise ConfigurationError(
                 f"two_threads_share must be in [0, 1], got {self.two_threads_share!r}"
             )
-        if self.most_rows not in SCALES:
-            raise ConfigurationError(
-                f"most_rows must be one of {', '.join(map(str, SCALES))}, got {self.most_rows!r}"
-            )
+        require_scale(self.most_rows)
         if not 0 <= self.small_weight < math.inf:
             raise ConfigurationError(f"small_weight must be at least 0, got {self.small_weight!r}")
 
@@ -161,6 +158,14 @@ class Design(Protocol):
 
     def tasks(self) -> tuple[Task, ...]:
         """All runs, a function of the design alone."""
+
+
+def require_scale(most_rows: int) -> None:
+    """Refuse a size that data sets do not come in."""
+    if most_rows not in SCALES:
+        raise ConfigurationError(
+            f"most_rows must be one of {', '.join(map(str, SCALES))}, got {most_rows!r}"
+        )
 
 
 def comparison_plans(program: Program) -> tuple[tuple[Platform, ...], ...]:

@@ -185,9 +185,7 @@ def _beside(rows: Floats, same: Floats) -> Floats:
 
 
 def _edge_rows(workflow: Workflow, features: Features) -> list[int]:
-    """For every edge of the workflow its place in `features.edges`."""
-    order = features.order
-    places: dict[tuple[int, int], list[int]] = {}
-    for place, (parent, child) in enumerate(features.edges.T.tolist()):
-        places.setdefault((order[parent], order[child]), []).append(place)
-    return [places[edge][0] for edge in workflow.edges]
+    """For every edge of the workflow its place in `features.edges`; repeated ones are alike."""
+    order, ends = features.order, features.edges.T.tolist()
+    places = {(order[parent], order[child]): place for place, (parent, child) in enumerate(ends)}
+    return [places[edge] for edge in workflow.edges]

@@ -4,7 +4,8 @@ Engines do the passes over rows; what remains is of the size of the model (cente
 products of columns) and is done here in float64.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +29,16 @@ def moved_centers(centers: Vector, sums: Vector, counts: Vector) -> Vector:
     moved = centers.copy()
     moved[filled] = sums[filled] / counts[filled, None]
     return moved
+
+
+def centers_moved_by(centers: Vector, found: Iterable[tuple[Any, ...]]) -> Vector:
+    """As `moved_centers`, from rows of a query: cluster, count, then one sum per column."""
+    counts = np.zeros(len(centers))
+    totals = np.zeros_like(centers)
+    for cluster, count, *total in found:
+        counts[cluster] = count
+        totals[cluster] = total
+    return moved_centers(centers, totals, counts)
 
 
 def nearest_centers(columns: Sequence[Vector], centers: Vector) -> npt.NDArray[np.int64]:

@@ -23,7 +23,7 @@ import numpy as np
 from fedperf_client.platforms.algebra import (
     NO_CENTER,
     Vector,
-    moved_centers,
+    centers_moved_by,
     ridge,
     starting_centers,
 )
@@ -195,7 +195,7 @@ class DuckDbEngine:
         for _ in range(operation.iterations):
             nearest = _nearest(points, columns, centers, name="cluster__")
             found = self.fetch(nearest.select(sums, sums, "GROUP BY cluster__"))
-            centers = _moved(centers, found)
+            centers = centers_moved_by(centers, found)
         rows_of_model = [(float(n), *center) for n, center in enumerate(centers.tolist())]
         return _model(names, rows_of_model, whole=("cluster",))
 
@@ -355,15 +355,6 @@ def _model(
     text = f"FROM (VALUES {', '.join(lists)}) AS model({_names(names)})"
     parts = [_named(f"{_name(n)}::{'BIGINT' if n in whole else 'DOUBLE'}", n) for n in names]
     return Query(text, names).select(parts, names, "" if rows else "WHERE false")
-
-
-def _moved(centers: Vector, sums: list[tuple[Any, ...]]) -> Vector:
-    counts = np.zeros(len(centers))
-    totals = np.zeros_like(centers)
-    for cluster, count, *total in sums:
-        counts[cluster] = count
-        totals[cluster] = total
-    return moved_centers(centers, totals, counts)
 
 
 def _computed(computed: Computed) -> str:

@@ -23,7 +23,7 @@ from pyspark.sql import functions as sql
 from fedperf_client.platforms.algebra import (
     NO_CENTER,
     Vector,
-    moved_centers,
+    centers_moved_by,
     ridge,
     starting_centers,
 )
@@ -189,7 +189,7 @@ class SparkEngine:
         for _ in range(operation.iterations):
             nearest = _nearest(points, columns, centers, name="cluster__")
             found = self.fetch(nearest.groupBy("cluster__").agg(sql.count("*"), *sums))
-            centers = _moved(centers, found)
+            centers = centers_moved_by(centers, found)
         return self._model(names, np.column_stack([np.arange(len(centers)), centers]))
 
     def _assign(self, operation: KMeansAssign, rows: DataFrame, model: DataFrame) -> DataFrame:
@@ -324,15 +324,6 @@ def _nearest(rows: DataFrame, columns: tuple[str, ...], centers: Vector, *, name
     whens = " ".join(f"WHEN {each} THEN {number}L" for number, each in enumerate(distances))
     nearest = _named(f"CASE {smallest} {whens} END", name)
     return measured.selectExpr(*map(_name, rows.columns), nearest)
-
-
-def _moved(centers: Vector, sums: list[tuple[Any, ...]]) -> Vector:
-    counts = np.zeros(len(centers))
-    totals = np.zeros_like(centers)
-    for cluster, count, *total in sums:
-        counts[cluster] = count
-        totals[cluster] = total
-    return moved_centers(centers, totals, counts)
 
 
 def _computed(computed: Computed) -> str:
