@@ -70,6 +70,8 @@ def lines_chart(
     *,
     marks: Sequence[str] | None = None,
     is_log: bool = False,
+    is_log_across: bool = False,
+    rings: tuple[str, Sequence[tuple[float, float]]] | None = None,
 ) -> str:
     """Up to six lines over the same axis, whose names are given.
 
@@ -79,6 +81,8 @@ def lines_chart(
         up: name of the axis at the left.
         marks: texts at 0, 1, ... below, instead of numbers.
         is_log: whether equal ratios are equally high.
+        is_log_across: whether they are equally wide.
+        rings: what to call points with a ring around them in the legend, and where they are.
     """
     with _chart(7.2, 4.2) as (figure, axes):
         for colour, line in zip(LINE_COLOURS, lines, strict=False):
@@ -97,8 +101,21 @@ def lines_chart(
                 label=line.label,
                 zorder=2,
             )
+        if rings is not None:
+            label, points = rings
+            axes.scatter(
+                [across for across, _ in points],
+                [up for _, up in points],
+                s=110,
+                facecolors="none",
+                edgecolors=INK,
+                zorder=3,
+                label=label,
+            )
         if marks is not None:
             axes.set_xticks(range(len(marks)), marks)
+        if is_log_across:
+            axes.set_xscale("log")
         axes.set_xlabel(across)
         axes.set_ylabel(up)
         if is_log:
@@ -109,7 +126,7 @@ def lines_chart(
         else:
             axes.set_ylim(bottom=0)
         _grid(axes, "y")
-        figure.legend(loc="outside upper center", ncols=2, frameon=False)
+        figure.legend(loc="outside upper center", ncols=3, frameon=False)
         return _svg(figure)
 
 

@@ -83,7 +83,8 @@ class ComparisonSettings:
         exhaustive: programs per family that run on every assignment.
         most_rows: size of the largest input.
         timeout_seconds: of one trial.
-        disturbed_cores: foreign load from which a trial is run again.
+        disturbed_cores: foreign load from which a trial is run again; trials have a core of
+            their own, so that one busy core elsewhere is none.
         repeats: how often it is run again at most.
     """
 
@@ -98,7 +99,7 @@ class ComparisonSettings:
     exhaustive: int = 4
     most_rows: int = SCALES[-1]
     timeout_seconds: float = 60.0
-    disturbed_cores: float = 0.3
+    disturbed_cores: float = 1.2
     repeats: int = 1
 
     def __post_init__(self) -> None:

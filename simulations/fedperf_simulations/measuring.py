@@ -61,7 +61,7 @@ _SPECIALIST_KINDS = frozenset(
     {OperatorKind.GRAPH_ITERATE, OperatorKind.ML_TRAIN, OperatorKind.ML_PREDICT}
 )
 _REDRAWS = 200
-_BLOCK = 600
+_BLOCK = 150
 """Workloads of a block are sorted by their engines, so that children start rarely."""
 
 
@@ -229,7 +229,7 @@ def measure(
     remaining = math.inf if at_most is None else at_most
     with (
         _progress(console) as progress,
-        _one_core_for_trials() as cores,
+        one_core_for_trials() as cores,
         pool or WorkerPool(cores=cores, max_workers=16) as children,
     ):
         profiler = Profiler(
@@ -329,7 +329,7 @@ def _generate(tasks: Sequence[Task], data_directory: Path, progress: Progress) -
 
 
 @contextmanager
-def _one_core_for_trials() -> Iterator[tuple[int, ...]]:
+def one_core_for_trials() -> Iterator[tuple[int, ...]]:
     """Keep this process off the last core, where trials with one thread run."""
     if not hasattr(os, "sched_setaffinity"):
         yield ()

@@ -73,6 +73,19 @@ def dataset_path(data_directory: Path, dataset: str) -> Path:
     return data_directory / f"{dataset}.parquet"
 
 
+def segments_of(program: Program, platforms: Sequence[Platform]) -> Mapping[int, tuple[int, ...]]:
+    """The steps that run together, by the step whose rows are materialized, in their order."""
+    segments: dict[int, tuple[int, ...]] = {}
+    lazy: dict[int, tuple[int, ...]] = {}
+    for position, step in enumerate(program.steps):
+        behind = [lazy.pop(parent) for parent in step.inputs if parent in lazy]
+        steps = tuple(sorted({position, *(each for steps in behind for each in steps)}))
+        consumers = program.consumers[position]
+        is_read_here = [platforms[each] is platforms[position] for each in consumers]
+        (lazy if is_read_here == [True] else segments)[position] = steps
+    return segments
+
+
 def require_runnable(
     program: Program, platforms: Sequence[Platform], *, data_directory: Path
 ) -> None:
@@ -116,7 +129,8 @@ def run_plan(
         }
         for engine in engines.values():
             stack.callback(engine.close)
-        run = _Run(program, tuple(platforms), engines, data_directory)
+        segments = segments_of(program, platforms)
+        run = _Run(program, tuple(platforms), segments, engines, data_directory)
         started = time.perf_counter()
         for position in range(len(program.steps)):
             run.execute(position)
@@ -129,27 +143,28 @@ def run_plan(
 class _Run:
     program: Program
     platforms: tuple[Platform, ...]
+    segments: Mapping[int, tuple[int, ...]]
     engines: Mapping[Platform, Engine[Any]]
     data_directory: Path
     frames: dict[tuple[int, Platform], Any] = field(default_factory=dict)
     tables: dict[int, "Table"] = field(default_factory=dict)
     timings: list[SegmentTiming] = field(default_factory=list)
-    pending: dict[int, tuple[float, tuple[int, ...]]] = field(default_factory=dict)
-    """Seconds and steps behind a lazy result that no segment has counted yet."""
+    pending: dict[int, float] = field(default_factory=dict)
+    """Seconds behind a lazy result that no segment has counted yet."""
 
     def execute(self, position: int) -> None:
         """Apply one step, and materialize its rows where the plan needs them."""
         started = time.perf_counter()
         frame = self._apply(position)
         inputs = self.program.steps[position].inputs
-        behind = [self.pending.pop(parent) for parent in inputs if parent in self.pending]
-        steps = tuple(sorted({position, *(step for _, each in behind for step in each)}))
         self._materialize(position, frame)
-        seconds = time.perf_counter() - started + sum(seconds for seconds, _ in behind)
-        if self._is_materialized(position):
+        behind = [self.pending.pop(parent, 0.0) for parent in inputs]
+        seconds = time.perf_counter() - started + sum(behind)
+        if position in self.segments:
+            steps = self.segments[position]
             self.timings.append(SegmentTiming(self.platforms[position], steps, seconds))
         else:
-            self.pending[position] = seconds, steps
+            self.pending[position] = seconds
         self._forget(position)
 
     def _apply(self, position: int) -> Any:  # noqa: ANN401 - a frame of any engine
@@ -185,9 +200,6 @@ class _Run:
 
         table = self.engines[self.platforms[position]].collect(frame)
         return conform(table, self.program.schemas()[position])
-
-    def _is_materialized(self, position: int) -> bool:
-        return position in self.tables or len(self.program.consumers[position]) > 1
 
     def _forget(self, position: int) -> None:
         """Drop what no later step reads, so that a long plan does not hold every table."""

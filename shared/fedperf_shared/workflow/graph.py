@@ -6,8 +6,8 @@ platform per operator. Both refuse to exist when they are not well formed.
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.workflow.vocabulary import (
@@ -159,6 +159,28 @@ class Plan:
     def on_one_platform(cls, workflow: Workflow, platform: Platform) -> "Plan":
         """The plan that runs every operator on `platform`."""
         return cls(workflow, (platform,) * len(workflow.operators))
+
+    def prefix(self, positions: Iterable[int]) -> "Plan":
+        """The plan of these operators alone, in ascending order; what is known of sources stays.
+
+        Raises:
+            InvalidWorkflowError: an operator reads from one that is left out, or none is left.
+        """
+        kept = sorted(set(positions))
+        place = {position: new for new, position in enumerate(kept)}
+        operators = []
+        for position in kept:
+            operator = self.workflow.operators[position]
+            missing = [parent for parent in operator.inputs if parent not in place]
+            if missing:
+                raise InvalidWorkflowError(
+                    f"operator {position} ({operator.kind.name}) reads from operator "
+                    f"{missing[0]}, which is not in the prefix"
+                )
+            inputs = tuple(place[parent] for parent in operator.inputs)
+            operators.append(replace(operator, inputs=inputs))
+        workflow = Workflow(tuple(operators), self.workflow.sources)
+        return Plan(workflow, tuple(self.platforms[position] for position in kept))
 
 
 def _require(name: str, value: float, limit: float) -> None:

@@ -43,6 +43,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("campaigns", Kind.EXPERIMENT, "fedperf_simulations.experiments.campaigns"),
     Entry("joining_gain", Kind.EXPERIMENT, "fedperf_simulations.experiments.joining_gain"),
     Entry("intervals", Kind.EXPERIMENT, "fedperf_simulations.experiments.intervals"),
+    Entry("platform_choice", Kind.EXPERIMENT, "fedperf_simulations.experiments.platform_choice"),
     Entry("privacy_audit", Kind.EXPERIMENT, "fedperf_simulations.experiments.privacy_audit"),
     Entry("ingest", Kind.BENCH, "fedperf_simulations.experiments.ingest"),
     Entry("prediction", Kind.BENCH, "fedperf_simulations.experiments.prediction"),
