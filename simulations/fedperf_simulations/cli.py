@@ -183,19 +183,31 @@ def measure(
 
 
 @app.command()
-def start(seed: Seed = 0, json: Json = False) -> None:
-    """Train the public start from the public part of the measured set, and install it."""
+def start(
+    seed: Seed = 0,
+    limited: Annotated[
+        bool, typer.Option("--limited", help="The start of simulations, which knows little.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Train the public start from everything that was measured, and install it; 20 minutes."""
     from dataclasses import asdict
 
     from fedperf_simulations.datasets import measured_executions
-    from fedperf_simulations.start import EPOCHS, train_public_start
+    from fedperf_simulations.lessons import Measurements
+    from fedperf_simulations.start import EPOCHS, train_limited_start, train_public_start
     from fedperf_simulations.terminal import bar
 
-    executions = list(measured_executions())
-    with bar("training the public start", EPOCHS) as advance:
-        report = train_public_start(
-            executions, seed=seed, on_progress=lambda epoch, loss: advance(f"loss {loss:.3f}")
-        )
+    with bar("training the start", EPOCHS) as advance:
+
+        def on_progress(epoch: int, loss: float) -> None:
+            advance(f"epoch {epoch}, loss {loss:.3f}")
+
+        if limited:
+            executions = measured_executions()
+            report = train_limited_start(executions, seed=seed, on_progress=on_progress)
+        else:
+            report = train_public_start(Measurements.read(seed), on_progress=on_progress)
     show(asdict(report), json=json)
 
 

@@ -7,10 +7,13 @@ judged which plan of a workload is the fastest. Its tasks, all a function of the
   scikit-learn for what iterates, and on a few mixed plans. Sizes are drawn even in their
   logarithm, so that a decade of small jobs costs no more than its share and large ones are
   not rare. Some run under a memory cap that engines are told, some on Spark as well where
-  it is installed, a tenth several times.
+  it is installed.
 - series: programs of every family at every size, for charts and for labels between sizes.
 - exhaustive: programs short enough that every assignment can be run; a sink runs where its
   input does, for it hands on what is there.
+
+Every plan runs several times in a row (`RUNS`): the first run of a plan in a child often
+takes a third longer than the next.
 """
 
 import math
@@ -58,6 +61,9 @@ CAPPED_FROM = 1_000_000
 """Rows from which a cap can matter."""
 
 SPARK_FROM = 100_000
+RUNS = 3
+"""Of every plan; fewer of long ones (`measuring.ENOUGH_SECONDS`)."""
+
 MOST_ASSIGNMENTS = 243
 FEWEST_ASSIGNMENTS = 27
 EXHAUSTIVE_ROWS = (300_000, 1_000_000)
@@ -77,8 +83,6 @@ class ComparisonSettings:
         mixed: mixed plans of each.
         capped_share: of those large enough, how many run under a memory cap.
         spark_share: of those large enough, how many run on Spark as well.
-        repeated_share: of the compared, how many run `times` times.
-        times: see `repeated_share`.
         series: programs per family that run at every size.
         exhaustive: programs per family that run on every assignment.
         most_rows: size of the largest input.
@@ -89,12 +93,10 @@ class ComparisonSettings:
     """
 
     seed: int
-    workloads: int = 600
+    workloads: int = 480
     mixed: int = 3
     capped_share: float = 0.2
-    spark_share: float = 0.25
-    repeated_share: float = 0.1
-    times: int = 3
+    spark_share: float = 0.1
     series: int = 2
     exhaustive: int = 4
     most_rows: int = SCALES[-1]
@@ -105,7 +107,7 @@ class ComparisonSettings:
     def __post_init__(self) -> None:
         if not (self.workloads > 0 and min(self.mixed, self.series, self.exhaustive) >= 0):
             raise ConfigurationError("a comparison set needs workloads, and no negative numbers")
-        for name in ("capped_share", "spark_share", "repeated_share"):
+        for name in ("capped_share", "spark_share"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ConfigurationError(f"{name} must be in [0, 1], got {getattr(self, name)!r}")
         require_scale(self.most_rows)
@@ -132,10 +134,7 @@ class ComparisonSettings:
             on_spark = job.rows >= SPARK_FROM and rng.random() < self.spark_share
             if on_spark and Platform.SPARK in installed_platforms():
                 plans.append((Platform.SPARK,) * len(job.program.steps))
-            times = self.times if rng.random() < self.repeated_share else 1
-            yield from job.tasks(
-                f"c{number:04d}", Role.COMPARISON, plans, memory_bytes=cap, times=times
-            )
+            yield from job.tasks(f"c{number:04d}", Role.COMPARISON, plans, memory_bytes=cap)
 
     def _series(self, names: set[str]) -> Iterator[Task]:
         scales = [scale for scale in SCALES if scale <= self.most_rows]
@@ -197,16 +196,13 @@ class _Job:
         plans: Iterable[Assignment],
         *,
         memory_bytes: int | None = None,
-        times: int = 1,
     ) -> Iterator[Task]:
         workload = workload_name(self.program)
         for number, plan in enumerate(dict.fromkeys(plans)):
-            for time in range(times):
-                task_id = f"{name}-{number}" + (f"-{time}" if time else "")
-                yield Task(
-                    task_id, role, self.family, workload, self.rows, self.program, plan,
-                    threads=1, memory_bytes=memory_bytes,
-                )  # fmt: skip
+            yield Task(
+                f"{name}-{number}", role, self.family, workload, self.rows, self.program, plan,
+                threads=1, memory_bytes=memory_bytes, runs=RUNS,
+            )  # fmt: skip
 
 
 def _new_job(

@@ -21,7 +21,7 @@ from fedperf_client.prediction.prediction import Floats, PredictLog, Question
 from fedperf_shared.execution import MeasuredPlan
 from fedperf_shared.model.architecture import TARGET_CENTER, TARGET_SCALE
 from fedperf_shared.model.batching import PlanGraph
-from fedperf_shared.model.fitting import fit, predict
+from fedperf_shared.model.fitting import Progress, fit, predict
 from fedperf_shared.model.ggfn import GGFN, standardise
 from fedperf_shared.model.loss import huber_per_sample
 from fedperf_simulations.flat_vectors import padded_vector, robopt_vector
@@ -70,7 +70,9 @@ def ggfn(*, epochs: int, seed: int) -> CostModel:
     return learn
 
 
-def train_ggfn(lesson: Lesson, *, epochs: int, seed: int) -> GGFN:
+def train_ggfn(
+    lesson: Lesson, *, epochs: int, seed: int, on_progress: Progress | None = None
+) -> GGFN:
     """A GGFN that has seen the lesson `epochs` times.
 
     Without dropout: it shifts a regression between training and use (the mean output of a
@@ -78,7 +80,14 @@ def train_ggfn(lesson: Lesson, *, epochs: int, seed: int) -> GGFN:
     error on the measured set.
     """
     model = GGFN(dropout=0.0, seed=seed)
-    fit(model, _graphs(lesson.questions), lesson.log_seconds, epochs=epochs, seed=seed)
+    fit(
+        model,
+        _graphs(lesson.questions),
+        lesson.log_seconds,
+        epochs=epochs,
+        seed=seed,
+        on_progress=on_progress,
+    )
     return model
 
 

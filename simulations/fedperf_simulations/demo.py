@@ -28,6 +28,7 @@ from fedperf_simulations.choice import chosen_and_measured, new_program
 from fedperf_simulations.collecting import collected, error_on_plans
 from fedperf_simulations.experiment import Settings, provenance, write_json
 from fedperf_simulations.federating import Joined, join_all, learn
+from fedperf_simulations.limited_start import limited_start_in_use
 from fedperf_simulations.organizations import Part
 from fedperf_simulations.processes import Call, StepFailedError
 from fedperf_simulations.report import write_report
@@ -49,6 +50,7 @@ CHOOSER = Part.BIRCH
 PACE_COMMAND = (sys.executable, "-m", "fedperf_simulations.pace")
 
 
+@limited_start_in_use()
 def run_demo(world: World, executions: list[Execution], stages: Stages) -> DemoSummary:
     """The whole demo on a directory that `world.fresh_directory` made; writes summary and report.
 

@@ -61,6 +61,7 @@ class Task:
         platforms: where.
         threads: with how many threads.
         memory_bytes: memory cap of the run; None for the machine's memory.
+        runs: how often it is run in a row, at most.
     """
 
     task_id: str
@@ -72,6 +73,7 @@ class Task:
     platforms: tuple[Platform, ...]
     threads: int
     memory_bytes: int | None = None
+    runs: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,8 +164,12 @@ def record_of(
     finished_at: datetime,
     *,
     reason: str = "",
+    run_seconds: Sequence[float] = (),
 ) -> Record:
-    """What is kept of one run; `workflow` and `trial` are None where rows could not be counted."""
+    """What is kept of a task; `workflow` and `trial` are None where rows could not be counted.
+
+    `trial` is the run that counts, `run_seconds` are those of all runs that ended well.
+    """
     plan = None
     if workflow is not None:
         plan = base64.b64encode(encode_plan(Plan(workflow, task.platforms))).decode()
@@ -182,6 +188,7 @@ def record_of(
         "measurement": None if measured is None else asdict(measured),
         "segment_platforms": [int(each.platform) for each in segments],
         "segment_seconds": [each.seconds for each in segments],
+        "run_seconds": list(run_seconds),
         "host_busy_cores": 0.0 if trial is None else trial.host_busy_cores,
         "reason": reason if trial is None else trial.reason,
         "finished_at": finished_at.isoformat(),
@@ -196,8 +203,8 @@ def compact(log: Path, path: Path, *, provenance: Mapping[str, str]) -> int:
     """Write what the log holds as one history file; the number of its rows.
 
     Beyond the columns of a history: `role`, `family`, `drawn_rows`, `host_busy_cores`,
-    `attempts`, `segment_platforms`, `segment_seconds` and `program` (JSON: these jobs
-    are drawn from a public seed, nobody's own). Execution ids are the tasks' ids.
+    `attempts`, `segment_platforms`, `segment_seconds`, `run_seconds` and `program` (JSON:
+    these jobs are drawn from a public seed, nobody's own). Execution ids are the tasks' ids.
     Trials without a plan (rows that could not be counted) are left out.
 
     Raises:
@@ -221,6 +228,7 @@ def compact(log: Path, path: Path, *, provenance: Mapping[str, str]) -> int:
         "segment_platforms": (pa.list_(pa.int8()), [r["segment_platforms"] for r in kept]),
         "program": (pa.string(), [r["program"] for r in kept]),
         "segment_seconds": (pa.list_(pa.float32()), [r["segment_seconds"] for r in kept]),
+        "run_seconds": (pa.list_(pa.float32()), [r["run_seconds"] for r in kept]),
     }
     for name, (kind, values) in more.items():
         table = table.append_column(name, pa.array(values, kind))

@@ -18,7 +18,8 @@ from fedperf_shared.execution import Execution
 from fedperf_shared.model.batching import PlanGraph
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.datasets import measured_executions
-from fedperf_simulations.start import measured_plans, one_per_workload
+from fedperf_simulations.lessons import measured_plans
+from fedperf_simulations.start import one_per_workload
 
 Floats = NDArray[np.float64]
 

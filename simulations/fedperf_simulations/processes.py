@@ -20,6 +20,8 @@ import orjson
 
 from fedperf_shared.closing import Closing
 from fedperf_shared.errors import FedperfError
+from fedperf_shared.model.public_start import PUBLIC_START_VARIABLE
+from fedperf_simulations.limited_start import LIMITED_START_PATH
 
 CLIENT = "fedperf"
 SERVER = "fedperf-server"
@@ -33,6 +35,7 @@ _SETTINGS = {
     "NO_COLOR": "1",
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
+    PUBLIC_START_VARIABLE: str(LIMITED_START_PATH),
 }
 _OWN_PREFIX = "FEDPERF_"
 _T = TypeVar("_T")

@@ -1,12 +1,12 @@
-"""Train the public start that ships with fedperf, from the public part of the measured set.
+"""Train the starts: the public one that ships, and the limited one of simulations.
 
-Writes two files into `fedperf_shared`: the checkpoint, and the public plans by which
-coordinators judge versions (the validation part, one execution per workload). Private
-parts and the test part are not touched. Made anew only when the measured set or the
-model changes.
+The public start learns from everything that was measured but the validation and the test
+part of the measured set. By the validation part coordinators judge versions: its plans are
+written beside the start. The limited start knows the public part alone (`limited_start`).
+Made anew only when the measurements or the model change.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,50 +20,62 @@ from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.model.metrics import median_q_error
 from fedperf_shared.model.public_plans import PUBLIC_PLANS_PATH, save_public_plans
 from fedperf_shared.model.public_start import PUBLIC_START_PATH, PUBLIC_START_VERSION
+from fedperf_simulations.cost_models import train_ggfn
+from fedperf_simulations.lessons import Measurements, measured_plans
+from fedperf_simulations.limited_start import LIMITED_START_PATH
 from fedperf_simulations.organizations import Part, split
 
 EPOCHS = 60
-DROPOUT = 0.1
+LIMITED_DROPOUT = 0.1
+"""The limited start is as it was when the claims about joining were measured."""
+
+Progress = Callable[[int, float], None]
 
 
 @dataclass(frozen=True, slots=True)
 class StartReport:
-    """How the start turned out: plans it was trained on, median q-errors."""
+    """How a start turned out: plans and prefixes it was trained on, median q-errors."""
 
     trained_on: int
-    error_on_public: float
     error_on_validation: float
+    error_on_test: float
 
 
 def train_public_start(
-    executions: Iterable[Execution],
+    measurements: Measurements,
     *,
-    seed: int = 0,
     epochs: int = EPOCHS,
-    on_progress: Callable[[int, float], None] | None = None,
+    on_progress: Progress | None = None,
     start_path: Path = PUBLIC_START_PATH,
     plans_path: Path = PUBLIC_PLANS_PATH,
 ) -> StartReport:
     """Train and write the start and the public plans; the same for a seed on one machine."""
+    parts = split(measurements.executions)
+    held_out = {e.workload for part in (Part.VALIDATION, Part.TEST) for e in parts[part]}
+    lesson = measurements.lesson(lambda workload: workload not in held_out)
+    model = train_ggfn(lesson, epochs=epochs, seed=measurements.seed, on_progress=on_progress)
+    save_model(start_path, model, model_version=PUBLIC_START_VERSION)
+    save_public_plans(measured_plans(one_per_workload(parts[Part.VALIDATION])), plans_path)
+    return _report(model, len(lesson.questions), parts)
+
+
+def train_limited_start(
+    executions: Iterable[Execution],
+    *,
+    seed: int = 0,
+    epochs: int = EPOCHS,
+    on_progress: Progress | None = None,
+    path: Path = LIMITED_START_PATH,
+) -> StartReport:
+    """Train and write the limited start; the same for a seed on one machine."""
     parts = split(executions)
     public = measured_plans(parts[Part.PUBLIC])
-    validation = measured_plans(one_per_workload(parts[Part.VALIDATION]))
-    model = GGFN(dropout=DROPOUT, seed=seed)
+    model = GGFN(dropout=LIMITED_DROPOUT, seed=seed)
     graphs = [PlanGraph.of(each.plan, each.cluster) for each in public]
     labels = np.array([each.log_runtime_seconds for each in public])
     fit(model, graphs, labels, epochs=epochs, seed=seed, on_progress=on_progress)
-    save_model(start_path, model, model_version=PUBLIC_START_VERSION)
-    save_public_plans(validation, plans_path)
-    return StartReport(len(public), error_on(model, public), error_on(model, validation))
-
-
-def measured_plans(executions: Iterable[Execution]) -> tuple[MeasuredPlan, ...]:
-    """Plans with run times of the executions that ended well."""
-    return tuple(
-        MeasuredPlan(each.plan, each.cluster, float(np.log(each.measurement.runtime_seconds)))
-        for each in executions
-        if each.is_ok and each.measurement is not None
-    )
+    save_model(path, model, model_version=PUBLIC_START_VERSION)
+    return _report(model, len(public), parts)
 
 
 def one_per_workload(executions: Iterable[Execution]) -> tuple[Execution, ...]:
@@ -79,3 +91,11 @@ def error_on(model: GGFN, plans: Sequence[MeasuredPlan]) -> float:
     graphs = [PlanGraph.of(each.plan, each.cluster) for each in plans]
     seconds = np.exp([each.log_runtime_seconds for each in plans])
     return median_q_error(np.exp(predict(model, graphs)), seconds)
+
+
+def _report(model: GGFN, trained_on: int, parts: Mapping[Part, Sequence[Execution]]) -> StartReport:
+    validation, test = (
+        error_on(model, measured_plans(one_per_workload(parts[part])))
+        for part in (Part.VALIDATION, Part.TEST)
+    )
+    return StartReport(trained_on, validation, test)

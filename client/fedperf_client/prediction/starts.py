@@ -25,7 +25,6 @@ from fedperf_client.prediction.shared import (
     InvalidCorrectionError,
 )
 from fedperf_shared.errors import StorageError
-from fedperf_shared.model import public_start
 from fedperf_shared.model.checkpoint import (
     Checkpoint,
     decode_checkpoint,
@@ -33,7 +32,7 @@ from fedperf_shared.model.checkpoint import (
     save_checkpoint,
 )
 from fedperf_shared.model.inference import predict_log_seconds
-from fedperf_shared.model.public_start import load_public_start
+from fedperf_shared.model.public_start import load_public_start, public_start_path
 
 ReplaceFile = Callable[[Path, bytes], None]
 """Writes a file so that a reader sees the old or the whole new one."""
@@ -118,7 +117,7 @@ class FetchedModels:
         """32 bytes that differ where any model or correction here does."""
         found = hashlib.sha256()
         for path in (
-            public_start.PUBLIC_START_PATH,
+            public_start_path(),
             self._shared,
             self._reference,
             self._correction,

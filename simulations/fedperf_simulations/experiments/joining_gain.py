@@ -41,7 +41,6 @@ from fedperf_shared.execution import Execution
 from fedperf_shared.model.batching import PlanGraph
 from fedperf_shared.model.checkpoint import Checkpoint, model_from_arrays, state_to_arrays
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
-from fedperf_shared.model.public_start import load_public_start
 from fedperf_shared.release import TangentParameters
 from fedperf_simulations import c3o, tokio
 from fedperf_simulations.c3o_federation import job_federation, published_kernel
@@ -56,6 +55,8 @@ from fedperf_simulations.channel import (
 from fedperf_simulations.datasets import measured_executions, measured_files
 from fedperf_simulations.experiment import Outcome, Row, Settings, Target
 from fedperf_simulations.gain_table import EPS1, EPS3, NO_NOISE, ONCE1, ONCE3, GainTable, plotted
+from fedperf_simulations.lessons import measured_plans
+from fedperf_simulations.limited_start import load_limited_start
 from fedperf_simulations.new_platform import Measured
 from fedperf_simulations.newcomers import (
     WITH_PUBLIC,
@@ -66,7 +67,7 @@ from fedperf_simulations.newcomers import (
     personalized,
 )
 from fedperf_simulations.organizations import Part, organization, split
-from fedperf_simulations.start import measured_plans, one_per_workload
+from fedperf_simulations.start import one_per_workload
 from fedperf_simulations.tangent_training import private_steps
 
 Floats = NDArray[np.float64]
@@ -279,7 +280,7 @@ def _judge_measured(
         name: predictor(_joined_model(settings.seed, newcomer, name, settings.quick))
         for name in (EPS1, EPS3, NO_NOISE)
     }
-    start = predictor(load_public_start())
+    start = predictor(load_limited_start())
     for own in sizes:
         history = History.from_executions([known[place] for place in order[:own]])
         yield own, judge_plans(history, questions, models, start=start, seed=seed)
@@ -314,7 +315,7 @@ def _joined_model(seed: int, newcomer: int, name: str, quick: bool) -> Checkpoin
 
     # Without privacy the noise is one that nobody would notice.
     sigma = 0.01 if name == NO_NOISE else calibrate(events, PrivacyBudget(EPSILONS[name], DELTA))
-    start = load_public_start()
+    start = load_limited_start()
     trained = private_steps(
         model_from_arrays(start.arrays),
         members,

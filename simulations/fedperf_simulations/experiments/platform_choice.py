@@ -35,6 +35,7 @@ from fedperf_simulations.cost_models import deep_network, forest, wayang
 from fedperf_simulations.datasets import COMPARISONS, MissingDataError, measured_files
 from fedperf_simulations.experiment import Outcome, Row, Settings, Target, Value
 from fedperf_simulations.fold_models import FoldModels, Folds, answers, baseline
+from fedperf_simulations.lessons import Measurements
 from fedperf_simulations.measured_log import Role
 from fedperf_simulations.measuring import one_core_for_trials
 from fedperf_simulations.mixed_choice import (
@@ -67,7 +68,7 @@ class PlatformChoice:
 
     def run(self, settings: Settings) -> Outcome:
         """Rows of all parts, see the module."""
-        folds = Folds.of(settings.seed)
+        folds = Folds.of(Measurements.read(settings.seed))
         said = _said(settings, folds)
         cases = [case for case in folds.cases if case.role is not Role.EXHAUSTIVE]
         series = [case for case in cases if case.role is Role.SERIES]
@@ -134,7 +135,7 @@ def _wayang_files(data: Path | None) -> Path:
 def _fold_models(settings: Settings, folds: Folds) -> FoldModels:
     epochs = QUICK_EPOCHS if settings.quick else EPOCHS
     kind = f"seed{settings.seed}{'-quick' if settings.quick else ''}"
-    return FoldModels(folds, settings.out / "models" / kind, epochs)
+    return FoldModels(folds, settings.out / "models" / kind, epochs, settings.seed)
 
 
 def _one_platform(said: Sequence[Said], cases: Sequence[Case]) -> Iterator[Row]:

@@ -21,12 +21,13 @@ from fedperf_server.rounds import round_results
 from fedperf_shared.model.architecture import ARRAY_SHAPES
 from fedperf_shared.model.checkpoint import decode_checkpoint, model_from_arrays
 from fedperf_shared.model.public_plans import PUBLIC_PLANS_PATH
-from fedperf_shared.model.public_start import PUBLIC_START_PATH, load_public_start
 from fedperf_shared.period import ModelMethod, Period, SlotTimes, Timetable
 from fedperf_shared.release import SizeClass
 from fedperf_simulations.datasets import measured_executions
+from fedperf_simulations.lessons import measured_plans
+from fedperf_simulations.limited_start import LIMITED_START_PATH, load_limited_start
 from fedperf_simulations.organizations import Part, organization, split
-from fedperf_simulations.start import error_on, measured_plans, one_per_workload
+from fedperf_simulations.start import error_on, one_per_workload
 from tests.integration.organizations.programs import PLANS, START
 from tests.integration.organizations.worlds import (
     Stage,
@@ -66,12 +67,12 @@ def cut(before: Weights, after: Weights) -> float:
 @pytest.mark.timeout(900)
 def test_five_rounds_cut_the_error_on_the_public_test_set_by_a_tenth(tmp_path: Path) -> None:
     learnt = play(tmp_path)
-    assert cut(load_public_start().arrays, learnt) >= 0.10
+    assert cut(load_limited_start().arrays, learnt) >= 0.10
 
 
 @pytest.mark.slow
 def test_zeroed_updates_would_fail_that_test() -> None:
-    start = load_public_start().arrays
+    start = load_limited_start().arrays
     current = [start[name] for name in ARRAY_SHAPES]
     zeros = [np.zeros_like(array) for array in current]
     for _ in range(ROUNDS):
@@ -83,7 +84,7 @@ def play(directory: Path) -> Weights:
     """The newest version after the period."""
     public = directory / "public"
     public.mkdir()
-    (public / START).write_bytes(PUBLIC_START_PATH.read_bytes())
+    (public / START).write_bytes(LIMITED_START_PATH.read_bytes())
     (public / PLANS).write_bytes(PUBLIC_PLANS_PATH.read_bytes())
     stage = Stage(directory / "logs", public)
     slot = SlotTimes(timedelta(seconds=0.5), timedelta(seconds=UPDATE_SECONDS))

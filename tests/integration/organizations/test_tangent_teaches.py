@@ -18,10 +18,10 @@ from fedperf_shared.model.architecture import ARRAY_SHAPES
 from fedperf_shared.model.batching import PlanGraph
 from fedperf_shared.model.checkpoint import model_from_arrays
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
-from fedperf_shared.model.public_start import load_public_start
 from fedperf_shared.release import ReleaseKind, Slot, SlotKey, TangentParameters
 from fedperf_simulations.channel import SeededNoise
 from fedperf_simulations.datasets import measured_executions
+from fedperf_simulations.limited_start import load_limited_start
 from fedperf_simulations.organizations import Part, organization, split
 from fedperf_simulations.start import error_on, one_per_workload
 
@@ -35,7 +35,7 @@ ANCHORS = anchors_of(load_public_plans())
 @pytest.mark.timeout(600)
 def test_two_rounds_cut_the_error_on_public_plans_by_a_twentieth() -> None:
     plans = load_public_plans()
-    before = error_on(model_from_arrays(load_public_start().arrays), plans)
+    before = error_on(model_from_arrays(load_limited_start().arrays), plans)
     after = error_on(model_from_arrays(dict(zip(ARRAY_SHAPES, learnt(), strict=True))), plans)
     assert after <= 0.95 * before
 
@@ -48,7 +48,7 @@ def learnt() -> Arrays:
     """The shared model after all rounds."""
     rounds = TangentRounds([PlanGraph.of(plan, cluster) for plan, cluster in ANCHORS])
     noise = SeededNoise([71])
-    start = load_public_start().arrays
+    start = load_limited_start().arrays
     current: Arrays = [start[name] for name in ARRAY_SHAPES]
     members = [history(part) for part in (Part.ALDER, Part.BIRCH)]
     for number in range(ROUNDS):

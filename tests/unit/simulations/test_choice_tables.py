@@ -12,7 +12,6 @@ from fedperf_simulations.choice_tables import (
     fastest_rows,
     one_platform_row,
 )
-from fedperf_simulations.comparisons import Case
 from tests.unit.simulations.compared import DUCKDB, POLARS, alone, case, everywhere
 
 FIRST = alone("a", duckdb=1.0, polars=2.0, pandas=4.0)
@@ -62,5 +61,5 @@ def test_a_choice_that_fails_is_no_good_choice() -> None:
 
 
 def test_one_run_time_is_nothing_to_choose_from() -> None:
-    single: Case = case("c", {everywhere(DUCKDB): 1.0, everywhere(POLARS): math.inf})
+    single = case("c", {everywhere(DUCKDB): 1.0, everywhere(POLARS): math.inf})
     assert comparable([single, FIRST]) == [FIRST]

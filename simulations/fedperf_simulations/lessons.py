@@ -1,0 +1,110 @@
+"""What cost models learn from: plans and prefixes of the measured and of the comparison set.
+
+Complete plans by their median run time, and of executions with more than one segment a random
+prefix. Who trains says which workloads a model may know; of the others it sees nothing.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+
+from fedperf_shared.execution import ClusterConfig, Execution, MeasuredPlan
+from fedperf_shared.workflow.graph import Plan, Workflow
+from fedperf_simulations.comparisons import Case, read_cases
+from fedperf_simulations.cost_models import Lesson
+from fedperf_simulations.datasets import COMPARISONS, measured_executions, measured_files
+from fedperf_simulations.measured_prefixes import measured_prefixes
+
+MOST_PLANS = 32
+"""Plans, and prefixes, of one case or workload that models learn from."""
+
+MOST_DISTILLED = 400
+"""Workflows that a head is distilled from."""
+
+Known = Callable[[str], bool]
+"""Whether a workload may be learnt from."""
+
+Sized = tuple[Workflow, ClusterConfig]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Measurements:
+    """Everything that was measured.
+
+    Attributes:
+        cases: of the comparison set.
+        executions: of the measured set.
+        prefixes: of both, by workload.
+        seed: of what is drawn.
+    """
+
+    cases: tuple[Case, ...]
+    executions: tuple[Execution, ...]
+    prefixes: Mapping[str, Sequence[MeasuredPlan]]
+    seed: int
+
+    @classmethod
+    def read(cls, seed: int) -> Self:
+        """Both sets; errors as `measured_files`, `read_cases`."""
+        compared = measured_files(COMPARISONS)
+        cases = tuple(case for path in compared for case in read_cases(path))
+        rng = np.random.default_rng([seed, MOST_PLANS])
+        prefixes: dict[str, list[MeasuredPlan]] = {}
+        for path in (*measured_files(), *compared):
+            for workload, prefix in _prefixes(path, rng):
+                prefixes.setdefault(workload, []).append(prefix)
+        return cls(cases, tuple(measured_executions()), prefixes, seed)
+
+    def lesson(self, is_known: Known) -> Lesson:
+        """The plans and prefixes of workloads that are known."""
+        rng = np.random.default_rng([self.seed, 0])
+        complete = [
+            *measured_plans(each for each in self.executions if is_known(each.workload)),
+            *(
+                plan
+                for case in self.cases
+                if is_known(case.workload)
+                for plan in _sampled(case, rng)
+            ),
+        ]
+        begun = [p for name, each in self.prefixes.items() if is_known(name) for p in each]
+        return Lesson.of([*complete, *begun])
+
+    def workflows(self, is_known: Known) -> list[Sized]:
+        """Workflows of known cases, which a head is distilled from."""
+        rng = np.random.default_rng([self.seed, 1])
+        known = [(case.workflow, case.cluster) for case in self.cases if is_known(case.workload)]
+        return [known[place] for place in rng.permutation(len(known))[:MOST_DISTILLED].tolist()]
+
+
+def measured_plans(executions: Iterable[Execution]) -> tuple[MeasuredPlan, ...]:
+    """Plans with run times of the executions that ended well."""
+    return tuple(
+        MeasuredPlan(each.plan, each.cluster, float(np.log(each.measurement.runtime_seconds)))
+        for each in executions
+        if each.is_ok and each.measurement is not None
+    )
+
+
+def _sampled(case: Case, rng: np.random.Generator) -> Iterator[MeasuredPlan]:
+    ended = [(plan, seconds) for plan, seconds in case.seconds.items() if seconds < math.inf]
+    for place in sorted(rng.permutation(len(ended))[:MOST_PLANS].tolist()):
+        platforms, seconds = ended[place]
+        yield MeasuredPlan(Plan(case.workflow, platforms), case.cluster, math.log(seconds))
+
+
+def _prefixes(path: Path, rng: np.random.Generator) -> Iterator[tuple[str, MeasuredPlan]]:
+    """Workload and a random prefix of executions that have any, of at most so many of each."""
+    found: dict[str, dict[str, list[MeasuredPlan]]] = {}
+    for execution, prefix in measured_prefixes(path):
+        of_workload = found.setdefault(execution.workload, {})
+        of_workload.setdefault(execution.execution_id, []).append(prefix)
+    for workload, of_workload in found.items():
+        of_executions = list(of_workload.values())
+        for place in sorted(rng.permutation(len(of_executions))[:MOST_PLANS].tolist()):
+            prefixes = of_executions[place]
+            yield workload, prefixes[int(rng.integers(len(prefixes)))]
