@@ -126,7 +126,8 @@ def _cells(costs: AdditiveCosts, steps: Sequence[Step]) -> int:
     """Of the tables of the exact search, in all."""
     base = max(len(costs.platforms), 2)
     masks = 1 << int(np.count_nonzero(costs.startup_seconds))
-    return masks * sum(base ** (len(step.open_before) + 1) for step in steps)
+    cells: int = masks * sum(base ** (len(step.open_before) + 1) for step in steps)
+    return cells
 
 
 def _completions(costs: AdditiveCosts, steps: Sequence[Step]) -> dict[int, Floats]:
