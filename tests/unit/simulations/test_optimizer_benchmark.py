@@ -132,7 +132,7 @@ def test_the_exact_search_gives_nothing_away_and_who_keeps_less_apart_does() -> 
     assert (exact["optimal"], exact["mean_regret"], exact["max_regret"]) == (1, 0, 0)
     assert found["every state kept"]["max_regret"] == 0
     assert greedy["mean_regret"] > delayed["mean_regret"] > 0
-    assert greedy["max_regret"] >= greedy["mean_regret"]
+    assert greedy["max_regret"] > greedy["mean_regret"]
     assert greedy["optimal"] <= delayed["optimal"] < 1
     assert (greedy["candidates"], delayed["candidates"]) == (25 * 3, 3 + 9 + 23 * 27)
 
@@ -160,14 +160,14 @@ def test_the_exact_search_is_equal_to_brute_force() -> None:
     [
         doubled,
         dearer,
-        partial(cheapest_plans, count=1),
+        partial(cheapest_plans, count=BEST - 1),
         partial(pruned_search, rule=Rule.OPEN_FRONTIER, count=BEST),
     ],
 )
 def test_brute_force_finds_out_a_search_that_is_wrong(search: object) -> None:
     rng = np.random.default_rng(2)
     equal = equal_to_brute_force(rng, 3, workflows=60, search=search)  # type: ignore[arg-type]
-    assert equal < 40
+    assert equal < 60
 
 
 def test_the_published_search_asks_about_every_kept_sub_plan_on_every_platform() -> None:
@@ -188,20 +188,21 @@ def test_the_published_search_asks_about_every_kept_sub_plan_on_every_platform()
     assert count == len(asked)
     assert sum(map(assignment.count, costs.platforms)) == 6
     assert [assignment.count(platform) for platform in costs.platforms] == [2, 2, 2]
-    whole = {
-        len(question.plan.workflow.edges) for question in asked if len(question.plan.platforms) == 6
-    }
-    assert whole == {len(costs.workflow.edges)}
+    whole = asked[-1].plan.workflow
+    assert flows(whole) == flows(costs.workflow)
+    assert flows(asked[0].plan.workflow) == []
 
 
-def as_drawn(of: Workflow) -> tuple[int, ...]:
-    return tuple(len(operator.inputs) for operator in of.operators)
+def flows(of: Workflow) -> list[tuple[float, float]]:
+    """Edges, whatever the order in which operators are written down: by their rows."""
+    rows = [operator.output_rows for operator in of.operators]
+    return sorted((rows[parent], rows[child]) for parent, child in of.edges)
 
 
 def test_random_workflows_are_of_all_shapes_and_follow_from_the_generator() -> None:
     one, again = (random_workflow(np.random.default_rng(5), 200) for _ in range(2))
     assert one == again
-    shares = np.bincount(as_drawn(one), minlength=3) / 200
+    shares = np.bincount([len(each.inputs) for each in one.operators], minlength=3) / 200
     assert shares == pytest.approx([0.15, 0.6, 0.25], abs=0.08)
     assert max(map(len, one.children)) > 1
     rng = np.random.default_rng(6)
