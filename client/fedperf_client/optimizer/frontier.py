@@ -53,11 +53,13 @@ class Found:
         plans: rows of columns of the costs, int64 [plans, operators], cheapest first.
         seconds: of each, [plans].
         is_exact: no plan is cheaper that is not among them.
+        candidates: how many prefixes, or cells of tables, were looked at.
     """
 
     plans: Ints
     seconds: Floats
     is_exact: bool
+    candidates: int
 
 
 def cheapest_plans(costs: AdditiveCosts, count: int) -> Found:
@@ -71,7 +73,7 @@ def cheapest_plans(costs: AdditiveCosts, count: int) -> Found:
     _require_count(count)
     steps = narrow_steps(costs)
     if not _is_narrow(costs, steps):
-        return _beam(costs, steps, count)
+        return _beam(costs, steps, count, plans=BEAM_PLANS)
     completions = _completions(costs, steps)
 
     def keep(step: Step, extended: Prefixes) -> Ints:
@@ -79,13 +81,15 @@ def cheapest_plans(costs: AdditiveCosts, count: int) -> Found:
         still = completions[step.operator][*opened, extended.started]
         return _smallest(extended.seconds + still, count)
 
-    return found(costs, search(costs, steps, keep), count, is_exact=True)
+    kept, looked_at = search(costs, steps, keep)
+    candidates = _cells(costs, steps) + looked_at
+    return found(costs, kept, count, is_exact=True, candidates=candidates)
 
 
-def beam(costs: AdditiveCosts, count: int) -> Found:
-    """As `cheapest_plans`, always by the beam; exact only where it never dropped a state."""
+def beam(costs: AdditiveCosts, count: int, *, plans: int = BEAM_PLANS) -> Found:
+    """As `cheapest_plans`, always by a beam of `plans`; exact only where it dropped no state."""
     _require_count(count)
-    return _beam(costs, narrow_steps(costs), count)
+    return _beam(costs, narrow_steps(costs), count, plans=plans)
 
 
 def narrow_steps(costs: AdditiveCosts) -> tuple[Step, ...]:
@@ -93,12 +97,14 @@ def narrow_steps(costs: AdditiveCosts) -> tuple[Step, ...]:
     return steps_of(costs, narrow_order(costs.workflow, len(costs.platforms)))
 
 
-def found(costs: AdditiveCosts, kept: Prefixes, count: int, *, is_exact: bool) -> Found:
+def found(
+    costs: AdditiveCosts, kept: Prefixes, count: int, *, is_exact: bool, candidates: int
+) -> Found:
     """The best `count` of complete plans; summed anew, so that the order of steps is no matter."""
     plans = kept.columns.astype(np.int64)
     seconds = costs.totals(plans)
     order = np.lexsort((*plans.T[::-1], seconds))[:count]
-    return Found(plans[order], seconds[order], is_exact)
+    return Found(plans[order], seconds[order], is_exact, candidates)
 
 
 def _require_count(count: int) -> None:
@@ -112,10 +118,16 @@ def _smallest(values: Floats, count: int) -> Ints:
 
 def _is_narrow(costs: AdditiveCosts, steps: Sequence[Step]) -> bool:
     widest = max(len(step.open_after) for step in steps)
+    is_cheap = widest <= _DEEPEST_TABLE and _cells(costs, steps) <= MOST_CELLS
+    return widest < BEAM_FROM_WIDTH or is_cheap
+
+
+def _cells(costs: AdditiveCosts, steps: Sequence[Step]) -> int:
+    """Of the tables of the exact search, in all."""
     base = max(len(costs.platforms), 2)
     masks = 1 << int(np.count_nonzero(costs.startup_seconds))
-    cells = masks * sum(base ** (len(step.open_before) + 1) for step in steps)
-    return widest < BEAM_FROM_WIDTH or (widest <= _DEEPEST_TABLE and cells <= MOST_CELLS)
+    cells: int = masks * sum(base ** (len(step.open_before) + 1) for step in steps)
+    return cells
 
 
 def _completions(costs: AdditiveCosts, steps: Sequence[Step]) -> dict[int, Floats]:
@@ -146,17 +158,17 @@ def _paid(costs: AdditiveCosts, startups: Startups, step: Step) -> Floats:
     return np.asarray(paid)
 
 
-def _beam(costs: AdditiveCosts, steps: Sequence[Step], count: int) -> Found:
+def _beam(costs: AdditiveCosts, steps: Sequence[Step], count: int, *, plans: int) -> Found:
     platforms, dropped = len(costs.platforms), False
 
     def keep(step: Step, extended: Prefixes) -> Ints:
         nonlocal dropped
         key = extended.key(step.open_after, platforms, with_started=True)
         states = best_per_key(key, extended.seconds, 1)
-        plans = best_per_key(key, extended.seconds, count)
-        most = max(count, BEAM_PLANS)
-        dropped |= len(plans) > most
-        return np.union1d(states[:most], plans[:most])
+        others = best_per_key(key, extended.seconds, count)
+        most = max(count, plans)
+        dropped |= len(others) > most
+        return np.union1d(states[:most], others[:most])
 
-    kept = search(costs, steps, keep)
-    return found(costs, kept, count, is_exact=not dropped)
+    kept, candidates = search(costs, steps, keep)
+    return found(costs, kept, count, is_exact=not dropped, candidates=candidates)

@@ -84,15 +84,16 @@ Keep = Callable[[Step, Prefixes], Ints]
 """(step just taken, every extension) -> rows of those to go on with."""
 
 
-def search(costs: AdditiveCosts, steps: Sequence[Step], keep: Keep) -> Prefixes:
-    """What is left of all plans when `keep` has chosen after every step."""
+def search(costs: AdditiveCosts, steps: Sequence[Step], keep: Keep) -> tuple[Prefixes, int]:
+    """What is left of all plans when `keep` has chosen after every step, and among how many."""
     startups = Startups.of(costs.startup_seconds)
     nothing = np.full((1, len(steps)), -1, np.int8)
-    kept = Prefixes(np.zeros(1), nothing, np.zeros(1, np.int64))
+    kept, candidates = Prefixes(np.zeros(1), nothing, np.zeros(1, np.int64)), 0
     for step in steps:
         extended = _extended(costs, startups, step, kept)
+        candidates += len(extended)
         kept = extended.take(keep(step, extended))
-    return kept
+    return kept, candidates
 
 
 def best_per_key(key: Ints, seconds: Floats, count: int) -> Ints:

@@ -58,7 +58,8 @@ def pruned_search(costs: AdditiveCosts, rule: Rule, count: int = 1) -> Found:
         }[rule]
         return best_per_key(extended.key(apart, len(costs.platforms)), extended.seconds, 1)
 
-    return found(costs, search(costs, steps, keep), count, is_exact=False)
+    kept, candidates = search(costs, steps, keep)
+    return found(costs, kept, count, is_exact=False, candidates=candidates)
 
 
 def exhaustive_search(costs: AdditiveCosts, count: int = 1) -> Found:
@@ -74,4 +75,4 @@ def exhaustive_search(costs: AdditiveCosts, count: int = 1) -> Found:
     every = np.array(list(product(*able)), dtype=np.int64)
     seconds = costs.totals(every)
     order = np.argsort(seconds, kind="stable")[:count]
-    return Found(every[order], seconds[order], is_exact=True)
+    return Found(every[order], seconds[order], is_exact=True, candidates=plans)

@@ -46,6 +46,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("platform_choice", Kind.EXPERIMENT, "fedperf_simulations.experiments.platform_choice"),
     Entry("privacy_audit", Kind.EXPERIMENT, "fedperf_simulations.experiments.privacy_audit"),
     Entry("ingest", Kind.BENCH, "fedperf_simulations.experiments.ingest"),
+    Entry("optimizer", Kind.BENCH, "fedperf_simulations.experiments.optimizer"),
     Entry("prediction", Kind.BENCH, "fedperf_simulations.experiments.prediction"),
     Entry("engine", Kind.BENCH, "fedperf_simulations.experiments.engine"),
 )

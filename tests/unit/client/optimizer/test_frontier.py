@@ -135,23 +135,20 @@ def test_the_beam_is_never_better_than_exact_and_exact_where_it_dropped_nothing(
             assert found.seconds == pytest.approx(exact.seconds)
 
 
-def test_the_beam_finds_nearly_the_optimum_whatever_number_of_plans_is_asked_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("fedperf_client.optimizer.frontier.BEAM_PLANS", 64)
+def test_the_beam_finds_nearly_the_optimum_whatever_number_of_plans_is_asked_for() -> None:
     rng = np.random.default_rng(9)
     ladder = workflow((), (), (), *[(n, n + 1, n + 2) for n in range(27)])
     regrets = []
     for _ in range(5):
         costs = random_costs(rng, ladder, 5)
-        regrets.append(beam(costs, COUNT).seconds[0] / cheapest_plans(costs, 1).seconds[0] - 1)
+        found = beam(costs, COUNT, plans=64)
+        regrets.append(found.seconds[0] / cheapest_plans(costs, 1).seconds[0] - 1)
     assert np.mean(regrets) < 0.002
 
 
-def test_a_narrow_beam_drops_states_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedperf_client.optimizer.frontier.BEAM_PLANS", 2)
+def test_a_narrow_beam_drops_states_and_says_so() -> None:
     costs = random_costs(np.random.default_rng(6), chain(12), 3, forbidden=0.0)
-    found = beam(costs, 2)
+    found = beam(costs, 2, plans=2)
     assert not found.is_exact
     assert found.seconds[0] >= cheapest_plans(costs, 1).seconds[0] - 1e-9
 

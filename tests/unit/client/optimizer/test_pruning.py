@@ -81,3 +81,17 @@ def test_too_many_plans_are_not_all_looked_at() -> None:
     costs = random_costs(np.random.default_rng(0), chain(20), 3, forbidden=0.0)
     with pytest.raises(TooManyPlansError, match=f"{3**20} assignments are too many"):
         exhaustive_search(costs)
+
+
+def test_the_candidates_of_a_search_are_counted() -> None:
+    # A chain of 6 with 3 platforms, all of them cold.
+    costs = random_costs(np.random.default_rng(1), chain(6), 3, forbidden=0.0)
+    cold = np.ones(3)
+    costs = type(costs)(
+        costs.workflow, costs.platforms, costs.operator_seconds, costs.transfer_seconds, cold
+    )
+    assert pruned_search(costs, Rule.GREEDY).candidates == 6 * 3
+    assert pruned_search(costs, Rule.DELAYED_GREEDY).candidates == 3 + 3 * 3 + 4 * 9 * 3
+    assert exhaustive_search(costs).candidates == 3**6
+    cells = 2**3 * (3 + 5 * 9)
+    assert cheapest_plans(costs, 1).candidates == cells + 6 * 3
