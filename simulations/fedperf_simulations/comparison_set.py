@@ -12,8 +12,8 @@ judged which plan of a workload is the fastest. Its tasks, all a function of the
 - exhaustive: programs short enough that every assignment can be run; a sink runs where its
   input does, for it hands on what is there.
 
-Every plan runs several times in a row (`RUNS`): the first run of a plan in a child often
-takes a third longer than the next.
+Plans of the first two run several times in a row (`RUNS`): the first run of a plan in a
+child often takes a third longer than the next.
 """
 
 import math
@@ -61,7 +61,7 @@ CAPPED_FROM = 1_000_000
 """Rows from which a cap can matter."""
 
 SPARK_FROM = 100_000
-RUNS = 3
+RUNS = {Role.COMPARISON: 3, Role.SERIES: 3, Role.EXHAUSTIVE: 1}
 """Of every plan; fewer of long ones (`measuring.ENOUGH_SECONDS`)."""
 
 MOST_ASSIGNMENTS = 243
@@ -201,7 +201,7 @@ class _Job:
         for number, plan in enumerate(dict.fromkeys(plans)):
             yield Task(
                 f"{name}-{number}", role, self.family, workload, self.rows, self.program, plan,
-                threads=1, memory_bytes=memory_bytes, runs=RUNS,
+                threads=1, memory_bytes=memory_bytes, runs=RUNS[role],
             )  # fmt: skip
 
 

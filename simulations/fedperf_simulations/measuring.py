@@ -353,19 +353,27 @@ def _run(
         workflow = profiler.workflow(task.program)
     except UncountableProgramError as error:
         return record_of(task, cluster, None, None, clock(), reason=str(error))
-    trial, run_seconds = _in_a_row(task, profiler)
+    def once() -> Trial:
+        return profiler.trial(
+            task.program, task.platforms, threads=task.threads, memory_bytes=task.memory_bytes
+        )
+
+    trial, run_seconds = in_a_row(once, at_most=task.runs)
     if task.memory_bytes is not None:
         cluster = replace(cluster, memory_bytes=task.memory_bytes)
     return record_of(task, cluster, workflow, trial, clock(), run_seconds=run_seconds)
 
 
-def _in_a_row(task: Task, profiler: Profiler) -> tuple[Trial, list[float]]:
-    """The run that counts: one that failed, else the median, the lower one of two; and all."""
+def in_a_row(once: Callable[[], Trial], *, at_most: int) -> tuple[Trial, list[float]]:
+    """Run a task until it ran often or long enough (`ENOUGH_SECONDS`).
+
+    Returns:
+        The run that counts: one that failed, after which there is no other, else the median,
+        of two the shorter; and the seconds of all that ended well, in their order.
+    """
     runs: list[tuple[float, Trial]] = []
-    while len(runs) < task.runs and not _is_enough([seconds for seconds, _ in runs]):
-        trial = profiler.trial(
-            task.program, task.platforms, threads=task.threads, memory_bytes=task.memory_bytes
-        )
+    while len(runs) < at_most and not _is_enough([seconds for seconds, _ in runs]):
+        trial = once()
         if trial.status is not ExecutionStatus.OK or trial.measurement is None:
             return trial, [seconds for seconds, _ in runs]
         runs.append((trial.measurement.runtime_seconds, trial))

@@ -20,6 +20,7 @@ from fedperf_simulations.comparison_set import (
     MEMORY_CAPS,
     MOST_ASSIGNMENTS,
     MOST_ROWS,
+    RUNS,
     SPARK_FROM,
     ComparisonSettings,
     rescaled,
@@ -75,8 +76,8 @@ def test_all_families_are_compared_alike_on_single_and_mixed_plans(tasks: Sequen
         alone = {plan for plan in plans if len(set(plan)) == 1}
         assert {Platform.DUCKDB, Platform.POLARS, Platform.PANDAS} <= {p[0] for p in alone}
         assert len(plans) - len(alone) >= SETTINGS.mixed
-        times = Counter(task.platforms for task in runs)
-        assert set(times.values()) in ({1}, {SETTINGS.times})
+        assert len(plans) == len(runs)
+        assert {task.runs for task in runs} == {RUNS[Role.COMPARISON]}
 
 
 def test_caps_and_spark_come_where_there_is_enough_to_do(tasks: Sequence[Task]) -> None:

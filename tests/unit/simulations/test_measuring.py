@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from datetime import UTC, datetime
 from io import StringIO
 from pathlib import Path
@@ -6,15 +7,17 @@ import pytest
 from rich.console import Console
 
 from fedperf_client.platforms.support import supports
+from fedperf_client.profiling.trial import Trial
 from fedperf_client.sources.history_file import HistoryFile, read_metadata
 from fedperf_client.workloads.families import Family, single_platforms
 from fedperf_shared.errors import ConfigurationError, InvalidInputError, StorageError
-from fedperf_shared.execution import Execution
+from fedperf_shared.execution import Execution, ExecutionStatus, Measurement
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.measured_log import MeasuringSummary, Role, compact, provenance
 from fedperf_simulations.measuring import (
     MeasuringSettings,
     comparison_plans,
+    in_a_row,
     measure,
     run_order,
 )
@@ -148,3 +151,37 @@ def test_a_log_that_is_not_there_is_one_clear_error(tmp_path: Path) -> None:
 def test_settings_that_make_no_sense_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ConfigurationError):
         MeasuringSettings(seed=1, **wrong)  # type: ignore[arg-type]
+
+
+def scripted(*seconds: float | None) -> Callable[[], Trial]:
+    """Trials that take so long, one after the other; None fails."""
+    left = iter(seconds)
+
+    def once() -> Trial:
+        each = next(left)
+        status = ExecutionStatus.FAILED if each is None else ExecutionStatus.OK
+        return Trial((), status, None if each is None else Measurement(each))
+
+    return once
+
+
+@pytest.mark.parametrize(
+    ("seconds", "counts"),
+    [
+        ((0.5, 0.1, 0.3), 0.3),
+        ((1.9, 0.6), 0.6),  # together more than two seconds
+        ((10.0,), 10.0),
+    ],
+)
+def test_a_plan_runs_again_while_it_is_short_and_its_median_counts(
+    seconds: tuple[float, ...], counts: float
+) -> None:
+    trial, found = in_a_row(scripted(*seconds), at_most=3)
+    assert found == list(seconds)
+    assert trial.measurement == Measurement(counts)
+
+
+def test_a_plan_that_fails_once_has_failed() -> None:
+    trial, found = in_a_row(scripted(0.1, None, 0.1), at_most=3)
+    assert (trial.status, found) == (ExecutionStatus.FAILED, [0.1])
+    assert in_a_row(scripted(0.1, 0.2), at_most=1)[1] == [0.1]
