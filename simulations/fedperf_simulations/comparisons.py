@@ -94,8 +94,8 @@ def folds_of(cases: Iterable[Case], *, seed: int) -> dict[str, int]:
     rng = np.random.default_rng([seed, FOLDS])
     for kind in sorted(kinds):
         workloads = sorted(kinds[kind] - folds.keys())
-        for place, position in enumerate(rng.permutation(len(workloads)).tolist()):
-            folds[workloads[position]] = place % FOLDS
+        for position in rng.permutation(len(workloads)).tolist():
+            folds[workloads[position]] = len(folds) % FOLDS
     return folds
 
 

@@ -30,7 +30,7 @@ from fedperf_simulations.wayang import WayangCosts
 LAYERS, WIDTH = 8, 256
 """Of the deep network."""
 
-TREES, COLUMNS_PER_SPLIT = 200, 0.4
+COLUMNS_PER_SPLIT = 0.4
 """Of the forest."""
 
 _BATCH = 64
@@ -91,16 +91,16 @@ def train_ggfn(
     return model
 
 
-def forest(*, seed: int) -> CostModel:
+def forest(*, trees: int, seed: int) -> CostModel:
     """Random forest on Robopt-like vectors."""
     from sklearn.ensemble import RandomForestRegressor
 
     def learn(lesson: Lesson) -> PredictLog:
-        trees = RandomForestRegressor(
-            TREES, max_features=COLUMNS_PER_SPLIT, random_state=seed, n_jobs=1
+        grown = RandomForestRegressor(
+            trees, max_features=COLUMNS_PER_SPLIT, random_state=seed, n_jobs=1
         )
-        trees.fit(_stacked(robopt_vector, lesson.questions), lesson.log_seconds)
-        return lambda asked: np.asarray(trees.predict(_stacked(robopt_vector, asked)))
+        grown.fit(_stacked(robopt_vector, lesson.questions), lesson.log_seconds)
+        return lambda asked: np.asarray(grown.predict(_stacked(robopt_vector, asked)))
 
     return learn
 

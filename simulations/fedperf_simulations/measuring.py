@@ -353,6 +353,7 @@ def _run(
         workflow = profiler.workflow(task.program)
     except UncountableProgramError as error:
         return record_of(task, cluster, None, None, clock(), reason=str(error))
+
     def once() -> Trial:
         return profiler.trial(
             task.program, task.platforms, threads=task.threads, memory_bytes=task.memory_bytes

@@ -52,6 +52,7 @@ from fedperf_simulations.size_labels import label_rows
 
 EPOCHS, QUICK_EPOCHS = 40, 1
 NETWORK_EPOCHS = 60
+TREES, QUICK_TREES = 200, 5
 REPEATS, QUICK_REPEATS = 5, 1
 QUICK_CASES = 1
 GGFN, FOREST, NETWORK, WAYANG = "GGFN", "forest", "deep network", "Wayang costs"
@@ -119,7 +120,8 @@ def _model(settings: Settings, folds: Folds, name: str) -> Callable[[int], Predi
     if name == GGFN:
         return _fold_models(settings, folds).answer
     if name == FOREST:
-        return baseline(folds, forest(seed=settings.seed))
+        trees = QUICK_TREES if settings.quick else TREES
+        return baseline(folds, forest(trees=trees, seed=settings.seed))
     if name == NETWORK:
         epochs = QUICK_EPOCHS if settings.quick else NETWORK_EPOCHS
         return baseline(folds, deep_network(epochs=epochs, seed=settings.seed))

@@ -1,0 +1,67 @@
+"""The experiment on platform choice, on a small comparison set that is really measured."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from fedperf_simulations import datasets
+from fedperf_simulations.comparison_set import ComparisonSettings
+from fedperf_simulations.comparisons import read_cases
+from fedperf_simulations.experiment import Settings, conduct
+from fedperf_simulations.experiments.platform_choice import EXPERIMENT
+from fedperf_simulations.measured_log import Role, compact
+from fedperf_simulations.measuring import MeasuringSettings, measure
+
+SMALL = ComparisonSettings(
+    seed=4, workloads=6, mixed=1, capped_share=0.0, spark_share=0.0, series=1, exhaustive=1,
+    most_rows=1_000, repeats=0,
+)  # fmt: skip
+HISTORY = MeasuringSettings(seed=4, workloads=8, comparisons=0, most_rows=1_000, repeats=0)
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory like that of the measured sets."""
+    directory = tmp_path_factory.mktemp("measured")
+    for design, path in (
+        (HISTORY, directory / "measured.parquet"),
+        (SMALL, directory / datasets.COMPARISONS / "measured.parquet"),
+    ):
+        path.parent.mkdir(exist_ok=True)
+        log = path.with_suffix(".jsonl")
+        found = measure(
+            design, log=log, data_directory=directory / "data", clock=lambda: datetime.now(UTC)
+        )
+        assert (found.done, found.failed) == (found.tasks, 0)
+        compact(log, path, provenance={})
+    return directory
+
+
+@pytest.mark.slow
+def test_every_part_has_rows_and_an_interrupted_run_goes_on(
+    measured: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(datasets, "MEASURED_DIRECTORY", measured)
+    settings = Settings(seed=0, out=tmp_path, quick=True)
+    summary = conduct(EXPERIMENT, settings)
+    rows = summary["rows"]
+    assert isinstance(rows, list)
+    parts = {row["part"] for row in rows}
+    assert parts == {"accuracy", "fastest", "one platform", "mixed", "labels"}
+    choosers = {row["chooser"] for row in rows if row["part"] == "mixed"}
+    assert {"our choice", "always polars", "best rule per class"} <= choosers
+    assert all(row["mean regret"] >= 0 for row in rows if row["part"] == "mixed")
+    assert {path.name for path in tmp_path.glob("sizes_*.svg")} == set(summary["plots"])
+    kept = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.npz")}
+    assert len(kept) == 15
+    assert conduct(EXPERIMENT, settings)["rows"] == rows
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.npz")} == kept
+
+
+@pytest.mark.slow
+def test_every_assignment_of_an_exhaustive_case_is_measured(measured: Path) -> None:
+    cases = read_cases(measured / datasets.COMPARISONS / "measured.parquet")
+    exhaustive = [case for case in cases if case.role is Role.EXHAUSTIVE]
+    assert len(exhaustive) == 6
+    assert all(27 <= len(case.seconds) <= 243 for case in exhaustive)
