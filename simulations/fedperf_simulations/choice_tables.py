@@ -73,7 +73,8 @@ def fastest_rows(cases: Sequence[Case]) -> Iterator[Row]:
         groups[case.family.value, case.rows].append(case)
     for (family, rows), members in sorted(groups.items()):
         found = Counter(_fastest(case) for case in members)
-        shares = {platform.name.lower(): found[platform] for platform in sorted(found)}
+        known = sorted({platform for case in members for platform in case.on_one_platform()})
+        shares = {platform.name.lower(): found[platform] for platform in known}
         yield {"part": "fastest", "family": family, "rows": rows, "cases": len(members), **shares}
 
 

@@ -4,6 +4,7 @@ Nothing heavy is imported before a command needs it, so that help answers at onc
 """
 
 from datetime import UTC, datetime
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -227,7 +228,11 @@ def _conduct(kind: "Kind", name: str, settings: "Settings", *, json: bool) -> No
         return
     for table in ("rows", "targets"):
         content = summary[table]
-        show_rows(content if isinstance(content, list) else [], json=False, empty=f"no {table}")
+        rows = content if isinstance(content, list) else []
+        for _, part in groupby(rows, key=lambda row: row.get("part")):
+            show_rows(list(part), json=False, empty="")
+        if not rows:
+            print(f"no {table}")
     print(f"{settings.out / 'summary.json'} has all of it")
 
 

@@ -11,9 +11,9 @@ from itertools import product
 
 from fedperf_client.platforms.operations import Sink
 from fedperf_client.platforms.program import Program
-from fedperf_client.platforms.support import EMBEDDED_PLATFORMS, supporting
+from fedperf_client.platforms.support import EMBEDDED_PLATFORMS, supporting, supports
 from fedperf_shared.workflow.graph import Workflow
-from fedperf_shared.workflow.vocabulary import OperatorClass, Platform
+from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform
 from fedperf_simulations.comparisons import Assignment
 
 
@@ -43,9 +43,10 @@ class Rule:
 
 
 def constant_rules() -> Iterator[Rule]:
-    """Always the same platform."""
+    """Always the same platform, of those that can run everything."""
     for platform in EMBEDDED_PLATFORMS:
-        yield Rule(f"always {platform.name.lower()}", dict.fromkeys(OperatorClass, platform))
+        if supports(OperatorKind.FILE_SOURCE, platform):
+            yield Rule(f"always {platform.name.lower()}", dict.fromkeys(OperatorClass, platform))
 
 
 def class_rules() -> Iterator[Rule]:
