@@ -116,6 +116,7 @@ def lines_chart(
             axes.set_xticks(range(len(marks)), marks)
         if is_log_across:
             axes.set_xscale("log")
+            axes.xaxis.set_major_formatter("{x:,.0f}")
         axes.set_xlabel(across)
         axes.set_ylabel(up)
         if is_log:

@@ -93,7 +93,7 @@ class ComparisonSettings:
     """
 
     seed: int
-    workloads: int = 480
+    workloads: int = 324
     mixed: int = 3
     capped_share: float = 0.2
     spark_share: float = 0.1

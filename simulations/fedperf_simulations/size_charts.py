@@ -53,7 +53,7 @@ def _chart(cases: Sequence[Case], said: Said) -> str:
     rings = [(rows, seconds) for rows, seconds in chosen if seconds < math.inf]
     return lines_chart(
         lines,
-        "rows of the largest source",
+        f"{cases[0].family.value.replace('_', ' ')}: rows of the largest source",
         "measured seconds",
         is_log=True,
         is_log_across=True,
