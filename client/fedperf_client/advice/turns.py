@@ -1,0 +1,93 @@
+"""Plans run in turns on this machine: what was predicted beside what was measured.
+
+All plans run the same number of times, one after the other and over again, so that
+whatever else the machine does meets all of them alike.
+"""
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from fedperf_client.advice.advice import Advice
+from fedperf_client.optimizer.enumeration import Alternative
+from fedperf_client.optimizer.scoring import Assignment
+from fedperf_client.platforms.support import EMBEDDED_PLATFORMS
+from fedperf_client.profiling.trial import Trial
+from fedperf_shared.execution import ExecutionStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A plan that was run.
+
+    Attributes:
+        plan: what was predicted of it.
+        runtime_seconds: median of its runs on engines that are awake; None where one of them
+            did not end well.
+        reason: why it did not; empty otherwise.
+    """
+
+    plan: Alternative
+    runtime_seconds: float | None
+    reason: str = ""
+
+    @property
+    def seconds(self) -> float | None:
+        """What plans are compared by: the run time, and the start-up as it was predicted."""
+        if self.runtime_seconds is None:
+            return None
+        return self.runtime_seconds + self.plan.startup_seconds
+
+
+NEXT_BEST = 2
+"""Mixed plans that run beside the choice and the single platforms."""
+
+RunTrial = Callable[[Assignment], Trial]
+"""Runs one plan once."""
+
+
+def runnable_rivals(advice: Advice, *, all_of_them: bool) -> list[Alternative]:
+    """Single platforms, and the next best plans.
+
+    Args:
+        advice: whose choice they are to be compared with.
+        all_of_them: also on platforms outside of this process that the choice does not use;
+            without, nobody waits for a JVM that he did not ask for.
+    """
+    wanted = {*EMBEDDED_PLATFORMS, *advice.choice.plan.platforms}
+    able = [each for each in advice.rivals if all_of_them or wanted.issuperset(each.plan.platforms)]
+    single = [each for each in able if len(set(each.plan.platforms)) == 1]
+    mixed = [each for each in able if len(set(each.plan.platforms)) > 1]
+    return sorted([*single, *mixed[:NEXT_BEST]], key=lambda each: each.seconds)
+
+
+def in_turns(
+    run: RunTrial,
+    plans: Sequence[Alternative],
+    *,
+    repeats: int,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> list[Measured]:
+    """Every plan `repeats` times; one that failed is not run again."""
+    seconds: list[list[float]] = [[] for _ in plans]
+    failed: dict[int, str] = {}
+    for turn in range(repeats):
+        for place, each in enumerate(plans):
+            if place not in failed:
+                trial = run(each.plan.platforms)
+                if trial.status is ExecutionStatus.OK and trial.measurement is not None:
+                    seconds[place].append(trial.measurement.runtime_seconds)
+                else:
+                    failed[place] = trial.reason or trial.status.name.lower().replace("_", " ")
+            if on_progress is not None:
+                on_progress(turn * len(plans) + place + 1, repeats * len(plans))
+    return [
+        Measured(each, None if place in failed else statistics.median(runs), failed.get(place, ""))
+        for place, (each, runs) in enumerate(zip(plans, seconds, strict=True))
+    ]
+
+
+def fastest(measured: Sequence[Measured]) -> Measured | None:
+    """The one that really was; None where all failed."""
+    ended = [(each.seconds, place) for place, each in enumerate(measured) if each.seconds]
+    return measured[min(ended)[1]] if ended else None
