@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from fedperf_client.profiling.profiler import Profiler
     from fedperf_client.profiling.trial import Trial
     from fedperf_client.store import ExecutionStore
-    from fedperf_shared.execution import ClusterConfig
     from fedperf_shared.workflow.vocabulary import Platform
 
 
@@ -45,9 +45,12 @@ class Method(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class _Words:
-    """Options as they were written."""
+class _Asked:
+    """Options, numbers among them read."""
 
+    cores: Sequence[int] | None
+    nodes: Sequence[int] | None
+    deadline_seconds: float | None
     platforms: str | None
     pins: Sequence[str]
     memory: Sequence[str]
@@ -106,7 +109,6 @@ def advise(
     it is the fastest, or of those at most 10 % slower the one with the fewest core-seconds.
     Times include starting platforms that are not --warm.
     """
-    from fedperf_client.advice.sizes import sizes_of
     from fedperf_client.charts import require_chart_file
     from fedperf_client.config import write_private
     from fedperf_client.prediction.asking import parse_cores, parse_duration
@@ -115,10 +117,16 @@ def advise(
     if (source is None) == (execution is None):
         raise typer.BadParameter("name a file or --execution, one of them")
     home = home_of(context)
-    numbers = None if cores is None else parse_cores(cores)
-    counts = None if nodes is None else parse_cores(nodes, option="--nodes")
-    seconds = None if deadline is None else parse_duration(deadline)
-    words = _Words(platforms, pin or (), memory or (), warm, method)
+    asked = _Asked(
+        None if cores is None else parse_cores(cores),
+        None if nodes is None else parse_cores(nodes, option="--nodes"),
+        None if deadline is None else parse_duration(deadline),
+        platforms,
+        pin or (),
+        memory or (),
+        warm,
+        method,
+    )
     if plot is not None:
         require_chart_file(plot)
     with ExitStack() as stack:
@@ -126,25 +134,30 @@ def advise(
         kept = stack.enter_context(opened_kept(home, store))
         job, profiler = _job(stack, store, kept, source, execution=execution, data=data)
         if execute:
-            _require_runnable(job, numbers, counts)
-        sizes = sizes_of(job.cluster, numbers, counts)
-        wishes = _wishes(job, kept, words)
-        head = _head(home, store)
-        found, milliseconds = _searched(job, sizes, wishes, kept, head=head, deadline=seconds)
+            _require_runnable(job, asked)
+        shown = _searched(job, asked, kept, _head(home, store))
         kept.keep(write_private)
         say_if_nothing_is_known(kept)
+        if not json:
+            _show(shown)
         if plot is not None:
-            from fedperf_client.advice.picture import draw_advice
-
-            draw_advice(plot, found)
-        measured: list[Measured] = []
-        if execute and profiler is not None and job.program is not None:
-            measured = _measured(
-                found, profiler, job.program, store, repeats=repeats, named=platforms is not None
-            )
-    _show(found, measured, milliseconds, all_platforms=platforms is None, json=json)
-    if found.keeps_deadline is False:
+            _draw(plot, shown)
+        runs = _runs(shown, profiler, store, repeats, asked) if execute else None
+    if json:
+        _show_json(shown, runs)
+    elif runs is not None:
+        _show_runs(shown, runs)
+    if shown.advice.keeps_deadline is False:
         raise typer.Exit(NO_ANSWER)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """Advice with its reasons, and how many milliseconds the search took."""
+
+    advice: "Advice"
+    reasons: Sequence[str]
+    milliseconds: float
 
 
 def _job(
@@ -187,36 +200,37 @@ def _program_job(stack: ExitStack, program: "Program", data: Path) -> "tuple[Job
     return Job(today, cluster_config(usable_cores()), program), profiler
 
 
-def _require_runnable(job: "Job", cores: Sequence[int] | None, nodes: Sequence[int] | None) -> None:
+def _require_runnable(job: "Job", asked: _Asked) -> None:
     """Refuse to execute what cannot be, before anything is searched."""
     from fedperf_client.advice.job import NotRunnableError
 
     if job.program is None:
         raise NotRunnableError("--execute needs a program and --data; this is only a workflow")
-    if nodes is not None and max(nodes) > 1:
+    if max(asked.nodes or [1]) > 1:
         raise NotRunnableError("--execute runs on this machine alone, leave out --nodes")
-    if cores is not None and max(cores) > job.cluster.cores:
+    most, here = max(asked.cores or [1]), job.cluster.cores
+    if most > here:
         raise NotRunnableError(
-            f"--execute runs on this machine, which has {job.cluster.cores} cores, not {max(cores)}"
+            f"--execute runs on this machine, which has {here} cores, not {most}"
         )
 
 
-def _wishes(job: "Job", kept: "Kept", words: _Words) -> "Wishes":
+def _wishes(job: "Job", kept: "Kept", asked: _Asked) -> "Wishes":
     from fedperf_client.advice import wishes
     from fedperf_client.optimizer.enumeration import Method as Search
 
-    pins = wishes.parse_pins(words.pins, job.workflow)
-    named = None if words.platforms is None else wishes.parse_platforms(words.platforms)
+    pins = wishes.parse_pins(asked.pins, job.workflow)
+    named = None if asked.platforms is None else wishes.parse_platforms(asked.platforms)
     elsewhere = job.program is None
     known = {*job.today.platforms, *kept.predictor.candidates.hull.platforms}
-    caps, others = wishes.parse_memory(words.memory)
+    caps, others = wishes.parse_memory(asked.memory)
     return wishes.Wishes(
         wishes.candidates(named, pins.values(), known if elsewhere else ()),
         pins,
         caps,
         others,
-        frozenset(wishes.parse_platforms(words.warm) if words.warm else ()),
-        Search(words.method.value),
+        frozenset(wishes.parse_platforms(asked.warm) if asked.warm else ()),
+        Search(asked.method.value),
     )
 
 
@@ -229,37 +243,40 @@ def _head(home: "Home", store: "ExecutionStore") -> "Head":
         return head_at_home(FetchedModels(home.models), newest, on_progress=advance)
 
 
-def _searched(
-    job: "Job",
-    sizes: "Sequence[ClusterConfig]",
-    wishes: "Wishes",
-    kept: "Kept",
-    *,
-    head: "Head",
-    deadline: float | None,
-) -> "tuple[Advice, float]":
-    """The advice, and how many milliseconds the search took, predictors weighed before."""
+def _searched(job: "Job", asked: _Asked, kept: "Kept", head: "Head") -> _Shown:
+    """The advice; predictors are weighed before the clock of the search runs."""
     from fedperf_client.advice.advice import advise as advise_on
+    from fedperf_client.advice.reasons import reasons_of
+    from fedperf_client.advice.sizes import sizes_of
     from fedperf_client.prediction.prediction import Question
+    from fedperf_client.prediction.reach import Reach
 
+    sizes, wishes = sizes_of(job.cluster, asked.cores, asked.nodes), _wishes(job, kept, asked)
     kept.predictor.estimate([Question(job.today, each) for each in sizes])
+    reach = Reach.of(kept.predictor.candidates.known)
+    estimates = partial(reach.estimate, kept.predictor)
     begun = time.perf_counter()
-    found = advise_on(job, sizes, wishes, kept.predictor.estimate, head, deadline_seconds=deadline)
-    return found, 1000 * (time.perf_counter() - begun)
+    found = advise_on(job, sizes, wishes, estimates, head, deadline_seconds=asked.deadline_seconds)
+    seconds = time.perf_counter() - begun
+    reasons = reasons_of(found, reach, all_platforms=asked.platforms is None)
+    return _Shown(found, reasons, 1000 * seconds)
 
 
-def _measured(
-    found: "Advice",
-    profiler: "Profiler",
-    program: "Program",
+def _runs(
+    shown: _Shown,
+    profiler: "Profiler | None",
     store: "ExecutionStore",
-    *,
     repeats: int,
-    named: bool,
+    asked: _Asked,
 ) -> "list[Measured]":
     """The choice and its rivals, run in turns and stored."""
-    from fedperf_client.advice.turns import in_turns, runnable_rivals
+    from fedperf_client.advice.turns import measured, runnable_rivals
     from fedperf_client.workloads.families import workload_name
+
+    found, program = shown.advice, shown.advice.job.program
+    if profiler is None or program is None:
+        return []
+    cluster, workload = found.best.cluster, workload_name(program)
 
     def run(platforms: "tuple[Platform, ...]") -> "Trial":
         trial = profiler.trial(program, platforms, threads=cluster.cores)
@@ -267,35 +284,20 @@ def _measured(
         store.add([ended])
         return trial
 
-    cluster, workload = found.best.cluster, workload_name(program)
-    plans = [found.choice, *runnable_rivals(found, all_of_them=named)]
+    rivals = runnable_rivals(found, all_of_them=asked.platforms is not None)
     with progress_bar("running plans in turns") as advance:
-        return in_turns(run, plans, repeats=repeats, on_progress=advance)
+        return measured(run, [found.choice, *rivals], repeats=repeats, on_progress=advance)
 
 
-def _show(
-    found: "Advice",
-    measured: "Sequence[Measured]",
-    milliseconds: float,
-    *,
-    all_platforms: bool,
-    json: bool,
-) -> None:
+def _show(shown: _Shown) -> None:
     from fedperf_client.advice import telling
-    from fedperf_client.advice.reasons import reasons_of
 
-    reasons = reasons_of(found, all_platforms=all_platforms)
-    if json:
-        facts = telling.facts_of(found, reasons) | {"search_milliseconds": milliseconds}
-        if measured:
-            facts["measured"] = telling.measured_facts(measured, found)
-        show(facts, json=True)
-        return
+    found = shown.advice
     typer.echo(telling.headline(found))
     if verdict := telling.verdict(found):
         typer.echo(verdict)
     _print_tree(found)
-    for reason in reasons:
+    for reason in shown.reasons:
         typer.echo(f"- {reason}")
     for lines in (telling.plan_lines(found), telling.size_lines(found)):
         show_rows(telling.without_empty(lines), json=False, empty="")
@@ -303,11 +305,31 @@ def _show(
         typer.echo(legend)
     for cluster, why in found.too_small:
         typer.echo(f"{telling.size_text(cluster)} left out: {why}")
-    typer.echo(telling.search_text(found, milliseconds))
-    if measured:
-        lines = telling.measured_lines(measured, found)
-        show_rows(telling.without_empty(lines), json=False, empty="")
-        typer.echo(telling.outcome(measured, found))
+    typer.echo(telling.search_text(found, shown.milliseconds))
+
+
+def _show_runs(shown: _Shown, runs: "Sequence[Measured]") -> None:
+    from fedperf_client.advice import telling
+
+    lines = telling.measured_lines(runs, shown.advice)
+    show_rows(telling.without_empty(lines), json=False, empty="")
+    typer.echo(telling.outcome(runs, shown.advice))
+
+
+def _show_json(shown: _Shown, runs: "Sequence[Measured] | None") -> None:
+    from fedperf_client.advice import telling
+
+    facts = telling.facts_of(shown.advice, shown.reasons)
+    facts["search_milliseconds"] = shown.milliseconds
+    if runs is not None:
+        facts["measured"] = telling.measured_facts(runs, shown.advice)
+    show(facts, json=True)
+
+
+def _draw(path: Path, shown: _Shown) -> None:
+    from fedperf_client.advice.picture import draw_advice
+
+    draw_advice(path, shown.advice)
 
 
 def _print_tree(found: "Advice") -> None:

@@ -103,7 +103,7 @@ def _draw_plan(axes: "Axes", advice: Advice, places: list[tuple[float, float]]) 
         axes.text(x, y, text, bbox=box, color="white", ha="center", va="center", fontsize=7)
     for platform in sorted(set(plan.platforms)):
         axes.scatter([], [], color=colour_of(platform), marker="s", label=name_of(platform))
-    axes.scatter(*zip(*places, strict=True), s=0)
+    axes.plot([x for x, _ in places], [y for _, y in places], linestyle="none")
     axes.margins(0.2, 0.08)
     axes.invert_yaxis()
     axes.set_axis_off()

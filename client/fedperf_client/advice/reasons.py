@@ -15,21 +15,30 @@ from fedperf_client.operator_tree import size_text, words_of
 from fedperf_client.optimizer.constraints import memory_needed
 from fedperf_client.platforms.engine import ENGINES
 from fedperf_client.platforms.support import installed_platforms
+from fedperf_client.prediction.intervals import source_rows
+from fedperf_client.prediction.reach import Reach
 from fedperf_shared.workflow.graph import Plan, Workflow
 from fedperf_shared.workflow.vocabulary import Platform
 
 _MOST_NAMED = 3
 
 
-def reasons_of(advice: Advice, *, all_platforms: bool) -> list[str]:
-    """What speaks for the choice, one sentence each.
+def reasons_of(advice: Advice, reach: Reach, *, all_platforms: bool) -> list[str]:
+    """What speaks for the choice, and what against relying on it, one sentence each.
 
     Args:
         advice: what is to be explained.
+        reach: how large the jobs were that ran on each platform.
         all_platforms: whether every platform was wished for that is here; then those that
             are not are named.
     """
-    found = [*_groups(advice), *_transfers(advice), *_memory(advice), *_starts(advice)]
+    found = [
+        *_unlike(advice.choice.plan, reach),
+        *_groups(advice),
+        *_transfers(advice),
+        *_memory(advice),
+        *_starts(advice),
+    ]
     if all_platforms:
         found += _not_installed(advice)
     return found
@@ -65,6 +74,15 @@ def numbers_text(positions: Sequence[int]) -> str:
         else:
             ranges.append([position])
     return ", ".join(f"#{r[0]}" if len(r) == 1 else f"#{r[0]}-{r[-1]}" for r in ranges)
+
+
+def _unlike(plan: Plan, reach: Reach) -> Iterator[str]:
+    """What no own execution speaks for, although its platform ran."""
+    for platform in reach.beyond(plan):
+        yield (
+            f"careful: {name_of(platform)} ran jobs of up to {reach.rows[platform]:,.0f} source "
+            f"rows here, this one has {source_rows(plan):,.0f}; try it before you rely on it"
+        )
 
 
 def _groups(advice: Advice) -> Iterator[str]:

@@ -151,7 +151,7 @@ def outcome(measured: Sequence[Measured], advice: Advice) -> str:
         return f"the choice did not end well: {chosen.reason}"
     if best is not chosen:
         return (
-            f"{platforms_text(best.plan.plan, advice.choice.plan)} was the fastest, "
+            f"{platforms_text(best.plan.plan)} was the fastest, "
             f"{duration_text(best.seconds)}; the choice took {chosen.seconds / best.seconds:.2f} "
             "times as long"
         )

@@ -61,20 +61,28 @@ def runnable_rivals(advice: Advice, *, all_of_them: bool) -> list[Alternative]:
     return sorted([*single, *mixed[:NEXT_BEST]], key=lambda each: each.seconds)
 
 
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """How the runs of one plan went: the median of their seconds, None where one failed."""
+
+    runtime_seconds: float | None
+    reason: str = ""
+
+
 def in_turns(
     run: RunTrial,
-    plans: Sequence[Alternative],
+    plans: Sequence[Assignment],
     *,
     repeats: int,
     on_progress: Callable[[int, int], None] | None = None,
-) -> list[Measured]:
+) -> list[Runs]:
     """Every plan `repeats` times; one that failed is not run again."""
     seconds: list[list[float]] = [[] for _ in plans]
     failed: dict[int, str] = {}
     for turn in range(repeats):
-        for place, each in enumerate(plans):
+        for place, platforms in enumerate(plans):
             if place not in failed:
-                trial = run(each.plan.platforms)
+                trial = run(platforms)
                 if trial.status is ExecutionStatus.OK and trial.measurement is not None:
                     seconds[place].append(trial.measurement.runtime_seconds)
                 else:
@@ -82,12 +90,28 @@ def in_turns(
             if on_progress is not None:
                 on_progress(turn * len(plans) + place + 1, repeats * len(plans))
     return [
-        Measured(each, None if place in failed else statistics.median(runs), failed.get(place, ""))
-        for place, (each, runs) in enumerate(zip(plans, seconds, strict=True))
+        Runs(None, failed[place]) if place in failed else Runs(statistics.median(runs))
+        for place, runs in enumerate(seconds)
     ]
 
 
-def fastest(measured: Sequence[Measured]) -> Measured | None:
+def measured(
+    run: RunTrial,
+    plans: Sequence[Alternative],
+    *,
+    repeats: int,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> list[Measured]:
+    """As `in_turns`, beside what was predicted."""
+    assignments = [each.plan.platforms for each in plans]
+    found = in_turns(run, assignments, repeats=repeats, on_progress=on_progress)
+    return [
+        Measured(plan, runs.runtime_seconds, runs.reason)
+        for plan, runs in zip(plans, found, strict=True)
+    ]
+
+
+def fastest(runs: Sequence[Measured]) -> Measured | None:
     """The one that really was; None where all failed."""
-    ended = [(each.seconds, place) for place, each in enumerate(measured) if each.seconds]
-    return measured[min(ended)[1]] if ended else None
+    ended = [(each.seconds, place) for place, each in enumerate(runs) if each.seconds]
+    return runs[min(ended)[1]] if ended else None

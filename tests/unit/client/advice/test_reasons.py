@@ -9,6 +9,7 @@ from fedperf_client.advice.reasons import numbers_text, platforms_text, reasons_
 from fedperf_client.advice.wishes import Wishes
 from fedperf_client.durations import duration_text
 from fedperf_client.prediction.prediction import Question
+from fedperf_client.prediction.reach import Reach
 from fedperf_shared.workflow.graph import Plan
 from tests.unit.client.advice.jobs import (
     ALL,
@@ -25,6 +26,7 @@ from tests.unit.client.advice.jobs import (
 
 MIXED = (DUCKDB, DUCKDB, DUCKDB, DUCKDB, SKLEARN, SKLEARN)
 WARM = frozenset(ALL)
+ANY_SIZE = Reach({})
 
 
 def a_second_for_every_operator_elsewhere(question: Question) -> float:
@@ -38,7 +40,7 @@ def test_every_group_is_compared_with_its_best_other_place() -> None:
         what=replace(job(), today=Plan(learning(), MIXED)),
     )
     assert found.choice.plan.platforms == MIXED
-    told = reasons_of(found, all_platforms=False)
+    told = reasons_of(found, ANY_SIZE, all_platforms=False)
     assert told[0].startswith("4 operators (#0-3) on duckdb: 500 ms in all instead of 4.5 s with ")
     assert told[1].startswith("#4 ml train, #5 sink on sklearn: 500 ms in all instead of 2.5 s ")
     [row] = [at for at, edge in enumerate(found.job.workflow.edges) if edge == (3, 4)]
@@ -53,13 +55,13 @@ def test_every_group_is_compared_with_its_best_other_place() -> None:
 
 def test_nothing_is_said_where_another_place_is_as_fast() -> None:
     found = advised(lambda _: 1.0, Wishes(ALL[:3], warm=WARM))
-    assert reasons_of(found, all_platforms=False) == []
+    assert reasons_of(found, ANY_SIZE, all_platforms=False) == []
 
 
 def test_memory_that_keeps_a_platform_away_is_told_in_bytes() -> None:
     small = replace(FOUR_CORES, memory_bytes=200_000_000)
     found = advised(lambda _: 1.0, Wishes((DUCKDB, POLARS, PANDAS), warm=WARM), sizes=[small])
-    [told] = reasons_of(found, all_platforms=False)
+    [told] = reasons_of(found, ANY_SIZE, all_platforms=False)
     assert told == (  # of 40 MB that are read, ten bytes for one; polars takes 120 MB
         "memory: pandas would need about 400.0 MB of 200.0 MB for #0 file source "
         "(--memory pandas=... if it has more)"
@@ -69,7 +71,7 @@ def test_memory_that_keeps_a_platform_away_is_told_in_bytes() -> None:
 def test_starts_that_take_longer_than_the_choice_are_told() -> None:
     found = advised(lambda _: 1.0, Wishes((DUCKDB, PANDAS, SPARK), warm=frozenset({DUCKDB})))
     assert found.choice.plan.platforms == (DUCKDB,) * 6
-    told = reasons_of(found, all_platforms=False)
+    told = reasons_of(found, ANY_SIZE, all_platforms=False)
     assert told[-1] == (
         "starting would take longer than the choice in all: spark 14 s "
         "(--warm spark where running already)"
@@ -82,8 +84,10 @@ def test_what_is_not_installed_is_told_where_all_were_wished_for(
 ) -> None:
     monkeypatch.setattr(reasons, "installed_platforms", lambda: (DUCKDB, PANDAS))
     found = advised(lambda _: 1.0, Wishes((DUCKDB, PANDAS, SPARK), warm=WARM))
-    assert reasons_of(found, all_platforms=True) == ["polars, sklearn left out: not installed"]
-    assert reasons_of(found, all_platforms=False) == []
+    assert reasons_of(found, ANY_SIZE, all_platforms=True) == [
+        "polars, sklearn left out: not installed"
+    ]
+    assert reasons_of(found, ANY_SIZE, all_platforms=False) == []
 
 
 def test_plans_are_named_by_what_differs() -> None:
@@ -93,3 +97,14 @@ def test_plans_are_named_by_what_differs() -> None:
     other = Plan(learning(), (DUCKDB, POLARS, DUCKDB, POLARS, SKLEARN, SKLEARN))
     assert platforms_text(other, mixed) == "but #1, #3 on polars"
     assert numbers_text([7, 1, 2, 4]) == "#1-2, #4, #7"
+
+
+def test_a_platform_that_only_ran_small_jobs_is_told() -> None:
+    found = advised(lambda _: 1.0, Wishes((DUCKDB,), warm=WARM))
+    [told] = reasons_of(found, Reach({DUCKDB: 1000.0, PANDAS: 1e9}), all_platforms=False)
+    assert told == (
+        "careful: duckdb ran jobs of up to 1,000 source rows here, this one has 1,100,000; "
+        "try it before you rely on it"
+    )
+    for near in (Reach({DUCKDB: 1e6}), Reach({PANDAS: 1.0})):
+        assert reasons_of(found, near, all_platforms=False) == []

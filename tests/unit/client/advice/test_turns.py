@@ -1,6 +1,6 @@
 """Plans that run in turns: medians, failures, and who was the fastest."""
 
-from fedperf_client.advice.turns import Measured, fastest, in_turns, runnable_rivals
+from fedperf_client.advice.turns import Measured, fastest, measured, runnable_rivals
 from fedperf_client.advice.wishes import Wishes
 from fedperf_client.optimizer.enumeration import Alternative
 from fedperf_client.optimizer.scoring import Assignment
@@ -36,7 +36,7 @@ class Machine:
 def test_plans_take_turns_and_medians_count() -> None:
     machine = Machine({DUCKDB: [3.0, 9.0, 4.0], POLARS: [1.0, 1.5, 8.0]})
     told: list[tuple[int, int]] = []
-    found = in_turns(
+    found = measured(
         machine, [plan(DUCKDB), plan(POLARS)], repeats=3, on_progress=lambda *at: told.append(at)
     )
     assert machine.ran == [DUCKDB, POLARS] * 3
@@ -46,7 +46,7 @@ def test_plans_take_turns_and_medians_count() -> None:
 
 def test_what_failed_is_not_run_again_and_says_why() -> None:
     machine = Machine({DUCKDB: [3.0, 3.0, 3.0], PANDAS: [1.0, None]})
-    found = in_turns(machine, [plan(PANDAS), plan(DUCKDB)], repeats=3)
+    found = measured(machine, [plan(PANDAS), plan(DUCKDB)], repeats=3)
     assert machine.ran.count(PANDAS) == 2
     assert (found[0].seconds, found[0].reason) == (None, "out of memory")
     assert fastest(found) is found[1]
