@@ -291,6 +291,7 @@ def _runs(
 
 def _show(shown: _Shown) -> None:
     from fedperf_client.advice import telling
+    from fedperf_client.advice.reasons import size_of
 
     found = shown.advice
     typer.echo(telling.headline(found))
@@ -304,7 +305,7 @@ def _show(shown: _Shown) -> None:
     if legend := telling.legend(found):
         typer.echo(legend)
     for cluster, why in found.too_small:
-        typer.echo(f"{telling.size_text(cluster)} left out: {why}")
+        typer.echo(f"{size_of(cluster)} left out: {why}")
     typer.echo(telling.search_text(found, shown.milliseconds))
 
 

@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedperf_client.advice.advice import Advice
-from fedperf_client.advice.reasons import name_of, platforms_text
+from fedperf_client.advice.reasons import name_of, platforms_text, size_of
 from fedperf_client.advice.sizes import Sized
-from fedperf_client.advice.telling import size_text
 from fedperf_client.charts import write_chart
 from fedperf_client.drawing import COLOURS, FAINT, GRID, INK, chart, log_lengths
 from fedperf_client.durations import duration_text
@@ -46,7 +45,7 @@ def draw_advice(path: Path, advice: Advice) -> None:
         _draw_plan(figure.add_subplot(grid[:, 0]), advice, places)
         bars = [("chosen", advice.choice), *_named_rivals(advice)]
         above = figure.add_subplot(grid[0, 1])
-        _draw_bars(above, bars, f"plans, {size_text(advice.best.cluster)}", advice)
+        _draw_bars(above, bars, f"plans, {size_of(advice.best.cluster)}", advice)
         by_size = [(_size_name(each, advice), each.choice) for each in advice.sizes]
         below = figure.add_subplot(grid[1, 1])
         _draw_bars(below, by_size, "sizes, each with its best plan", advice)
@@ -54,7 +53,7 @@ def draw_advice(path: Path, advice: Advice) -> None:
 
 
 def _size_name(each: Sized, advice: Advice) -> str:
-    words = size_text(each.cluster)
+    words = size_of(each.cluster)
     return f"{words}, chosen" if each is advice.best else words
 
 

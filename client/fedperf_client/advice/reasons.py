@@ -17,6 +17,7 @@ from fedperf_client.platforms.engine import ENGINES
 from fedperf_client.platforms.support import installed_platforms
 from fedperf_client.prediction.intervals import source_rows
 from fedperf_client.prediction.reach import Reach
+from fedperf_shared.execution import ClusterConfig
 from fedperf_shared.workflow.graph import Plan, Workflow
 from fedperf_shared.workflow.vocabulary import Platform
 
@@ -34,6 +35,7 @@ def reasons_of(advice: Advice, reach: Reach, *, all_platforms: bool) -> list[str
     """
     found = [
         *_unlike(advice.choice.plan, reach),
+        *_size(advice),
         *_groups(advice),
         *_transfers(advice),
         *_memory(advice),
@@ -65,6 +67,12 @@ def name_of(platform: Platform) -> str:
     return platform.name.lower()
 
 
+def size_of(cluster: ClusterConfig) -> str:
+    """A size of cluster for people."""
+    cores = f"{cluster.cores} core{'s' if cluster.cores > 1 else ''}"
+    return cores if cluster.nodes == 1 else f"{cores} on {cluster.nodes} nodes"
+
+
 def numbers_text(positions: Sequence[int]) -> str:
     """Operators by number, neighbours as a range."""
     ranges: list[list[int]] = []
@@ -82,6 +90,18 @@ def _unlike(plan: Plan, reach: Reach) -> Iterator[str]:
         yield (
             f"careful: {name_of(platform)} ran jobs of up to {reach.rows[platform]:,.0f} source "
             f"rows here, this one has {source_rows(plan):,.0f}; try it before you rely on it"
+        )
+
+
+def _size(advice: Advice) -> Iterator[str]:
+    """What the fastest size would cost."""
+    best = advice.best
+    fastest = min(advice.sizes, key=lambda each: each.seconds)
+    if fastest.seconds < best.seconds:
+        yield (
+            f"{size_of(fastest.cluster)} would take {duration_text(fastest.seconds)}, "
+            f"{1 - fastest.seconds / best.seconds:.0%} less, for "
+            f"{fastest.core_seconds / best.core_seconds:.1f} times the core-seconds"
         )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from fedperf_client.advice.advice import Advice
-from fedperf_client.advice.reasons import name_of, platforms_text
+from fedperf_client.advice.reasons import name_of, platforms_text, size_of
 from fedperf_client.advice.sizes import Sized
 from fedperf_client.advice.turns import Measured, fastest
 from fedperf_client.durations import duration_text
@@ -52,7 +52,7 @@ def headline(advice: Advice) -> str:
     start = choice.startup_seconds
     of_it = f"; {duration_text(start)} of it to start" if start else ""
     return (
-        f"run it on {platforms_text(choice.plan)} with {size_text(advice.best.cluster)}: "
+        f"run it on {platforms_text(choice.plan)} with {size_of(advice.best.cluster)}: "
         f"{duration_text(choice.seconds)}, {choice.prediction.level:.0%} interval "
         f"{_interval(choice)}{of_it}"
     )
@@ -68,7 +68,7 @@ def verdict(advice: Advice) -> str | None:
         return f"keeps {words} at the fewest core-seconds, with a chance of {chance}"
     return (
         f"no size asked about keeps {words} with a chance of 90%; the fastest is shown: "
-        f"{size_text(best.cluster)}, {chance}"
+        f"{size_of(best.cluster)}, {chance}"
     )
 
 
@@ -187,12 +187,6 @@ def without_empty(lines: Sequence[dict[str, object]]) -> list[dict[str, object]]
     """The lines without columns that say nothing in any of them."""
     shown = {name for line in lines for name, value in line.items() if value != ""}
     return [{name: line[name] for name in line if name in shown} for line in lines]
-
-
-def size_text(cluster: ClusterConfig) -> str:
-    """A size of cluster for people."""
-    cores = f"{cluster.cores} core{'s' if cluster.cores > 1 else ''}"
-    return cores if cluster.nodes == 1 else f"{cores} on {cluster.nodes} nodes"
 
 
 def _plan_facts(each: Alternative, advice: Advice) -> dict[str, object]:

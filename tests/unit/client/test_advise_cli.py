@@ -17,6 +17,7 @@ from fedperf_client import cli
 from fedperf_client.advice import wishes
 from fedperf_client.config import Home
 from fedperf_client.optimizer import heads
+from fedperf_client.optimizer.enumeration import Method
 from fedperf_client.platforms.program import to_json
 from fedperf_client.prediction.starts import FetchedModels
 from fedperf_client.store import ExecutionStore
@@ -159,7 +160,7 @@ def test_pins_and_warm_platforms_are_kept_to(home: Home, workflow: Path) -> None
     assert warm["startup_seconds"] == 0
 
 
-@pytest.mark.parametrize("method", ["frontier", "beam", "delayed_greedy", "greedy", "exhaustive"])
+@pytest.mark.parametrize("method", [each.value for each in Method])
 def test_every_method_answers(method: str, home: Home, workflow: Path) -> None:
     assert advice(home, workflow, *EMBEDDED, "--method", method)["method"] == method
 

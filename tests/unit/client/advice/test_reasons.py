@@ -108,3 +108,16 @@ def test_a_platform_that_only_ran_small_jobs_is_told() -> None:
     )
     for near in (Reach({DUCKDB: 1e6}), Reach({PANDAS: 1.0})):
         assert reasons_of(found, near, all_platforms=False) == []
+
+
+def test_what_the_fastest_size_would_cost_is_told() -> None:
+    sizes = [replace(FOUR_CORES, cores=each) for each in (1, 2, 4)]
+
+    def seconds(question: Question) -> float:
+        return {1: 2.0, 2: 1.05, 4: 1.0}[question.cluster.cores]
+
+    found = advised(seconds, Wishes((DUCKDB,), warm=WARM), sizes=sizes)
+    assert found.best.cluster.cores == 2
+    told = reasons_of(found, ANY_SIZE, all_platforms=False)
+    assert told == ["4 cores would take 1 s, 5% less, for 1.9 times the core-seconds"]
+    assert reasons_of(replace(found, best=found.sizes[2]), ANY_SIZE, all_platforms=False) == []
