@@ -95,6 +95,7 @@ def test_every_single_platform_and_what_runs_today_stand_beside_the_choice() -> 
     shown = rivals(found) | {found.choice.plan.platforms}
     for platform in (DUCKDB, POLARS, PANDAS, SPARK):
         assert (platform,) * 6 in shown
+    assert (SKLEARN,) * 6 not in shown
     assert [each.seconds for each in found.rivals] == sorted(e.seconds for e in found.rivals)
     assert found.choice.plan.platforms not in rivals(found)
 

@@ -10,7 +10,8 @@ from fedperf_client.advice.wishes import Wishes
 from fedperf_client.durations import duration_text
 from fedperf_client.prediction.prediction import Question
 from fedperf_client.prediction.reach import Reach
-from fedperf_shared.workflow.graph import Plan
+from fedperf_shared.workflow.graph import Plan, Workflow
+from fedperf_shared.workflow.vocabulary import OperatorKind
 from tests.unit.client.advice.jobs import (
     ALL,
     DUCKDB,
@@ -22,6 +23,7 @@ from tests.unit.client.advice.jobs import (
     advised,
     job,
     learning,
+    operator,
 )
 
 MIXED = (DUCKDB, DUCKDB, DUCKDB, DUCKDB, SKLEARN, SKLEARN)
@@ -121,3 +123,21 @@ def test_what_the_fastest_size_would_cost_is_told() -> None:
     told = reasons_of(found, ANY_SIZE, all_platforms=False)
     assert told == ["4 cores would take 1 s, 5% less, for 1.9 times the core-seconds"]
     assert reasons_of(replace(found, best=found.sizes[2]), ANY_SIZE, all_platforms=False) == []
+
+
+def test_no_saving_is_claimed_where_several_groups_read_what_moves() -> None:
+    kinds = OperatorKind
+    split = Workflow(
+        (operator(kinds.FILE_SOURCE), operator(kinds.FILTER, 0), operator(kinds.FILTER, 0))
+    )
+    best = (DUCKDB, POLARS, POLARS)
+
+    def seconds(question: Question) -> float:
+        return 0.5 + sum(a is not b for a, b in zip(question.plan.platforms, best, strict=True))
+
+    here = replace(job(split), today=Plan(split, best))
+    found = advised(seconds, Wishes((DUCKDB, POLARS), warm=WARM), what=here)
+    assert found.choice.plan.platforms == best
+    [moving] = [told for told in reasons_of(found, ANY_SIZE, all_platforms=False) if "mov" in told]
+    assert moving.startswith("moving 40.0 kB from duckdb to polars costs about ")
+    assert "saves" not in moving
