@@ -157,7 +157,7 @@ def outcome(measured: Sequence[Measured], advice: Advice) -> str:
         )
     others = [each.seconds for each in measured if each is not chosen and each.seconds]
     if not others:
-        return "the choice ran alone"
+        return "the choice ran alone" if len(measured) == 1 else "only the choice ended well"
     return (
         f"the choice was the fastest; the next took {min(others) / best.seconds:.2f} times as long"
     )

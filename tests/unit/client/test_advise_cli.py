@@ -325,6 +325,16 @@ def test_a_platform_that_own_executions_ran_on_needs_no_installation(
     assert {name for each in found for name in each["platforms"]} == {"duckdb", "polars", "pandas"}
 
 
+def test_what_is_to_run_here_needs_its_platforms_here(
+    home: Home, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wishes, "installed_platforms", lambda: (Platform.DUCKDB,))
+    asked = [data.parent / "totals.json", "--data", data, "--platforms", "polars"]
+    ended = fedperf(home, "advise", *asked)
+    assert ended.code == 3
+    assert "polars is not installed: pip install polars" in ended.complaint()
+
+
 @pytest.mark.slow
 def test_advice_needs_no_torch(home: Home, workflow: Path) -> None:
     program = (
