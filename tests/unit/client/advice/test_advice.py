@@ -116,7 +116,8 @@ def test_moving_a_group_finds_what_the_search_missed() -> None:
     long = Workflow(
         (operator(kinds.FILE_SOURCE), *(operator(kinds.FILTER, before) for before in range(11)))
     )
-    today, best = (DUCKDB,) * 6 + (POLARS,) * 6, (DUCKDB,) * 6 + (PANDAS,) * 6
+    today: tuple[Platform, ...] = (DUCKDB,) * 6 + (POLARS,) * 6
+    best: tuple[Platform, ...] = (DUCKDB,) * 6 + (PANDAS,) * 6
 
     def seconds(question: Question) -> float:
         return {today: 2.0, best: 1.0}.get(question.plan.platforms, 10.0)
