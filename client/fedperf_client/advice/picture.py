@@ -37,15 +37,17 @@ def draw_advice(path: Path, advice: Advice) -> None:
         StorageError: the file cannot be written.
     """
     places = _places(advice.job.workflow)
-    rows = max(1 + max(y for _, y in places), len(advice.rivals) + len(advice.sizes) + 3)
-    with chart(width=11, height=min(40.0, 1.5 + _ROW_INCHES * rows)) as (figure, axes):
+    depth, bars = 1 + max(y for _, y in places), len(advice.rivals) + len(advice.sizes) + 3
+    closer = 1 if len(places) <= _MOST_NAMED else 3
+    inches = _ROW_INCHES * max(depth / closer, bars)
+    with chart(width=11, height=min(40.0, 1.5 + inches)) as (figure, axes):
         axes.remove()
         plans, sizes = 1 + len(advice.rivals), len(advice.sizes)
         grid = figure.add_gridspec(2, 2, width_ratios=(5, 6), height_ratios=(plans + 1, sizes + 1))
         _draw_plan(figure.add_subplot(grid[:, 0]), advice, places)
-        bars = [("chosen", advice.choice), *_named_rivals(advice)]
+        by_plan = [("chosen", advice.choice), *_named_rivals(advice)]
         above = figure.add_subplot(grid[0, 1])
-        _draw_bars(above, bars, f"plans, {size_of(advice.best.cluster)}", advice)
+        _draw_bars(above, by_plan, f"plans, {size_of(advice.best.cluster)}", advice)
         by_size = [(_size_name(each, advice), each.choice) for each in advice.sizes]
         below = figure.add_subplot(grid[1, 1])
         _draw_bars(below, by_size, "sizes, each with its best plan", advice)
@@ -98,8 +100,19 @@ def _draw_plan(axes: "Axes", advice: Advice, places: list[tuple[float, float]]) 
         kind = words_of(plan.workflow.operators[position].kind)
         colour = colour_of(plan.platforms[position])
         box = {"boxstyle": "round,pad=0.3", "facecolor": colour, "edgecolor": "none"}
-        text = f"#{position} {kind}" if named else ""
-        axes.text(x, y, text, bbox=box, color="white", ha="center", va="center", fontsize=7)
+        if not named:
+            axes.scatter([x], [y], color=colour, s=30, zorder=2)
+            continue
+        axes.text(
+            x,
+            y,
+            f"#{position} {kind}",
+            bbox=box,
+            color="white",
+            ha="center",
+            va="center",
+            fontsize=7,
+        )
     for platform in sorted(set(plan.platforms)):
         axes.scatter([], [], color=colour_of(platform), marker="s", label=name_of(platform))
     axes.plot([x for x, _ in places], [y for _, y in places], linestyle="none")

@@ -16,6 +16,8 @@ from fedperf_shared.workflow.vocabulary import Platform
 EXTRAPOLATING = "*"
 """Behind the interval of a prediction that extrapolates."""
 
+_WHOLE_FROM = 1000.0
+
 COLOURS: Mapping[Platform, str] = MappingProxyType(
     {
         Platform.DUCKDB: "yellow",
@@ -99,7 +101,7 @@ def size_lines(advice: Advice) -> list[dict[str, object]]:
             "platforms": platforms_text(each.choice.plan),
             "time": duration_text(each.seconds),
             f"{each.choice.prediction.level:.0%} interval": _interval(each.choice),
-            "core s": f"{each.core_seconds:.3g}",
+            "core s": _number(each.core_seconds),
         }
         if each.chance is not None:
             line["deadline"] = f"{'holds' if each.holds else 'at risk'}, {chance_text(each.chance)}"
@@ -230,6 +232,10 @@ def _interval(each: Alternative) -> str:
 
 def _started(each: Measured) -> str:
     return duration_text(each.seconds) if each.seconds and each.plan.startup_seconds else ""
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= _WHOLE_FROM else f"{value:.3g}"
 
 
 def _or_reason(each: Measured) -> str:
