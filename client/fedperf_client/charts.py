@@ -72,7 +72,7 @@ def draw_prediction(
         axes.set_xlabel("cores")
         axes.set_ylabel("run time")
         axes.legend(frameon=False)
-        _write(path, figure, "How long it takes")
+        write_chart(path, figure, "How long it takes")
 
 
 def draw_gain(path: Path, executions: Sequence[int], lines: Mapping[str, Sequence[float]]) -> None:
@@ -90,10 +90,16 @@ def draw_gain(path: Path, executions: Sequence[int], lines: Mapping[str, Sequenc
         axes.set_xlabel("own executions")
         axes.set_ylabel("median q-error on own workloads held out")
         axes.legend(frameon=False)
-        _write(path, figure, "What joining brings")
+        write_chart(path, figure, "What joining brings")
 
 
-def _write(path: Path, figure: "Figure", title: str) -> None:
+def write_chart(path: Path, figure: "Figure", title: str) -> None:
+    """Write a figure as an image or as a page of its own.
+
+    Raises:
+        InvalidInputError: neither a PNG nor an HTML file.
+        StorageError: the file cannot be written.
+    """
     require_chart_file(path)
     try:
         if path.suffix.lower() == ".png":

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedperf_client import (
+    advise_cli,
     campaign_cli,
     doctor_cli,
     ingest_cli,
@@ -42,6 +43,7 @@ app.command()(ingest_cli.ingest)
 app.command()(doctor_cli.doctor)
 app.command()(campaign_cli.profile)
 app.command()(prediction_cli.predict)
+app.command()(advise_cli.advise)
 app.command()(prediction_cli.models)
 app.command()(prediction_cli.gain)
 

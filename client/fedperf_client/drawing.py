@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 INK, FAINT, GRID = "#1f2733", "#667085", "#e4e7ec"
@@ -49,9 +50,19 @@ def svg(figure: "Figure") -> str:
 
 def log_heights(axes: "Axes", text: Callable[[float], str]) -> None:
     """Equal ratios are equally high; heights are told by `text`."""
-    from matplotlib.ticker import FuncFormatter, LogLocator
-
     axes.set_yscale("log")
-    axes.minorticks_off()
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: text(value)))
+    _tell(axes.yaxis, text)
+
+
+def log_lengths(axes: "Axes", text: Callable[[float], str]) -> None:
+    """Equal ratios are equally long; lengths are told by `text`."""
+    axes.set_xscale("log")
+    _tell(axes.xaxis, text)
+
+
+def _tell(axis: "Axis", text: Callable[[float], str]) -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: text(value)))

@@ -64,7 +64,7 @@ def predict(
         require_chart_file(plot)
     with ExecutionStore.open(home.store) as store:
         plan, cluster_or, own = _asked(store, workflow, execution, platform)
-        with _kept(home, store) as kept:
+        with opened_kept(home, store) as kept:
             cluster = cluster_or(kept.usual)
             found = answers(
                 kept.predictor,
@@ -74,7 +74,7 @@ def predict(
                 deadline_seconds=seconds,
             )
             kept.keep(write_private)
-        _say_if_nothing_is_known(kept)
+        say_if_nothing_is_known(kept)
         if plot is not None:
             draw_prediction(plot, found, _points(store, plan, own), deadline_seconds=seconds)
     _show_answers(found, seconds, json=json)
@@ -91,10 +91,10 @@ def models(context: typer.Context, json: Json = False) -> None:
     from fedperf_client.store import ExecutionStore
 
     home = _home(context)
-    with ExecutionStore.open(home.store) as store, _kept(home, store) as kept:
+    with ExecutionStore.open(home.store) as store, opened_kept(home, store) as kept:
         kept.predictor.outcome()  # for questions inside, asked or not
         kept.keep(write_private)
-    _say_if_nothing_is_known(kept)
+    say_if_nothing_is_known(kept)
     show_rows(rows_of(kept.predictor, readable=not json), json=json, empty="")
 
 
@@ -163,7 +163,8 @@ def _asked(
 
 
 @contextmanager
-def _kept(home: "Home", store: "ExecutionStore") -> "Iterator[Kept]":
+def opened_kept(home: "Home", store: "ExecutionStore") -> "Iterator[Kept]":
+    """What predictions are made from; weighing that takes long shows a bar."""
     from fedperf_client.prediction.kept import open_kept
     from fedperf_client.prediction.starts import FetchedModels
 
@@ -193,7 +194,8 @@ def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
             progress.stop()
 
 
-def _say_if_nothing_is_known(kept: "Kept") -> None:
+def say_if_nothing_is_known(kept: "Kept") -> None:
+    """Tell who has no own executions where they come from."""
     if len(kept.predictor.candidates.known) == 0:
         print(
             "note: no own executions yet, so this is what models of others say; take executions "

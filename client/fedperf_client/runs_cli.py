@@ -15,8 +15,6 @@ from fedperf_shared.command_line import show, show_rows, visible
 from fedperf_shared.execution import ExecutionStatus
 
 if TYPE_CHECKING:
-    from rich.tree import Tree
-
     from fedperf_shared.execution import Execution
     from fedperf_shared.workflow.graph import Operator, Plan
 
@@ -71,6 +69,7 @@ def show_one(
     """Show one execution: what is known of it, and its operators from the result down."""
     from rich.console import Console
 
+    from fedperf_client.operator_tree import operator_tree
     from fedperf_client.store import ExecutionStore
 
     with ExecutionStore.open(home_of(context).store) as store:
@@ -89,52 +88,6 @@ def show_one(
     tree, depth = operator_tree(found.plan)
     width = Console().width
     Console(width=max(width, 4 * depth + LONGEST_NAME * 2)).print(tree)
-
-
-def operator_tree(plan: "Plan") -> "tuple[Tree, int]":
-    """The operators as a tree with what nobody reads at the top; and how deep it is.
-
-    One that several read is shown below the first of them, later ones refer to its number.
-    """
-    from rich.text import Text
-    from rich.tree import Tree
-
-    operators, children = plan.workflow.operators, plan.workflow.children
-    root = Tree("operators, the result first", hide_root=True)
-    ends = [position for position, readers in enumerate(children) if not readers]
-    shown: set[int] = set()
-    deepest = 0
-    waiting = [(position, root, 1) for position in reversed(ends)]
-    while waiting:
-        position, above, depth = waiting.pop()
-        deepest = max(deepest, depth)
-        if position in shown:
-            above.add(Text(f"#{position} (above)"))
-            continue
-        shown.add(position)
-        branch = above.add(Text(_label(position, plan)))
-        inputs = reversed(operators[position].inputs)
-        waiting += [(each, branch, depth + 1) for each in inputs]
-    return root, deepest
-
-
-def _label(position: int, plan: "Plan") -> str:
-    operator = plan.workflow.operators[position]
-    words = [
-        f"#{position} {operator.kind.name.lower().replace('_', ' ')}",
-        f"on {plan.platforms[position].name.lower()}",
-        f"{operator.output_rows:,.0f} rows",
-        _size(operator.output_bytes),
-    ]
-    if operator.partitions:
-        words.append(f"{operator.partitions} partitions")
-    return ", ".join(words)
-
-
-def _size(count: float) -> str:
-    from rich.filesize import decimal
-
-    return decimal(round(count))
 
 
 def _operators(plan: "Plan") -> list[dict[str, object]]:

@@ -127,8 +127,15 @@ class WrittenWorkflow:
         )
 
 
-def read_workflow_file(path: Path, *, platform: str | None = None) -> WrittenWorkflow:
-    """The workflow of a file, on `platform` where that is given.
+def read_workflow_file(
+    path: Path, *, platform: str | None = None, otherwise: str | None = None
+) -> WrittenWorkflow:
+    """The workflow of a file.
+
+    Args:
+        path: of the file.
+        platform: what all operators are to run on, whatever the file says.
+        otherwise: what those run on of which the file says nothing.
 
     Raises:
         InvalidWorkflowFileError: see the module.
@@ -140,7 +147,9 @@ def read_workflow_file(path: Path, *, platform: str | None = None) -> WrittenWor
         for number, each in enumerate(entry.operators)
     )
     platforms = tuple(
-        _platform(_title(each, number), platform or each.platform or entry.platform, path)
+        _platform(
+            _title(each, number), platform or each.platform or entry.platform or otherwise, path
+        )
         for number, each in enumerate(entry.operators)
     )
     try:

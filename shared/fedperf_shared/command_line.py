@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rich.table import Column
 
 INTERRUPTED = 130
+NO_ANSWER = 7
 
 EXIT_CODES = {
     0: "done",
@@ -26,6 +27,7 @@ EXIT_CODES = {
     4: "a local file or database cannot be read or written",
     5: "refused to protect privacy",
     6: "the coordinator cannot be reached or refuses",
+    NO_ANSWER: "no answer: nothing that was asked about keeps the deadline",
     INTERRUPTED: "interrupted",
 }
 

@@ -4,13 +4,14 @@ The choice and every plan on a single platform are run the same number of times,
 turns, so that whatever else the machine does meets all of them alike.
 """
 
-import statistics
 from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
+from fedperf_client.advice.turns import in_turns
 from fedperf_client.optimizer.enumeration import Choice, choose
 from fedperf_client.platforms.program import Program
 from fedperf_client.platforms.support import EMBEDDED_PLATFORMS, installed_platforms, supports
@@ -23,7 +24,7 @@ from fedperf_client.profiling.trial import TrialLimits
 from fedperf_client.workloads.data import prepare
 from fedperf_client.workloads.families import Family, draw_program, single_platforms, workload_name
 from fedperf_shared.errors import InvalidInputError
-from fedperf_shared.execution import ClusterConfig, ExecutionStatus
+from fedperf_shared.execution import ClusterConfig
 from fedperf_shared.workflow.graph import Plan, Workflow
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.summary import ChoiceResult, PlatformTime
@@ -118,13 +119,6 @@ def _measured(
     profiler: Profiler, program: Program, plans: Sequence[Assignment], repeats: int
 ) -> dict[Assignment, float | None]:
     """Median wall seconds of each plan; None where one of its runs did not end well."""
-    runs: dict[Assignment, list[float]] = {plan: [] for plan in plans}
-    for _ in range(repeats):
-        for plan, seconds in runs.items():
-            trial = profiler.trial(program, plan, threads=1)
-            if trial.status is ExecutionStatus.OK and trial.measurement is not None:
-                seconds.append(trial.measurement.runtime_seconds)
-    return {
-        plan: statistics.median(seconds) if len(seconds) == repeats else None
-        for plan, seconds in runs.items()
-    }
+    different = tuple(dict.fromkeys(plans))
+    runs = in_turns(partial(profiler.trial, program, threads=1), different, repeats=repeats)
+    return {plan: each.runtime_seconds for plan, each in zip(different, runs, strict=True)}

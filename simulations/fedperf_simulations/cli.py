@@ -212,6 +212,24 @@ def start(
     show(asdict(report), json=json)
 
 
+@app.command()
+def head(seed: Seed = 0, json: Json = False) -> None:
+    """Distil the additive head that `fedperf advise` searches by, and install it; a minute."""
+    from dataclasses import asdict
+
+    from fedperf_client.optimizer.distilling import EPOCHS
+    from fedperf_simulations.datasets import measured_executions
+    from fedperf_simulations.shipped_head import distil_shipped_head
+    from fedperf_simulations.terminal import bar
+
+    executions = list(measured_executions())
+    with bar("distilling the additive head", EPOCHS) as advance:
+        report = distil_shipped_head(
+            executions, seed=seed, on_progress=lambda done, total: advance(f"{done} of {total}")
+        )
+    show(asdict(report), json=json)
+
+
 def _settings(out: Path, seed: int, *, data: Path | None, jobs: int, quick: bool) -> "Settings":
     from fedperf_simulations.experiment import Settings
 

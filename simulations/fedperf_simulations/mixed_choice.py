@@ -9,10 +9,12 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
+from fedperf_client.advice.turns import in_turns
 from fedperf_client.optimizer.enumeration import choose
 from fedperf_client.optimizer.head import Head
 from fedperf_client.platforms.operations import Sink
@@ -29,7 +31,6 @@ from fedperf_simulations.choice_tables import NEAR
 from fedperf_simulations.comparisons import Assignment, Case
 from fedperf_simulations.experiment import Row
 from fedperf_simulations.platform_rules import Rule, best_rule, class_rules, constant_rules
-from fedperf_simulations.remeasuring import in_turns
 
 CHOICE = "our choice"
 FASTEST = "fastest"
@@ -65,7 +66,12 @@ class Rerun:
             clock=self.clock,
             new_id=lambda: "not stored",
         )
-        return in_turns(profiler, case.program, plans, repeats=self.repeats)
+        run = partial(profiler.trial, case.program, threads=1)
+        found = in_turns(run, plans, repeats=self.repeats)
+        return {
+            plan: math.inf if runs.runtime_seconds is None else runs.runtime_seconds
+            for plan, runs in zip(plans, found, strict=True)
+        }
 
 
 def chosen_plan(case: Case, answer: PredictLog, head: Head) -> Assignment:

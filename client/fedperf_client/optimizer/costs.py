@@ -101,6 +101,13 @@ class AdditiveCosts:
             self.startup_seconds[columns],
         )
 
+    def allows(self, assignment: Sequence[Platform]) -> bool:
+        """Whether every operator may run where that plan has it."""
+        return all(
+            platform in self.platforms and bool(row[self.platforms.index(platform)])
+            for platform, row in zip(assignment, self.allowed, strict=True)
+        )
+
     def total(self, assignment: Sequence[Platform]) -> float:
         """Seconds of one plan, infinity where it is forbidden."""
         columns = [self.platforms.index(each) for each in assignment]

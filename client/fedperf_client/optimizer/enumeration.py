@@ -107,6 +107,7 @@ def choose(
     memory_caps: Mapping[Platform, float] | None = None,
     method: Method | None = None,
     count: int = PLANS,
+    also: Sequence[Assignment] = (),
 ) -> Choice:
     """The platform per operator with the smallest predicted median run time on `cluster`.
 
@@ -126,6 +127,7 @@ def choose(
         method: `FRONTIER` by default with costs, else `EXHAUSTIVE` for few assignments and
             `BEAM` for many.
         count: plans that the search by additive costs hands on.
+        also: plans that the predictor sees beside these; one that is forbidden is not.
 
     Raises:
         NoPlatformError: an operator may run on no candidate.
@@ -144,7 +146,7 @@ def choose(
         raise InvalidCostsError("the additive costs are those of another workflow")
     within = costs.within(platforms, allowed)
     scores = Scores(workflow, cluster, predict, startup_seconds=_startups(within))
-    return _by_costs(within, scores, method or Method.FRONTIER, count=count)
+    return _by_costs(within, scores, method or Method.FRONTIER, count=count, also=also)
 
 
 _SEARCHES: Mapping[Method, Callable[[AdditiveCosts, int], Found]] = {
@@ -155,12 +157,21 @@ _SEARCHES: Mapping[Method, Callable[[AdditiveCosts, int], Found]] = {
 }
 
 
-def _by_costs(costs: AdditiveCosts, scores: Scores, method: Method, *, count: int) -> Choice:
+def _by_costs(
+    costs: AdditiveCosts,
+    scores: Scores,
+    method: Method,
+    *,
+    count: int,
+    also: Sequence[Assignment],
+) -> Choice:
     """The best of what a search under additive costs, and every single platform, come to."""
     if method is Method.EXHAUSTIVE:
         return _by_prediction(costs.workflow, costs.platforms, costs.allowed, scores, method=method)
     found = _SEARCHES[method](costs, count)
-    scores.add((*(costs.assignment(plan) for plan in found.plans), *_on_one_platform(costs)))
+    beside = (each for each in also if costs.allows(each))
+    cheapest = (costs.assignment(plan) for plan in found.plans)
+    scores.add((*cheapest, *_on_one_platform(costs), *beside))
     too_wide = method is Method.FRONTIER and not found.is_exact
     return _best(scores, Method.BEAM if too_wide else method, is_exact=found.is_exact)
 

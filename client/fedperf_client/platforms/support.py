@@ -50,6 +50,14 @@ of the seed, the same on every machine, and an extra that happens to be installe
 changes it nor makes anybody wait for a JVM. Other platforms run where they are named.
 """
 
+_ALIKE = {
+    OperatorKind.TABLE_SOURCE: OperatorKind.FILE_SOURCE,
+    OperatorKind.CROSS: OperatorKind.JOIN,
+    OperatorKind.SAMPLE: OperatorKind.FILTER,
+    OperatorKind.EXCHANGE: OperatorKind.MAP,
+}
+"""Kinds of jobs that others wrote, which no operation here has, and a kind that runs alike."""
+
 _NEED_JAVA = frozenset({Platform.SPARK})
 
 
@@ -57,6 +65,11 @@ def supports(operation: Operation | OperatorKind, platform: Platform) -> bool:
     """Whether the platform can run the operation, installed or not."""
     kind = operation if isinstance(operation, OperatorKind) else operation.kind
     return kind in _SUPPORTED.get(platform, frozenset())
+
+
+def could_run(kind: OperatorKind, platform: Platform) -> bool:
+    """Whether an operator of a job that was written for another platform could run there."""
+    return supports(_ALIKE.get(kind, kind), platform)
 
 
 def supporting(

@@ -113,19 +113,19 @@ def smallest_that_holds(found: Sequence[Answer]) -> int | None:
     return min((each.cores for each in found if each.holds), default=None)
 
 
-def parse_cores(text: str) -> list[int]:
-    """Numbers of cores from words like `8,16,32`, ascending, each once.
+def parse_cores(text: str, option: str = "--cores") -> list[int]:
+    """Numbers of what `option` counts from words like `8,16,32`, ascending, each once.
 
     Raises:
         InvalidInputError: not such a list, or a number that no cluster has.
     """
     words = [word.strip() for word in text.split(",")]
     if not all(word.isascii() and word.isdigit() and len(word) <= 7 for word in words):  # noqa: PLR2004
-        raise InvalidInputError(f"--cores must be whole numbers like 8,16,32, got {text!r}")
+        raise InvalidInputError(f"{option} must be whole numbers like 8,16,32, got {text!r}")
     found = sorted({int(word) for word in words})
     if not (found[0] >= 1 and found[-1] <= MAX_CORES and len(found) <= MOST_ASKED):
         raise InvalidInputError(
-            f"--cores must be up to {MOST_ASKED} numbers from 1 to {MAX_CORES}, got {text!r}"
+            f"{option} must be up to {MOST_ASKED} numbers from 1 to {MAX_CORES}, got {text!r}"
         )
     return found
 

@@ -146,6 +146,18 @@ class Estimate:
         p90_seconds = math.exp(min(2 * LOG_SECONDS_LIMIT, log_seconds + upper))
         return cls(prediction, kind, p90_seconds, spreads, factor)
 
+    def widened(self) -> Self:
+        """The same as extrapolating, for whoever knows that the hull promises too much."""
+        if self.prediction.extrapolating:
+            return self
+        return type(self).around(
+            math.log(self.prediction.median_seconds),
+            self._spreads,
+            kind=self.kind,
+            level=self.prediction.level,
+            inside=False,
+        )
+
     def chance_within(self, deadline_seconds: float) -> float:
         """Chance that such an execution takes at most so long.
 

@@ -97,6 +97,13 @@ class FetchedModels:
         """The reference model, the public start where none was fetched."""
         return load_checkpoint(self._reference) if self.reference_version else load_public_start()
 
+    @property
+    def newest(self) -> Path | None:
+        """The file of the newest model that was fetched, shared before reference."""
+        if self.shared_version:
+            return self._shared
+        return self._reference if self.reference_version else None
+
     def starts(self) -> dict[str, PredictLog]:
         """Every start model that is there, by name; the shared one only after joining."""
         public = predictor(load_public_start())

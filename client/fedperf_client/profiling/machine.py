@@ -1,6 +1,7 @@
 """This machine: its resources, how fast one core is, and who else is using it."""
 
 import hashlib
+import os
 import platform
 import time
 from collections import deque
@@ -31,6 +32,12 @@ def cluster_config(threads: int) -> ClusterConfig:
         memory_bytes=psutil.virtual_memory().total,
         machine_speed=machine_speed(),
     )
+
+
+def usable_cores() -> int:
+    """Cores that this process, and what it starts, may use."""
+    affinity = getattr(os, "sched_getaffinity", None)  # Linux has it
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 def machine_speed(timer: Callable[[], float] = time.perf_counter) -> float:

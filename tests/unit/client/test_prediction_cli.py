@@ -207,6 +207,7 @@ def test_questions_cause_no_traffic_and_touch_nothing_that_counts_releases(
     for command in (
         ["predict", str(workflow), "--cores", "1,64", "--plot", str(tmp_path / "a.png")],
         ["predict", "--execution", "own-3", "--deadline", "5s"],
+        ["advise", str(workflow), "--plot", str(tmp_path / "c.png")],
         ["models"],
         ["gain", "--chart", str(tmp_path / "b.html")],
     ):

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from fedperf_client import cli
 from fedperf_client.config import Home
-from fedperf_client.runs_cli import operator_tree
+from fedperf_client.operator_tree import operator_tree
 from fedperf_client.store import ExecutionStore
 from fedperf_shared.execution import Execution, ExecutionStatus, Origin, Remark
 from fedperf_shared.workflow.graph import Operator, Plan, Workflow

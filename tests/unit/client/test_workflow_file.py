@@ -91,3 +91,17 @@ def test_a_missing_and_a_huge_file_are_refused(tmp_path: Path) -> None:
         read_workflow_file(tmp_path / "missing.json")
     with pytest.raises(InvalidWorkflowFileError, match="larger than"):
         read(tmp_path, " " * (9 * 2**20))
+
+
+def test_an_operator_of_which_nothing_is_said_gets_the_last_word(tmp_path: Path) -> None:
+    path = tmp_path / "workflow.json"
+    nothing = {key: value for key, value in GOOD.items() if key != "platform"}
+    path.write_text(json.dumps(nothing))
+    assert read_workflow_file(path, otherwise="unassigned").plan.platforms == (
+        Platform.UNASSIGNED,
+        Platform.UNASSIGNED,
+        Platform.POLARS,
+    )
+    path.write_text(json.dumps(GOOD))
+    said = read_workflow_file(path, otherwise="unassigned").plan.platforms
+    assert said == read_workflow_file(path).plan.platforms

@@ -328,3 +328,34 @@ def test_costs_of_something_else_are_refused() -> None:
 def test_a_predictor_that_skips_questions_is_caught_with_costs_too() -> None:
     with pytest.raises(MissingPredictionsError):
         choose(chain(3), CLUSTER, PLATFORMS, lambda questions: [], costs=costs_of(3))
+
+
+def test_a_plan_is_seen_beside_those_found_unless_it_is_forbidden() -> None:
+    """The predictor likes what costs most, which no search by costs finds."""
+    rng = np.random.default_rng(1)
+    three = chain(3)
+    costs = random_costs(rng, three, 3, forbidden=0.0)
+
+    def predict(questions: Sequence[Question]) -> list[Prediction]:
+        totals = [1000.0 / costs.total(question.plan.platforms) for question in questions]
+        return [Prediction(each, each / 2, each * 2) for each in totals]
+
+    every = sorted(product(PLATFORMS, repeat=3), key=costs.total)
+    dearest = every[-1]
+    assert len(set(dearest)) > 1
+
+    def chosen(also: tuple[Platform, ...], forbidden: Platform | None) -> tuple[Platform, ...]:
+        return choose(
+            three,
+            CLUSTER,
+            PLATFORMS,
+            predict,
+            costs=costs,
+            count=1,
+            supports=lambda at, platform: (at, platform) != (0, forbidden),
+            also=(also,),
+        ).plan.platforms
+
+    assert chosen(dearest, None) == dearest
+    assert chosen(every[0], None) != dearest
+    assert chosen(dearest, dearest[0]) != dearest

@@ -7,7 +7,13 @@ import numpy as np
 import pytest
 
 from fedperf_client.platforms import support
-from fedperf_client.platforms.support import EMBEDDED_PLATFORMS, installed_platforms, supporting
+from fedperf_client.platforms.support import (
+    EMBEDDED_PLATFORMS,
+    could_run,
+    installed_platforms,
+    supporting,
+    supports,
+)
 from fedperf_client.workloads.families import Family, draw_platforms, draw_program, single_platforms
 from fedperf_shared.workflow.vocabulary import OperatorKind, Platform
 
@@ -66,3 +72,13 @@ def test_spark_runs_what_it_is_named_for_and_is_drawn_nowhere() -> None:
         assert Platform.SPARK in single_platforms(program, (Platform.SPARK,))
         for _ in range(20):
             assert set(draw_platforms(program, rng=rng)) <= set(EMBEDDED_PLATFORMS)
+
+
+def test_operators_that_others_wrote_could_run_where_their_like_does() -> None:
+    assert could_run(OperatorKind.TABLE_SOURCE, Platform.DUCKDB)
+    assert could_run(OperatorKind.EXCHANGE, Platform.POLARS)
+    assert not could_run(OperatorKind.CROSS, Platform.SKLEARN)
+    for kind in (OperatorKind.OTHER, OperatorKind.COMMAND):
+        assert not any(could_run(kind, platform) for platform in Platform)
+    for platform in EMBEDDED_PLATFORMS:
+        assert could_run(OperatorKind.SINK, platform) is supports(OperatorKind.SINK, platform)

@@ -86,3 +86,11 @@ def test_a_damaged_correction_is_named(models: FetchedModels, content: bytes) ->
     (models.directory / "correction.safetensors").write_bytes(content)
     with pytest.raises(StorageError, match="remove it"):
         models.correction()
+
+
+def test_the_newest_is_the_shared_model_then_the_reference(models: FetchedModels) -> None:
+    assert models.newest is None
+    models.keep_reference(encode_checkpoint(seeded_checkpoint(1, version=2)))
+    assert models.newest == models.directory / "reference.safetensors"
+    models.keep_shared(encode_checkpoint(seeded_checkpoint(2, version=3)))
+    assert models.newest == models.directory / "shared.safetensors"

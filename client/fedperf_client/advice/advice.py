@@ -1,0 +1,292 @@
+"""Advice: the best plan on every size, the right size, and what else was looked at there.
+
+Every figure is a prediction of a complete plan by the same predictor: of the plans that the
+search hands on, of every plan in which one group of operators leaves its platform (a faster
+one takes the place of the choice, so none is left), and for the right size of the rivals:
+next best plans, one platform for everything, what runs today. Engines inside one
+process use one node, so a plan without a distributed platform is asked about on one node.
+Nothing here reads a clock, a file or the environment.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+
+import numpy as np
+
+from fedperf_client.advice.job import Job
+from fedperf_client.advice.sizes import Sized, best_size
+from fedperf_client.advice.wishes import Wishes
+from fedperf_client.optimizer.constraints import Constraints, NoPlatformError
+from fedperf_client.optimizer.costs import AdditiveCosts, Mask
+from fedperf_client.optimizer.enumeration import ALTERNATIVES, Alternative, Choice, choose
+from fedperf_client.optimizer.head import STARTUP_SECONDS, Head
+from fedperf_client.optimizer.scoring import Assignment
+from fedperf_client.prediction.intervals import Estimate
+from fedperf_client.prediction.prediction import Prediction, Question
+from fedperf_shared.execution import ClusterConfig
+from fedperf_shared.workflow.graph import Plan
+from fedperf_shared.workflow.vocabulary import NAMED_PLATFORMS, Platform
+
+DISTRIBUTED = frozenset({Platform.SPARK, Platform.FLINK, Platform.OTHER})
+"""Platforms that use several nodes."""
+
+MOST_MOVES = 64
+"""Of the largest groups, that are looked at."""
+
+Estimates = Callable[[Sequence[Question]], Sequence[Estimate]]
+"""Questions -> estimates in the same order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One group of operators on another platform, all else as chosen.
+
+    Attributes:
+        operators: positions of neighbours that share a platform in the choice.
+        to: where they would be.
+        plan: the whole plan then.
+    """
+
+    operators: tuple[int, ...]
+    to: Platform
+    plan: Alternative
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What to do, and what else could be done.
+
+    Attributes:
+        job: what is to run.
+        wishes: what the plan keeps to.
+        best: the right size and its plan; where no size keeps the deadline, the fastest.
+        keeps_deadline: whether it does; None without a deadline.
+        sizes: every size with its best plan, small ones first.
+        too_small: sizes on which an operator fits nowhere, and why.
+        rivals: other plans on the size of `best`, the fastest first.
+        moves: what the groups of the choice would do elsewhere, on that size.
+        costs: additive costs on that size.
+    """
+
+    job: Job
+    wishes: Wishes
+    best: Sized
+    keeps_deadline: bool | None
+    sizes: tuple[Sized, ...]
+    too_small: tuple[tuple[ClusterConfig, str], ...]
+    rivals: tuple[Alternative, ...]
+    moves: tuple[Move, ...]
+    costs: AdditiveCosts
+
+    @property
+    def choice(self) -> Choice:
+        """The plan on the right size."""
+        return self.best.choice
+
+
+def advise(
+    job: Job,
+    sizes: Sequence[ClusterConfig],
+    wishes: Wishes,
+    estimates: Estimates,
+    head: Head,
+    *,
+    deadline_seconds: float | None = None,
+) -> Advice:
+    """Where `job` should run.
+
+    Args:
+        job: what is to run.
+        sizes: of the cluster, at least one.
+        wishes: what every plan keeps to.
+        estimates: who decides.
+        head: whose additive costs the search goes by.
+        deadline_seconds: that is to be kept.
+
+    Raises:
+        NoPlatformError: on no size every operator has somewhere to run.
+        InvalidConstraintError: see `Constraints`.
+        TooManyPlansError: see `choose`.
+    """
+    search = _Search(job, wishes, estimates, head)
+    found: dict[ClusterConfig, tuple[Choice, tuple[Move, ...]]] = {}
+    refused: dict[ClusterConfig, NoPlatformError] = {}
+    for cluster in sizes:
+        try:
+            found[cluster] = search.choice(cluster)
+        except NoPlatformError as error:
+            refused[cluster] = error
+    if not found:
+        raise next(reversed(refused.values()))
+    asked = [Question(choice.plan, cluster) for cluster, (choice, _) in found.items()]
+    answers = tuple(
+        Sized(cluster, choice, estimate, deadline_seconds)
+        for (cluster, (choice, _)), estimate in zip(
+            found.items(), search.estimates(asked), strict=True
+        )
+    )
+    right = best_size(answers)
+    best = right or min(answers, key=_by_seconds)
+    return Advice(
+        job,
+        wishes,
+        best,
+        None if deadline_seconds is None else right is not None,
+        answers,
+        tuple((cluster, str(error)) for cluster, error in refused.items()),
+        search.rivals(best),
+        found[best.cluster][1],
+        search.costs(best.cluster),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    job: Job
+    wishes: Wishes
+    asked: Estimates
+    head: Head
+
+    def estimates(self, questions: Sequence[Question]) -> Sequence[Estimate]:
+        """Estimates, on one node of what no platform spreads."""
+        return self.asked([_where_it_runs(each) for each in questions])
+
+    def predict(self, questions: Sequence[Question]) -> list[Prediction]:
+        return [each.prediction for each in self.estimates(questions)]
+
+    def costs(self, cluster: ClusterConfig) -> AdditiveCosts:
+        return self.head.costs(
+            self.job.workflow,
+            cluster,
+            self.wishes.platforms,
+            startup_seconds={p: self._startup(p) for p in self.wishes.platforms},
+        )
+
+    def choice(self, cluster: ClusterConfig) -> tuple[Choice, tuple[Move, ...]]:
+        """The best plan of the search, and of those that moving its groups leads to; its moves."""
+        choice = choose(
+            self.job.workflow,
+            cluster,
+            self.wishes.platforms,
+            self.predict,
+            costs=self.costs(cluster),
+            supports=self.job.can_run,
+            pinned=self.wishes.pinned,
+            memory_caps=self.wishes.memory_caps(cluster),
+            method=self.wishes.method,
+            also=(self.job.today.platforms,),
+        )
+        allowed = allowed_on(self.job, self.wishes, cluster)
+        while True:
+            moves = self._moves(choice.plan, cluster, allowed)
+            better = min((each.plan for each in moves), key=_by_seconds, default=choice)
+            if not better.seconds < choice.seconds:
+                return choice, moves
+            choice = _improved(choice, better, scored=len(moves))
+
+    def rivals(self, best: Sized) -> tuple[Alternative, ...]:
+        """What else could be done on that size, the fastest first."""
+        allowed = allowed_on(self.job, self.wishes, best.cluster)
+        known = {each.plan.platforms: each for each in best.choice.alternatives}
+        single = set(_single(self.job, self.wishes.platforms, allowed)) - known.keys()
+        known |= self._alternatives(sorted(single - {best.choice.plan.platforms}), best.cluster)
+        return tuple(sorted(known.values(), key=_by_seconds))
+
+    def _moves(self, plan: Plan, cluster: ClusterConfig, allowed: Mask) -> tuple[Move, ...]:
+        moved = list(islice(_moves(plan, self.wishes.platforms, allowed), MOST_MOVES))
+        found = self._alternatives(sorted({each for _, _, each in moved}), cluster)
+        return tuple(Move(group, to, found[each]) for group, to, each in moved)
+
+    def _alternatives(
+        self, assignments: Sequence[Assignment], cluster: ClusterConfig
+    ) -> dict[Assignment, Alternative]:
+        if not assignments:
+            return {}
+        predictions = self.predict(Question.of(self.job.workflow, assignments, cluster))
+        return {
+            each: Alternative(
+                Plan(self.job.workflow, each),
+                prediction,
+                sum(self._startup(platform) for platform in set(each)),
+            )
+            for each, prediction in zip(assignments, predictions, strict=True)
+        }
+
+    def _startup(self, platform: Platform) -> float:
+        return 0.0 if platform in self.wishes.warm else STARTUP_SECONDS.get(platform, 0.0)
+
+
+def allowed_on(job: Job, wishes: Wishes, cluster: ClusterConfig) -> Mask:
+    """Where every operator may run, [operators, platforms]; errors as `Constraints.allowed`."""
+    caps = wishes.memory_caps(cluster)
+    return Constraints(wishes.platforms, job.can_run, wishes.pinned, caps).allowed(job.workflow)
+
+
+def _improved(choice: Choice, better: Alternative, *, scored: int) -> Choice:
+    """The better plan, with what was chosen as the next best."""
+    before = Alternative(choice.plan, choice.prediction, choice.startup_seconds)
+    return replace(
+        choice,
+        plan=better.plan,
+        prediction=better.prediction,
+        startup_seconds=better.startup_seconds,
+        alternatives=(before, *choice.alternatives)[:ALTERNATIVES],
+        plans_scored=choice.plans_scored + scored,
+    )
+
+
+def groups_of(plan: Plan) -> tuple[tuple[int, ...], ...]:
+    """Operators that are connected on one platform, by the first of them."""
+    group = list(range(len(plan.platforms)))
+
+    def root(position: int) -> int:
+        while group[position] != position:
+            position = group[position]
+        return position
+
+    for parent, child in plan.workflow.edges:
+        if plan.platforms[parent] is plan.platforms[child]:
+            first, second = sorted((root(parent), root(child)))
+            group[second] = first
+    members: dict[int, list[int]] = {}
+    for position in range(len(group)):
+        members.setdefault(root(position), []).append(position)
+    return tuple(tuple(each) for each in members.values())
+
+
+def _moves(
+    plan: Plan, platforms: Sequence[Platform], allowed: Mask
+) -> Iterator[tuple[tuple[int, ...], Platform, Assignment]]:
+    for group in sorted(groups_of(plan), key=len, reverse=True):
+        for column in np.flatnonzero(allowed[list(group)].all(axis=0)).tolist():
+            moved = list(plan.platforms)
+            for position in group:
+                moved[position] = platforms[column]
+            if platforms[column] is not plan.platforms[group[0]]:
+                yield group, platforms[column], tuple(moved)
+
+
+def _single(job: Job, platforms: Sequence[Platform], allowed: Mask) -> Iterator[Assignment]:
+    """Every platform for everything where that is allowed, and what runs today."""
+    for column in np.flatnonzero(allowed.all(axis=0)).tolist():
+        yield (platforms[column],) * len(job.workflow.operators)
+    if set(job.today.platforms) <= set(NAMED_PLATFORMS):
+        yield job.today.platforms
+
+
+def _where_it_runs(question: Question) -> Question:
+    cluster = question.cluster
+    if cluster.nodes == 1 or not DISTRIBUTED.isdisjoint(question.plan.platforms):
+        return question
+    node = replace(
+        cluster,
+        nodes=1,
+        cores=max(1, cluster.cores // cluster.nodes),
+        memory_bytes=max(1, cluster.memory_bytes // cluster.nodes),
+    )
+    return Question(question.plan, node)
+
+
+def _by_seconds(each: Alternative | Sized) -> float:
+    return each.seconds

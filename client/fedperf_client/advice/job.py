@@ -1,0 +1,114 @@
+"""What advice is asked for: a workflow as it is written down, as it ran, or as a program.
+
+A program can be counted and run here; of the others it is only known what they do. Their
+operators could stay where they are, or go to platforms that run their kind.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import orjson
+
+from fedperf_client.platforms.executor import DatasetMissingError, dataset_path
+from fedperf_client.platforms.program import Program, from_json
+from fedperf_client.platforms.support import could_run, supports
+from fedperf_client.profiling.machine import available_memory_bytes
+from fedperf_client.profiling.pool import WorkerPool
+from fedperf_client.profiling.profiler import Profiler
+from fedperf_client.profiling.trial import TrialLimits
+from fedperf_client.workflow_file import MAX_FILE_BYTES
+from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.execution import ClusterConfig
+from fedperf_shared.workflow.graph import Plan, Workflow
+from fedperf_shared.workflow.vocabulary import Platform
+
+COUNTING_SECONDS = 600.0
+_MEMORY_SHARE = 0.7
+
+
+class NoDataError(InvalidInputError):
+    """A program without a directory of its data sets, or a directory without a program."""
+
+
+class NotRunnableError(InvalidInputError):
+    """What was asked about cannot be run on this machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What is to run.
+
+    Attributes:
+        today: the workflow with the platforms that it runs on now; `UNASSIGNED` where nothing
+            is said of an operator.
+        cluster: what it runs on now, or would by default.
+        program: what can be run here; None where only the workflow is known.
+    """
+
+    today: Plan
+    cluster: ClusterConfig
+    program: Program | None = None
+
+    @property
+    def workflow(self) -> Workflow:
+        """Its operators."""
+        return self.today.workflow
+
+    @property
+    def runs_today(self) -> bool:
+        """Whether it is known of every operator what it runs on."""
+        return Platform.UNASSIGNED not in self.today.platforms
+
+    def can_run(self, position: int, platform: Platform) -> bool:
+        """Whether an operator can run on a platform."""
+        if self.program is not None:
+            return supports(self.program.steps[position].operation, platform)
+        stays = self.today.platforms[position] is platform
+        return stays or could_run(self.workflow.operators[position].kind, platform)
+
+
+def program_in(path: Path) -> Program | None:
+    """The program of a file; None where it is something else, such as a workflow file.
+
+    Raises:
+        InvalidProgramError: a program, but one that cannot run.
+    """
+    try:
+        with path.open("rb") as file:
+            text = file.read(MAX_FILE_BYTES)
+        content = orjson.loads(text)
+    except (OSError, orjson.JSONDecodeError):
+        return None  # whoever reads it as a workflow says what is wrong
+    is_program = isinstance(content, dict) and "steps" in content
+    return from_json(text) if is_program else None
+
+
+def require_data(program: Program, directory: Path) -> None:
+    """Refuse a program whose data sets are not there.
+
+    Raises:
+        DatasetMissingError: one of them is not.
+    """
+    for dataset in program.datasets:
+        path = dataset_path(directory, dataset)
+        if not path.exists():
+            raise DatasetMissingError(dataset, path)
+
+
+@contextmanager
+def profiler_here(
+    data_directory: Path,
+    *,
+    timeout_seconds: float = COUNTING_SECONDS,
+    clock: Callable[[], datetime],
+    new_id: Callable[[], str],
+) -> Iterator[Profiler]:
+    """Counts and runs programs on this machine while it is open."""
+    limits = TrialLimits(timeout_seconds, int(available_memory_bytes() * _MEMORY_SHARE))
+    with WorkerPool() as pool:
+        yield Profiler(
+            pool, data_directory=data_directory, limits=limits, clock=clock, new_id=new_id
+        )

@@ -1,0 +1,113 @@
+"""Jobs and a predictor for tests of advice: seconds follow from platforms, rows and cores."""
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+import numpy as np
+
+from fedperf_client.advice.advice import Advice, advise
+from fedperf_client.advice.job import Job
+from fedperf_client.advice.wishes import Wishes
+from fedperf_client.optimizer.head import SHAPES, Head
+from fedperf_client.prediction.intervals import Estimate, Spread
+from fedperf_client.prediction.matching import Asks
+from fedperf_client.prediction.prediction import Question
+from fedperf_shared.execution import ClusterConfig
+from fedperf_shared.workflow.graph import Operator, Plan, Workflow
+from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform
+
+NOW: Final = datetime(2026, 3, 1, tzinfo=UTC)
+GIB: Final = 2**30
+FOUR_CORES: Final = ClusterConfig(1, 4, 8 * GIB)
+DUCKDB, POLARS, PANDAS, SKLEARN, SPARK = (
+    Platform.DUCKDB,
+    Platform.POLARS,
+    Platform.PANDAS,
+    Platform.SKLEARN,
+    Platform.SPARK,
+)
+ALL: Final = (DUCKDB, POLARS, PANDAS, SKLEARN, SPARK)
+SPREAD: Final = Spread.of(np.linspace(-0.2, 0.2, 41), np.arange(41))
+
+Seconds = Callable[[Question], float]
+
+
+def operator(kind: OperatorKind, *inputs: int, rows: float = 1000.0) -> Operator:
+    return Operator(kind, OperatorClass.RELATIONAL, inputs, rows, 40.0)
+
+
+def learning(rows: float = 1e6) -> Workflow:
+    """Two tables, a filter, a join, a model trained on it and a result."""
+    kinds = OperatorKind
+    return Workflow(
+        (
+            operator(kinds.FILE_SOURCE, rows=rows),
+            operator(kinds.FILE_SOURCE, rows=rows / 10),
+            operator(kinds.FILTER, 0, rows=rows / 2),
+            operator(kinds.JOIN, 2, 1, rows=rows / 2),
+            operator(kinds.ML_TRAIN, 3, rows=10),
+            operator(kinds.SINK, 4, rows=10),
+        )
+    )
+
+
+def job(workflow: Workflow | None = None, today: Platform = Platform.UNASSIGNED) -> Job:
+    return Job(Plan.on_one_platform(workflow or learning(), today), FOUR_CORES)
+
+
+def estimates_of(
+    seconds: Seconds, *, inside: bool = True
+) -> Callable[[Sequence[Question]], list[Estimate]]:
+    def estimate(questions: Sequence[Question]) -> list[Estimate]:
+        return [
+            Estimate.around(
+                float(np.log(seconds(each))),
+                (SPREAD,),
+                kind=Asks.SEEN,
+                level=0.9,
+                inside=inside,
+            )
+            for each in questions
+        ]
+
+    return estimate
+
+
+def made_up(seed: int) -> Seconds:
+    """Every operator has a speed per platform, switches cost, more cores help a part."""
+    speeds = np.random.default_rng(seed).lognormal(size=(64, 10))
+    share = float(np.random.default_rng(seed).uniform(0.2, 1))
+
+    def seconds(question: Question) -> float:
+        plan = question.plan
+        work = sum(speeds[at, platform] for at, platform in enumerate(plan.platforms))
+        switches = sum(plan.platforms[a] != plan.platforms[b] for a, b in plan.workflow.edges)
+        cores = question.cluster.cores
+        return float(work * (1 - share + share / cores) + 0.2 * switches)
+
+    return seconds
+
+
+def head(seed: int = 0) -> Head:
+    rng = np.random.default_rng(seed)
+    return Head({n: (rng.normal(size=s) / 8).astype(np.float32) for n, s in SHAPES.items()})
+
+
+def advised(
+    seconds: Seconds,
+    wishes: Wishes | None = None,
+    *,
+    sizes: Sequence[ClusterConfig] = (FOUR_CORES,),
+    what: Job | None = None,
+    deadline_seconds: float | None = None,
+    inside: bool = True,
+) -> Advice:
+    return advise(
+        what or job(),
+        sizes,
+        wishes or Wishes(ALL),
+        estimates_of(seconds, inside=inside),
+        head(),
+        deadline_seconds=deadline_seconds,
+    )

@@ -1,0 +1,190 @@
+"""Advice keeps to every constraint, and no plan that it knows of is predicted faster."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedperf_client.advice.advice import Advice, groups_of
+from fedperf_client.advice.wishes import Wishes
+from fedperf_client.optimizer.constraints import NoPlatformError, memory_needed
+from fedperf_client.optimizer.enumeration import Method
+from fedperf_client.optimizer.head import STARTUP_SECONDS
+from fedperf_client.platforms.support import could_run
+from fedperf_client.prediction.prediction import Question
+from fedperf_shared.execution import ClusterConfig
+from fedperf_shared.workflow.graph import Plan, Workflow
+from fedperf_shared.workflow.vocabulary import OperatorKind, Platform
+from tests.fakes.plans import workflows
+from tests.unit.client.advice.jobs import (
+    ALL,
+    DUCKDB,
+    FOUR_CORES,
+    GIB,
+    PANDAS,
+    POLARS,
+    SKLEARN,
+    SPARK,
+    advised,
+    job,
+    learning,
+    made_up,
+    operator,
+)
+
+METHODS = st.sampled_from([each for each in Method if each is not Method.EXHAUSTIVE])
+
+
+def breaks(plan: Plan, wishes: Wishes, caps: Mapping[Platform, float]) -> list[str]:
+    """Everything about the plan that is forbidden, by the definitions."""
+    needed = memory_needed(plan.workflow, plan.platforms)
+    found = []
+    for at, platform in enumerate(plan.platforms):
+        if platform not in wishes.platforms:
+            found.append(f"{at} is on no candidate")
+        if wishes.pinned.get(at, platform) is not platform:
+            found.append(f"{at} left its platform")
+        if not could_run(plan.workflow.operators[at].kind, platform):
+            found.append(f"{at} cannot run there")
+        if needed[at, at] > caps.get(platform, np.inf):
+            found.append(f"{at} does not fit")
+    return found
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    workflows(max_operators=7),
+    st.lists(st.sampled_from(ALL), min_size=1, max_size=5, unique=True),
+    st.dictionaries(st.integers(0, 2), st.sampled_from(ALL), max_size=2),
+    st.dictionaries(st.sampled_from(ALL), st.floats(1, 1e18), max_size=2),
+    METHODS,
+    st.integers(0, 99),
+)
+def test_no_plan_that_is_advised_breaks_a_constraint(
+    workflow: Workflow,
+    platforms: list[Platform],
+    pinned: dict[int, Platform],
+    memory: dict[Platform, float],
+    method: Method,
+    seed: int,
+) -> None:
+    pins = {at: platform for at, platform in pinned.items() if at < len(workflow.operators)}
+    wishes = Wishes(tuple(platforms), pins, memory, method=method)
+    sizes = [replace(FOUR_CORES, cores=1), FOUR_CORES]
+    try:
+        found = advised(made_up(seed), wishes, sizes=sizes, what=job(workflow))
+    except NoPlatformError:
+        return
+    for each in found.sizes:
+        assert breaks(each.choice.plan, wishes, wishes.memory_caps(each.cluster)) == []
+    caps = wishes.memory_caps(found.best.cluster)
+    for plan in (*found.rivals, *(move.plan for move in found.moves)):
+        assert breaks(plan.plan, wishes, caps) == []
+        assert plan.seconds >= found.choice.seconds
+
+
+def rivals(found: Advice) -> set[tuple[Platform, ...]]:
+    return {each.plan.platforms for each in found.rivals}
+
+
+def test_every_single_platform_and_what_runs_today_stand_beside_the_choice() -> None:
+    found = advised(made_up(3), what=job(today=SPARK))
+    shown = rivals(found) | {found.choice.plan.platforms}
+    for platform in (DUCKDB, POLARS, PANDAS, SPARK):
+        assert (platform,) * 6 in shown
+    assert (SKLEARN,) * 6 not in shown
+    assert [each.seconds for each in found.rivals] == sorted(e.seconds for e in found.rivals)
+    assert found.choice.plan.platforms not in rivals(found)
+
+
+def test_what_runs_today_is_chosen_where_it_is_the_fastest() -> None:
+    today = (DUCKDB, PANDAS, DUCKDB, POLARS, SKLEARN, PANDAS)
+
+    def seconds(question: Question) -> float:
+        return 0.1 if question.plan.platforms == today else 10.0
+
+    here = replace(job(), today=Plan(learning(), today))
+    wishes = Wishes(ALL[:4], warm=frozenset(ALL), method=Method.GREEDY)
+    assert advised(seconds, wishes, what=here).choice.plan.platforms == today
+
+
+def test_moving_a_group_finds_what_the_search_missed() -> None:
+    kinds = OperatorKind
+    long = Workflow(
+        (operator(kinds.FILE_SOURCE), *(operator(kinds.FILTER, before) for before in range(11)))
+    )
+    today: tuple[Platform, ...] = (DUCKDB,) * 6 + (POLARS,) * 6
+    best: tuple[Platform, ...] = (DUCKDB,) * 6 + (PANDAS,) * 6
+
+    def seconds(question: Question) -> float:
+        return {today: 2.0, best: 1.0}.get(question.plan.platforms, 10.0)
+
+    here = replace(job(long), today=Plan(long, today))
+    found = advised(seconds, Wishes(ALL[:3], warm=frozenset(ALL)), what=here)
+    assert found.choice.plan.platforms == best
+    assert found.choice.alternatives[0].plan.platforms == today
+    assert found.choice.prediction.median_seconds == pytest.approx(1.0)
+
+
+def test_start_ups_count_unless_a_platform_is_warm() -> None:
+    def seconds(question: Question) -> float:
+        return 1.0 if set(question.plan.platforms) == {SPARK} else 3.0
+
+    cold = advised(seconds)
+    assert SPARK not in cold.choice.plan.platforms
+    assert cold.choice.startup_seconds == STARTUP_SECONDS[cold.choice.plan.platforms[0]]
+    warm = advised(seconds, Wishes(ALL, warm=frozenset({SPARK})))
+    assert set(warm.choice.plan.platforms) == {SPARK}
+    assert warm.choice.seconds == pytest.approx(1.0)
+
+
+def test_a_plan_that_no_platform_spreads_runs_on_one_node() -> None:
+    asked: list[ClusterConfig] = []
+
+    def seconds(question: Question) -> float:
+        if SPARK not in question.plan.platforms:
+            asked.append(question.cluster)
+        return 1.0
+
+    advised(seconds, sizes=[ClusterConfig(4, 32, 64 * GIB)])
+    assert {(each.nodes, each.cores, each.memory_bytes) for each in asked} == {(1, 8, 16 * GIB)}
+
+
+def test_a_size_on_which_nothing_fits_is_named_and_the_others_are_compared() -> None:
+    rows = 40 * GIB / 400  # pandas takes ten bytes for one
+    large = job(learning(rows))
+    sizes = [ClusterConfig(nodes, 8 * nodes, 16 * nodes * GIB) for nodes in (1, 2)]
+    sizes.append(ClusterConfig(1, 8, 100 * GIB))
+    found = advised(made_up(1), Wishes((PANDAS,)), sizes=sizes, what=large)
+    assert [each.cluster for each in found.sizes] == sizes[2:]
+    assert [cluster for cluster, _ in found.too_small] == sizes[:2]
+    assert "fits the memory cap of no platform" in found.too_small[0][1]
+    with pytest.raises(NoPlatformError, match=r"operator 0 \(FILE_SOURCE\)"):
+        advised(made_up(1), Wishes((PANDAS,)), sizes=sizes[:2], what=large)
+
+
+def test_an_operator_of_others_stays_where_it_runs() -> None:
+    kinds = OperatorKind
+    strange = Workflow((operator(kinds.TABLE_SOURCE), operator(kinds.OTHER, 0)))
+    found = advised(made_up(2), what=job(strange, today=SPARK))
+    assert found.choice.plan.platforms[1] is SPARK
+    with pytest.raises(NoPlatformError, match=r"operator 1 \(OTHER\) runs on none of"):
+        advised(made_up(2), what=job(strange))
+
+
+def test_without_a_size_that_keeps_the_deadline_the_fastest_is_shown() -> None:
+    sizes = [replace(FOUR_CORES, cores=each) for each in (1, 2, 64)]
+    found = advised(made_up(1), sizes=sizes, deadline_seconds=0.01)
+    assert found.keeps_deadline is False
+    assert found.best.seconds == min(each.seconds for each in found.sizes)
+    assert advised(made_up(1), sizes=sizes, deadline_seconds=1e5).keeps_deadline is True
+    assert advised(made_up(1), sizes=sizes).keeps_deadline is None
+
+
+def test_groups_are_neighbours_on_one_platform() -> None:
+    plan = Plan(learning(), (DUCKDB, DUCKDB, PANDAS, DUCKDB, DUCKDB, PANDAS))
+    assert groups_of(plan) == ((0,), (1, 3, 4), (2,), (5,))
+    assert groups_of(Plan.on_one_platform(learning(), DUCKDB)) == ((0, 1, 2, 3, 4, 5),)

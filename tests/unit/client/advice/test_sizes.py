@@ -1,0 +1,92 @@
+"""Sizes of a cluster: which are compared, and which one is right."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedperf_client.advice.sizes import (
+    MOST_SIZES,
+    WORTH,
+    InvalidSizesError,
+    Sized,
+    best_size,
+    sizes_of,
+)
+from fedperf_client.prediction.asking import HOLDS
+from fedperf_shared.execution import ClusterConfig
+from tests.unit.client.advice.jobs import FOUR_CORES, advised, made_up
+
+ONE = ClusterConfig(1, 6, 12)
+FIVE = ClusterConfig(5, 40, 500)
+
+
+def pairs(sizes: list[ClusterConfig]) -> list[tuple[int, int, int]]:
+    return [(each.nodes, each.cores, each.memory_bytes) for each in sizes]
+
+
+def test_by_default_powers_of_two_up_to_what_there_is() -> None:
+    assert pairs(sizes_of(ONE, None, None)) == [(1, n, 12) for n in (1, 2, 4, 6)]
+    whole_nodes = [(1, 8, 100), (2, 16, 200), (4, 32, 400), (5, 40, 500)]
+    assert pairs(sizes_of(FIVE, None, None)) == whole_nodes
+
+
+def test_cores_are_counted_over_all_nodes_and_nodes_bring_theirs() -> None:
+    assert pairs(sizes_of(FIVE, [10, 80], None)) == [(5, 10, 500), (5, 80, 500)]
+    assert pairs(sizes_of(ONE, None, [3])) == [(3, 18, 36)]
+    both = sizes_of(ONE, [2, 4], [1, 4])
+    assert pairs(both) == [(1, 2, 12), (1, 4, 12), (4, 4, 48)]
+
+
+def test_a_node_needs_a_core_and_comparisons_end_somewhere() -> None:
+    with pytest.raises(InvalidSizesError, match="4 nodes and fewer cores"):
+        sizes_of(ONE, [2], [4])
+    with pytest.raises(InvalidSizesError, match=f"33 sizes are too many .* {MOST_SIZES}"):
+        sizes_of(ONE, list(range(1, 34)), None)
+
+
+def sized(seed: int, cores: list[int], deadline: float | None) -> list[Sized]:
+    sizes = [replace(FOUR_CORES, cores=each) for each in cores]
+    return list(advised(made_up(seed), sizes=sizes, deadline_seconds=deadline).sizes)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.integers(0, 1000),
+    st.lists(st.integers(1, 64), min_size=1, max_size=5, unique=True),
+    st.floats(0.05, 60),
+)
+def test_the_right_size_is_what_brute_force_says(
+    seed: int, cores: list[int], deadline: float
+) -> None:
+    found = sized(seed, cores, deadline)
+    keeping = []
+    for each in found:
+        left = deadline - each.choice.startup_seconds
+        if left > 0 and each.estimate.chance_within(left) >= HOLDS:
+            keeping.append(each.cluster.cores * each.choice.seconds)
+    right = best_size(found)
+    if right is None:
+        assert not keeping
+    else:
+        assert right.core_seconds == min(keeping)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 1000), st.lists(st.integers(1, 64), min_size=1, max_size=5, unique=True))
+def test_without_a_deadline_little_time_is_not_worth_many_cores(
+    seed: int, cores: list[int]
+) -> None:
+    found = sized(seed, cores, None)
+    right = best_size(found)
+    assert right is not None
+    fastest = min(each.seconds for each in found)
+    able = [each.core_seconds for each in found if each.seconds <= fastest * (1 + WORTH)]
+    assert right.core_seconds == min(able)
+
+
+def test_what_starts_later_than_the_deadline_has_no_chance() -> None:
+    [late] = sized(1, [1], 0.01)
+    assert late.choice.startup_seconds > 0.01
+    assert (late.chance, late.holds) == (0.0, False)
