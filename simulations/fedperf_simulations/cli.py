@@ -191,43 +191,35 @@ def start(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Train the public start from everything that was measured, and install it; 20 minutes."""
+    """Train the public start from everything that was measured, and install it; 20 minutes.
+
+    With it the additive head that `fedperf advise` searches by.
+    """
     from dataclasses import asdict
 
+    from fedperf_client.optimizer import distilling
     from fedperf_simulations.datasets import measured_executions
     from fedperf_simulations.lessons import Measurements
+    from fedperf_simulations.shipped_head import distil_shipped_head
     from fedperf_simulations.start import EPOCHS, train_limited_start, train_public_start
     from fedperf_simulations.terminal import bar
 
     with bar("training the start", EPOCHS) as advance:
 
-        def on_progress(epoch: int, loss: float) -> None:
-            advance(f"epoch {epoch}, loss {loss:.3f}")
+        def on_epoch(_: int, loss: float) -> None:
+            advance(f"loss {loss:.3f}")
 
         if limited:
-            executions = measured_executions()
-            report = train_limited_start(executions, seed=seed, on_progress=on_progress)
-        else:
-            report = train_public_start(Measurements.read(seed), on_progress=on_progress)
-    show(asdict(report), json=json)
-
-
-@app.command()
-def head(seed: Seed = 0, json: Json = False) -> None:
-    """Distil the additive head that `fedperf advise` searches by, and install it; a minute."""
-    from dataclasses import asdict
-
-    from fedperf_client.optimizer.distilling import EPOCHS
-    from fedperf_simulations.datasets import measured_executions
-    from fedperf_simulations.shipped_head import distil_shipped_head
-    from fedperf_simulations.terminal import bar
-
-    executions = list(measured_executions())
-    with bar("distilling the additive head", EPOCHS) as advance:
-        report = distil_shipped_head(
-            executions, seed=seed, on_progress=lambda done, total: advance(f"{done} of {total}")
+            learnt = train_limited_start(measured_executions(), seed=seed, on_progress=on_epoch)
+            show(asdict(learnt), json=json)
+            return
+        measurements = Measurements.read(seed)
+        learnt = train_public_start(measurements, on_progress=on_epoch)
+    with bar("distilling the additive head", distilling.EPOCHS) as advance:
+        head = distil_shipped_head(
+            measurements, on_progress=lambda done, total: advance(f"{done} of {total}")
         )
-    show(asdict(report), json=json)
+    show({**asdict(learnt), "head": asdict(head)}, json=json)
 
 
 def _settings(out: Path, seed: int, *, data: Path | None, jobs: int, quick: bool) -> "Settings":

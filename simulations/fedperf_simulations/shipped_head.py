@@ -1,23 +1,21 @@
 """Distil the additive head that ships with fedperf from the public start that ships.
 
-With one plan of each of some workloads of the measured set, whose workflows are drawn from
-public seeds; run times are not looked at. Made anew whenever the start is.
+With workflows of the comparison set, which are drawn from a public seed; measured run times
+are not looked at. Made anew with the start.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
+from fedperf_client.optimizer.distilling import distil
 from fedperf_client.optimizer.head import save_head
-from fedperf_client.optimizer.heads import SHIPPED_HEAD, Progress, distilled
+from fedperf_client.optimizer.heads import SHIPPED_HEAD, Progress
+from fedperf_client.platforms.engine import ENGINES
+from fedperf_client.platforms.support import could_run
 from fedperf_client.prediction.starts import predictor
-from fedperf_shared.execution import Execution
-from fedperf_shared.model.public_start import load_public_start
-from fedperf_simulations.start import one_per_workload
-
-WORKFLOWS = 600
+from fedperf_shared.model.checkpoint import load_checkpoint
+from fedperf_shared.model.public_start import PUBLIC_START_PATH
+from fedperf_simulations.lessons import Measurements
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,22 +27,16 @@ class HeadReport:
 
 
 def distil_shipped_head(
-    executions: Iterable[Execution],
+    measurements: Measurements,
     *,
-    seed: int = 0,
-    workflows: int = WORKFLOWS,
     on_progress: Progress | None = None,
+    start_path: Path = PUBLIC_START_PATH,
     path: Path = SHIPPED_HEAD,
 ) -> HeadReport:
     """Distil and write the head; the same for a seed on one machine."""
-    known = one_per_workload(executions)
-    rng = np.random.default_rng(seed)
-    chosen = rng.permutation(len(known))[:workflows].tolist()
-    head = distilled(
-        predictor(load_public_start()),
-        [known[place] for place in sorted(chosen)],
-        seed=seed,
-        on_progress=on_progress,
-    )
+    teacher = predictor(load_checkpoint(start_path))
+    workflows = measurements.workflows(lambda _: True)
+    platforms, seed = tuple(ENGINES), measurements.seed
+    head = distil(teacher, workflows, platforms, could_run, seed=seed, on_progress=on_progress)
     save_head(head, path)
-    return HeadReport(len(chosen), path.stat().st_size)
+    return HeadReport(len(workflows), path.stat().st_size)

@@ -22,7 +22,7 @@ from fedperf_shared.model.checkpoint import load_checkpoint
 from fedperf_shared.model.public_plans import load_public_plans
 
 SHIPPED_HEAD = Path(__file__).with_name("shipped_head.safetensors")
-"""Distilled from the public start that ships, by `fedperf-sim head`."""
+"""Distilled from the public start that ships, by `fedperf-sim start`."""
 
 OWN_WORKFLOWS = 200
 """Of the organization, that a head at home is distilled with: the newest."""
