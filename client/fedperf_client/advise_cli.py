@@ -8,7 +8,6 @@ import uuid
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedperf_client.home_option import Json, home_of, now
+from fedperf_client.optimizer.methods import Method
 from fedperf_client.prediction_cli import opened_kept, progress_bar, say_if_nothing_is_known
 from fedperf_shared.command_line import NO_ANSWER, show, show_rows
 
@@ -32,16 +32,6 @@ if TYPE_CHECKING:
     from fedperf_client.profiling.trial import Trial
     from fedperf_client.store import ExecutionStore
     from fedperf_shared.workflow.vocabulary import Platform
-
-
-class Method(StrEnum):
-    """How plans are searched for; see `fedperf_client.optimizer`."""
-
-    FRONTIER = "frontier"
-    BEAM = "beam"
-    DELAYED_GREEDY = "delayed_greedy"
-    GREEDY = "greedy"
-    EXHAUSTIVE = "exhaustive"
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +207,6 @@ def _require_runnable(job: "Job", asked: _Asked) -> None:
 
 def _wishes(job: "Job", kept: "Kept", asked: _Asked) -> "Wishes":
     from fedperf_client.advice import wishes
-    from fedperf_client.optimizer.enumeration import Method as Search
 
     pins = wishes.parse_pins(asked.pins, job.workflow)
     named = None if asked.platforms is None else wishes.parse_platforms(asked.platforms)
@@ -230,7 +219,7 @@ def _wishes(job: "Job", kept: "Kept", asked: _Asked) -> "Wishes":
         caps,
         others,
         frozenset(wishes.parse_platforms(asked.warm) if asked.warm else ()),
-        Search(asked.method.value),
+        asked.method,
     )
 
 

@@ -17,8 +17,9 @@ from functools import partial
 import numpy as np
 import orjson
 
-from fedperf_client.optimizer.enumeration import Method, choose
+from fedperf_client.optimizer.enumeration import choose
 from fedperf_client.optimizer.head import Head
+from fedperf_client.optimizer.methods import Method
 from fedperf_client.optimizer.pruning import EXHAUSTIVE_LIMIT
 from fedperf_client.prediction.prediction import Prediction, PredictLog, Question
 from fedperf_client.prediction.starts import predictor

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedperf_client.optimizer.costs import AdditiveCosts
-from fedperf_client.optimizer.enumeration import Method
 from fedperf_client.optimizer.frontier import BEAM_PLANS, Found, beam, cheapest_plans
+from fedperf_client.optimizer.methods import Method
 from fedperf_client.optimizer.pruning import Rule, exhaustive_search, pruned_search
 from fedperf_simulations.random_workflows import knotty_costs, random_costs, random_workflow
 

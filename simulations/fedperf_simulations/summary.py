@@ -7,7 +7,7 @@ organizations' own ledgers, or from measured runs; nothing here is computed twic
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from fedperf_client.optimizer.enumeration import Method
+from fedperf_client.optimizer.methods import Method
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from fedperf_client.optimizer.constraints import (
     MEMORY_IN_OBJECTS,
     MEMORY_WHERE_SPILLED,
 )
-from fedperf_client.optimizer.enumeration import Method
+from fedperf_client.optimizer.methods import Method
 from fedperf_client.platforms.engine import ENGINES
 from fedperf_client.platforms.support import installed_platforms
 from fedperf_client.workflow_file import platform_of

@@ -14,7 +14,6 @@ An assignment that a constraint refuses is never scored.
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum, unique
 from itertools import product
 
 import numpy as np
@@ -22,6 +21,7 @@ import numpy as np
 from fedperf_client.optimizer.constraints import Constraints, Supports, supports_everything
 from fedperf_client.optimizer.costs import AdditiveCosts, InvalidCostsError, Mask
 from fedperf_client.optimizer.frontier import Found, beam, cheapest_plans
+from fedperf_client.optimizer.methods import Method
 from fedperf_client.optimizer.pruning import (
     EXHAUSTIVE_LIMIT,
     Rule,
@@ -44,17 +44,6 @@ ALTERNATIVES = 4
 
 class MissingCostsError(InvalidInputError):
     """A method was asked for that searches by additive costs, and there are none."""
-
-
-@unique
-class Method(StrEnum):
-    """How the plans were enumerated."""
-
-    FRONTIER = "frontier"
-    BEAM = "beam"
-    DELAYED_GREEDY = "delayed_greedy"
-    GREEDY = "greedy"
-    EXHAUSTIVE = "exhaustive"
 
 
 @dataclass(frozen=True, slots=True)

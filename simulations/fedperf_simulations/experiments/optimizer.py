@@ -18,7 +18,7 @@ import orjson
 from rich.console import Console
 from rich.progress import track
 
-from fedperf_client.optimizer.enumeration import Method
+from fedperf_client.optimizer.methods import Method
 from fedperf_client.profiling.pool import THREAD_VARIABLES
 from fedperf_simulations.charts import Line, lines_chart
 from fedperf_simulations.choosing_measure import ONE_BY_ONE, Taken, Task

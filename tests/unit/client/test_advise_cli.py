@@ -17,7 +17,7 @@ from fedperf_client import cli
 from fedperf_client.advice import wishes
 from fedperf_client.config import Home
 from fedperf_client.optimizer import heads
-from fedperf_client.optimizer.enumeration import Method
+from fedperf_client.optimizer.methods import Method
 from fedperf_client.platforms.program import to_json
 from fedperf_client.prediction.starts import FetchedModels
 from fedperf_client.store import ExecutionStore

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from fedperf_client.optimizer.enumeration import Method
+from fedperf_client.optimizer.methods import Method
 from fedperf_simulations.summary import (
     ChoiceResult,
     DemoSummary,

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from fedperf_client.optimizer.costs import AdditiveCosts
-from fedperf_client.optimizer.enumeration import Method
 from fedperf_client.optimizer.frontier import Found, cheapest_plans
+from fedperf_client.optimizer.methods import Method
 from fedperf_client.optimizer.pruning import Rule, pruned_search
 from fedperf_client.optimizer.steps import narrow_order, width
 from fedperf_client.prediction.prediction import Floats, Question

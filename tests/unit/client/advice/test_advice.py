@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from fedperf_client.advice.advice import Advice, groups_of
 from fedperf_client.advice.wishes import Wishes
 from fedperf_client.optimizer.constraints import NoPlatformError, memory_needed
-from fedperf_client.optimizer.enumeration import Method
 from fedperf_client.optimizer.head import STARTUP_SECONDS
+from fedperf_client.optimizer.methods import Method
 from fedperf_client.platforms.support import could_run
 from fedperf_client.prediction.prediction import Question
 from fedperf_shared.execution import ClusterConfig

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from fedperf_client.optimizer.constraints import NoPlatformError
 from fedperf_client.optimizer.costs import AdditiveCosts, InvalidCostsError
-from fedperf_client.optimizer.enumeration import PLANS, Method, MissingCostsError, choose
+from fedperf_client.optimizer.enumeration import PLANS, MissingCostsError, choose
 from fedperf_client.optimizer.frontier import cheapest_plans
+from fedperf_client.optimizer.methods import Method
 from fedperf_client.optimizer.pruning import EXHAUSTIVE_LIMIT, TooManyPlansError
 from fedperf_client.optimizer.scoring import MissingPredictionsError
 from fedperf_client.optimizer.segments import segments
