@@ -78,6 +78,10 @@ def test_a_prefix_is_a_plan_of_its_own() -> None:
     assert plan.prefix([2, 0]) == Plan(alone, (Platform.DUCKDB, Platform.POLARS))
     assert plan.prefix([0, 2, 1]).workflow.edges == ((0, 1), (0, 2))
     assert plan.prefix(range(4)) == plan
+    two_sources = Plan.on_one_platform(
+        Workflow((operator(), operator(), operator(1))), Platform.DUCKDB
+    )
+    assert two_sources.prefix([1, 2]).workflow == Workflow((operator(), operator(0)))
 
 
 def test_a_prefix_without_what_it_reads_is_refused() -> None:
