@@ -1,6 +1,6 @@
 """The measured set, split once by workload among the public and three organizations.
 
-The public part (it trains the start that ships with fedperf) is what a published
+The public part (it trains the limited start of simulations) is what a published
 micro-benchmark would hold: small relational jobs on DuckDB with one thread. Alder runs
 text and graph jobs beside relational ones, Birch credit scoring and warehouse queries,
 both with two threads at times and at all sizes; Cedar is small and does a bit of
