@@ -95,6 +95,7 @@ def test_answers_add_to_what_the_plain_reports_told_if_their_noise_is_known() ->
     assert gain_of_a_stage(0.01) > 0.9
 
 
+@pytest.mark.statistical
 def test_the_stated_uncertainty_covers_the_truth_about_as_often_as_it_says() -> None:
     """90 % intervals; counts that are wrong in every stage make them somewhat too narrow."""
     covered = []
