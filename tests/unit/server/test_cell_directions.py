@@ -62,6 +62,7 @@ def mean_error(plain: float, directed: Sequence[float], **options: float) -> flo
     return float(np.mean(errors))
 
 
+@pytest.mark.statistical
 def test_at_the_same_epsilon_staged_reports_tell_more_than_a_plain_one() -> None:
     plain = mean_error(EPSILON_1, ())
     staged = mean_error(THIRD, (THIRD, THIRD))

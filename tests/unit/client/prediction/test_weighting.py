@@ -54,8 +54,8 @@ def mean_log_q(predictors: Sequence[Personalized], seeds: Sequence[int]) -> floa
         (6, 6),
         pytest.param(15, 6, marks=pytest.mark.slow),
         pytest.param(30, 2, marks=pytest.mark.slow),
-        pytest.param(40, 6, marks=pytest.mark.slow),
-        pytest.param(120, 2, marks=pytest.mark.slow),
+        pytest.param(40, 3, marks=pytest.mark.slow),
+        pytest.param(120, 1, marks=pytest.mark.slow),
     ],
 )
 def test_a_shared_model_of_garbage_costs_a_few_percent_at_most(

@@ -251,6 +251,7 @@ def test_trials_are_pinned_to_as_many_cores_as_they_have_threads() -> None:
         assert run(pool, "cores", 0).reason == f"ValueError: cores {cores[-1:]}"
 
 
+@pytest.mark.slow
 def test_foreign_load_is_noticed_and_the_own_is_not() -> None:
     with WorkerPool(command=COMMAND) as pool:
         run(pool, "sleep", 0.3)

@@ -15,7 +15,13 @@ def started(platform: Platform) -> float:
     return startup_seconds(platform, threads=1)
 
 
-@pytest.mark.parametrize("platform", EMBEDDED_PLATFORMS)
+def marks_of(platform: Platform) -> list[pytest.MarkDecorator]:
+    return [pytest.mark.slow] if platform is Platform.SKLEARN else []
+
+
+@pytest.mark.parametrize(
+    "platform", [pytest.param(each, marks=marks_of(each)) for each in EMBEDDED_PLATFORMS]
+)
 def test_every_embedded_platform_starts_in_seconds(platform: Platform) -> None:
     assert 0.001 < started(platform) < 30
 

@@ -64,6 +64,7 @@ def dies_of_some(path: Path, store: Path, *, dry_run: bool) -> Outcome:
     return Outcome(path, Taken(1))
 
 
+@pytest.mark.fault
 def test_a_source_that_kills_its_process_hides_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
