@@ -31,7 +31,7 @@ demo: $(STAMP) ## three organizations learn together on this machine, about 5 mi
 	$(BIN)/fedperf-sim demo --out out/demo
 
 test: $(STAMP) ## the fast tests, under 5 minutes
-	$(BIN)/python -m pytest -q -n 2 -m "not slow and not statistical and not fault"
+	$(BIN)/python -m pytest -q -n 2 --dist loadscope -m "not slow and not statistical and not fault"
 
 # Tests of logs that Spark writes need it, and Java; without Java they skip.
 $(SPARK): $(STAMP)

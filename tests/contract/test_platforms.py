@@ -395,7 +395,9 @@ def data_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("family", Family)
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize(
+    "seed", [0, 1, 2, *(pytest.param(each, marks=pytest.mark.slow) for each in (3, 4, 5))]
+)
 def test_a_drawn_program_gives_one_result_on_all_platforms_and_on_mixtures(
     family: Family, seed: int, data_directory: Path
 ) -> None:

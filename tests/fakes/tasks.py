@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fedperf_client.privacy.randomness import NoiseSource
 
-BUSY_SECONDS = 2.0
+BUSY_SECONDS = 0.5
 
 
 def its_process() -> int:

@@ -307,7 +307,7 @@ def test_what_is_refused_commands_no_terminal(home: Home, tmp_path: Path) -> Non
     (tmp_path / "found").mkdir()
     write_jobs(tmp_path / "found" / "jobs.parquet")
     (tmp_path / "found" / "\x1b[31mred").write_text("nothing that can be read")
-    shown = fedperf(home, "ingest", tmp_path / "found").out
+    shown = fedperf(home, "ingest", tmp_path / "found", "--jobs", 1).out
     assert "refused: " in shown
     assert "\\x1b[31mred: not of a kind that can be read" in shown
     assert "\x1b" not in shown

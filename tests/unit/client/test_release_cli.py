@@ -12,6 +12,7 @@ from fedperf_client import cli
 from fedperf_client.config import Home, write_private
 from fedperf_client.federation import exchange
 from fedperf_client.federation.enrollment import load_or_create_key
+from fedperf_client.learning import example_history
 from fedperf_client.learning.example_history import example_release
 from fedperf_client.release.gate import ReleaseGate
 from fedperf_client.release.history import receipt_path
@@ -305,6 +306,7 @@ def test_a_step_at_a_tangent_is_shown_as_one_before_and_after_it_leaves(
     scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install_plans(tmp_path, monkeypatch)
+    monkeypatch.setattr(example_history, "_COPIES", 1)
     scene.join()
     planned = schedule(2, method=ModelMethod.TANGENT)
     ledger = PrivacyLedger.create(scene.home.ledger(START), BUDGET, planned)

@@ -62,6 +62,7 @@ def mean_error(plain: float, directed: Sequence[float], **options: float) -> flo
     return float(np.mean(errors))
 
 
+@pytest.mark.statistical
 def test_at_the_same_epsilon_staged_reports_tell_more_than_a_plain_one() -> None:
     plain = mean_error(EPSILON_1, ())
     staged = mean_error(THIRD, (THIRD, THIRD))
@@ -95,6 +96,7 @@ def test_answers_add_to_what_the_plain_reports_told_if_their_noise_is_known() ->
     assert gain_of_a_stage(0.01) > 0.9
 
 
+@pytest.mark.statistical
 def test_the_stated_uncertainty_covers_the_truth_about_as_often_as_it_says() -> None:
     """90 % intervals; counts that are wrong in every stage make them somewhat too narrow."""
     covered = []

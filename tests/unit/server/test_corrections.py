@@ -72,6 +72,7 @@ def test_cells_that_nobody_fills_learn_from_their_platform() -> None:
     assert correction.mean[elsewhere].mean() < correction.mean[empty_here].mean() - 0.2
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("noise_multiplier", [0.01, 1.4])
 def test_the_stated_uncertainty_covers_the_truth(noise_multiplier: float) -> None:
     covered = []

@@ -266,6 +266,7 @@ def test_words_outside_of_the_vocabulary_are_refused(words: dict[str, Any], mess
         Condition.parse(**words)
 
 
+@pytest.mark.slow
 def test_sdv_is_imported_when_used_and_leaves_no_trace(tmp_path: Path) -> None:
     """No file, no connection and no print: in a process of its own, with an empty home."""
     program = """

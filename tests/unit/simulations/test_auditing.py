@@ -35,6 +35,7 @@ def test_guesses_of_randomized_response_come_close_to_its_epsilon_from_below(
     assert 0.85 * epsilon < bound <= epsilon
 
 
+@pytest.mark.statistical
 def test_the_bound_from_guesses_is_wrong_no_more_often_than_it_says() -> None:
     wrong = 0
     for seed in range(100):
@@ -90,6 +91,7 @@ def test_thresholds_come_close_to_the_epsilon_of_laplace_noise_from_below() -> N
     assert 0.85 < best_threshold(without, with_one, delta=1e-9) <= 1.0
 
 
+@pytest.mark.statistical
 def test_an_event_is_not_judged_by_what_it_was_found_on() -> None:
     """The same scores on both sides: the best of many thresholds must not show a difference."""
     bounds = [

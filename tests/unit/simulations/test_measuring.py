@@ -94,6 +94,7 @@ def test_the_order_is_random_and_complete() -> None:
     assert run_order(tasks, 2) != ordered
 
 
+@pytest.mark.slow
 def test_a_measured_set_is_resumed_and_written_compactly(tmp_path: Path) -> None:
     log, history = tmp_path / "log.jsonl", tmp_path / "set.parquet"
     first = run(log, at_most=1)

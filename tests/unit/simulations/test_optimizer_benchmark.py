@@ -39,6 +39,7 @@ CLUSTER = ClusterConfig(1, 2, 2**33)
 EXACT = Method.FRONTIER.value
 
 
+@pytest.mark.slow
 def test_the_benchmark_runs_and_goes_on_where_it_was(tmp_path: Path) -> None:
     settings = Settings(seed=0, out=tmp_path, quick=True)
     outcome = EXPERIMENT.run(settings)

@@ -1,11 +1,13 @@
 """What `run private_training` promises, and that it runs."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from fedperf_shared.errors import ConfigurationError
+from fedperf_shared.model.batching import PlanGraph
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.experiment import Row, Settings
 from fedperf_simulations.experiments.private_training import (
@@ -22,7 +24,8 @@ from fedperf_simulations.experiments.private_training import (
     _compared,
     _targets,
 )
-from fedperf_simulations.new_platform import ANCHORS, NewPlatform
+from fedperf_simulations.new_platform import ANCHORS, Measured, NewPlatform
+from tests.fakes.plans import ONE_CORE, diamond
 
 FIGURES = {BASE: 0.9, NO_PRIVACY: 0.1, TWICE: 0.099, DP_SGD: 0.4}
 
@@ -53,24 +56,27 @@ def test_every_training_has_a_cell_of_its_own() -> None:
     assert Training(TANGENT, 1.0).key == "private-steps-at-the-tangent-eps1"
 
 
-@pytest.fixture(scope="module")
-def world() -> NewPlatform:
-    return NewPlatform.load(NEW)
-
-
-def test_the_base_has_never_seen_the_platform_and_anchors_have_no_run_times(
-    world: NewPlatform,
-) -> None:
+@pytest.mark.slow
+def test_the_base_has_never_seen_the_platform_and_anchors_have_no_run_times() -> None:
+    world = NewPlatform.load(NEW)
     assert NEW is Platform.POLARS
     assert len(world.anchors) == ANCHORS
     assert len(world.private) > 6_300 > len(world.public) > 3_000
 
 
-def test_a_workload_is_dealt_once_and_another_seed_deals_otherwise(world: NewPlatform) -> None:
-    first, other = (world.deal(3, 2000, seed=seed) for seed in (1, 2))
+def measured(count: int) -> Measured:
+    """Workloads of one plan, each with a graph of its own."""
+    graph = PlanGraph.of(diamond(), ONE_CORE)
+    return Measured(tuple(replace(graph) for _ in range(count)), np.arange(count) / count)
+
+
+def test_a_workload_is_dealt_once_and_another_seed_deals_otherwise() -> None:
+    world = NewPlatform(measured(0), (), measured(100))
+    first, other = (world.deal(3, 30, seed=seed) for seed in (1, 2))
     hands = [graph for each in first.organizations for graph in each.graphs]
-    assert len({id(graph) for graph in [*hands, *first.asked.graphs]}) == len(world.private)
-    assert [len(each) for each in first.organizations] == [2000] * 3
+    dealt = [*hands, *first.asked.graphs]
+    assert len({id(graph) for graph in dealt}) == len(dealt) == len(world.private)
+    assert [len(each) for each in first.organizations] == [30] * 3
     assert not np.array_equal(first.asked.log_seconds, other.asked.log_seconds)
     with pytest.raises(ConfigurationError, match="more than"):
         world.deal(3, len(world.private), seed=1)

@@ -53,6 +53,16 @@ def child(importable: None) -> Iterator[ComputingProcess]:
         yield process
 
 
+@pytest.fixture(scope="module")
+def computing(importable: None) -> Iterator[ComputingProcess]:
+    """One child for every kind of slot, as the daemon has one: it imports torch once."""
+    del importable
+    needs = (*NEEDED_FOR_REPORTS, *NEEDED_FOR_TANGENTS, *NEEDED_FOR_TRAINING)
+    with ComputingProcess(needs) as process:
+        process.warm()
+        yield process
+
+
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
     path = tmp_path / "store"
@@ -112,7 +122,7 @@ def test_a_task_that_waits_for_another_one_waits_no_longer_than_it_may(tmp_path:
 
 
 def test_a_child_that_is_not_warm_in_time_fails_the_task_and_goes_on_warming() -> None:
-    with ComputingProcess(NEEDED_FOR_REPORTS) as process:
+    with ComputingProcess(()) as process:
         with pytest.raises(ComputationFailedError, match="warm"):
             process(its_process, seconds=0.0)
         assert process._child is not None
@@ -140,11 +150,12 @@ def test_this_process_has_nothing_to_do_while_the_child_computes() -> None:
         assert time.process_time() - before < BUSY_SECONDS / 4
 
 
-def test_the_child_sums_a_report_as_this_process_would_and_draws_no_noise(store: Path) -> None:
+def test_the_child_sums_a_report_as_this_process_would_and_draws_no_noise(
+    store: Path, computing: ComputingProcess
+) -> None:
     task = ReportTask(store, seeded_checkpoint(), None, SUM)
-    with ComputingProcess(NEEDED_FOR_REPORTS) as process:
-        there = process(task)
-        again = process(task)
+    there = computing(task)
+    again = computing(task)
     np.testing.assert_array_equal(there, task())
     np.testing.assert_array_equal(there, again)
     assert there.any()
@@ -157,20 +168,20 @@ def test_a_report_covers_what_finished_since_its_window_began(store: Path) -> No
 
 
 def test_the_child_answers_at_a_tangent_as_this_process_would_and_draws_no_noise(
-    store: Path,
+    store: Path, computing: ComputingProcess
 ) -> None:
     start = tuple(state_to_arrays(GGFN(seed=3)).values())
     task = TangentTask(store, start, make_tangent_question(), few_anchors())
-    with ComputingProcess(NEEDED_FOR_TANGENTS) as process:
-        there = process(task)
+    there = computing(task)
     assert there.any()
     assert np.abs(there - task()).max() <= 2  # the child may have other threads
 
 
-def test_the_child_trains_on_the_store_as_this_process_would(store: Path) -> None:
+def test_the_child_trains_on_the_store_as_this_process_would(
+    store: Path, computing: ComputingProcess
+) -> None:
     start = tuple(state_to_arrays(GGFN(seed=3)).values())
-    with ComputingProcess(NEEDED_FOR_TRAINING) as process:
-        there = process(TrainingTask(store, start, PARAMETERS, SeededNoise(1)))
+    there = computing(TrainingTask(store, start, PARAMETERS, SeededNoise(1)))
     here = TrainingTask(store, start, PARAMETERS, SeededNoise(1))()
     assert all(np.array_equal(a, b) for a, b in zip(here, there, strict=True))
     assert any(array.any() for array in here)

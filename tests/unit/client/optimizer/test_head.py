@@ -65,7 +65,7 @@ def runs_anywhere(kind: OperatorKind, platform: Platform) -> bool:
     return True
 
 
-def distilled(*, seed: int = 0, epochs: int = 60, workflows: int = 150) -> Head:
+def distilled(*, seed: int = 0, epochs: int = 60, workflows: int = 75) -> Head:
     known = [(sized(number), CLUSTER) for number in range(workflows)]
     return distil(teacher, known, PLATFORMS, runs_anywhere, seed=seed, epochs=epochs)
 

@@ -46,7 +46,7 @@ def relative(found: Tensor, expected: Tensor) -> float:
 @settings(max_examples=15, deadline=None)
 @given(
     seed=st.integers(0, 2**31),
-    sizes=st.lists(st.one_of(st.integers(1, 12), st.integers(2, 40)), min_size=1, max_size=40),
+    sizes=st.lists(st.one_of(st.integers(1, 12), st.integers(2, 40)), min_size=1, max_size=16),
 )
 def test_the_sum_is_that_of_one_backward_pass_per_example(seed: int, sizes: list[int]) -> None:
     ggfn, drawn = model(seed % 7), examples(seed, sizes)
@@ -69,7 +69,7 @@ def test_in_single_precision_the_sum_is_right_to_rounding() -> None:
 
 
 def test_norms_are_those_of_whole_gradients() -> None:
-    ggfn, drawn = model(), examples(5, list(range(1, 41)))
+    ggfn, drawn = model(), examples(5, [1, 2, 3, *range(4, 41, 4)])
     batch = collate([each.graph for each in drawn])
     rows, tape = Rows.of(batch), Tape()
     targets = torch.tensor([each.target for each in drawn], dtype=torch.float64)

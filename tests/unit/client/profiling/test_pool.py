@@ -251,12 +251,13 @@ def test_trials_are_pinned_to_as_many_cores_as_they_have_threads() -> None:
         assert run(pool, "cores", 0).reason == f"ValueError: cores {cores[-1:]}"
 
 
+@pytest.mark.slow
 def test_foreign_load_is_noticed_and_the_own_is_not() -> None:
     with WorkerPool(command=COMMAND) as pool:
         run(pool, "sleep", 0.3)
-        quiet = min(run(pool, "burn", 0.4).host_busy_cores for _ in range(3))
+        quiet = min(run(pool, "burn", 0.25).host_busy_cores for _ in range(3))
         with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as loud:
-            disturbed = max(run(pool, "sleep", 0.4).host_busy_cores for _ in range(2))
+            disturbed = max(run(pool, "sleep", 0.25).host_busy_cores for _ in range(2))
             loud.kill()
     assert disturbed - quiet > 0.2
 

@@ -36,8 +36,8 @@ SPREAD = [Strategy.SPACE_FILLING.value, Strategy.ACTIVE.value]
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_campaign_that_is_resumed_goes_on_as_it_would_have(strategy: str) -> None:
     table = grid()
-    whole = list(campaign(made(table, strategy, target=0.01), table, most=12).items())
-    for count in (0, 3, 6, 9, 11):
+    whole = list(campaign(made(table, strategy, target=0.01), table, most=START + 2).items())
+    for count in (0, 3, 6, START + 1):
         afresh = made(table, strategy, target=0.01)
         assert afresh.next(dict(whole[:count]), NONE_FAILED) == whole[count][0]
 

@@ -1,3 +1,4 @@
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -9,13 +10,24 @@ from fedperf_client.profiling.startup import EngineNotStartedError, startup_seco
 from fedperf_shared.workflow.vocabulary import Platform
 
 
-@pytest.mark.parametrize("platform", EMBEDDED_PLATFORMS)
+@cache
+def started(platform: Platform) -> float:
+    return startup_seconds(platform, threads=1)
+
+
+def marks_of(platform: Platform) -> list[pytest.MarkDecorator]:
+    return [pytest.mark.slow] if platform is Platform.SKLEARN else []
+
+
+@pytest.mark.parametrize(
+    "platform", [pytest.param(each, marks=marks_of(each)) for each in EMBEDDED_PLATFORMS]
+)
 def test_every_embedded_platform_starts_in_seconds(platform: Platform) -> None:
-    assert 0.001 < startup_seconds(platform, threads=1) < 30
+    assert 0.001 < started(platform) < 30
 
 
 def test_the_import_of_a_library_is_part_of_its_start() -> None:
-    assert startup_seconds(Platform.PANDAS, threads=1) > 0.05
+    assert started(Platform.PANDAS) > 0.05
 
 
 def test_an_engine_that_takes_too_long_is_stopped() -> None:

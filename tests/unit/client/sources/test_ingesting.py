@@ -43,7 +43,7 @@ def test_every_source_is_taken_in_or_has_its_reason(
     assert "not a readable Parquet file" in damaged.refused
     assert "not of a kind that can be read" in notes.refused
     assert stored(tmp_path / "store") == 4
-    again = total(list(ingest(sources, tmp_path / "store", jobs=jobs)))
+    again = total(list(ingest(sources, tmp_path / "store")))
     assert (again.executions, again.new) == (4, 0)
 
 
@@ -64,6 +64,7 @@ def dies_of_some(path: Path, store: Path, *, dry_run: bool) -> Outcome:
     return Outcome(path, Taken(1))
 
 
+@pytest.mark.fault
 def test_a_source_that_kills_its_process_hides_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

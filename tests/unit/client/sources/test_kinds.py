@@ -1,6 +1,7 @@
 """Kinds of sources of other packages are used, and fail for themselves alone."""
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -172,7 +173,7 @@ def test_a_name_that_no_file_can_have_is_one_clear_line(tmp_path: Path) -> None:
 
 def test_directories_of_any_depth_are_looked_through(tmp_path: Path) -> None:
     deep = tmp_path
-    for _ in range(1500):
+    for _ in range(sys.getrecursionlimit() + 50):
         deep /= "d"
         deep.mkdir()
     problems: list[str] = []

@@ -150,12 +150,12 @@ def test_an_active_campaign_ends_early_and_goes_on_as_it_would_have(tmp_path: Pa
     assert len(stopped.rows) < 25  # of 50
     broken = World()
 
-    def five_at_a_time(row: dict[str, Value], number: int) -> Outcome:
-        if number % 5 == 4:
+    def eight_at_a_time(row: dict[str, Value], number: int) -> Outcome:
+        if number % 8 == 7:
             broken.stop.set()
         return by_law(row, number)
 
-    broken.outcome = five_at_a_time
+    broken.outcome = eight_at_a_time
     parts = campaign("parts")
     while parts.run(broken).interrupted:
         broken.stop.clear()
