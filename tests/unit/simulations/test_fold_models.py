@@ -1,6 +1,7 @@
 """A model of a fold has seen nothing of it."""
 
 import math
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,7 @@ import numpy as np
 from fedperf_client.prediction.prediction import Floats, PredictLog
 from fedperf_shared.execution import MeasuredPlan
 from fedperf_shared.workflow.graph import Plan
-from fedperf_simulations.comparisons import FOLDS
+from fedperf_simulations.comparisons import FOLDS, Assignment
 from fedperf_simulations.fold_models import Folds, answers, questions
 from fedperf_simulations.lessons import MOST_PLANS, Measurements
 from fedperf_simulations.measured_log import Role
@@ -52,15 +53,8 @@ def test_no_workload_of_a_fold_is_in_its_lesson() -> None:
 
 
 def test_of_a_case_with_every_assignment_a_sample_is_learnt() -> None:
-    plans = [
-        (a, b, c, c)
-        for a in (DUCKDB, POLARS, PANDAS)
-        for b in (DUCKDB, POLARS, PANDAS)
-        for c in (DUCKDB, POLARS, PANDAS)
-    ]
-    many = dict.fromkeys(plans, 1.0) | {
-        (a, b, c, DUCKDB): 1.0 for a, b, c, _ in plans if c is not DUCKDB
-    }
+    alone = (DUCKDB, POLARS, PANDAS)
+    many: dict[Assignment, float] = dict.fromkeys(product(alone, repeat=4), 1.0)
     whole = Measurements((case("x", many, role=Role.EXHAUSTIVE),), (), {}, seed=0)
     assert len(many) > MOST_PLANS
     assert len(whole.lesson(lambda _: True).questions) == MOST_PLANS
