@@ -28,7 +28,7 @@ OTHERS = [
 
 
 def exhaustive() -> Case:
-    seconds = {plan: 9.0 - place for place, plan in enumerate(OTHERS)}
+    seconds: dict[Assignment, float] = {plan: 9.0 - p for p, plan in enumerate(OTHERS)}
     return case("x1", {**seconds, everywhere(POLARS): 2.0, everywhere(PANDAS): 11.0, MIXED: 1.0})
 
 
@@ -59,7 +59,7 @@ def test_what_was_said_and_the_fastest_of_the_log_run_side_by_side() -> None:
 
 
 def test_regret_is_told_by_the_fastest_of_the_second_runs() -> None:
-    cells = [
+    cells: list[dict[str, float | None]] = [
         {FASTEST: 1.0, CHOICE: 1.0, "rule": 1.05},
         {FASTEST: 2.0, CHOICE: 2.4, "rule": None},  # its runs failed
     ]
