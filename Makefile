@@ -30,6 +30,9 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP) ## three organizations learn together on this machine, about 5 minutes
 	$(BIN)/fedperf-sim demo --out out/demo
 
+# Two processes with a pool of threads each get into each other's way on two cores.
+test slow: export OMP_NUM_THREADS = 1
+
 test: $(STAMP) ## the fast tests, under 5 minutes
 	$(BIN)/python -m pytest -q -n 2 --dist loadscope -m "not slow and not statistical and not fault"
 
