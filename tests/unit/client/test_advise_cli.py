@@ -13,7 +13,6 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from fedperf_client import cli
 from fedperf_client.advice import wishes
 from fedperf_client.config import Home
 from fedperf_client.optimizer import heads
@@ -24,17 +23,14 @@ from fedperf_client.store import ExecutionStore
 from fedperf_shared.command_line import EXIT_CODES, NO_ANSWER
 from fedperf_shared.model.checkpoint import encode_checkpoint
 from fedperf_shared.workflow.vocabulary import Platform
+from tests.unit.client.homes import empty_home, fedperf, with_history
 from tests.unit.client.prediction.worlds import executions_of_world
 from tests.unit.client.profiling.test_profiler import program
-from tests.unit.client.public import install_start, seeded_checkpoint
+from tests.unit.client.public import seeded_checkpoint
 from tests.unit.client.workflow_files import GOOD
-from tests.unit.shared.programs import Ended, contents, nothing_lost, run
+from tests.unit.shared.programs import contents, nothing_lost
 
 README = Path(__file__).parents[3] / "README.md"
-
-
-def fedperf(home: Home, *arguments: object) -> Ended:
-    return run(cli.main, "--home", home.directory, *arguments)
 
 
 def advice(home: Home, *arguments: object, code: int = 0) -> dict[str, object]:
@@ -47,18 +43,13 @@ def advice(home: Home, *arguments: object, code: int = 0) -> dict[str, object]:
 
 @pytest.fixture
 def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
-    install_start(tmp_path, monkeypatch)
     monkeypatch.setenv("COLUMNS", "120")
-    home = Home(tmp_path / "home")
-    assert fedperf(home, "init").code == 0
-    return home
+    return empty_home(tmp_path, monkeypatch)
 
 
 @pytest.fixture
 def home(empty: Home) -> Home:
-    with ExecutionStore.open(empty.store) as store:
-        store.add(executions_of_world(0, 12, "own"))
-    return empty
+    return with_history(empty)
 
 
 @pytest.fixture

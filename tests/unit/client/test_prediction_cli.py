@@ -8,38 +8,27 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from fedperf_client import cli
 from fedperf_client.config import Home
 from fedperf_client.federation.enrollment import load_or_create_key
 from fedperf_client.release.ledger import PrivacyLedger
 from fedperf_client.release.policy import load_policy
 from fedperf_client.release.schedule import plan_schedule
-from fedperf_client.store import ExecutionStore
 from tests.fakes.coordinator import membership_with
+from tests.unit.client.homes import empty_home, fedperf, with_history
 from tests.unit.client.prediction.worlds import executions_of_world
-from tests.unit.client.public import install_start
 from tests.unit.client.release.periods import START, timetable
 from tests.unit.client.workflow_files import GOOD, changed
-from tests.unit.shared.programs import Ended, contents, nothing_lost, run
-
-
-def fedperf(home: Home, *arguments: object) -> Ended:
-    return run(cli.main, "--home", home.directory, *arguments)
+from tests.unit.shared.programs import contents, nothing_lost
 
 
 @pytest.fixture
 def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
-    install_start(tmp_path, monkeypatch)
-    home = Home(tmp_path / "home")
-    assert fedperf(home, "init").code == 0
-    return home
+    return empty_home(tmp_path, monkeypatch)
 
 
 @pytest.fixture
 def home(empty: Home) -> Home:
-    with ExecutionStore.open(empty.store) as store:
-        store.add(executions_of_world(0, 12, "own"))
-    return empty
+    return with_history(empty)
 
 
 @pytest.fixture

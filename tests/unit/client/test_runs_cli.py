@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from fedperf_client import cli
 from fedperf_client.config import Home
 from fedperf_client.operator_tree import operator_tree
 from fedperf_client.store import ExecutionStore
@@ -14,13 +13,9 @@ from fedperf_shared.execution import Execution, ExecutionStatus, Origin, Remark
 from fedperf_shared.workflow.graph import Operator, Plan, Workflow
 from fedperf_shared.workflow.vocabulary import MAX_OPERATORS, OperatorClass, OperatorKind, Platform
 from tests.unit.client.executions import chain_plan, make_execution
-from tests.unit.shared.programs import Ended, run
+from tests.unit.client.homes import fedperf
 
 K = OperatorKind
-
-
-def fedperf(home: Home, *arguments: object) -> Ended:
-    return run(cli.main, "--home", home.directory, *arguments)
 
 
 @pytest.fixture
