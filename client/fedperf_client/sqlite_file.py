@@ -5,10 +5,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random
+
 from fedperf_shared.errors import StorageError
 
 BUSY_SECONDS = 30.0
 """How long a program waits for another one that writes."""
+
+_BUSY = ("SQLITE_BUSY", "SQLITE_LOCKED")
 
 
 def open_database(path: Path, check: Callable[[sqlite3.Connection], None]) -> sqlite3.Connection:
@@ -29,12 +33,28 @@ def open_database(path: Path, check: Callable[[sqlite3.Connection], None]) -> sq
             with transaction(connection):
                 check(connection)
             # After the check: a file of somebody else must not be changed, nor its journal mode.
-            connection.execute("PRAGMA journal_mode = WAL")
+            _write_ahead(connection)
             connection.execute("PRAGMA synchronous = FULL")
     except StorageError:
         connection.close()
         raise
     return connection
+
+
+def _write_ahead(connection: sqlite3.Connection) -> None:
+    """Turn the write-ahead log on; SQLite itself does not wait for who does so at the same time."""
+    attempts = Retrying(
+        retry=retry_if_exception(_is_busy),
+        stop=stop_after_delay(BUSY_SECONDS),
+        wait=wait_random(0.001, 0.05),
+        reraise=True,
+    )
+    # Fetched, since a statement with a row left is in the way of every commit.
+    attempts(lambda: connection.execute("PRAGMA journal_mode = WAL").fetchone())
+
+
+def _is_busy(error: BaseException) -> bool:
+    return getattr(error, "sqlite_errorname", "").startswith(_BUSY)
 
 
 @contextmanager
@@ -66,7 +86,7 @@ def _advice(error: sqlite3.Error) -> str:
         return "the file is damaged, restore a backup or save what `sqlite3 FILE .recover` finds"
     if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
         return "the directory must exist and be writable, together with the file"
-    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+    if name.startswith(_BUSY):
         return f"another process kept it locked for {BUSY_SECONDS:g} s, try again when it is done"
     if name.startswith("SQLITE_FULL"):
         return "the disk is full, make room and try again"

@@ -7,7 +7,9 @@ import sys
 import threading
 import time
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -228,6 +230,29 @@ def test_many_openers_at_once_all_succeed(path: Path) -> None:
     assert failures == []
     with ExecutionStore.open(path) as store:
         assert store.counts().executions == 8
+
+
+class RefusedTwice(sqlite3.Connection):
+    """As SQLite now and then does when two programs turn the write-ahead log on at once."""
+
+    refusals = 2
+
+    def execute(self, sql: str, *parameters: Any) -> sqlite3.Cursor:
+        if sql.startswith("PRAGMA journal_mode") and self.refusals:
+            self.refusals -= 1
+            error = sqlite3.OperationalError("database is locked")
+            error.sqlite_errorname = "SQLITE_BUSY"
+            raise error
+        return super().execute(sql, *parameters)
+
+
+def test_who_is_refused_the_write_ahead_log_asks_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=RefusedTwice))
+    with ExecutionStore.open(path) as store:
+        store.add([make_execution(1)])
+        assert tuple(store._connection.execute("PRAGMA journal_mode").fetchone()) == ("wal",)
 
 
 def _write(path: Path, first: int) -> None:
