@@ -127,7 +127,7 @@ def lines_chart(
         else:
             axes.set_ylim(bottom=0)
         _grid(axes, "y")
-        figure.legend(loc="outside upper center", ncols=3, frameon=False)
+        figure.legend(loc="outside upper center", ncols=2, frameon=False)
         return _svg(figure)
 
 

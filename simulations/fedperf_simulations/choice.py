@@ -11,16 +11,16 @@ from pathlib import Path
 
 import numpy as np
 
+from fedperf_client.advice.job import profiler_here
 from fedperf_client.advice.turns import in_turns
 from fedperf_client.optimizer.enumeration import Choice, choose
+from fedperf_client.optimizer.scoring import Assignment
 from fedperf_client.platforms.program import Program
 from fedperf_client.platforms.support import EMBEDDED_PLATFORMS, installed_platforms, supports
 from fedperf_client.prediction.personal import Personalized
 from fedperf_client.prediction.prediction import Question
-from fedperf_client.profiling.machine import available_memory_bytes, cluster_config
-from fedperf_client.profiling.pool import WorkerPool
+from fedperf_client.profiling.machine import cluster_config
 from fedperf_client.profiling.profiler import Profiler
-from fedperf_client.profiling.trial import TrialLimits
 from fedperf_client.workloads.data import prepare
 from fedperf_client.workloads.families import Family, draw_program, single_platforms, workload_name
 from fedperf_shared.errors import InvalidInputError
@@ -35,8 +35,6 @@ FAMILY = Family.CREDIT
 TIMEOUT_SECONDS = 60.0
 _DRAWS = 100
 _SEED = 23
-
-Assignment = tuple[Platform, ...]
 
 
 class NoNewWorkflowError(InvalidInputError):
@@ -70,14 +68,12 @@ def chosen_and_measured(
     """Choose platforms for `program` with `predictor`, then run the choice and its rivals."""
     prepare(program.datasets, data_directory)
     cluster = cluster_config(1)
-    with WorkerPool() as pool:
-        profiler = Profiler(
-            pool,
-            data_directory=data_directory,
-            limits=TrialLimits(TIMEOUT_SECONDS, available_memory_bytes() * 7 // 10),
-            clock=clock,
-            new_id=lambda: "not stored",
-        )
+    with profiler_here(
+        data_directory,
+        timeout_seconds=TIMEOUT_SECONDS,
+        clock=clock,
+        new_id=lambda: "not stored",
+    ) as profiler:
         workflow = profiler.workflow(program)
         choice = _choose(program, workflow, cluster, predictor)
         single = {p: (p,) * len(program.steps) for p in single_platforms(program)}

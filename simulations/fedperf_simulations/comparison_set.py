@@ -23,6 +23,7 @@ from itertools import product
 
 import numpy as np
 
+from fedperf_client.optimizer.scoring import Assignment
 from fedperf_client.platforms.operations import (
     Aggregate,
     AnyOperation,
@@ -69,8 +70,6 @@ FEWEST_ASSIGNMENTS = 27
 EXHAUSTIVE_ROWS = (300_000, 1_000_000)
 _REDRAWS = 1_000
 _FAMILIES = tuple(Family)
-
-Assignment = tuple[Platform, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fedperf_client.optimizer.scoring import Assignment
 from fedperf_client.platforms.program import Program, from_json
 from fedperf_client.sources.history_file import executions_of
 from fedperf_client.workloads.families import Family
@@ -24,8 +25,6 @@ from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.measured_log import Role
 
 FOLDS = 5
-
-Assignment = tuple[Platform, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +63,11 @@ class Case:
         return {plan[0]: s for plan, s in self.seconds.items() if len(set(plan)) == 1}
 
     def regret(self, plan: Assignment) -> float:
-        """How much longer the plan took than the fastest, as a share of it."""
-        return self.seconds[plan] / self.best_seconds - 1
+        """How much longer the plan took than the fastest, as a share of it.
+
+        Infinity where it was not measured, or did not end well.
+        """
+        return self.seconds.get(plan, math.inf) / self.best_seconds - 1
 
 
 def read_cases(path: Path) -> tuple[Case, ...]:

@@ -44,13 +44,17 @@ class Settings:
     jobs: int = 1
     quick: bool = False
 
+    @property
+    def variant(self) -> str:
+        """In names of what is kept: another seed or a quick run has its own."""
+        return f"seed{self.seed}{'-quick' if self.quick else ''}"
+
     def cell(self, key: str, compute: Callable[[], Row]) -> Row:
         """The result kept under `key`, computed and kept where it is missing.
 
         A cell belongs to these settings: another seed or a quick run has its own.
         """
-        name = f"{key}-seed{self.seed}{'-quick' if self.quick else ''}.json"
-        path = self.out / "cells" / name
+        path = self.out / "cells" / f"{key}-{self.variant}.json"
         if path.is_file():
             kept: Row = orjson.loads(path.read_bytes())
             return kept

@@ -17,6 +17,7 @@ import numpy as np
 from fedperf_client.advice.turns import in_turns
 from fedperf_client.optimizer.enumeration import choose
 from fedperf_client.optimizer.head import Head
+from fedperf_client.optimizer.scoring import Assignment
 from fedperf_client.platforms.operations import Sink
 from fedperf_client.platforms.program import Program
 from fedperf_client.platforms.support import EMBEDDED_PLATFORMS, supports
@@ -28,7 +29,7 @@ from fedperf_client.profiling.trial import TrialLimits
 from fedperf_client.workloads.data import prepare
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.choice_tables import NEAR
-from fedperf_simulations.comparisons import Assignment, Case
+from fedperf_simulations.comparisons import Case
 from fedperf_simulations.experiment import Row
 from fedperf_simulations.platform_rules import Rule, best_rule, class_rules, constant_rules
 
@@ -108,9 +109,7 @@ def rules_of_thumb(cases: Sequence[Case]) -> Mapping[str, Mapping[str, Assignmen
     """
 
     def mean_regret(rule: Rule) -> float:
-        return float(
-            np.mean([_regret(case, rule.plan(case.program, case.workflow)) for case in cases])
-        )
+        return float(np.mean([c.regret(rule.plan(c.program, c.workflow)) for c in cases]))
 
     rules = [*constant_rules(), best_rule(class_rules(), mean_regret)]
     return {
@@ -141,10 +140,6 @@ def mixed_rows(cells: Sequence[Row], choosers: Sequence[str]) -> Iterator[Row]:
             "p95 regret": float(np.percentile(regrets, 95, method="higher")),
             "within a tenth": float(np.mean(regrets <= NEAR)),
         }
-
-
-def _regret(case: Case, plan: Assignment) -> float:
-    return case.seconds.get(plan, math.inf) / case.best_seconds - 1
 
 
 def _number(value: object) -> float:

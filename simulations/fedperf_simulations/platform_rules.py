@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 
+from fedperf_client.optimizer.scoring import Assignment
 from fedperf_client.platforms.operations import Sink
 from fedperf_client.platforms.program import Program
 from fedperf_client.platforms.support import EMBEDDED_PLATFORMS, supporting, supports
 from fedperf_shared.workflow.graph import Workflow
 from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform
-from fedperf_simulations.comparisons import Assignment
 
 
 @dataclass(frozen=True, slots=True)

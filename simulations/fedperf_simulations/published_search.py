@@ -5,8 +5,6 @@ operators placed are kept, k^2 of them, and every extension of each by each of k
 a workflow of its own that the model is asked about.
 """
 
-from dataclasses import replace
-
 import numpy as np
 
 from fedperf_client.optimizer.costs import AdditiveCosts, Floats, Ints
@@ -14,7 +12,7 @@ from fedperf_client.optimizer.prefixes import Prefixes, best_per_key, search
 from fedperf_client.optimizer.steps import Step, steps_of
 from fedperf_client.prediction.prediction import PredictLog, Question
 from fedperf_shared.execution import ClusterConfig
-from fedperf_shared.workflow.graph import Plan, Workflow
+from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.topology import topological_order
 from fedperf_shared.workflow.vocabulary import Platform
 
@@ -35,8 +33,8 @@ def published_search(
     placed: list[int] = []
 
     def scores(extended: Prefixes) -> Floats:
-        prefix = _prefix(costs.workflow, placed)
-        plans = (Plan(prefix, costs.assignment(columns)) for columns in extended.columns[:, placed])
+        prefix, rows = costs.workflow.prefix(placed), extended.columns[:, sorted(placed)]
+        plans = (Plan(prefix, costs.assignment(columns)) for columns in rows)
         return np.array([predict_log([Question(plan, cluster)])[0] for plan in plans])
 
     def keep(step: Step, extended: Prefixes) -> Ints:
@@ -46,15 +44,3 @@ def published_search(
 
     kept, asked = search(costs, steps, keep)
     return costs.assignment(kept.columns[0]), asked
-
-
-def _prefix(workflow: Workflow, placed: list[int]) -> Workflow:
-    """The operators placed so far, in that order, as a workflow."""
-    rows = {position: row for row, position in enumerate(placed)}
-    return replace(
-        workflow,
-        operators=tuple(
-            replace(operator, inputs=tuple(rows[parent] for parent in operator.inputs))
-            for operator in (workflow.operators[position] for position in placed)
-        ),
-    )

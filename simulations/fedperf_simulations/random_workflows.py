@@ -93,7 +93,7 @@ def knotty_costs(rng: np.random.Generator, of: Workflow, platforms: int) -> Addi
     startups = drawn.startup_seconds * (rng.random(platforms) >= WARM)
     if rng.random() < WHOLE_NUMBERS:
         seconds, transfers, startups = np.ceil(seconds), np.floor(transfers), np.floor(startups)
-    forbidden = rng.random((operators, platforms)) < 0.2  # noqa: PLR2004
+    forbidden = rng.random((operators, platforms)) < FORBIDDEN
     forbidden[np.arange(operators), rng.integers(0, platforms, operators)] = False
     seconds = np.where(forbidden, np.inf, seconds)
     return AdditiveCosts(of, drawn.platforms, seconds, transfers, startups)

@@ -7,11 +7,8 @@ are not looked at. Made anew with the start.
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedperf_client.optimizer.distilling import distil
 from fedperf_client.optimizer.head import save_head
-from fedperf_client.optimizer.heads import SHIPPED_HEAD, Progress
-from fedperf_client.platforms.engine import ENGINES
-from fedperf_client.platforms.support import could_run
+from fedperf_client.optimizer.heads import SHIPPED_HEAD, Progress, distilled
 from fedperf_client.prediction.starts import predictor
 from fedperf_shared.model.checkpoint import load_checkpoint
 from fedperf_shared.model.public_start import PUBLIC_START_PATH
@@ -36,7 +33,6 @@ def distil_shipped_head(
     """Distil and write the head; the same for a seed on one machine."""
     teacher = predictor(load_checkpoint(start_path))
     workflows = measurements.workflows(lambda _: True)
-    platforms, seed = tuple(ENGINES), measurements.seed
-    head = distil(teacher, workflows, platforms, could_run, seed=seed, on_progress=on_progress)
+    head = distilled(teacher, workflows, seed=measurements.seed, on_progress=on_progress)
     save_head(head, path)
     return HeadReport(len(workflows), path.stat().st_size)

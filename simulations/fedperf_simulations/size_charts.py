@@ -12,10 +12,11 @@ from pathlib import Path
 
 import numpy as np
 
+from fedperf_client.optimizer.scoring import Assignment
 from fedperf_client.workloads.families import Family
 from fedperf_simulations.charts import Line, lines_chart
 from fedperf_simulations.choice_tables import Said
-from fedperf_simulations.comparisons import Assignment, Case
+from fedperf_simulations.comparisons import Case
 
 TASKS = (Family.WORD_COUNT, Family.PAGERANK, Family.EMBEDDINGS, Family.CREDIT)
 RING = "our choice"

@@ -7,12 +7,16 @@ every plan of a series the sizes in `TOLD` are given to the rule and the others 
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedperf_simulations.cold_start import RULES, Floats, Rule
-from fedperf_simulations.comparisons import Assignment, Case
+from fedperf_simulations.comparisons import Case
 from fedperf_simulations.experiment import Row
+
+if TYPE_CHECKING:
+    from fedperf_client.optimizer.scoring import Assignment
 
 TOLD = (1_000, 3_000, 10_000, 30_000, 100_000, 10_000_000)
 """Many small sizes and one large: the degree-5 polynomial needs six."""

@@ -7,8 +7,7 @@ predictor sees, so one that knows nothing of the executions since is good enough
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
-from itertools import chain
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from fedperf_client.optimizer.head import Head, InvalidHeadError, load_head, save_head
@@ -17,9 +16,10 @@ from fedperf_client.platforms.support import could_run
 from fedperf_client.prediction.prediction import PredictLog
 from fedperf_client.prediction.starts import FetchedModels, predictor
 from fedperf_shared.errors import StorageError
-from fedperf_shared.execution import Execution, MeasuredPlan
+from fedperf_shared.execution import ClusterConfig, Execution
 from fedperf_shared.model.checkpoint import load_checkpoint
 from fedperf_shared.model.public_plans import load_public_plans
+from fedperf_shared.workflow.graph import Workflow
 
 SHIPPED_HEAD = Path(__file__).with_name("shipped_head.safetensors")
 """Distilled from the public start that ships, by `fedperf-sim start`."""
@@ -60,30 +60,29 @@ def head_at_home(
     try:
         return load_head(path)
     except InvalidHeadError:  # none yet, or of an older version
-        head = distilled(
-            predictor(load_checkpoint(newest)),
-            chain(load_public_plans(), _one_per_workload(own, OWN_WORKFLOWS)),
-            on_progress=on_progress,
-        )
+        public = [(each.plan.workflow, each.cluster) for each in load_public_plans()]
+        known = _one_per_workload(own, OWN_WORKFLOWS)
+        workflows = [*public, *((each.plan.workflow, each.cluster) for each in known)]
+        teacher = predictor(load_checkpoint(newest))
+        head = distilled(teacher, workflows, on_progress=on_progress)
         _keep_alone(head, path)
         return head
 
 
 def distilled(
     teacher: PredictLog,
-    plans: Iterable[MeasuredPlan | Execution],
+    workflows: Sequence[tuple[Workflow, ClusterConfig]],
     *,
     seed: int = 0,
     on_progress: Progress | None = None,
 ) -> Head:
-    """The head of `teacher`, of the workflows of `plans` on all platforms that engines are for.
+    """The head of `teacher`, of these workflows on all platforms that engines are for.
 
     Raises:
         NothingToDistilError: none of the platforms can run any of them.
     """
     from fedperf_client.optimizer.distilling import distil
 
-    workflows = [(each.plan.workflow, each.cluster) for each in plans]
     return distil(teacher, workflows, tuple(ENGINES), could_run, seed=seed, on_progress=on_progress)
 
 

@@ -137,6 +137,27 @@ class Workflow:
             children[parent].append(child)
         return tuple(tuple(each) for each in children)
 
+    def prefix(self, positions: Iterable[int]) -> "Workflow":
+        """These operators alone, in ascending order; what is known of sources stays.
+
+        Raises:
+            InvalidWorkflowError: an operator reads from one that is left out, or none is left.
+        """
+        kept = sorted(set(positions))
+        place = {position: new for new, position in enumerate(kept)}
+        operators = []
+        for position in kept:
+            operator = self.operators[position]
+            missing = [parent for parent in operator.inputs if parent not in place]
+            if missing:
+                raise InvalidWorkflowError(
+                    f"operator {position} ({operator.kind.name}) reads from operator "
+                    f"{missing[0]}, which is not in the prefix"
+                )
+            inputs = tuple(place[parent] for parent in operator.inputs)
+            operators.append(replace(operator, inputs=inputs))
+        return Workflow(tuple(operators), self.sources)
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -161,26 +182,10 @@ class Plan:
         return cls(workflow, (platform,) * len(workflow.operators))
 
     def prefix(self, positions: Iterable[int]) -> "Plan":
-        """The plan of these operators alone, in ascending order; what is known of sources stays.
-
-        Raises:
-            InvalidWorkflowError: an operator reads from one that is left out, or none is left.
-        """
+        """As `Workflow.prefix`, each operator where it is; errors as there."""
         kept = sorted(set(positions))
-        place = {position: new for new, position in enumerate(kept)}
-        operators = []
-        for position in kept:
-            operator = self.workflow.operators[position]
-            missing = [parent for parent in operator.inputs if parent not in place]
-            if missing:
-                raise InvalidWorkflowError(
-                    f"operator {position} ({operator.kind.name}) reads from operator "
-                    f"{missing[0]}, which is not in the prefix"
-                )
-            inputs = tuple(place[parent] for parent in operator.inputs)
-            operators.append(replace(operator, inputs=inputs))
-        workflow = Workflow(tuple(operators), self.workflow.sources)
-        return Plan(workflow, tuple(self.platforms[position] for position in kept))
+        platforms = tuple(self.platforms[position] for position in kept)
+        return Plan(self.workflow.prefix(kept), platforms)
 
 
 def _require(name: str, value: float, limit: float) -> None:

@@ -20,6 +20,7 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
+from fedperf_client.optimizer.scoring import Assignment
 from fedperf_client.prediction.prediction import Floats, PredictLog
 from fedperf_client.profiling.pool import WorkerPool
 from fedperf_shared.workflow.vocabulary import Platform
@@ -30,7 +31,7 @@ from fedperf_simulations.choice_tables import (
     fastest_rows,
     one_platform_row,
 )
-from fedperf_simulations.comparisons import FOLDS, Assignment, Case
+from fedperf_simulations.comparisons import FOLDS, Case
 from fedperf_simulations.cost_models import deep_network, forest, wayang
 from fedperf_simulations.datasets import COMPARISONS, MissingDataError, measured_files
 from fedperf_simulations.experiment import Outcome, Row, Settings, Target, Value
@@ -110,8 +111,7 @@ def _said(settings: Settings, folds: Folds) -> list[Said]:
 
 
 def _answers(settings: Settings, folds: Folds, name: str, fold: int) -> Mapping[str, Floats]:
-    kind = f"seed{settings.seed}{'-quick' if settings.quick else ''}"
-    path = settings.out / "answers" / kind / f"{name.replace(' ', '-')}-{fold}.npz"
+    path = settings.out / "answers" / settings.variant / f"{name.replace(' ', '-')}-{fold}.npz"
     return answers(folds, _model(settings, folds, name), fold, path)
 
 
@@ -136,8 +136,7 @@ def _wayang_files(data: Path | None) -> Path:
 
 def _fold_models(settings: Settings, folds: Folds) -> FoldModels:
     epochs = QUICK_EPOCHS if settings.quick else EPOCHS
-    kind = f"seed{settings.seed}{'-quick' if settings.quick else ''}"
-    return FoldModels(folds, settings.out / "models" / kind, epochs, settings.seed)
+    return FoldModels(folds, settings.out / "models" / settings.variant, epochs, settings.seed)
 
 
 def _one_platform(said: Sequence[Said], cases: Sequence[Case]) -> Iterator[Row]:

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from fedperf_client.optimizer.scoring import Assignment
 from fedperf_client.profiling.trial import Trial
 from fedperf_client.workloads.families import Family
 from fedperf_shared.execution import ExecutionStatus, Measurement
 from fedperf_simulations.comparison_set import ComparisonSettings
-from fedperf_simulations.comparisons import FOLDS, Assignment, folds_of, read_cases
+from fedperf_simulations.comparisons import FOLDS, folds_of, read_cases
 from fedperf_simulations.measured_log import MeasuredLog, Role, Task, append, compact, record_of
 from tests.unit.simulations.compared import (
     CLUSTER,

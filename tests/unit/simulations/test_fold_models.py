@@ -3,13 +3,14 @@
 import math
 from itertools import product
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedperf_client.prediction.prediction import Floats, PredictLog
 from fedperf_shared.execution import MeasuredPlan
 from fedperf_shared.workflow.graph import Plan
-from fedperf_simulations.comparisons import FOLDS, Assignment
+from fedperf_simulations.comparisons import FOLDS
 from fedperf_simulations.fold_models import Folds, answers, questions
 from fedperf_simulations.lessons import MOST_PLANS, Measurements
 from fedperf_simulations.measured_log import Role
@@ -22,6 +23,9 @@ from tests.unit.simulations.compared import (
     everywhere,
     workflow,
 )
+
+if TYPE_CHECKING:
+    from fedperf_client.optimizer.scoring import Assignment
 
 
 def measurements() -> Measurements:

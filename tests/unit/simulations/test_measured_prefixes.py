@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 
 import pytest
 
+from fedperf_client.optimizer.scoring import Assignment
 from fedperf_shared.execution import Execution, ExecutionStatus, Measurement
 from fedperf_shared.workflow.graph import Plan
-from fedperf_simulations.comparisons import Assignment
 from fedperf_simulations.measured_prefixes import prefixes
 from tests.unit.simulations.compared import CLUSTER, DUCKDB, PANDAS, POLARS, PROGRAM, workflow
 

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from fedperf_client.optimizer.heads import shipped_head
+from fedperf_client.optimizer.scoring import Assignment
 from fedperf_client.prediction.prediction import Floats, Question
-from fedperf_simulations.comparisons import Assignment, Case
+from fedperf_simulations.comparisons import Case
 from fedperf_simulations.mixed_choice import (
     CHOICE,
     FASTEST,
