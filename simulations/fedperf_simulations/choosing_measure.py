@@ -3,9 +3,9 @@
 Usage: python -m fedperf_simulations.choosing_measure TASK; TASK is a `Task` as JSON, and so is
 what it prints: per way to choose a list of [processor seconds, plans scored].
 
-Choosing is all that a caller waits for: additive costs by a head, the search, features, one
-batched answer of the public start. The head was never taught, which makes it no faster. All
-ways take turns on each workflow, in random order.
+Choosing is all that a caller waits for: additive costs by the head that ships, the search,
+features, one batched answer of the public start. All ways take turns on each workflow, in
+random order.
 """
 
 import sys
@@ -19,6 +19,7 @@ import orjson
 
 from fedperf_client.optimizer.enumeration import choose
 from fedperf_client.optimizer.head import Head
+from fedperf_client.optimizer.heads import shipped_head
 from fedperf_client.optimizer.methods import Method
 from fedperf_client.optimizer.pruning import EXHAUSTIVE_LIMIT
 from fedperf_client.prediction.prediction import Prediction, PredictLog, Question
@@ -29,7 +30,6 @@ from fedperf_shared.workflow.graph import Workflow
 from fedperf_simulations.published_search import published_search
 from fedperf_simulations.random_workflows import (
     PLATFORMS,
-    random_head,
     random_workflow,
     random_workflow_of_width,
 )
@@ -55,7 +55,7 @@ class Task:
         platforms: to choose from.
         workflows: how many.
         repeats: how often each way is taken on each, beside once to warm up.
-        seed: of workflows, head and turns.
+        seed: of workflows and turns.
         one_by_one: whether the published way is taken too.
         width: operators open at once; None for as it comes.
     """
@@ -72,7 +72,7 @@ class Task:
 def measure(task: Task) -> Mapping[str, Sequence[Taken]]:
     """Every way's times, over all workflows and repeats, in one order for all."""
     rng = np.random.default_rng([task.seed, task.operators, task.platforms])
-    ways = _ways(task, random_head(rng))
+    ways = _ways(task, shipped_head())
     taken: dict[str, list[Taken]] = {name: [] for name in ways}
     for _ in range(task.workflows):
         workflow = _drawn(task, rng)

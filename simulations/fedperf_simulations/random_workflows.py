@@ -1,4 +1,4 @@
-"""Random workflows, additive costs and heads, to measure searches with.
+"""Random workflows and additive costs, to measure searches with.
 
 Operators read what was placed shortly before them, so that a workflow looks like a query:
 branches that join, some outputs that several read, several sources and sinks. Costs are
@@ -10,7 +10,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedperf_client.optimizer.costs import AdditiveCosts
-from fedperf_client.optimizer.head import SHAPES, Head
 from fedperf_client.optimizer.steps import narrow_order, width
 from fedperf_shared.workflow.graph import Operator, Workflow
 from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform
@@ -97,13 +96,3 @@ def knotty_costs(rng: np.random.Generator, of: Workflow, platforms: int) -> Addi
     forbidden[np.arange(operators), rng.integers(0, platforms, operators)] = False
     seconds = np.where(forbidden, np.inf, seconds)
     return AdditiveCosts(of, drawn.platforms, seconds, transfers, startups)
-
-
-def random_head(rng: np.random.Generator) -> Head:
-    """A head that was never taught: it takes as long as one that was."""
-    return Head(
-        {
-            name: (rng.standard_normal(shape) / np.sqrt(shape[-1])).astype(np.float32)
-            for name, shape in SHAPES.items()
-        }
-    )
