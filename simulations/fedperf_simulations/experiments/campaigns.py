@@ -17,14 +17,11 @@ Rows for the profiler's overhead: see `fedperf_simulations.campaign_overhead`.
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import numpy as np
-from rich.console import Console
-from rich.progress import track
 
 from fedperf_client.profiling.strategies import CHOOSING, Strategy
 from fedperf_simulations.c3o_scenarios import MOST_MEGABYTES_KNOWN, files
@@ -40,6 +37,7 @@ from fedperf_simulations.campaigns import (
 )
 from fedperf_simulations.charts import Line, lines_chart
 from fedperf_simulations.experiment import Outcome, Row, Settings, Target, Value
+from fedperf_simulations.side_by_side import computed
 
 MOST = 50
 FEWEST = 5
@@ -91,9 +89,8 @@ class Campaigns:
         used = files(settings.data)
         tasks = _tasks(quick=settings.quick)
         cells: dict[str, dict[Strategy, list[Row]]] = {}
-        computed = _computed(settings, tasks)
-        shown = track(computed, "campaigns", len(tasks), console=Console(stderr=True))
-        for task, cell in zip(tasks, shown, strict=True):
+        each_cell = computed(partial(_cell, settings), tasks, "campaigns", jobs=settings.jobs)
+        for task, cell in zip(tasks, each_cell, strict=True):
             cells.setdefault(task.job, {}).setdefault(task.strategy, []).append(cell)
         rows: list[Row] = []
         for job, found in cells.items():
@@ -117,15 +114,6 @@ def _tasks(*, quick: bool) -> list[Task]:
         few = range(DEVELOPMENT_SEEDS)
         tasks += [Task(job, way, seed) for job in others for way in CHOOSING for seed in few]
     return tasks
-
-
-def _computed(settings: Settings, tasks: Sequence[Task]) -> Iterator[Row]:
-    compute = partial(_cell, settings)
-    if settings.jobs > 1:
-        with ProcessPoolExecutor(min(settings.jobs, len(tasks))) as pool:
-            yield from pool.map(compute, tasks)
-    else:
-        yield from map(compute, tasks)
 
 
 def _cell(settings: Settings, task: Task) -> Row:

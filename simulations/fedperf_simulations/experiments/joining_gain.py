@@ -20,7 +20,6 @@ mix of own executions with the public start.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -28,8 +27,6 @@ from pathlib import Path
 import numpy as np
 from dp_accounting import DpEvent
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.progress import track
 
 from fedperf_client.prediction.evidence import History
 from fedperf_client.prediction.starts import predictor
@@ -67,6 +64,7 @@ from fedperf_simulations.newcomers import (
     personalized,
 )
 from fedperf_simulations.organizations import Part, organization, split
+from fedperf_simulations.side_by_side import computed
 from fedperf_simulations.start import one_per_workload
 from fedperf_simulations.tangent_training import private_steps
 
@@ -126,24 +124,14 @@ class JoiningGain:
             for newcomer in range(QUICK_NEWCOMERS if settings.quick else each.newcomers)
         ]
         found: dict[str, list[Row]] = {name: [] for name in WORLDS}
-        computed = _computed(settings, tasks)
-        shown = track(computed, "newcomers", len(tasks), console=Console(stderr=True))
-        for (name, _), cell in zip(tasks, shown, strict=True):
+        cells = computed(partial(_cell, settings), tasks, "newcomers", jobs=settings.jobs)
+        for (name, _), cell in zip(tasks, cells, strict=True):
             found[name].append(cell)
         tables = {name: GainTable.of(cells) for name, cells in found.items()}
         rows = [row for name, table in tables.items() for row in table.rows(name)]
         plots = [plotted(settings.out, name, table) for name, table in tables.items()]
         files = [file for each in WORLDS.values() for file in each.files(settings)]
         return Outcome(rows, _targets(tables), list(dict.fromkeys(files)), plots)
-
-
-def _computed(settings: Settings, tasks: Sequence[tuple[str, int]]) -> Iterator[Row]:
-    compute = partial(_cell, settings)
-    if settings.jobs > 1:
-        with ProcessPoolExecutor(settings.jobs) as pool:
-            yield from pool.map(compute, tasks)
-    else:
-        yield from map(compute, tasks)
 
 
 def _cell(settings: Settings, task: tuple[str, int]) -> Row:

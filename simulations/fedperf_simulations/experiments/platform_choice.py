@@ -15,9 +15,8 @@ says without having seen any of its logical plans at any size (`fold_models`). S
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 from fedperf_client.optimizer.scoring import Assignment
@@ -48,6 +47,7 @@ from fedperf_simulations.mixed_choice import (
     rules_of_thumb,
 )
 from fedperf_simulations.platform_rules import constant_rules
+from fedperf_simulations.side_by_side import computed
 from fedperf_simulations.size_charts import size_charts
 from fedperf_simulations.size_labels import label_rows
 
@@ -70,15 +70,15 @@ class PlatformChoice:
 
     def run(self, settings: Settings) -> Outcome:
         """Rows of all parts, see the module."""
-        folds = Folds.of(Measurements.read(settings.seed))
-        said = _said(settings, folds)
+        folds = _folds(settings.seed)
+        said = _said(settings)
         cases = [case for case in folds.cases if case.role is not Role.EXHAUSTIVE]
         series = [case for case in cases if case.role is Role.SERIES]
         rows = [
             *(row for each in said for row in accuracy_rows(each, _by_fold(folds, cases))),
             *fastest_rows(cases),
             *_one_platform(said, cases),
-            *_mixed(settings, folds),
+            *_mixed(settings),
             *label_rows(series),
         ]
         files = (*measured_files(), *measured_files(COMPARISONS))
@@ -91,18 +91,19 @@ def _by_fold(folds: Folds, cases: Sequence[Case]) -> list[list[Case]]:
     ]
 
 
-def _said(settings: Settings, folds: Folds) -> list[Said]:
+@cache
+def _folds(seed: int) -> Folds:
+    """Read once by each process, as they are large to hand over."""
+    return Folds.of(Measurements.read(seed))
+
+
+def _said(settings: Settings) -> list[Said]:
     """What every model says of every case, GGFN's first."""
     names = [GGFN, FOREST, NETWORK, WAYANG]
     if settings.data is None:
         names.remove(WAYANG)
     tasks = [(name, fold) for name in names for fold in range(FOLDS)]
-    compute = partial(_answers, settings, folds)
-    if settings.jobs > 1:
-        with ProcessPoolExecutor(settings.jobs) as pool:
-            found = list(pool.map(compute, *zip(*tasks, strict=True)))
-    else:
-        found = [compute(*task) for task in tasks]
+    found = computed(partial(_answers, settings), tasks, "models of folds", jobs=settings.jobs)
     by_task = dict(zip(tasks, found, strict=True))
     return [
         Said(name, {k: v for fold in range(FOLDS) for k, v in by_task[name, fold].items()})
@@ -110,15 +111,18 @@ def _said(settings: Settings, folds: Folds) -> list[Said]:
     ]
 
 
-def _answers(settings: Settings, folds: Folds, name: str, fold: int) -> Mapping[str, Floats]:
+def _answers(settings: Settings, task: tuple[str, int]) -> Mapping[str, Floats]:
+    name, fold = task
+    folds = _folds(settings.seed)
     path = settings.out / "answers" / settings.variant / f"{name.replace(' ', '-')}-{fold}.npz"
-    return answers(folds, _model(settings, folds, name), fold, path)
+    return answers(folds, _model(settings, name), fold, path)
 
 
-def _model(settings: Settings, folds: Folds, name: str) -> Callable[[int], PredictLog]:
+def _model(settings: Settings, name: str) -> Callable[[int], PredictLog]:
     """For a fold, the model of that name."""
     if name == GGFN:
-        return _fold_models(settings, folds).answer
+        return _fold_models(settings).answer
+    folds = _folds(settings.seed)
     if name == FOREST:
         trees = QUICK_TREES if settings.quick else TREES
         return baseline(folds, forest(trees=trees, seed=settings.seed))
@@ -134,7 +138,8 @@ def _wayang_files(data: Path | None) -> Path:
     return data / "wayang"
 
 
-def _fold_models(settings: Settings, folds: Folds) -> FoldModels:
+def _fold_models(settings: Settings) -> FoldModels:
+    folds = _folds(settings.seed)
     epochs = QUICK_EPOCHS if settings.quick else EPOCHS
     return FoldModels(folds, settings.out / "models" / settings.variant, epochs, settings.seed)
 
@@ -147,17 +152,16 @@ def _one_platform(said: Sequence[Said], cases: Sequence[Case]) -> Iterator[Row]:
         yield one_platform_row(rule.name, partial(_always, platform), cases)
 
 
-def _mixed(settings: Settings, folds: Folds) -> Iterator[Row]:
+def _mixed(settings: Settings) -> Iterator[Row]:
+    folds = _folds(settings.seed)
     cases = [case for case in folds.cases if case.role is Role.EXHAUSTIVE]
     cases = cases[: QUICK_CASES if settings.quick else None]
-    models, rules = _fold_models(settings, folds), rules_of_thumb(cases)
+    models, rules = _fold_models(settings), rules_of_thumb(cases)
     with one_core_for_trials() as cores, WorkerPool(cores=cores, max_workers=16) as pool:
         repeats = QUICK_REPEATS if settings.quick else REPEATS
         rerun = Rerun(pool, settings.out / "data", repeats, lambda: datetime.now(UTC))
-        cells = [
-            settings.cell(f"mixed-{case.name}", partial(_rerun, case, folds, models, rules, rerun))
-            for case in cases
-        ]
+        again = partial(_rerun_cell, settings, models, rules, rerun)
+        cells = list(computed(again, cases, "programs run again", jobs=1))
     return mixed_rows(cells, [CHOICE, *rules])
 
 
@@ -166,14 +170,20 @@ def _always(platform: Platform, case: Case) -> Platform:
     return platform
 
 
-def _rerun(
-    case: Case,
-    folds: Folds,
+def _rerun_cell(
+    settings: Settings,
     models: FoldModels,
     rules: Mapping[str, Mapping[str, Assignment]],
     rerun: Rerun,
+    case: Case,
 ) -> Row:
-    fold = folds.fold_of[case.workload]
+    return settings.cell(f"mixed-{case.name}", partial(_rerun, models, rules, rerun, case))
+
+
+def _rerun(
+    models: FoldModels, rules: Mapping[str, Mapping[str, Assignment]], rerun: Rerun, case: Case
+) -> Row:
+    fold = models.folds.fold_of[case.workload]
     ours = chosen_plan(case, models.answer(fold), models.head(fold))
     said = {name: plans[case.name] for name, plans in rules.items()}
     return rerun_row(case, {CHOICE: ours, **said}, rerun)

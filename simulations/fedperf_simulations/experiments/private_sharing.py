@@ -14,14 +14,11 @@ chosen on splits of another seed; the features of the priors with all five jobs 
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from rich.console import Console
-from rich.progress import track
 
 from fedperf_server.gaussian_process import Belief
 from fedperf_simulations.channel import SeededNoise
@@ -48,6 +45,7 @@ from fedperf_simulations.sharing import (
     synthetic_seconds,
 )
 from fedperf_simulations.sharing_priors import prior_from_other_jobs, prior_from_same_job
+from fedperf_simulations.side_by_side import computed
 
 EPSILONS = (0.5, 1.0, 3.0, 10.0)
 PROMISED = 1.0
@@ -156,15 +154,7 @@ def boosting(inputs: Floats, seconds: Floats, *, seed: int) -> Predict:
 def _measured(settings: Settings, sizes: Sequence[int | None]) -> Sequence[Row]:
     """The errors of every job, in the order of `JOBS`."""
     compute = partial(_job_errors, settings, sizes)
-    if settings.jobs > 1:
-        with ProcessPoolExecutor(min(settings.jobs, len(JOBS))) as pool:
-            return list(_shown(pool.map(compute, range(len(JOBS)))))
-    return list(_shown(map(compute, range(len(JOBS)))))
-
-
-def _shown(results: Iterator[Row]) -> Iterator[Row]:
-    console = Console(stderr=True)
-    yield from track(results, "jobs", len(JOBS), console=console)
+    return list(computed(compute, range(len(JOBS)), "jobs", jobs=settings.jobs))
 
 
 def _job_errors(settings: Settings, sizes: Sequence[int | None], job: int) -> Row:

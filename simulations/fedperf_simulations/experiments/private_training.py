@@ -16,8 +16,7 @@ replace-one figure stands beside it. Steps, clips and priors were chosen on the 
 the first measured set, which nobody here has.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -26,8 +25,6 @@ import numpy as np
 import torch
 from dp_accounting import DpEvent
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.progress import track
 
 from fedperf_client.privacy.accountant import (
     PrivacyBudget,
@@ -52,6 +49,7 @@ from fedperf_simulations.channel import SeededNoise
 from fedperf_simulations.datasets import measured_files
 from fedperf_simulations.experiment import Outcome, Row, Settings, Target
 from fedperf_simulations.new_platform import Dealt, Measured, NewPlatform
+from fedperf_simulations.side_by_side import computed
 from fedperf_simulations.tangent_training import private_steps
 
 Floats = NDArray[np.float64]
@@ -113,24 +111,10 @@ class PrivateTraining:
     def run(self, settings: Settings) -> Outcome:
         """One row per training: means over the seeds, each training and seed a cell."""
         seeds = range(1 if settings.quick else SEEDS)
-        by_seed = list(_shown(_computed(settings, seeds), len(seeds)))
+        by_seed = list(computed(partial(_of_seed, settings), seeds, "seeds", jobs=settings.jobs))
         rows = [_row(each, [found[each.key] for found in by_seed]) for each in TRAININGS]
         files = [*measured_files(), *measured_files(NEW.name.lower())]
         return Outcome(_compared(rows), _targets(rows), files)
-
-
-def _computed(settings: Settings, seeds: Sequence[int]) -> Iterator[dict[str, Row]]:
-    compute = partial(_of_seed, settings)
-    if settings.jobs > 1:
-        with ProcessPoolExecutor(min(settings.jobs, len(seeds))) as pool:
-            yield from pool.map(compute, seeds)
-    else:
-        yield from map(compute, seeds)
-
-
-def _shown(results: Iterator[dict[str, Row]], total: int) -> Iterator[dict[str, Row]]:
-    console = Console(stderr=True)
-    yield from track(results, "seeds", total, console=console, transient=True)
 
 
 def _of_seed(settings: Settings, seed: int) -> dict[str, Row]:

@@ -23,14 +23,11 @@ is known and the features that hold shares of the input were settled.
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from rich.console import Console
-from rich.progress import track
 
 from fedperf_client.prediction.evidence import Samples
 from fedperf_client.prediction.learner import Learner
@@ -49,6 +46,7 @@ from fedperf_simulations.c3o_scenarios import (
     parts,
 )
 from fedperf_simulations.experiment import Outcome, Row, Settings, Target, Value
+from fedperf_simulations.side_by_side import computed
 
 SEEDS, QUICK_SEEDS = 10, 1
 """Of three, the published rule's choices would decide who wins where both are nearly equal:
@@ -96,7 +94,8 @@ class ProfilingModels:
         """One row per scenario; each has a cell per seed."""
         used = files(settings.data)
         scenarios = QUICK_SCENARIOS if settings.quick else SCENARIOS
-        rows = list(_shown(_computed(settings, scenarios), len(scenarios)))
+        compute = partial(_scenario_row, settings)
+        rows = list(computed(compute, scenarios, "scenarios", jobs=settings.jobs))
         return Outcome(rows, _targets(rows), used)
 
 
@@ -128,19 +127,6 @@ class _Task:
 
     def error(self, log_seconds: Floats) -> float:
         return _percent(np.exp(log_seconds), self.seconds)
-
-
-def _computed(settings: Settings, scenarios: Sequence[Scenario]) -> Iterator[Row]:
-    compute = partial(_scenario_row, settings)
-    if settings.jobs > 1:
-        with ProcessPoolExecutor(min(settings.jobs, len(scenarios))) as pool:
-            yield from pool.map(compute, scenarios)
-    else:
-        yield from map(compute, scenarios)
-
-
-def _shown(results: Iterator[Row], count: int) -> Iterator[Row]:
-    yield from track(results, "scenarios", count, console=Console(stderr=True))
 
 
 def _scenario_row(settings: Settings, scenario: Scenario) -> Row:
