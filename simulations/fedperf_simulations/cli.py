@@ -3,6 +3,7 @@
 Nothing heavy is imported before a command needs it, so that help answers at once.
 """
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from fedperf_simulations.comparison_set import ComparisonSettings
     from fedperf_simulations.experiment import Settings
     from fedperf_simulations.experiments import Kind
-    from fedperf_simulations.measuring import MeasuringSettings
+    from fedperf_simulations.measuring import Design, MeasuringSettings
 
 app = typer.Typer(
     name="fedperf-sim",
@@ -147,6 +148,9 @@ def measure(
     comparisons: Annotated[
         bool, typer.Option("--comparisons", help="Many plans of each workload: the comparison set.")
     ] = False,
+    lessons: Annotated[
+        bool, typer.Option("--lessons", help="As many more to learn from, which nothing judges.")
+    ] = False,
     quick: Quick = False,
     install: Annotated[
         bool, typer.Option("--install", help="Make it the measured set of this package.")
@@ -159,7 +163,7 @@ def measure(
     """
     from dataclasses import asdict
 
-    from fedperf_simulations.datasets import COMPARISONS, MEASURED_DIRECTORY
+    from fedperf_simulations.datasets import COMPARISONS, LESSONS, MEASURED_DIRECTORY
     from fedperf_simulations.experiment import Settings, provenance
     from fedperf_simulations.measured_log import compact
     from fedperf_simulations.measured_log import provenance as measured_provenance
@@ -167,15 +171,16 @@ def measure(
 
     out.mkdir(parents=True, exist_ok=True)
     log = out / "measured.jsonl"
-    if comparisons and platform is not None:
-        raise typer.BadParameter("--comparisons is about all platforms, without --platform")
-    design = (
-        _comparison_settings(seed, workloads, quick=quick)
-        if comparisons
-        else _measuring_settings(seed, workloads, platform, quick=quick)
-    )
+    if comparisons + lessons + (platform is not None) > 1:
+        raise typer.BadParameter("--comparisons, --lessons and --platform exclude each other")
+    folder = COMPARISONS if comparisons else LESSONS if lessons else platform or ""
+    if comparisons:
+        design: Design = _comparison_settings(seed, workloads, quick=quick)
+    elif lessons:
+        design = _lesson_settings(seed, workloads, quick=quick)
+    else:
+        design = _measuring_settings(seed, workloads, platform, quick=quick)
     found = measure_tasks(design, log=log, data_directory=out / "data", clock=_now)
-    folder = COMPARISONS if comparisons else platform or ""
     path = (MEASURED_DIRECTORY / folder if install else out) / "measured.parquet"
     path.parent.mkdir(exist_ok=True)
     commit = str(provenance(Settings(seed, out), ())["commit"] or "unknown")
@@ -273,6 +278,12 @@ def _comparison_settings(seed: int, workloads: int | None, *, quick: bool) -> "C
     return ComparisonSettings(
         seed, workloads or 12, series=1, exhaustive=1, most_rows=10_000, mixed=1
     )
+
+
+def _lesson_settings(seed: int, workloads: int | None, *, quick: bool) -> "ComparisonSettings":
+    """Compared workloads only; of the next seed, so that they are others."""
+    drawn = _comparison_settings(seed + 1, workloads, quick=quick)
+    return replace(drawn, series=0, exhaustive=0)
 
 
 def _now() -> datetime:

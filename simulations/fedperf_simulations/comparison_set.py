@@ -12,6 +12,8 @@ judged which plan of a workload is the fastest. Its tasks, all a function of the
 - exhaustive: programs short enough that every assignment can be run; a sink runs where its
   input does, for it hands on what is there.
 
+The lessons are more compared workloads, to learn from and never to judge by.
+
 Plans of the first two run several times in a row (`RUNS`): the first run of a plan in a
 child often takes a third longer than the next.
 """

@@ -14,7 +14,9 @@ from fedperf_shared.execution import Execution
 MEASURED_DIRECTORY = Path(__file__).parent / "measured"
 
 COMPARISONS = "comparisons"
-"""Folder of the comparison set there; other folders are named like the platform they ran on."""
+LESSONS = "lessons"
+"""Folders of the comparison set and of the lessons there; other folders are named like the
+platform they ran on."""
 
 
 class MissingDataError(InvalidInputError):
@@ -22,7 +24,7 @@ class MissingDataError(InvalidInputError):
 
 
 def measured_files(folder: str | None = None) -> tuple[Path, ...]:
-    """The files of the measured set, or of another one: of one platform alone, `COMPARISONS`.
+    """The files of the measured set, or of another one: by its folder.
 
     Raises:
         MissingDataError: there are none.
@@ -31,8 +33,8 @@ def measured_files(folder: str | None = None) -> tuple[Path, ...]:
     files = tuple(sorted(directory.glob("*.parquet")))
     if not files:
         option = "" if folder is None else f" --platform {folder}"
-        if folder == COMPARISONS:
-            option = " --comparisons"
+        if folder in {COMPARISONS, LESSONS}:
+            option = f" --{folder}"
         raise MissingDataError(
             f"{directory} holds no measured set; make one with: fedperf-sim measure{option}"
         )

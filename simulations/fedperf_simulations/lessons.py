@@ -1,4 +1,4 @@
-"""What cost models learn from: plans and prefixes of the measured and of the comparison set.
+"""What cost models learn from: plans and prefixes of everything that was measured.
 
 Complete plans by their median run time, and of executions with more than one segment a random
 prefix. Who trains says which workloads a model may know; of the others it sees nothing.
@@ -16,7 +16,12 @@ from fedperf_shared.execution import ClusterConfig, Execution, MeasuredPlan
 from fedperf_shared.workflow.graph import Plan, Workflow
 from fedperf_simulations.comparisons import Case, read_cases
 from fedperf_simulations.cost_models import Lesson
-from fedperf_simulations.datasets import COMPARISONS, measured_executions, measured_files
+from fedperf_simulations.datasets import (
+    COMPARISONS,
+    LESSONS,
+    measured_executions,
+    measured_files,
+)
 from fedperf_simulations.measured_prefixes import measured_prefixes
 
 MOST_PLANS = 32
@@ -38,26 +43,31 @@ class Measurements:
     Attributes:
         cases: of the comparison set.
         executions: of the measured set.
-        prefixes: of both, by workload.
+        prefixes: of all three, by workload.
         seed: of what is drawn.
+        further: cases of the lessons, which nothing is judged by.
     """
 
     cases: tuple[Case, ...]
     executions: tuple[Execution, ...]
     prefixes: Mapping[str, Sequence[MeasuredPlan]]
     seed: int
+    further: tuple[Case, ...] = ()
 
     @classmethod
     def read(cls, seed: int) -> Self:
-        """Both sets; errors as `measured_files`, `read_cases`."""
-        compared = measured_files(COMPARISONS)
-        cases = tuple(case for path in compared for case in read_cases(path))
+        """All three sets; errors as `measured_files`, `read_cases`."""
+        compared, lessons = measured_files(COMPARISONS), measured_files(LESSONS)
         rng = np.random.default_rng([seed, MOST_PLANS])
         prefixes: dict[str, list[MeasuredPlan]] = {}
-        for path in (*measured_files(), *compared):
+        for path in (*measured_files(), *compared, *lessons):
             for workload, prefix in _prefixes(path, rng):
                 prefixes.setdefault(workload, []).append(prefix)
-        return cls(cases, tuple(measured_executions()), prefixes, seed)
+        cases, further = (
+            tuple(case for path in paths for case in read_cases(path))
+            for paths in (compared, lessons)
+        )
+        return cls(cases, tuple(measured_executions()), prefixes, seed, further)
 
     def lesson(self, is_known: Known) -> Lesson:
         """The plans and prefixes of workloads that are known."""
@@ -66,7 +76,7 @@ class Measurements:
             *measured_plans(each for each in self.executions if is_known(each.workload)),
             *(
                 plan
-                for case in self.cases
+                for case in (*self.cases, *self.further)
                 if is_known(case.workload)
                 for plan in _sampled(case, rng)
             ),
@@ -77,7 +87,8 @@ class Measurements:
     def workflows(self, is_known: Known) -> list[Sized]:
         """Workflows of known cases, which a head is distilled from."""
         rng = np.random.default_rng([self.seed, 1])
-        known = [(case.workflow, case.cluster) for case in self.cases if is_known(case.workload)]
+        cases = (*self.cases, *self.further)
+        known = [(case.workflow, case.cluster) for case in cases if is_known(case.workload)]
         return [known[place] for place in rng.permutation(len(known))[:MOST_DISTILLED].tolist()]
 
 

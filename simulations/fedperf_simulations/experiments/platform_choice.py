@@ -32,7 +32,7 @@ from fedperf_simulations.choice_tables import (
 )
 from fedperf_simulations.comparisons import FOLDS, Case
 from fedperf_simulations.cost_models import deep_network, forest, wayang
-from fedperf_simulations.datasets import COMPARISONS, MissingDataError, measured_files
+from fedperf_simulations.datasets import COMPARISONS, LESSONS, MissingDataError, measured_files
 from fedperf_simulations.experiment import Outcome, Row, Settings, Target, Value
 from fedperf_simulations.fold_models import FoldModels, Folds, answers, baseline
 from fedperf_simulations.lessons import Measurements
@@ -81,7 +81,7 @@ class PlatformChoice:
             *_mixed(settings),
             *label_rows(series),
         ]
-        files = (*measured_files(), *measured_files(COMPARISONS))
+        files = tuple(f for name in (None, COMPARISONS, LESSONS) for f in measured_files(name))
         return Outcome(rows, _targets(rows), files, size_charts(series, said[0], settings.out))
 
 

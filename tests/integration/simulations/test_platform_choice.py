@@ -1,5 +1,6 @@
 """The experiment on platform choice, on a small comparison set that is really measured."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -17,6 +18,7 @@ SMALL = ComparisonSettings(
     seed=4, workloads=6, mixed=1, capped_share=0.0, spark_share=0.0, series=1, exhaustive=1,
     most_rows=1_000, repeats=0,
 )  # fmt: skip
+FURTHER = replace(SMALL, seed=5, series=0, exhaustive=0)
 HISTORY = MeasuringSettings(seed=4, workloads=8, comparisons=0, most_rows=1_000, repeats=0)
 
 
@@ -27,6 +29,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for design, path in (
         (HISTORY, directory / "measured.parquet"),
         (SMALL, directory / datasets.COMPARISONS / "measured.parquet"),
+        (FURTHER, directory / datasets.LESSONS / "measured.parquet"),
     ):
         path.parent.mkdir(exist_ok=True)
         log = path.with_suffix(".jsonl")

@@ -1,6 +1,7 @@
 """A model of a fold has seen nothing of it."""
 
 import math
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -54,6 +55,20 @@ def test_no_workload_of_a_fold_is_in_its_lesson() -> None:
         assert asked | set(learnt) == {1.0 + number for number in range(20)}
         assert not asked & set(learnt)
         assert len(learnt) == 2 * len(set(learnt))  # the plan that ended well and the prefix
+
+
+def test_lessons_are_learnt_from_but_not_those_of_a_workload_of_the_fold() -> None:
+    known = measurements()
+    further = (
+        case("c0", {everywhere(DUCKDB): 100.0}, workload="w0"),
+        case("c1", {everywhere(DUCKDB): 200.0}, workload="of the lessons alone"),
+    )
+    folds = Folds.of(replace(known, further=further))
+    assert len(folds.cases) == len(known.cases)
+    for fold in range(FOLDS):
+        learnt = set(np.exp(folds.lesson(fold).log_seconds).round(6).tolist())
+        assert 200.0 in learnt
+        assert (100.0 in learnt) is (folds.fold_of["w0"] != fold)
 
 
 def test_of_a_case_with_every_assignment_a_sample_is_learnt() -> None:
