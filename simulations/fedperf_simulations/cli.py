@@ -281,9 +281,11 @@ def _comparison_settings(seed: int, workloads: int | None, *, quick: bool) -> "C
 
 
 def _lesson_settings(seed: int, workloads: int | None, *, quick: bool) -> "ComparisonSettings":
-    """Compared workloads only; of the next seed, so that they are others."""
+    """No series; of the next seed, so that workloads are others."""
+    from fedperf_simulations.comparison_set import LESSON_PROGRAMS
+
     drawn = _comparison_settings(seed + 1, workloads, quick=quick)
-    return replace(drawn, series=0, exhaustive=0)
+    return replace(drawn, series=0, exhaustive=1 if quick else LESSON_PROGRAMS)
 
 
 def _now() -> datetime:

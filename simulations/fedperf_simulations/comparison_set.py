@@ -12,7 +12,8 @@ judged which plan of a workload is the fastest. Its tasks, all a function of the
 - exhaustive: programs short enough that every assignment can be run; a sink runs where its
   input does, for it hands on what is there.
 
-The lessons are more compared workloads, to learn from and never to judge by.
+The lessons are more compared workloads and exhaustive programs (`LESSON_PROGRAMS`), to learn
+from and never to judge by.
 
 Plans of the first two run several times in a row (`RUNS`): the first run of a plan in a
 child often takes a third longer than the next.
@@ -66,6 +67,9 @@ CAPPED_FROM = 1_000_000
 SPARK_FROM = 100_000
 RUNS = {Role.COMPARISON: 3, Role.SERIES: 3, Role.EXHAUSTIVE: 1}
 """Of every plan; fewer of long ones (`measuring.ENOUGH_SECONDS`)."""
+
+LESSON_PROGRAMS = 6
+"""Exhaustive programs of each family among the lessons."""
 
 MOST_ASSIGNMENTS = 243
 FEWEST_ASSIGNMENTS = 27

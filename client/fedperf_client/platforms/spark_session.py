@@ -37,7 +37,7 @@ _HEAP_SHARE = 0.7
 """Of the rest; what is left is for Arrow tables outside of the heap, in both processes."""
 _PARTITIONS_PER_CORE = 2
 _END_SECONDS = 10.0
-_DEATH_SECONDS = 2.0
+_DEATH_SECONDS = 10.0
 _OUT_OF_MEMORY_CODE = 52
 """Exit code of a Spark whose executor threads met the end of the heap."""
 _LONGEST_REASON = 500
@@ -118,17 +118,20 @@ class RunningSpark:
             yield
         except Exception as error:
             if "OutOfMemoryError" in str(error) or self._died_of_memory():
+                self._let_it_end()
                 heap = self.resources.heap_bytes
                 size = "its default size" if heap is None else f"{heap} bytes"
                 raise MemoryError(f"Spark ran out of its heap of {size}") from error
             raise
 
     def _died_of_memory(self) -> bool:
-        if self._answers():
-            return False
+        return not self._answers() and self._let_it_end() == _OUT_OF_MEMORY_CODE
+
+    def _let_it_end(self) -> int | None:
+        """Its exit code if it ends by itself; one that is ending shall not be asked again."""
         with suppress(subprocess.TimeoutExpired):
-            return self.process.wait(_DEATH_SECONDS) == _OUT_OF_MEMORY_CODE
-        return False
+            return self.process.wait(_DEATH_SECONDS)
+        return None
 
     def _answers(self) -> bool:
         try:
