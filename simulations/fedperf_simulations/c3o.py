@@ -21,7 +21,7 @@ part of the project. Source: dos-group/c3o-experiments; Will et al. 2020.
 import csv
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -170,8 +170,8 @@ class Configurations:
     def __len__(self) -> int:
         return len(self.jobs)
 
-    def where(self, chosen: NDArray[np.bool_]) -> "Configurations":
-        """The rows for which `chosen` [configurations] holds."""
+    def where(self, chosen: NDArray[np.bool_ | np.int64]) -> "Configurations":
+        """The rows for which `chosen` [configurations] holds, or those at its places."""
         return Configurations(
             self.jobs[chosen],
             self.machines[chosen],
@@ -218,13 +218,8 @@ def load(data: Path | None) -> C3O:
         MissingDataError: there is no folder, or the files are not in it.
         InvalidInputError: a value lies outside of its public box.
     """
-    if data is None:
-        raise MissingDataError("no folder of public data sets: set FEDPERF_DATA or give --data")
-    files = tuple(data / FOLDER / f"{name}.tsv" for name in JOBS)
-    missing = [str(path) for path in files if not path.is_file()]
-    if missing:
-        raise MissingDataError(f"the C3O runs are not there: {', '.join(missing)}")
-    tables = [_read(path, job) for path, job in zip(files, JOBS.values(), strict=True)]
+    files = data_files(data)
+    tables = [read_job(path, job) for path, job in zip(files, JOBS.values(), strict=True)]
     everything = _joined(tables)
     sizes = dict(zip(*np.unique(everything.organizations, return_counts=True), strict=True))
     published = np.array([sizes[each] == PUBLISHED_SIZE for each in everything.organizations])
@@ -237,8 +232,27 @@ def load(data: Path | None) -> C3O:
     )
 
 
-def _read(path: Path, job: Job) -> Configurations:
-    """Every configuration of a job, the median over its repeats."""
+def data_files(data: Path | None) -> tuple[Path, ...]:
+    """The files of the runs in the folder of public data sets, in the order of `JOBS`.
+
+    Raises:
+        MissingDataError: there is no folder, or the files are not in it.
+    """
+    if data is None:
+        raise MissingDataError("no folder of public data sets: set FEDPERF_DATA or give --data")
+    files = tuple(data / FOLDER / f"{name}.tsv" for name in JOBS)
+    missing = [str(path) for path in files if not path.is_file()]
+    if missing:
+        raise MissingDataError(f"the C3O runs are not there: {', '.join(missing)}")
+    return files
+
+
+def read_job(path: Path, job: Job, *, is_median: bool = True) -> Configurations:
+    """Every configuration of a job, the median over its repeats, or every repeat as a row.
+
+    Raises:
+        InvalidInputError: the columns are others, or a value lies outside of its public box.
+    """
     repeats: dict[tuple[str, ...], list[float]] = {}
     with path.open(newline="", encoding="utf-8") as lines:
         rows = csv.reader(lines, delimiter="\t")
@@ -251,7 +265,7 @@ def _read(path: Path, job: Job) -> Configurations:
     wanted = (SLOTS, MEGABYTES, *job.parameters)
     columns = {name: np.array(texts[name], dtype=np.float64) for name in wanted}
     machines = np.array(texts["machine_type"])
-    return Configurations(
+    medians = Configurations(
         jobs=np.full(len(repeats), job.name),
         machines=machines,
         organizations=_organizations(job, machines, columns),
@@ -259,6 +273,11 @@ def _read(path: Path, job: Job) -> Configurations:
         physics=job.physics(columns),
         log_seconds=np.log([float(np.median(each)) for each in repeats.values()]),
     )
+    if is_median:
+        return medians
+    counts = [len(each) for each in repeats.values()]
+    every = medians.where(np.repeat(np.arange(len(repeats)), counts))
+    return replace(every, log_seconds=np.log(np.concatenate(list(repeats.values()))))
 
 
 def _organizations(job: Job, machines: Texts, columns: Mapping[str, Floats]) -> Texts:

@@ -15,7 +15,7 @@ System", SC18, whose filter (more than 1 GiB) is applied.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -185,13 +185,8 @@ def load(data: Path | None) -> Runs:
     Raises:
         MissingDataError: there is no folder, or the files are not in it.
     """
-    if data is None:
-        raise MissingDataError("no folder of public data sets: set FEDPERF_DATA or give --data")
-    files = tuple(data / FOLDER / name for name in FILES)
-    missing = [str(path) for path in files if not path.is_file()]
-    if missing:
-        raise MissingDataError(f"the TOKIO runs are not there: {', '.join(missing)}")
-    table = pd.concat([_read(path) for path in files], ignore_index=True)
+    files = data_files(data)
+    table = pd.concat([read_probes(path) for path in files], ignore_index=True)
     keys = ["platform", "application", "writes", "many_files", "log2_gib"]
     groups = table.groupby(keys)
     distinct = groups.size().reset_index()
@@ -211,7 +206,28 @@ def load(data: Path | None) -> Runs:
     )
 
 
-def _read(path: Path) -> pd.DataFrame:
+def data_files(data: Path | None) -> tuple[Path, ...]:
+    """The files of the runs in the folder of public data sets, Cori's first.
+
+    Raises:
+        MissingDataError: there is no folder, or the files are not in it.
+    """
+    if data is None:
+        raise MissingDataError("no folder of public data sets: set FEDPERF_DATA or give --data")
+    files = tuple(data / FOLDER / name for name in FILES)
+    missing = [str(path) for path in files if not path.is_file()]
+    if missing:
+        raise MissingDataError(f"the TOKIO runs are not there: {', '.join(missing)}")
+    return files
+
+
+def read_probes(path: Path, more: Sequence[str] = ()) -> pd.DataFrame:
+    """The runs of one file that moved enough, one row each.
+
+    Args:
+        path: of the file.
+        more: columns of it that are wanted as they are.
+    """
     raw = pd.read_csv(path, low_memory=False)
     raw = raw[raw["darshan_total_gibs_posix"] > 1]
     writes = raw["darshan_biggest_write_api"] == "posix"
@@ -228,6 +244,7 @@ def _read(path: Path) -> pd.DataFrame:
             * _SIZE_STEP,
             WALL: raw[WALL],
             BANDWIDTH: raw[BANDWIDTH],
+            **{name: raw[name] for name in more},
         }
     )
 

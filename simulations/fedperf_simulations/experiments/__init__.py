@@ -44,6 +44,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("joining_gain", Kind.EXPERIMENT, "fedperf_simulations.experiments.joining_gain"),
     Entry("intervals", Kind.EXPERIMENT, "fedperf_simulations.experiments.intervals"),
     Entry("platform_choice", Kind.EXPERIMENT, "fedperf_simulations.experiments.platform_choice"),
+    Entry("drift", Kind.EXPERIMENT, "fedperf_simulations.experiments.drift"),
     Entry("privacy_audit", Kind.EXPERIMENT, "fedperf_simulations.experiments.privacy_audit"),
     Entry("ingest", Kind.BENCH, "fedperf_simulations.experiments.ingest"),
     Entry("optimizer", Kind.BENCH, "fedperf_simulations.experiments.optimizer"),
