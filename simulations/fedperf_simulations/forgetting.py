@@ -34,13 +34,18 @@ class Forgetting:
 
     @classmethod
     def of(cls, errors: Floats) -> "Forgetting":
-        """From R, [segments, segments]; what lies above its diagonal is not looked at."""
+        """From R, [segments, segments]; what lies above its diagonal is not looked at.
+
+        Raises:
+            InvalidInputError: R is not square, or has an error that is not a number.
+        """
+        averaged = float(seen_so_far(errors).mean())
         last = errors[-1]
         earlier = range(len(errors) - 1)
         best = [errors[place:, place].min() for place in range(len(errors))]
         return cls(
             float(last.mean()),
-            float(seen_so_far(errors).mean()),
+            averaged,
             float(np.mean([last[j] - errors[j, j] for j in earlier])) if earlier else 0.0,
             float(np.mean(last - best)),
         )
@@ -52,7 +57,7 @@ def seen_so_far(errors: Floats) -> Floats:
     Raises:
         InvalidInputError: R is not square, or has an error that is not a number.
     """
-    if errors.ndim != 2 or errors.shape[0] != errors.shape[1] or not errors.size:  # noqa: PLR2004
+    if errors.shape != 2 * errors.shape[:1] or not errors.size:
         raise InvalidInputError(f"errors must be a square of segments, got {errors.shape}")
     below = np.tril(np.ones(errors.shape, dtype=bool))
     if not np.isfinite(errors[below]).all():

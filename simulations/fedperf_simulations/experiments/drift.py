@@ -12,10 +12,12 @@ or jobs are replaced, and about 1.2 on cori3, where one system drifts in place: 
 as naive cannot be reached there by any method, in this metric.
 
 Epsilon is for adding or removing one record of a segment, and a record is in one segment
-only. It is pure for inputs with a teacher that saw raw rows; where the teacher is private
-too, it is the sum of both at delta 1e-5. A record is a run, which is NOT the unit of
-fedperf's promise; a column says so in every row. Rehearsing released rows costs nothing
-more, whatever the number of segments.
+only. Beside "private inputs + teacher" it is pure and covers the inputs alone: that teacher
+saw raw rows and could not be released. Where the teacher is private too, it covers inputs and
+training together, at delta 1e-5, so it covers the "shared" model, which learns nothing else;
+"home" is what an organization makes of it with its own raw rows and keeps. A record is a run,
+which is NOT the unit of fedperf's promise; a column says so in every row. Rehearsing released
+rows costs nothing more, whatever the number of segments.
 """
 
 from collections.abc import Callable, Mapping, Sequence

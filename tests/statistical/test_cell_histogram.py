@@ -1,0 +1,86 @@
+"""Two-sided: counts of cells and histograms carry the noise of their shares of epsilon."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+
+from fedperf_simulations.cell_histogram import BINS, release
+from fedperf_simulations.public_table import Columns, Table
+
+pytestmark = pytest.mark.statistical
+
+LEVEL = 1e-6
+EPSILON = 0.8
+COLUMNS = Columns((5,), 2)
+SCALES = [2 / 3, 1.0, 3 / 2]
+HIGH = 200
+"""Rows in every bin: so many that no noise brings a count below 0."""
+
+
+def even() -> Table:
+    """The same number of rows in every bin of every cell."""
+    places = np.arange(COLUMNS.cells * BINS).repeat(HIGH)
+    numbers = (places % BINS + 0.5) * 2 / BINS - 1
+    return COLUMNS.of_cells(places // BINS, np.stack([numbers, numbers], axis=1))
+
+
+def noises(epsilon: float) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """Of cells and of bins, from 400 releases."""
+    table, rng = even(), np.random.default_rng(21)
+    for _ in range(400):
+        released = release(table, COLUMNS, epsilon=epsilon, rng=rng)
+        yield released.cells - BINS * HIGH, released.bins - HIGH
+
+
+def is_two_sided_geometric(noise: NDArray[np.int64], epsilon: float) -> bool:
+    """Chi-square of the shape against the distribution of that epsilon."""
+    expected = stats.dlaplace(epsilon)
+    edges = np.unique(expected.ppf(np.linspace(0.05, 0.95, 10)))
+    places = np.searchsorted(edges, noise.ravel(), side="left")
+    shares = np.diff(np.concatenate([[0.0], expected.cdf(edges), [1.0]]))
+    counts = np.bincount(places, minlength=len(shares))
+    return bool(stats.chisquare(counts, shares * noise.size).pvalue > LEVEL)
+
+
+@pytest.mark.parametrize("factor", SCALES)
+def test_cells_carry_the_noise_of_half_of_epsilon(factor: float) -> None:
+    cells = np.stack([cells for cells, _ in noises(factor * EPSILON)])
+    assert is_two_sided_geometric(cells, EPSILON / 2) == (factor == 1.0)
+
+
+@pytest.mark.parametrize("factor", SCALES)
+def test_each_numeric_column_carries_the_noise_of_its_share_of_the_other_half(
+    factor: float,
+) -> None:
+    bins = np.stack([bins for _, bins in noises(factor * EPSILON)])
+    for column in range(2):
+        assert is_two_sided_geometric(bins[:, column], EPSILON / 4) == (factor == 1.0)
+
+
+def test_no_two_counts_share_their_noise() -> None:
+    bins = np.stack([bins.ravel() for _, bins in noises(EPSILON)])
+    cells = np.stack([cells for cells, _ in noises(EPSILON)])
+    correlations = np.corrcoef(np.concatenate([bins, cells], axis=1).T)
+    off = correlations[~np.eye(len(correlations), dtype=bool)]
+    assert np.abs(off).max() < 0.4
+
+
+def test_a_record_more_is_told_by_its_cell_no_better_than_its_share_allows() -> None:
+    nobody = Table(np.zeros((0, 1), dtype=np.int64), np.zeros((0, 2)))
+    somebody = Table(np.zeros((1, 1), dtype=np.int64), np.zeros((1, 2)))
+    seen = [
+        np.mean(
+            [
+                release(
+                    table, COLUMNS, epsilon=2 * EPSILON, rng=np.random.default_rng([3, i])
+                ).cells[0]
+                >= 1
+                for i in range(10_000)
+            ]
+        )
+        for table in (nobody, somebody)
+    ]
+    assert float(np.log(seen[1] / seen[0])) == pytest.approx(EPSILON, abs=0.08)

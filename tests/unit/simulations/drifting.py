@@ -1,0 +1,29 @@
+"""A small drift that tests of continual learning share: two segments that contradict each other."""
+
+import numpy as np
+
+from fedperf_simulations.drift_sequences import Drift, Segment
+from fedperf_simulations.public_table import Columns, Table
+
+COLUMNS = Columns((2,), 1)
+ROWS = 200
+
+
+def segment(name: str, level: float, *, category: int, rng: np.random.Generator) -> Segment:
+    """Rows of one category, all of them at `level`, apart from a little noise."""
+    codes = np.full((ROWS, 1), category)
+    return Segment(
+        name,
+        Table(codes, rng.uniform(-1, 1, (ROWS, 1))),
+        level + 0.01 * rng.standard_normal(ROWS),
+    )
+
+
+def two_levels() -> Drift:
+    """Two categories, one after the other, whose levels a model can tell apart."""
+    rng = np.random.default_rng(5)
+    segments = (
+        segment("before", -1.0, category=0, rng=rng),
+        segment("after", 1.0, category=1, rng=rng),
+    )
+    return Drift("two levels", COLUMNS, segments, 1.0)
