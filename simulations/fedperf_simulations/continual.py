@@ -176,8 +176,8 @@ def lessons(
         if place:
             sources = method.sources(kept[seed], dealt.training, teacher(models, seed))
         drawn.append([each.draw(course.steps, rng) for each in sources])
-    inputs = [[_by_step(each.inputs, course.steps) for each in of_seed] for of_seed in drawn]
-    targets = [[_by_step(each.targets, course.steps) for each in of_seed] for of_seed in drawn]
+    inputs = [[by_step(each.inputs, course.steps) for each in of_seed] for of_seed in drawn]
+    targets = [[by_step(each.targets, course.steps) for each in of_seed] for of_seed in drawn]
     return _stacked(inputs), _stacked(targets)
 
 
@@ -245,8 +245,9 @@ def _pull(anchors: Sequence[Anchor], weight: float, models: SeedModels) -> Tenso
     return weight * sum(pulls, torch.zeros(()))
 
 
-def _by_step(values: NDArray[np.float32], steps: int) -> Tensor:
-    return torch.from_numpy(values).unflatten(0, (steps, -1))
+def by_step(values: NDArray[np.float32], steps: int) -> Tensor:
+    """Rows of all steps as [steps, rows, ...]."""
+    return torch.from_numpy(values.reshape(steps, -1, *values.shape[1:]))
 
 
 def _stacked(parts: Sequence[Sequence[Tensor]]) -> Tensor:

@@ -121,7 +121,9 @@ def plotted(
 ) -> Path:
     """Error over the segments seen so far, a line per method."""
     lines = [table.line(each, dashed=each in {NAIVE, CUMULATIVE}) for each in methods]
-    chart = lines_chart(lines, f"after: {sequence}", "MAE (log) over segments seen", marks=marks)
+    marks = [each.replace("-", "\n") for each in marks]
+    across = f"after each segment of {sequence}"
+    chart = lines_chart(lines, across, "MAE (log) over the segments seen", marks=marks)
     path = out / f"drift_{sequence.replace(' ', '_')}.svg"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(chart, encoding="utf-8")

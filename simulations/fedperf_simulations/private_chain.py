@@ -29,7 +29,7 @@ from fedperf_client.privacy.accountant import PrivacyBudget, calibrate, event_of
 from fedperf_shared.release import TrainingParameters
 from fedperf_simulations.batched_mlp import SeedModels, fit
 from fedperf_simulations.channel import DELTA
-from fedperf_simulations.continual import Course, close, lessons, over_time, teacher
+from fedperf_simulations.continual import Course, by_step, close, lessons, over_time, teacher
 from fedperf_simulations.public_table import Floats
 from fedperf_simulations.rehearsal_methods import Records, Taught
 
@@ -197,10 +197,9 @@ def _replay(
     ]
     if len(drawn) < len(course.seeds):
         return None
-    by_step = (course.dp_steps, -1)
     return Replay(
-        of_seeds([each.inputs for each in drawn]).unflatten(1, by_step),
-        of_seeds([each.targets for each in drawn]).unflatten(1, by_step),
+        torch.stack([by_step(each.inputs, course.dp_steps) for each in drawn]),
+        torch.stack([by_step(each.targets, course.dp_steps) for each in drawn]),
     )
 
 

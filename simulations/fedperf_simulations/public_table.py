@@ -66,7 +66,7 @@ class Columns:
 
     def cell_of(self, table: Table) -> Codes:
         """The combination of categories that each row has, [rows]."""
-        return np.ravel_multi_index(tuple(table.codes.T), self.sizes).astype(np.int64)
+        return np.asarray(np.ravel_multi_index(tuple(table.codes.T), self.sizes), np.int64)
 
     def of_cells(self, cells: Codes, numbers: Floats) -> Table:
         """Rows with the categories of `cells` and the numbers beside them."""

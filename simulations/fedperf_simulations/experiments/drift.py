@@ -7,9 +7,9 @@ the same steps; a row is a mean over five seeds of split, untrained model and dr
 standard deviations over them are a table of their own.
 
 "x naive" says how many times smaller the final error is than without any rehearsal, so the
-row of "cumulative" is the ceiling of the sequence. It is between 2.5 and 3 where platforms
-or jobs are replaced, and about 1.2 on cori3, where one system drifts in place: twice as good
-as naive cannot be reached there by any method, in this metric.
+row of "cumulative", which keeps every row, is the ceiling of the sequence. It is near 3 where
+platforms or jobs are replaced, and about 1.2 on cori3, where one system drifts in place: twice
+as good as naive is out of reach there, in this metric.
 
 Epsilon is for adding or removing one record of a segment, and a record is in one segment
 only. Beside "private inputs + teacher" it is pure and covers the inputs alone: that teacher

@@ -36,8 +36,8 @@ def test_rows_are_as_many_as_were_counted_and_where_they_were_counted() -> None:
     again = released(rows)
     np.testing.assert_array_equal(again.cells, histogram.cells)
     assert np.abs(rows.numbers).max() <= 1
-    shares = [each.bins.sum(axis=1) / len(some) for each in (histogram, again)]
-    np.testing.assert_allclose(*shares, atol=0.02)
+    drawn, counted = (each.bins.sum(axis=1) / len(some) for each in (again, histogram))
+    np.testing.assert_allclose(drawn, counted, atol=0.02)
 
 
 def test_the_bounds_themselves_have_bins() -> None:

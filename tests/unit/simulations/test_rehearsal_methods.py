@@ -67,7 +67,7 @@ def drawn(method: Method, steps: int = 200) -> Records:
 
 def shares(records: Records) -> list[float]:
     """Of rows of each segment, by the category that stands for it."""
-    return records.inputs[:, :3].mean(axis=0).tolist()
+    return [float(each) for each in records.inputs[:, :3].mean(axis=0)]
 
 
 @pytest.mark.parametrize("method", METHODS, ids=str)
