@@ -141,15 +141,32 @@ def dp_fit(
     trained = SeedModels.of([each.clone() for each in models.parameters])
     optimizer = torch.optim.Adam(trained.parameters, lr=RATE)
     for step in range(training.steps):
-        drawn = of_seeds([rng.random(inputs.shape[1]) < SAMPLING for rng in generators])
-        sums = clipped_sums(trained, inputs, targets, drawn)
-        for parameter, private in zip(trained.parameters, sums, strict=True):
-            noise = of_seeds([rng.standard_normal(parameter.shape[1:]) for rng in generators])
-            parameter.grad = (private + training.noise_multiplier * CLIP * noise) / nominal
+        sums = clipped_sums(trained, inputs, targets, sampled(inputs.shape[1], generators))
+        private = noised(sums, training.noise_multiplier, generators)
+        for parameter, each in zip(trained.parameters, private, strict=True):
+            parameter.grad = each / nominal
         if replay is not None:
             _add_gradient(trained, replay.inputs[:, step], replay.targets[:, step])
         optimizer.step()
     return trained
+
+
+def sampled(rows: int, generators: Sequence[np.random.Generator]) -> Tensor:
+    """1 for rows that are drawn in a step, each by itself, else 0; [seeds, rows]."""
+    return of_seeds([rng.random(rows) < SAMPLING for rng in generators])
+
+
+def noised(
+    sums: Sequence[Tensor], noise_multiplier: float, generators: Sequence[np.random.Generator]
+) -> list[Tensor]:
+    """The sums with Gaussian noise of their sensitivity, each number its own."""
+    return [
+        each
+        + noise_multiplier
+        * CLIP
+        * of_seeds([rng.standard_normal(each.shape[1:]) for rng in generators])
+        for each in sums
+    ]
 
 
 def clipped_sums(
