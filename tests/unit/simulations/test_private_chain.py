@@ -1,5 +1,7 @@
 """A private teacher: clipping, noise, sampling, and what it costs."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 import torch
@@ -107,3 +109,30 @@ def test_shared_models_never_see_raw_rows_without_noise_and_homes_learn_more(
     monkeypatch.setattr(Promise, "noise_multiplier", lambda *_: 1e6)
     blind = learn_privately(course, Promise(1.0, 1.0))
     assert blind[SHARED][MAE].mean() > 2 * found[SHARED][MAE].mean()
+
+
+def test_every_segment_is_trained_with_the_noise_that_its_steps_need(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[tuple[Sequence[int], DpTraining]] = []
+
+    def watched(
+        models: SeedModels,
+        records: Sequence[Records],
+        counts: Sequence[int],
+        training: DpTraining,
+        **_: object,
+    ) -> SeedModels:
+        seen.append((counts, training))
+        return models
+
+    monkeypatch.setattr(private_chain, "dp_fit", watched)
+    course = Course.of(two_levels(), [[1], [2]], steps=2, dp_steps=7)
+    promise = Promise(0.2, 1.0)
+    learn_privately(course, promise)
+    needed = DpTraining(promise.noise_multiplier(7), 7)
+    assert [training for _, training in seen] == [needed] * 2
+    # The counts are those released at so small an epsilon, not how many there are.
+    counts = {count for counts, _ in seen for count in counts}
+    assert len(counts) > 1
+    assert min(abs(count - course.training_rows / 2) for count in counts) < 60

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from fedperf_simulations.cell_histogram import release
 from fedperf_simulations.public_table import Columns
 from fedperf_simulations.rehearsal_methods import (
     ROWS,
@@ -114,6 +115,13 @@ def test_private_inputs_are_like_the_segment_but_no_row_of_it() -> None:
     assert len(kept) == pytest.approx(SIZES[0], abs=40)
     assert kept.inputs[:, 0].mean() > 0.9
     assert not set(kept.inputs[:, -1].tolist()) & set(raw.records.inputs[:, -1].tolist())
+
+
+def test_private_inputs_are_what_was_released_at_that_epsilon() -> None:
+    raw, again = segment(0), rng(0)
+    (kept,) = Taught(COLUMNS, 0.3).keep(raw)
+    rows = release(raw.table, COLUMNS, epsilon=0.3, rng=again).rows(again)
+    np.testing.assert_array_equal(kept.inputs, COLUMNS.encoded(rows).astype(np.float32))
 
 
 def test_random_inputs_do_not_look_at_the_segment() -> None:
