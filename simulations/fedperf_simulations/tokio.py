@@ -152,6 +152,7 @@ class Runs:
         point: of each run, int64 [runs].
         log_wall: natural log seconds, [runs].
         log_bandwidth: natural log MiB/s, [runs].
+        ended: seconds since 1970, [runs].
         files: what was read.
     """
 
@@ -159,6 +160,7 @@ class Runs:
     point: Positions
     log_wall: Floats
     log_bandwidth: Floats
+    ended: Floats
     files: tuple[Path, ...]
 
     def measured(self, target: str) -> Floats:
@@ -202,6 +204,7 @@ def load(data: Path | None) -> Runs:
         np.asarray(groups.ngroup(), np.int64),
         np.log(table[WALL].to_numpy(dtype=np.float64)),
         np.log(table[BANDWIDTH].to_numpy(dtype=np.float64)),
+        table["ended"].to_numpy(dtype=np.float64),
         files,
     )
 
@@ -242,6 +245,7 @@ def read_probes(path: Path, more: Sequence[str] = ()) -> pd.DataFrame:
             "many_files": most > 1,
             "log2_gib": (np.log2(raw["darshan_total_gibs_posix"]) / _SIZE_STEP).round()
             * _SIZE_STEP,
+            "ended": raw["_datetime_end"],
             WALL: raw[WALL],
             BANDWIDTH: raw[BANDWIDTH],
             **{name: raw[name] for name in more},

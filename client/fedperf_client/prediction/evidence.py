@@ -6,6 +6,7 @@ and neural networks are evaluated once however many predictors and folds there a
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Self
 
 import numpy as np
@@ -30,14 +31,20 @@ class History:
         questions: what ran where, [executions].
         workloads: the workload of each execution; folds never split one.
         log_seconds: natural log of the measured wall seconds, float64 [executions].
+        finished_at: with time zone, [executions]; None where it is not known or does not matter.
     """
 
     questions: tuple[Question, ...]
     workloads: tuple[str, ...]
     log_seconds: Floats
+    finished_at: tuple[datetime, ...] | None = None
 
     def __post_init__(self) -> None:
         count = len(self.questions)
+        if self.finished_at is not None and len(self.finished_at) != count:
+            raise InvalidHistoryError(
+                f"a history of {count} questions has {len(self.finished_at)} moments"
+            )
         if len(self.workloads) != count or self.log_seconds.shape != (count,):
             raise InvalidHistoryError(
                 f"a history of {count} questions has {len(self.workloads)} workloads and run "
@@ -53,12 +60,22 @@ class History:
     def from_executions(cls, executions: Iterable[Execution]) -> Self:
         """The history of those executions that ended well; the others have no run time."""
         kept = [
-            (Question(each.plan, each.cluster), each.workload, each.measurement.runtime_seconds)
+            (
+                Question(each.plan, each.cluster),
+                each.workload,
+                each.measurement.runtime_seconds,
+                each.finished_at,
+            )
             for each in executions
             if each.status is ExecutionStatus.OK and each.measurement is not None
         ]
         seconds = np.array([row[2] for row in kept], dtype=np.float64)
-        return cls(tuple(row[0] for row in kept), tuple(row[1] for row in kept), np.log(seconds))
+        return cls(
+            tuple(row[0] for row in kept),
+            tuple(row[1] for row in kept),
+            np.log(seconds),
+            tuple(row[3] for row in kept),
+        )
 
     def workload_index(self) -> NDArray[np.int64]:
         """For each execution the number of its workload, in order of first appearance."""

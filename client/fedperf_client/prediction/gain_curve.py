@@ -150,6 +150,7 @@ def _of(history: History, rows: NDArray[np.int64]) -> History:
         tuple(history.questions[row] for row in rows),
         tuple(history.workloads[row] for row in rows),
         history.log_seconds[rows],
+        None if history.finished_at is None else tuple(history.finished_at[row] for row in rows),
     )
 
 

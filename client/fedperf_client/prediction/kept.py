@@ -10,8 +10,9 @@ file again. It is as private as the executions and never leaves.
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,10 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
+from fedperf_client.drift import streams
+from fedperf_client.drift.kinds import Kind
+from fedperf_client.drift.streams import Drift
+from fedperf_client.prediction import additive
 from fedperf_client.prediction.additive import Additive, Arrays
 from fedperf_client.prediction.candidates import usable
 from fedperf_client.prediction.evidence import History, Samples
@@ -33,12 +38,12 @@ from fedperf_client.store import ExecutionStore
 from fedperf_shared.errors import InvalidInputError, StorageError
 from fedperf_shared.execution import ClusterConfig
 from fedperf_shared.workflow import vocabulary
-from fedperf_shared.workflow.vocabulary import OperatorKind, Platform
+from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform
 
 USUAL_CLUSTER = ClusterConfig(nodes=1, cores=2, memory_bytes=16 * 2**30)
 """What a question is about that says nothing of it, before any own execution."""
 
-_CODE = (Path(__file__).parent, Path(vocabulary.__file__).parent)
+_CODE = tuple(Path(str(each.__file__)).parent for each in (additive, streams, vocabulary))
 """Directories whose programs decide what the numbers mean."""
 
 
@@ -99,9 +104,9 @@ def open_kept(
     learners, starts = models.learners(), models.starts()
     found = _loaded(path, digest)
     if found is not None:
-        known, hull, usual, outcomes, fits = found
+        known, hull, usual, drifts, outcomes, fits = found
         used = tuple(each for each in learners if usable(each, len(known), starts))
-        candidates = Candidates(known, hull, used, starts, on_progress=on_progress)
+        candidates = Candidates(known, hull, used, starts, on_progress=on_progress, drifts=drifts)
         predictor = candidates.mix(used)
         predictor.outcomes.update(outcomes)
         candidates.fits.update(fits)
@@ -157,6 +162,7 @@ def _encoded(predictor: Personalized, usual: ClusterConfig, digest: str) -> byte
             "platforms": sorted(hull.platforms),
             "kinds": sorted(hull.kinds),
         },
+        "drifts": [_drift_facts(each) for each in predictor.candidates.drifts],
         "usual": [usual.nodes, usual.cores, usual.memory_bytes, usual.machine_speed],
         "outcomes": [
             {
@@ -172,7 +178,27 @@ def _encoded(predictor: Personalized, usual: ClusterConfig, digest: str) -> byte
     return save(plain, metadata={"digest": digest, "facts": json.dumps(facts)})
 
 
-_Loaded = tuple[Known, Hull, ClusterConfig, dict[Key, Outcome], dict[str, Additive]]
+def _drift_facts(drift: Drift) -> list[object]:
+    cell = [int(drift.platform), int(drift.operator_class)]
+    moments = [drift.since.isoformat(), drift.noticed_at.isoformat()]
+    return [*cell, *moments, drift.log_shift, list(drift.kinds)]
+
+
+def _drift_of(facts: Sequence[Any]) -> Drift:
+    platform, operator_class, since, noticed_at, log_shift, kinds = facts
+    return Drift(
+        Platform(platform),
+        OperatorClass(operator_class),
+        datetime.fromisoformat(since),
+        datetime.fromisoformat(noticed_at),
+        float(log_shift),
+        tuple(map(Kind, kinds)),
+    )
+
+
+_Loaded = tuple[
+    Known, Hull, ClusterConfig, tuple[Drift, ...], dict[Key, Outcome], dict[str, Additive]
+]
 
 
 def _loaded(path: Path, digest: str) -> _Loaded | None:
@@ -223,6 +249,7 @@ def _decoded(arrays: Arrays, facts: Mapping[str, Any]) -> _Loaded:
             frozenset(map(OperatorKind, hull["kinds"])),
         ),
         ClusterConfig(*facts["usual"]),
+        tuple(map(_drift_of, facts["drifts"])),
         {(each.kind, each.cut): each for each in outcomes},
         {
             name: Additive.of(start, _below(arrays, f"fit/{number}/"))

@@ -4,7 +4,9 @@ A question lies inside of what was seen, between or beyond known scales (cores o
 nodes), or between or beyond known sizes (rows of all sources). For each kind that is asked
 for, and not before, learners are mixed by how wrong they were in folds that mimic it
 (`mixture`). Executions of one workload are never split by folds for questions inside;
-repeats of one configuration are never split at all.
+repeats of one configuration are never split at all. Where the same work takes longer or
+shorter since some day, executions of before count as if they had been measured since
+(`drifting`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +15,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from fedperf_client.drift.streams import Drift
 from fedperf_client.prediction.candidates import NoLearnerError, usable
+from fedperf_client.prediction.drifting import as_of_today, streams_known
 from fedperf_client.prediction.evidence import History, encode
 from fedperf_client.prediction.intervals import HULL_MARGIN, Estimate, Hull, Spread, source_rows
 from fedperf_client.prediction.learner import Fitted, Learner
@@ -64,6 +68,7 @@ class Candidates:
         starts: log predictions of the start models that they need, by name.
         seed: of folds that leave workloads out.
         on_progress: told of every weighing.
+        drifts: found in the own executions, which are known as of today.
         fits: candidates that were needed so far, fitted on all own executions.
     """
 
@@ -73,6 +78,7 @@ class Candidates:
     starts: Mapping[str, PredictLog]
     seed: int = 0
     on_progress: OnProgress | None = None
+    drifts: tuple[Drift, ...] = ()
     _ways: dict[Asks, list[Mimicry]] = field(default_factory=dict)
     _weighed: dict[Key, Weighing] = field(default_factory=dict)
     _depths: dict[tuple[Asks, Key], float] = field(default_factory=dict)
@@ -269,8 +275,11 @@ def candidates_of(
     used = tuple(each for each in learners if usable(each, len(history), starts))
     needed = {each.start: starts[each.start] for each in used if each.start is not None}
     known = known_of(history, needed)
+    streams = streams_known(history, known)
+    drifts = tuple(drift for stream in streams for drift in stream.drifts)
     hull = Hull.around(history.questions)
-    return Candidates(known, hull, used, needed, seed, on_progress)
+    current = as_of_today(known, streams)
+    return Candidates(current, hull, used, needed, seed, on_progress, drifts)
 
 
 def personalize(

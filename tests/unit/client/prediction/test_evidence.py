@@ -15,6 +15,7 @@ def test_a_history_holds_the_executions_that_ended_well() -> None:
     assert len(history) == 2
     assert history.workloads == ("workload-0", "workload-2")
     np.testing.assert_allclose(history.log_seconds, np.log([0.5, 2.5]))
+    assert history.finished_at == (make_execution(0).finished_at, make_execution(2).finished_at)
 
 
 def test_no_executions_are_a_history_too() -> None:
@@ -29,6 +30,8 @@ def test_a_history_that_does_not_go_together_is_refused() -> None:
         History(question, (), np.zeros(1))
     with pytest.raises(InvalidHistoryError, match="finite"):
         History(question, ("w",), np.array([np.nan]))
+    with pytest.raises(InvalidHistoryError, match="moments"):
+        History(question, ("w",), np.zeros(1), ())
 
 
 def test_questions_are_encoded_once_for_all() -> None:

@@ -1,0 +1,244 @@
+"""Streams of own executions, one for each platform and operator class, and what changed in them.
+
+Everything is computed anew from the executions: nothing is kept that could be wrong, and a
+new model of others is no drift because all residuals of a stream are of one model.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import numpy as np
+
+from fedperf_client.drift.detection import Change, Floats, Ints, changes, surprises
+from fedperf_client.drift.kinds import Kind, Shift, inputs_changed, shift_between
+from fedperf_shared.basis import ALL_CELLS, cell_of
+from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.workflow.graph import Plan
+from fedperf_shared.workflow.vocabulary import OperatorClass, Platform
+
+NOTABLE_FACTOR = 1.05
+"""Times as long: less is no news to people."""
+
+RECENT = timedelta(days=30)
+"""Since a drift was noticed, in which people are told of it."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Observed:
+    """Own executions as drift is looked for in them, in any order.
+
+    Attributes:
+        cells: of the public basis, [executions].
+        jobs: number of the workload of each, [executions].
+        residuals: log seconds measured - predicted by one model of others, [executions].
+        inputs: what differs between executions of a job, [executions, inputs].
+        finished_at: with time zone, [executions].
+    """
+
+    cells: Ints
+    jobs: Ints
+    residuals: Floats
+    inputs: Floats
+    finished_at: Sequence[datetime]
+
+    def __post_init__(self) -> None:
+        count = len(self.finished_at)
+        lengths = {len(each) for each in (self.cells, self.jobs, self.residuals, self.inputs)}
+        if lengths != {count}:
+            raise InvalidInputError(f"{count} executions have columns of {sorted(lengths)} rows")
+
+    def take(self, rows: Ints) -> "Observed":
+        """Those rows, in that order."""
+        return Observed(
+            self.cells[rows],
+            self.jobs[rows],
+            self.residuals[rows],
+            self.inputs[rows],
+            [self.finished_at[row] for row in rows],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """What changed in a stream, and since when.
+
+    Attributes:
+        platform: of the stream.
+        operator_class: of the stream.
+        since: when the first execution after the change finished.
+        noticed_at: when the execution finished that raised the alarm.
+        log_shift: by how much executions take longer since, at equal jobs and inputs.
+        kinds: one or both.
+    """
+
+    platform: Platform
+    operator_class: OperatorClass
+    since: datetime
+    noticed_at: datetime
+    log_shift: float
+    kinds: tuple[Kind, ...]
+
+    @property
+    def is_concept(self) -> bool:
+        """Whether the same work takes longer or shorter than before."""
+        return Kind.CONCEPT in self.kinds
+
+    @property
+    def is_notable(self) -> bool:
+        """Whether the same work takes notably longer or shorter since then, all in all."""
+        return self.is_concept and self.factor >= NOTABLE_FACTOR
+
+    @property
+    def factor(self) -> float:
+        """Times as slow, or as fast, at least 1."""
+        return math.exp(abs(self.log_shift))
+
+    @property
+    def sentence(self) -> str:
+        """The change and its day, such as "1.5x slower since 2026-03-01"."""
+        day = f"{self.since:%Y-%m-%d}"
+        if not self.is_concept:
+            return f"other inputs since {day}"
+        if not self.is_notable:
+            return f"changed for a while from {day} on"
+        return f"{self.factor:.2g}x {'slower' if self.log_shift > 0 else 'faster'} since {day}"
+
+    @property
+    def stream_name(self) -> str:
+        """What changed, for people."""
+        return _name(self.platform, self.operator_class)
+
+    def as_row(self) -> dict[str, object]:
+        """The figures by name."""
+        return {
+            "platform": self.platform.name.lower(),
+            "class": self.operator_class.name.lower(),
+            "since": self.since,
+            "noticed_at": self.noticed_at,
+            "factor": math.exp(self.log_shift) if self.is_concept else None,
+            "kinds": list(self.kinds),
+        }
+
+    def is_recent(self, now: datetime) -> bool:
+        """Whether it was noticed shortly before `now`."""
+        return now - self.noticed_at <= RECENT
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stream:
+    """Own executions on one platform, of one operator class, in the order they finished.
+
+    Attributes:
+        platform: where most of their operators ran.
+        operator_class: the most special one of their operators.
+        rows: places among the observed, [executions].
+        finished_at: [executions].
+        levels: log factor by which each took longer than its job did at first, [executions].
+        places: of the first execution after each drift.
+        drifts: in order of time.
+    """
+
+    platform: Platform
+    operator_class: OperatorClass
+    rows: Ints
+    finished_at: Sequence[datetime]
+    levels: Floats
+    places: tuple[int, ...]
+    drifts: tuple[Drift, ...]
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return _name(self.platform, self.operator_class)
+
+    def lags(self) -> Floats:
+        """Log factor by which each execution would take longer today, [executions]."""
+        found = np.zeros(len(self.rows))
+        for place, drift in zip(self.places, self.drifts, strict=True):
+            if drift.is_concept:
+                found[:place] += drift.log_shift
+        return found
+
+
+def streams_of(observed: Observed) -> tuple[Stream, ...]:
+    """All streams that have executions, in the order of the basis."""
+    kinds = np.array([_key(cell.platform, cell.operator_class) for cell in ALL_CELLS])
+    of_execution = kinds[observed.cells]
+    moments = np.array([each.timestamp() for each in observed.finished_at])
+    order = np.argsort(moments, kind="stable")
+    return tuple(
+        _stream(observed, order[of_execution[order] == key].astype(np.int64))
+        for key in dict.fromkeys(kinds.tolist())
+        if np.any(of_execution == key)
+    )
+
+
+def recent_drift(drifts: Sequence[Drift], plan: Plan, *, now: datetime) -> Drift | None:
+    """The last notable drift of the plan's stream if it was noticed lately; None otherwise."""
+    cell = cell_of(plan)
+    own = [
+        each
+        for each in drifts
+        if (each.platform, each.operator_class) == (cell.platform, cell.operator_class)
+        and each.is_notable
+    ]
+    return own[-1] if own and own[-1].is_recent(now) else None
+
+
+def _name(platform: Platform, operator_class: OperatorClass) -> str:
+    return f"{operator_class.name.lower()} work on {platform.name.lower()}"
+
+
+def _key(platform: Platform, operator_class: OperatorClass) -> int:
+    return int(platform) * len(OperatorClass) + int(operator_class)
+
+
+def _stream(observed: Observed, rows: Ints) -> Stream:
+    own = observed.take(rows)
+    found = [each for each in changes(own.residuals, own.jobs) if _is_in_time(own, each)]
+    places = tuple(each.at for each in found)
+    ends = zip((0, *places), found, (*places[1:], len(rows)), strict=False)
+    drifts = tuple(_drift(own, before, change, up_to) for before, change, up_to in ends)
+    cell = ALL_CELLS[own.cells[0]]
+    levels = _levels(own, places, drifts)
+    return Stream(cell.platform, cell.operator_class, rows, own.finished_at, levels, places, drifts)
+
+
+def _is_in_time(own: Observed, change: Change) -> bool:
+    """Executions of one moment have no order, so nothing changed between them."""
+    return own.finished_at[change.at - 1] < own.finished_at[change.at]
+
+
+def _drift(own: Observed, before: int, change: Change, up_to: int) -> Drift:
+    at_alarm = _shift(own, before, change.at, change.noticed + 1)
+    since = _shift(own, before, change.at, up_to)
+    first, second = own.inputs[before : change.at], own.inputs[change.at : change.noticed + 1]
+    kinds = [Kind.CONCEPT] if at_alarm.is_significant else []
+    if not kinds or inputs_changed(first, second):
+        kinds.append(Kind.COVARIATE)
+    cell = ALL_CELLS[own.cells[0]]
+    return Drift(
+        cell.platform,
+        cell.operator_class,
+        own.finished_at[change.at],
+        own.finished_at[change.noticed],
+        since.log_seconds if since.is_known else at_alarm.log_seconds,
+        tuple(kinds),
+    )
+
+
+def _shift(own: Observed, begin: int, at: int, end: int) -> Shift:
+    part = own.take(np.arange(begin, end))
+    is_after = (np.arange(begin, end) >= at).astype(np.int64)
+    return shift_between(part.residuals, part.jobs, part.inputs, is_after)
+
+
+def _levels(own: Observed, places: Sequence[int], drifts: Sequence[Drift]) -> Floats:
+    """What surprised, on the level that the drifts before it came to."""
+    steps = np.zeros(len(own.jobs))
+    for place, drift in zip(places, drifts, strict=True):
+        if drift.is_concept:
+            steps[place:] += drift.log_shift
+    return steps + surprises(own.residuals - steps, own.jobs)

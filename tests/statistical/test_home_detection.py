@@ -1,0 +1,66 @@
+"""Two-sided: drift at home is noticed soon where it is and not where it is not, and pays."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedperf_client.drift import detection
+from fedperf_client.prediction.personal import personalize
+from fedperf_simulations import tokio
+from fedperf_simulations.home_detection import Detection, judge, made_up, probes, targets
+from tests.public_data import public_data
+from tests.unit.client.prediction.drifting_jobs import QUICK, STARTS, error_of, history, without
+
+pytestmark = pytest.mark.statistical
+
+
+def judged(found: list[Detection]) -> list[bool]:
+    for each in found:
+        print(each.as_row())
+    print(targets(found))
+    return [bool(each["holds"]) for each in targets(found)]
+
+
+def test_made_up_streams_keep_the_promises() -> None:
+    found = [judge(each, shuffled=5) for each in made_up(8)]
+    assert judged(found) == [True, True]
+    assert max(each.size_error for each in found) < 0.1
+
+
+def test_the_year_of_probes_keeps_the_promises() -> None:
+    found = [judge(each) for each in probes(public_data(tokio.FOLDER))]
+    assert judged(found) == [True, True]
+    assert sum(each.drifts for each in found) >= 10
+    assert max(each.size_error for each in found) < 0.1
+
+
+def test_jobs_that_are_not_told_apart_hide_a_shift() -> None:
+    """Why residuals count from their own job's usual."""
+    mixed = [replace(each, jobs=np.arange(len(each))) for each in made_up(8)]
+    assert judged([judge(each, shuffled=1) for each in mixed])[1] is False
+
+
+@pytest.mark.parametrize(("delta", "holds"), [(0.9, [False, True]), (1e-12, [True, False])])
+def test_a_detector_that_is_too_quick_or_too_slow_breaks_one_of_them(
+    delta: float, holds: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(detection, "DELTA", delta)
+    assert judged([judge(each, shuffled=5) for each in made_up(8)]) == holds
+
+
+def test_predictions_recover_from_a_drift_among_residuals_that_were_measured() -> None:
+    """By the residuals of the I/O probes, each against its own job, on six platforms."""
+    ratios = []
+    for seed, platform in enumerate(probes(public_data(tokio.FOLDER))):
+        jobs = np.unique(platform.jobs, return_inverse=True)[1]
+        usual = np.bincount(jobs, platform.log_seconds) / np.bincount(jobs)
+        noise = platform.log_seconds - usual[jobs]
+        soon = history(1100, seed=seed, since=900, noise=noise)
+        recovered, lagging = (
+            error_of(personalize(each, STARTS, QUICK)) for each in (soon, without(soon))
+        )
+        ratios.append(recovered / lagging)
+    print(np.round(ratios, 2))
+    assert np.mean(ratios) < 0.87
+    assert max(ratios) <= 1.01

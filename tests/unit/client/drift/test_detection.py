@@ -1,0 +1,86 @@
+"""A change of level is found where it is, and nothing is found where there is none."""
+
+import numpy as np
+import pytest
+
+from fedperf_client.drift.detection import (
+    GUARD,
+    MOST_SURPRISING,
+    USUAL_FROM,
+    Change,
+    changes,
+    surprises,
+)
+from tests.unit.client.drift.observing import observed
+
+
+def found(count: int = 300, **of: object) -> list[Change]:
+    stream = observed(count, **of)  # type: ignore[arg-type]
+    return changes(stream.residuals, stream.jobs)
+
+
+@pytest.mark.parametrize("shift", [0.4, -0.4])
+def test_a_shift_is_found_soon_and_placed_where_it_was(shift: float) -> None:
+    [change] = found(shift=shift)
+    assert abs(change.at - 150) <= 5
+    assert 150 < change.noticed <= 230
+
+
+def test_without_a_shift_nothing_is_found() -> None:
+    assert [found(seed=seed) for seed in range(10)] == [[]] * 10
+
+
+def test_every_shift_of_several_is_found() -> None:
+    stream = observed(600, shift=0.5, at=200)
+    residuals = stream.residuals - 0.7 * (np.arange(600) >= 400)
+    places = [each.at for each in changes(residuals, stream.jobs)]
+    np.testing.assert_allclose(places, [200, 400], atol=6)
+
+
+def test_what_is_found_stays_found_when_the_stream_goes_on() -> None:
+    stream = observed(400, shift=0.5, at=100)
+    [first] = changes(stream.residuals[:200], stream.jobs[:200])
+    later = changes(stream.residuals, stream.jobs)
+    assert later[0] == first
+
+
+def test_nothing_is_said_within_the_guard_however_loud() -> None:
+    residuals = np.r_[np.zeros(GUARD // 2), np.full(200, 2.0)]
+    [first] = changes(residuals, np.zeros(len(residuals), np.int64))
+    assert first.noticed >= GUARD
+    assert changes(residuals[:GUARD], np.zeros(GUARD, np.int64)) == []
+
+
+def test_after_an_alarm_the_guard_holds_again() -> None:
+    steps = np.repeat([0.0, 2.0, 0.0, 2.0, 0.0, 2.0], 35)
+    noticed = [each.noticed for each in changes(steps, np.zeros(len(steps), np.int64))]
+    assert len(noticed) >= 2
+    assert np.diff(noticed).min() >= GUARD
+
+
+def test_other_jobs_are_no_change() -> None:
+    """From the middle on a job that takes ten times as long runs most often."""
+    rng = np.random.default_rng(0)
+    jobs = np.r_[rng.choice(2, 200, p=[0.9, 0.1]), rng.choice(2, 200, p=[0.1, 0.9])]
+    residuals = 2.3 * jobs + 0.1 * rng.standard_normal(400)
+    assert changes(residuals, jobs) == []
+    assert changes(residuals, np.zeros(400, np.int64)) != []
+
+
+def test_a_job_counts_from_its_own_first_executions_and_new_ones_from_the_stream() -> None:
+    residuals = np.array([1.0, 3.0, 2.0, 2.0])
+    np.testing.assert_allclose(surprises(residuals, np.array([0, 0, 0, 1])), [0, 2, 0, 0])
+    drifting = np.r_[np.zeros(USUAL_FROM), np.ones(50)]
+    np.testing.assert_allclose(surprises(drifting, np.zeros(55, np.int64))[-1], 1.0)
+
+
+def test_one_wild_execution_is_no_change() -> None:
+    stream = observed()
+    stream.residuals[170] = 50.0
+    assert changes(stream.residuals, stream.jobs) == []
+    assert surprises(stream.residuals, stream.jobs).max() == MOST_SURPRISING
+
+
+@pytest.mark.parametrize("count", [0, 1, 5, GUARD])
+def test_short_streams_tell_nothing(count: int) -> None:
+    assert changes(np.arange(float(count)), np.zeros(count, np.int64)) == []

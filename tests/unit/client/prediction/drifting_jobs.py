@@ -1,0 +1,63 @@
+"""Jobs of the made-up world that run again and again, and take longer from one day on."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import numpy as np
+
+from fedperf_client.prediction.candidates import public_learners
+from fedperf_client.prediction.evidence import History
+from fedperf_client.prediction.personal import Personalized
+from fedperf_client.prediction.prediction import Floats, Question
+from fedperf_client.prediction.shared import PUBLIC
+from fedperf_shared.workflow.vocabulary import Platform
+from tests.unit.client.executions import START
+from tests.unit.client.prediction.synthetic import draw_questions, excellent, true_log_seconds
+
+BEFORE = 300
+SHIFT = 0.4
+GAUSSIAN = 0.1 * np.random.default_rng(1).standard_normal(10_000)
+STARTS = {PUBLIC: excellent}
+QUICK = [
+    each for each in public_learners() if each.name in {"public", "public+bias", "local ridge"}
+]
+
+
+def on_duckdb(questions: tuple[Question, ...]) -> Floats:
+    return np.array([each.plan.platforms[0] is Platform.DUCKDB for each in questions], float)
+
+
+def history(
+    after: int,
+    *,
+    shift: float = SHIFT,
+    seed: int = 0,
+    since: int = BEFORE,
+    noise: Floats = GAUSSIAN,
+) -> History:
+    """Jobs that run again and again; on DuckDB they take longer by `shift` from one moment on."""
+    jobs = 40
+    rng = np.random.default_rng(seed)
+    pool, count = draw_questions(rng, jobs), BEFORE + after
+    job = rng.integers(jobs, size=count)
+    questions = tuple(pool[each] for each in job)
+    later = np.arange(count) >= since
+    log_seconds = true_log_seconds(questions) + shift * later * on_duckdb(questions)
+    log_seconds += rng.choice(noise, count)
+    moments = tuple(START + timedelta(hours=number) for number in range(count))
+    return History(questions, tuple(f"w{each}" for each in job), log_seconds, moments)
+
+
+def asked(seed: int = 100) -> tuple[Question, ...]:
+    drawn = draw_questions(np.random.default_rng(seed), 90)
+    return tuple(each for each in drawn if each.plan.platforms[0] is Platform.DUCKDB)
+
+
+def error_of(own: Personalized, *, shift: float = SHIFT) -> float:
+    """On other jobs of DuckDB, as they take today."""
+    return float(np.abs(own.predict_log(asked()) - true_log_seconds(asked()) - shift).mean())
+
+
+def without(known: History) -> History:
+    """The same, in which no drift can be seen."""
+    return replace(known, finished_at=None)
