@@ -1,4 +1,4 @@
-"""Charts for people, drawn by matplotlib into a PNG or into an HTML page that stands alone.
+"""Charts for people, drawn by matplotlib into an image or into an HTML page that stands alone.
 
 Text in an SVG stays text, which matplotlib escapes; a page loads nothing from elsewhere.
 """
@@ -16,7 +16,7 @@ from fedperf_shared.errors import InvalidInputError, StorageError
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-SUFFIXES = (".png", ".html")
+SUFFIXES = (".png", ".svg", ".html")
 
 _COLOURS = ("#98a2b3", "#dc6803", "#84adff", "#175cd3")
 
@@ -25,10 +25,10 @@ def require_chart_file(path: Path) -> None:
     """Refuse a file that no chart can be written to.
 
     Raises:
-        InvalidInputError: neither a PNG nor an HTML file.
+        InvalidInputError: neither an image nor an HTML file.
     """
     if path.suffix.lower() not in SUFFIXES:
-        raise InvalidInputError(f"a chart is a .png or .html file, got {path}")
+        raise InvalidInputError(f"a chart is a .png, .svg or .html file, got {path}")
 
 
 def draw_prediction(
@@ -97,13 +97,16 @@ def write_chart(path: Path, figure: "Figure", title: str) -> None:
     """Write a figure as an image or as a page of its own.
 
     Raises:
-        InvalidInputError: neither a PNG nor an HTML file.
+        InvalidInputError: neither an image nor an HTML file.
         StorageError: the file cannot be written.
     """
     require_chart_file(path)
     try:
         if path.suffix.lower() == ".png":
             figure.savefig(path, format="png", dpi=150, metadata={"Software": None})
+            return
+        if path.suffix.lower() == ".svg":
+            path.write_text(svg(figure), encoding="utf-8")
             return
         path.write_text(
             f'<!doctype html>\n<meta charset="utf-8">\n<title>{escape(title)}</title>\n'

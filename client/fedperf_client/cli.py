@@ -13,6 +13,7 @@ from fedperf_client import (
     advise_cli,
     campaign_cli,
     doctor_cli,
+    drift_cli,
     ingest_cli,
     prediction_cli,
     release_cli,
@@ -45,6 +46,7 @@ app.command()(campaign_cli.profile)
 app.command()(prediction_cli.predict)
 app.command()(advise_cli.advise)
 app.command()(prediction_cli.models)
+app.command()(drift_cli.drift)
 app.command()(prediction_cli.gain)
 
 

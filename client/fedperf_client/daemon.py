@@ -24,6 +24,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from fedperf_client.background import Start, in_thread
 from fedperf_client.config import Home, write_private
+from fedperf_client.drift_watching import DriftWatching
 from fedperf_client.federation.enrollment import Membership, load_or_create_key
 from fedperf_client.federation.exchange import (
     ExchangeClient,
@@ -122,6 +123,7 @@ def run_daemon(home: Home, *, clock: Clock, stop: threading.Event) -> None:
         if config.history:
             following.warm()
         watching = Watching(home.store, compute=following, start=in_thread)
+        drifts = DriftWatching(home.store, compute=following, start=in_thread, clock=clock)
         exchange.declare_schedule(ledger.schedule)
         recall(ledger, exchange, membership)
         duties = Duties(
@@ -145,6 +147,7 @@ def run_daemon(home: Home, *, clock: Clock, stop: threading.Event) -> None:
             if not talking.is_alive():
                 raise NodeEndedError
             watching.look(config.history)
+            drifts.look()
             duties.look()
             stop.wait(duties.pause(poll).total_seconds())
         talking.join(timeout=5)

@@ -36,6 +36,7 @@ from fedperf_client.federation.exchange import (
     NoMemberError,
 )
 from fedperf_client.prediction.starts import FetchedModels
+from fedperf_client.prediction.streams_at_home import streams_at_home
 from fedperf_client.release.ledger import PrivacyLedger
 from fedperf_client.release.lifetime import LifetimeRecord, lifetime_path
 from fedperf_client.release.policy import load_policy
@@ -203,6 +204,23 @@ def _store(home: Home, around: Surroundings) -> Iterator[_Said]:
     yield _ok(
         f"{counts.executions} executions of {counts.workloads} workloads, schema {SCHEMA_VERSION}"
     )
+
+
+def _drift(home: Home, around: Surroundings) -> Iterator[_Said]:
+    if not home.store.exists():
+        yield _ok("no executions yet")
+        return
+    with ExecutionStore.open(home.store) as store:
+        streams = streams_at_home(store)
+    drifts = [drift for stream in streams for drift in stream.drifts[-1:]]
+    recent = [each for each in drifts if each.is_notable and each.is_recent(around.now())]
+    for each in recent:
+        yield _warning(
+            f"{each.stream_name}: {each.sentence}",
+            "find out what changed there; predictions count with it. See: fedperf drift",
+        )
+    if not recent:
+        yield _ok(f"nothing changed lately in {len(streams)} kinds of work")
 
 
 def _ledgers(home: Home, around: Surroundings) -> Iterator[_Said]:
@@ -439,6 +457,7 @@ _CHECKS: Mapping[str, _Check] = {
     "configuration": _configuration,
     "policy": _policy,
     "executions": _store,
+    "drift": _drift,
     "ledgers": _ledgers,
     "budget": _budget,
     "identity": _identity,

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedperf_client.home_option import Json
+from fedperf_client.home_option import Json, now
 from fedperf_client.home_option import home_of as _home
 from fedperf_shared.command_line import show_rows
 
 if TYPE_CHECKING:
     from fedperf_client.config import Home
+    from fedperf_client.drift.streams import Drift
     from fedperf_client.prediction.asking import Answer
     from fedperf_client.prediction.kept import Kept
     from fedperf_client.store import ExecutionStore
@@ -52,6 +53,7 @@ def predict(
     """
     from fedperf_client.charts import draw_prediction, require_chart_file
     from fedperf_client.config import write_private
+    from fedperf_client.drift.streams import recent_drift
     from fedperf_client.prediction.asking import answers, parse_cores, parse_duration
     from fedperf_client.store import ExecutionStore
 
@@ -77,7 +79,8 @@ def predict(
         say_if_nothing_is_known(kept)
         if plot is not None:
             draw_prediction(plot, found, _points(store, plan, own), deadline_seconds=seconds)
-    _show_answers(found, seconds, json=json)
+    drift = recent_drift(kept.predictor.candidates.drifts, plan, now=now())
+    _show_answers(found, seconds, drift, json=json)
 
 
 def models(context: typer.Context, json: Json = False) -> None:
@@ -218,7 +221,9 @@ def _points(
     ]
 
 
-def _show_answers(found: "Sequence[Answer]", deadline: float | None, *, json: bool) -> None:
+def _show_answers(
+    found: "Sequence[Answer]", deadline: float | None, drift: "Drift | None", *, json: bool
+) -> None:
     from fedperf_client.durations import duration_text
     from fedperf_client.prediction.asking import chance_text, smallest_that_holds
     from fedperf_shared.command_line import show
@@ -226,11 +231,14 @@ def _show_answers(found: "Sequence[Answer]", deadline: float | None, *, json: bo
     smallest = smallest_that_holds(found)
     if json:
         facts: dict[str, object] = {"answers": [each.as_row() for each in found]}
+        facts["drift"] = None if drift is None else drift.as_row()
         if deadline is not None:
             facts |= {"deadline_seconds": deadline, "smallest_cores": smallest}
         show(facts, json=True)
         return
     show_rows([each.as_line() for each in found], json=False, empty="")
+    if drift is not None:
+        typer.echo(f"note: {drift.stream_name} is {drift.sentence}, which is counted in")
     if deadline is None:
         return
     words = duration_text(deadline)

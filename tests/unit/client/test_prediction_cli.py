@@ -198,6 +198,7 @@ def test_questions_cause_no_traffic_and_touch_nothing_that_counts_releases(
         ["predict", "--execution", "own-3", "--deadline", "5s"],
         ["advise", str(workflow), "--plot", str(tmp_path / "c.png")],
         ["models"],
+        ["drift", "--plot", str(tmp_path / "d.svg")],
         ["gain", "--chart", str(tmp_path / "b.html")],
     ):
         ended = subprocess.run(

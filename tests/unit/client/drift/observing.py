@@ -19,10 +19,11 @@ def observed(
     jobs: int = 10,
     cell: int = 0,
     sd: float = 0.2,
+    spread: float = 0.8,
 ) -> Observed:
-    """`count` executions that take longer by `shift` from one on."""
+    """Executions that take longer by `shift` from one on, of jobs that differ by `spread`."""
     rng = np.random.default_rng(seed)
-    level, size = rng.normal(0.0, 0.8, jobs), rng.uniform(0.0, 9.0, jobs)
+    level, size = rng.normal(0.0, spread, jobs), rng.uniform(0.0, 9.0, jobs)
     job = rng.integers(jobs, size=count)
     later = np.arange(count) >= at
     residuals = level[job] + sd * rng.standard_normal(count) + shift * later

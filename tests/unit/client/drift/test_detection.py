@@ -67,11 +67,25 @@ def test_other_jobs_are_no_change() -> None:
     assert changes(residuals, np.zeros(400, np.int64)) != []
 
 
-def test_a_job_counts_from_its_own_first_executions_and_new_ones_from_the_stream() -> None:
-    residuals = np.array([1.0, 3.0, 2.0, 2.0])
-    np.testing.assert_allclose(surprises(residuals, np.array([0, 0, 0, 1])), [0, 2, 0, 0])
+def test_a_job_counts_from_its_own_first_executions() -> None:
     drifting = np.r_[np.zeros(USUAL_FROM), np.ones(50)]
     np.testing.assert_allclose(surprises(drifting, np.zeros(55, np.int64))[-1], 1.0)
+    two = np.array([0, 1, 0, 1, 0, 1])
+    residuals = np.array([1.0, 9.0, 3.0, 9.5, 2.0, 9.0])
+    np.testing.assert_allclose(surprises(residuals, two), [0, 0, 2, 0.5, 0, -0.25])
+
+
+def test_jobs_that_mostly_run_once_count_from_the_stream() -> None:
+    residuals = np.array([1.0, 3.0, 2.0, 2.5])
+    np.testing.assert_allclose(surprises(residuals, np.arange(4)), [0, 2, 0, 0.5])
+    once = observed(shift=0.5, jobs=1)
+    [change] = changes(once.residuals, np.arange(300))
+    assert abs(change.at - 150) <= 5
+
+
+def test_how_much_jobs_differ_hides_nothing() -> None:
+    [change] = found(shift=0.4, spread=3.0, seed=1)
+    assert abs(change.at - 150) <= 5
 
 
 def test_one_wild_execution_is_no_change() -> None:

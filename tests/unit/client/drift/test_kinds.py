@@ -40,7 +40,7 @@ def test_without_a_shift_almost_nothing_is_significant() -> None:
 
 
 def test_what_larger_inputs_cost_is_no_shift() -> None:
-    larger = sizes() + 2 * AFTER
+    larger: Floats = sizes() + 2.0 * AFTER
     residuals = 0.3 * larger + noise()
     assert shift_of(residuals, inputs=np.zeros(COUNT)).is_significant
     assert not shift_of(residuals, inputs=larger).is_significant
@@ -49,7 +49,7 @@ def test_what_larger_inputs_cost_is_no_shift() -> None:
 
 
 def test_where_all_inputs_are_others_nothing_can_be_compared() -> None:
-    found = shift_of(noise() + 0.4 * AFTER, inputs=8.0 * AFTER)
+    found = shift_of(noise() + 0.4 * AFTER, inputs=AFTER.astype(float))
     assert not found.is_known
     assert not found.is_significant
 

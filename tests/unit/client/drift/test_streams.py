@@ -17,11 +17,11 @@ from tests.unit.client.drift.observing import BEGIN, MINUTE, observed
 
 def together(*parts: Observed) -> Observed:
     return Observed(
-        *(
-            np.concatenate([getattr(each, name) for each in parts])
-            for name in ("cells", "jobs", "residuals", "inputs")
-        ),
-        finished_at=[moment for each in parts for moment in each.finished_at],
+        np.concatenate([each.cells for each in parts]),
+        np.concatenate([each.jobs for each in parts]),
+        np.concatenate([each.residuals for each in parts]),
+        np.concatenate([each.inputs for each in parts]),
+        [moment for each in parts for moment in each.finished_at],
     )
 
 

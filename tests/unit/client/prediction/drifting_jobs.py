@@ -10,6 +10,7 @@ from fedperf_client.prediction.evidence import History
 from fedperf_client.prediction.personal import Personalized
 from fedperf_client.prediction.prediction import Floats, Question
 from fedperf_client.prediction.shared import PUBLIC
+from fedperf_shared.execution import Execution, ExecutionStatus, Measurement
 from fedperf_shared.workflow.vocabulary import Platform
 from tests.unit.client.executions import START
 from tests.unit.client.prediction.synthetic import draw_questions, excellent, true_log_seconds
@@ -61,3 +62,22 @@ def error_of(own: Personalized, *, shift: float = SHIFT) -> float:
 def without(known: History) -> History:
     """The same, in which no drift can be seen."""
     return replace(known, finished_at=None)
+
+
+def executions(after: int = 250, *, shift: float = SHIFT) -> list[Execution]:
+    """The same as a store holds them, one an hour."""
+    known = history(after, shift=shift)
+    return [
+        Execution(
+            execution_id=f"own-{number}",
+            workload=workload,
+            plan=question.plan,
+            cluster=question.cluster,
+            status=ExecutionStatus.OK,
+            measurement=Measurement(float(np.exp(log_seconds)), 0.0, 1, 0, 0),
+            finished_at=START + timedelta(hours=number),
+        )
+        for number, (question, workload, log_seconds) in enumerate(
+            zip(known.questions, known.workloads, known.log_seconds, strict=True)
+        )
+    ]
