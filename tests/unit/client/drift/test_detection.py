@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from fedperf_client.drift.detection import (
+    DELTA,
     GUARD,
     MOST_SURPRISING,
     USUAL_FROM,
@@ -56,6 +57,29 @@ def test_after_an_alarm_the_guard_holds_again() -> None:
     noticed = [each.noticed for each in changes(steps, np.zeros(len(steps), np.int64))]
     assert len(noticed) >= 2
     assert np.diff(noticed).min() >= GUARD
+
+
+class Eager:
+    """A detector that raises an alarm whenever it may."""
+
+    def __init__(self, *, delta: float, grace_period: int) -> None:
+        assert delta == DELTA
+        self._left = grace_period
+
+    def update(self, value: float) -> None:
+        del value
+        self._left -= 1
+
+    @property
+    def drift_detected(self) -> bool:
+        return self._left < 0
+
+
+def test_no_detector_may_speak_within_the_guard(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("river.drift.ADWIN", Eager)
+    noticed = [each.noticed for each in found(count=200)]
+    assert noticed[0] == GUARD
+    assert set(np.diff(noticed).tolist()) == {GUARD}
 
 
 def test_other_jobs_are_no_change() -> None:

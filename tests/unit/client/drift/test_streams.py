@@ -82,6 +82,14 @@ def test_levels_are_factors_of_what_was_usual_at_first() -> None:
     assert np.median(stream.levels[160:]) == pytest.approx(0.5, abs=0.1)
 
 
+def test_the_level_of_a_job_that_began_after_a_drift_is_that_of_the_others() -> None:
+    here = observed(shift=0.5, spread=0.0)
+    new = (np.arange(300) >= 200) & (np.arange(300) % 2 == 0)
+    [stream] = streams_of(replace(here, jobs=np.where(new, 99, here.jobs)))
+    assert len(stream.drifts) == 1
+    assert np.median(stream.levels[new][10:]) == pytest.approx(0.5, abs=0.2)
+
+
 def test_other_inputs_are_covariate_drift_and_nothing_lags() -> None:
     """Every job runs once; from the middle on they are larger, and the model errs by size."""
     rng = np.random.default_rng(0)

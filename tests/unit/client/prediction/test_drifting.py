@@ -1,10 +1,13 @@
 """After a drift own executions count as of today: predictions recover sooner, and never suffer."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from fedperf_client.prediction.candidates import local_learners, public_learners
 from fedperf_client.prediction.personal import candidates_of, personalize
+from fedperf_client.prediction.shared import PUBLIC
 from tests.unit.client.prediction.drifting_jobs import (
     BEFORE,
     QUICK,
@@ -65,6 +68,20 @@ def test_drift_is_read_off_the_public_start_whatever_was_fetched() -> None:
     drifts = candidates_of(known, STARTS, QUICK).drifts
     assert drifts
     assert candidates_of(known, fetched, QUICK).drifts == drifts
+
+
+def test_jobs_that_recur_show_it_whatever_the_start_knows() -> None:
+    known = history(250)
+    [drift] = candidates_of(known, {PUBLIC: lambda q: np.zeros(len(q))}, QUICK).drifts
+    assert drift.log_shift == pytest.approx(SHIFT, abs=0.1)
+
+
+def test_jobs_that_run_once_show_it_by_what_the_start_knows() -> None:
+    known = history(250)
+    once = replace(known, workloads=tuple(map(str, range(len(known)))))
+    [drift] = candidates_of(once, STARTS, QUICK).drifts
+    assert drift.log_shift == pytest.approx(SHIFT, abs=0.1)
+    assert candidates_of(once, {PUBLIC: lambda q: np.zeros(len(q))}, QUICK).drifts == ()
 
 
 def test_without_moments_or_without_the_public_start_there_is_no_drift() -> None:
