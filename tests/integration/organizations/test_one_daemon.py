@@ -23,6 +23,7 @@ from fedperf_client.federation.exchange import ExchangeClient
 from fedperf_client.release.ledger import LedgerDisagreesError, PrivacyLedger, ReleaseState
 from fedperf_client.release.noise import SystemNoise
 from fedperf_client.release.policy import load_policy, policy_template
+from fedperf_client.store import ExecutionStore
 from fedperf_server.config import ServerConfig
 from fedperf_server.database import Database, ReportRow
 from fedperf_server.registry import Arrays, GgfnFormat
@@ -46,6 +47,7 @@ from tests.integration.organizations.worlds import (
     wait_until,
     whole_second,
 )
+from tests.unit.client.prediction.drifting_jobs import executions
 from tests.unit.shared.programs import Ended, run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
@@ -55,6 +57,7 @@ OPENS = timedelta(seconds=20)
 SPAN = timedelta(seconds=8)
 """From the slot's opening to its time, and for a daemon that was away from its return on."""
 PATIENCE = 60.0
+DRIFT = "what='relational work on duckdb'"
 
 
 def fedperf(home: Home, *arguments: object) -> Ended:
@@ -109,6 +112,23 @@ def daemon(home: Home) -> Iterator[None]:
     finally:
         stop.set()
         running.join(30)
+
+
+def test_a_drift_at_home_is_said_in_the_log(
+    config: ServerConfig, home: Home, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with ExecutionStore.open(home.store) as store:
+        store.add(executions(now() - timedelta(days=25)))
+    said = list[str]()
+
+    def is_said() -> bool:
+        said.append(capsys.readouterr().out)
+        return DRIFT in "".join(said)
+
+    with coordinator(config, home), daemon(home):
+        wait_until(is_said, seconds=PATIENCE, what="the drift in the log")
+        sleep_until(now() + timedelta(seconds=3))
+    assert "".join([*said, capsys.readouterr().out]).count(DRIFT) == 1
 
 
 def test_a_report_whose_process_is_killed_leaves_at_its_time_all_the_same(

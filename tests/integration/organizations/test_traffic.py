@@ -1,7 +1,8 @@
 """What a coordinator, or whoever watches the line, sees of neighbouring histories: the same.
 
-Three organizations live the same compressed period with the same policy: one with a
-history, one with a workload less, one with nothing. Their daemons are real, as are
+Four organizations live the same compressed period with the same policy: one with a
+history, one with a workload less, one with nothing, one whose jobs just began to take half as
+long again. Their daemons are real, as are
 coordinator and sockets; every call is written down just before TLS hides it. Two more are
 mutants that the comparison has to catch: one replies as soon as it is ready, one sends a
 reply whose size tells how many workloads there are.
@@ -56,6 +57,7 @@ from tests.integration.organizations.worlds import (
     sleep_until,
     whole_second,
 )
+from tests.unit.client.prediction.drifting_jobs import executions
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -74,8 +76,9 @@ RANDOM_BYTES = 16
 
 WORKLOADS = 60
 POLICY = policy_template(SizeClass.LARGE, 20_000)
-WHOLE, NEIGHBOUR, EMPTY, EAGER, TELLING = "whole", "neighbour", "empty", "eager", "telling"
-HONEST = (WHOLE, NEIGHBOUR, EMPTY)
+WHOLE, NEIGHBOUR, EMPTY, DRIFTING = "whole", "neighbour", "empty", "drifting"
+EAGER, TELLING = "eager", "telling"
+HONEST = (WHOLE, NEIGHBOUR, EMPTY, DRIFTING)
 
 POLLS = {"PullMessages", "SendNodeHeartbeat", "GetStatus", "GetCorrection", "GetQuestion"}
 
@@ -282,10 +285,11 @@ def play(directory: Path, pace: float) -> datetime:
     table = timetable(start, pace)
     config = new_coordinator(directory / "server", table, quorum=1)
     history = make_executions(WORKLOADS, seed=1)
-    histories = {NEIGHBOUR: history[:-1], EMPTY: []}
+    drifting = executions(now() - timedelta(days=25))
+    histories = {NEIGHBOUR: history[:-1], EMPTY: [], DRIFTING: drifting}
     homes = [
         new_home(directory / name, POLICY, histories.get(name, history))
-        for name in (WHOLE, NEIGHBOUR, EMPTY, EAGER, TELLING)
+        for name in (*HONEST, EAGER, TELLING)
     ]
     database = Database(config.database_url)
     start_model = [*public_start.load_public_start().arrays.values()]

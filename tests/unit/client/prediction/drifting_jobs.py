@@ -1,7 +1,7 @@
 """Jobs of the made-up world that run again and again, and take longer from one day on."""
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import numpy as np
 
@@ -64,9 +64,9 @@ def without(known: History) -> History:
     return replace(known, finished_at=None)
 
 
-def executions(after: int = 250, *, shift: float = SHIFT) -> list[Execution]:
-    """The same as a store holds them, one an hour."""
-    known = history(after, shift=shift)
+def executions(begin: datetime = START) -> list[Execution]:
+    """The same as a store holds them, one an hour; the drift comes `BEFORE` hours after `begin`."""
+    known = history(250)
     return [
         Execution(
             execution_id=f"own-{number}",
@@ -75,7 +75,7 @@ def executions(after: int = 250, *, shift: float = SHIFT) -> list[Execution]:
             cluster=question.cluster,
             status=ExecutionStatus.OK,
             measurement=Measurement(float(np.exp(log_seconds)), 0.0, 1, 0, 0),
-            finished_at=START + timedelta(hours=number),
+            finished_at=begin + timedelta(hours=number),
         )
         for number, (question, workload, log_seconds) in enumerate(
             zip(known.questions, known.workloads, known.log_seconds, strict=True)
