@@ -1,7 +1,8 @@
 """What a report slot releases: its sum computed in a process of its own, then the noise.
 
 A residual report is asked by the schedule alone, a directed one by a question of the
-coordinator as well (`release.questions`). A sum that fails or takes too long counts as
+coordinator as well (`release.questions`). Either is about completed windows only, each in
+one report (`release.schedule.span_covered`). A sum that fails or takes too long counts as
 nothing, so that the report leaves at its time as noise alone.
 """
 
@@ -26,7 +27,7 @@ from fedperf_client.privacy.report_mechanism import (
     report_from_sum,
 )
 from fedperf_client.release.questions import FetchQuestion, Questions
-from fedperf_client.release.schedule import windows_covered
+from fedperf_client.release.schedule import span_covered
 from fedperf_shared.cell_question import CellQuestion
 from fedperf_shared.model.checkpoint import Checkpoint
 from fedperf_shared.release import (
@@ -110,10 +111,8 @@ class Reporting:
     def _task(
         self, slot: Slot, reference: Checkpoint, sum_of: Callable[..., NDArray[np.int64]]
     ) -> ReportTask:
-        covered = windows_covered(self._schedule, slot.key)
-        period = self._schedule.timetable.period
-        since = None if covered.start == 0 else period.window_start(covered.start)
-        return ReportTask(self._store, reference, since, sum_of)
+        covered = span_covered(self._schedule, slot.key)
+        return ReportTask(self._store, reference, covered.since, covered.until, sum_of)
 
     def _sum(self, task: ReportTask, size: int, ready_by: datetime) -> NDArray[np.int64]:
         """What the task gives; nothing where it fails or takes too long, as if nothing ran."""

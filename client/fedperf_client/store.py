@@ -11,7 +11,7 @@ no domain class accepts; a refused file is left as it was.
 import hashlib
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -80,6 +80,7 @@ _INSERT = (
 _SELECT = """
 SELECT * FROM execution
 WHERE (finished_at, execution_id) > (:after_time, :after_id)
+  AND (:until IS NULL OR finished_at < :until)
   AND (:workload IS NULL OR workload = :workload)
   AND (:status IS NULL OR status = :status)
 ORDER BY finished_at, execution_id
@@ -207,6 +208,7 @@ class ExecutionStore(Closing):
         workload: str | None = None,
         status: ExecutionStatus | None = None,
         since: datetime | None = None,
+        until: datetime | None = None,
     ) -> Iterator[Execution]:
         """The executions in the order of `finished_at`, read page by page.
 
@@ -214,13 +216,19 @@ class ExecutionStore(Closing):
             workload: only those of this workload.
             status: only those that ended so.
             since: only those that finished at or after this moment (with time zone).
+            until: only those that finished before this moment (with time zone).
 
         Raises:
             StorageError: the file or a row of it cannot be read.
         """
         after: tuple[int, str] = (-_LARGEST_INTEGER if since is None else _to_micros(since), "")
+        chosen = {
+            "workload": workload,
+            "status": None if status is None else int(status),
+            "until": None if until is None else _to_micros(until),
+        }
         while True:
-            rows = self._page(after, workload, status)
+            rows = self._page(after, chosen)
             for row in rows:
                 yield _from_row(row, self._path)
             if len(rows) < _PAGE_ROWS:
@@ -295,16 +303,11 @@ class ExecutionStore(Closing):
         return StoreCounts(sum(found.values()), int(workloads), by_status)
 
     def _page(
-        self, after: tuple[int, str], workload: str | None, status: ExecutionStatus | None
+        self, after: tuple[int, str], chosen: Mapping[str, str | int | None]
     ) -> list[sqlite3.Row]:
-        parameters = {
-            "after_time": after[0],
-            "after_id": after[1],
-            "workload": workload,
-            "status": None if status is None else int(status),
-            "limit": _PAGE_ROWS,
-        }
-        query = _SELECT if workload is None else _SELECT_WORKLOAD
+        place = {"after_time": after[0], "after_id": after[1], "limit": _PAGE_ROWS}
+        parameters = {**chosen, **place}
+        query = _SELECT if chosen["workload"] is None else _SELECT_WORKLOAD
         with clear_errors(self._path):
             return self._connection.execute(query, parameters).fetchall()
 

@@ -41,6 +41,7 @@ class ReportTask:
         store: the organization's database of executions.
         reference: model that residuals are taken against.
         since: executions that finished before do not count; None for all.
+        until: executions that finished then or later do not count.
         sum_of: bounds every workload and sums up, such as `report_mechanism.noiseless_sum`
             with the slot's clip; can be pickled.
     """
@@ -48,6 +49,7 @@ class ReportTask:
     store: Path
     reference: Checkpoint
     since: datetime | None
+    until: datetime
     sum_of: Callable[[Iterable[WorkloadResiduals]], NDArray[np.int64]]
 
     def __call__(self) -> NDArray[np.int64]:
@@ -62,7 +64,8 @@ class ReportTask:
         from fedperf_shared.model.checkpoint import model_from_arrays
 
         with ExecutionStore.open(self.store) as store:
-            labelled = labelled_graphs(store.executions(since=self.since))
+            found = store.executions(since=self.since, until=self.until)
+            labelled = labelled_graphs(found)
         model = model_from_arrays(self.reference.arrays)
         return self.sum_of(workload_residuals(model, labelled))
 

@@ -46,6 +46,9 @@ class Policy:
     Attributes:
         size_class: small: reports only; large: model updates as well.
         nominal_workloads: about how many workloads a period holds; declared, not counted.
+        workloads_per_window: about how many of them run in each window, declared as well; None
+            if each runs in one window only. Where they recur, every report is about more of
+            them, so that more reports are worth their noise; what they cost stays the same.
         epsilon: the budget of all releases of a period together.
         delta: of the budget; below 1 / nominal_workloads.
         lifetime_epsilon: the budget of all periods together, at the same delta; None for the
@@ -65,6 +68,7 @@ class Policy:
 
     size_class: SizeClass
     nominal_workloads: float
+    workloads_per_window: float | None = None
     epsilon: float = DEFAULT_EPSILON
     delta: float = DEFAULT_DELTA
     lifetime_epsilon: float | None = None
@@ -88,6 +92,12 @@ class Policy:
             problems.append(
                 f"budget.delta: must be below 1 / nominal_workloads "
                 f"({1 / self.nominal_workloads:.3g}), got {self.delta!r}"
+            )
+        per_window = self.workloads_per_window
+        if not problems and per_window is not None and not per_window <= self.nominal_workloads:
+            problems.append(
+                f"workloads_per_window: must be at most nominal_workloads "
+                f"({self.nominal_workloads:g}), got {per_window!r}"
             )
         if not problems and not self.lifetime.epsilon >= self.epsilon:
             problems.append(
@@ -123,6 +133,9 @@ def policy_template(size_class: SizeClass, nominal_workloads: int) -> str:
 
 size_class = "{size_class}"  # large: model updates too, from about 2,000 workloads on
 nominal_workloads = {nominal_workloads}  # about how many run in a period; declared, not counted
+# About how many of them run in each window. Without the key each runs in one window only; where
+# they recur, reports leave more often with it, at the same epsilon.
+# workloads_per_window = {nominal_workloads}
 
 # "public": how many workloads run, on which platform, with which kind of operators and how
 # large an input, is no secret: these numbers leave WITHOUT NOISE, only run times are protected.
@@ -239,6 +252,9 @@ def _choice(key: str, options: type[StrEnum]) -> _Rule:
 _KEYS: dict[str, _Rule] = {
     "size_class": _choice("size_class", SizeClass),
     "nominal_workloads": _number("nominal_workloads", 1, 1e9, low_included=True),
+    "workloads_per_window": _optional(
+        _number("workloads_per_window", 1, 1e9, low_included=True)
+    ),
     "epsilon": _number("budget.epsilon", 0, MAX_EPSILON),
     "delta": _number("budget.delta", 0, 0.1),
     "lifetime_epsilon": _optional(_number("budget.lifetime_epsilon", 0, MAX_EPSILON)),

@@ -8,6 +8,7 @@ be shown to anybody. What is not planned is named with the reason in words.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import lru_cache
 
 from fedperf_client.privacy.accountant import (
@@ -49,6 +50,19 @@ class NotPlanned:
 
 
 @dataclass(frozen=True, slots=True)
+class Span:
+    """Which executions a report is about: those that finished from `since` until before `until`.
+
+    Attributes:
+        since: None for all that ever finished.
+        until: start of the report's own window, so that only completed windows count.
+    """
+
+    since: datetime | None
+    until: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class PlannedSchedule:
     """A schedule with what it leaves out and what it costs.
 
@@ -71,7 +85,9 @@ def plan_schedule(policy: Policy, timetable: Timetable) -> PlannedSchedule:
     """The schedule of `policy` on the public `timetable`.
 
     Reports: in as many windows as leave each window's reports a signal-to-noise ratio of at
-    least 1, spread evenly; they then cover the windows since the ones before. Model updates:
+    least 1, spread evenly; they then cover the windows since the ones before (`span_covered`).
+    How many workloads a report holds is declared: that decides how often reports leave, and
+    never what they cost, since every report charges every workload in full. Model updates:
     in every window, of organizations declared large. Where both leave, reports get their
     share of epsilon and the updates what is left. How these train, the calendar says.
 
@@ -92,14 +108,23 @@ def plan_schedule(policy: Policy, timetable: Timetable) -> PlannedSchedule:
     return _planned(policy, Schedule(timetable, tuple(reports + updates)), not_planned)
 
 
-def windows_covered(schedule: Schedule, key: SlotKey) -> range:
-    """The windows whose executions the report of `key` is about: those since the one before."""
+def span_covered(schedule: Schedule, key: SlotKey) -> Span:
+    """Which executions the report of `key` is about: completed windows, each in one report.
+
+    A report is made some days into its window and is about the windows from that of the
+    report before it to the last one that is over; all stages of a window are about the same.
+    The first report of a period is about everything before its window. What is stored only
+    after its report was made is in no report of the period; training at home and model
+    updates still learn from it.
+    """
     earlier = [
         slot.key.window
         for slot in schedule.slots
         if slot.key.kind is key.kind and slot.key.window < key.window
     ]
-    return range(max(earlier, default=-1) + 1, key.window + 1)
+    period = schedule.timetable.period
+    since = period.window_start(max(earlier)) if earlier else None
+    return Span(since, period.window_start(key.window))
 
 
 def _reason_to_leave_out(policy: Policy, timetable: Timetable, kind: ReleaseKind) -> str:
@@ -137,19 +162,22 @@ def _plan_reports(
     single = _single_report_noise(budget)
     ratios = {
         # Equal Gaussians compose exactly to one of sqrt(count) less noise.
-        count: _signal_to_noise(policy, count, single * math.sqrt(count))
+        count: _signal_to_noise(
+            policy, _workloads_of_a_report(policy, count, total), single * math.sqrt(count)
+        )
         for count in range(1, total + 1)
     }
     planned = max((count for count in ratios if ratios[count] >= MIN_SIGNAL_TO_NOISE), default=0)
     windows = {(place + 1) * total // planned - 1 for place in range(planned)}
     noise = _equal_noise(single, planned * stages, budget)
+    workloads = _workloads_of_a_report(policy, max(planned, 1), total)
     every = [
         SlotKey(ReleaseKind.RESIDUAL_REPORT, window, stage)
         for window in range(total)
         for stage in range(stages)
     ]
     slots = [
-        Slot(key, _report_parameters(policy, key, noise, windows=planned, stages=stages))
+        Slot(key, _report_parameters(policy, key, noise, workloads=workloads, stages=stages))
         for key in every
         if key.window in windows
     ]
@@ -158,10 +186,10 @@ def _plan_reports(
 
 
 def _report_parameters(
-    policy: Policy, key: SlotKey, noise_multiplier: float, *, windows: int, stages: int
+    policy: Policy, key: SlotKey, noise_multiplier: float, *, workloads: float, stages: int
 ) -> ReportParameters | DirectedParameters:
     if key.index > 0:
-        return DirectedParameters(noise_multiplier, policy.nominal_workloads / windows)
+        return DirectedParameters(noise_multiplier, workloads)
     wide = FIRST_STAGE_CLIP if stages > 1 else 1.0
     return ReportParameters(
         noise_multiplier,
@@ -189,9 +217,15 @@ def _equal_noise(single: float, slots: int, budget: PrivacyBudget) -> float:
     return noise
 
 
-def _signal_to_noise(policy: Policy, windows: int, noise_multiplier: float) -> float:
+def _workloads_of_a_report(policy: Policy, planned: int, total: int) -> float:
+    """Declared number of workloads in each of `planned` reports over `total` windows."""
+    if policy.workloads_per_window is None:
+        return policy.nominal_workloads / planned
+    return min(policy.nominal_workloads, policy.workloads_per_window * total / planned)
+
+
+def _signal_to_noise(policy: Policy, workloads: float, noise_multiplier: float) -> float:
     """Expected count in an occupied cell, as the basis scales it, over the noise's stddev."""
-    workloads = policy.nominal_workloads / windows
     return workloads / policy.occupied_cells / math.sqrt(2.0) / noise_multiplier
 
 

@@ -46,7 +46,9 @@ def make_scene(directory: Path, monkeypatch: pytest.MonkeyPatch, *, executions: 
     home = Home(directory / "home")
     home.create("")
     with ExecutionStore.open(home.store) as store:
-        store.add([make_execution(number) for number in range(executions)])
+        store.add(
+            make_execution(number, finished_at=START - HOUR) for number in range(executions)
+        )
     return Scene(home, schedule=STAGED)
 
 
@@ -66,6 +68,8 @@ def charged(scene: Scene) -> list[SlotKey]:
 def test_a_directed_report_answers_its_question_at_its_time(scene: Scene) -> None:
     question = make_question(center=0.4)
     scene.exchange.questions = {DIRECTED: question}
+    with ExecutionStore.open(scene.home.store) as store:
+        store.add([make_execution(99, finished_at=START)])  # the window is not over
     for hours in (1.0, 3.0, 4.9):
         scene.look_at(hours)
     assert asked_at(scene) == []
@@ -79,7 +83,8 @@ def test_a_directed_report_answers_its_question_at_its_time(scene: Scene) -> Non
     assert asked_at(scene) == [START + 5 * HOUR]
     with ExecutionStore.open(scene.home.store) as store:
         own = workload_residuals(
-            model_from_arrays(seeded_checkpoint().arrays), labelled_graphs(store.executions())
+            model_from_arrays(seeded_checkpoint().arrays),
+            labelled_graphs(store.executions(until=START)),
         )
     noise = SeededNoise()
     noise.discrete_gaussian(192, 1.0)  # the plain report's

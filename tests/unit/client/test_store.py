@@ -66,6 +66,8 @@ def test_filters_narrow_what_is_read(path: Path) -> None:
         assert list(store.executions(status=ExecutionStatus.FAILED)) == [failed]
         late = list(store.executions(since=START + timedelta(seconds=5)))
         assert [e.execution_id for e in late] == ["execution-5", "execution-7"]
+        early = list(store.executions(until=START + timedelta(seconds=1)))
+        assert [e.execution_id for e in early] == ["execution-0"]
         assert list(store.executions(workload="nobody")) == []
 
 

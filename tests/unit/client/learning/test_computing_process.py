@@ -4,7 +4,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 
@@ -33,6 +33,7 @@ from tests.unit.client.privacy.seeded_noise import SeededNoise
 from tests.unit.client.public import seeded_checkpoint
 
 SUM = partial(noiseless_sum, clip=1.5)
+END = START + timedelta(hours=1)
 PARAMETERS = TrainingParameters(4.0, 0.5, 1, 0.5, 10.0)
 
 
@@ -153,7 +154,7 @@ def test_this_process_has_nothing_to_do_while_the_child_computes() -> None:
 def test_the_child_sums_a_report_as_this_process_would_and_draws_no_noise(
     store: Path, computing: ComputingProcess
 ) -> None:
-    task = ReportTask(store, seeded_checkpoint(), None, SUM)
+    task = ReportTask(store, seeded_checkpoint(), None, END, SUM)
     there = computing(task)
     again = computing(task)
     np.testing.assert_array_equal(there, task())
@@ -161,10 +162,14 @@ def test_the_child_sums_a_report_as_this_process_would_and_draws_no_noise(
     assert there.any()
 
 
-def test_a_report_covers_what_finished_since_its_window_began(store: Path) -> None:
-    assert ReportTask(store, seeded_checkpoint(), START, SUM)().any()
-    later = START + timedelta(hours=1)
-    assert not ReportTask(store, seeded_checkpoint(), later, SUM)().any()
+def test_a_report_covers_what_finished_in_its_span(store: Path) -> None:
+    def counts(since: datetime | None, until: datetime) -> bool:
+        return bool(ReportTask(store, seeded_checkpoint(), since, until, SUM)().any())
+
+    assert counts(START, END)
+    assert counts(None, END)
+    assert not counts(END, END + timedelta(hours=1))
+    assert not counts(None, START)
 
 
 def test_the_child_answers_at_a_tangent_as_this_process_would_and_draws_no_noise(

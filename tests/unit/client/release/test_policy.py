@@ -20,6 +20,7 @@ from fedperf_shared.release import ReleaseKind, SizeClass
 WHOLE = """
 size_class = "large"
 nominal_workloads = 2500
+workloads_per_window = 800
 configurations = "private"
 
 [budget]
@@ -54,6 +55,7 @@ def test_a_whole_policy_is_read(tmp_path: Path) -> None:
     assert policy == Policy(
         size_class=SizeClass.LARGE,
         nominal_workloads=2500,
+        workloads_per_window=800.0,
         epsilon=2.0,
         delta=1e-6,
         lifetime_epsilon=5.0,
@@ -88,6 +90,11 @@ def test_a_lifetime_holds_at_least_one_period(tmp_path: Path) -> None:
     assert load(tmp_path, WHOLE).lifetime == PrivacyBudget(5.0, 1e-6)
     with pytest.raises(ConfigurationError, match=r"lifetime_epsilon: must be at least budget"):
         load(tmp_path, WHOLE.replace("lifetime_epsilon = 5", "lifetime_epsilon = 1.9"))
+
+
+def test_no_more_workloads_run_in_a_window_than_in_a_period(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"workloads_per_window: must be at most nominal"):
+        load(tmp_path, WHOLE.replace("workloads_per_window = 800", "workloads_per_window = 2501"))
 
 
 def test_all_problems_are_reported_at_once_with_their_keys(tmp_path: Path) -> None:

@@ -1,10 +1,11 @@
 from dataclasses import replace
+from datetime import datetime
 
 import pytest
 
 from fedperf_client.privacy.accountant import epsilon, events_of
 from fedperf_client.release.policy import Configurations, Policy, ReleaseMode
-from fedperf_client.release.schedule import PlannedSchedule, plan_schedule, windows_covered
+from fedperf_client.release.schedule import PlannedSchedule, Span, plan_schedule, span_covered
 from fedperf_shared.period import ModelMethod
 from fedperf_shared.release import (
     DirectedParameters,
@@ -80,6 +81,34 @@ def test_reports_are_planned_in_as_many_windows_as_have_a_signal() -> None:
     assert counts[-1] == 13
 
 
+def test_workloads_that_recur_carry_more_reports_at_the_same_epsilon() -> None:
+    policy = replace(SMALL, nominal_workloads=600, occupied_cells=24)
+    once = plan_schedule(policy, timetable(13, reports=3))
+    again = plan_schedule(replace(policy, workloads_per_window=600), timetable(13, reports=3))
+    assert len(once.schedule.slots) == 3 * 2
+    assert len(again.schedule.slots) == 3 * 13
+    assert all(0.99 < each.epsilon <= 1.0 for each in (once, again))
+    assert again.schedule.slots[1].parameters.nominal_workloads == 600
+
+
+def test_a_report_over_several_windows_holds_no_more_workloads_than_there_are() -> None:
+    policy = replace(SMALL, nominal_workloads=300, occupied_cells=24)
+    held = {}
+    for per_window in (300, 100, 60):
+        planned = plan_schedule(
+            replace(policy, workloads_per_window=per_window), timetable(13, reports=2)
+        )
+        (found,) = {
+            slot.parameters.nominal_workloads
+            for slot in planned.schedule.slots
+            if isinstance(slot.parameters, DirectedParameters)
+        }
+        held[per_window] = (len(planned.schedule.slots) // 2, found)
+    assert held[300] == (5, 300)
+    assert held[60][1] == pytest.approx(60 * 13 / held[60][0])
+    assert held[60][0] < held[300][0]
+
+
 def test_what_is_not_planned_is_said_in_words() -> None:
     tiny = plan_schedule(replace(SMALL, nominal_workloads=20), timetable())
     assert tiny.schedule.slots == ()
@@ -89,14 +118,23 @@ def test_what_is_not_planned_is_said_in_words() -> None:
     assert "carry 2 reporting windows of 13" in reasons(some)
 
 
-def test_every_window_is_covered_by_exactly_one_report() -> None:
-    planned = plan_schedule(replace(SMALL, nominal_workloads=400), timetable(13))
-    covered = [
-        window
+def spans(planned: PlannedSchedule) -> list[Span]:
+    return [
+        span_covered(planned.schedule, slot.key)
         for slot in of_kind(planned, ReleaseKind.RESIDUAL_REPORT)
-        for window in windows_covered(planned.schedule, slot.key)
     ]
-    assert covered == list(range(13))
+
+
+@pytest.mark.parametrize("workloads", [400, 9000])
+def test_every_moment_before_the_last_report_is_in_exactly_one(workloads: int) -> None:
+    """However late in its window a report is made: only what is over by then counts."""
+    planned = plan_schedule(replace(SMALL, nominal_workloads=workloads), timetable(13))
+    found = spans(planned)
+    assert len(found) > 1
+    assert [each.since for each in found] == [None, *(each.until for each in found[:-1])]
+    for slot, span in zip(planned.schedule.slots, found, strict=True):
+        assert span.until == planned.schedule.timetable.period.window_start(slot.key.window)
+        assert span.until <= planned.schedule.opens_at(slot.key)
 
 
 def test_of_several_report_slots_the_first_clips_wide_and_the_others_are_directed() -> None:
@@ -141,9 +179,10 @@ def test_stages_cost_together_what_a_single_report_would() -> None:
 
 def test_all_stages_of_a_window_are_about_the_same_windows() -> None:
     planned = plan_schedule(replace(SMALL, nominal_workloads=400), timetable(13, reports=2))
-    covered: dict[int, set[range]] = {}
+    covered: dict[int, set[tuple[datetime | None, datetime]]] = {}
     for slot in of_kind(planned, ReleaseKind.RESIDUAL_REPORT):
-        covered.setdefault(slot.key.window, set()).add(windows_covered(planned.schedule, slot.key))
+        span = span_covered(planned.schedule, slot.key)
+        covered.setdefault(slot.key.window, set()).add((span.since, span.until))
     assert all(len(each) == 1 for each in covered.values())
 
 

@@ -10,6 +10,7 @@ computed from not by a bit.
 import dataclasses
 import os
 from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
 from enum import Enum
 from functools import partial
 from pathlib import Path
@@ -98,7 +99,11 @@ def sums(executions: Sequence[Execution], directory: Path) -> np.ndarray[tuple[i
     with ExecutionStore.open(directory / "store") as store:
         store.add(executions)
     task = ReportTask(
-        directory / "store", load_public_start(), None, partial(noiseless_sum, clip=1.0)
+        directory / "store",
+        load_public_start(),
+        None,
+        max(each.finished_at for each in executions) + timedelta(seconds=1),
+        partial(noiseless_sum, clip=1.0),
     )
     return task()
 
