@@ -2,16 +2,19 @@
 
 After the plain reports (`corrections`) the server asks every organization for
 QUESTION_DIRECTIONS noisy sums over its workloads, chosen for what is believed by then.
-An answer is A (u - n * center) + noise: n the organization's workloads per cell, u the
-sums of their log residuals. Given the truth mu, u is n mu, its own deviation and its
-workloads' spread; n is believed from its plain report, else the declared number spread
-evenly. What stays unknown of n counts as noise. A clipped residual counts as a whole one:
-that bias towards the center is not modelled, a later stage mends it.
+An answer is A rho (u - n * center) + noise: n the organization's workloads per cell, u the
+sums of their log residuals, rho the part of a normal residual that a clip lets through.
+Given the truth mu, u is n mu, its own deviation and its workloads' spread; n is believed
+from its plain report, else the declared number spread evenly. What stays unknown of n
+counts as noise. What a clip takes from a residual that nobody expected is not modelled: a
+later stage mends it.
 
 The same workloads may have told about u before, in a plain report or an earlier stage. So
 `OwnSums` keeps u given mu *and* all that its organization said so far, and an answer
 changes the belief by what is new in it alone; nothing counts twice, in any number of
-stages.
+stages. From one window to the next most of u stays, some is drawn anew (`RENEWED`); and a
+platform may have changed, which questions ask about as well (`CHANGE`), so that `drift` can
+read it from the answers.
 
 Post-processing of releases only: costs no privacy. Influence is bounded: an answer is
 shortened to what is plausible (`gaussian_process.update`, `influence_bounds`), tells at
@@ -19,6 +22,7 @@ most 1 / organization_sd^2 per cell, and the mean stays within the widest clip a
 center.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -29,6 +33,7 @@ from fedperf_server.corrections import (
     COUNT_LIMIT,
     DEFAULT_KERNEL,
     EMPTY_SHARE,
+    SAME_PLATFORM,
     Correction,
     Kernel,
     NoisySums,
@@ -36,7 +41,7 @@ from fedperf_server.corrections import (
     correct_sums,
     pooled_by_organization,
 )
-from fedperf_server.design import STAGES, best_directions
+from fedperf_server.design import STAGES, Stage, best_directions
 from fedperf_server.gaussian_process import Belief, Observation, update
 from fedperf_shared.basis import BASIS_VERSION, CELLS
 from fedperf_shared.cell_question import (
@@ -59,10 +64,20 @@ Floats = NDArray[np.float64]
 
 SCALES = (1.0, 2.0)
 """Factors on the belief's variance that an answered question may choose: what reports told
-is not believed more than they said, and an answer that nobody expected can double the doubt."""
+is not believed more than they said, and an answer that nobody expected can double the doubt. Only
+in the first window: whether a start is off is known by then, and many chances to double
+would come true by noise alone."""
 
 EVERYWHERE = 0.5
 """Part of a question's interest that all cells share; the rest goes where workloads are."""
+
+CHANGE = 0.1
+"""Variance, (log seconds)^2, by which questions suppose that each platform may have changed
+since the window before: more than it does as a rule, else nobody would see when it does."""
+
+RENEWED = 0.3
+"""Share of the spread of an organization's workloads that is drawn anew in each window, since
+executions scatter and some workloads are new."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -131,6 +146,11 @@ class OwnSums:
             covariance=np.diag(spread * (1 - told)),
         )
 
+    def in_the_next_window(self, *, kernel: Kernel = DEFAULT_KERNEL) -> "OwnSums":
+        """The same with the part of the spread that is drawn anew."""
+        anew = np.diag(self.counts * kernel.execution_sd**2 * RENEWED)
+        return replace(self, covariance=self.covariance + anew)
+
     @classmethod
     def _untold(cls, counts: Floats, doubt: Floats, kernel: Kernel) -> "OwnSums":
         spread = counts * kernel.execution_sd**2 + (counts * kernel.organization_sd) ** 2
@@ -181,7 +201,8 @@ def learn_cells(
         answered: questions and their answers, oldest first, all against it.
         reference_version: model version that residuals are taken against.
         kernel: public prior.
-        scales: factors on the belief's variance that an answered question may choose.
+        scales: factors on the belief's variance that an answered question of the first
+            window may choose.
 
     Raises:
         InvalidReleaseError: a report is of another basis, length, version or question.
@@ -189,14 +210,21 @@ def learn_cells(
     sums = pooled_by_organization(plain, reference_version=reference_version)
     correction = correct_sums(sums, reference_version=reference_version, kernel=kernel)
     learned = Learned(correction, sums, {})
+    windows: list[int] = []
     for each in answered:
         if each.question.reference_version != reference_version:
             raise InvalidReleaseError(
                 f"question {each.question.version} is about model version "
                 f"{each.question.reference_version}, expected {reference_version}"
             )
-        if each.answers:
-            learned = _after(learned, each, kernel, scales)
+        if not each.answers:
+            continue
+        window = each.question.slot.window
+        if windows and window != windows[-1]:
+            learned = _in_the_next_window(learned, kernel)
+        windows.append(window)
+        chosen = scales if window == windows[0] else (1.0,)
+        learned = _after(learned, each, kernel, chosen)
     return learned
 
 
@@ -206,6 +234,7 @@ def ask_cells(
     *,
     slot: SlotKey,
     version: int,
+    change: float = 0.0,
     kernel: Kernel = DEFAULT_KERNEL,
 ) -> CellQuestion:
     """The question of `slot` to all senders, the best one for them on average.
@@ -218,6 +247,8 @@ def ask_cells(
         senders: who will answer, what is known of them and their slot's parameters.
         slot: which slot; its index says which stage.
         version: the question's number.
+        change: variance by which each platform may have changed since what is believed was
+            reported, (log seconds)^2; `CHANGE` where that was an earlier window.
         kernel: public prior.
 
     Raises:
@@ -227,17 +258,17 @@ def ask_cells(
         raise ConfigurationError("a question needs somebody who may answer it")
     center = np.clip(correction.mean, -MAX_CENTER, MAX_CENTER)
     belief = Belief(correction.mean, correction.covariance)
-    kappa = STAGES[min(slot.index, len(STAGES) - 1)].kappa
-    clips = np.clip(kappa * _record_sd(belief, kernel), MIN_CLIP, MAX_CLIP)
+    clips = np.clip(_stage(slot).kappa * _record_sd(belief, kernel), MIN_CLIP, MAX_CLIP)
     own = [each for each, _ in senders]
     counts, slopes = _mean([each.counts for each in own]), _mean([each.slopes for each in own])
     unknown = _mean([each.covariance for each in own])
     unknown += np.diag(_mean([each.doubt for each in own]) * _squares(belief, center))
     matters = EVERYWHERE / CELLS + (1 - EVERYWHERE) * counts / max(float(counts.sum()), 1e-9)
-    towards = slopes @ belief.covariance * np.sqrt(matters)
+    changed = counts[:, None] * change * SAME_PLATFORM
+    towards = (slopes @ belief.covariance + changed) * np.sqrt(matters)
     variance = float(np.mean([each.noise_multiplier**2 for _, each in senders]))
     directions = best_directions(
-        slopes @ belief.covariance @ slopes.T + unknown / len(senders),
+        slopes @ belief.covariance @ slopes.T + changed * counts + unknown / len(senders),
         towards @ towards.T,
         clips,
         noise_variance=variance / len(senders),
@@ -262,6 +293,25 @@ def observations_of(
         InvalidReleaseError: an answer has another length than the question, or answers another.
     """
     return [seen for seen, _ in _seen(learned, answered, kernel)]
+
+
+def directions_through_clips(question: CellQuestion) -> Floats:
+    """What an answer shows of each log second of a cell's sum, [values, CELLS].
+
+    Clips are kappa standard deviations of what is believed of a residual, and of a normal
+    one a clip lets through the part 2 Phi(kappa) - 1 (its best linear approximation).
+    """
+    passed = math.erf(_stage(question.slot).kappa / math.sqrt(2.0))
+    return question.design.directions * passed
+
+
+def _in_the_next_window(learned: Learned, kernel: Kernel) -> Learned:
+    own = {name: sums.in_the_next_window(kernel=kernel) for name, sums in learned.own.items()}
+    return replace(learned, own=own)
+
+
+def _stage(slot: SlotKey) -> Stage:
+    return STAGES[min(slot.index, len(STAGES) - 1)]
 
 
 def _after(
@@ -292,7 +342,7 @@ def _seen(
 ) -> list[tuple[Observation, OwnSums]]:
     belief = Belief(learned.correction.mean, learned.correction.covariance)
     question = answered.question
-    asked = question.design.directions
+    asked = directions_through_clips(question)
     squares = _squares(belief, question.center)
     found = []
     for answer in answered.answers:

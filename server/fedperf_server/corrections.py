@@ -35,6 +35,11 @@ EMPTY_SHARE = 0.8
 EXACT_SD = 1e-3
 """Taken for the noise of counts that left without any: no division by 0."""
 
+SAME_PLATFORM: NDArray[np.bool_] = np.equal.outer(
+    [cell.platform for cell in ALL_CELLS], [cell.platform for cell in ALL_CELLS]
+)
+"""Which cells are of the same platform, [CELLS, CELLS]."""
+
 NOISE_ALLOWANCE = 2.0
 """Stddevs of its noise by which a mean residual may pass the clip."""
 
@@ -78,18 +83,16 @@ class Kernel:
 
     def matrix(self) -> Floats:
         """Prior covariance of the cells, [CELLS, CELLS]."""
-        platform = np.array([cell.platform for cell in ALL_CELLS])
         operator_class = np.array([cell.operator_class for cell in ALL_CELLS])
         size = np.array([cell.size for cell in ALL_CELLS], dtype=np.float64)
-        same_platform = platform[:, None] == platform
         same_class = operator_class[:, None] == operator_class
         near = np.exp(-0.5 * ((size[:, None] - size) / self.size_length) ** 2)
         return np.asarray(
             self.level
-            + self.platform * same_platform
+            + self.platform * SAME_PLATFORM
             + self.operator_class * same_class
-            + self.platform_and_class * (same_platform & same_class)
-            + near * (self.size + self.platform_and_size * same_platform)
+            + self.platform_and_class * (SAME_PLATFORM & same_class)
+            + near * (self.size + self.platform_and_size * SAME_PLATFORM)
             + self.cell * np.eye(CELLS),
             dtype=np.float64,
         )

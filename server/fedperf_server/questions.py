@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session
 
 from fedperf_server import audit, registry, releases
 from fedperf_server.cell_directions import (
+    CHANGE,
     Answer,
     AnsweredQuestion,
     Learned,
@@ -54,6 +55,13 @@ class Evidence:
     def reports(self) -> int:
         """How many releases it rests on."""
         return len(self.plain) + sum(len(each.answers) for each in self.answered)
+
+    def before(self, window: int) -> bool:
+        """Whether some of it was released before `window`."""
+        plain = any(each.report.slot.window < window for each in self.plain)
+        return plain or any(
+            each.answers and each.question.slot.window < window for each in self.answered
+        )
 
     def learned(self) -> Learned:
         """What it tells."""
@@ -146,6 +154,7 @@ class QuestionDesk:
             [(learned.sums_of(name, each), each) for name, each in declared],
             slot=slot,
             version=version,
+            change=CHANGE if known.before(slot.window) else 0.0,
         )
         with self._database.transaction() as session:
             if session.get(QuestionRow, _key(period, slot)) is not None:

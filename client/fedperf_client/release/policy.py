@@ -252,9 +252,7 @@ def _choice(key: str, options: type[StrEnum]) -> _Rule:
 _KEYS: dict[str, _Rule] = {
     "size_class": _choice("size_class", SizeClass),
     "nominal_workloads": _number("nominal_workloads", 1, 1e9, low_included=True),
-    "workloads_per_window": _optional(
-        _number("workloads_per_window", 1, 1e9, low_included=True)
-    ),
+    "workloads_per_window": _optional(_number("workloads_per_window", 1, 1e9, low_included=True)),
     "epsilon": _number("budget.epsilon", 0, MAX_EPSILON),
     "delta": _number("budget.delta", 0, 0.1),
     "lifetime_epsilon": _optional(_number("budget.lifetime_epsilon", 0, MAX_EPSILON)),

@@ -46,9 +46,7 @@ def make_scene(directory: Path, monkeypatch: pytest.MonkeyPatch, *, executions: 
     home = Home(directory / "home")
     home.create("")
     with ExecutionStore.open(home.store) as store:
-        store.add(
-            make_execution(number, finished_at=START - HOUR) for number in range(executions)
-        )
+        store.add(make_execution(number, finished_at=START - HOUR) for number in range(executions))
     return Scene(home, schedule=STAGED)
 
 

@@ -1,5 +1,4 @@
 from dataclasses import replace
-from datetime import datetime
 
 import pytest
 
@@ -179,10 +178,10 @@ def test_stages_cost_together_what_a_single_report_would() -> None:
 
 def test_all_stages_of_a_window_are_about_the_same_windows() -> None:
     planned = plan_schedule(replace(SMALL, nominal_workloads=400), timetable(13, reports=2))
-    covered: dict[int, set[tuple[datetime | None, datetime]]] = {}
+    covered: dict[int, set[Span]] = {}
     for slot in of_kind(planned, ReleaseKind.RESIDUAL_REPORT):
         span = span_covered(planned.schedule, slot.key)
-        covered.setdefault(slot.key.window, set()).add((span.since, span.until))
+        covered.setdefault(slot.key.window, set()).add(span)
     assert all(len(each) == 1 for each in covered.values())
 
 
