@@ -125,7 +125,7 @@ class SteadySums:
         workloads = _declared(heard, plain)
         own = OwnSums.before_answers(workloads, plain, kernel=kernel)
         mean, covariance = _prior(workloads, own, kernel)
-        precision = np.linalg.inv(covariance)
+        precision = np.asarray(np.linalg.inv(covariance), dtype=np.float64)
         particular = _particular(own.counts, kernel, steadiness)
         told = tuple(_told(each, particular) for each in heard)
         return cls(own.counts, precision, precision @ mean, told)
@@ -195,7 +195,7 @@ def _told(heard: WindowHeard, particular: Floats) -> WindowTold:
     """The window's reports, with (J^-1 + particular)^-1 in place of their own precision J."""
     precision, information = _seen(heard)
     both = np.column_stack([precision, information])
-    solved = np.linalg.solve(np.eye(STATE) + precision @ particular, both)
+    solved: Floats = np.asarray(np.linalg.solve(np.eye(STATE) + precision @ particular, both))
     told = solved[:, :-1]
     return WindowTold(heard.window, (told + told.T) / 2, solved[:, -1])
 

@@ -8,14 +8,16 @@ import numpy as np
 import pytest
 
 from fedperf_server.cell_directions import (
+    CHANGE,
     AnsweredQuestion,
     Learned,
     OwnSums,
     ask_cells,
+    directions_through_clips,
     learn_cells,
     observations_of,
 )
-from fedperf_server.corrections import correct
+from fedperf_server.corrections import SAME_PLATFORM, correct
 from fedperf_server.gaussian_process import Belief, influence_bounds
 from fedperf_shared.basis import CELLS
 from fedperf_shared.errors import ConfigurationError
@@ -243,3 +245,71 @@ def test_nobody_is_asked_nothing() -> None:
     nothing = correct([], reference_version=REFERENCE)
     with pytest.raises(ConfigurationError, match="somebody"):
         ask_cells(nothing, [], slot=stage(1), version=1)
+
+
+def test_what_passes_a_clip_is_what_a_normal_residual_keeps_of_a_shift() -> None:
+    """Two-sided, by the client's own clipping: kappa is 3, 1.5 and 1 standard deviations."""
+    rng = np.random.default_rng(5)
+    around = rng.standard_normal(200_000)
+    for index, kappa in enumerate((3.0, 1.5, 1.0)):
+        question = make_question(stage(index))
+        passed = directions_through_clips(question)
+        kept = np.mean(np.clip(around + 0.05, -kappa, kappa) - np.clip(around, -kappa, kappa))
+        shown = np.linalg.norm(passed) / np.linalg.norm(question.design.directions)
+        assert shown == pytest.approx(kept / 0.05, rel=0.02)
+
+
+def test_in_a_later_window_questions_ask_for_whole_platforms() -> None:
+    """What a platform that changed adds to the answers, over the noise."""
+    _, group = world(10, count=1)
+    learned = learned_in_stages(group, plain=THIRD, directed=(THIRD, THIRD))[2]
+    parameters = declared(group[0], THIRD)
+    sums = learned.sums_of(group[0].name, parameters)
+    shown = {}
+    for change in (0.0, CHANGE):
+        question = ask_cells(
+            learned.correction, [(sums, parameters)], slot=stage(1), version=9, change=change
+        )
+        signal = directions_through_clips(question) @ (sums.counts[:, None] * SAME_PLATFORM)
+        shown[change] = np.linalg.norm(signal, axis=0)[occupied(group)].mean()
+    assert shown[CHANGE] > 1.2 * shown[0.0]
+
+
+def in_window(answered: AnsweredQuestion, window: int) -> AnsweredQuestion:
+    """The same question and answers, as if they were of another window."""
+    slot = replace(answered.question.slot, window=window)
+    answers = tuple(
+        replace(each, report=replace(each.report, slot=slot)) for each in answered.answers
+    )
+    return AnsweredQuestion(replace(answered.question, slot=slot), answers)
+
+
+def test_what_workloads_told_in_an_earlier_window_holds_a_little_less() -> None:
+    _, group = world(11, count=1)
+    reports, answered, _ = learned_in_stages(group, plain=1.0, directed=(1.0, 1.0))
+    spread = {}
+    for window in (0, 1):
+        own = learn_cells(
+            reports, [answered[0], in_window(answered[1], window)], reference_version=REFERENCE
+        ).own[group[0].name]
+        spread[window] = float(np.trace(own.covariance))
+    assert 1.02 * spread[0] < spread[1] < 3 * spread[0]
+
+
+def test_only_the_first_window_may_double_the_doubt() -> None:
+    """Else noise would come to do it, one window or another."""
+    _, group = world(3, off=3.0)
+    reports, answered, learned = learned_in_stages(group, plain=None, directed=(0.5,))
+    assert learned.correction.scale == 2.0
+    nothing = AnsweredQuestion(
+        make_question(stage(1)),
+        tuple(
+            replace(each, report=replace(each.report, values=np.zeros(16, dtype=np.int64)))
+            for each in answered[0].answers
+        ),
+    )
+    nothing = in_window(replace(nothing, question=replace(answered[0].question, slot=stage(1))), 0)
+    later = [nothing, in_window(answered[0], 1)]
+    found = learn_cells(reports, later, reference_version=REFERENCE).correction
+    first = learn_cells(reports, later[:1], reference_version=REFERENCE).correction
+    assert found.scale == first.scale

@@ -1,13 +1,16 @@
 """Questions are made once, from what was accepted, and survive a restart."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from fedperf_server import audit, registry, releases
+from fedperf_server.cell_directions import CHANGE, ask_cells
 from fedperf_server.database import Database, ModelVersionRow, OrganizationRow
 from fedperf_server.questions import QuestionDesk, asked_question, evidence, question_payload
 from fedperf_server.registry import GgfnFormat
@@ -58,11 +61,15 @@ def group() -> list[Member]:
     return members(draw_truth(np.random.default_rng(3)), seed=3, count=2, workloads=100)
 
 
-def join(database: Database, group: Sequence[Member], *, stages: int = 3) -> None:
+def join(database: Database, group: Sequence[Member], *, stages: int = 3, window: int = 0) -> None:
+    """Members with a plain report in the first window and questions in `window`."""
     for member in group:
         slots = [Slot(PLAIN, ReportParameters(SIGMA, 3.0))]
         slots += [
-            Slot(stage(index), DirectedParameters(SIGMA, len(member.workloads)))
+            Slot(
+                replace(stage(index), window=window),
+                DirectedParameters(SIGMA, len(member.workloads)),
+            )
             for index in range(1, stages)
         ]
         with database.transaction() as session:
@@ -153,6 +160,29 @@ def test_a_question_is_asked_around_what_the_reports_told(
         told = evidence(session, TABLE.period).learned().correction
     np.testing.assert_allclose(question.center, told.mean)
     assert np.abs(question.center).max() > 0.1
+
+
+@pytest.mark.parametrize(("window", "change"), [(0, 0.0), (1, CHANGE)])
+def test_once_reports_of_an_earlier_window_are_known_questions_ask_for_changes(
+    database: Database,
+    group: list[Member],
+    monkeypatch: pytest.MonkeyPatch,
+    window: int,
+    change: float,
+) -> None:
+    """Through the arguments alone; what they do stands in `test_cell_directions`."""
+    join(database, group, window=window)
+    for member in group:
+        hand_in(database, member, member.plain(SIGMA).report)
+    heard: list[object] = []
+
+    def ask(*arguments: Any, **named: Any) -> CellQuestion:
+        heard.append(named["change"])
+        return ask_cells(*arguments, **named)
+
+    monkeypatch.setattr("fedperf_server.questions.ask_cells", ask)
+    QuestionDesk(database, TABLE).ask(at=OPENS[1] + window * TABLE.period.window)
+    assert heard == [change]
 
 
 def test_answers_become_part_of_the_correction_and_a_restart_publishes_the_same(

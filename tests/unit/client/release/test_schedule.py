@@ -87,7 +87,8 @@ def test_workloads_that_recur_carry_more_reports_at_the_same_epsilon() -> None:
     assert len(once.schedule.slots) == 3 * 2
     assert len(again.schedule.slots) == 3 * 13
     assert all(0.99 < each.epsilon <= 1.0 for each in (once, again))
-    assert again.schedule.slots[1].parameters.nominal_workloads == 600
+    directed = again.schedule.slots[1].parameters
+    assert directed == DirectedParameters(directed.noise_multiplier, 600)
 
 
 def test_a_report_over_several_windows_holds_no_more_workloads_than_there_are() -> None:

@@ -1,0 +1,89 @@
+"""Two-sided: without drift the score has the spread that it claims, with one it finds the size.
+
+Mutants that must fail: a server that takes the noise for half or twice of what it is, and
+one that believes its start to be right.
+"""
+
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from fedperf_server.cell_directions import Answer
+from fedperf_server.corrections import DEFAULT_KERNEL, Kernel, ReceivedReport
+from fedperf_server.drift import SHIFT, evidence_of, read_drifts
+from fedperf_server.steady_sums import DEFAULT_STEADINESS, SteadySums, by_organization
+from fedperf_simulations.recurring_workloads import USED, Shift
+from fedperf_simulations.report_detection import IN_TIME, Year, judged, schedule_of, year_of_reports
+
+pytestmark = [pytest.mark.statistical, pytest.mark.slow]
+
+YEARS = 24
+SURE = Kernel(1e-4, 1e-4, 1e-4, 1e-4, 1e-4, 1e-4, 1e-4, organization_sd=1e-2)
+"""Of one who believes that the start is right."""
+
+
+@lru_cache(maxsize=1)
+def quiet_years() -> list[Year]:
+    return [year_of_reports(200, 1, [], [41, number]) for number in range(YEARS)]
+
+
+def claiming(year: Year, factor: float) -> Year:
+    """As if the noise were `factor` of what it is."""
+
+    def louder(each: Answer) -> Answer:
+        noise = factor * each.parameters.noise_multiplier
+        return replace(each, parameters=replace(each.parameters, noise_multiplier=noise))
+
+    def plain(each: ReceivedReport) -> ReceivedReport:
+        noise = factor * each.parameters.noise_multiplier
+        return replace(each, parameters=replace(each.parameters, noise_multiplier=noise))
+
+    answered = (
+        replace(each, answers=tuple(louder(said) for said in each.answers))
+        for each in year.answered
+    )
+    return Year(tuple(plain(each) for each in year.plain), tuple(answered))
+
+
+def scores(year: Year, kernel: Kernel = DEFAULT_KERNEL) -> NDArray[np.float64]:
+    """Standardised scores of the used platforms for two beginnings."""
+    (heard,) = by_organization(year.plain, year.answered).values()
+    steady = SteadySums.of(heard, kernel=kernel, steadiness=DEFAULT_STEADINESS)
+    found = evidence_of(steady, (4, 9))
+    standard = found.score / np.sqrt(found.information)
+    return np.asarray(standard[:, : len(USED)]).ravel()
+
+
+@pytest.mark.parametrize("factor", [0.5, 1.0, 2.0])
+def test_the_score_has_the_spread_that_it_claims(factor: float) -> None:
+    found = np.concatenate([scores(claiming(each, factor)) for each in quiet_years()])
+    spread = float(np.sqrt(np.mean(found**2)))
+    assert (0.8 < spread < 1.25) == (factor == 1.0), spread
+
+
+def test_who_believes_that_the_start_is_right_takes_its_faults_for_drift() -> None:
+    found = np.concatenate([scores(each, SURE) for each in quiet_years()])
+    assert float(np.sqrt(np.mean(found**2))) > 1.5
+
+
+def test_shifts_are_found_in_time_and_their_size_is_seen_without_much_bias() -> None:
+    seen = []
+    for number in range(YEARS):
+        sign = 1.0 if number % 2 else -1.0
+        shift = Shift(USED[number % 3], 4.3 + 0.2 * number, sign * SHIFT)
+        year = year_of_reports(200, 1, [shift], [43, number])
+        found = judged(read_drifts(year.plain, year.answered), shift, schedule_of(200))
+        seen.append((found, sign))
+    in_time = [each.delay is not None and each.delay <= IN_TIME for each, _ in seen]
+    sizes = [sign * each.log_factor for each, sign in seen if each.log_factor is not None]
+    assert np.mean(in_time) >= 0.8
+    assert abs(float(np.mean(sizes)) - SHIFT) < 0.12
+    assert sum(each.false_alarms for each, _ in seen) <= 4
+
+
+def test_years_without_drift_stay_quiet() -> None:
+    alarms = [len(read_drifts(each.plain, each.answered)) for each in quiet_years()]
+    assert np.mean(alarms) <= 0.25
