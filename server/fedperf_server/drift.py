@@ -253,7 +253,10 @@ def _unexplained(
 
 
 def _shared(said: Mapping[str, Evidence], beginnings: Sequence[int], window: int) -> Drift | None:
-    """The drift that all show together, even without the one that is most convinced of it."""
+    """The drift that all show together, even without the one that is most convinced of it.
+
+    Its size is what the others say that are convinced.
+    """
     suspects = []
     for sign in _SIGNS:
         nats = np.stack([np.maximum(each.nats(sign), -DOUBT) for each in said.values()])
@@ -264,7 +267,7 @@ def _shared(said: Mapping[str, Evidence], beginnings: Sequence[int], window: int
     told = {name: _at(each, suspect) for name, each in said.items()}
     most = max(told, key=lambda name: told[name][0])
     convinced = tuple(name for name, (nats, _, _) in told.items() if nats > 0)
-    others = [each for name, each in told.items() if name != most]
+    others = [told[name] for name in convinced if name != most]
     return _drift(suspect, beginnings, window, others, convinced, shared=True)
 
 

@@ -157,6 +157,19 @@ def test_one_that_claims_many_workloads_makes_no_drift_shared() -> None:
     assert not any(each.shared for each in drifts)
 
 
+def test_one_that_claims_much_and_denies_takes_away_a_bounded_doubt() -> None:
+    def claim(received: ReceivedReport) -> ReceivedReport:
+        values = received.report.values.copy()
+        values[:CELLS] += np.int64(60) << 20
+        return replace(received, report=replace(received.report, values=values))
+
+    shifts = [replace(SLOWER, only=str(number)) for number in range(1, 5)]
+    reports = edited(year(*shifts, organizations=5), "0", lambda each: each, claim)
+    (drift,) = found(reports)
+    assert drift.organizations == ("1", "2", "3", "4")
+    assert abs(drift.log_factor - SHIFT) < 3 * drift.standard_error
+
+
 def a_steady_state(seed: int, windows: Sequence[int]) -> SteadySums:
     rng = np.random.default_rng(seed)
 
