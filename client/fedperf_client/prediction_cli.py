@@ -152,8 +152,9 @@ def _asked(
     store: "ExecutionStore", workflow: Path | None, execution: str | None, platform: str | None
 ) -> "tuple[Plan, _ClusterOr, Execution | None]":
     """The plan, how its resources follow from the usual ones, and the own execution named."""
-    from fedperf_client.workflow_file import platform_of, read_workflow_file
+    from fedperf_client.workflow_file import read_workflow_file
     from fedperf_shared.workflow.graph import Plan
+    from fedperf_shared.workflow.vocabulary import platform_of
 
     if workflow is not None:
         written = read_workflow_file(workflow, platform=platform)

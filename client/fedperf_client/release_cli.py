@@ -161,12 +161,13 @@ def release_slots(context: typer.Context, json: Json = False) -> None:
                     "index": slot.key.index,
                     "opens_at": schedule.opens_at(slot.key).isoformat(),
                     "leaves_at": schedule.replies_at(slot.key).isoformat(),
+                    "extra": schedule.is_extra(slot.key),
                     "decision": None if decision is None else str(decision.verdict),
                     "noise": slot.parameters.noise_multiplier,
                     **asdict(slot.parameters),
                 }
             )
-    narrow = ("slot", "opens_at", "leaves_at", "decision", "noise")
+    narrow = ("slot", "opens_at", "leaves_at", "extra", "decision", "noise")
     _rows(rows, narrow, empty=_NO_PERIOD, json=json)
 
 

@@ -41,7 +41,13 @@ from fedperf_shared.workflow.graph import (
     SourceStatistics,
     Workflow,
 )
-from fedperf_shared.workflow.vocabulary import Complexity, OperatorClass, OperatorKind, Platform
+from fedperf_shared.workflow.vocabulary import (
+    Complexity,
+    OperatorClass,
+    OperatorKind,
+    Platform,
+    platform_of,
+)
 
 GIB = 2**30
 MAX_FILE_BYTES = 8 * 2**20
@@ -158,15 +164,6 @@ def read_workflow_file(
     except InvalidWorkflowError as error:
         titles = [_title(each, number) for number, each in enumerate(entry.operators)]
         raise InvalidWorkflowFileError(f"{path}: {_with_names(str(error), titles)}") from error
-
-
-def platform_of(written: str) -> Platform:
-    """The platform of that name.
-
-    Raises:
-        InvalidInputError: there is none.
-    """
-    return _word(Platform, "platform", written)
 
 
 def _entry(path: Path) -> WorkflowEntry:

@@ -16,6 +16,7 @@ from fedperf_shared.command_line import show, show_rows
 if TYPE_CHECKING:
     from fedperf_server.config import ServerConfig
     from fedperf_server.enrollment import Enrollment
+    from fedperf_server.epochs import Epoch
 
 app = typer.Typer(
     name="fedperf-server",
@@ -175,6 +176,45 @@ def models(context: typer.Context, json: Json = False) -> None:
     show_rows(rows, json=json, empty="no model yet; start the server once")
 
 
+@app.command("epochs")
+def list_epochs(context: typer.Context, json: Json = False) -> None:
+    """List the epochs: when each began, why, and what residuals are taken against in it."""
+    from fedperf_server.database import Database
+    from fedperf_server.epochs import epochs
+
+    with Database(_config(context).database_url).transaction() as session:
+        rows = [_epoch_facts(each) for each in epochs(session)]
+    show_rows(rows, json=json, empty="no epoch yet")
+
+
+@app.command()
+def announce(
+    context: typer.Context,
+    note: Annotated[str, typer.Argument(help="What changes, in your own words; stays here.")],
+    platform: Annotated[
+        list[str] | None, typer.Option(help="A platform that changes; may be repeated.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Announce an upgrade: a new epoch begins with the next window, with its extra rounds."""
+    from fedperf_server.database import Database
+    from fedperf_server.epochs import Cause, declare
+    from fedperf_shared.workflow.vocabulary import platform_of
+
+    config = _config(context)
+    platforms = [platform_of(name) for name in platform or ()]
+    with Database(config.database_url).transaction() as session:
+        epoch = declare(
+            session,
+            config.timetable.period,
+            Cause.ANNOUNCED,
+            platforms=platforms,
+            note=note,
+            at=_now(),
+        )
+    show(_epoch_facts(epoch), json=json)
+
+
 @app.command()
 def synthesize(
     context: typer.Context,
@@ -211,6 +251,17 @@ def run(context: typer.Context) -> None:
     from fedperf_server.running import run_server
 
     run_server(config, stop, clock=_now)
+
+
+def _epoch_facts(epoch: "Epoch") -> dict[str, object]:
+    return {
+        "epoch": epoch.number,
+        "begins_at": None if epoch.number == 1 else epoch.begins_at.isoformat(),
+        "cause": str(epoch.cause),
+        "platforms": [platform.name.lower() for platform in epoch.platforms],
+        "reference_version": epoch.reference_version,
+        "note": epoch.note,
+    }
 
 
 def _config(context: typer.Context) -> "ServerConfig":

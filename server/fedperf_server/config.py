@@ -86,13 +86,16 @@ class ServerConfig:
 def default_timetable(start: datetime) -> Timetable:
     """Thirteen windows of four weeks: three stages of reports, then three model rounds.
 
-    A report leaves before the next stage opens, whose question follows from it.
+    A report leaves before the next stage opens, whose question follows from it. Where an epoch
+    begins there are three more rounds, in two windows a year at most.
     """
     day = timedelta(days=1)
     return Timetable(
         Period(start, DEFAULT_WINDOW, DEFAULT_WINDOWS),
         report_slots=tuple(SlotTimes(first * day, (first + 1) * day) for first in (4, 6, 8)),
         model_slots=tuple(SlotTimes(first * day, (first + 1) * day) for first in (10, 16, 22)),
+        extra_slots=tuple(SlotTimes(first * day, (first + 1) * day) for first in (13, 19, 25)),
+        extra_windows=2,
     )
 
 
@@ -216,6 +219,8 @@ class _Reader:
         windows = self._take(rest, "windows", int, DEFAULT_WINDOWS)
         reports = self._take(rest, "report_slots", list, [])
         models = self._take(rest, "model_slots", list, [])
+        extra = self._take(rest, "extra_slots", list, [])
+        extra_windows = self._take(rest, "extra_windows", int, 0)
         method = self._method(rest)
         self._problems += [f"timetable.{key} is not a known key" for key in rest]
         try:
@@ -224,6 +229,8 @@ class _Reader:
                 tuple(self._times(each) for each in reports),
                 tuple(self._times(each) for each in models),
                 method,
+                tuple(self._times(each) for each in extra),
+                extra_windows,
             )
         except ConfigurationError as error:
             self._problems.append(f"timetable: {error}")
@@ -269,6 +276,9 @@ window_seconds = {period.window.total_seconds()!r}
 windows = {period.windows}
 report_slots = [{_slots(config.timetable.report_slots)}]
 model_slots = [{_slots(config.timetable.model_slots)}]
+# More model rounds of windows in which an epoch begins, in so many windows at most.
+extra_slots = [{_slots(config.timetable.extra_slots)}]
+extra_windows = {config.timetable.extra_windows}
 # How model rounds train: steps at the model's "tangent", or "dp_sgd" in all its weights.
 model_method = "{config.timetable.model_method.name.lower()}"
 """

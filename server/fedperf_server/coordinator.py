@@ -34,6 +34,7 @@ from sqlalchemy.orm import Session
 from fedperf_server import audit, registry, releases
 from fedperf_server.database import Database, ReplyRow, RoundQuestionRow, RoundRow
 from fedperf_server.enrollment import Enrollment, Member
+from fedperf_server.epochs import epoch_starts
 from fedperf_server.registry import Arrays, ModelFormat
 from fedperf_server.round_method import Answer, RoundMethod
 from fedperf_server.rounds import (
@@ -209,10 +210,21 @@ class Coordinator:
         return members
 
     def _slots(self) -> Iterable[SlotKey]:
-        period, times = self._timetable.period, self._timetable.model_slots
-        for window in range(period.windows):
-            for index in sorted(range(len(times)), key=lambda each: times[each].opens_after):
+        """Every window's slots; extra ones where an epoch begins, as often as the calendar has."""
+        times = self._timetable.model_times
+        ordinary, left = len(self._timetable.model_slots), self._timetable.extra_windows
+        for window, begins in enumerate(self._epochs_begin()):
+            indices = range(len(times) if begins and left else ordinary)
+            left -= begins and left > 0
+            for index in sorted(indices, key=lambda each: times[each].opens_after):
                 yield SlotKey(ReleaseKind.MODEL_UPDATE, window, index)
+
+    def _epochs_begin(self) -> list[bool]:
+        """Of every window whether an epoch begins with it."""
+        period = self._timetable.period
+        with self._database.transaction() as session:
+            starts = epoch_starts(session)
+        return [period.window_start(window) in starts for window in range(period.windows)]
 
     def _due(self) -> SlotKey | None:
         with self._database.transaction() as session:
@@ -225,11 +237,11 @@ class Coordinator:
 
     def _opens_at(self, slot: SlotKey) -> datetime:
         start = self._timetable.period.window_start(slot.window)
-        return start + self._timetable.model_slots[slot.index].opens_after
+        return start + self._timetable.model_times[slot.index].opens_after
 
     def _replies_at(self, slot: SlotKey) -> datetime:
         start = self._timetable.period.window_start(slot.window)
-        return start + self._timetable.model_slots[slot.index].replies_after
+        return start + self._timetable.model_times[slot.index].replies_after
 
     def _is_over(self, slot: SlotKey) -> bool:
         """Whether the slot's time passed without the round being opened."""

@@ -126,6 +126,18 @@ class ReportRow(Table):
     received_at: Mapped[int]
 
 
+class EpochRow(Table):
+    """A declared epoch; `begins_at` is the start of a window. The first one is not declared."""
+
+    __tablename__ = "epoch"
+    begins_at: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    reference_version: Mapped[int]
+    cause: Mapped[str]
+    platforms: Mapped[str]
+    note: Mapped[str]
+    declared_at: Mapped[int]
+
+
 class QuestionRow(Table):
     """The question of a directed slot, made once; `version` counts them from 1."""
 

@@ -13,7 +13,7 @@ from datetime import datetime
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from fedperf_server import audit, registry, releases
+from fedperf_server import audit, releases
 from fedperf_server.cell_directions import (
     CHANGE,
     Answer,
@@ -24,6 +24,7 @@ from fedperf_server.cell_directions import (
 )
 from fedperf_server.corrections import ReceivedReport
 from fedperf_server.database import Database, QuestionRow
+from fedperf_server.epochs import epoch_at
 from fedperf_shared.cell_question import CellQuestion
 from fedperf_shared.period import Period, Timetable, to_unix_ms
 from fedperf_shared.release import (
@@ -39,7 +40,7 @@ from fedperf_shared.wire.codec import decode_question, encode_question
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Evidence:
-    """All that was released about one reference model in a period.
+    """All that was released in an epoch, as far as it lies in a period.
 
     Attributes:
         plain: accepted residual reports.
@@ -68,13 +69,18 @@ class Evidence:
         return learn_cells(self.plain, self.answered, reference_version=self.reference_version)
 
 
-def evidence(session: Session, period: Period) -> Evidence:
-    """What is stored about the reference model in force.
+def evidence(session: Session, period: Period, *, at: datetime) -> Evidence:
+    """What is stored of the epoch of `at`, about its reference model.
 
     Raises:
         UnknownVersionError: no model was promoted yet.
     """
-    reference = registry.reference_version(session)
+    epoch = epoch_at(session, at)
+    reference = epoch.reference_version
+
+    def is_of_epoch(slot: SlotKey, version: int) -> bool:
+        return version == reference and period.window_start(slot.window) >= epoch.begins_at
+
     plain: list[ReceivedReport] = []
     answers: dict[SlotKey, list[Answer]] = {}
     for stored in releases.stored_reports(session, period):
@@ -82,7 +88,7 @@ def evidence(session: Session, period: Period) -> Evidence:
         slot = stored.schedule.slot(report.slot)
         parameters = slot.parameters if slot else None
         if isinstance(report, ResidualReport) and isinstance(parameters, ReportParameters):
-            if report.reference_version == reference:
+            if is_of_epoch(report.slot, report.reference_version):
                 plain.append(ReceivedReport(organization, report, parameters))
         elif isinstance(report, DirectedReport) and isinstance(parameters, DirectedParameters):
             answers.setdefault(report.slot, []).append(Answer(organization, report, parameters))
@@ -91,7 +97,7 @@ def evidence(session: Session, period: Period) -> Evidence:
     asked = [
         AnsweredQuestion(question, tuple(answers.get(question.slot, ())))
         for question in _stored_questions(session, period)
-        if question.reference_version == reference
+        if is_of_epoch(question.slot, question.reference_version)
     ]
     return Evidence(tuple(plain), tuple(asked), reference)
 
@@ -146,7 +152,7 @@ class QuestionDesk:
             declared = _who_answers(session, period, slot)
             if not declared:
                 return None
-            known = evidence(session, period)
+            known = evidence(session, period, at=at)
             version = (session.scalar(select(func.max(QuestionRow.version))) or 0) + 1
         learned = known.learned()
         question = ask_cells(

@@ -150,11 +150,8 @@ def get_version(session: Session, version: int) -> ModelVersion:
     return _found(session.scalars(query).first(), 0)
 
 
-def reference_version(session: Session) -> int:
-    """The version that residuals are taken against: the first that was promoted.
-
-    It is frozen per epoch, so that reports of different windows can be added up. Epochs
-    come later; until then the whole life of a federation is one.
+def first_promoted(session: Session) -> int:
+    """The first version that was promoted.
 
     Raises:
         UnknownVersionError: nothing was promoted yet.

@@ -61,7 +61,7 @@ class ReportDesk:
             stored = self._count(session)
             if stored == self._seen:
                 return None
-            known = evidence(session, self._period)
+            known = evidence(session, self._period, at=at)
             reference = known.reference_version
             checkpoint = registry.get_version(session, reference).checkpoint
         correction = known.learned().correction

@@ -8,6 +8,7 @@ finite) refuses to exist, so neither side needs to look again.
 import math
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,6 +52,7 @@ class Status:
         feature_schema_version: of `workflow.features`.
         basis_version: of `basis`.
         reference_version: model that residuals are taken against; 0 while there is none.
+        epoch_starts: when each epoch after the first one began, oldest first.
     """
 
     now: datetime
@@ -58,6 +60,11 @@ class Status:
     feature_schema_version: int
     basis_version: int
     reference_version: int
+    epoch_starts: tuple[datetime, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not all(one < other for one, other in pairwise(self.epoch_starts)):
+            raise InvalidInputError("epochs begin one after the other")
 
 
 @dataclass(frozen=True, slots=True)

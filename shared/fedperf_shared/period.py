@@ -2,7 +2,9 @@
 
 A period is the time over which an organization promises its budget, a year by
 default. It is cut into windows of equal length, and every window has the same
-slots. All of it is public and says nothing about anybody's data.
+slots. Extra slots are model slots that are used only in windows in which an epoch begins,
+in so many windows of a period at most. All of it is public and says nothing about anybody's
+data.
 """
 
 from dataclasses import dataclass
@@ -89,20 +91,50 @@ class SlotTimes:
 
 @dataclass(frozen=True, slots=True)
 class Timetable:
-    """A period, the slots that each of its windows has, and how its model rounds train."""
+    """A period, the slots that each of its windows has, and how its model rounds train.
+
+    Attributes:
+        period: that it is for.
+        report_slots: of every window.
+        model_slots: of every window.
+        model_method: how model rounds train.
+        extra_slots: more model slots of windows in which an epoch begins; their indices
+            follow those of `model_slots`.
+        extra_windows: in so many windows of the period they are used at most.
+    """
 
     period: Period
     report_slots: tuple[SlotTimes, ...]
     model_slots: tuple[SlotTimes, ...]
     model_method: ModelMethod = ModelMethod.TANGENT
+    extra_slots: tuple[SlotTimes, ...] = ()
+    extra_windows: int = 0
 
     def __post_init__(self) -> None:
-        for times in (*self.report_slots, *self.model_slots):
+        if not (0 <= self.extra_windows <= self.period.windows):
+            raise ConfigurationError(
+                f"extra_windows must be 0 to {self.period.windows}, got {self.extra_windows}"
+            )
+        if bool(self.extra_slots) != bool(self.extra_windows):
+            raise ConfigurationError(
+                "extra_slots need extra_windows of at least 1, and the other way round"
+            )
+        for times in (*self.report_slots, *self.model_times):
             if not times.replies_after <= self.period.window:
                 raise ConfigurationError(
                     f"a slot replies {times.replies_after} after the start of its window, "
                     f"which is only {self.period.window} long"
                 )
+
+    @property
+    def model_times(self) -> tuple[SlotTimes, ...]:
+        """Of every model slot by its index, extra ones included."""
+        return (*self.model_slots, *self.extra_slots)
+
+    @property
+    def most_extra(self) -> int:
+        """So many extra slots are used in the period at most."""
+        return self.extra_windows * len(self.extra_slots)
 
 
 def from_unix_ms(milliseconds: int) -> datetime:

@@ -166,7 +166,11 @@ _OTHER_METHOD = {
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """All slots of a period, in the order in which they open."""
+    """All slots of a period, in the order in which they open.
+
+    Of the extra slots (`period.Timetable`) only so many are ever charged as the timetable says,
+    whichever these are; that is why all of them have the same parameters.
+    """
 
     timetable: Timetable
     slots: tuple[Slot, ...]
@@ -186,10 +190,23 @@ class Schedule:
                 raise ConfigurationError(
                     f"slot {slot.key} does not train by {method.name.lower()}, as the calendar says"
                 )
+        if len({slot.parameters for slot in self.slots if self.is_extra(slot.key)}) > 1:
+            raise ConfigurationError("all extra slots have the same parameters")
 
     def slot(self, key: SlotKey) -> Slot | None:
         """The slot of that key, None where the schedule has none."""
         return next((slot for slot in self.slots if slot.key == key), None)
+
+    def is_extra(self, key: SlotKey) -> bool:
+        """Whether the slot is one of those of which only so many are charged."""
+        is_update = key.kind is ReleaseKind.MODEL_UPDATE
+        return is_update and key.index >= len(self.timetable.model_slots)
+
+    def at_most(self) -> tuple[Slot, ...]:
+        """What is charged at most: every slot, of the extra ones so many as may be used."""
+        extra = [slot for slot in self.slots if self.is_extra(slot.key)]
+        ordinary = [slot for slot in self.slots if not self.is_extra(slot.key)]
+        return (*ordinary, *extra[: self.timetable.most_extra])
 
     def opens_at(self, key: SlotKey) -> datetime:
         """When the slot's release may be made."""
@@ -204,7 +221,7 @@ class Schedule:
     def _times(self, kind: ReleaseKind) -> tuple[SlotTimes, ...]:
         if kind is ReleaseKind.RESIDUAL_REPORT:
             return self.timetable.report_slots
-        return self.timetable.model_slots
+        return self.timetable.model_times
 
 
 @dataclass(frozen=True, slots=True)

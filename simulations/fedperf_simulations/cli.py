@@ -254,14 +254,10 @@ def _conduct(kind: "Kind", name: str, settings: "Settings", *, json: bool) -> No
 def _measuring_settings(
     seed: int, workloads: int | None, platform: str | None, *, quick: bool
 ) -> "MeasuringSettings":
-    from fedperf_shared.errors import ConfigurationError
-    from fedperf_shared.workflow.vocabulary import Platform
+    from fedperf_shared.workflow.vocabulary import platform_of
     from fedperf_simulations.measuring import MeasuringSettings
 
-    if platform is not None and platform.upper() not in Platform.__members__:
-        known = ", ".join(each.lower() for each in Platform.__members__)
-        raise ConfigurationError(f"no platform is called {platform!r}; known are {known}")
-    alone = Platform[platform.upper()] if platform else None
+    alone = platform_of(platform) if platform else None
     full = MeasuringSettings(seed)
     count = workloads or (40 if quick else full.workloads)
     compared = 0 if alone else min(full.comparisons, count // 10)

@@ -17,11 +17,10 @@ from fedperf_client.optimizer.constraints import (
 from fedperf_client.optimizer.methods import Method
 from fedperf_client.platforms.engine import ENGINES
 from fedperf_client.platforms.support import installed_platforms
-from fedperf_client.workflow_file import platform_of
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig
 from fedperf_shared.workflow.graph import Workflow
-from fedperf_shared.workflow.vocabulary import NAMED_PLATFORMS, Platform
+from fedperf_shared.workflow.vocabulary import NAMED_PLATFORMS, Platform, platform_of
 
 _UNITS = {
     "MB": 10**6,

@@ -8,7 +8,10 @@ ever changed or deleted: there is no refund. A crash between reserving and drawi
 wastes the slot; it is spent, has no release, and is never drawn again.
 
 A charge costs the same work however many came before: the cost of all slots together is
-held to the budget, each slot is charged at most once, and fewer slots never cost more.
+held to the budget, each slot is charged at most once, and fewer slots never cost more. Extra
+slots are equal to each other and charged up to a number that is fixed like everything else;
+so whenever they are used, and by whatever was released before, it is the adaptive
+composition of that many releases whose parameters depend on nothing.
 
 A ledger that was restored from a backup has forgotten charges. So a counter file beside
 it, written after every charge and before its noise is drawn, and the coordinator's last
@@ -92,6 +95,17 @@ class SlotSpentError(PrivacyRefusedError):
         super().__init__(f"{_name(key)} is spent ({state}); a slot is never drawn twice")
         self.key = key
         self.state = state
+
+
+class ExtraSlotsSpentError(PrivacyRefusedError):
+    """As many extra slots were charged as the calendar has for the whole period."""
+
+    def __init__(self, key: SlotKey, most: int) -> None:
+        super().__init__(
+            f"{_name(key)} is an extra slot, and all {most} of this period are spent; "
+            "nothing is released"
+        )
+        self.key = key
 
 
 class SlotNotReservedError(PrivacyRefusedError):
@@ -232,6 +246,7 @@ class PrivacyLedger:
             SlotNotPlannedError: the schedule does not have it.
             SlotNotDueError: it is not open at `at`.
             SlotSpentError: it was reserved before.
+            ExtraSlotsSpentError: it is an extra one, and no more of these may be charged.
             BudgetExceededError: the schedule as a whole would pass the budget.
             LedgerDisagreesError: counter or receipt know more than the ledger.
             StorageError: the charge cannot be written.
@@ -243,6 +258,8 @@ class PrivacyLedger:
             state = self._state(connection, key)
             if state is not None:
                 raise SlotSpentError(key, state)
+            if self.schedule.is_extra(key) and not self._extra_left(connection) > 0:
+                raise ExtraSlotsSpentError(key, self.schedule.timetable.most_extra)
             # A crash may have left the counter one behind; two would be a disagreement.
             write_counter(self.path, self._identity, _count(connection))
             self._insert_reserved(connection, key, at, reconciled=False)
@@ -318,12 +335,16 @@ class PrivacyLedger:
         """
         with self._transaction() as connection:
             problem = self._disagreement(connection)
-            lost = [
+            opened = [
                 slot.key
                 for slot in self.schedule.slots
                 if self.schedule.opens_at(slot.key) <= at
                 and self._state(connection, slot.key) is None
             ]
+            lost = [key for key in opened if not self.schedule.is_extra(key)]
+            # No more of them can have been drawn than were left: whichever, none is left now.
+            extra = [key for key in opened if self.schedule.is_extra(key)]
+            lost += extra[: self._extra_left(connection)]
             for key in lost:
                 self._insert_reserved(connection, key, at, reconciled=True)
             connection.execute(
@@ -394,7 +415,7 @@ class PrivacyLedger:
     def _require_budget(self) -> None:
         if self._is_within_budget:
             return
-        total = epsilon(events_of(self.schedule.slots), self.budget.delta)
+        total = epsilon(events_of(self.schedule.at_most()), self.budget.delta)
         if not total <= self.budget.epsilon:
             raise BudgetExceededError(epsilon_after=total, budget=self.budget)
         self._is_within_budget = True
@@ -434,6 +455,14 @@ class PrivacyLedger:
             (self._release_id(key),),
         ).fetchone()
         return None if row is None else _state_of(row[0] is not None, row[1] is not None)
+
+    def _extra_left(self, connection: sqlite3.Connection) -> int:
+        """So many extra slots may still be charged."""
+        (charged,) = connection.execute(
+            "SELECT count(*) FROM reserved WHERE kind = ? AND slot >= ?",
+            (int(ReleaseKind.MODEL_UPDATE), len(self.schedule.timetable.model_slots)),
+        ).fetchone()
+        return self.schedule.timetable.most_extra - int(charged)
 
     def _insert_reserved(
         self, connection: sqlite3.Connection, key: SlotKey, at: datetime, *, reconciled: bool

@@ -262,7 +262,7 @@ class LifetimeRecord:
         for other in (each.period for each in earlier):
             if other.start < new.period.end and new.period.start < other.end:
                 raise PeriodOverlapsError(new.period, other)
-        slots = [slot for each in (*earlier, new) for slot in each.schedule.slots]
+        slots = [slot for each in (*earlier, new) for slot in each.schedule.at_most()]
         total = epsilon(events_of(slots), self.promise.delta)
         if not total <= self.promise.epsilon:
             raise LifetimeExceededError(new.period, epsilon_after=total, promise=self.promise)

@@ -129,10 +129,11 @@ def preview(
 def next_slots(
     schedule: Schedule, *, charged: Collection[SlotKey], at: datetime
 ) -> tuple[SlotKey, ...]:
-    """The next slot of each kind that is not charged and has not passed."""
+    """The next slot of each kind that is not charged and has not passed; no extra ones."""
     found: dict[ReleaseKind, SlotKey] = {}
     for slot in sorted(schedule.slots, key=lambda slot: schedule.opens_at(slot.key)):
-        if slot.key not in charged and at < schedule.replies_at(slot.key):
+        is_free = slot.key not in charged and not schedule.is_extra(slot.key)
+        if is_free and at < schedule.replies_at(slot.key):
             found.setdefault(slot.key.kind, slot.key)
     return tuple(found.values())
 

@@ -88,7 +88,8 @@ def plan_schedule(policy: Policy, timetable: Timetable) -> PlannedSchedule:
     least 1, spread evenly; they then cover the windows since the ones before (`span_covered`).
     How many workloads a report holds is declared: that decides how often reports leave, and
     never what they cost, since every report charges every workload in full. Model updates:
-    in every window, of organizations declared large. Where both leave, reports get their
+    in every window, of organizations declared large; of the extra ones only so many are paid
+    for as the calendar uses. Where both leave, reports get their
     share of epsilon and the updates what is left. How these train, the calendar says.
 
     Raises:
@@ -251,8 +252,9 @@ def _plan_updates(policy: Policy, timetable: Timetable, reports: Sequence[Slot])
     keys = [
         SlotKey(ReleaseKind.MODEL_UPDATE, window, index)
         for window in range(timetable.period.windows)
-        for index in range(len(timetable.model_slots))
+        for index in range(len(timetable.model_times))
     ]
+    charged = timetable.period.windows * len(timetable.model_slots) + timetable.most_extra
     beside = events_of(reports)
 
     def parameters(noise_multiplier: float) -> TangentParameters | TrainingParameters:
@@ -267,14 +269,14 @@ def _plan_updates(policy: Policy, timetable: Timetable, reports: Sequence[Slot])
         )
 
     noise = calibrate(
-        lambda noise: [*beside, *[event_of(parameters(noise))] * len(keys)], policy.budget
+        lambda noise: [*beside, *[event_of(parameters(noise))] * charged], policy.budget
     )
     return [Slot(key, parameters(noise)) for key in keys]
 
 
 def _planned(policy: Policy, schedule: Schedule, not_planned: list[NotPlanned]) -> PlannedSchedule:
     slots = tuple(sorted(schedule.slots, key=lambda slot: (schedule.opens_at(slot.key), slot.key)))
-    events = events_of(slots)
+    events = events_of(Schedule(schedule.timetable, slots).at_most())
     spent = epsilon(events, policy.delta)
     if not spent <= policy.epsilon:
         raise ConfigurationError(

@@ -30,7 +30,7 @@ class Spending:
     Attributes:
         period: that the budget is for; None for the lifetime.
         budget: what is promised.
-        planned: epsilon of all slots of the schedules, made or not.
+        planned: epsilon of all slots of the schedules, made or not, extra ones as far as used.
         spent: epsilon of the slots that were charged.
         spent_replace_one: the same when one workload is replaced.
         slots: number of planned slots.
@@ -94,7 +94,7 @@ def spending_of(ledgers: Sequence[Path], *, at: datetime) -> tuple[Spending, ...
         return ()
     opened = [PrivacyLedger.open(path) for path in ledgers]
     record = LifetimeRecord.open(lifetime_path(ledgers[0].parent))
-    planned = [slot for each in record.periods() for slot in each.schedule.slots]
+    planned = [slot for each in record.periods() for slot in each.schedule.at_most()]
     charged = {ledger.path: ledger.charged(at) for ledger in opened}
     every = [slot for slots in charged.values() for slot in slots]
     return (
@@ -103,7 +103,7 @@ def spending_of(ledgers: Sequence[Path], *, at: datetime) -> tuple[Spending, ...
             _spending(
                 ledger.schedule.timetable.period,
                 ledger.budget,
-                ledger.schedule.slots,
+                ledger.schedule.at_most(),
                 charged[ledger.path],
             )
             for ledger in opened

@@ -45,18 +45,20 @@ class GetStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class Status(_message.Message):
-    __slots__ = ("now_unix_ms", "model_version", "feature_schema_version", "basis_version", "reference_version")
+    __slots__ = ("now_unix_ms", "model_version", "feature_schema_version", "basis_version", "reference_version", "epoch_starts_unix_ms")
     NOW_UNIX_MS_FIELD_NUMBER: _ClassVar[int]
     MODEL_VERSION_FIELD_NUMBER: _ClassVar[int]
     FEATURE_SCHEMA_VERSION_FIELD_NUMBER: _ClassVar[int]
     BASIS_VERSION_FIELD_NUMBER: _ClassVar[int]
     REFERENCE_VERSION_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_STARTS_UNIX_MS_FIELD_NUMBER: _ClassVar[int]
     now_unix_ms: int
     model_version: int
     feature_schema_version: int
     basis_version: int
     reference_version: int
-    def __init__(self, now_unix_ms: _Optional[int] = ..., model_version: _Optional[int] = ..., feature_schema_version: _Optional[int] = ..., basis_version: _Optional[int] = ..., reference_version: _Optional[int] = ...) -> None: ...
+    epoch_starts_unix_ms: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, now_unix_ms: _Optional[int] = ..., model_version: _Optional[int] = ..., feature_schema_version: _Optional[int] = ..., basis_version: _Optional[int] = ..., reference_version: _Optional[int] = ..., epoch_starts_unix_ms: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class GetTimetableRequest(_message.Message):
     __slots__ = ()
@@ -71,20 +73,24 @@ class SlotTimes(_message.Message):
     def __init__(self, opens_after_ms: _Optional[int] = ..., replies_after_ms: _Optional[int] = ...) -> None: ...
 
 class Timetable(_message.Message):
-    __slots__ = ("period_start_unix_ms", "window_ms", "windows", "report_slots", "model_slots", "model_method")
+    __slots__ = ("period_start_unix_ms", "window_ms", "windows", "report_slots", "model_slots", "model_method", "extra_slots", "extra_windows")
     PERIOD_START_UNIX_MS_FIELD_NUMBER: _ClassVar[int]
     WINDOW_MS_FIELD_NUMBER: _ClassVar[int]
     WINDOWS_FIELD_NUMBER: _ClassVar[int]
     REPORT_SLOTS_FIELD_NUMBER: _ClassVar[int]
     MODEL_SLOTS_FIELD_NUMBER: _ClassVar[int]
     MODEL_METHOD_FIELD_NUMBER: _ClassVar[int]
+    EXTRA_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    EXTRA_WINDOWS_FIELD_NUMBER: _ClassVar[int]
     period_start_unix_ms: int
     window_ms: int
     windows: int
     report_slots: _containers.RepeatedCompositeFieldContainer[SlotTimes]
     model_slots: _containers.RepeatedCompositeFieldContainer[SlotTimes]
     model_method: ModelMethod
-    def __init__(self, period_start_unix_ms: _Optional[int] = ..., window_ms: _Optional[int] = ..., windows: _Optional[int] = ..., report_slots: _Optional[_Iterable[_Union[SlotTimes, _Mapping]]] = ..., model_slots: _Optional[_Iterable[_Union[SlotTimes, _Mapping]]] = ..., model_method: _Optional[_Union[ModelMethod, str]] = ...) -> None: ...
+    extra_slots: _containers.RepeatedCompositeFieldContainer[SlotTimes]
+    extra_windows: int
+    def __init__(self, period_start_unix_ms: _Optional[int] = ..., window_ms: _Optional[int] = ..., windows: _Optional[int] = ..., report_slots: _Optional[_Iterable[_Union[SlotTimes, _Mapping]]] = ..., model_slots: _Optional[_Iterable[_Union[SlotTimes, _Mapping]]] = ..., model_method: _Optional[_Union[ModelMethod, str]] = ..., extra_slots: _Optional[_Iterable[_Union[SlotTimes, _Mapping]]] = ..., extra_windows: _Optional[int] = ...) -> None: ...
 
 class ReportParameters(_message.Message):
     __slots__ = ("noise_multiplier", "residual_clip", "public_counts")

@@ -6,6 +6,8 @@ or reused. A new kind or platform takes a reserved slot, so that no tensor chang
 
 from enum import IntEnum, unique
 
+from fedperf_shared.errors import InvalidInputError
+
 MAX_OPERATORS = 512
 """Plans with more operators are refused at the door of the store."""
 
@@ -74,6 +76,18 @@ class Platform(IntEnum):
 
 
 NAMED_PLATFORMS = tuple(platform for platform in Platform if platform < Platform.OTHER)
+
+
+def platform_of(written: str) -> Platform:
+    """The platform of that name, in any case.
+
+    Raises:
+        InvalidInputError: there is none; the message lists them.
+    """
+    known = {each.name.lower(): each for each in Platform if not each.name.startswith("RESERVED")}
+    if written.lower() not in known:
+        raise InvalidInputError(f"unknown platform {written!r}; known are {', '.join(known)}")
+    return known[written.lower()]
 
 
 @unique

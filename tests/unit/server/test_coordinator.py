@@ -19,6 +19,7 @@ from fedperf_server.config import ServerConfig
 from fedperf_server.coordinator import AggregationError, Coordinator, RoundRules
 from fedperf_server.database import Database
 from fedperf_server.enrollment import SIGNING, Enrollment, KeyRing, init
+from fedperf_server.epochs import Cause, declare
 from fedperf_server.registry import Arrays
 from fedperf_server.rounds import Outcome, round_results
 from fedperf_server.service import store_start_model
@@ -43,6 +44,8 @@ TABLE = Timetable(
     (),
     (SlotTimes(10 * MINUTE, 20 * MINUTE), SlotTimes(30 * MINUTE, 40 * MINUTE)),
     ModelMethod.DP_SGD,
+    extra_slots=(SlotTimes(20 * MINUTE, 25 * MINUTE),),
+    extra_windows=1,
 )
 SLOTS = tuple(
     Slot(
@@ -50,7 +53,7 @@ SLOTS = tuple(
         TrainingParameters(1.0, 0.1, 1, 1.0, 100.0),
     )
     for window in range(2)
-    for index in range(2)
+    for index in range(3)
 )
 RULES = RoundRules(2, 5 * MINUTE, poll=timedelta(0))
 NORM_BOUND = 10.0
@@ -219,6 +222,25 @@ def test_every_slot_of_the_period_is_held_once_and_in_order(scene: Scene) -> Non
     ]
     assert [each.new_version for each in results] == [2, 3, 4, 5]
     assert [each.public_error for each in results] == [1.0, 2.0, 3.0, 4.0]
+    assert scene.coordinator.finished()
+
+
+def test_an_epoch_brings_its_extra_rounds_in_their_place_and_not_more_often_than_planned(
+    scene: Scene,
+) -> None:
+    for name in ("one", "two"):
+        scene.join(name, 1.0)
+    for before in (START - MINUTE, START + MINUTE):
+        with scene.database.transaction() as session:
+            declare(session, TABLE.period, Cause.ANNOUNCED, at=before)
+    for moment in (10, 20, 30, 70, 90):
+        scene.at[0] = START + moment * MINUTE
+        assert scene.step() is not None
+        assert scene.step() is None
+    with scene.database.transaction() as session:
+        results = round_results(session, TABLE)
+    asked = [(each.slot.window, each.slot.index) for each in results]
+    assert asked == [(0, 0), (0, 2), (0, 1), (1, 0), (1, 1)]
     assert scene.coordinator.finished()
 
 

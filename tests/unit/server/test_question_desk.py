@@ -157,7 +157,7 @@ def test_a_question_is_asked_around_what_the_reports_told(
         hand_in(database, member, member.plain(SIGMA).report)
     (question,) = QuestionDesk(database, TABLE).ask(at=OPENS[1])
     with database.transaction() as session:
-        told = evidence(session, TABLE.period).learned().correction
+        told = evidence(session, TABLE.period, at=OPENS[1]).learned().correction
     np.testing.assert_allclose(question.center, told.mean)
     assert np.abs(question.center).max() > 0.1
 
@@ -214,11 +214,11 @@ def test_questions_and_answers_about_another_model_are_left_out(
     (question,) = QuestionDesk(database, TABLE).ask(at=OPENS[1])
     hand_in(database, group[0], group[0].answer(question, SIGMA).report)
     with database.transaction() as session:
-        assert evidence(session, TABLE.period).reports == 1
+        assert evidence(session, TABLE.period, at=OPENS[1]).reports == 1
         rows = session.query(ModelVersionRow).all()
         for row in rows:
             row.version = 2
-        assert evidence(session, TABLE.period).reports == 0
+        assert evidence(session, TABLE.period, at=OPENS[1]).reports == 0
 
 
 def test_a_question_can_be_read_by_its_slot(database: Database, group: list[Member]) -> None:

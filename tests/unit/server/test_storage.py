@@ -74,7 +74,7 @@ def test_versions_count_from_one_and_keep_their_arrays(database: Database) -> No
         with pytest.raises(UnknownVersionError):
             registry.newest_version(session)
         with pytest.raises(UnknownVersionError):
-            registry.reference_version(session)
+            registry.first_promoted(session)
         first = registry.add_version(session, model_format, arrays, at=NOW, promoted=True)
         second = registry.add_version(session, model_format, arrays, at=NOW, public_error=1.5)
     assert (first, second) == (1, 2)
@@ -85,7 +85,7 @@ def test_versions_count_from_one_and_keep_their_arrays(database: Database) -> No
         assert registry.known_versions(session) == {1, 2}
         registry.promote(session, 2, at=NOW)
         assert registry.get_version(session, 0).version == 2
-        assert registry.reference_version(session) == 1
+        assert registry.first_promoted(session) == 1
         with pytest.raises(UnknownVersionError):
             registry.promote(session, 3, at=NOW)
         assert session.get_one(ModelVersionRow, 2).promoted_at is not None

@@ -132,6 +132,7 @@ def status_to_message(status: Status) -> exchange_pb2.Status:
         feature_schema_version=status.feature_schema_version,
         basis_version=status.basis_version,
         reference_version=status.reference_version,
+        epoch_starts_unix_ms=[to_unix_ms(each) for each in status.epoch_starts],
     )
 
 
@@ -149,6 +150,7 @@ def status_from_message(message: exchange_pb2.Status) -> Status:
             message.feature_schema_version,
             message.basis_version,
             message.reference_version,
+            tuple(from_unix_ms(each) for each in message.epoch_starts_unix_ms),
         ),
     )
 

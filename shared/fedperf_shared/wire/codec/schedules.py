@@ -46,6 +46,8 @@ def timetable_to_message(timetable: Timetable) -> exchange_pb2.Timetable:
         report_slots=[_times_to_message(each) for each in timetable.report_slots],
         model_slots=[_times_to_message(each) for each in timetable.model_slots],
         model_method=exchange_pb2.ModelMethod.Name(int(timetable.model_method)),
+        extra_slots=[_times_to_message(each) for each in timetable.extra_slots],
+        extra_windows=timetable.extra_windows,
     )
 
 
@@ -67,6 +69,8 @@ def timetable_from_message(message: exchange_pb2.Timetable) -> Timetable:
             tuple(_times_from_message(each) for each in message.report_slots),
             tuple(_times_from_message(each) for each in message.model_slots),
             ModelMethod(message.model_method),
+            tuple(_times_from_message(each) for each in message.extra_slots),
+            message.extra_windows,
         )
 
     return guarded("timetable", decode)

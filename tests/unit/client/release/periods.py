@@ -29,12 +29,16 @@ def timetable(
     reports: int = 1,
     models: int = 1,
     method: ModelMethod = ModelMethod.TANGENT,
+    extra: int = 0,
+    extra_windows: int = 0,
 ) -> Timetable:
     return Timetable(
         Period(START, timedelta(days=28), windows),
         tuple(SlotTimes(timedelta(days=20 + i), timedelta(days=21 + i)) for i in range(reports)),
         tuple(SlotTimes(timedelta(days=10 + i), timedelta(days=11 + i)) for i in range(models)),
         method,
+        tuple(SlotTimes(timedelta(days=15 + i), timedelta(days=16 + i)) for i in range(extra)),
+        extra_windows,
     )
 
 
@@ -56,6 +60,17 @@ def schedule(
     slots = [Slot(report_key(window), report) for window in range(windows)]
     slots += [Slot(update_key(window), update) for window in range(windows)]
     return Schedule(timetable(windows, method=method), tuple(slots))
+
+
+def with_extra_slots(windows: int = 6, *, extra_windows: int = 2) -> Schedule:
+    """Updates and, in every window, one extra one; of these so many may be charged."""
+    table = timetable(windows, reports=0, extra=1, extra_windows=extra_windows)
+    keys = [SlotKey(ReleaseKind.MODEL_UPDATE, w, index) for w in range(windows) for index in (0, 1)]
+    return Schedule(table, tuple(Slot(key, TANGENT_UPDATE) for key in keys))
+
+
+def extra_key(window: int) -> SlotKey:
+    return SlotKey(ReleaseKind.MODEL_UPDATE, window, 1)
 
 
 def open_at(window: int) -> datetime:

@@ -1,0 +1,117 @@
+"""Of the extra slots so many are charged as the calendar has, whichever these are."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fedperf_client.privacy.accountant import epsilon, event_of, events_of
+from fedperf_client.release.ledger import ExtraSlotsSpentError, PrivacyLedger
+from fedperf_client.release.policy import Policy
+from fedperf_client.release.preview import next_slots
+from fedperf_client.release.schedule import plan_schedule
+from fedperf_client.release.spending import spending_of
+from fedperf_shared.errors import ConfigurationError
+from fedperf_shared.release import Schedule, SizeClass, Slot, TangentParameters
+from fedperf_shared.wire.codec import decode_schedule, encode_schedule
+from tests.unit.client.release.periods import (
+    BUDGET,
+    START,
+    extra_key,
+    open_at,
+    timetable,
+    update_key,
+    with_extra_slots,
+)
+
+LARGE = Policy(size_class=SizeClass.LARGE, nominal_workloads=4000)
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> PrivacyLedger:
+    return PrivacyLedger.create(tmp_path / "ledger.sqlite", BUDGET, with_extra_slots())
+
+
+def test_extra_slots_are_charged_up_to_their_number_in_any_windows(ledger: PrivacyLedger) -> None:
+    for window in (1, 4):
+        ledger.reserve(extra_key(window), open_at(window))
+    with pytest.raises(ExtraSlotsSpentError, match="all 2 of this period are spent"):
+        ledger.reserve(extra_key(5), open_at(5))
+    ledger.reserve(update_key(5), open_at(5))  # ordinary ones are not touched by it
+    assert len(ledger.entries()) == 3
+
+
+def test_what_all_slots_cost_counts_the_extra_ones_that_may_be_charged(tmp_path: Path) -> None:
+    planned = plan_schedule(LARGE, timetable(extra=2, extra_windows=2))
+    schedule = planned.schedule
+    assert len(schedule.at_most()) == len(schedule.slots) - 2 * 6 + 2 * 2
+    assert planned.epsilon == epsilon(events_of(schedule.at_most()), LARGE.delta)
+    assert 0.99 * LARGE.epsilon < planned.epsilon <= LARGE.epsilon
+    ledger = PrivacyLedger.create(tmp_path / "a.sqlite", planned.budget, schedule)
+    for slot in schedule.slots:
+        if not schedule.is_extra(slot.key) or slot.key.window in {0, 3}:
+            ledger.reserve(slot.key, open_at(slot.key.window))
+    end = schedule.timetable.period.end
+    assert ledger.spent(end) == planned.epsilon
+    spending = spending_of([ledger.path], at=end)
+    assert [(each.slots, each.made) for each in spending] == [(len(schedule.at_most()),) * 2] * 2
+
+
+def test_one_extra_slot_more_would_cost_more_than_the_budget() -> None:
+    schedule = plan_schedule(LARGE, timetable(extra=1, extra_windows=1)).schedule
+    more = next(slot for slot in schedule.slots if schedule.is_extra(slot.key))
+    events = [*events_of(schedule.at_most()), event_of(more.parameters)]
+    assert epsilon(events, LARGE.delta) > LARGE.epsilon
+
+
+def test_the_calendar_knows_its_extra_slots_on_the_wire() -> None:
+    schedule = with_extra_slots()
+    assert decode_schedule(encode_schedule(schedule)) == schedule
+
+
+def test_extra_slots_are_equal_to_each_other() -> None:
+    schedule = with_extra_slots()
+    other = Slot(extra_key(3), TangentParameters(41.0, 2000))
+    slots = [other if slot.key == other.key else slot for slot in schedule.slots]
+    with pytest.raises(ConfigurationError, match="same parameters"):
+        Schedule(schedule.timetable, tuple(slots))
+
+
+@pytest.mark.parametrize(("extra", "windows"), [(1, 0), (0, 1), (1, -1), (1, 7)])
+def test_a_calendar_that_contradicts_itself_is_refused(extra: int, windows: int) -> None:
+    with pytest.raises(ConfigurationError, match="extra_windows"):
+        timetable(extra=extra, extra_windows=windows)
+
+
+def test_no_extra_slot_is_announced_as_the_next_one() -> None:
+    schedule = with_extra_slots()
+    assert next_slots(schedule, charged=[update_key(0)], at=START) == (update_key(1),)
+
+
+@pytest.mark.parametrize(("forgotten", "opened"), [([1], 3), ([0, 1], 3), ([], 0)])
+def test_a_reconciled_backup_charges_as_many_as_may_have_been_drawn(
+    ledger: PrivacyLedger, tmp_path: Path, forgotten: list[int], opened: int
+) -> None:
+    shutil.copy(ledger.path, tmp_path / "backup")
+    for window in forgotten:
+        ledger.reserve(extra_key(window), open_at(window))
+    shutil.copy(tmp_path / "backup", ledger.path)
+    restored = PrivacyLedger.open(ledger.path)
+    restored.reconcile(open_at(opened))
+    extra = [each.key for each in restored.entries() if restored.schedule.is_extra(each.key)]
+    assert len(extra) == min(2, opened + 1)
+    if len(extra) == 2:
+        for window in range(opened + 1, 6):
+            with pytest.raises(ExtraSlotsSpentError):
+                restored.reserve(extra_key(window), open_at(window))
+
+
+def test_without_extra_windows_nothing_changes() -> None:
+    plain = plan_schedule(LARGE, timetable())
+    assert plain.schedule.at_most() == plain.schedule.slots
+    more = plan_schedule(LARGE, timetable(extra=1, extra_windows=1))
+    noise = {s.parameters.noise_multiplier for s in more.schedule.slots if s.key == update_key(0)}
+    before = {s.parameters.noise_multiplier for s in plain.schedule.slots if s.key == update_key(0)}
+    assert max(noise) > max(before)
+    assert replace(plain.schedule.timetable, extra_slots=(), extra_windows=0) == timetable()
