@@ -251,7 +251,7 @@ class Duties:
         self._reports = Reporting(
             home, ledger.schedule, ask=exchange.question, compute=reporting, clock=clock
         )
-        self._updates = Updating(home.store, compute=training, clock=clock)
+        self._updates = Updating(home.store, self._models, compute=training, clock=clock)
         self._start = start
         self._clock = clock
         self._stop = stop
@@ -474,6 +474,7 @@ class Duties:
 
     def _fetch(self) -> None:
         status = self._exchange.status()
+        self._models.keep_epoch_starts(status.epoch_starts, write_private)
         if status.model_version > self._models.shared_version:
             self._models.keep_shared(self._exchange.model(status.model_version).checkpoint)
             log.info("model fetched", version=status.model_version)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from fedperf_client.federation.node import RequestRefusedError
 from fedperf_client.learning.computing_process import ComputationFailedError, Compute
 from fedperf_client.learning.tasks import TangentTask, TrainingTask
+from fedperf_client.prediction.starts import FetchedModels
 from fedperf_client.privacy.randomness import NoiseSource
 from fedperf_client.privacy.tangent_update import update_from_sum
 from fedperf_shared.exchange import TrainRequest
@@ -39,9 +40,17 @@ log = structlog.get_logger()
 class Updating:
     """Makes the releases of model slots."""
 
-    def __init__(self, store: Path, *, compute: Compute, clock: Callable[[], datetime]) -> None:
-        """Learn from the executions in `store`, by `compute` elsewhere."""
+    def __init__(
+        self,
+        store: Path,
+        models: FetchedModels,
+        *,
+        compute: Compute,
+        clock: Callable[[], datetime],
+    ) -> None:
+        """Learn from the executions in `store`, all epochs alike, by `compute` elsewhere."""
         self._store = store
+        self._models = models
         self._compute = compute
         self._clock = clock
         self._anchors: Sequence[Anchor] = ()
@@ -71,8 +80,9 @@ class Updating:
             ComputationFailedError: by DP-SGD, no update was computed.
         """
         parameters, question = slot.parameters, request.question
+        epochs = self._models.epoch_starts()
         if isinstance(parameters, TangentParameters) and question is not None:
-            task = TangentTask(self._store, request.arrays, question, self._public())
+            task = TangentTask(self._store, request.arrays, question, self._public(), epochs)
             return update_from_sum(
                 self._sum(task, ready_by),
                 noise,
@@ -82,7 +92,7 @@ class Updating:
             )
         if not isinstance(parameters, TrainingParameters):
             raise RequestRefusedError("not the slot of a model update")
-        arrays = self._compute(TrainingTask(self._store, request.arrays, parameters, noise))
+        arrays = self._compute(TrainingTask(self._store, request.arrays, parameters, noise, epochs))
         return ModelUpdate(slot.key, request.architecture, request.base_version, arrays)
 
     def _sum(self, task: TangentTask, ready_by: datetime) -> NDArray[np.int64]:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedperf_client.learning.residuals import LabelledGraph
+from fedperf_client.learning.residuals import LabelledGraph, epoch_shares
 from fedperf_client.privacy.randomness import NoiseSource
 from fedperf_client.privacy.training import Example, dp_train
 from fedperf_shared.model.architecture import ARRAY_SHAPES
@@ -49,9 +49,17 @@ def private_update(
 
 
 def examples_by_workload(labelled: Sequence[LabelledGraph]) -> list[list[Example]]:
-    """The executions of each workload as training examples."""
-    targets = standardise(torch.tensor([each.log_seconds for each in labelled]))
-    members: dict[str, list[Example]] = defaultdict(list)
-    for each, target in zip(labelled, targets.tolist(), strict=True):
-        members[each.workload].append(Example(each.graph, target))
-    return list(members.values())
+    """The executions of each workload as training examples; its epochs are drawn equally often."""
+    members: dict[str, list[LabelledGraph]] = defaultdict(list)
+    for each in labelled:
+        members[each.workload].append(each)
+    return [_examples(each) for each in members.values()]
+
+
+def _examples(members: Sequence[LabelledGraph]) -> list[Example]:
+    targets = standardise(torch.tensor([each.log_seconds for each in members])).tolist()
+    shares = epoch_shares(members).tolist()
+    return [
+        Example(each.graph, target, share)
+        for each, target, share in zip(members, targets, shares, strict=True)
+    ]

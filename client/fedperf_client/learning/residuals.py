@@ -1,13 +1,16 @@
-"""How far the reference model is off on own executions, workload by workload.
+"""Own executions as a model sees them, and how far the reference is off, workload by workload.
 
-Private input of the residual report; nothing here leaves.
+Private input of reports and updates; nothing here leaves.
 """
 
-from collections import defaultdict
+from bisect import bisect_right
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedperf_client.privacy.report_mechanism import WorkloadResiduals
 from fedperf_shared.basis import cell_of
@@ -26,26 +29,46 @@ class LabelledGraph:
         graph: its plan's features.
         cell: index of its plan's cell in the public basis.
         log_seconds: natural log of its wall run time.
+        epoch: in which it finished; 0 is the first.
     """
 
     workload: str
     graph: PlanGraph
     cell: int
     log_seconds: float
+    epoch: int = 0
 
 
-def labelled_graphs(executions: Iterable[Execution]) -> list[LabelledGraph]:
-    """Those executions that carry a run time, with their features."""
+def labelled_graphs(
+    executions: Iterable[Execution], epoch_starts: Sequence[datetime] = ()
+) -> list[LabelledGraph]:
+    """Those executions that carry a run time, with their features.
+
+    Args:
+        executions: own ones.
+        epoch_starts: when each epoch after the first one began, oldest first; public.
+    """
     return [
         LabelledGraph(
             workload=each.workload,
             graph=PlanGraph.of(each.plan, each.cluster),
             cell=cell_of(each.plan).index,
             log_seconds=float(np.log(each.measurement.runtime_seconds)),
+            epoch=bisect_right(epoch_starts, each.finished_at),
         )
         for each in executions
         if each.is_ok and each.measurement is not None
     ]
+
+
+def epoch_shares(members: Sequence[LabelledGraph]) -> NDArray[np.float64]:
+    """Of each execution of a workload its share: epochs count the same, float64, they sum to 1.
+
+    So what a workload was like before a drift is rehearsed beside what it is like now, however
+    many executions there are of either.
+    """
+    counts = Counter(each.epoch for each in members)
+    return np.array([1 / (len(counts) * counts[each.epoch]) for each in members])
 
 
 def workload_residuals(

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedperf_client.learning.residuals import LabelledGraph
+from fedperf_client.learning.residuals import LabelledGraph, epoch_shares
 from fedperf_client.privacy.tangent_update import WorkloadFeatures, noiseless_sum
 from fedperf_shared.model.architecture import TARGET_CENTER, TARGET_SCALE
 from fedperf_shared.model.batching import PlanGraph
@@ -54,6 +54,10 @@ def workload_features(
     for position, each in enumerate(labelled):
         members[each.workload].append(position)
     return tuple(
-        WorkloadFeatures(features[positions], residuals[positions])
+        WorkloadFeatures(
+            features[positions],
+            residuals[positions],
+            epoch_shares([labelled[each] for each in positions]),
+        )
         for positions in members.values()
     )

@@ -79,12 +79,14 @@ class TangentTask:
         arrays: the model whose tangent it is, in the order of the architecture.
         question: what the coordinator asks.
         anchors: the public plans that the question is about, with their variants.
+        epoch_starts: when each epoch after the first one began.
     """
 
     store: Path
     arrays: Sequence[NDArray[np.float32]]
     question: TangentQuestion
     anchors: Sequence[Anchor]
+    epoch_starts: Sequence[datetime] = ()
 
     def __call__(self) -> NDArray[np.int64]:
         """The sum over all own workloads; private.
@@ -100,7 +102,7 @@ class TangentTask:
         from fedperf_shared.model.checkpoint import model_from_arrays
 
         with ExecutionStore.open(self.store) as store:
-            labelled = labelled_graphs(store.executions())
+            labelled = labelled_graphs(store.executions(), self.epoch_starts)
         model = model_from_arrays(dict(zip(ARRAY_SHAPES, self.arrays, strict=True)))
         return tangent_sum(model, labelled, self.question, self.anchors)
 
@@ -114,12 +116,14 @@ class TrainingTask:
         arrays: weights to start from, in the order of the architecture.
         parameters: of the slot, from the schedule.
         noise: of sampling and of the gradient.
+        epoch_starts: when each epoch after the first one began.
     """
 
     store: Path
     arrays: Sequence[NDArray[np.float32]]
     parameters: TrainingParameters
     noise: NoiseSource
+    epoch_starts: Sequence[datetime] = ()
 
     def __call__(self) -> Arrays:
         """Weights after private training minus those before.
@@ -133,5 +137,5 @@ class TrainingTask:
         from fedperf_client.store import ExecutionStore
 
         with ExecutionStore.open(self.store) as store:
-            labelled = labelled_graphs(store.executions())
+            labelled = labelled_graphs(store.executions(), self.epoch_starts)
         return private_update(self.arrays, labelled, self.parameters, self.noise)

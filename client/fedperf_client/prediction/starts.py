@@ -6,11 +6,13 @@ Everything here works offline.
 """
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 import numpy as np
+import orjson
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
@@ -97,6 +99,28 @@ class FetchedModels:
         """The reference model, the public start where none was fetched."""
         return load_checkpoint(self._reference) if self.reference_version else load_public_start()
 
+    def keep_epoch_starts(self, starts: Sequence[datetime], replace_file: ReplaceFile) -> None:
+        """Keep when each epoch after the first one began."""
+        if tuple(starts) != self.epoch_starts():
+            self.directory.mkdir(parents=True, exist_ok=True)
+            replace_file(self._epochs, orjson.dumps([each.isoformat() for each in starts]))
+
+    def epoch_starts(self) -> tuple[datetime, ...]:
+        """When each epoch after the first one began, oldest first, as far as was fetched.
+
+        Raises:
+            StorageError: the file cannot be read.
+        """
+        if not self._epochs.is_file():
+            return ()
+        try:
+            return tuple(map(datetime.fromisoformat, orjson.loads(self._epochs.read_bytes())))
+        except (OSError, ValueError, TypeError) as error:
+            raise StorageError(
+                f"{self._epochs} cannot be read ({error}); remove it, and the daemon "
+                "fetches it again"
+            ) from error
+
     @property
     def newest(self) -> Path | None:
         """The file of the newest model that was fetched, shared before reference."""
@@ -144,6 +168,10 @@ class FetchedModels:
     @property
     def _correction(self) -> Path:
         return self.directory / "correction.safetensors"
+
+    @property
+    def _epochs(self) -> Path:
+        return self.directory / "epochs.json"
 
     def _keep(self, path: Path, checkpoint: bytes) -> None:
         checked = decode_checkpoint(checkpoint)

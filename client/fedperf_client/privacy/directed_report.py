@@ -42,6 +42,8 @@ from fedperf_shared.directions import Design
 from fedperf_shared.errors import FedperfError
 from fedperf_shared.release import DirectedParameters, DirectedReport, SlotKey
 
+_ROUNDING = 1e-9
+
 
 @dataclass(frozen=True, slots=True)
 class PointResiduals:
@@ -50,10 +52,12 @@ class PointResiduals:
     Attributes:
         points: int64 [executions], the point of the design at which each ran.
         residuals: float64 [executions], log measured minus log predicted seconds.
+        shares: of each execution in the mean, float64 [executions]; equal ones where None.
     """
 
     points: NDArray[np.int64]
     residuals: NDArray[np.float64]
+    shares: NDArray[np.float64] | None = None
 
 
 def directed_report(
@@ -175,4 +179,15 @@ def _contribution(workload: PointResiduals, design: Design) -> NDArray[np.float6
     finite = np.nan_to_num(residuals, nan=0.0, posinf=0.0, neginf=0.0)
     clipped = np.clip(finite, -limits, limits)
     sent = np.concatenate([design.offsets[:, points], design.directions[:, points] * clipped])
-    return np.asarray(sent.mean(axis=1), dtype=np.float64)
+    return np.asarray(sent @ _shares(workload), dtype=np.float64)
+
+
+def _shares(workload: PointResiduals) -> NDArray[np.float64]:
+    """What each execution counts; no mean of vectors is longer than the longest of them."""
+    count = len(workload.residuals)
+    if workload.shares is None:
+        return np.full(count, 1 / count)
+    shares = np.asarray(workload.shares, dtype=np.float64)
+    if shares.shape != (count,) or not (shares.min() >= 0 and shares.sum() <= 1 + _ROUNDING):
+        raise ValueError("shares of executions are not negative and sum to 1")
+    return shares

@@ -1,6 +1,6 @@
 """A private step at a tangent: one bounded vector per workload, summed, one noise on the whole.
 
-Sensitivity. A workload sends the mean over its executions of unit feature * clip(residual) / clip
+Sensitivity. A workload sends a mean over its executions of unit feature * clip(residual) / clip
 (`directions.unit_feature_design`): each of these has L2 norm at most 1 whatever features,
 residuals and the coordinator's question are, since only the direction of a feature counts;
 what is not finite sends nothing. A mean is no longer than the longest of its parts. The
@@ -36,10 +36,12 @@ class WorkloadFeatures:
     Attributes:
         features: of each direction, float64 [executions, DIRECTIONS].
         residuals: float64 [executions], measured minus predicted, of the standardised output.
+        shares: of each execution in the mean, float64 [executions]; equal ones where None.
     """
 
     features: NDArray[np.float64]
     residuals: NDArray[np.float64]
+    shares: NDArray[np.float64] | None = None
 
 
 def noiseless_sum(workloads: Iterable[WorkloadFeatures], clip: float) -> NDArray[np.int64]:
@@ -66,7 +68,9 @@ def grid_vector(workload: WorkloadFeatures, clip: float) -> NDArray[np.int64]:
     except FedperfError:
         return nothing
     points = np.arange(len(residuals))
-    return directed_report.grid_vector(directed_report.PointResiduals(points, residuals), design)
+    return directed_report.grid_vector(
+        directed_report.PointResiduals(points, residuals, workload.shares), design
+    )
 
 
 def update_from_sum(

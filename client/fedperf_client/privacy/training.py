@@ -49,10 +49,17 @@ class UnclippedGradientError(PrivacyRefusedError):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Example:
-    """One execution to learn from: a plan, and its standardised log seconds."""
+    """One execution to learn from.
+
+    Attributes:
+        graph: its plan.
+        target: standardised log seconds.
+        share: chance to be the one that is drawn of its workload, relative to the others.
+    """
 
     graph: PlanGraph
     target: float
+    share: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,10 +196,17 @@ def draw(
     chosen = poisson_sample(len(workloads), probability, noise.uniform(len(workloads)))
     places = noise.uniform(len(chosen))
     return [
-        members[min(int(place * len(members)), len(members) - 1)]
+        _drawn(members, place)
         for members, place in zip((workloads[i] for i in chosen), places, strict=True)
         if members
     ]
+
+
+def _drawn(members: Sequence[Example], place: float) -> Example:
+    """The execution at that place in (0, 1) of the shares laid side by side."""
+    reached = np.cumsum([each.share for each in members])
+    position = int(np.searchsorted(reached, place * reached[-1], side="right"))
+    return members[min(position, len(members) - 1)]
 
 
 def poisson_sample(

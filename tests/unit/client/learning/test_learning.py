@@ -1,13 +1,14 @@
 """What an organization computes from its own executions, before any noise."""
 
 from dataclasses import replace
+from datetime import timedelta
 from math import log
 
 import numpy as np
 import pytest
 
 from fedperf_client.learning.private_update import examples_by_workload, private_update
-from fedperf_client.learning.residuals import labelled_graphs, workload_residuals
+from fedperf_client.learning.residuals import epoch_shares, labelled_graphs, workload_residuals
 from fedperf_client.privacy.report_mechanism import GRID_EXPONENT, noiseless_sum
 from fedperf_shared.basis import CELLS, cell_of
 from fedperf_shared.errors import InvalidInputError
@@ -68,6 +69,16 @@ def test_executions_of_a_workload_are_its_examples() -> None:
     labelled = labelled_graphs([make_execution(n, workload="ab"[n % 2]) for n in range(5)])
     assert [len(each) for each in examples_by_workload(labelled)] == [3, 2]
     assert examples_by_workload([]) == []
+
+
+def test_epochs_of_a_workload_count_the_same_however_many_executions_they_have() -> None:
+    executions = [make_execution(n, workload="one") for n in range(7)]
+    starts = [executions[4].finished_at, executions[6].finished_at + timedelta(days=400)]
+    labelled = labelled_graphs(executions, starts)
+    assert [each.epoch for each in labelled] == [0, 0, 0, 0, 1, 1, 1]
+    np.testing.assert_allclose(epoch_shares(labelled), [1 / 8] * 4 + [1 / 6] * 3)
+    (examples,) = examples_by_workload(labelled)
+    assert [each.share for each in examples] == epoch_shares(labelled).tolist()
 
 
 def test_an_update_is_the_difference_of_weights_in_the_order_of_the_architecture() -> None:

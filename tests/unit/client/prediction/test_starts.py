@@ -1,5 +1,6 @@
 """What was fetched is checked, kept as files, and used offline."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -65,6 +66,24 @@ def test_a_correction_goes_with_the_reference_that_it_belongs_to(models: Fetched
     models.keep_correction(SOME, write_private)
     models.keep_reference(encode_checkpoint(seeded_checkpoint(9, version=2)))
     assert not models.correction().mean.any()
+
+
+def test_when_epochs_began_is_kept_and_written_only_where_it_changed(
+    models: FetchedModels,
+) -> None:
+    starts = (datetime(2027, 1, 29, tzinfo=UTC), datetime(2027, 5, 21, tzinfo=UTC))
+    assert models.epoch_starts() == ()
+    models.keep_epoch_starts((), write_private)
+    assert not models.directory.exists()
+    models.keep_epoch_starts(starts, write_private)
+    assert models.epoch_starts() == starts
+    (file,) = models.directory.iterdir()
+    before = file.stat().st_mtime_ns
+    models.keep_epoch_starts(starts, write_private)
+    assert file.stat().st_mtime_ns == before
+    file.write_bytes(b'["yesterday"]')
+    with pytest.raises(StorageError, match="remove it"):
+        models.epoch_starts()
 
 
 def test_a_bad_model_changes_nothing_that_is_here(models: FetchedModels) -> None:

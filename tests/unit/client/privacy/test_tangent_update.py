@@ -35,7 +35,8 @@ def workloads(draw: st.DrawFn) -> WorkloadFeatures:
     numbers = draw(st.sampled_from([anything, few_numbers]))
     features = draw(arrays.arrays(np.float64, (executions, DIRECTIONS), elements=numbers))
     residuals = draw(arrays.arrays(np.float64, executions, elements=anything))
-    return WorkloadFeatures(features, residuals)
+    shares = arrays.arrays(np.float64, executions, elements=anything)
+    return WorkloadFeatures(features, residuals, draw(st.none() | shares))
 
 
 def norm(steps: NDArray[np.int64]) -> float:
@@ -74,6 +75,16 @@ def test_a_workload_sends_the_mean_over_its_executions_of_unit_features_and_clip
     expected = (unit * np.array([0.4, -0.2, 1.0])[:, None]).mean(0)
     found = grid_vector(WorkloadFeatures(features, residuals), 0.5)
     np.testing.assert_allclose(found / ONE, expected, atol=2e-6)
+
+
+def test_shares_weigh_the_executions_and_sum_to_one_at_most() -> None:
+    features = np.random.default_rng(2).standard_normal((2, DIRECTIONS))
+    unit = features / np.linalg.norm(features, axis=1, keepdims=True)
+    shares = np.array([0.75, 0.25])
+    found = grid_vector(WorkloadFeatures(features, np.full(2, 9.0), shares), 0.5)
+    np.testing.assert_allclose(found / ONE, shares @ unit, atol=2e-6)
+    for wrong in (2 * shares, -shares, np.array([1.5, -0.5]), shares[:1], np.full(2, np.nan)):
+        assert not grid_vector(WorkloadFeatures(features, np.full(2, 9.0), wrong), 0.5).any()
 
 
 def test_what_is_not_finite_sends_nothing_and_the_rest_of_the_workload_counts() -> None:

@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -134,6 +135,15 @@ def test_a_workload_is_drawn_as_one_of_its_executions() -> None:
     seconds = sum(each is members[number][1] for each, number in zip(first, owners, strict=True))
     assert 0.3 < seconds / len(owners) < 0.7
     assert draw([[]] * 5, 1.0, SeededNoise()) == []
+
+
+def test_executions_are_drawn_as_often_as_their_shares_say() -> None:
+    rng = np.random.default_rng(0)
+    shares = (0.5, 0.125, 0.375)
+    one = [replace(random_example(rng, 2), share=share) for share in shares]
+    drawn = draw([one] * 4_000, 1.0, SeededNoise(5))
+    found = [sum(each is member for each in drawn) / 4_000 for member in one]
+    np.testing.assert_allclose(found, shares, atol=0.03)
 
 
 def test_training_leaves_the_given_model_alone_and_moves_the_copy() -> None:
