@@ -34,7 +34,7 @@ from sqlalchemy.orm import Session
 from fedperf_server import audit, registry, releases
 from fedperf_server.database import Database, ReplyRow, RoundQuestionRow, RoundRow
 from fedperf_server.enrollment import Enrollment, Member
-from fedperf_server.epochs import epoch_starts
+from fedperf_server.epochs import epoch_at, epoch_starts
 from fedperf_server.registry import Arrays, ModelFormat
 from fedperf_server.round_method import Answer, RoundMethod
 from fedperf_server.rounds import (
@@ -226,6 +226,12 @@ class Coordinator:
             starts = epoch_starts(session)
         return [period.window_start(window) in starts for window in range(period.windows)]
 
+    def _first_window(self, session: Session, window: int) -> int:
+        """The window with which the epoch of `window` began; 0 if that was before the period."""
+        period = self._timetable.period
+        epoch = epoch_at(session, period.window_start(window))
+        return period.window_at(epoch.begins_at) or 0
+
     def _due(self) -> SlotKey | None:
         with self._database.transaction() as session:
             closed = closed_slots(session, self._timetable)
@@ -283,7 +289,8 @@ class Coordinator:
         """Write down that the round began, from which model, and what it asks."""
         with self._database.transaction() as session:
             base = registry.newest_version(session)
-            steps = steps_made(session, self._timetable)
+            first = self._first_window(session, slot.window)
+            steps = steps_made(session, self._timetable, since_window=first)
         current = self._format.decode(base.checkpoint)
         question = self._method.question(current, steps_made=steps)
         with self._database.transaction() as session:

@@ -94,10 +94,11 @@ def row_key(timetable: Timetable, slot: SlotKey) -> tuple[int, int, int]:
     return to_unix_ms(timetable.period.start), slot.window, slot.index
 
 
-def steps_made(session: Session, timetable: Timetable) -> int:
-    """How many rounds of the period made a new version."""
+def steps_made(session: Session, timetable: Timetable, *, since_window: int = 0) -> int:
+    """How many rounds of the period, from that window on, made a new version."""
     query = select(func.count(RoundRow.new_version)).where(
-        RoundRow.period_start == to_unix_ms(timetable.period.start)
+        RoundRow.period_start == to_unix_ms(timetable.period.start),
+        RoundRow.window >= since_window,
     )
     return session.scalar(query) or 0
 

@@ -118,6 +118,7 @@ class Scene:
     at: list[datetime]
     calls: dict[str, int]
     broken: dict[str, Exception]
+    steps: list[int] = field(default_factory=list)
 
     def join(self, name: str, value: float | None) -> bytes:
         key, organization_id = self.join_with(name, Schedule(TABLE, SLOTS))
@@ -157,7 +158,7 @@ def update(key: ec.EllipticCurvePrivateKey, body: bytes, value: float) -> bytes:
 
 
 @pytest.fixture
-def scene(tmp_path: Path) -> Iterator[Scene]:
+def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     config = ServerConfig(tmp_path, "localhost", TABLE)
     ring: KeyRing = init(tmp_path, "localhost", now=START)
     at, calls = [START], {"aggregate": 0, "evaluate": 0}
@@ -181,6 +182,11 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
             raise broken.pop("evaluate")
         return float(arrays[0][0])
 
+    method = dp_sgd_rounds(TinyFormat(), NORM_BOUND, aggregate)
+    steps: list[int] = []
+    monkeypatch.setattr(
+        type(method), "question", lambda self, current, *, steps_made: steps.append(steps_made)
+    )
     fleet = FakeFleet(tick)
     coordinator = Coordinator(
         database,
@@ -190,11 +196,11 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
         rules=RULES,
         model_format=TinyFormat(),
         signing_key=ring.key(SIGNING),
-        method=dp_sgd_rounds(TinyFormat(), NORM_BOUND, aggregate),
+        method=method,
         evaluate=evaluate,
         clock=lambda: at[0],
     )
-    yield Scene(coordinator, database, enrollment, fleet, at, calls, broken)
+    yield Scene(coordinator, database, enrollment, fleet, at, calls, broken, steps)
     database.close()
 
 
@@ -242,6 +248,17 @@ def test_an_epoch_brings_its_extra_rounds_in_their_place_and_not_more_often_than
     asked = [(each.slot.window, each.slot.index) for each in results]
     assert asked == [(0, 0), (0, 2), (0, 1), (1, 0), (1, 1)]
     assert scene.coordinator.finished()
+
+
+def test_steps_count_anew_in_a_new_epoch(scene: Scene) -> None:
+    for name in ("one", "two"):
+        scene.join(name, 1.0)
+    with scene.database.transaction() as session:
+        declare(session, TABLE.period, Cause.ANNOUNCED, at=START + MINUTE)
+    for moment in (10, 30, 70, 80, 90):
+        scene.at[0] = START + moment * MINUTE
+        assert scene.step() is not None
+    assert scene.steps == [0, 1, 0, 1, 2]
 
 
 def test_a_silent_organization_costs_the_grace_and_no_more(scene: Scene) -> None:
