@@ -124,6 +124,33 @@ def test_versions_are_listed_in_order(directory: Path) -> None:
     assert server(directory, "rounds", "--json").json() == []
 
 
+def test_an_announced_upgrade_begins_an_epoch_with_the_next_window(directory: Path) -> None:
+    ended = server(directory, "announce", "Spark 4.1", "--platform", "spark")
+    assert ended.code == 3
+    assert "no model version" in ended.complaint()
+    database = Database(load_config(directory).database_url)
+    with database.transaction() as session:
+        arrays = [*seeded_checkpoint().arrays.values()]
+        registry.add_version(session, GgfnFormat(), arrays, at=AT, promoted=True)
+    database.close()
+    declared = server(directory, "announce", "Spark 4.1", "--platform", "Spark", "--json").json()
+    assert isinstance(declared, dict)
+    period = load_config(directory).timetable.period
+    assert declared == {
+        "epoch": 2,
+        "begins_at": period.window_start(1).isoformat(),
+        "cause": "announced",
+        "platforms": ["spark"],
+        "reference_version": 1,
+        "note": "Spark 4.1",
+    }
+    first, second = server(directory, "epochs", "--json").rows()
+    assert (first["epoch"], first["begins_at"], second) == (1, None, declared)
+    ended = server(directory, "announce", "x", "--platform", "sparkle")
+    assert ended.code == 3
+    assert "known are duckdb" in ended.complaint()
+
+
 def join(directory: Path, name: str) -> None:
     """As a client does it, without the network."""
     from fedperf_client.federation.enrollment import _request
