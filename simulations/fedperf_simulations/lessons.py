@@ -24,9 +24,6 @@ from fedperf_simulations.datasets import (
 )
 from fedperf_simulations.measured_prefixes import measured_prefixes
 
-MOST_PLANS = 32
-"""Plans, and prefixes, of one case or workload that models learn from."""
-
 MOST_DISTILLED = 400
 """Workflows that a head is distilled from."""
 
@@ -58,7 +55,7 @@ class Measurements:
     def read(cls, seed: int) -> Self:
         """All three sets; errors as `measured_files`, `read_cases`."""
         compared, lessons = measured_files(COMPARISONS), measured_files(LESSONS)
-        rng = np.random.default_rng([seed, MOST_PLANS])
+        rng = np.random.default_rng(seed)
         prefixes: dict[str, list[MeasuredPlan]] = {}
         for path in (*measured_files(), *compared, *lessons):
             for workload, prefix in _prefixes(path, rng):
@@ -71,14 +68,13 @@ class Measurements:
 
     def lesson(self, is_known: Known) -> Lesson:
         """The plans and prefixes of workloads that are known."""
-        rng = np.random.default_rng([self.seed, 0])
         complete = [
             *measured_plans(each for each in self.executions if is_known(each.workload)),
             *(
                 plan
                 for case in (*self.cases, *self.further)
                 if is_known(case.workload)
-                for plan in _sampled(case, rng)
+                for plan in _ended(case)
             ),
         ]
         begun = [p for name, each in self.prefixes.items() if is_known(name) for p in each]
@@ -101,21 +97,16 @@ def measured_plans(executions: Iterable[Execution]) -> tuple[MeasuredPlan, ...]:
     )
 
 
-def _sampled(case: Case, rng: np.random.Generator) -> Iterator[MeasuredPlan]:
-    ended = [(plan, seconds) for plan, seconds in case.seconds.items() if seconds < math.inf]
-    for place in sorted(rng.permutation(len(ended))[:MOST_PLANS].tolist()):
-        platforms, seconds = ended[place]
-        yield MeasuredPlan(Plan(case.workflow, platforms), case.cluster, math.log(seconds))
+def _ended(case: Case) -> Iterator[MeasuredPlan]:
+    for platforms, seconds in case.seconds.items():
+        if seconds < math.inf:
+            yield MeasuredPlan(Plan(case.workflow, platforms), case.cluster, math.log(seconds))
 
 
 def _prefixes(path: Path, rng: np.random.Generator) -> Iterator[tuple[str, MeasuredPlan]]:
-    """Workload and a random prefix of executions that have any, of at most so many of each."""
-    found: dict[str, dict[str, list[MeasuredPlan]]] = {}
+    """Workload and a random prefix of executions that have any."""
+    found: dict[str, list[tuple[str, MeasuredPlan]]] = {}
     for execution, prefix in measured_prefixes(path):
-        of_workload = found.setdefault(execution.workload, {})
-        of_workload.setdefault(execution.execution_id, []).append(prefix)
-    for workload, of_workload in found.items():
-        of_executions = list(of_workload.values())
-        for place in sorted(rng.permutation(len(of_executions))[:MOST_PLANS].tolist()):
-            prefixes = of_executions[place]
-            yield workload, prefixes[int(rng.integers(len(prefixes)))]
+        found.setdefault(execution.execution_id, []).append((execution.workload, prefix))
+    for prefixes in found.values():
+        yield prefixes[int(rng.integers(len(prefixes)))]

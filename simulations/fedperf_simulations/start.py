@@ -25,8 +25,8 @@ from fedperf_simulations.lessons import Measurements, measured_plans
 from fedperf_simulations.limited_start import LIMITED_START_PATH
 from fedperf_simulations.organizations import Part, split
 
-EPOCHS = 60
-LIMITED_DROPOUT = 0.1
+EPOCHS = 40
+LIMITED_DROPOUT, LIMITED_EPOCHS = 0.1, 60
 """The limited start is as it was when the claims about joining were measured."""
 
 Progress = Callable[[int, float], None]
@@ -63,7 +63,7 @@ def train_limited_start(
     executions: Iterable[Execution],
     *,
     seed: int = 0,
-    epochs: int = EPOCHS,
+    epochs: int = LIMITED_EPOCHS,
     on_progress: Progress | None = None,
     path: Path = LIMITED_START_PATH,
 ) -> StartReport:

@@ -19,11 +19,13 @@ from torch.nn.utils import clip_grad_norm_
 from fedperf_shared.errors import FedperfError, InvalidInputError
 from fedperf_shared.model.batching import PlanGraph, collate
 from fedperf_shared.model.ggfn import GGFN, standardise
-from fedperf_shared.model.loss import huber_per_sample
+from fedperf_shared.model.loss import huber_per_sample, huber_within
 from fedperf_shared.workflow.vocabulary import MAX_RUNTIME_SECONDS, MIN_RUNTIME_SECONDS
 
 MAX_GRADIENT_NORM = 5.0
 _BUCKET_BATCHES = 16
+_TOGETHER = 8
+"""So many answers to one question are in a batch together, so that there are others as well."""
 
 Progress = Callable[[int, float], None]
 """Called after every epoch with its number, from 1, and its mean loss."""
@@ -56,6 +58,7 @@ def fit(
     learning_rate: float = 2e-3,
     on_progress: Progress | None = None,
     weights: NDArray[np.floating] | None = None,
+    questions: NDArray[np.integer] | None = None,
 ) -> FitReport:
     """Train `model` in place by Adam with a one-cycle schedule; it ends in evaluation mode.
 
@@ -69,12 +72,16 @@ def fit(
         learning_rate: peak of the schedule.
         on_progress: told after every epoch.
         weights: relative weight of every sample; equal if None.
+        questions: a number per plan, the same for plans of one workflow on one cluster. Where
+            it is given, how such plans differ counts as much as what each of them takes,
+            because choosing among them is what a cost model is for (`huber_within`).
 
     Raises:
         InvalidTrainingDataError: see the module.
         TrainingDivergedError: a loss was not finite.
     """
     targets, importance = _checked(graphs, log_seconds, weights)
+    asked = None if questions is None else torch.from_numpy(np.asarray(questions, np.int64))
     if not (epochs > 0 and batch_size > 0 and 0 < learning_rate < float("inf")):
         raise InvalidTrainingDataError(
             "epochs, batch_size and learning_rate must be positive, got "
@@ -92,9 +99,11 @@ def fit(
         generator = torch.Generator().manual_seed(seed)
         for epoch in range(1, epochs + 1):
             total = 0.0
-            for chosen in _batches(lengths, batch_size, generator):
-                batch = collate([graphs[index] for index in chosen.tolist()])
-                errors = huber_per_sample(model(batch), targets[chosen])
+            for chosen in _batches(lengths, asked, batch_size, generator):
+                predicted = model(collate([graphs[index] for index in chosen.tolist()]))
+                errors = huber_per_sample(predicted, targets[chosen])
+                if asked is not None:
+                    errors = errors + huber_within(predicted, targets[chosen], asked[chosen])
                 total += _step(model, optimizer, errors * importance[chosen])
                 schedule.step()
             losses.append(total / len(graphs))
@@ -137,18 +146,32 @@ def _step(model: GGFN, optimizer: torch.optim.Optimizer, losses: Tensor) -> floa
     return total
 
 
-def _batches(lengths: Tensor, batch_size: int, generator: torch.Generator) -> list[Tensor]:
+def _batches(
+    lengths: Tensor, questions: Tensor | None, batch_size: int, generator: torch.Generator
+) -> list[Tensor]:
     """Every sample once, in random batches of plans of similar length.
 
     Shuffled, cut into buckets of several batches, sorted by length inside a bucket.
     """
     shuffled = torch.randperm(len(lengths), generator=generator)
+    if questions is not None:
+        shuffled = _together(shuffled, questions, generator)
     batches: list[Tensor] = []
     for bucket in torch.split(shuffled, batch_size * _BUCKET_BATCHES):
         by_length = bucket[torch.argsort(lengths[bucket], stable=True)]
         batches.extend(torch.split(by_length, batch_size))
     order = torch.randperm(len(batches), generator=generator).tolist()
     return [batches[index] for index in order]
+
+
+def _together(shuffled: Tensor, questions: Tensor, generator: torch.Generator) -> Tensor:
+    """The samples in another random order, few answers to a question next to each other."""
+    dealt = shuffled[torch.argsort(questions[shuffled], stable=True)]
+    _, sizes = torch.unique_consecutive(questions[dealt], return_counts=True)
+    places = torch.cat([torch.arange(size) for size in sizes.tolist()])
+    handful = torch.cumsum(places % _TOGETHER == 0, 0) - 1
+    order = torch.randperm(int(handful[-1]) + 1, generator=generator)
+    return dealt[torch.argsort(order[handful], stable=True)]
 
 
 def _checked(

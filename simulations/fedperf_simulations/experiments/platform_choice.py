@@ -51,7 +51,7 @@ from fedperf_simulations.side_by_side import computed
 from fedperf_simulations.size_charts import size_charts
 from fedperf_simulations.size_labels import label_rows
 
-EPOCHS, QUICK_EPOCHS = 40, 1
+EPOCHS, QUICK_EPOCHS = 30, 1
 NETWORK_EPOCHS = 60
 TREES, QUICK_TREES = 200, 5
 REPEATS, QUICK_REPEATS = 5, 1

@@ -2,9 +2,7 @@
 
 import math
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,9 +10,9 @@ from fedperf_client.prediction.prediction import Floats, PredictLog
 from fedperf_shared.execution import MeasuredPlan
 from fedperf_shared.workflow.graph import Plan
 from fedperf_simulations.comparisons import FOLDS
+from fedperf_simulations.cost_models import Lesson
 from fedperf_simulations.fold_models import Folds, answers, questions
-from fedperf_simulations.lessons import MOST_PLANS, Measurements
-from fedperf_simulations.measured_log import Role
+from fedperf_simulations.lessons import Measurements
 from tests.unit.simulations.compared import (
     CLUSTER,
     DUCKDB,
@@ -24,9 +22,6 @@ from tests.unit.simulations.compared import (
     everywhere,
     workflow,
 )
-
-if TYPE_CHECKING:
-    from fedperf_client.optimizer.scoring import Assignment
 
 
 def measurements() -> Measurements:
@@ -71,12 +66,14 @@ def test_lessons_are_learnt_from_but_not_those_of_a_workload_of_the_fold() -> No
         assert (100.0 in learnt) is (folds.fold_of["w0"] != fold)
 
 
-def test_of_a_case_with_every_assignment_a_sample_is_learnt() -> None:
-    alone = (DUCKDB, POLARS, PANDAS)
-    many: dict[Assignment, float] = dict.fromkeys(product(alone, repeat=4), 1.0)
-    whole = Measurements((case("x", many, role=Role.EXHAUSTIVE),), (), {}, seed=0)
-    assert len(many) > MOST_PLANS
-    assert len(whole.lesson(lambda _: True).questions) == MOST_PLANS
+def test_plans_of_one_workflow_on_one_cluster_answer_the_same_question() -> None:
+    plans = [
+        MeasuredPlan(Plan(workflow(rows), everywhere(platform)), cluster, 0.0)
+        for rows in (10, 1000)
+        for cluster in (CLUSTER, replace(CLUSTER, cores=4))
+        for platform in (DUCKDB, POLARS)
+    ]
+    assert Lesson.of(plans).asked.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
 def test_answers_are_kept(tmp_path: Path) -> None:

@@ -23,8 +23,8 @@ from fedperf_shared.model.fitting import (
     fit,
     predict,
 )
-from fedperf_shared.model.ggfn import GGFN, InvalidDropoutError
-from fedperf_shared.model.loss import HUBER_DELTA, huber_per_sample
+from fedperf_shared.model.ggfn import GGFN, InvalidDropoutError, standardise
+from fedperf_shared.model.loss import HUBER_DELTA, huber_per_sample, huber_within
 from fedperf_shared.workflow.features import featurize
 from fedperf_shared.workflow.graph import Operator, Plan, Workflow
 from fedperf_shared.workflow.vocabulary import (
@@ -213,6 +213,13 @@ def test_the_loss_is_huber_per_sample() -> None:
     np.testing.assert_allclose(losses.numpy(), expected, rtol=1e-5)
 
 
+def test_within_a_group_only_differences_count() -> None:
+    predicted = torch.tensor([5.0, 5.2, 0.0, 1.0, 9.0])
+    target = torch.tensor([1.0, 1.0, 0.0, 1.4, 2.0])
+    losses = huber_within(predicted, target, torch.tensor([7, 7, 3, 3, 5]))
+    np.testing.assert_allclose(losses.numpy(), [0.005, 0.005, 0.02, 0.02, 0], atol=1e-6)
+
+
 def _learnable(count: int, seed: int) -> tuple[list[PlanGraph], NDArray[np.float64]]:
     """Short plans whose log run time is a simple function of what the features show."""
     graphs = some_graphs(count, seed, longest=5)
@@ -240,6 +247,33 @@ def test_training_learns_and_reports_every_epoch() -> None:
     assert not model.training
     error = np.abs(predict(model, test_graphs) - test_labels).mean()
     assert error < 0.5 * np.abs(test_labels - labels.mean()).mean()
+
+
+def test_plans_of_a_question_are_compared_and_every_plan_counts_once() -> None:
+    graphs, labels = _learnable(24, seed=1)
+    graphs, labels = graphs * 2, np.concatenate([labels, labels[::-1]])
+    with torch.inference_mode():
+        outputs = GGFN(dropout=0, seed=1)(collate(graphs))
+    targets = standardise(torch.tensor(labels, dtype=torch.float32))
+
+    def first_loss(questions: NDArray[np.int64]) -> float:
+        report = fit(
+            GGFN(dropout=0, seed=1),
+            graphs,
+            labels,
+            epochs=1,
+            seed=4,
+            batch_size=16,
+            learning_rate=1e-12,
+            questions=questions,
+        )
+        return report.epoch_losses[0]
+
+    alone, pairs = np.arange(48), np.arange(48) % 24
+    apart = huber_per_sample(outputs, targets)
+    within = huber_within(outputs, targets, torch.from_numpy(pairs))
+    assert first_loss(alone) == pytest.approx(float(apart.mean()), rel=1e-4)
+    assert first_loss(pairs) == pytest.approx(float((apart + within).mean()), rel=1e-4)
 
 
 def test_the_same_seed_trains_the_same_model_and_leaves_the_global_generator_alone() -> None:
