@@ -475,7 +475,7 @@ class Duties:
     def _fetch(self) -> None:
         status = self._exchange.status()
         self._models.keep_epoch_starts(status.epoch_starts, write_private)
-        if status.model_version > self._models.shared_version:
+        if status.model_version not in (0, self._models.shared_version):
             self._models.keep_shared(self._exchange.model(status.model_version).checkpoint)
             log.info("model fetched", version=status.model_version)
         if status.reference_version not in (0, self._models.reference().model_version):

@@ -157,23 +157,52 @@ def rounds(context: typer.Context, json: Json = False) -> None:
 
 @app.command()
 def models(context: typer.Context, json: Json = False) -> None:
-    """List the versions of the shared model with their error on public plans."""
+    """List the versions: how each stands and why, errors on public plans and on what was before.
+
+    The columns of platforms are the forgetting matrix: mean absolute log error on the synthetic
+    rows of earlier epochs.
+    """
     from fedperf_server import registry
     from fedperf_server.database import Database
 
     with Database(_config(context).database_url).transaction() as session:
-        rows = [
+        versions, verdicts = registry.versions(session), registry.verdicts(session)
+    latest = {verdict.version: verdict for verdict in verdicts}
+    segments = sorted({segment for each in verdicts for segment in each.by_segment})
+    rows: list[dict[str, object]] = []
+    for version in versions:
+        verdict = latest.get(version.version)
+        rows.append(
             {
                 "version": version.version,
+                "standing": str(version.standing),
                 "promoted": version.promoted,
                 "public_error": version.public_error,
+                "gain": verdict.gain if verdict else None,
+                "gain_error": verdict.gain_error if verdict else None,
+                **{
+                    segment.name.lower(): verdict.by_segment.get(segment) if verdict else None
+                    for segment in segments
+                },
+                "reason": verdict.reason if verdict else None,
             }
-            for version in (
-                registry.get_version(session, number)
-                for number in sorted(registry.known_versions(session))
-            )
-        ]
+        )
     show_rows(rows, json=json, empty="no model yet; start the server once")
+
+
+@app.command()
+def rollback(
+    context: typer.Context,
+    reason: Annotated[str, typer.Argument(help="Why, in your own words; stays here.")],
+    json: Json = False,
+) -> None:
+    """Take the promoted version back: organizations fetch the one that was promoted before it."""
+    from fedperf_server.database import Database
+    from fedperf_server.promoting import take_back
+
+    with Database(_config(context).database_url).transaction() as session:
+        taken, now = take_back(session, reason, at=_now())
+    show({"taken_back": taken, "promoted": now}, json=json)
 
 
 @app.command("epochs")

@@ -184,6 +184,29 @@ class ModelVersionRow(Table):
     public_error: Mapped[float | None]
 
 
+class VerdictRow(Table):
+    """A decision about a version; the latest one of a version counts, none is ever changed."""
+
+    __tablename__ = "verdict"
+    number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    version: Mapped[int] = mapped_column(index=True)
+    promoted: Mapped[bool]
+    reason: Mapped[str]
+    gain: Mapped[float | None]
+    gain_error: Mapped[float | None]
+    by_segment: Mapped[str]
+    decided_at: Mapped[int]
+
+
+class BufferRow(Table):
+    """The synthetic rows of one epoch that are rehearsed in later ones."""
+
+    __tablename__ = "buffer"
+    epoch_begins_at: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    payload: Mapped[bytes]
+    stored_at: Mapped[int]
+
+
 class PublicationRow(Table):
     """What every organization may fetch, one serialized message per kind."""
 

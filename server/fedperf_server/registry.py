@@ -1,13 +1,17 @@
 """The model registry: every version of the shared model, and what else is published.
 
-Versions count from 1 and are never changed. A new version is a candidate until it is
-promoted; organizations get the newest promoted one unless they ask for a version.
-Who is promoted is decided elsewhere; this is only the storage.
+Versions count from 1 and are never changed. A new version is a candidate until it is promoted
+or rejected; organizations get the newest promoted one unless they ask for a version, and
+rounds start from the newest that was not rejected. Every decision is a verdict of its own, and a
+version's latest verdict counts, so that a promoted version can be taken back. Who is promoted
+is decided elsewhere (`promotion`); this is only the storage.
 """
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum, unique
 from typing import Protocol
 
 import numpy as np
@@ -15,13 +19,14 @@ from numpy.typing import NDArray
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from fedperf_server.database import ModelVersionRow, PublicationRow
+from fedperf_server.database import ModelVersionRow, PublicationRow, VerdictRow
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.exchange import Correction, SyntheticRow
 from fedperf_shared.model.architecture import ARCHITECTURE_VERSION, ARRAY_SHAPES
 from fedperf_shared.model.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
-from fedperf_shared.period import to_unix_ms
+from fedperf_shared.period import from_unix_ms, to_unix_ms
 from fedperf_shared.wire.codec import encode_correction, encode_synthetic_rows
+from fedperf_shared.workflow.vocabulary import Platform
 
 CORRECTION = "correction"
 SYNTHETIC_ROWS = "synthetic_rows"
@@ -77,14 +82,53 @@ class GgfnFormat:
         return [named[name] for name in ARRAY_SHAPES]
 
 
+@unique
+class Standing(StrEnum):
+    """How a version stands."""
+
+    CANDIDATE = "candidate"
+    PROMOTED = "promoted"
+    REJECTED = "rejected"
+
+
 @dataclass(frozen=True, slots=True)
 class ModelVersion:
     """One stored version."""
 
     version: int
     checkpoint: bytes
-    promoted: bool
+    created_at: datetime
+    standing: Standing
     public_error: float | None
+
+    @property
+    def promoted(self) -> bool:
+        """Whether organizations may have it."""
+        return self.standing is Standing.PROMOTED
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A decision about a version.
+
+    Attributes:
+        version: that it is about.
+        promoted: or rejected.
+        reason: in words, for the operator.
+        gain: how much smaller its mean squared log error is than the promoted version's, by
+            reports; None without reports.
+        gain_error: its standard error.
+        by_segment: mean absolute log error on the buffer's rows of each segment.
+        decided_at: when.
+    """
+
+    version: int
+    promoted: bool
+    reason: str
+    gain: float | None
+    gain_error: float | None
+    by_segment: Mapping[Platform, float]
+    decided_at: datetime
 
 
 def add_version(
@@ -111,26 +155,52 @@ def add_version(
     return version
 
 
-def promote(session: Session, version: int, *, at: datetime) -> None:
-    """Let organizations fetch `version`.
+def decide(session: Session, verdict: Verdict) -> None:
+    """Record a decision about a version; from now on it counts.
 
     Raises:
         UnknownVersionError: there is no such version.
     """
-    row = session.get(ModelVersionRow, version)
+    row = session.get(ModelVersionRow, verdict.version)
     if row is None:
-        raise UnknownVersionError(version)
-    row.promoted_at = row.promoted_at or to_unix_ms(at)
+        raise UnknownVersionError(verdict.version)
+    at = to_unix_ms(verdict.decided_at)
+    if verdict.promoted and row.promoted_at is None:
+        row.promoted_at = at
+    session.add(
+        VerdictRow(
+            number=(session.scalar(select(func.max(VerdictRow.number))) or 0) + 1,
+            version=verdict.version,
+            promoted=verdict.promoted,
+            reason=verdict.reason,
+            gain=verdict.gain,
+            gain_error=verdict.gain_error,
+            by_segment=json.dumps({each.name: e for each, e in verdict.by_segment.items()}),
+            decided_at=at,
+        )
+    )
+    session.flush()
+
+
+def verdicts(session: Session) -> tuple[Verdict, ...]:
+    """Every decision, oldest first."""
+    return tuple(map(_verdict, session.scalars(select(VerdictRow).order_by(VerdictRow.number))))
+
+
+def versions(session: Session) -> tuple[ModelVersion, ...]:
+    """All versions, oldest first."""
+    standings = _standings(session)
+    rows = session.scalars(select(ModelVersionRow).order_by(ModelVersionRow.version))
+    return tuple(_version(row, standings[row.version]) for row in rows)
 
 
 def newest_version(session: Session) -> ModelVersion:
-    """The newest version, promoted or not: where the next round starts.
+    """The newest version that was not rejected: where the next round starts.
 
     Raises:
         UnknownVersionError: nothing was ever stored.
     """
-    query = select(ModelVersionRow).order_by(ModelVersionRow.version.desc()).limit(1)
-    return _found(session.scalars(query).first(), 0)
+    return _newest(session, {Standing.CANDIDATE, Standing.PROMOTED})
 
 
 def get_version(session: Session, version: int) -> ModelVersion:
@@ -139,15 +209,12 @@ def get_version(session: Session, version: int) -> ModelVersion:
     Raises:
         UnknownVersionError: there is no such version.
     """
-    if version:
-        return _found(session.get(ModelVersionRow, version), version)
-    query = (
-        select(ModelVersionRow)
-        .where(ModelVersionRow.promoted_at.is_not(None))
-        .order_by(ModelVersionRow.version.desc())
-        .limit(1)
-    )
-    return _found(session.scalars(query).first(), 0)
+    if not version:
+        return _newest(session, {Standing.PROMOTED})
+    row = session.get(ModelVersionRow, version)
+    if row is None:
+        raise UnknownVersionError(version)
+    return _version(row, _standings(session)[version])
 
 
 def first_promoted(session: Session) -> int:
@@ -197,7 +264,39 @@ def _publish(session: Session, kind: str, payload: bytes, at: datetime) -> None:
     session.merge(PublicationRow(kind=kind, payload=payload, published_at=to_unix_ms(at)))
 
 
-def _found(row: ModelVersionRow | None, version: int) -> ModelVersion:
-    if row is None:
-        raise UnknownVersionError(version)
-    return ModelVersion(row.version, row.checkpoint, row.promoted_at is not None, row.public_error)
+def _newest(session: Session, among: Collection[Standing]) -> ModelVersion:
+    found = [version for version, each in _standings(session).items() if each in among]
+    if not found:
+        raise UnknownVersionError(0)
+    return get_version(session, max(found))
+
+
+def _standings(session: Session) -> dict[int, Standing]:
+    """How every version stands; those of before there were verdicts by their promotion."""
+    query = select(ModelVersionRow.version, ModelVersionRow.promoted_at)
+    found = {
+        version: Standing.CANDIDATE if promoted_at is None else Standing.PROMOTED
+        for version, promoted_at in session.execute(query)
+    }
+    decided = select(VerdictRow.version, VerdictRow.promoted).order_by(VerdictRow.number)
+    for version, promoted in session.execute(decided):
+        found[version] = Standing.PROMOTED if promoted else Standing.REJECTED
+    return found
+
+
+def _version(row: ModelVersionRow, standing: Standing) -> ModelVersion:
+    return ModelVersion(
+        row.version, row.checkpoint, from_unix_ms(row.created_at), standing, row.public_error
+    )
+
+
+def _verdict(row: VerdictRow) -> Verdict:
+    return Verdict(
+        row.version,
+        row.promoted,
+        row.reason,
+        row.gain,
+        row.gain_error,
+        {Platform[name]: error for name, error in json.loads(row.by_segment).items()},
+        from_unix_ms(row.decided_at),
+    )

@@ -14,7 +14,7 @@ from datetime import datetime
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from fedperf_server import registry, releases
+from fedperf_server import buffered, registry, releases
 from fedperf_server.database import Database, ReceiptRow, ReportRow
 from fedperf_server.questions import evidence
 from fedperf_server.rehearsal import CatalogueEntry, PredictLog, on_grid
@@ -74,6 +74,7 @@ class ReportDesk:
             seed=stored,
         )
         with self._database.transaction() as session:
+            buffered.keep_earlier(session, at=at)
             registry.publish_correction(
                 session,
                 basis_version=BASIS_VERSION,

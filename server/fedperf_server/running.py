@@ -2,9 +2,9 @@
 
 GGFN from the public start, steps at its tangent on the public plans that ship with fedperf or
 equal-weight robust aggregation of updates by DP-SGD, as the calendar says, and the median
-q-error on these plans. A round's version is promoted unless it is
-clearly worse on these plans than the public start; organizations weight what they fetch
-by their own executions, so this only has to catch a model that went astray.
+q-error on these plans. What a window's rounds made is judged in the next window (`promotion`);
+organizations weight what they fetch by their own executions, so this only has to catch a
+model that went astray.
 """
 
 import threading
@@ -12,16 +12,17 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
+from typing import Protocol
 
 import numpy as np
 import structlog
 from numpy.typing import NDArray
 
-from fedperf_server import registry
 from fedperf_server.aggregation import aggregate
 from fedperf_server.config import ServerConfig
 from fedperf_server.database import Database
 from fedperf_server.dp_sgd_rounds import DpSgdRounds
+from fedperf_server.promoting import PromotionDesk
 from fedperf_server.questions import QuestionDesk
 from fedperf_server.registry import Arrays, GgfnFormat
 from fedperf_server.rehearsal import CatalogueEntry, PredictLog
@@ -61,11 +62,6 @@ def run_server(
     evaluate = yardstick(plans)
     store_start_model(database, GgfnFormat(), start, at=clock(), public_error=evaluate(start))
 
-    def on_round(result: RoundResult) -> None:
-        _announce(result)
-        promote_newest(database, at=clock())
-
-    promote_newest(database, at=clock())  # a crash may have come before it
     with serving(
         config,
         model_format=GgfnFormat(),
@@ -76,8 +72,14 @@ def run_server(
         log.info("serving", exchange=config.exchange_address, fleet=config.fleet_address)
         desk = ReportDesk(database, config.timetable.period, plans)
         questions = QuestionDesk(database, config.timetable)
-        with _watched(desk, questions, stop, clock):
-            coordinator.run(stop, on_round=on_round)
+        promotions = PromotionDesk(database, config.timetable, plans, grace=config.grace)
+        steps = [
+            partial(_ask, questions),
+            partial(_look, desk),
+            partial(_judge, promotions),
+        ]
+        with _watched(steps, stop, clock):
+            coordinator.run(stop, on_round=_announce)
 
 
 def method_of(config: ServerConfig, plans: Sequence[MeasuredPlan]) -> RoundMethod:
@@ -87,26 +89,6 @@ def method_of(config: ServerConfig, plans: Sequence[MeasuredPlan]) -> RoundMetho
     bound, ggfn = config.update_norm_bound, GgfnFormat()
     limits = UpdateLimits(ggfn.architecture, ggfn.shapes, bound)
     return DpSgdRounds(limits, partial(aggregate, norm_bound=bound))
-
-
-def promote_newest(database: Database, *, at: datetime) -> int | None:
-    """Promote the newest version if it is no worse on public plans than the promoted one.
-
-    Rounds go on from the newest version either way, so a step back need not end the way;
-    it only stays with the coordinator. The promoted version's number, None if none was.
-    """
-    with database.transaction() as session:
-        newest, promoted = registry.newest_version(session), registry.get_version(session, 0)
-        if newest.promoted or not _is_no_worse(newest.public_error, promoted.public_error):
-            return None
-        registry.promote(session, newest.version, at=at)
-    log.info("model promoted", version=newest.version, public_error=newest.public_error)
-    return newest.version
-
-
-def _is_no_worse(error: float | None, promoted: float | None) -> bool:
-    """Whether an error was measured and is at most the promoted version's; NaN never is."""
-    return error is not None and promoted is not None and error <= promoted
 
 
 def yardstick(plans: Sequence[MeasuredPlan]) -> Callable[[Arrays], float]:
@@ -131,20 +113,24 @@ def predict_with(checkpoint: bytes) -> PredictLog:
     return predict_log
 
 
+class Step(Protocol):
+    """What the thread beside the rounds does at every look; fails never."""
+
+    def __call__(self, *, at: datetime) -> None:
+        """At that moment."""
+
+
 @contextmanager
 def _watched(
-    desk: ReportDesk,
-    questions: QuestionDesk,
-    stop: threading.Event,
-    clock: Callable[[], datetime],
+    steps: Sequence[Step], stop: threading.Event, clock: Callable[[], datetime]
 ) -> Iterator[None]:
-    """Ask and look at arriving reports in a thread, until `stop` is set or the block is left."""
+    """Take the steps again and again in a thread, until `stop` is set or the block is left."""
     left = threading.Event()
 
     def watch() -> None:
         while not (stop.is_set() or left.wait(REPORT_PAUSE_SECONDS)):
-            _ask(questions, at=clock())
-            _look(desk, at=clock())
+            for step in steps:
+                step(at=clock())
 
     watching = threading.Thread(target=watch, name="reports", daemon=True)
     watching.start()
@@ -177,6 +163,19 @@ def _look(desk: ReportDesk, *, at: datetime) -> None:
     else:
         if published is not None:
             log.info("correction published", reports=published.reports, rows=published.rows)
+
+
+def _judge(desk: PromotionDesk, *, at: datetime) -> None:
+    try:
+        verdict = desk.look(predict_with, at=at)
+    except FedperfError as error:
+        log.warning("no version could be judged", reason=str(error))
+    except Exception:  # rounds go on, whatever the reports hold
+        log.exception("no version could be judged")
+    else:
+        if verdict is not None:
+            said = "model promoted" if verdict.promoted else "model rejected"
+            log.info(said, version=verdict.version, reason=verdict.reason)
 
 
 def _announce(result: RoundResult) -> None:

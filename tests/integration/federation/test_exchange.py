@@ -237,7 +237,8 @@ def test_the_newest_promoted_model_is_given_and_any_other_on_request(
     assert exchange.model().version == 1
     assert exchange.model(2).version == 2
     with scene.server.database.transaction() as session:
-        registry.promote(session, 2, at=system_clock())
+        good = registry.Verdict(2, True, "good", None, None, {}, system_clock())
+        registry.decide(session, good)
     assert exchange.model().version == 2
     assert (exchange.status().model_version, exchange.status().reference_version) == (2, 1)
     with pytest.raises(RefusedByCoordinatorError, match="no_such_version"):

@@ -12,10 +12,11 @@ import typer
 from fedperf_server import cli, registry
 from fedperf_server.config import FILE_NAME, load_config
 from fedperf_server.database import Database
-from fedperf_server.registry import GgfnFormat
+from fedperf_server.registry import GgfnFormat, Verdict
 from fedperf_server.releases import count_rejection
 from fedperf_server.validation import Reason
 from fedperf_shared.identity import new_private_key
+from fedperf_shared.workflow.vocabulary import Platform
 from tests.unit.client.public import seeded_checkpoint
 from tests.unit.shared.programs import Ended, commands, contents, nothing_lost, run
 
@@ -117,11 +118,37 @@ def test_versions_are_listed_in_order(directory: Path) -> None:
         registry.add_version(session, GgfnFormat(), arrays, at=AT, promoted=True)
         registry.add_version(session, GgfnFormat(), arrays, at=AT, public_error=1.5)
     database.close()
-    assert server(directory, "models", "--json").json() == [
-        {"version": 1, "promoted": True, "public_error": None},
-        {"version": 2, "promoted": False, "public_error": 1.5},
-    ]
+    first, second = server(directory, "models", "--json").rows()
+    unjudged = {"gain": None, "gain_error": None, "reason": None}
+    assert first == {
+        "version": 1, "standing": "promoted", "promoted": True, "public_error": None, **unjudged
+    }  # fmt: skip
+    assert second == {
+        "version": 2, "standing": "candidate", "promoted": False, "public_error": 1.5, **unjudged
+    }  # fmt: skip
     assert server(directory, "rounds", "--json").json() == []
+
+
+def test_a_version_is_taken_back_and_the_table_says_what_it_forgot(directory: Path) -> None:
+    database = Database(load_config(directory).database_url)
+    arrays = [*seeded_checkpoint().arrays.values()]
+    with database.transaction() as session:
+        registry.add_version(session, GgfnFormat(), arrays, at=AT, promoted=True)
+    ended = server(directory, "rollback", "slow")
+    assert ended.code == 3
+    assert "no other was before it" in ended.complaint()
+    with database.transaction() as session:
+        registry.add_version(session, GgfnFormat(), arrays, at=AT, public_error=1.5)
+        judged = Verdict(2, True, "good", 0.1, 0.02, {Platform.SPARK: 0.25}, AT)
+        registry.decide(session, judged)
+    database.close()
+    found = server(directory, "models", "--json").rows()[-1]
+    assert (found["standing"], found["gain"], found["spark"]) == ("promoted", 0.1, 0.25)
+    ended = server(directory, "rollback", "slow", "--json")
+    assert ended.json() == {"taken_back": 2, "promoted": 1}
+    found = server(directory, "models", "--json").rows()[-1]
+    assert (found["standing"], found["reason"]) == ("rejected", "taken back: slow")
+    assert "slow" in server(directory, "models").out
 
 
 def test_an_announced_upgrade_begins_an_epoch_with_the_next_window(directory: Path) -> None:

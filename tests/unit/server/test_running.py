@@ -1,9 +1,10 @@
-"""The server's composition root: its yardstick, what it promotes, and that it goes on."""
+"""The server's composition root: its yardstick, how rounds train, and that it goes on."""
 
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,15 +18,14 @@ from fedperf_server.config import (
 )
 from fedperf_server.database import Database
 from fedperf_server.dp_sgd_rounds import DpSgdRounds
-from fedperf_server.questions import QuestionDesk
 from fedperf_server.registry import GgfnFormat
 from fedperf_server.rehearsal import CatalogueEntry, PredictLog
 from fedperf_server.reports import Published, ReportDesk
 from fedperf_server.running import (
+    _look,
     _watched,
     method_of,
     predict_with,
-    promote_newest,
     yardstick,
 )
 from fedperf_server.tangent_rounds import TangentRounds
@@ -35,7 +35,7 @@ from fedperf_shared.model.batching import PlanGraph
 from fedperf_shared.model.checkpoint import encode_checkpoint, model_from_arrays
 from fedperf_shared.model.fitting import predict
 from fedperf_shared.model.public_plans import anchors_of
-from fedperf_shared.period import ModelMethod, Period, Timetable
+from fedperf_shared.period import ModelMethod, Period
 from tests.fakes.tangents import few_plans
 from tests.unit.client.prediction.synthetic import draw_questions
 from tests.unit.client.public import seeded_checkpoint
@@ -73,33 +73,6 @@ def test_a_checkpoint_predicts_on_the_catalogue() -> None:
     entries = [CatalogueEntry(each.plan, each.cluster) for each in QUESTIONS]
     found = predict_with(encode_checkpoint(seeded_checkpoint()))(entries)
     np.testing.assert_allclose(found, predictions(), rtol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("error", "promoted"), [(1.9, True), (2.0, True), (2.1, False), (None, False)]
-)
-def test_a_version_is_promoted_if_it_is_no_worse_than_the_promoted_one(
-    database: Database, error: float | None, promoted: bool
-) -> None:
-    with database.transaction() as session:
-        registry.add_version(session, GgfnFormat(), ARRAYS, at=AT, public_error=error)
-    assert promote_newest(database, at=AT) == (2 if promoted else None)
-    with database.transaction() as session:
-        assert registry.get_version(session, 0).version == (2 if promoted else 1)
-    assert promote_newest(database, at=AT) is None
-
-
-def test_a_version_is_measured_by_the_best_before_it_not_by_the_last(database: Database) -> None:
-    for error, promoted in ((1.5, 2), (1.8, None), (1.6, None), (1.4, 5)):
-        with database.transaction() as session:
-            registry.add_version(session, GgfnFormat(), ARRAYS, at=AT, public_error=error)
-        assert promote_newest(database, at=AT) == promoted
-
-
-def test_an_error_that_is_no_number_promotes_nothing(database: Database) -> None:
-    with database.transaction() as session:
-        registry.add_version(session, GgfnFormat(), ARRAYS, at=AT, public_error=float("nan"))
-    assert promote_newest(database, at=AT) is None
 
 
 def test_rounds_train_as_the_calendar_says(tmp_path: Path) -> None:
@@ -145,7 +118,6 @@ def test_reports_that_cannot_be_evaluated_are_tried_again(
 ) -> None:
     monkeypatch.setattr("fedperf_server.running.REPORT_PAUSE_SECONDS", 0.01)
     desk = FailingDesk(database)
-    questions = QuestionDesk(database, Timetable(Period(AT), (), ()))
-    with _watched(desk, questions, threading.Event(), lambda: AT):
+    with _watched([partial(_look, desk)], threading.Event(), lambda: AT):
         assert desk.works.wait(5)
     assert not [each for each in threading.enumerate() if each.name == "reports"]

@@ -66,6 +66,10 @@ def test_a_database_that_cannot_be_used_is_one_line(url: str) -> None:
     assert "\n" not in str(error.value)
 
 
+def promoted(version: int) -> registry.Verdict:
+    return registry.Verdict(version, True, "good", None, None, {}, NOW)
+
+
 def test_versions_count_from_one_and_keep_their_arrays(database: Database) -> None:
     model_format = GgfnFormat()
     random = np.random.default_rng(1)
@@ -83,11 +87,11 @@ def test_versions_count_from_one_and_keep_their_arrays(database: Database) -> No
         newest = registry.newest_version(session)
         assert (newest.version, newest.promoted, newest.public_error) == (2, False, 1.5)
         assert registry.known_versions(session) == {1, 2}
-        registry.promote(session, 2, at=NOW)
+        registry.decide(session, promoted(2))
         assert registry.get_version(session, 0).version == 2
         assert registry.first_promoted(session) == 1
         with pytest.raises(UnknownVersionError):
-            registry.promote(session, 3, at=NOW)
+            registry.decide(session, promoted(3))
         assert session.get_one(ModelVersionRow, 2).promoted_at is not None
     for stored, given in zip(model_format.decode(newest.checkpoint), arrays, strict=True):
         np.testing.assert_array_equal(stored, given)

@@ -1,0 +1,176 @@
+"""The desk that judges candidates: once a window, when its reports are in, before it trains.
+
+A durable step like the others: the candidate is found by how it stands in the registry, and
+its verdict is one transaction. Killed before it, the desk judges again and finds the same;
+killed after it, there is no candidate left. Candidates of one window supersede each other:
+the newest is judged, and the ones before it stay what they are, steps on its way.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import numpy as np
+from sqlalchemy.orm import Session
+
+from fedperf_server import audit, buffered, registry
+from fedperf_server.database import Database
+from fedperf_server.promotion import Floats, Judgement, Merits, Reported, errors_by_segment, judge
+from fedperf_server.questions import evidence
+from fedperf_server.registry import ModelVersion, Standing, Verdict
+from fedperf_server.rehearsal import CatalogueEntry, PredictLog, cell_shares
+from fedperf_server.synthetic import NOBODY
+from fedperf_shared.basis import CELLS, cell_of
+from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.exchange import SyntheticRow
+from fedperf_shared.execution import MeasuredPlan
+from fedperf_shared.model.public_plans import anchors_of
+from fedperf_shared.period import Timetable
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Case:
+    """What is judged, and by what."""
+
+    candidate: ModelVersion
+    promoted: ModelVersion
+    reference: ModelVersion
+    reported: Reported | None
+    rows: Sequence[SyntheticRow]
+
+
+class NothingToTakeBackError(InvalidInputError):
+    """The promoted version is the first one, which everything is measured by."""
+
+    def __init__(self, version: int) -> None:
+        super().__init__(f"version {version} is promoted and no other was before it")
+
+
+def take_back(session: Session, reason: str, *, at: datetime) -> tuple[int, int]:
+    """Reject the promoted version, as the operator wants; its number and the one in force now.
+
+    Raises:
+        NothingToTakeBackError: no other version was promoted.
+    """
+    versions = [each.version for each in registry.versions(session) if each.promoted]
+    if len(versions) < 2:  # noqa: PLR2004
+        raise NothingToTakeBackError(registry.get_version(session, 0).version)
+    said = f"taken back: {reason}"
+    registry.decide(session, Verdict(versions[-1], False, said, None, None, {}, at))
+    audit.record(session, "version_taken_back", {"version": versions[-1]}, at=at)
+    return versions[-1], versions[-2]
+
+
+class PromotionDesk:
+    """Judges the candidates of a calendar."""
+
+    def __init__(
+        self,
+        database: Database,
+        timetable: Timetable,
+        catalogue: Sequence[MeasuredPlan],
+        *,
+        grace: timedelta,
+    ) -> None:
+        """Look at differences on the anchors of `catalogue`; reports may be `grace` late."""
+        self._database = database
+        self._timetable = timetable
+        self._entries = [CatalogueEntry(plan, cluster) for plan, cluster in anchors_of(catalogue)]
+        self._cells = np.array([cell_of(each.plan).index for each in self._entries], dtype=np.int64)
+        self._grace = grace
+
+    def look(self, predict_with: Callable[[bytes], PredictLog], *, at: datetime) -> Verdict | None:
+        """Judge the candidate that waits, if there is one and the window's reports are in.
+
+        Args:
+            predict_with: from a checkpoint's bytes to its predictions on catalogue entries.
+            at: now.
+        """
+        window = self._timetable.period.window_at(at)
+        if window is None or at < self._reports_are_in(window):
+            return None
+        with self._database.transaction() as session:
+            case = self._case(session, self._timetable.period.window_start(window), at=at)
+        if case is None:
+            return None
+        verdict = self._verdict(case, predict_with, at=at)
+        with self._database.transaction() as session:
+            if registry.get_version(session, verdict.version).standing is not Standing.CANDIDATE:
+                return None
+            registry.decide(session, verdict)
+            detail: audit.Detail = {
+                "version": verdict.version,
+                "promoted": verdict.promoted,
+                "reason": verdict.reason,
+            }
+            audit.record(session, "version_judged", detail, at=at)
+        return verdict
+
+    def _reports_are_in(self, window: int) -> datetime:
+        start = self._timetable.period.window_start(window)
+        replies = [each.replies_after for each in self._timetable.report_slots]
+        return start + max(replies) + self._grace if replies else start
+
+    def _case(self, session: Session, window_start: datetime, *, at: datetime) -> _Case | None:
+        waiting = [
+            each
+            for each in registry.versions(session)
+            if each.standing is Standing.CANDIDATE and each.created_at < window_start
+        ]
+        promoted = registry.get_version(session, 0)
+        if not waiting or waiting[-1].version < promoted.version:
+            return None
+        known = evidence(session, self._timetable.period, at=at)
+        reported = None
+        if known.reports:
+            correction = known.learned().correction
+            shares = cell_shares(
+                known.plain, excluded=NOBODY, reference_version=known.reference_version
+            )
+            reported = Reported(correction.mean, correction.covariance, shares)
+        return _Case(
+            waiting[-1],
+            promoted,
+            registry.get_version(session, known.reference_version),
+            reported,
+            buffered.rows(session),
+        )
+
+    def _verdict(
+        self, case: _Case, predict_with: Callable[[bytes], PredictLog], *, at: datetime
+    ) -> Verdict:
+        reference = predict_with(case.reference.checkpoint)(self._entries)
+        candidate, promoted = (
+            self._merits(each, predict_with(each.checkpoint), case.rows, reference)
+            for each in (case.candidate, case.promoted)
+        )
+        found: Judgement = judge(candidate, promoted, case.reported)
+        return Verdict(
+            case.candidate.version,
+            found.promoted,
+            found.reason,
+            found.gain,
+            found.gain_error,
+            candidate.by_segment,
+            at,
+        )
+
+    def _merits(
+        self,
+        version: ModelVersion,
+        predict_log: PredictLog,
+        rows: Sequence[SyntheticRow],
+        reference: Floats,
+    ) -> Merits:
+        apart = self._by_cell(predict_log(self._entries) - reference)
+        errors = np.zeros(0)
+        if rows:
+            asked = [CatalogueEntry(row.plan, row.cluster) for row in rows]
+            errors = predict_log(asked) - np.array([row.log_runtime_seconds for row in rows])
+        by_segment = errors_by_segment([row.segment for row in rows], errors)
+        return Merits(version.public_error, apart, by_segment)
+
+    def _by_cell(self, values: Floats) -> Floats:
+        """Mean of the entries of each cell, 0 where there is none, float64 [CELLS]."""
+        sums = np.bincount(self._cells, values, minlength=CELLS)
+        return np.asarray(sums / np.maximum(np.bincount(self._cells, minlength=CELLS), 1))

@@ -1,0 +1,143 @@
+"""Whether a candidate takes the place of the promoted model: what reports, plans and buffer say.
+
+A candidate was made by the rounds of one window. It is judged in the next one, when that
+window's reports have arrived and before anything is trained on them, by three yardsticks:
+
+- reports: mu, how far the reference is off in each cell, is believed to be N(m, S). A version
+  that differs from the reference by d is off by mu - d, so of two versions p and c the second
+  is better by sum_c w_c [(mu - d_p)^2 - (mu - d_c)^2], which is linear in mu: mean and standard
+  error follow. w_c is the believed share of workloads. d is looked at on the public catalogue.
+- public measured plans: a median q-error of at most `PUBLIC_SLACK` times the promoted one's.
+- the buffer: on the synthetic rows of every segment, labelled by the reference with its
+  correction, a version must not have forgotten (`MOST_FORGOTTEN`) what the promoted one knows.
+
+Without reports of the epoch the first yardstick is silent and the second has no slack.
+Everything is public or was released: it costs no privacy. One organization's influence is
+that of its reports (`corrections.influence_bound`) and of its update.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedperf_shared.workflow.vocabulary import Platform
+
+Floats = NDArray[np.float64]
+
+PUBLIC_SLACK = 1.05
+"""Factor on the promoted version's error on public plans: what organizations changed may differ."""
+
+MOST_FORGOTTEN = math.log(1.1)
+"""By so much the mean absolute error on a segment's rows may grow, log seconds."""
+
+LEAST_SURE = 1.0
+"""Standard errors by which reports must speak against a candidate to reject it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Merits:
+    """What is known of one version.
+
+    Attributes:
+        public_error: median q-error on public measured plans; None where it was not measured.
+        apart: its log prediction minus the reference's, mean per cell over the public
+            catalogue, float64 [CELLS].
+        by_segment: mean absolute log error on the rows of each segment of the buffer.
+    """
+
+    public_error: float | None
+    apart: Floats
+    by_segment: Mapping[Platform, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """What the reports of the epoch say about the reference.
+
+    Attributes:
+        mean: log seconds it is off by, float64 [CELLS].
+        covariance: of that, float64 [CELLS, CELLS].
+        shares: of the workloads in each cell, float64 [CELLS], sum 1.
+    """
+
+    mean: Floats
+    covariance: Floats
+    shares: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """Whether a candidate is promoted, and why not.
+
+    Attributes:
+        promoted: it takes the promoted version's place.
+        reason: in words, for the operator.
+        gain: how much smaller the mean squared log error is than the promoted version's, by
+            reports; None without reports.
+        gain_error: its standard error.
+    """
+
+    promoted: bool
+    reason: str
+    gain: float | None = None
+    gain_error: float | None = None
+
+
+def judge(candidate: Merits, promoted: Merits, reported: Reported | None) -> Judgement:
+    """The judgement of the three yardsticks; the first that speaks against it gives the reason."""
+    gain, error = (None, None) if reported is None else gain_of(candidate, promoted, reported)
+    slack = 1.0 if reported is None else PUBLIC_SLACK
+    forgotten = _most_forgotten(candidate, promoted)
+    if not _is_at_most(candidate.public_error, promoted.public_error, slack):
+        reason = "worse on public plans"
+    elif gain is not None and error is not None and not gain >= -LEAST_SURE * error:
+        reason = "worse by the reports of the next window"
+    elif forgotten is not None:
+        reason = f"forgets {forgotten.name.lower()}"
+    else:
+        return Judgement(
+            True, "no worse on public plans, by reports and on the buffer", gain, error
+        )
+    return Judgement(False, reason, gain, error)
+
+
+def gain_of(candidate: Merits, promoted: Merits, reported: Reported) -> tuple[float, float]:
+    """How much smaller the candidate's mean squared log error is, and its standard error."""
+    step = candidate.apart - promoted.apart
+    towards = 2 * reported.shares * step
+    gain = float(
+        towards @ reported.mean - reported.shares @ (candidate.apart**2 - promoted.apart**2)
+    )
+    return gain, math.sqrt(max(float(towards @ reported.covariance @ towards), 0.0))
+
+
+def errors_by_segment(segments: Sequence[Platform], errors: Floats) -> dict[Platform, float]:
+    """Mean absolute log error of each segment's rows.
+
+    Args:
+        segments: of every row of the buffer.
+        errors: log prediction minus label of each, [rows].
+    """
+    found: dict[Platform, list[float]] = defaultdict(list)
+    for segment, error in zip(segments, np.abs(errors).tolist(), strict=True):
+        found[segment].append(error)
+    return {segment: float(np.mean(found[segment])) for segment in sorted(found)}
+
+
+def _most_forgotten(candidate: Merits, promoted: Merits) -> Platform | None:
+    """The segment on which the candidate lost most, if it lost too much."""
+    lost = {
+        segment: error - promoted.by_segment.get(segment, math.inf)
+        for segment, error in candidate.by_segment.items()
+    }
+    too_much = [segment for segment, each in lost.items() if not each <= MOST_FORGOTTEN]
+    return max(too_much, key=lambda segment: lost[segment], default=None)
+
+
+def _is_at_most(error: float | None, promoted: float | None, slack: float) -> bool:
+    """Whether an error was measured and is at most the promoted version's; NaN never is."""
+    return error is not None and promoted is not None and error <= slack * promoted
