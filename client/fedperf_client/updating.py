@@ -92,7 +92,10 @@ class Updating:
             )
         if not isinstance(parameters, TrainingParameters):
             raise RequestRefusedError("not the slot of a model update")
-        arrays = self._compute(TrainingTask(self._store, request.arrays, parameters, noise, epochs))
+        training = TrainingTask(
+            self._store, request.arrays, parameters, noise, epochs, request.rehearsal
+        )
+        arrays = self._compute(training)
         return ModelUpdate(slot.key, request.architecture, request.base_version, arrays)
 
     def _sum(self, task: TangentTask, ready_by: datetime) -> NDArray[np.int64]:

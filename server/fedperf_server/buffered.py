@@ -1,10 +1,14 @@
 """The buffer of the coordinator: synthetic rows of the epochs before this one, for rehearsal.
 
 The batch that was published last in an epoch is kept when the next one publishes its first, in
-the same transaction and once. All rows follow from released reports: kept, drawn from and
-rehearsed as often as one likes, they cost no privacy.
+the same transaction and once. Its inputs are labelled anew by the teacher: the model that was
+in force when the epoch began, which is what the next models shall not forget. All of it
+follows from released reports: kept, drawn from and rehearsed as often as one likes, rows cost no
+privacy.
 """
 
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from sqlalchemy import select
@@ -13,30 +17,63 @@ from sqlalchemy.orm import Session
 from fedperf_server import registry
 from fedperf_server.database import BufferRow
 from fedperf_server.epochs import epochs
-from fedperf_server.rehearsal import RehearsalBuffer
+from fedperf_server.rehearsal import CatalogueEntry, PredictLog, RehearsalBuffer
 from fedperf_shared.exchange import SyntheticRow
 from fedperf_shared.period import to_unix_ms
-from fedperf_shared.wire.codec import decode_synthetic_rows
+from fedperf_shared.wire.codec import decode_synthetic_rows, encode_synthetic_rows
 
 ROWS_PER_SEGMENT = 200
 """Of a platform at most, the newest ones; a public number."""
 
 
-def keep_earlier(session: Session, *, at: datetime) -> bool:
-    """Keep what the epoch before that of `at` published last; False where it is kept already.
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """What an epoch that ended left.
 
-    To be called before the epoch of `at` publishes anything.
+    Attributes:
+        begins_at: start of that epoch.
+        rows: as they were published.
+        teacher: checkpoint of the model that was in force at its end.
+    """
+
+    begins_at: datetime
+    rows: tuple[SyntheticRow, ...]
+    teacher: bytes
+
+    def labelled(self, predict_with: Callable[[bytes], PredictLog]) -> "Earlier":
+        """The same rows with the labels of their teacher."""
+        entries = [CatalogueEntry(row.plan, row.cluster) for row in self.rows]
+        labels = predict_with(self.teacher)(entries).tolist() if entries else []
+        rows = (
+            replace(row, log_runtime_seconds=label)
+            for row, label in zip(self.rows, labels, strict=True)
+        )
+        return replace(self, rows=tuple(rows))
+
+
+def waiting(session: Session, *, at: datetime) -> Earlier | None:
+    """What the epoch before that of `at` left, as long as it is not kept; else None.
+
+    To be asked before the epoch of `at` publishes anything.
     """
     begun = [each for each in epochs(session) if each.begins_at <= at]
     payload = registry.publication(session, registry.SYNTHETIC_ROWS)
     if len(begun) < 2 or not payload:  # noqa: PLR2004  the first epoch has none before it
-        return False
-    begins_at = to_unix_ms(begun[-2].begins_at)
-    if session.get(BufferRow, begins_at) is not None:
-        return False
-    session.add(BufferRow(epoch_begins_at=begins_at, payload=payload, stored_at=to_unix_ms(at)))
-    session.flush()
-    return True
+        return None
+    ended, now = begun[-2:]
+    if session.get(BufferRow, to_unix_ms(ended.begins_at)) is not None:
+        return None
+    teacher = registry.get_version(session, now.reference_version).checkpoint
+    return Earlier(ended.begins_at, decode_synthetic_rows(payload), teacher)
+
+
+def keep(session: Session, earlier: Earlier, *, at: datetime) -> None:
+    """Keep it, once: kept before, it stays as it is."""
+    key = to_unix_ms(earlier.begins_at)
+    if session.get(BufferRow, key) is None:
+        payload = encode_synthetic_rows(earlier.rows)
+        session.add(BufferRow(epoch_begins_at=key, payload=payload, stored_at=to_unix_ms(at)))
+        session.flush()
 
 
 def rows(session: Session) -> tuple[SyntheticRow, ...]:

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from fedperf_server import audit, registry, releases
+from fedperf_server import audit, buffered, registry, releases
 from fedperf_server.database import Database, ReplyRow, RoundQuestionRow, RoundRow
 from fedperf_server.enrollment import Enrollment, Member
 from fedperf_server.epochs import epoch_at, epoch_starts
@@ -48,7 +48,7 @@ from fedperf_server.rounds import (
 )
 from fedperf_server.validation import Reason, RejectedReleaseError, check_place, open_update
 from fedperf_shared.errors import FedperfError
-from fedperf_shared.exchange import TrainRequest
+from fedperf_shared.exchange import SyntheticRow, TrainRequest
 from fedperf_shared.period import Timetable, to_unix_ms
 from fedperf_shared.release import ReleaseKind, Schedule, SignedRelease, SlotKey
 from fedperf_shared.tangent_question import TangentQuestion
@@ -340,6 +340,10 @@ class Coordinator:
                 found[organization_id] = member
         return found
 
+    def _rehearsed(self) -> tuple[SyntheticRow, ...]:
+        with self._database.transaction() as session:
+            return buffered.rows(session)
+
     def _request(self, opened: _Opened) -> bytes:
         return encode_train_request(
             TrainRequest(
@@ -348,6 +352,7 @@ class Coordinator:
                 opened.base_version,
                 tuple(opened.current),
                 opened.question,
+                self._rehearsed() if self._method.rehearses_at_home else (),
             )
         )
 
@@ -430,7 +435,8 @@ class Coordinator:
         if len(gathered.accepted) < self._rules.quorum:
             return None, None
         answers = [answer for _, (_, answer) in sorted(gathered.accepted.items())]
-        made = self._method.next(opened.current, answers, opened.question)
+        rehearsed = () if self._method.rehearses_at_home else self._rehearsed()
+        made = self._method.next(opened.current, answers, opened.question, rehearsed=rehearsed)
         arrays = [np.asarray(array, dtype=np.float32) for array in made]
         if not _well_formed(arrays, self._format.shapes):
             raise AggregationError

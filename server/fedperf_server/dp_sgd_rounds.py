@@ -6,6 +6,7 @@ an update may have (`aggregation.influence_bound`).
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from fedperf_server.registry import Arrays
 from fedperf_server.round_method import Answer
 from fedperf_server.validation import Reason, RejectedReleaseError, UpdateLimits, check_update
+from fedperf_shared.exchange import SyntheticRow
 from fedperf_shared.release import ModelUpdate, Slot, Update
 
 Aggregate = Callable[[Arrays, Sequence[Arrays]], Sequence[NDArray[np.float32]]]
@@ -30,6 +32,7 @@ class DpSgdRounds:
 
     limits: UpdateLimits
     aggregate: Aggregate
+    rehearses_at_home: ClassVar[bool] = True
 
     def question(self, current: Arrays, *, steps_made: int) -> None:
         """Nothing beside the model."""
@@ -43,10 +46,15 @@ class DpSgdRounds:
         check_update(update, self.limits)
 
     def next(
-        self, current: Arrays, answers: Sequence[Answer], question: object
+        self,
+        current: Arrays,
+        answers: Sequence[Answer],
+        question: object,
+        *,
+        rehearsed: Sequence[SyntheticRow] = (),
     ) -> Sequence[NDArray[np.float32]]:
         """As `RoundMethod.next`."""
-        del question
+        del question, rehearsed
         updates = [each.update for each in answers]
         changes = [[*update.arrays] for update in updates if isinstance(update, ModelUpdate)]
         return self.aggregate(current, changes)

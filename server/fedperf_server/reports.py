@@ -1,9 +1,10 @@
 """What the coordinator makes of reports: the correction and the synthetic rows, published.
 
 Both are post-processing of accepted reports of the period and cost no privacy. They are
-made anew whenever a report has arrived, from all of the period's reports, so that
-repeating the work after a crash changes nothing. Whose releases were taken and refused,
-and why, is counted here for the operator.
+made anew whenever a report has arrived, from all reports of the epoch in this period, so that
+repeating the work after a crash changes nothing. What the epoch before published last goes
+into the buffer (`buffered`) before this one publishes anything. Whose releases were taken
+and refused, and why, is counted here for the operator.
 """
 
 from collections import defaultdict
@@ -64,6 +65,8 @@ class ReportDesk:
             known = evidence(session, self._period, at=at)
             reference = known.reference_version
             checkpoint = registry.get_version(session, reference).checkpoint
+            ended = buffered.waiting(session, at=at)
+        earlier = None if ended is None else ended.labelled(predict_with)
         correction = known.learned().correction
         batch = SyntheticBatch.from_reports(
             known.plain,
@@ -74,7 +77,8 @@ class ReportDesk:
             seed=stored,
         )
         with self._database.transaction() as session:
-            buffered.keep_earlier(session, at=at)
+            if earlier is not None:
+                buffered.keep(session, earlier, at=at)
             registry.publish_correction(
                 session,
                 basis_version=BASIS_VERSION,

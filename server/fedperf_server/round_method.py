@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedperf_server.registry import Arrays
+from fedperf_shared.exchange import SyntheticRow
 from fedperf_shared.release import Slot, Update
 from fedperf_shared.tangent_question import TangentQuestion
 
@@ -27,6 +28,10 @@ class Answer:
 
 class RoundMethod(Protocol):
     """How the rounds of a period train."""
+
+    @property
+    def rehearses_at_home(self) -> bool:
+        """Whether rows of earlier epochs go with the request; else `next` gets them."""
 
     def question(self, current: Arrays, *, steps_made: int) -> TangentQuestion | None:
         """What a round asks beside the model; it is stored before anybody gets it.
@@ -44,6 +49,18 @@ class RoundMethod(Protocol):
         """
 
     def next(
-        self, current: Arrays, answers: Sequence[Answer], question: TangentQuestion | None
+        self,
+        current: Arrays,
+        answers: Sequence[Answer],
+        question: TangentQuestion | None,
+        *,
+        rehearsed: Sequence[SyntheticRow] = (),
     ) -> Sequence[NDArray[np.float32]]:
-        """The model after the round; each answer has bounded influence on it."""
+        """The model after the round; each answer has bounded influence on it.
+
+        Args:
+            current: the model that it started from.
+            answers: accepted ones.
+            question: that it asked.
+            rehearsed: rows of earlier epochs, where they are not rehearsed at home.
+        """

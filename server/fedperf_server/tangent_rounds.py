@@ -13,25 +13,33 @@ step shorter, down to none, by a sum that no model follows; the next round asks 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from fedperf_server.registry import Arrays
 from fedperf_server.round_method import Answer
 from fedperf_server.tangent_steps import STEP_CLIPS, TangentSum, trusted_step
 from fedperf_server.validation import Reason, RejectedReleaseError, check_tangent_update
+from fedperf_shared.directions import unit_feature_design
 from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.exchange import SyntheticRow
 from fedperf_shared.model.architecture import ARRAY_SHAPES
 from fedperf_shared.model.batching import PlanGraph
 from fedperf_shared.model.checkpoint import model_from_arrays
-from fedperf_shared.model.ggfn import GGFN
+from fedperf_shared.model.fitting import predict
+from fedperf_shared.model.ggfn import GGFN, standardise
 from fedperf_shared.model.tangent import Tangent, coefficients_at, tangent_of
 from fedperf_shared.release import Slot, TangentParameters, TangentUpdate, Update
 from fedperf_shared.tangent_question import DIRECTIONS, TangentQuestion
 
 MOST_WORKLOADS = 20_000.0
 """As so many workloads an organization counts at most; what it declares is not checked."""
+
+REHEARSAL_WEIGHT = 1.0
+"""Of the rows of earlier epochs, relative to all senders together."""
 
 MISFIT = 0.01
 """Least noise that a sum is believed to have, per workload: an organization's plans are not the
@@ -50,6 +58,7 @@ class TangentRounds:
 
     anchors: Sequence[PlanGraph]
     misfit: float = MISFIT
+    rehearses_at_home: ClassVar[bool] = False
 
     def question(self, current: Arrays, *, steps_made: int) -> TangentQuestion:
         """Directions at the model's tangent, and a tighter clip with every step."""
@@ -65,9 +74,14 @@ class TangentRounds:
         check_tangent_update(update, slot.parameters.noise_multiplier)
 
     def next(
-        self, current: Arrays, answers: Sequence[Answer], question: TangentQuestion | None
+        self,
+        current: Arrays,
+        answers: Sequence[Answer],
+        question: TangentQuestion | None,
+        *,
+        rehearsed: Sequence[SyntheticRow] = (),
     ) -> Sequence[NDArray[np.float32]]:
-        """As `RoundMethod.next`.
+        """As `RoundMethod.next`; the rows count like one more sender, without noise.
 
         Raises:
             InvalidInputError: the round has no question.
@@ -77,6 +91,11 @@ class TangentRounds:
         model = _model(current)
         tangent = stored_tangent(model, self.anchors, question)
         sums = believed_sums(answers, question, misfit=self.misfit)
+        if rehearsed and sums:
+            workloads = REHEARSAL_WEIGHT * sum(each.workloads for each in sums)
+            sums.append(
+                rehearsed_sum(model, tangent, rehearsed, clip=question.clip, workloads=workloads)
+            )
         step = trusted_step(model, self.anchors, tangent, sums, clip=question.clip)
         state = tangent.stepped(model, step).state_dict()
         return [state[name].numpy() for name in ARRAY_SHAPES]
@@ -105,6 +124,33 @@ def believed_sums(
                 )
             )
     return sums
+
+
+def rehearsed_sum(
+    model: GGFN,
+    tangent: Tangent,
+    rows: Sequence[SyntheticRow],
+    *,
+    clip: float,
+    workloads: float,
+) -> TangentSum:
+    """What an organization of so many workloads like these rows would send, without noise.
+
+    Args:
+        model: whose tangent it is.
+        tangent: as it was asked about.
+        rows: with the labels of their teacher.
+        clip: bound on a residual, of the standardised output.
+        workloads: how much they weigh.
+    """
+    graphs = [PlanGraph.of(row.plan, row.cluster) for row in rows]
+    labels = torch.tensor([row.log_runtime_seconds for row in rows], dtype=torch.float64)
+    residuals = (
+        standardise(labels) - standardise(torch.from_numpy(predict(model, graphs)))
+    ).numpy()
+    design = unit_feature_design(tangent.features(model, graphs), clip)
+    mean = (design.directions * np.clip(residuals, -clip, clip)).mean(axis=1)
+    return TangentSum(workloads * mean, workloads, MISFIT * workloads)
 
 
 def _used(question: TangentQuestion) -> NDArray[np.bool_]:

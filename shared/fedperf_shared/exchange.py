@@ -20,6 +20,9 @@ from fedperf_shared.tangent_question import TangentQuestion
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import Platform
 
+MAX_REHEARSAL_ROWS = 4096
+"""Of a request; every row costs its reader time."""
+
 
 @dataclass(frozen=True, slots=True)
 class JoinReply:
@@ -159,6 +162,8 @@ class TrainRequest:
         base_version: model version of `arrays`.
         arrays: the model to start from, in the order of the architecture.
         question: what is asked at its tangent; None where DP-SGD is asked for.
+        rehearsal: rows that follow from releases of earlier epochs, to be learnt beside one's
+            own without noise; none at a tangent, where the coordinator rehearses by itself.
     """
 
     slot: SlotKey
@@ -166,3 +171,10 @@ class TrainRequest:
     base_version: int
     arrays: tuple[NDArray[np.float32], ...]
     question: TangentQuestion | None = None
+    rehearsal: tuple[SyntheticRow, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not len(self.rehearsal) <= MAX_REHEARSAL_ROWS:
+            raise InvalidInputError(
+                f"at most {MAX_REHEARSAL_ROWS} rows are rehearsed, got {len(self.rehearsal)}"
+            )

@@ -11,6 +11,7 @@ from fedperf_server.registry import Arrays, ModelFormat
 from fedperf_server.round_method import Answer, RoundMethod
 from fedperf_server.tangent_rounds import TangentRounds
 from fedperf_server.validation import UpdateLimits
+from fedperf_shared.exchange import SyntheticRow
 from fedperf_shared.model.batching import PlanGraph
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
 from fedperf_shared.release import Slot, Update
@@ -38,6 +39,10 @@ class Keeping:
     method: RoundMethod
     answers: list[Answer] = field(default_factory=list)
 
+    @property
+    def rehearses_at_home(self) -> bool:
+        return self.method.rehearses_at_home
+
     def question(self, current: Arrays, *, steps_made: int) -> TangentQuestion | None:
         return self.method.question(current, steps_made=steps_made)
 
@@ -45,8 +50,13 @@ class Keeping:
         self.method.check(update, slot)
 
     def next(
-        self, current: Arrays, answers: Sequence[Answer], question: TangentQuestion | None
+        self,
+        current: Arrays,
+        answers: Sequence[Answer],
+        question: TangentQuestion | None,
+        *,
+        rehearsed: Sequence[SyntheticRow] = (),
     ) -> Sequence[NDArray[np.float32]]:
-        del question
+        del question, rehearsed
         self.answers.extend(answers)
         return current

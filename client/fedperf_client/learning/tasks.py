@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from fedperf_client.privacy.randomness import NoiseSource
 from fedperf_client.privacy.report_mechanism import WorkloadResiduals
+from fedperf_shared.exchange import SyntheticRow
 from fedperf_shared.model.checkpoint import Checkpoint
 from fedperf_shared.model.public_plans import Anchor
 from fedperf_shared.release import TrainingParameters
@@ -117,6 +118,7 @@ class TrainingTask:
         parameters: of the slot, from the schedule.
         noise: of sampling and of the gradient.
         epoch_starts: when each epoch after the first one began.
+        rehearsal: rows of earlier epochs that the coordinator sent along, no secret.
     """
 
     store: Path
@@ -124,6 +126,7 @@ class TrainingTask:
     parameters: TrainingParameters
     noise: NoiseSource
     epoch_starts: Sequence[datetime] = ()
+    rehearsal: Sequence[SyntheticRow] = ()
 
     def __call__(self) -> Arrays:
         """Weights after private training minus those before.
@@ -138,4 +141,6 @@ class TrainingTask:
 
         with ExecutionStore.open(self.store) as store:
             labelled = labelled_graphs(store.executions(), self.epoch_starts)
-        return private_update(self.arrays, labelled, self.parameters, self.noise)
+        return private_update(
+            self.arrays, labelled, self.parameters, self.noise, rehearsal=self.rehearsal
+        )

@@ -28,7 +28,7 @@ TABLE = Timetable(
 )
 GRACE = timedelta(hours=1)
 PLANS = few_plans()
-ROW = SyntheticRow(PLANS[0].plan, PLANS[0].cluster, 0.0, Platform.POLARS)
+ROW = SyntheticRow(PLANS[0].plan, PLANS[0].cluster, 9.0, Platform.POLARS)
 
 
 def predict_with(checkpoint: bytes) -> PredictLog:
@@ -114,11 +114,14 @@ def test_what_was_forgotten_is_seen_on_the_rows_of_the_epochs_before(database: D
     with database.transaction() as session:
         registry.publish_synthetic_rows(session, [ROW] * 3, at=START)
         declare(session, TABLE.period, Cause.ANNOUNCED, at=START + DAY)
-        assert not buffered.keep_earlier(session, at=START + 2 * DAY)
+        assert buffered.waiting(session, at=START + 2 * DAY) is None
         assert buffered.rows(session) == ()
-        assert buffered.keep_earlier(session, at=START + 28 * DAY)
-        assert not buffered.keep_earlier(session, at=START + 29 * DAY)
-        assert buffered.rows(session) == (ROW,) * 3
+        ended = buffered.waiting(session, at=START + 28 * DAY)
+        assert ended is not None
+        buffered.keep(session, ended.labelled(predict_with), at=START + 28 * DAY)
+        buffered.keep(session, replace(ended, rows=()), at=START + 29 * DAY)
+        assert buffered.waiting(session, at=START + 29 * DAY) is None
+        assert buffered.rows(session) == (replace(ROW, log_runtime_seconds=0.0),) * 3
     add(database, 0.5, public_error=1.9, at=START + 12 * DAY)
     verdict = look(database, START + 34 * DAY)
     assert verdict is not None

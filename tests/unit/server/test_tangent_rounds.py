@@ -31,15 +31,17 @@ from fedperf_server.tangent_rounds import (
 )
 from fedperf_server.tangent_steps import STEP_CLIPS, step_bound
 from fedperf_server.validation import MAX_WORKLOADS
-from fedperf_shared.exchange import TrainRequest
+from fedperf_shared.exchange import SyntheticRow, TrainRequest
 from fedperf_shared.identity import sign
 from fedperf_shared.model.architecture import ARRAY_SHAPES
 from fedperf_shared.model.batching import PlanGraph
 from fedperf_shared.model.checkpoint import model_from_arrays
+from fedperf_shared.model.fitting import predict
 from fedperf_shared.period import ModelMethod
 from fedperf_shared.release import Schedule, Slot, TangentParameters, TangentUpdate
 from fedperf_shared.tangent_question import DIRECTIONS, TangentQuestion
 from fedperf_shared.wire import codec
+from fedperf_shared.workflow.vocabulary import Platform
 from tests.fakes.tangents import few_plans, tangent_at
 from tests.unit.client.public import seeded_checkpoint
 from tests.unit.server.test_coordinator import MINUTE, SLOTS, START, TABLE, FakeFleet, Scene
@@ -299,3 +301,33 @@ def test_a_liar_moves_the_next_version_by_the_stated_bound_at_most(
     honest = METHOD.next(ARRAYS, answers, question)
     bound = step_bound(tangent, believed_sums(answers, question), 1, clip=question.clip)
     assert 0 < change([*honest], scene.newest()) <= bound * (1 + 1e-3)
+
+
+def test_rehearsed_rows_hold_the_model_where_their_labels_are(question: TangentQuestion) -> None:
+    plans = few_plans(12)
+    model = model_from_arrays(dict(zip(ARRAY_SHAPES, ARRAYS, strict=True)))
+    known = predict(model, ANCHORS)
+    pulled = [answer(0.5 * WORKLOADS)]
+
+    def moved(rows: list[SyntheticRow]) -> float:
+        made = METHOD.next(ARRAYS, pulled, question, rehearsed=rows)
+        after = model_from_arrays(dict(zip(ARRAY_SHAPES, made, strict=True)))
+        return float(np.abs(predict(after, ANCHORS) - known).mean())
+
+    def labelled(by: float) -> list[SyntheticRow]:
+        return [
+            SyntheticRow(each.plan, each.cluster, label + by, Platform.POLARS)
+            for each, label in zip(plans, known.tolist(), strict=True)
+        ]
+
+    assert moved(labelled(0.0)) < moved([])
+    nothing = [answer(0.0)]
+    made = METHOD.next(ARRAYS, nothing, question, rehearsed=labelled(0.4))
+    after = model_from_arrays(dict(zip(ARRAY_SHAPES, made, strict=True)))
+    assert float((predict(after, ANCHORS) - known).mean()) > 0.05
+
+
+def test_rows_alone_make_no_step(question: TangentQuestion) -> None:
+    row = SyntheticRow(few_plans(1)[0].plan, few_plans(1)[0].cluster, 3.0, Platform.POLARS)
+    made = METHOD.next(ARRAYS, [], question, rehearsed=[row])
+    assert all(np.array_equal(one, two) for one, two in zip(made, ARRAYS, strict=True))

@@ -6,18 +6,26 @@ from math import log
 
 import numpy as np
 import pytest
+import torch
 
-from fedperf_client.learning.private_update import examples_by_workload, private_update
+from fedperf_client.learning.private_update import (
+    examples_by_workload,
+    private_update,
+    rehearsal_of,
+)
 from fedperf_client.learning.residuals import epoch_shares, labelled_graphs, workload_residuals
 from fedperf_client.privacy.report_mechanism import GRID_EXPONENT, noiseless_sum
 from fedperf_shared.basis import CELLS, cell_of
 from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.exchange import SyntheticRow
 from fedperf_shared.execution import ExecutionStatus, Measurement
 from fedperf_shared.model.architecture import ARRAY_SHAPES
 from fedperf_shared.model.batching import PlanGraph
 from fedperf_shared.model.checkpoint import model_from_arrays
 from fedperf_shared.model.fitting import predict
+from fedperf_shared.model.ggfn import standardise
 from fedperf_shared.release import TrainingParameters
+from fedperf_shared.workflow.vocabulary import Platform
 from tests.unit.client.executions import chain_plan, make_execution
 from tests.unit.client.privacy.seeded_noise import SeededNoise
 from tests.unit.client.public import seeded_checkpoint
@@ -102,3 +110,36 @@ def test_without_executions_the_update_is_noise_of_the_same_size() -> None:
 def test_weights_of_another_architecture_are_refused() -> None:
     with pytest.raises((InvalidInputError, ValueError)):
         private_update([np.zeros((2, 2), np.float32)], [], ONE_STEP, SeededNoise(5))
+
+
+def test_rehearsal_weighs_as_much_as_the_workloads_that_a_step_is_expected_to_draw() -> None:
+    rows = [
+        SyntheticRow(chain_plan(), make_execution(1).cluster, float(number), Platform.POLARS)
+        for number in range(150)
+    ]
+    parameters = replace(ONE_STEP, sampling_probability=0.5, nominal_workloads=128.0)
+    rehearsal = rehearsal_of(rows, parameters)
+    assert [len(each) for each in rehearsal.batches] == [50, 50, 50]
+    assert rehearsal.weight == 1.0
+    targets = sorted(example.target for batch in rehearsal.batches for example in batch)
+    expected = standardise(torch.tensor([row.log_runtime_seconds for row in rows])).tolist()
+    assert targets == sorted(expected)
+    assert rehearsal_of([], parameters).batches == []
+
+
+def test_rehearsed_rows_pull_the_update_towards_their_labels_and_need_no_noise() -> None:
+    start = [*seeded_checkpoint().arrays.values()]
+    execution = make_execution(1)
+    row = SyntheticRow(execution.plan, execution.cluster, 5.0, Platform.POLARS)
+    steps = replace(ONE_STEP, steps=5, noise_multiplier=1e-6)
+    graph = PlanGraph.of(execution.plan, execution.cluster)
+
+    def after(rehearsal: list[SyntheticRow]) -> float:
+        update = private_update(start, [], steps, SeededNoise(3), rehearsal=rehearsal)
+        moved = [one + two for one, two in zip(start, update, strict=True)]
+        model = model_from_arrays(dict(zip(ARRAY_SHAPES, moved, strict=True)))
+        return float(predict(model, [graph])[0])
+
+    before = float(predict(model_from_arrays(seeded_checkpoint().arrays), [graph])[0])
+    assert before < after([row]) < 5.0
+    assert abs(after([row]) - 5.0) < abs(after([]) - 5.0)

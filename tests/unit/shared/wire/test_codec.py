@@ -300,6 +300,14 @@ def test_train_requests_round_trip() -> None:
     assert request.question is None
 
 
+def test_rows_to_rehearse_go_with_a_request_up_to_a_number() -> None:
+    row = SyntheticRow(diamond(), ONE_CORE, 0.5, Platform.DUCKDB)
+    request = TrainRequest(MODEL_KEY, 1, 4, (), None, (row, row))
+    assert codec.decode_train_request(codec.encode_train_request(request)).rehearsal == (row, row)
+    with pytest.raises(InvalidInputError, match="at most 4096 rows"):
+        TrainRequest(MODEL_KEY, 1, 4, (), None, (row,) * 4097)
+
+
 def a_tangent_question(anchors: int = 5, **changes: float) -> TangentQuestion:
     coefficients = np.random.default_rng(1).standard_normal((anchors, DIRECTIONS))
     return TangentQuestion(changes.get("clip", 0.5), coefficients.astype(np.float32))
