@@ -261,7 +261,11 @@ class Duties:
         self._receipt_from: dict[SlotKey, datetime] = {}
 
     def look(self) -> None:
-        """Make and hand in reports that are due, fetch what is new."""
+        """Fetch what is new, make and hand in reports that are due.
+
+        In this order, so that a daemon that was away knows of an epoch before it reports.
+        """
+        self._attempt("fetching", self._fetch)
         for slot in filter(self._has_opened, self._coming_reports()):
             # Asked whether or not the slot's report will leave: that is nobody's business.
             self._attempt("question", partial(self._reports.fetch_question, slot))
@@ -269,7 +273,6 @@ class Duties:
             self._attempt("report", partial(self._report, slot))
         for slot in self._unconfirmed_updates():
             self._attempt("receipt", partial(self._fetch_receipt, slot))
-        self._attempt("fetching", self._fetch)
 
     def pause(self, poll: timedelta) -> timedelta:
         """How long until the next look: `poll`, or less where a report opens or leaves before.

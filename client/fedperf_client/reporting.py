@@ -1,8 +1,8 @@
 """What a report slot releases: its sum computed in a process of its own, then the noise.
 
 A residual report is asked by the schedule alone, a directed one by a question of the
-coordinator as well (`release.questions`). Either is about completed windows only, each in
-one report (`release.schedule.span_covered`). A sum that fails or takes too long counts as
+coordinator as well (`release.questions`). Either is about completed windows of one epoch only,
+each in one report (`release.schedule.span_covered`). A sum that fails or takes too long counts as
 nothing, so that the report leaves at its time as noise alone.
 """
 
@@ -111,7 +111,7 @@ class Reporting:
     def _task(
         self, slot: Slot, reference: Checkpoint, sum_of: Callable[..., NDArray[np.int64]]
     ) -> ReportTask:
-        covered = span_covered(self._schedule, slot.key)
+        covered = span_covered(self._schedule, slot.key, self._models.epoch_starts())
         return ReportTask(self._store, reference, covered.since, covered.until, sum_of)
 
     def _sum(self, task: ReportTask, size: int, ready_by: datetime) -> NDArray[np.int64]:

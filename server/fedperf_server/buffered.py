@@ -1,10 +1,10 @@
 """The buffer of the coordinator: synthetic rows of the epochs before this one, for rehearsal.
 
-The batch that was published last in an epoch is kept when the next one publishes its first, in
-the same transaction and once. Its inputs are labelled anew by the teacher: the model that was
-in force when the epoch began, which is what the next models shall not forget. All of it
-follows from released reports: kept, drawn from and rehearsed as often as one likes, rows cost no
-privacy.
+The batch that an epoch published last is kept once, when the reports of the next one's first
+window are in, which are its last (`epochs`): before the first rounds of the next one. Its
+inputs are labelled anew by the teacher: the model that was in force when the epoch was
+declared over, which is what the next models shall not forget. All of it follows from
+released reports: kept, drawn from and rehearsed as often as one likes, rows cost no privacy.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from fedperf_server.database import BufferRow
 from fedperf_server.epochs import epochs
 from fedperf_server.rehearsal import CatalogueEntry, PredictLog, RehearsalBuffer
 from fedperf_shared.exchange import SyntheticRow
-from fedperf_shared.period import to_unix_ms
+from fedperf_shared.period import Period, to_unix_ms
 from fedperf_shared.wire.codec import decode_synthetic_rows, encode_synthetic_rows
 
 ROWS_PER_SEGMENT = 200
@@ -51,20 +51,25 @@ class Earlier:
         return replace(self, rows=tuple(rows))
 
 
-def waiting(session: Session, *, at: datetime) -> Earlier | None:
-    """What the epoch before that of `at` left, as long as it is not kept; else None.
+def waiting(session: Session, period: Period, *, window: int) -> Earlier | None:
+    """What the epoch before that of `window` left, as long as it is not kept; else None.
 
-    To be asked before the epoch of `at` publishes anything.
+    To be asked when the reports of `window` are in, before the next epoch publishes anything.
+    An epoch that published nothing, since nobody reported about it, leaves nothing.
     """
-    begun = [each for each in epochs(session) if each.begins_at <= at]
-    payload = registry.publication(session, registry.SYNTHETIC_ROWS)
-    if len(begun) < 2 or not payload:  # noqa: PLR2004  the first epoch has none before it
+    begun = [each for each in epochs(session) if each.begins_at <= period.window_start(window)]
+    if len(begun) < 2:  # noqa: PLR2004  the first epoch has none before it
         return None
     ended, now = begun[-2:]
+    published_at = registry.published_at(session, registry.SYNTHETIC_ROWS)
+    first_reports = ended.begins_at + period.window
+    if published_at is None or published_at < first_reports:
+        return None
     if session.get(BufferRow, to_unix_ms(ended.begins_at)) is not None:
         return None
+    rows = decode_synthetic_rows(registry.publication(session, registry.SYNTHETIC_ROWS))
     teacher = registry.get_version(session, now.reference_version).checkpoint
-    return Earlier(ended.begins_at, decode_synthetic_rows(payload), teacher)
+    return Earlier(ended.begins_at, rows, teacher)
 
 
 def keep(session: Session, earlier: Earlier, *, at: datetime) -> None:

@@ -14,9 +14,12 @@ from fedperf_shared import command_line
 from fedperf_shared.command_line import show, show_rows
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from fedperf_server.config import ServerConfig
     from fedperf_server.enrollment import Enrollment
     from fedperf_server.epochs import Epoch
+    from fedperf_server.registry import ModelVersion, Verdict
 
 app = typer.Typer(
     name="fedperf-server",
@@ -184,7 +187,7 @@ def models(context: typer.Context, json: Json = False) -> None:
                     segment.name.lower(): verdict.by_segment.get(segment) if verdict else None
                     for segment in segments
                 },
-                "reason": verdict.reason if verdict else None,
+                "reason": verdict.reason if verdict else _why_not_judged(version, verdicts),
             }
         )
     show_rows(rows, json=json, empty="no model yet; start the server once")
@@ -280,6 +283,14 @@ def run(context: typer.Context) -> None:
     from fedperf_server.running import run_server
 
     run_server(config, stop, clock=_now)
+
+
+def _why_not_judged(version: "ModelVersion", verdicts: "Sequence[Verdict]") -> str:
+    if version.promoted:
+        return "the start"
+    if any(verdict.version > version.version for verdict in verdicts):
+        return "a step to a later version"
+    return "waits for the next window's reports"
 
 
 def _epoch_facts(epoch: "Epoch") -> dict[str, object]:

@@ -6,6 +6,13 @@ stratifies its own history all follow from it. The first one began before everyt
 Declaring is one transaction, and at most one epoch begins with a window: a coordinator that
 was killed and declares again finds what it had declared.
 
+Reports lag behind by a window: those made in a window are about windows that are over, so in
+the first window of an epoch they still belong to the one before, with its reference, its
+questions and its evidence. Training has no such lag: the extra rounds of an epoch are in its
+first windows. About an epoch a report says nothing of what finished before it began, even where
+the organization's report before that one lies further back; and what is stored only after
+its report was made is in none, but in training at home and in model updates.
+
 Who declares: the operator, who announces an upgrade, or the drift that several organizations'
 reports show (`drift`). Both are functions of public things and of releases.
 """
@@ -84,6 +91,16 @@ def epochs(session: Session) -> tuple[Epoch, ...]:
 def epoch_at(session: Session, moment: datetime) -> Epoch:
     """The epoch that holds `moment`; errors as `epochs`."""
     return [each for each in epochs(session) if each.begins_at <= moment][-1]
+
+
+def reported(session: Session, period: Period, *, window: int) -> Epoch:
+    """The epoch that reports of `window` are about; errors as `epochs`."""
+    return reported_among(epochs(session), period, window=window)
+
+
+def reported_among(known: Sequence[Epoch], period: Period, *, window: int) -> Epoch:
+    """That of `known` which reports of `window` are about: the one of the window before."""
+    return [each for each in known if each.begins_at < period.window_start(window)][-1]
 
 
 def epoch_starts(session: Session) -> frozenset[datetime]:

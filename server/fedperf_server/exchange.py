@@ -18,7 +18,7 @@ from fedperf_server import audit, registry, releases
 from fedperf_server.config import ServerConfig
 from fedperf_server.database import Database
 from fedperf_server.enrollment import CA, SERVER, SIGNING, Enrollment, KeyRing, Member, listen
-from fedperf_server.epochs import epochs
+from fedperf_server.epochs import epochs, reported
 from fedperf_server.questions import asked_question, question_payload
 from fedperf_server.validation import (
     Reason,
@@ -73,20 +73,21 @@ class ExchangeService:
     def status(self, caller: Member) -> Status:
         """The server's time and the versions in force."""
         del caller
-        now = self._clock()
+        now, period = self._clock(), self._config.timetable.period
         with self._database.transaction() as session:
             try:
                 version = registry.get_version(session, 0).version
-                begun = [each for each in epochs(session) if each.begins_at <= now]
+                about = reported(session, period, window=period.nearest_window(now))
+                begun = [each for each in epochs(session)[1:] if each.begins_at <= now]
             except registry.UnknownVersionError:
-                version, begun = 0, []
+                version, about, begun = 0, None, []
         return Status(
             now,
             version,
             FEATURE_SCHEMA_VERSION,
             BASIS_VERSION,
-            reference_version=begun[-1].reference_version if begun else 0,
-            epoch_starts=tuple(each.begins_at for each in begun[1:]),
+            reference_version=about.reference_version if about else 0,
+            epoch_starts=tuple(each.begins_at for each in begun),
         )
 
     def timetable(self, caller: Member) -> Timetable:

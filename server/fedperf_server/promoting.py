@@ -19,6 +19,7 @@ from fedperf_server.promotion import Floats, Judgement, Merits, Reported, errors
 from fedperf_server.questions import evidence
 from fedperf_server.registry import ModelVersion, Standing, Verdict
 from fedperf_server.rehearsal import CatalogueEntry, PredictLog, cell_shares
+from fedperf_server.rounds import made_before
 from fedperf_server.synthetic import NOBODY
 from fedperf_shared.basis import CELLS, cell_of
 from fedperf_shared.errors import InvalidInputError
@@ -86,11 +87,11 @@ class PromotionDesk:
             predict_with: from a checkpoint's bytes to its predictions on catalogue entries.
             at: now.
         """
-        window = self._timetable.period.window_at(at)
-        if window is None or at < self._reports_are_in(window):
+        window = self._timetable.reported_window(at - self._grace)
+        if window < 0:
             return None
         with self._database.transaction() as session:
-            case = self._case(session, self._timetable.period.window_start(window), at=at)
+            case = self._case(session, window)
         if case is None:
             return None
         verdict = self._verdict(case, predict_with, at=at)
@@ -106,21 +107,19 @@ class PromotionDesk:
             audit.record(session, "version_judged", detail, at=at)
         return verdict
 
-    def _reports_are_in(self, window: int) -> datetime:
-        start = self._timetable.period.window_start(window)
-        replies = [each.replies_after for each in self._timetable.report_slots]
-        return start + max(replies) + self._grace if replies else start
-
-    def _case(self, session: Session, window_start: datetime, *, at: datetime) -> _Case | None:
+    def _case(self, session: Session, window: int) -> _Case | None:
+        """What the reports of `window` judge: the newest candidate from before it."""
+        period = self._timetable.period
+        made = made_before(session, self._timetable, window)
         waiting = [
             each
             for each in registry.versions(session)
-            if each.standing is Standing.CANDIDATE and each.created_at < window_start
+            if each.standing is Standing.CANDIDATE and each.version in made
         ]
         promoted = registry.get_version(session, 0)
         if not waiting or waiting[-1].version < promoted.version:
             return None
-        known = evidence(session, self._timetable.period, at=at)
+        known = evidence(session, period, window=window)
         reported = None
         if known.reports:
             correction = known.learned().correction

@@ -7,7 +7,7 @@ declared a directed report for it.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from sqlalchemy import func, select
@@ -24,7 +24,7 @@ from fedperf_server.cell_directions import (
 )
 from fedperf_server.corrections import ReceivedReport
 from fedperf_server.database import Database, QuestionRow
-from fedperf_server.epochs import epoch_at
+from fedperf_server.epochs import epochs, reported_among
 from fedperf_shared.cell_question import CellQuestion
 from fedperf_shared.period import Period, Timetable, to_unix_ms
 from fedperf_shared.release import (
@@ -64,22 +64,31 @@ class Evidence:
             each.answers and each.question.slot.window < window for each in self.answered
         )
 
+    def until(self, window: int) -> "Evidence":
+        """What of it was asked for in `window` or before."""
+        return replace(
+            self,
+            plain=tuple(each for each in self.plain if each.report.slot.window <= window),
+            answered=tuple(each for each in self.answered if each.question.slot.window <= window),
+        )
+
     def learned(self) -> Learned:
         """What it tells."""
         return learn_cells(self.plain, self.answered, reference_version=self.reference_version)
 
 
-def evidence(session: Session, period: Period, *, at: datetime) -> Evidence:
-    """What is stored of the epoch of `at`, about its reference model.
+def evidence(session: Session, period: Period, *, window: int) -> Evidence:
+    """What is stored of the epoch that reports of `window` are about, to its end.
 
     Raises:
         UnknownVersionError: no model was promoted yet.
     """
-    epoch = epoch_at(session, at)
-    reference = epoch.reference_version
+    known = epochs(session)
+    epoch = reported_among(known, period, window=window)
 
     def is_of_epoch(slot: SlotKey, version: int) -> bool:
-        return version == reference and period.window_start(slot.window) >= epoch.begins_at
+        about = reported_among(known, period, window=slot.window)
+        return about == epoch and version == epoch.reference_version
 
     plain: list[ReceivedReport] = []
     answers: dict[SlotKey, list[Answer]] = {}
@@ -99,7 +108,7 @@ def evidence(session: Session, period: Period, *, at: datetime) -> Evidence:
         for question in _stored_questions(session, period)
         if is_of_epoch(question.slot, question.reference_version)
     ]
-    return Evidence(tuple(plain), tuple(asked), reference)
+    return Evidence(tuple(plain), tuple(asked), epoch.reference_version)
 
 
 def question_payload(session: Session, period: Period, slot: SlotKey) -> bytes:
@@ -152,7 +161,7 @@ class QuestionDesk:
             declared = _who_answers(session, period, slot)
             if not declared:
                 return None
-            known = evidence(session, period, at=at)
+            known = evidence(session, period, window=slot.window)
             version = (session.scalar(select(func.max(QuestionRow.version))) or 0) + 1
         learned = known.learned()
         question = ask_cells(

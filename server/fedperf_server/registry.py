@@ -260,6 +260,12 @@ def publication(session: Session, kind: str) -> bytes:
     return row.payload if row else b""
 
 
+def published_at(session: Session, kind: str) -> datetime | None:
+    """When that was published last; None where it never was."""
+    row = session.get(PublicationRow, kind)
+    return from_unix_ms(row.published_at) if row else None
+
+
 def _publish(session: Session, kind: str, payload: bytes, at: datetime) -> None:
     session.merge(PublicationRow(kind=kind, payload=payload, published_at=to_unix_ms(at)))
 

@@ -2,15 +2,15 @@
 
 Both are post-processing of accepted reports of the period and cost no privacy. They are
 made anew whenever a report has arrived, from all reports of the epoch in this period, so that
-repeating the work after a crash changes nothing. What the epoch before published last goes
-into the buffer (`buffered`) before this one publishes anything. Whose releases were taken
-and refused, and why, is counted here for the operator.
+repeating the work after a crash changes nothing. What an epoch published last goes into the
+buffer (`buffered`) when its last reports are in, and in any case before the next one publishes
+anything. Whose releases were taken and refused, and why, is counted here for the operator.
 """
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
@@ -22,7 +22,7 @@ from fedperf_server.rehearsal import CatalogueEntry, PredictLog, on_grid
 from fedperf_server.synthetic import SyntheticBatch
 from fedperf_shared.basis import BASIS_VERSION
 from fedperf_shared.execution import MeasuredPlan
-from fedperf_shared.period import Period, to_unix_ms
+from fedperf_shared.period import Timetable, to_unix_ms
 
 SYNTHETIC_ROWS = 512
 """Rows of the published batch; a public number."""
@@ -41,11 +41,17 @@ class ReportDesk:
     """Watches the accepted reports of a period and publishes what follows from them."""
 
     def __init__(
-        self, database: Database, period: Period, catalogue: Sequence[MeasuredPlan]
+        self,
+        database: Database,
+        timetable: Timetable,
+        catalogue: Sequence[MeasuredPlan],
+        *,
+        grace: timedelta,
     ) -> None:
-        """Publish for `period`; synthetic rows are on plans and clusters of `catalogue`."""
+        """Publish rows on plans and clusters of `catalogue`; reports may be `grace` late."""
         self._database = database
-        self._period = period
+        self._timetable = timetable
+        self._grace = grace
         self._catalogue = on_grid([CatalogueEntry(each.plan, each.cluster) for each in catalogue])
         self._seen = 0
 
@@ -58,15 +64,18 @@ class ReportDesk:
             predict_with: from a checkpoint's bytes to its predictions on catalogue entries.
             at: now.
         """
+        self._keep(predict_with, at=at)
+        period = self._timetable.period
         with self._database.transaction() as session:
             stored = self._count(session)
             if stored == self._seen:
                 return None
-            known = evidence(session, self._period, at=at)
+            known = evidence(session, period, window=period.nearest_window(at))
             reference = known.reference_version
             checkpoint = registry.get_version(session, reference).checkpoint
-            ended = buffered.waiting(session, at=at)
-        earlier = None if ended is None else ended.labelled(predict_with)
+        if not known.reports:
+            self._seen = stored
+            return None
         correction = known.learned().correction
         batch = SyntheticBatch.from_reports(
             known.plain,
@@ -77,8 +86,6 @@ class ReportDesk:
             seed=stored,
         )
         with self._database.transaction() as session:
-            if earlier is not None:
-                buffered.keep(session, earlier, at=at)
             registry.publish_correction(
                 session,
                 basis_version=BASIS_VERSION,
@@ -91,8 +98,19 @@ class ReportDesk:
         self._seen = stored
         return Published(known.reports, correction.organizations, len(batch.rows))
 
+    def _keep(self, predict_with: Callable[[bytes], PredictLog], *, at: datetime) -> None:
+        """Put into the buffer what an epoch left whose reports are all in."""
+        window = self._timetable.reported_window(at - self._grace)
+        with self._database.transaction() as session:
+            ended = buffered.waiting(session, self._timetable.period, window=window)
+        if ended is None:
+            return
+        earlier = ended.labelled(predict_with)
+        with self._database.transaction() as session:
+            buffered.keep(session, earlier, at=at)
+
     def _count(self, session: Session) -> int:
-        period_start = to_unix_ms(self._period.start)
+        period_start = to_unix_ms(self._timetable.period.start)
         query = select(func.count()).where(ReportRow.period_start == period_start)
         return session.scalar(query) or 0
 

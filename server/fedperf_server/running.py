@@ -70,7 +70,7 @@ def run_server(
         clock=clock,
     ) as coordinator:
         log.info("serving", exchange=config.exchange_address, fleet=config.fleet_address)
-        desk = ReportDesk(database, config.timetable.period, plans)
+        desk = ReportDesk(database, config.timetable, plans, grace=config.grace)
         questions = QuestionDesk(database, config.timetable)
         promotions = PromotionDesk(database, config.timetable, plans, grace=config.grace)
         steps = [

@@ -68,6 +68,10 @@ class Period:
         window = (moment - self.start) // self.window
         return window if 0 <= window < self.windows else None
 
+    def nearest_window(self, moment: datetime) -> int:
+        """The window that holds `moment`; 0 before the period, `windows` after it."""
+        return min(max((moment - self.start) // self.window, 0), self.windows)
+
 
 @dataclass(frozen=True, slots=True)
 class SlotTimes:
@@ -130,6 +134,15 @@ class Timetable:
     def model_times(self) -> tuple[SlotTimes, ...]:
         """Of every model slot by its index, extra ones included."""
         return (*self.model_slots, *self.extra_slots)
+
+    def reported_window(self, moment: datetime) -> int:
+        """The last window whose reports were all due by `moment`; -1 before those of the first.
+
+        Without report slots it is the last one that began.
+        """
+        due = max((each.replies_after for each in self.report_slots), default=timedelta(0))
+        window = (moment - due - self.period.start) // self.period.window
+        return min(max(window, -1), self.period.windows - 1)
 
     @property
     def most_extra(self) -> int:

@@ -25,6 +25,7 @@ from fedperf_simulations.summary import (
     QErrors,
     Released,
     RoundSummary,
+    VersionSummary,
     left_out,
 )
 
@@ -75,6 +76,12 @@ def rounds_of(rows: Sequence[Facts]) -> tuple[RoundSummary, ...]:
     """The rounds that `fedperf-server rounds` lists."""
     names = RoundSummary.__slots__
     return tuple(RoundSummary(**{name: row[name] for name in names}) for row in rows)
+
+
+def versions_of(rows: Sequence[Facts]) -> tuple[VersionSummary, ...]:
+    """The versions that `fedperf-server models` lists."""
+    names = VersionSummary.__slots__
+    return tuple(VersionSummary(**{name: row[name] for name in names}) for row in rows)
 
 
 def error_on_plans(checkpoint: Checkpoint, plans: Sequence[MeasuredPlan]) -> float:

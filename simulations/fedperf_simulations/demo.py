@@ -72,7 +72,7 @@ def run_demo(world: World, executions: list[Execution], stages: Stages) -> DemoS
         names = [each.name for each in organizations]
         joined = join_all(world, names, calendar, pace, stage=stage)
     with stages.stage("rounds", "learning together", total=joined.seconds) as stage:
-        rounds = learn(world, joined, calendar, stage=stage)
+        rounds, versions = learn(world, joined, calendar, stage=stage)
     with stages.stage("results", "what joining brought", total=len(organizations) + 1) as stage:
         results, predictor = _results(world, organizations, joined, live, stage=stage)
     with stages.stage("choice", "choosing platforms for a new workflow"):
@@ -83,6 +83,7 @@ def run_demo(world: World, executions: list[Execution], stages: Stages) -> DemoS
             organizations=tuple(results),
             start_error=error_on_plans(load_public_start(), load_public_plans()),
             rounds=rounds,
+            versions=versions,
             windows=calendar.windows,
             window_seconds=calendar.window_seconds,
             choice=choice,

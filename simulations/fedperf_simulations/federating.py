@@ -14,10 +14,10 @@ from functools import partial
 from fedperf_client.prediction.starts import FetchedModels
 from fedperf_server.config import load_config, write_config
 from fedperf_shared.period import Timetable
-from fedperf_simulations.collecting import rounds_of
+from fedperf_simulations.collecting import rounds_of, versions_of
 from fedperf_simulations.processes import StepFailedError
 from fedperf_simulations.scenario import Calendar, Pace
-from fedperf_simulations.summary import RoundSummary
+from fedperf_simulations.summary import RoundSummary, VersionSummary
 from fedperf_simulations.terminal import Stage
 from fedperf_simulations.world import HOST, World, free_ports
 
@@ -26,6 +26,7 @@ UP = "daemon is up"
 
 READY_SECONDS = 60.0
 FETCH_SECONDS = 10.0
+VERDICT_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,17 +68,18 @@ def join_all(
 
 def learn(
     world: World, joined: Joined, calendar: Calendar, *, stage: Stage
-) -> tuple[RoundSummary, ...]:
-    """The whole period; afterwards coordinator and daemons have ended.
+) -> tuple[tuple[RoundSummary, ...], tuple[VersionSummary, ...]]:
+    """The whole period: its rounds and what they made; then coordinator and daemons have ended.
 
     Raises:
         StepFailedError: a program ended, or a round did not close.
     """
     _pass_time(world, joined.timetable.period.start, stage, counts=False)
     rounds = _wait_for_rounds(world, joined.timetable, calendar, stage)
-    _wait_for_models(world, joined, stage)
+    versions = _wait_for_verdicts(world, rounds, stage)
+    _wait_for_models(world, joined, versions, stage)
     world.programs.pause()
-    return rounds
+    return rounds, versions
 
 
 def _start_coordinator(world: World, calendar: Calendar, pace: Pace) -> Timetable:
@@ -188,14 +190,31 @@ def _pass_time(world: World, until: datetime, stage: Stage, *, counts: bool = Tr
             stage.advance((world.clock() - now).total_seconds())
 
 
-def _wait_for_models(world: World, joined: Joined, stage: Stage) -> None:
+def _wait_for_verdicts(
+    world: World, rounds: Sequence[RoundSummary], stage: Stage
+) -> tuple[VersionSummary, ...]:
+    """All versions, when every one but that of the last round was judged, or some time passed."""
+    stage.say("the coordinator judges what the rounds made")
+    latest = world.clock() + timedelta(seconds=VERDICT_SECONDS)
+    made = [each.new_version for each in rounds[:-1] if each.new_version is not None]
+    while True:
+        facts = world.programs.facts(world.server("models", "models", "--json"))
+        versions = versions_of(facts)
+        waiting = [e for e in versions if e.version in made and e.standing == "candidate"]
+        if not waiting or world.clock() > latest:
+            return versions
+        world.sleep(1.0)
+
+
+def _wait_for_models(
+    world: World, joined: Joined, versions: Sequence[VersionSummary], stage: Stage
+) -> None:
     """Until every daemon has fetched the newest promoted version, or some seconds passed."""
     stage.say("daemons fetch the last version")
-    versions = world.programs.facts(world.server("models", "models", "--json"))
-    newest = max((each["version"] for each in versions if each["promoted"]), default=0)
+    newest = max(each.version for each in versions if each.standing == "promoted")
 
     def all_have_it() -> bool:
         models = [FetchedModels(world.home(name).models) for name in joined.fingerprints]
         return all(each.shared_version >= newest for each in models)
 
-    _wait(world, all_have_it, until=joined.timetable.period.end + timedelta(seconds=FETCH_SECONDS))
+    _wait(world, all_have_it, until=world.clock() + timedelta(seconds=FETCH_SECONDS))

@@ -85,9 +85,12 @@ def _model(summary: DemoSummary) -> str:
     if not errors:
         return "No round made a new version of the shared model."
     verb = "fell" if errors[-1] < summary.start_error else "did not fall"
+    fetched = max(each.version for each in summary.versions if each.standing == "promoted")
     return (
         f"{len(errors)} rounds of private training made new versions; the error on public "
-        f"plans {verb}: {summary.start_error:.3f} at the start, {errors[-1]:.3f} at the end."
+        f"plans {verb}: {summary.start_error:.3f} at the start, {errors[-1]:.3f} at the end. "
+        f"Organizations fetched version {fetched}: what a window made is judged by the reports "
+        "of the next one."
     )
 
 
@@ -199,8 +202,12 @@ def _by_kind(releases: Iterable[Released]) -> list[tuple[str, str, str]]:
 
 
 def _rounds(summary: DemoSummary) -> str:
-    heads = ("round", "outcome", "replies", "refused", "seconds", "error on public plans")
-    rows = "".join(f"<tr>{_cells('td', _round_row(each))}</tr>" for each in summary.rounds)
+    heads = ("round", "outcome", "replies", "refused", "seconds", "error on public plans", "stands")
+    became = {each.version: f"{each.standing}: {each.reason}" for each in summary.versions}
+    rows = "".join(
+        f"<tr>{_cells('td', (*_round_row(each), became.get(each.new_version or 0, '')))}</tr>"
+        for each in summary.rounds
+    )
     return (
         f'<section class="card"><h2>Rounds</h2><table><thead><tr>{_cells("th", heads)}</tr></thead>'
         f"<tbody>{rows}</tbody></table></section>"

@@ -127,6 +127,24 @@ class RoundSummary:
 
 
 @dataclass(frozen=True, slots=True)
+class VersionSummary:
+    """One version of the shared model, as the coordinator shows it.
+
+    Attributes:
+        version: its number.
+        standing: whether organizations fetch it; what the last window made is a candidate,
+            which waits for reports that the demo does not have any more.
+        reason: in words.
+        public_error: median q-error on the public plans.
+    """
+
+    version: int
+    standing: str
+    reason: str
+    public_error: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class PlatformTime:
     """A plan on one platform.
 
@@ -202,6 +220,7 @@ class DemoSummary:
         organizations: in the order of their introduction.
         start_error: median q-error of the public start on the public plans.
         rounds: in order.
+        versions: of the shared model, in order.
         windows: of the compressed period.
         window_seconds: length of a window.
         choice: of platforms for a new workflow.
@@ -213,6 +232,7 @@ class DemoSummary:
     organizations: tuple[OrganizationResult, ...]
     start_error: float
     rounds: tuple[RoundSummary, ...]
+    versions: tuple[VersionSummary, ...]
     windows: int
     window_seconds: float
     choice: ChoiceResult

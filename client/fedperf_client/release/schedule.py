@@ -109,14 +109,20 @@ def plan_schedule(policy: Policy, timetable: Timetable) -> PlannedSchedule:
     return _planned(policy, Schedule(timetable, tuple(reports + updates)), not_planned)
 
 
-def span_covered(schedule: Schedule, key: SlotKey) -> Span:
+def span_covered(schedule: Schedule, key: SlotKey, epoch_starts: Sequence[datetime] = ()) -> Span:
     """Which executions the report of `key` is about: completed windows, each in one report.
 
     A report is made some days into its window and is about the windows from that of the
     report before it to the last one that is over; all stages of a window are about the same.
-    The first report of a period is about everything before its window. What is stored only
-    after its report was made is in no report of the period; training at home and model
-    updates still learn from it.
+    The first report of a period is about everything before its window. A report is about one
+    epoch, that of the window before its own: nothing counts from before that epoch began.
+    What is stored only after its report was made is in no report of the period; training at
+    home and model updates still learn from it.
+
+    Args:
+        schedule: of the period.
+        key: of a report slot.
+        epoch_starts: when each epoch after the first one began.
     """
     earlier = [
         slot.key.window
@@ -124,8 +130,10 @@ def span_covered(schedule: Schedule, key: SlotKey) -> Span:
         if slot.key.kind is key.kind and slot.key.window < key.window
     ]
     period = schedule.timetable.period
-    since = period.window_start(max(earlier)) if earlier else None
-    return Span(since, period.window_start(key.window))
+    until = period.window_start(key.window)
+    since = [period.window_start(max(earlier))] if earlier else []
+    since += [each for each in epoch_starts if each < until]
+    return Span(max(since, default=None), until)
 
 
 def _reason_to_leave_out(policy: Policy, timetable: Timetable, kind: ReleaseKind) -> str:

@@ -99,7 +99,7 @@ def test_a_question_is_fetched_and_its_answer_gets_a_receipt_and_counts(
     signed = scene.acme.sign(codec.encode_release(answer(question)))
     assert exchange.submit(signed) == exchange.submit(signed)
     with scene.server.database.transaction() as session:
-        known = evidence(session, scene.table.period, at=scene.table.period.start)
+        known = evidence(session, scene.table.period, window=0)
     assert known.reports == 1
     assert scene.counted() == {}
 

@@ -15,14 +15,16 @@ from fedperf_client.federation.exchange import (
     read_receipt,
 )
 from fedperf_server import registry, releases
+from fedperf_server.database import EpochRow
 from fedperf_server.enrollment import SIGNING, KeyRing
+from fedperf_server.epochs import Cause, declare
 from fedperf_server.service import system_clock
 from fedperf_shared import basis
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.exchange import SyntheticRow
 from fedperf_shared.execution import ClusterConfig
 from fedperf_shared.identity import InvalidSignatureError, new_private_key
-from fedperf_shared.period import Timetable
+from fedperf_shared.period import Timetable, to_unix_ms
 from fedperf_shared.release import (
     ReleaseKind,
     ResidualReport,
@@ -243,3 +245,20 @@ def test_the_newest_promoted_model_is_given_and_any_other_on_request(
     assert (exchange.status().model_version, exchange.status().reference_version) == (2, 1)
     with pytest.raises(RefusedByCoordinatorError, match="no_such_version"):
         exchange.model(9)
+
+
+def test_an_epoch_is_known_when_it_begins_and_its_reference_a_window_later(
+    scene: Scene, exchange: ExchangeClient
+) -> None:
+    period = scene.table.period
+    before = period.start - 2 * period.window
+    arrays = [np.zeros(shape, dtype=np.float32) for shape in SHAPES]
+    with scene.server.database.transaction() as session:
+        registry.add_version(session, SmallFormat(), arrays, at=before, promoted=True)
+        assert declare(session, period, Cause.ANNOUNCED, at=before).reference_version == 2
+    status = exchange.status()
+    assert (status.epoch_starts, status.reference_version) == ((period.start,), 1)
+    with scene.server.database.transaction() as session:
+        row = session.query(EpochRow).one()
+        row.begins_at = to_unix_ms(period.start - period.window)
+    assert exchange.status().reference_version == 2

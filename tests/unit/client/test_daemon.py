@@ -7,7 +7,7 @@ import hashlib
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TypeVar
@@ -28,6 +28,7 @@ from fedperf_client.federation.exchange import (
 )
 from fedperf_client.federation.node import RequestRefusedError
 from fedperf_client.learning.computing_process import ComputationFailedError
+from fedperf_client.learning.tasks import ReportTask
 from fedperf_client.privacy.accountant import PrivacyBudget
 from fedperf_client.privacy.report_mechanism import residual_report
 from fedperf_client.release.gate import WithheldError
@@ -103,13 +104,15 @@ class FakeExchange(ExchangeClient):
         self.tried = 0
         self.models: dict[int, bytes] = {}
         self.reference = 1
+        self.epoch_starts: tuple[datetime, ...] = ()
         self.published: Correction | None = None
         self.questions: dict[SlotKey, CellQuestion] = {}
         self.bad_question: Exception | None = None
 
     def status(self) -> Status:
         self._called("status")
-        return Status(self._clock(), max(self.models, default=0), 1, 1, self.reference)
+        newest = max(self.models, default=0)
+        return Status(self._clock(), newest, 1, 1, self.reference, self.epoch_starts)
 
     def submit(self, signed_release: bytes) -> VerifiedReceipt:
         self.tried += 1
@@ -259,6 +262,27 @@ def test_a_coordinator_that_is_away_gets_the_same_bytes_later(scene: Scene) -> N
     assert stored is not None
     assert decode_signed_release(sent).payload == stored.payload
     assert scene.exchange.tried == 3
+
+
+def test_a_daemon_that_was_away_when_an_epoch_began_reports_about_that_epoch_alone(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it did not know while it was away it is told before its report is drawn."""
+    heard: list[ReportTask] = []
+
+    def listening(task: Callable[[], T], /, *, seconds: float | None = None) -> T:
+        if isinstance(task, ReportTask):
+            heard.append(task)
+        return in_this_process(task, seconds=seconds)
+
+    monkeypatch.setattr(scene.duties._reports, "_compute", listening)
+    scene.exchange.epoch_starts = (START - 30 * HOUR, START)
+    scene.exchange.models[2] = encode_checkpoint(replace(seeded_checkpoint(), model_version=2))
+    scene.exchange.reference = 2
+    scene.look_at(1.0)
+    (task,) = heard
+    assert (task.since, task.until) == (START - 30 * HOUR, START)
+    assert task.reference.model_version == 2
 
 
 @pytest.mark.parametrize(("code", "again"), [("range", False), ("internal", True)])

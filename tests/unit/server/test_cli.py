@@ -119,13 +119,23 @@ def test_versions_are_listed_in_order(directory: Path) -> None:
         registry.add_version(session, GgfnFormat(), arrays, at=AT, public_error=1.5)
     database.close()
     first, second = server(directory, "models", "--json").rows()
-    unjudged = {"gain": None, "gain_error": None, "reason": None}
+    unjudged = {"gain": None, "gain_error": None}
     assert first == {
-        "version": 1, "standing": "promoted", "promoted": True, "public_error": None, **unjudged
-    }  # fmt: skip
+        "version": 1,
+        "standing": "promoted",
+        "promoted": True,
+        "public_error": None,
+        **unjudged,
+        "reason": "the start",
+    }
     assert second == {
-        "version": 2, "standing": "candidate", "promoted": False, "public_error": 1.5, **unjudged
-    }  # fmt: skip
+        "version": 2,
+        "standing": "candidate",
+        "promoted": False,
+        "public_error": 1.5,
+        **unjudged,
+        "reason": "waits for the next window's reports",
+    }
     assert server(directory, "rounds", "--json").json() == []
 
 

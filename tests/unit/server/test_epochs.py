@@ -17,6 +17,7 @@ from fedperf_server.epochs import (
     epoch_at,
     epoch_starts,
     epochs,
+    reported,
 )
 from fedperf_server.registry import UnknownVersionError
 from fedperf_shared.period import Period
@@ -106,3 +107,12 @@ def test_after_the_calendar_or_without_a_model_nothing_is_declared(
     with empty.transaction() as session, pytest.raises(UnknownVersionError):
         declare(session, PERIOD, Cause.ANNOUNCED, at=START)
     empty.close()
+
+
+def test_reports_of_an_epochs_first_window_are_about_the_epoch_before(database: Database) -> None:
+    with database.transaction() as session:
+        declare(session, PERIOD, Cause.ANNOUNCED, at=START - DAY)  # with the first window
+        declare(session, PERIOD, Cause.ANNOUNCED, at=START + 30 * DAY)  # with window 2
+        declare(session, PERIOD, Cause.ANNOUNCED, at=START + 57 * DAY)  # with window 3
+        about = [reported(session, PERIOD, window=window).number for window in range(6)]
+    assert about == [1, 2, 2, 3, 4, 4]

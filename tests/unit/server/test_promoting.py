@@ -10,13 +10,13 @@ import pytest
 from numpy.typing import NDArray
 
 from fedperf_server import audit, buffered, registry
-from fedperf_server.database import Database
+from fedperf_server.database import Database, RoundRow
 from fedperf_server.epochs import Cause, declare
 from fedperf_server.promoting import NothingToTakeBackError, PromotionDesk, take_back
 from fedperf_server.registry import Standing, UnknownVersionError, Verdict
 from fedperf_server.rehearsal import CatalogueEntry, PredictLog
 from fedperf_shared.exchange import SyntheticRow
-from fedperf_shared.period import Period, SlotTimes, Timetable
+from fedperf_shared.period import Period, SlotTimes, Timetable, to_unix_ms
 from fedperf_shared.workflow.vocabulary import Platform
 from tests.fakes.tangents import few_plans
 from tests.unit.server.test_coordinator import TinyFormat
@@ -57,11 +57,27 @@ def add(
     at: datetime,
     promoted: bool = False,
 ) -> int:
+    """Promoted, or a candidate that a round of the window of `at` made."""
     arrays = [np.full(2, value, dtype=np.float32)]
     with database.transaction() as session:
-        return registry.add_version(
+        version = registry.add_version(
             session, TinyFormat(), arrays, at=at, public_error=public_error, promoted=promoted
         )
+        if not promoted:
+            session.add(made_by_round(version, TABLE.period.nearest_window(at)))
+    return version
+
+
+def made_by_round(version: int, window: int, *, period: Period = TABLE.period) -> RoundRow:
+    return RoundRow(
+        period_start=to_unix_ms(period.start),
+        window=window,
+        index=version,
+        number=version,
+        base_version=1,
+        opened_at=0,
+        new_version=version,
+    )
 
 
 def look(database: Database, at: datetime) -> Verdict | None:
@@ -114,13 +130,13 @@ def test_what_was_forgotten_is_seen_on_the_rows_of_the_epochs_before(database: D
     with database.transaction() as session:
         registry.publish_synthetic_rows(session, [ROW] * 3, at=START)
         declare(session, TABLE.period, Cause.ANNOUNCED, at=START + DAY)
-        assert buffered.waiting(session, at=START + 2 * DAY) is None
+        assert buffered.waiting(session, TABLE.period, window=0) is None
         assert buffered.rows(session) == ()
-        ended = buffered.waiting(session, at=START + 28 * DAY)
+        ended = buffered.waiting(session, TABLE.period, window=1)
         assert ended is not None
         buffered.keep(session, ended.labelled(predict_with), at=START + 28 * DAY)
         buffered.keep(session, replace(ended, rows=()), at=START + 29 * DAY)
-        assert buffered.waiting(session, at=START + 29 * DAY) is None
+        assert buffered.waiting(session, TABLE.period, window=1) is None
         assert buffered.rows(session) == (replace(ROW, log_runtime_seconds=0.0),) * 3
     add(database, 0.5, public_error=1.9, at=START + 12 * DAY)
     verdict = look(database, START + 34 * DAY)
@@ -149,11 +165,57 @@ def test_judged_twice_at_once_one_verdict_counts(database: Database) -> None:
         assert len(registry.verdicts(session)) == 1
 
 
-def test_a_calendar_without_reports_judges_when_the_next_window_begins(database: Database) -> None:
+def test_a_calendar_without_reports_judges_when_the_next_window_began(database: Database) -> None:
     add(database, 0.0, public_error=1.9, at=START + 11 * DAY)
     desk = PromotionDesk(database, replace(TABLE, report_slots=()), PLANS, grace=GRACE)
-    assert desk.look(predict_with, at=START + 27 * DAY) is None
-    assert desk.look(predict_with, at=START + 28 * DAY) is not None
+    assert desk.look(predict_with, at=START + 28 * DAY) is None
+    assert desk.look(predict_with, at=START + 28 * DAY + GRACE) is not None
+
+
+@pytest.mark.parametrize("late", [timedelta(0), 20 * DAY])
+def test_a_coordinator_that_was_away_judges_when_it_is_back_and_after_the_calendar_too(
+    database: Database, late: timedelta
+) -> None:
+    """What the last window made waits for the reports of the next calendar."""
+    add(database, 0.0, public_error=1.9, at=START + 80 * DAY)
+    add(database, 0.0, public_error=1.8, at=START + 100 * DAY)
+    verdict = look(database, TABLE.period.end + late)
+    assert verdict is not None
+    assert (verdict.version, verdict.promoted) == (2, True)
+    assert look(database, TABLE.period.end + late) is None
+    assert standings(database)[-1] is Standing.CANDIDATE
+
+
+def test_it_is_the_rounds_window_that_counts_however_late_it_closed(database: Database) -> None:
+    with database.transaction() as session:
+        for days, window in ((29, 0), (30, 1)):
+            arrays = [np.zeros(2, dtype=np.float32)]
+            at = START + days * DAY
+            made = registry.add_version(session, TinyFormat(), arrays, at=at, public_error=1.9)
+            session.add(made_by_round(made, window))
+    verdict = look(database, START + 34 * DAY)
+    assert verdict is not None
+    assert verdict.version == 2
+    assert standings(database)[-1] is Standing.CANDIDATE
+
+
+def test_what_the_last_period_made_is_judged_in_this_ones_first_window(database: Database) -> None:
+    before = Period(START - 28 * DAY, 28 * DAY, 1)
+    with database.transaction() as session:
+        arrays = [np.zeros(2, dtype=np.float32)]
+        made = registry.add_version(session, TinyFormat(), arrays, at=START, public_error=1.9)
+        session.add(made_by_round(made, 0, period=before))
+    assert look(database, START + 5 * DAY) is None
+    assert look(database, START + 5 * DAY + GRACE) is not None
+
+
+def test_a_grace_that_is_longer_than_the_rest_of_the_window_is_waited_for(
+    database: Database,
+) -> None:
+    add(database, 0.0, public_error=1.9, at=START + 11 * DAY)
+    desk = PromotionDesk(database, TABLE, PLANS, grace=25 * DAY)
+    assert desk.look(predict_with, at=START + 57 * DAY) is None
+    assert desk.look(predict_with, at=START + 58 * DAY) is not None
 
 
 def test_an_operator_takes_the_promoted_version_back(database: Database) -> None:

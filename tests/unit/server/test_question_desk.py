@@ -157,7 +157,7 @@ def test_a_question_is_asked_around_what_the_reports_told(
         hand_in(database, member, member.plain(SIGMA).report)
     (question,) = QuestionDesk(database, TABLE).ask(at=OPENS[1])
     with database.transaction() as session:
-        told = evidence(session, TABLE.period, at=OPENS[1]).learned().correction
+        told = evidence(session, TABLE.period, window=0).learned().correction
     np.testing.assert_allclose(question.center, told.mean)
     assert np.abs(question.center).max() > 0.1
 
@@ -191,7 +191,7 @@ def test_answers_become_part_of_the_correction_and_a_restart_publishes_the_same(
     join(database, group)
     for member in group:
         hand_in(database, member, member.plain(SIGMA).report)
-    desk = ReportDesk(database, TABLE.period, CATALOGUE)
+    desk = ReportDesk(database, TABLE, CATALOGUE, grace=timedelta(0))
     assert look(desk) == 2
     plain = published(database)
     (question,) = QuestionDesk(database, TABLE).ask(at=OPENS[1])
@@ -201,7 +201,7 @@ def test_answers_become_part_of_the_correction_and_a_restart_publishes_the_same(
     directed = published(database)
     assert directed != plain
     assert look(desk) is None
-    assert look(ReportDesk(database, TABLE.period, CATALOGUE)) == 4
+    assert look(ReportDesk(database, TABLE, CATALOGUE, grace=timedelta(0))) == 4
     assert published(database) == directed
     before, after = (variance(each) for each in (plain, directed))
     assert after < before
@@ -214,11 +214,11 @@ def test_questions_and_answers_about_another_model_are_left_out(
     (question,) = QuestionDesk(database, TABLE).ask(at=OPENS[1])
     hand_in(database, group[0], group[0].answer(question, SIGMA).report)
     with database.transaction() as session:
-        assert evidence(session, TABLE.period, at=OPENS[1]).reports == 1
+        assert evidence(session, TABLE.period, window=0).reports == 1
         rows = session.query(ModelVersionRow).all()
         for row in rows:
             row.version = 2
-        assert evidence(session, TABLE.period, at=OPENS[1]).reports == 0
+        assert evidence(session, TABLE.period, window=0).reports == 0
 
 
 def test_a_question_can_be_read_by_its_slot(database: Database, group: list[Member]) -> None:

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
@@ -35,7 +35,7 @@ from fedperf_shared.model.batching import PlanGraph
 from fedperf_shared.model.checkpoint import encode_checkpoint, model_from_arrays
 from fedperf_shared.model.fitting import predict
 from fedperf_shared.model.public_plans import anchors_of
-from fedperf_shared.period import ModelMethod, Period
+from fedperf_shared.period import ModelMethod, Period, Timetable
 from tests.fakes.tangents import few_plans
 from tests.unit.client.prediction.synthetic import draw_questions
 from tests.unit.client.public import seeded_checkpoint
@@ -99,7 +99,7 @@ class FailingDesk(ReportDesk):
     """Fails in the ways that a desk can, then works."""
 
     def __init__(self, database: Database) -> None:
-        super().__init__(database, Period(AT), [])
+        super().__init__(database, Timetable(Period(AT), (), ()), [], grace=timedelta(0))
         self.failures: list[Exception] = [StorageError("full"), np.linalg.LinAlgError("singular")]
         self.works = threading.Event()
 

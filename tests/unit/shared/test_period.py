@@ -50,3 +50,20 @@ def test_times_that_the_wire_cannot_carry_are_refused() -> None:
 
 def test_unix_milliseconds_round_trip() -> None:
     assert from_unix_ms(to_unix_ms(START)) == START
+
+
+def test_reports_of_a_window_are_in_when_the_last_of_them_was_due() -> None:
+    table = Timetable(
+        Period(START, 10 * DAY, 3), (SlotTimes(DAY, 2 * DAY), SlotTimes(DAY, 8 * DAY)), ()
+    )
+    moments = (-9, 0, 7.9, 8, 17.9, 18, 27, 28, 300)
+    found = [table.reported_window(START + days * DAY) for days in moments]
+    assert found == [-1, -1, -1, 0, 0, 1, 1, 2, 2]
+    without = Timetable(table.period, (), ())
+    assert [without.reported_window(START + days * DAY) for days in (-1, 0, 10)] == [-1, 0, 1]
+
+
+def test_before_and_after_the_period_there_is_a_nearest_window() -> None:
+    period = Period(START, 10 * DAY, 3)
+    found = [period.nearest_window(START + days * DAY) for days in (-99, 0, 9.9, 10, 30, 99)]
+    assert found == [0, 0, 0, 1, 3, 3]

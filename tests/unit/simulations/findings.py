@@ -12,6 +12,7 @@ from fedperf_simulations.summary import (
     QErrors,
     Released,
     RoundSummary,
+    VersionSummary,
 )
 
 ALDER = OrganizationResult(
@@ -64,6 +65,10 @@ SUMMARY = DemoSummary(
     rounds=(
         RoundSummary(1, "new_version", 2, 2, {}, 20.1, 2, 1.999),
         RoundSummary(2, "no_quorum", 2, 1, {"missing": 1}, 22.0, None, None),
+    ),
+    versions=(
+        VersionSummary(1, "promoted", "the start", 2.111),
+        VersionSummary(2, "candidate", "waits for the next window's reports", 1.999),
     ),
     windows=2,
     window_seconds=24.0,

@@ -49,6 +49,13 @@ def test_three_organizations_learn_together_with_one_command(tmp_path: Path) -> 
     assert [each["round"] for each in summary["rounds"]] == [1, 2]
     assert all(each["replies"] == 2 for each in summary["rounds"])
     assert all(each["public_error"] != summary["start_error"] for each in summary["rounds"])
+    # What the first window made is judged in the second; what the second made waits.
+    start, judged, waiting = summary["versions"]
+    assert start["standing"] == "promoted"
+    assert judged["standing"] in {"promoted", "rejected"}
+    assert waiting["standing"] == "candidate"
+    newest = judged["version"] if judged["standing"] == "promoted" else start["version"]
+    assert {each["model_version"] for each in (alder, birch, cedar)} == {newest}
     choice = summary["choice"]
     assert choice["interval"][0] <= choice["predicted_seconds"] <= choice["interval"][1]
     assert choice["measured_seconds"] > 0

@@ -28,6 +28,7 @@ def test_the_story_is_five_sentences_with_figures() -> None:
     told = sentences(SUMMARY)
     assert len(told) == 5
     assert "fell: 2.111 at the start, 1.999 at the end" in told[2]
+    assert "fetched version 1" in told[2]
     assert "fastest single platform, duckdb, took 0.777 s" in told[4]
 
 
@@ -36,6 +37,10 @@ def test_an_error_that_rose_is_not_called_better() -> None:
     assert "did not fall" in sentences(worse)[2]
     nothing = replace(SUMMARY, rounds=SUMMARY.rounds[1:])
     assert sentences(nothing)[2] == "No round made a new version of the shared model."
+
+
+def test_what_waits_for_reports_is_called_so() -> None:
+    assert "candidate: waits for the next window&#x27;s reports" in page(SUMMARY)
 
 
 def test_everything_that_comes_from_elsewhere_is_escaped() -> None:

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
@@ -184,6 +185,27 @@ def test_all_stages_of_a_window_are_about_the_same_windows() -> None:
         span = span_covered(planned.schedule, slot.key)
         covered.setdefault(slot.key.window, set()).add(span)
     assert all(len(each) == 1 for each in covered.values())
+
+
+@pytest.mark.parametrize("workloads", [400, 9000])
+@pytest.mark.parametrize("begun", [(0,), (4,), (3, 4), (0, 5, 12), tuple(range(13))])
+def test_a_report_is_about_one_epoch_and_no_moment_is_in_two(
+    workloads: int, begun: tuple[int, ...]
+) -> None:
+    """Epochs that begin with a report's own window or later are nothing to it."""
+    planned = plan_schedule(replace(SMALL, nominal_workloads=workloads), timetable(13))
+    period = planned.schedule.timetable.period
+    starts = [period.start - timedelta(days=90), *(period.window_start(each) for each in begun)]
+    before: Span | None = None
+    for slot in of_kind(planned, ReleaseKind.RESIDUAL_REPORT):
+        plain = span_covered(planned.schedule, slot.key)
+        span = span_covered(planned.schedule, slot.key, starts)
+        assert span.until == plain.until
+        assert span.since is not None
+        assert not any(span.since < each < span.until for each in starts)
+        assert span.since in starts or span.since == plain.since
+        assert before is None or before.until <= span.since
+        before = span
 
 
 def test_a_kind_that_is_withheld_is_not_planned_and_leaves_the_budget_to_the_other() -> None:
