@@ -4,6 +4,7 @@ Nothing heavy is imported before a command needs it. `run` is the server's compo
 root: the only place that says which model, aggregation and yardstick are used.
 """
 
+import math
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,9 +15,10 @@ from fedperf_shared import command_line
 from fedperf_shared.command_line import show, show_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from fedperf_server.config import ServerConfig
+    from fedperf_server.drift import Drift
     from fedperf_server.enrollment import Enrollment
     from fedperf_server.epochs import Epoch
     from fedperf_server.registry import ModelVersion, Verdict
@@ -162,8 +164,9 @@ def rounds(context: typer.Context, json: Json = False) -> None:
 def models(context: typer.Context, json: Json = False) -> None:
     """List the versions: how each stands and why, errors on public plans and on what was before.
 
-    The columns of platforms are the forgetting matrix: mean absolute log error on the synthetic
-    rows of earlier epochs.
+    Gain is by how much its mean squared log error is smaller than the promoted version's, by the
+    reports of the window that judged it. The columns of platforms are the forgetting matrix:
+    mean absolute log error on the synthetic rows of earlier epochs.
     """
     from fedperf_server import registry
     from fedperf_server.database import Database
@@ -171,26 +174,36 @@ def models(context: typer.Context, json: Json = False) -> None:
     with Database(_config(context).database_url).transaction() as session:
         versions, verdicts = registry.versions(session), registry.verdicts(session)
     latest = {verdict.version: verdict for verdict in verdicts}
+    measured = {each.version: each for each in verdicts if each.gain is not None or each.by_segment}
     segments = sorted({segment for each in verdicts for segment in each.by_segment})
     rows: list[dict[str, object]] = []
     for version in versions:
-        verdict = latest.get(version.version)
+        verdict, figures = latest.get(version.version), measured.get(version.version)
         rows.append(
             {
                 "version": version.version,
                 "standing": str(version.standing),
                 "promoted": version.promoted,
                 "public_error": version.public_error,
-                "gain": verdict.gain if verdict else None,
-                "gain_error": verdict.gain_error if verdict else None,
+                "gain": figures.gain if figures else None,
+                "gain_error": figures.gain_error if figures else None,
                 **{
-                    segment.name.lower(): verdict.by_segment.get(segment) if verdict else None
+                    segment.name.lower(): figures.by_segment.get(segment) if figures else None
                     for segment in segments
                 },
                 "reason": verdict.reason if verdict else _why_not_judged(version, verdicts),
             }
         )
-    show_rows(rows, json=json, empty="no model yet; start the server once")
+    nothing = "no model yet; start the server once"
+    if json:
+        show_rows(rows, json=True, empty=nothing)
+        return
+    show_rows([_readable(row) for row in rows], json=False, empty=nothing)
+    names = [segment.name.lower() for segment in segments]
+    forgotten = [_forgetting(row, names) for row in rows if any(row[each] for each in names)]
+    if forgotten:
+        print("\nmean absolute log error on synthetic rows of earlier epochs:")
+        show_rows(forgotten, json=False, empty=nothing)
 
 
 @app.command()
@@ -217,6 +230,26 @@ def list_epochs(context: typer.Context, json: Json = False) -> None:
     with Database(_config(context).database_url).transaction() as session:
         rows = [_epoch_facts(each) for each in epochs(session)]
     show_rows(rows, json=json, empty="no epoch yet")
+
+
+@app.command("drifts")
+def list_drifts(context: typer.Context, json: Json = False) -> None:
+    """List the drifts that reports of this period show: platform, since when, how far, for whom.
+
+    Since the reports of window `since`, executions take `factor` times as long. A shared drift
+    began an epoch; what a single organization shows is its own affair, and yours.
+    """
+    from fedperf_server.database import Database
+    from fedperf_server.drifting import seen_drifts
+    from fedperf_server.enrollment import organization_names
+
+    config = _config(context)
+    with Database(config.database_url).transaction() as session:
+        names = organization_names(session)
+        drifts = [each.drift for each in seen_drifts(session, config.timetable.period)]
+    facts = _drift_facts if json else _readable_drift
+    rows = [facts(each, [names.get(key, key) for key in each.organizations]) for each in drifts]
+    show_rows(rows, json=json, empty="no drift was found")
 
 
 @app.command()
@@ -285,6 +318,27 @@ def run(context: typer.Context) -> None:
     run_server(config, stop, clock=_now)
 
 
+def _readable(row: "Mapping[str, object]") -> dict[str, object]:
+    """A row of `models` for people."""
+    gain, error = row["gain"], row["gain_error"]
+    return {
+        "version": row["version"],
+        "standing": row["standing"],
+        "public error": _rounded(row["public_error"]),
+        "gain": f"{gain:+.3f} ± {error:.3f}" if isinstance(gain, float) else None,
+        "why": row["reason"],
+    }
+
+
+def _forgetting(row: "Mapping[str, object]", segments: "Sequence[str]") -> dict[str, object]:
+    """A row of the forgetting matrix."""
+    return {"version": row["version"], **{each: _rounded(row[each]) for each in segments}}
+
+
+def _rounded(value: object) -> str | None:
+    return f"{value:.3f}" if isinstance(value, float) else None
+
+
 def _why_not_judged(version: "ModelVersion", verdicts: "Sequence[Verdict]") -> str:
     if version.promoted:
         return "the start"
@@ -301,6 +355,30 @@ def _epoch_facts(epoch: "Epoch") -> dict[str, object]:
         "platforms": [platform.name.lower() for platform in epoch.platforms],
         "reference_version": epoch.reference_version,
         "note": epoch.note,
+    }
+
+
+def _drift_facts(drift: "Drift", names: "Sequence[str]") -> dict[str, object]:
+    return {
+        "platform": drift.platform.name.lower(),
+        "since_window": drift.since,
+        "found_in_window": drift.found,
+        "log_factor": drift.log_factor,
+        "standard_error": drift.standard_error,
+        "shared": drift.shared,
+        "organizations": names,
+    }
+
+
+def _readable_drift(drift: "Drift", names: "Sequence[str]") -> dict[str, object]:
+    return {
+        "platform": drift.platform.name.lower(),
+        "since": drift.since,
+        "found": drift.found,
+        "log factor": f"{drift.log_factor:+.2f}±{drift.standard_error:.2f}",
+        "factor": f"{math.exp(drift.log_factor):.2f}",
+        "shared": drift.shared,
+        "organizations": ", ".join(names),
     }
 
 

@@ -138,6 +138,23 @@ class EpochRow(Table):
     declared_at: Mapped[int]
 
 
+class DriftRow(Table):
+    """A drift that was found in the reports of a period about one epoch; never changed."""
+
+    __tablename__ = "drift"
+    number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    period_start: Mapped[int]
+    epoch_begins_at: Mapped[int]
+    platform: Mapped[str]
+    since: Mapped[int]
+    found: Mapped[int]
+    log_factor: Mapped[float]
+    standard_error: Mapped[float]
+    organizations: Mapped[str]
+    shared: Mapped[bool]
+    seen_at: Mapped[int]
+
+
 class QuestionRow(Table):
     """The question of a directed slot, made once; `version` counts them from 1."""
 

@@ -186,6 +186,12 @@ def init(directory: Path, host: str, *, now: datetime) -> KeyRing:
     return ring
 
 
+def organization_names(session: Session) -> dict[str, str]:
+    """The operator's names of all that ever joined, by organization id in hex."""
+    rows = session.execute(select(OrganizationRow.organization_id, OrganizationRow.name))
+    return {organization_id.hex(): name for organization_id, name in rows}
+
+
 class Enrollment:
     """Invitations and members, in the database."""
 

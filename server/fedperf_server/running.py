@@ -22,6 +22,7 @@ from fedperf_server.aggregation import aggregate
 from fedperf_server.config import ServerConfig
 from fedperf_server.database import Database
 from fedperf_server.dp_sgd_rounds import DpSgdRounds
+from fedperf_server.drifting import DriftDesk
 from fedperf_server.promoting import PromotionDesk
 from fedperf_server.questions import QuestionDesk
 from fedperf_server.registry import Arrays, GgfnFormat
@@ -77,6 +78,7 @@ def run_server(
             partial(_ask, questions),
             partial(_look, desk),
             partial(_judge, promotions),
+            partial(_watch_drift, DriftDesk(database, config.timetable, grace=config.grace)),
         ]
         with _watched(steps, stop, clock):
             coordinator.run(stop, on_round=_announce)
@@ -176,6 +178,25 @@ def _judge(desk: PromotionDesk, *, at: datetime) -> None:
         if verdict is not None:
             said = "model promoted" if verdict.promoted else "model rejected"
             log.info(said, version=verdict.version, reason=verdict.reason)
+
+
+def _watch_drift(desk: DriftDesk, *, at: datetime) -> None:
+    try:
+        news = desk.look(at=at)
+    except FedperfError as error:
+        log.warning("drift could not be read", reason=str(error))
+    except Exception:  # rounds go on, whatever the reports hold
+        log.exception("drift could not be read")
+    else:
+        for each in news:
+            log.info(
+                "drift found",
+                platform=each.platform.name.lower(),
+                shared=each.shared,
+                organizations=len(each.organizations),
+                since=each.since,
+                log_factor=round(each.log_factor, 3),
+            )
 
 
 def _announce(result: RoundResult) -> None:

@@ -11,11 +11,12 @@ import typer
 
 from fedperf_server import cli, registry
 from fedperf_server.config import FILE_NAME, load_config
-from fedperf_server.database import Database
+from fedperf_server.database import Database, DriftRow
 from fedperf_server.registry import GgfnFormat, Verdict
 from fedperf_server.releases import count_rejection
 from fedperf_server.validation import Reason
 from fedperf_shared.identity import new_private_key
+from fedperf_shared.period import to_unix_ms
 from fedperf_shared.workflow.vocabulary import Platform
 from tests.unit.client.public import seeded_checkpoint
 from tests.unit.shared.programs import Ended, commands, contents, nothing_lost, run
@@ -158,7 +159,10 @@ def test_a_version_is_taken_back_and_the_table_says_what_it_forgot(directory: Pa
     assert ended.json() == {"taken_back": 2, "promoted": 1}
     found = server(directory, "models", "--json").rows()[-1]
     assert (found["standing"], found["reason"]) == ("rejected", "taken back: slow")
-    assert "slow" in server(directory, "models").out
+    table = server(directory, "models").out
+    assert "slow" in table
+    assert "+0.100 ± 0.020" in table
+    assert "0.250" in table
 
 
 def test_an_announced_upgrade_begins_an_epoch_with_the_next_window(directory: Path) -> None:
@@ -186,6 +190,45 @@ def test_an_announced_upgrade_begins_an_epoch_with_the_next_window(directory: Pa
     ended = server(directory, "announce", "x", "--platform", "sparkle")
     assert ended.code == 3
     assert "known are duckdb" in ended.complaint()
+
+
+def test_drifts_are_listed_with_their_sizes_and_whose_they_are(directory: Path) -> None:
+    assert server(directory, "drifts", "--json").json() == []
+    assert server(directory, "drifts").out == "no drift was found\n"
+    join(directory, "Acme")
+    (member,) = server(directory, "list", "--json").rows()
+    config = load_config(directory)
+    database = Database(config.database_url)
+    with database.transaction() as session:
+        session.add(
+            DriftRow(
+                number=1,
+                period_start=to_unix_ms(config.timetable.period.start),
+                epoch_begins_at=0,
+                platform=Platform.SPARK.name,
+                since=4,
+                found=5,
+                log_factor=0.5,
+                standard_error=0.1,
+                organizations=f"{member['organization_id']} gone",
+                shared=False,
+                seen_at=0,
+            )
+        )
+    database.close()
+    (row,) = server(directory, "drifts", "--json").rows()
+    assert row == {
+        "platform": "spark",
+        "since_window": 4,
+        "found_in_window": 5,
+        "log_factor": 0.5,
+        "standard_error": 0.1,
+        "shared": False,
+        "organizations": ["Acme", "gone"],
+    }
+    table = server(directory, "drifts").out
+    for text in ("+0.50±0.10", "1.65", "Acme, gone"):
+        assert text in table
 
 
 def join(directory: Path, name: str) -> None:
