@@ -1,0 +1,124 @@
+"""A coordinator killed between any two steps of an epoch change ends where one ends that was not.
+
+One life without a kill; one that is killed once before each transaction that would store
+something, so that nothing of it is stored; one that is killed right after each, so that whoever
+waits for it does not hear of it. Every time all that is not in the database is lost.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from sqlalchemy import select
+
+from fedperf_server import audit, buffered, registry
+from fedperf_server.database import BufferRow, Database, EventRow, ReceiptRow, Table
+from fedperf_server.drifting import seen_drifts
+from fedperf_server.epochs import Cause, epochs
+from fedperf_server.registry import Standing
+from fedperf_server.rounds import Outcome, round_results
+from fedperf_shared.release import ReleaseKind, SlotKey
+from fedperf_shared.wire import codec
+from fedperf_shared.workflow.vocabulary import Platform
+from tests.unit.server.epoch_worlds import TABLE, WINDOWS, Organization, World, founded
+
+pytestmark = [pytest.mark.fault, pytest.mark.timeout(300)]
+
+NOT_COMPARED = {"signature", "chain", "seconds", "at"}
+"""Columns that tell when, or are random, or follow from these; and all whose names end so."""
+
+
+@pytest.fixture(scope="module")
+def untouched(tmp_path_factory: pytest.TempPathFactory) -> World:
+    world = founded(tmp_path_factory.mktemp("untouched") / "server")
+    world.live(range(WINDOWS))
+    assert world.kills == 0
+    return world
+
+
+def state(database: Database) -> dict[str, Counter[tuple[object, ...]]]:
+    """All that is stored, but when."""
+    found: dict[str, Counter[tuple[object, ...]]] = {}
+    with database.transaction() as session:
+        for name, table in Table.metadata.tables.items():
+            columns = [each for each in table.columns if not _is_when(each.name)]
+            if name == ReceiptRow.__tablename__:  # the payload says when
+                columns = [each for each in columns if each.name != "payload"]
+            found[name] = Counter(map(tuple, session.execute(select(*columns)).all()))
+    return found
+
+
+def _is_when(column: str) -> bool:
+    when = column.endswith("_at") and column not in {"begins_at", "epoch_begins_at"}
+    return when or column in NOT_COMPARED
+
+
+def test_an_epoch_changes_as_the_design_says(untouched: World) -> None:
+    with untouched.database.transaction() as session:
+        (first, second) = epochs(session)
+        (seen,) = seen_drifts(session, TABLE.period)
+        results = round_results(session, TABLE)
+        versions = {each.version: each.standing for each in registry.versions(session)}
+        kept = buffered.rows(session)
+    assert (seen.drift.platform, seen.drift.shared, seen.drift.found) == (Platform.POLARS, True, 2)
+    assert second.begins_at == TABLE.period.window_start(3)
+    assert second.cause is Cause.SHARED_DRIFT
+    held = [(each.slot.window, each.slot.index) for each in results]
+    assert held == [(0, 0), (1, 0), (2, 0), (3, 0), (3, 1), (3, 2), (4, 0)]
+    assert {each.outcome for each in results} == {Outcome.NEW_VERSION}
+    # The last version of each window was judged; the one of the last window waits.
+    judged = [version for version, each in versions.items() if each is not Standing.CANDIDATE]
+    assert judged == [1, 2, 3, 4, 7]
+    assert {row.segment for row in kept} == {Platform.POLARS, Platform.DUCKDB}
+    for each in untouched.organizations:
+        assert set(each.references.values()) == {first.reference_version, second.reference_version}
+        assert each.references[3] == first.reference_version  # about the window before
+        assert each.references[4] == second.reference_version
+
+
+def test_rows_of_an_epoch_are_rehearsed_from_the_first_round_of_the_next_one(
+    untouched: World,
+) -> None:
+    rehearsed = {
+        slot: len(codec.decode_train_request(body).rehearsal)
+        for slot, bodies in untouched.organizations[0].asked.items()
+        for body in bodies
+    }
+    windows = {slot.window: count for slot, count in rehearsed.items()}
+    with untouched.database.transaction() as session:
+        kept = len(buffered.rows(session))
+    assert windows == {0: 0, 1: 0, 2: 0, 3: kept, 4: kept}
+    assert kept > 0
+
+
+def lived(directory: Path, untouched: World, *, before: bool) -> World:
+    """Killed at every step: its organizations draw what they drew in the other life."""
+    world = founded(directory / "server", organizations=untouched.organizations)
+    world.fate.before = set(range(2 * untouched.fate.stored)) if before else set()
+    world.fate.after = not before
+    world.live(range(WINDOWS))
+    return world
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
+def test_killed_at_every_step_it_ends_in_the_same_state(
+    untouched: World, tmp_path: Path, before: bool
+) -> None:
+    world = lived(tmp_path, untouched, before=before)
+    assert world.kills >= untouched.fate.stored
+    killed, whole = state(world.database), state(untouched.database)
+    for name in whole:
+        assert killed[name] == whole[name], name
+    with world.database.transaction() as session:
+        assert audit.verify(session) == session.query(EventRow).count()
+        assert session.query(BufferRow).count() == 1
+    assert_asked_once(world.organizations)
+
+
+def assert_asked_once(organizations: Sequence[Organization]) -> None:
+    """For every slot the same was asked as in the life without kills, over and over."""
+    for each in organizations:
+        updates = [slot for slot in each.drawn if slot.kind is ReleaseKind.MODEL_UPDATE]
+        assert all(len(each.asked[slot]) == 1 for slot in updates)
+        assert SlotKey(ReleaseKind.MODEL_UPDATE, 3, 2) in updates
