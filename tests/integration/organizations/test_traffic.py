@@ -2,7 +2,10 @@
 
 Four organizations live the same compressed period with the same policy: one with a
 history, one with a workload less, one with nothing, one whose jobs just began to take half as
-long again. Their daemons are real, as are
+long again. With the first window an epoch begins: it has an extra round, and in the second
+window reports are about the new epoch and its new reference. The workload that the neighbour
+does not have runs in the first window as well, so that it is missing in either epoch's report.
+Their daemons are real, as are
 coordinator and sockets; every call is written down just before TLS hides it. Two more are
 mutants that the comparison has to catch: one replies as soon as it is ready, one sends a
 reply whose size tells how many workloads there are.
@@ -13,7 +16,7 @@ import time
 import tomllib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -33,8 +36,10 @@ from fedperf_client.release.policy import parse_policy, policy_template
 from fedperf_client.release.schedule import plan_schedule
 from fedperf_client.store import ExecutionStore
 from fedperf_client.watching import NEEDED_FOR_FOLLOWING
+from fedperf_server import registry
 from fedperf_server.coordinator import RoundRules
 from fedperf_server.database import Database
+from fedperf_server.epochs import Cause, declare
 from fedperf_server.questions import QuestionDesk
 from fedperf_server.registry import Arrays, GgfnFormat
 from fedperf_server.service import serving, store_start_model
@@ -59,14 +64,15 @@ from tests.integration.organizations.worlds import (
 )
 from tests.unit.client.prediction.drifting_jobs import executions
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 T = TypeVar("T")
 
-LEAD, OPENS, REPORTS, MODEL_OPENS, UPDATES, END = 28.0, 1.0, 6.0, 2.0, 12.0, 16.0
-ASKED, ANSWERS = 7.0, 13.5
+LEAD, OPENS, REPORTS, MODEL_OPENS, UPDATES, END = 28.0, 1.0, 6.0, 2.0, 12.0, 24.0
+ASKED, ANSWERS, EXTRA_OPENS, EXTRA_UPDATES = 7.0, 13.5, 14.0, 22.0
 """Seconds on a machine that is warm after `USUAL_WARM_UP` seconds; slower ones take more."""
 USUAL_WARM_UP = 8.0
+WINDOWS = 2
 POLL = 0.5
 LATE = 3.0
 """Seconds after its time by which a release is there: some polls, on a busy machine."""
@@ -82,7 +88,20 @@ HONEST = (WHOLE, NEIGHBOUR, EMPTY, DRIFTING)
 
 POLLS = {"PullMessages", "SendNodeHeartbeat", "GetStatus", "GetCorrection", "GetQuestion"}
 
-DUE = {"SubmitRelease": (REPORTS, ANSWERS), "PushMessages": (UPDATES,)}
+UPDATE_TIMES = (UPDATES, EXTRA_UPDATES, END + UPDATES)
+"""Seconds at which updates leave: in the second window no epoch begins."""
+
+RECEIPTS = (
+    2 * UPDATES - MODEL_OPENS,
+    2 * EXTRA_UPDATES - EXTRA_OPENS,
+    END + 2 * UPDATES - MODEL_OPENS,
+)
+"""Seconds at which the receipts of the updates are asked for."""
+
+DUE = {
+    "SubmitRelease": (REPORTS, ANSWERS, END + REPORTS, END + ANSWERS, *RECEIPTS),
+    "PushMessages": UPDATE_TIMES,
+}
 """Seconds at which releases leave."""
 
 
@@ -203,12 +222,14 @@ def seconds_to_warm_up(training: Compute, directory: Path) -> float:
 def timetable(start: datetime, pace: float) -> Timetable:
     seconds = timedelta(seconds=pace)
     return Timetable(
-        Period(start, END * seconds, 1),
+        Period(start, END * seconds, WINDOWS),
         (
             SlotTimes(OPENS * seconds, REPORTS * seconds),
             SlotTimes(ASKED * seconds, ANSWERS * seconds),
         ),
         (SlotTimes(MODEL_OPENS * seconds, UPDATES * seconds),),
+        extra_slots=(SlotTimes(EXTRA_OPENS * seconds, EXTRA_UPDATES * seconds),),
+        extra_windows=1,
     )
 
 
@@ -285,6 +306,9 @@ def play(directory: Path, pace: float) -> datetime:
     table = timetable(start, pace)
     config = new_coordinator(directory / "server", table, quorum=1)
     history = make_executions(WORKLOADS, seed=1)
+    # The last ones run in the first window: the first report is about the others.
+    in_window = start + timedelta(seconds=pace)
+    history[-10:] = [replace(each, finished_at=in_window) for each in history[-10:]]
     drifting = executions(now() - timedelta(days=25))
     histories = {NEIGHBOUR: history[:-1], EMPTY: [], DRIFTING: drifting}
     homes = [
@@ -294,6 +318,10 @@ def play(directory: Path, pace: float) -> datetime:
     database = Database(config.database_url)
     start_model = [*public_start.load_public_start().arrays.values()]
     store_start_model(database, GgfnFormat(), start_model, at=now())
+    with database.transaction() as session:
+        registry.add_version(session, GgfnFormat(), start_model, at=now(), promoted=True)
+        epoch = declare(session, table.period, Cause.ANNOUNCED, at=now())
+        assert (epoch.begins_at, epoch.reference_version) == (start, 2)
     database.close()
     rules, method = RoundRules(1, config.grace), Keeping(tangent_rounds())
     with (
@@ -344,9 +372,18 @@ def nought(arrays: Arrays) -> float:
 def test_everybody_sends_a_report_and_an_update(season: Season) -> None:
     for name in HONEST:
         methods = [call.method for call in season.traffic.events(name, "exchange")]
-        assert methods.count("SubmitRelease") >= 2
-        (push,) = [c for c in season.traffic.events(name, "fleet") if c.method == "PushMessages"]
-        assert push.flower == (("train", "", False), 0.0)
+        assert methods.count("SubmitRelease") >= 2 * WINDOWS
+        pushed = [c for c in season.traffic.events(name, "fleet") if c.method == "PushMessages"]
+        assert [each.flower for each in pushed] == [(("train", "", False), 0.0)] * len(UPDATE_TIMES)
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_everybody_fetches_the_new_reference_when_the_epochs_second_window_begins(
+    season: Season, name: str
+) -> None:
+    fetched = [c for c in season.traffic.events(name, "exchange") if c.method == "GetModel"]
+    assert 0 <= season.late(fetched[-1], END) <= LATE
+    assert all(season.late(each, 0.0) < 0 for each in fetched[:-1])
 
 
 @pytest.mark.parametrize("name", HONEST)
@@ -354,13 +391,15 @@ def test_neighbouring_histories_have_the_same_traffic(season: Season, name: str)
     assert season.differences(name) == []
 
 
+@pytest.mark.parametrize("window", range(WINDOWS))
 @pytest.mark.parametrize("name", HONEST)
 def test_a_question_is_asked_for_when_its_slot_opens_until_it_is_there(
-    season: Season, name: str
+    season: Season, name: str, window: int
 ) -> None:
-    span = {"since": season.due(-LEAD), "until": season.due(END)}
+    begins = window * END
+    span = {"since": season.due(begins if window else -LEAD), "until": season.due(begins + END)}
     asked = season.traffic.polls(name, "GetQuestion", **span)
-    late = [(each - season.due(ASKED)).total_seconds() / season.pace for each in asked]
+    late = [(each - season.due(begins + ASKED)).total_seconds() / season.pace for each in asked]
     assert 0 <= late[0] <= LATE
     assert 1 <= len(late) <= 2 * LATE / POLL
     assert late[-1] <= 2 * LATE
@@ -383,8 +422,9 @@ def test_the_rhythm_does_not_change_while_releases_are_made(
 
 
 def test_a_reply_that_leaves_when_it_is_ready_is_caught(season: Season) -> None:
-    (difference,) = season.differences(EAGER)
-    assert difference.startswith("PushMessages:")
+    differences = season.differences(EAGER)
+    assert len(differences) == len(UPDATE_TIMES)
+    assert all(each.startswith("PushMessages:") for each in differences)
 
 
 def test_a_reply_whose_size_tells_the_number_of_workloads_is_caught(season: Season) -> None:
