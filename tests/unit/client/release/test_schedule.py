@@ -202,6 +202,7 @@ def test_a_report_is_about_one_epoch_and_no_moment_is_in_two(
         span = span_covered(planned.schedule, slot.key, starts)
         assert span.until == plain.until
         assert span.since is not None
+        assert span.since < span.until
         assert not any(span.since < each < span.until for each in starts)
         assert span.since in starts or span.since == plain.since
         assert before is None or before.until <= span.since
