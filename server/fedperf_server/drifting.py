@@ -19,7 +19,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from fedperf_server import audit
+from fedperf_server import audit, releases
 from fedperf_server.database import Database, DriftRow
 from fedperf_server.drift import Drift, read_drifts
 from fedperf_server.epochs import Cause, Epoch, declare, epoch_at, reported
@@ -74,11 +74,11 @@ class DriftDesk:
             return ()
         window = self._timetable.reported_window(at - self._grace)
         with self._database.transaction() as session:
+            heard = (window, releases.count_reports(session, period, until=window))
+            if heard == self._heard:
+                return ()
             epoch = reported(session, period, window=window)
             known = evidence(session, period, window=window).until(window)
-        heard = (epoch.number, known.reports)
-        if heard == self._heard:
-            return ()
         found = read_drifts(known.plain, known.answered)
         with self._database.transaction() as session:
             news = self._store(session, epoch, found, at=at)

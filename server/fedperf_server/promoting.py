@@ -111,13 +111,10 @@ class PromotionDesk:
         """What the reports of `window` judge: the newest candidate from before it."""
         period = self._timetable.period
         made = made_before(session, self._timetable, window)
-        waiting = [
-            each
-            for each in registry.versions(session)
-            if each.standing is Standing.CANDIDATE and each.version in made
-        ]
-        promoted = registry.get_version(session, 0)
-        if not waiting or waiting[-1].version < promoted.version:
+        stand = registry.standings(session)
+        waiting = [each for each in made if stand[each] is Standing.CANDIDATE]
+        promoted = [each for each in stand if stand[each] is Standing.PROMOTED]
+        if not waiting or max(waiting) < max(promoted, default=0):
             return None
         known = evidence(session, period, window=window)
         reported = None
@@ -128,8 +125,8 @@ class PromotionDesk:
             )
             reported = Reported(correction.mean, correction.covariance, shares)
         return _Case(
-            waiting[-1],
-            promoted,
+            registry.get_version(session, max(waiting)),
+            registry.get_version(session, 0),
             registry.get_version(session, known.reference_version),
             reported,
             buffered.rows(session),

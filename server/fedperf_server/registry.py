@@ -187,11 +187,29 @@ def verdicts(session: Session) -> tuple[Verdict, ...]:
     return tuple(map(_verdict, session.scalars(select(VerdictRow).order_by(VerdictRow.number))))
 
 
+def standings(session: Session) -> dict[int, Standing]:
+    """How every version stands, oldest first, without its checkpoint.
+
+    Those of before there were verdicts stand by their promotion.
+    """
+    query = select(ModelVersionRow.version, ModelVersionRow.promoted_at).order_by(
+        ModelVersionRow.version
+    )
+    found = {
+        version: Standing.CANDIDATE if promoted_at is None else Standing.PROMOTED
+        for version, promoted_at in session.execute(query)
+    }
+    decided = select(VerdictRow.version, VerdictRow.promoted).order_by(VerdictRow.number)
+    for version, promoted in session.execute(decided):
+        found[version] = Standing.PROMOTED if promoted else Standing.REJECTED
+    return found
+
+
 def versions(session: Session) -> tuple[ModelVersion, ...]:
     """All versions, oldest first."""
-    standings = _standings(session)
+    found = standings(session)
     rows = session.scalars(select(ModelVersionRow).order_by(ModelVersionRow.version))
-    return tuple(_version(row, standings[row.version]) for row in rows)
+    return tuple(_version(row, found[row.version]) for row in rows)
 
 
 def newest_version(session: Session) -> ModelVersion:
@@ -214,7 +232,7 @@ def get_version(session: Session, version: int) -> ModelVersion:
     row = session.get(ModelVersionRow, version)
     if row is None:
         raise UnknownVersionError(version)
-    return _version(row, _standings(session)[version])
+    return _version(row, standings(session)[version])
 
 
 def first_promoted(session: Session) -> int:
@@ -271,23 +289,10 @@ def _publish(session: Session, kind: str, payload: bytes, at: datetime) -> None:
 
 
 def _newest(session: Session, among: Collection[Standing]) -> ModelVersion:
-    found = [version for version, each in _standings(session).items() if each in among]
+    found = [version for version, each in standings(session).items() if each in among]
     if not found:
         raise UnknownVersionError(0)
     return get_version(session, max(found))
-
-
-def _standings(session: Session) -> dict[int, Standing]:
-    """How every version stands; those of before there were verdicts by their promotion."""
-    query = select(ModelVersionRow.version, ModelVersionRow.promoted_at)
-    found = {
-        version: Standing.CANDIDATE if promoted_at is None else Standing.PROMOTED
-        for version, promoted_at in session.execute(query)
-    }
-    decided = select(VerdictRow.version, VerdictRow.promoted).order_by(VerdictRow.number)
-    for version, promoted in session.execute(decided):
-        found[version] = Standing.PROMOTED if promoted else Standing.REJECTED
-    return found
 
 
 def _version(row: ModelVersionRow, standing: Standing) -> ModelVersion:

@@ -214,6 +214,14 @@ def stored_reports(
     return found
 
 
+def count_reports(session: Session, period: Period, *, until: int | None = None) -> int:
+    """How many reports of the period (or of its windows up to that one) were accepted."""
+    query = select(func.count()).where(ReportRow.period_start == to_unix_ms(period.start))
+    if until is not None:
+        query = query.where(ReportRow.window <= until)
+    return session.scalar(query) or 0
+
+
 def count_rejection(session: Session, organization_id: bytes, kind: str, reason: Reason) -> None:
     """Count that something of an organization was refused."""
     row = session.get(RejectionRow, (organization_id, kind, reason.value))

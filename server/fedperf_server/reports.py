@@ -16,13 +16,13 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from fedperf_server import buffered, registry, releases
-from fedperf_server.database import Database, ReceiptRow, ReportRow
+from fedperf_server.database import Database, ReceiptRow
 from fedperf_server.questions import evidence
 from fedperf_server.rehearsal import CatalogueEntry, PredictLog, on_grid
 from fedperf_server.synthetic import SyntheticBatch
 from fedperf_shared.basis import BASIS_VERSION
 from fedperf_shared.execution import MeasuredPlan
-from fedperf_shared.period import Timetable, to_unix_ms
+from fedperf_shared.period import Timetable
 
 SYNTHETIC_ROWS = 512
 """Rows of the published batch; a public number."""
@@ -67,7 +67,7 @@ class ReportDesk:
         self._keep(predict_with, at=at)
         period = self._timetable.period
         with self._database.transaction() as session:
-            stored = self._count(session)
+            stored = releases.count_reports(session, period)
             if stored == self._seen:
                 return None
             known = evidence(session, period, window=period.nearest_window(at))
@@ -108,11 +108,6 @@ class ReportDesk:
         earlier = ended.labelled(predict_with)
         with self._database.transaction() as session:
             buffered.keep(session, earlier, at=at)
-
-    def _count(self, session: Session) -> int:
-        period_start = to_unix_ms(self._timetable.period.start)
-        query = select(func.count()).where(ReportRow.period_start == period_start)
-        return session.scalar(query) or 0
 
 
 @dataclass(slots=True)
