@@ -151,6 +151,12 @@ def measure(
     lessons: Annotated[
         bool, typer.Option("--lessons", help="As many more to learn from, which nothing judges.")
     ] = False,
+    cpu_limit: Annotated[
+        float | None, typer.Option(help="Share of one core for every run: the capped set.")
+    ] = None,
+    memory_limit: Annotated[
+        str, typer.Option(help="Of all runs together, where --cpu-limit is given, such as 1GB.")
+    ] = "1GB",
     quick: Quick = False,
     install: Annotated[
         bool, typer.Option("--install", help="Make it the measured set of this package.")
@@ -163,7 +169,7 @@ def measure(
     """
     from dataclasses import asdict
 
-    from fedperf_simulations.datasets import COMPARISONS, LESSONS, MEASURED_DIRECTORY
+    from fedperf_simulations.datasets import CAPPED, COMPARISONS, LESSONS, MEASURED_DIRECTORY
     from fedperf_simulations.experiment import Settings, provenance
     from fedperf_simulations.measured_log import compact
     from fedperf_simulations.measured_log import provenance as measured_provenance
@@ -171,11 +177,21 @@ def measure(
 
     out.mkdir(parents=True, exist_ok=True)
     log = out / "measured.jsonl"
-    if comparisons + lessons + (platform is not None) > 1:
-        raise typer.BadParameter("--comparisons, --lessons and --platform exclude each other")
-    folder = COMPARISONS if comparisons else LESSONS if lessons else platform or ""
+    chosen = {
+        COMPARISONS: comparisons,
+        LESSONS: lessons,
+        CAPPED: cpu_limit is not None,
+        platform or "": platform is not None,
+    }
+    if sum(chosen.values()) > 1:
+        raise typer.BadParameter(
+            "--comparisons, --lessons, --platform and --cpu-limit exclude each other"
+        )
+    folder = next((name for name, is_chosen in chosen.items() if is_chosen), "")
     if comparisons:
         design: Design = _comparison_settings(seed, workloads, quick=quick)
+    elif cpu_limit is not None:
+        design = _capped_settings(seed, workloads, cpu_limit, memory_limit, quick=quick)
     elif lessons:
         design = _lesson_settings(seed, workloads, quick=quick)
     else:
@@ -263,6 +279,34 @@ def _measuring_settings(
     compared = 0 if alone else min(full.comparisons, count // 10)
     most_rows = 100_000 if quick else full.most_rows
     return MeasuringSettings(seed, count, comparisons=compared, most_rows=most_rows, platform=alone)
+
+
+def _capped_settings(
+    seed: int, workloads: int | None, cpu_limit: float, memory_limit: str, *, quick: bool
+) -> "MeasuringSettings":
+    """One thread has less than a core; a busy core elsewhere disturbs nothing."""
+    from pydantic import ByteSize, TypeAdapter, ValidationError
+
+    from fedperf_simulations.capped import CAPPED_PLATFORMS, CAPPED_WORKLOADS, Cap
+
+    try:
+        memory_bytes = TypeAdapter(ByteSize).validate_python(memory_limit)
+    except ValidationError as error:
+        raise typer.BadParameter(
+            f"--memory-limit must be a size such as 1GB, got {memory_limit!r}"
+        ) from error
+    cap = Cap(cpu_limit, memory_bytes)
+    drawn = _measuring_settings(
+        seed, workloads or (None if quick else CAPPED_WORKLOADS), None, quick=quick
+    )
+    return replace(
+        drawn,
+        comparisons=0,
+        two_threads_share=0.0,
+        disturbed_cores=1.2,
+        among=CAPPED_PLATFORMS,
+        cap=cap,
+    )
 
 
 def _comparison_settings(seed: int, workloads: int | None, *, quick: bool) -> "ComparisonSettings":

@@ -23,6 +23,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import ClassVar
 
 import numpy as np
 
@@ -108,6 +109,7 @@ class ComparisonSettings:
     timeout_seconds: float = 60.0
     disturbed_cores: float = 1.2
     repeats: int = 1
+    cap: ClassVar[None] = None
 
     def __post_init__(self) -> None:
         if not (self.workloads > 0 and min(self.mixed, self.series, self.exhaustive) >= 0):

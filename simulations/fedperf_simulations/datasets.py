@@ -15,8 +15,15 @@ MEASURED_DIRECTORY = Path(__file__).parent / "measured"
 
 COMPARISONS = "comparisons"
 LESSONS = "lessons"
-"""Folders of the comparison set and of the lessons there; other folders are named like the
-platform they ran on."""
+CAPPED = "capped"
+"""Folders of the comparison set, of the lessons and of the set under a cap there; other folders
+are named like the platform they ran on."""
+
+HOW_TO_MAKE = {
+    COMPARISONS: "--comparisons",
+    LESSONS: "--lessons",
+    CAPPED: "--cpu-limit 0.5 --memory-limit 1GB --seed 3",
+}
 
 
 class MissingDataError(InvalidInputError):
@@ -32,9 +39,7 @@ def measured_files(folder: str | None = None) -> tuple[Path, ...]:
     directory = MEASURED_DIRECTORY / (folder or "")
     files = tuple(sorted(directory.glob("*.parquet")))
     if not files:
-        option = "" if folder is None else f" --platform {folder}"
-        if folder in {COMPARISONS, LESSONS}:
-            option = f" --{folder}"
+        option = "" if folder is None else f" {HOW_TO_MAKE.get(folder, f'--platform {folder}')}"
         raise MissingDataError(
             f"{directory} holds no measured set; make one with: fedperf-sim measure{option}"
         )

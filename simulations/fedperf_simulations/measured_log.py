@@ -98,7 +98,7 @@ class MeasuredLog:
             StorageError: it cannot be read or written.
         """
         self.path = path
-        wanted = {"format": LOG_FORMAT, "settings": dict(settings)}
+        wanted = orjson.loads(_line({"format": LOG_FORMAT, "settings": dict(settings)}))
         if not path.exists():
             with _storage_errors(path):
                 path.write_bytes(_line(wanted))

@@ -11,7 +11,7 @@ run again after all others, at most twice; the least disturbed run counts.
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -32,7 +32,7 @@ from fedperf_client.platforms.engine import ENGINES
 from fedperf_client.platforms.program import Program
 from fedperf_client.platforms.support import EMBEDDED_PLATFORMS, installed_platforms, supports
 from fedperf_client.profiling.machine import available_memory_bytes, cluster_config
-from fedperf_client.profiling.pool import UncountableProgramError, WorkerPool
+from fedperf_client.profiling.pool import WORKER_COMMAND, UncountableProgramError, WorkerPool
 from fedperf_client.profiling.profiler import Profiler
 from fedperf_client.profiling.trial import Trial, TrialLimits
 from fedperf_client.workloads.data import SCALES, prepare
@@ -46,6 +46,7 @@ from fedperf_client.workloads.families import (
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.execution import ClusterConfig, ExecutionStatus
 from fedperf_shared.workflow.vocabulary import OperatorKind, Platform
+from fedperf_simulations.capped import Cap, joining
 from fedperf_simulations.measured_log import (
     MeasuredLog,
     MeasuringSummary,
@@ -94,6 +95,8 @@ class MeasuringSettings:
         disturbed_cores: foreign load from which a trial is run again.
         repeats: how often it is run again at most.
         platform: on which every workload runs alone, of those that can; None draws platforms.
+        among: platforms that drawn plans have no other than; empty: any.
+        cap: which all runs are under, see `capped`; None: the whole machine.
     """
 
     seed: int
@@ -106,6 +109,8 @@ class MeasuringSettings:
     disturbed_cores: float = 0.3
     repeats: int = 2
     platform: Platform | None = None
+    among: tuple[Platform, ...] = ()
+    cap: Cap | None = None
 
     def __post_init__(self) -> None:
         if not (self.workloads > 0 and 0 <= self.comparisons <= self.workloads):
@@ -158,6 +163,10 @@ class Design(Protocol):
     @property
     def repeats(self) -> int:
         """How often it is run again at most."""
+
+    @property
+    def cap(self) -> Cap | None:
+        """Which all runs are under."""
 
     def tasks(self) -> tuple[Task, ...]:
         """All runs, a function of the design alone."""
@@ -233,7 +242,8 @@ def measure(
     with (
         _progress(console) as progress,
         one_core_for_trials() as cores,
-        pool or WorkerPool(cores=cores, max_workers=16) as children,
+        _children_command(design.cap) as command,
+        pool or WorkerPool(command=command, cores=cores, max_workers=16) as children,
     ):
         profiler = Profiler(
             children,
@@ -251,8 +261,12 @@ def measure(
                 break
             remaining -= len(waiting)
             _generate(waiting, data_directory, progress)
-            _measure_all(waiting, profiler, lines, clock, progress)
+            _measure_all(waiting, profiler, lines, clock, progress, cap=design.cap)
     return summarize(log, len(tasks))
+
+
+def _children_command(cap: Cap | None) -> AbstractContextManager[tuple[str, ...]]:
+    return nullcontext(WORKER_COMMAND) if cap is None else joining(cap, WORKER_COMMAND)
 
 
 def _measure_all(
@@ -261,8 +275,12 @@ def _measure_all(
     lines: MeasuredLog,
     clock: Callable[[], datetime],
     progress: Progress,
+    *,
+    cap: Cap | None,
 ) -> None:
     clusters = {threads: cluster_config(threads) for threads in {t.threads for t in tasks}}
+    if cap is not None:
+        clusters = {threads: cap.of(each) for threads, each in clusters.items()}
     bar = progress.add_task("measuring", total=len(tasks))
     with lines.appending() as file:
         for task in tasks:
@@ -280,14 +298,27 @@ def _draw(settings: MeasuringSettings, number: int, taken: set[str]) -> Task:
         rows = _draw_rows(rng, settings)
         program = draw_program(family, rng=rng, rows=rows)
         name = workload_name(program)
-        if name not in taken and settings.platform in {None, *single_platforms(program, ENGINES)}:
-            platforms = (
-                draw_platforms(program, rng=rng)
-                if settings.platform is None
-                else (settings.platform,) * len(program.steps)
-            )
-            task_id = f"{number:05d}"
-            return Task(task_id, Role.DRAWN, family, name, rows, program, platforms, threads)
+        if name in taken or settings.platform not in {None, *single_platforms(program, ENGINES)}:
+            continue
+        platforms = (
+            draw_platforms(program, rng=rng)
+            if settings.platform is None
+            else (settings.platform,) * len(program.steps)
+        )
+        if settings.among and not {*platforms} <= {*settings.among}:
+            continue
+        memory = settings.cap.memory_bytes if settings.cap else None
+        return Task(
+            task_id=f"{number:05d}",
+            role=Role.DRAWN,
+            family=family,
+            workload=name,
+            rows=rows,
+            program=program,
+            platforms=platforms,
+            threads=threads,
+            memory_bytes=memory,
+        )
     raise ConfigurationError(
         f"no new workload in {_REDRAWS} draws after {number}; ask for fewer workloads"
     )
@@ -316,6 +347,7 @@ def _comparisons(drawn: Task) -> Iterator[Task]:
                 drawn.program,
                 plan,
                 drawn.threads,
+                drawn.memory_bytes,
             )
 
 

@@ -13,6 +13,7 @@ from fedperf_client.workloads.families import Family, single_platforms
 from fedperf_shared.errors import ConfigurationError, InvalidInputError, StorageError
 from fedperf_shared.execution import Execution, ExecutionStatus, Measurement
 from fedperf_shared.workflow.vocabulary import Platform
+from fedperf_simulations.capped import Cap
 from fedperf_simulations.measured_log import MeasuringSummary, Role, compact, provenance
 from fedperf_simulations.measuring import (
     MeasuringSettings,
@@ -76,6 +77,16 @@ def test_a_compared_workload_is_run_on_every_platform_that_can() -> None:
         steps = len(runs[0].program.steps)
         for platform in single_platforms(runs[0].program):
             assert (platform,) * steps in plans
+
+
+def test_plans_can_be_drawn_among_some_platforms_under_a_cap() -> None:
+    some = (Platform.DUCKDB, Platform.PANDAS)
+    settings = MeasuringSettings(
+        seed=1, workloads=60, comparisons=0, among=some, cap=Cap(0.5, 1 << 30)
+    )
+    tasks = settings.tasks()
+    assert {platform for task in tasks for platform in task.platforms} == {*some}
+    assert {task.memory_bytes for task in tasks} == {1 << 30}
 
 
 def test_learning_is_also_compared_with_the_specialist() -> None:
