@@ -10,7 +10,7 @@ run again after all others, at most twice; the least disturbed run counts.
 
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
@@ -239,6 +239,8 @@ def measure(
     tasks = run_order(design.tasks(), design.seed)
     lines = MeasuredLog(log, asdict(design))
     remaining = math.inf if at_most is None else at_most
+    # Before this process leaves the core of the trials: the other one may be busy.
+    clusters = _clusters(tasks, design.cap)
     with (
         _progress(console) as progress,
         one_core_for_trials() as cores,
@@ -261,12 +263,20 @@ def measure(
                 break
             remaining -= len(waiting)
             _generate(waiting, data_directory, progress)
-            _measure_all(waiting, profiler, lines, clock, progress, cap=design.cap)
+            _measure_all(waiting, profiler, lines, clock, progress, clusters=clusters)
     return summarize(log, len(tasks))
 
 
 def _children_command(cap: Cap | None) -> AbstractContextManager[tuple[str, ...]]:
     return nullcontext(WORKER_COMMAND) if cap is None else joining(cap, WORKER_COMMAND)
+
+
+def _clusters(tasks: Sequence[Task], cap: Cap | None) -> Mapping[int, ClusterConfig]:
+    """What runs with so many threads have."""
+    found = {threads: cluster_config(threads) for threads in {each.threads for each in tasks}}
+    if cap is None:
+        return found
+    return {threads: cap.of(each) for threads, each in found.items()}
 
 
 def _measure_all(
@@ -276,11 +286,8 @@ def _measure_all(
     clock: Callable[[], datetime],
     progress: Progress,
     *,
-    cap: Cap | None,
+    clusters: Mapping[int, ClusterConfig],
 ) -> None:
-    clusters = {threads: cluster_config(threads) for threads in {t.threads for t in tasks}}
-    if cap is not None:
-        clusters = {threads: cap.of(each) for threads, each in clusters.items()}
     bar = progress.add_task("measuring", total=len(tasks))
     with lines.appending() as file:
         for task in tasks:
