@@ -7,6 +7,7 @@ these plans and what they would be on other platforms, for which nobody needs ru
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from fedperf_shared.errors import StorageError
@@ -20,6 +21,9 @@ Anchor = tuple[Plan, ClusterConfig]
 
 ANCHOR_PLATFORMS = (Platform.DUCKDB, Platform.POLARS, Platform.PANDAS)
 """On which each public plan is looked at beside the platforms that it has."""
+
+CONTAINER_SPEED, CONTAINER_MEMORY = 1 / 2, 1 / 8
+"""Of the machine that a public plan ran on: what the small container of an anchor has."""
 
 PUBLIC_PLANS_PATH = Path(__file__).with_name("public_plans.binpb")
 
@@ -38,8 +42,24 @@ def load_public_plans(path: Path = PUBLIC_PLANS_PATH) -> tuple[MeasuredPlan, ...
 
 
 def anchors_of(plans: Sequence[MeasuredPlan]) -> tuple[Anchor, ...]:
-    """Each plan and its variants on one platform, in the order of the plans."""
-    return tuple((variant, each.cluster) for each in plans for variant in _variants(each.plan))
+    """Each plan and its variants on one platform, in the order of the plans.
+
+    Every second of them in a small container, another platform each time: the plans ran on one
+    machine, and no direction would tell machines apart.
+    """
+    return tuple(
+        (variant, _in_container(each.cluster) if (number + place) % 2 else each.cluster)
+        for number, each in enumerate(plans)
+        for place, variant in enumerate(_variants(each.plan))
+    )
+
+
+def _in_container(cluster: ClusterConfig) -> ClusterConfig:
+    return replace(
+        cluster,
+        machine_speed=CONTAINER_SPEED * cluster.machine_speed,
+        memory_bytes=round(CONTAINER_MEMORY * cluster.memory_bytes),
+    )
 
 
 def _variants(plan: Plan) -> list[Plan]:

@@ -1,0 +1,31 @@
+"""Anchors: public plans on other platforms and machines."""
+
+from collections import Counter
+
+from fedperf_shared.execution import MeasuredPlan
+from fedperf_shared.model.public_plans import (
+    ANCHOR_PLATFORMS,
+    CONTAINER_MEMORY,
+    CONTAINER_SPEED,
+    anchors_of,
+)
+from fedperf_shared.workflow.vocabulary import Platform
+from tests.fakes.plans import ONE_CORE, diamond
+
+PLANS = [MeasuredPlan(diamond(Platform.SPARK, 10.0**size), ONE_CORE, 1.0) for size in range(2, 6)]
+
+
+def test_half_of_the_anchors_of_a_plan_and_of_a_platform_are_in_a_small_container() -> None:
+    found = anchors_of(PLANS)
+    assert len(found) == len({*found}) == len(PLANS) * (1 + len(ANCHOR_PLATFORMS))
+    small = [plan for plan, cluster in found if cluster != ONE_CORE]
+    [container] = {cluster for _, cluster in found} - {ONE_CORE}
+    assert container.machine_speed == CONTAINER_SPEED * ONE_CORE.machine_speed
+    assert container.memory_bytes == round(CONTAINER_MEMORY * ONE_CORE.memory_bytes)
+    assert (container.nodes, container.cores) == (ONE_CORE.nodes, ONE_CORE.cores)
+    assert {*Counter(plan.workflow for plan in small).values()} == {2}
+    assert {*Counter(plan.platforms for plan in small).values()} == {2}
+
+
+def test_a_plan_keeps_its_place_whatever_plans_follow() -> None:
+    assert anchors_of(PLANS)[:4] == anchors_of(PLANS[:1])
