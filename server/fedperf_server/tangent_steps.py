@@ -43,8 +43,8 @@ STEP_CLIPS = (0.5, 0.3, 0.2, 0.15, 0.15, 0.15, 0.12, 0.1)
 WEIGHT_SD = 0.1
 """How far one step may be expected to move the weights along one direction."""
 
-WEIGHT_SDS = tuple(WEIGHT_SD * 0.7**times for times in range(12))
-"""The priors that are tried, widest first."""
+WEIGHT_SDS = tuple(WEIGHT_SD * 0.7**times for times in range(30))
+"""The priors that are tried, widest first; the last ones hold back sums that hardly have noise."""
 
 MOST_MISTOLD = 0.6
 """What a step does at the anchors may differ by so much, relative, from what the tangent told."""

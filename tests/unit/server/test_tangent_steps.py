@@ -130,6 +130,17 @@ def test_a_step_is_no_longer_than_the_tangent_tells_the_truth(
     assert any(np.array_equal(step, each) for each in steps)
 
 
+def test_sums_that_hardly_have_noise_are_followed_as_far_as_the_tangent_tells(
+    model: GGFN, anchors: list[PlanGraph]
+) -> None:
+    tangent = tangent_at(model, anchors)
+    loud = np.random.default_rng(0).standard_normal(len(tangent.lengths))
+    sums = [TangentSum(1e6 * loud / np.linalg.norm(loud), 1e6, 1e-3)]
+    step = trusted_step(model, anchors, tangent, sums, clip=CLIP)
+    assert step.any()
+    assert mistold(model, anchors, tangent, step) <= MOST_MISTOLD
+
+
 @pytest.mark.parametrize("lie", [1e9, -1e9, 300.0])
 def test_no_step_is_longer_than_the_bounds_of_all_senders_together(
     model: GGFN, anchors: list[PlanGraph], lie: float
