@@ -90,6 +90,19 @@ class TangentRounds:
             raise InvalidInputError("a round at the tangent has a question")
         model = _model(current)
         tangent = stored_tangent(model, self.anchors, question)
+        state = self.stepped(model, tangent, answers, question, rehearsed=rehearsed).state_dict()
+        return [state[name].numpy() for name in ARRAY_SHAPES]
+
+    def stepped(
+        self,
+        model: GGFN,
+        tangent: Tangent,
+        answers: Sequence[Answer],
+        question: TangentQuestion,
+        *,
+        rehearsed: Sequence[SyntheticRow] = (),
+    ) -> GGFN:
+        """The model that `next` makes of `model`, where its `stored_tangent` is at hand."""
         sums = believed_sums(answers, question, misfit=self.misfit)
         if rehearsed and sums:
             workloads = REHEARSAL_WEIGHT * sum(each.workloads for each in sums)
@@ -97,8 +110,7 @@ class TangentRounds:
                 rehearsed_sum(model, tangent, rehearsed, clip=question.clip, workloads=workloads)
             )
         step = trusted_step(model, self.anchors, tangent, sums, clip=question.clip)
-        state = tangent.stepped(model, step).state_dict()
-        return [state[name].numpy() for name in ARRAY_SHAPES]
+        return tangent.stepped(model, step)
 
 
 def stored_tangent(model: GGFN, anchors: Sequence[PlanGraph], question: TangentQuestion) -> Tangent:

@@ -9,6 +9,7 @@ streams that are made up with about the same spread.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,9 +17,13 @@ from numpy.typing import NDArray
 
 from fedperf_client.drift.streams import Drift, Observed, streams_of
 from fedperf_simulations import tokio
+from fedperf_simulations.experiment import Row, Settings, Target
+from fedperf_simulations.side_by_side import computed
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+PART = "home"
 
 SHIFT = 0.4
 """Log seconds: half as long again."""
@@ -106,16 +111,19 @@ class Detection:
     delay: float
     size_error: float
 
-    def as_row(self) -> dict[str, object]:
-        """The figures by name, rounded for reading."""
+    def as_row(self) -> Row:
+        """The figures by name; None where there is none."""
         return {
+            "part": PART,
             "platform": self.name,
             "executions": self.executions,
             "drifts": self.drifts,
-            "false_alarms": round(self.false_alarms, 3),
-            "found": round(self.found, 3),
-            "delay": self.delay,
-            "size_error": round(self.size_error, 3),
+            "shuffled": self.shuffled,
+            "false alarms": self.false_alarms,
+            "injected": self.injected,
+            "found": self.found,
+            "median delay": self.delay if np.isfinite(self.delay) else None,
+            "typical error of the size": self.size_error if np.isfinite(self.size_error) else None,
         }
 
 
@@ -164,24 +172,39 @@ def _delay(drifts: Iterable[Drift], at: int) -> tuple[float, float]:
     return np.inf, np.inf
 
 
-def targets(found: Sequence[Detection]) -> list[dict[str, object]]:
-    """What is promised beside what came out, over all streams."""
-    false_alarms = _mean([each.false_alarms for each in found], [each.shuffled for each in found])
-    share = _mean([each.found for each in found], [each.injected for each in found])
+def rows(settings: Settings) -> list[Row]:
+    """One row per platform: those of the probes, and as many that are made up."""
+    streams = probes(settings.data)
+    streams += made_up(len(streams), seed=settings.seed)
+    compute = partial(_row, settings, streams)
+    return list(computed(compute, range(len(streams)), "drift at home", jobs=settings.jobs))
+
+
+def targets(found: Sequence[Row]) -> list[Target]:
+    """What is promised beside what came out, over all streams; from `rows`."""
+    mine = [row for row in found if row["part"] == PART]
     return [
-        {
-            "what": "false alarms per stream without drift",
-            "target": f"<= {MOST_FALSE_ALARMS}",
-            "value": false_alarms,
-            "holds": false_alarms <= MOST_FALSE_ALARMS,
-        },
-        {
-            "what": f"a shift of {SHIFT} found within {WITHIN} executions",
-            "target": f">= {LEAST_FOUND}",
-            "value": share,
-            "holds": share >= LEAST_FOUND,
-        },
+        Target(
+            "home: false alarms per stream without drift",
+            MOST_FALSE_ALARMS,
+            _mean(mine, "false alarms", weight="shuffled"),
+        ),
+        Target(
+            f"home: share of shifts of {SHIFT} found within {WITHIN} executions",
+            LEAST_FOUND,
+            _mean(mine, "found", weight="injected"),
+            at_most=False,
+        ),
     ]
+
+
+def _row(settings: Settings, streams: Sequence[Residuals], place: int) -> Row:
+    def compute() -> Row:
+        if settings.quick:
+            return judge(streams[place], seed=settings.seed, shuffled=1, injected=1).as_row()
+        return judge(streams[place], seed=settings.seed).as_row()
+
+    return settings.cell(f"{PART}-{streams[place].name.replace(' ', '-')}", compute)
 
 
 def probes(data: Path | None) -> list[Residuals]:
@@ -216,5 +239,6 @@ def made_up(
     return found
 
 
-def _mean(values: Sequence[float], weights: Sequence[int]) -> float:
+def _mean(found: Sequence[Row], name: str, *, weight: str) -> float:
+    values, weights = ([float(str(row[key])) for row in found] for key in (name, weight))
     return float(np.average(values, weights=weights))

@@ -9,17 +9,17 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from fedperf_client.privacy.tangent_update import (
     WorkloadFeatures,
-    noiseless_sum,
+    grid_vector,
     update_from_sum,
 )
 from fedperf_server.registry import Arrays
 from fedperf_server.round_method import Answer
 from fedperf_server.tangent_rounds import TangentRounds, stored_tangent
 from fedperf_shared.model.architecture import ARRAY_SHAPES
-from fedperf_shared.model.checkpoint import model_from_arrays
 from fedperf_shared.model.fitting import predict
 from fedperf_shared.model.ggfn import GGFN, standardise
 from fedperf_shared.model.tangent import Tangent
@@ -48,42 +48,62 @@ def private_steps(
         steps: releases of each organization.
         noise: of everybody; independent in every draw.
     """
-    arrays = _arrays(model)
     for number in range(steps):
         slot = Slot(SlotKey(ReleaseKind.MODEL_UPDATE, 0, number), parameters)
-        question = rounds.question(arrays, steps_made=number)
+        question = rounds.question(arrays_of(model), steps_made=number)
         tangent = stored_tangent(model, rounds.anchors, question)
         answers = [
-            Answer(_answer(tangent, model, each, question.clip, slot.key, parameters, noise), slot)
+            Answer(
+                released_at(
+                    tangent,
+                    model,
+                    each,
+                    clip=question.clip,
+                    slot=slot.key,
+                    parameters=parameters,
+                    noise=noise,
+                ),
+                slot,
+            )
             for each in organizations
         ]
-        arrays = list(rounds.next(arrays, answers, question))
-        model = model_from_arrays(dict(zip(ARRAY_SHAPES, arrays, strict=True)))
+        model = rounds.stepped(model, tangent, answers, question)
     return model
 
 
-def _arrays(model: GGFN) -> Arrays:
+def arrays_of(model: GGFN) -> Arrays:
+    """Its weights in the order of the architecture."""
     state = model.state_dict()
     return [state[name].numpy() for name in ARRAY_SHAPES]
 
 
-def _answer(
+def released_at(
     tangent: Tangent,
     model: GGFN,
     measured: Measured,
+    *,
     clip: float,
     slot: SlotKey,
     parameters: TangentParameters,
     noise: SeededNoise,
 ) -> TangentUpdate:
     """What one organization releases at the tangent; only this leaves it."""
+    total = grid_vectors(tangent, model, measured, clip).sum(axis=0)
+    return update_from_sum(total, noise, slot=slot, parameters=parameters, base_version=1)
+
+
+def grid_vectors(
+    tangent: Tangent, model: GGFN, measured: Measured, clip: float
+) -> NDArray[np.int64]:
+    """What each workload adds to the sum of whoever has it, int64 [workloads, DIRECTIONS]."""
+    found = np.zeros((len(measured), DIRECTIONS), dtype=np.int64)
+    if not len(measured):
+        return found
     predicted = standardise(torch.from_numpy(predict(model, measured.graphs))).numpy()
     residuals = standardise(torch.from_numpy(measured.log_seconds)).numpy() - predicted
     features = np.zeros((len(measured), DIRECTIONS))
     features[:, : len(tangent.lengths)] = tangent.features(model, measured.graphs)
-    workloads = [
-        WorkloadFeatures(features[place, None], residuals[place, None])
-        for place in range(len(measured))
-    ]
-    total = noiseless_sum(workloads, clip)
-    return update_from_sum(total, noise, slot=slot, parameters=parameters, base_version=1)
+    for place in range(len(measured)):
+        workload = WorkloadFeatures(features[place, None], residuals[place, None])
+        found[place] = grid_vector(workload, clip)
+    return found

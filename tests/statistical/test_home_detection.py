@@ -16,10 +16,10 @@ pytestmark = pytest.mark.statistical
 
 
 def judged(found: list[Detection]) -> list[bool]:
-    for each in found:
-        print(each.as_row())
-    print(targets(found))
-    return [bool(each["holds"]) for each in targets(found)]
+    rows = [each.as_row() for each in found]
+    promised = targets(rows)
+    print(*rows, *promised, sep="\n")
+    return [each.holds for each in promised]
 
 
 def test_made_up_streams_keep_the_promises() -> None:

@@ -18,6 +18,10 @@ training together, at delta 1e-5, so it covers the "shared" model, which learns 
 "home" is what an organization makes of it with its own raw rows and keeps. A record is a run,
 which is NOT the unit of fedperf's promise; a column says so in every row. Rehearsing released
 rows costs nothing more, whatever the number of segments.
+
+Part `ggfn`: the product's model and rounds in a year of three large organizations at epsilon 1, by
+workload, as promised; see `federated_drift`. Parts `reports` and `home`: what notices a drift,
+in a year of reports (`report_detection`) and at home (`home_detection`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,6 +29,7 @@ from functools import partial
 
 import torch
 
+from fedperf_simulations import federated_drift, home_detection, report_detection
 from fedperf_simulations.continual import DP_STEPS, STEPS, Course, learn
 from fedperf_simulations.drift_sequences import (
     C3O_JOB,
@@ -103,7 +108,7 @@ class DriftExperiment:
     claim = "continual learning is 2x better than naive retraining over the whole sequence"
 
     def run(self, settings: Settings) -> Outcome:
-        """One row per sequence and method; every sequence and group of methods has a cell."""
+        """Rows of all parts; of `mlp` every sequence and group of methods has a cell."""
         files = data_files(settings.data)
         tasks = [(name, group) for name in SEQUENCES for group in _groups(name)]
         found: dict[str, list[Row]] = {name: [] for name in SEQUENCES}
@@ -116,7 +121,23 @@ class DriftExperiment:
             plotted(settings.out, name, table, PLOTTED, _drift(settings, name).marks)
             for name, table in tables.items()
         ]
-        return Outcome(rows, _targets(rows), files, plots)
+        years = federated_drift.table_of(settings)
+        further = [
+            *federated_drift.rows(years),
+            *report_detection.rows(settings),
+            *home_detection.rows(settings),
+        ]
+        return Outcome(
+            [*rows, *further],
+            [
+                *_targets(rows),
+                *federated_drift.targets(further),
+                *report_detection.targets(further),
+                *home_detection.targets(further),
+            ],
+            [*files, *federated_drift.data_files()],
+            [*plots, *federated_drift.plotted(settings.out, years)],
+        )
 
 
 def _groups(sequence: str) -> list[str]:

@@ -27,6 +27,7 @@ from fedperf_simulations.drift_table import (
     cell_of,
     plotted,
 )
+from fedperf_simulations.drifting_platforms import SEGMENTS
 from fedperf_simulations.experiment import Row, Settings
 from fedperf_simulations.experiments.drift import (
     EPSILON,
@@ -48,6 +49,9 @@ from fedperf_simulations.experiments.drift import (
     private,
     raw,
 )
+from fedperf_simulations.federated_drift import BY_SEGMENT, WAYS
+from fedperf_simulations.federated_drift import SPREAD as GGFN_SPREAD
+from fedperf_simulations.report_detection import CONDITIONS
 from tests.public_data import public_data
 
 FIRST, AFTER = 0.1, 0.2
@@ -144,9 +148,15 @@ def test_a_quick_run_is_sound_and_goes_on_where_it_was(tmp_path: Path) -> None:
     assert {row["sequence"] for row in rows} == set(SEQUENCES)
     assert len({(row["sequence"], row["method"]) for row in rows}) == len(rows) == 5 * 15 + 3
     assert {path.name for path in outcome.plots} == {path.name for path in tmp_path.glob("*.svg")}
-    assert len(outcome.plots) == len(SEQUENCES)
+    assert len(outcome.plots) == len(SEQUENCES) + len(SEGMENTS)
+    parts = {row["part"] for row in outcome.rows}
+    assert parts == {PART, SPREAD, "ggfn", GGFN_SPREAD, BY_SEGMENT, "reports", "home"}
+    assert any("GGFN" in target.what for target in outcome.targets)
+    assert any(target.what.startswith("reports") for target in outcome.targets)
+    assert any(target.what.startswith("home") for target in outcome.targets)
     kept = sorted(tmp_path.glob("cells/*.json"))
-    assert len(kept) == 5 * 4 + 1
+    years, platforms = len(WAYS), 2 * len(tokio.PEAKS)
+    assert len(kept) == 5 * 4 + 1 + years + len(CONDITIONS) + platforms
     times = [path.stat().st_mtime_ns for path in kept[1:]]
     kept[0].unlink()
     assert list(EXPERIMENT.run(settings).rows) == list(outcome.rows)
