@@ -6,7 +6,7 @@ for, and not before, learners are mixed by how wrong they were in folds that mim
 (`mixture`). Executions of one workload are never split by folds for questions inside;
 repeats of one configuration are never split at all. Where the same work takes longer or
 shorter since some day, executions of before count as if they had been measured since
-(`drifting`).
+(`drifting`). What ran before exactly so is answered by its own times as well (`repeats`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +19,14 @@ from fedperf_client.drift.streams import Drift
 from fedperf_client.prediction.candidates import NoLearnerError, usable
 from fedperf_client.prediction.drifting import as_of_today, streams_known
 from fedperf_client.prediction.evidence import History, encode
-from fedperf_client.prediction.intervals import HULL_MARGIN, Estimate, Hull, Spread, source_rows
+from fedperf_client.prediction.intervals import (
+    DEFAULT_HALF_WIDTH,
+    HULL_MARGIN,
+    Estimate,
+    Hull,
+    Spread,
+    source_rows,
+)
 from fedperf_client.prediction.learner import Fitted, Learner
 from fedperf_client.prediction.matching import (
     LEVEL_STEP,
@@ -43,6 +50,7 @@ from fedperf_client.prediction.mixture import (
     weigh,
 )
 from fedperf_client.prediction.prediction import Floats, Prediction, PredictLog, Question
+from fedperf_client.prediction.repeats import Repeats
 
 Key = tuple[Asks, int]
 """What is mimicked, and the cut of its folds (`Mimicry`)."""
@@ -70,6 +78,7 @@ class Candidates:
         on_progress: told of every weighing.
         drifts: found in the own executions, which are known as of today.
         fits: candidates that were needed so far, fitted on all own executions.
+        repeats: own executions by configuration.
     """
 
     known: Known
@@ -83,6 +92,11 @@ class Candidates:
     _weighed: dict[Key, Weighing] = field(default_factory=dict)
     _depths: dict[tuple[Asks, Key], float] = field(default_factory=dict)
     fits: dict[str, Fitted] = field(default_factory=dict)
+    repeats: Repeats = field(init=False)
+
+    def __post_init__(self) -> None:
+        repeats = Repeats.of(self.known.samples, self.known.log_seconds)
+        object.__setattr__(self, "repeats", repeats)
 
     def mix(self, learners: Iterable[Learner], *, level: float = 0.9) -> "Personalized":
         """A mix of those `learners` that can be used; without executions the first counts.
@@ -237,8 +251,16 @@ class Personalized:
             names = {name for name, weight in mixture.weights.items() if weight > 0}
             needed = {each.start for each in self.learners if each.name in names}
             starts = {k: start for k, start in self.candidates.starts.items() if k in needed}
-            answers[rows] = mixture(encode([questions[row] for row in rows], starts))
+            asked = encode([questions[row] for row in rows], starts)
+            answers[rows] = self.candidates.repeats.drawn(
+                asked, mixture(asked), self._error_variance(key)
+            )
         return answers
+
+    def _error_variance(self, key: Key) -> float:
+        """Mean square of errors in folds; without any, of the public half width."""
+        errors = self.outcomes[key].errors
+        return float(np.mean(errors**2)) if len(errors) else DEFAULT_HALF_WIDTH**2
 
     def _mixture(self, way: Mimicry | None) -> Mixture:
         return Mixture.of(self.outcome(way), self.candidates.fit)
