@@ -31,7 +31,7 @@ from fedperf_shared.model.batching import PlanGraph
 from fedperf_shared.model.checkpoint import model_from_arrays
 from fedperf_shared.model.fitting import predict
 from fedperf_shared.model.ggfn import GGFN, standardise
-from fedperf_shared.model.tangent import Tangent, coefficients_at, tangent_of
+from fedperf_shared.model.tangent import Tangent, coefficients_at, tangent_at, tangent_of
 from fedperf_shared.release import Slot, TangentParameters, TangentUpdate, Update
 from fedperf_shared.tangent_question import DIRECTIONS, TangentQuestion
 
@@ -62,10 +62,12 @@ class TangentRounds:
 
     def question(self, current: Arrays, *, steps_made: int) -> TangentQuestion:
         """Directions at the model's tangent, and a tighter clip with every step."""
-        found = coefficients_at(_model(current), self.anchors)
-        padded = np.zeros((len(found), DIRECTIONS), dtype=np.float32)
-        padded[:, : found.shape[1]] = found
-        return TangentQuestion(STEP_CLIPS[min(steps_made, len(STEP_CLIPS) - 1)], padded)
+        return _question(coefficients_at(_model(current), self.anchors), steps_made)
+
+    def asked_at(self, model: GGFN, *, steps_made: int) -> tuple[TangentQuestion, Tangent]:
+        """The `question` about `model` and its `stored_tangent`, in less time than both."""
+        found, tangent = tangent_at(model, self.anchors)
+        return _question(found, steps_made), tangent
 
     def check(self, update: Update, slot: Slot) -> None:
         """As `RoundMethod.check`."""
@@ -163,6 +165,12 @@ def rehearsed_sum(
     design = unit_feature_design(tangent.features(model, graphs), clip)
     mean = (design.directions * np.clip(residuals, -clip, clip)).mean(axis=1)
     return TangentSum(workloads * mean, workloads, MISFIT * workloads)
+
+
+def _question(coefficients: NDArray[np.float32], steps_made: int) -> TangentQuestion:
+    padded = np.zeros((len(coefficients), DIRECTIONS), dtype=np.float32)
+    padded[:, : coefficients.shape[1]] = coefficients
+    return TangentQuestion(STEP_CLIPS[min(steps_made, len(STEP_CLIPS) - 1)], padded)
 
 
 def _used(question: TangentQuestion) -> NDArray[np.bool_]:

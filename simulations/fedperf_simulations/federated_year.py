@@ -19,7 +19,7 @@ from fedperf_client.privacy.tangent_update import update_from_sum
 from fedperf_client.release.schedule import PlannedSchedule
 from fedperf_server.rehearsal import Catalogue
 from fedperf_server.round_method import Answer
-from fedperf_server.tangent_rounds import TangentRounds, stored_tangent
+from fedperf_server.tangent_rounds import TangentRounds
 from fedperf_shared.model.batching import PlanGraph
 from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.period import Timetable
@@ -27,7 +27,7 @@ from fedperf_shared.release import ReleaseKind, Slot, TangentParameters
 from fedperf_simulations.channel import SeededNoise
 from fedperf_simulations.drifting_platforms import Lived, first_windows, measured_of
 from fedperf_simulations.reported_epochs import Reports
-from fedperf_simulations.tangent_training import arrays_of, grid_vectors
+from fedperf_simulations.tangent_training import grid_vectors
 
 UNNOTICED = 0.01
 """Noise that nobody would notice, where nothing is private."""
@@ -116,8 +116,7 @@ class FederatedYear:
         return sorted(wanted, key=lambda each: schedule.opens_at(each.key))
 
     def _round(self, slot: Slot) -> None:
-        question = self._rounds.question(arrays_of(self._model), steps_made=self._steps)
-        tangent = stored_tangent(self._model, self._rounds.anchors, question)
+        question, tangent = self._rounds.asked_at(self._model, steps_made=self._steps)
         epoch = bisect_right(self._begins, slot.key.window) - 1
         known = [self._known(each, slot, epoch) for each in self._world.organizations]
         pool = list({each.workload: each for members in known for each in members}.values())

@@ -16,10 +16,8 @@ from fedperf_client.privacy.tangent_update import (
     grid_vector,
     update_from_sum,
 )
-from fedperf_server.registry import Arrays
 from fedperf_server.round_method import Answer
-from fedperf_server.tangent_rounds import TangentRounds, stored_tangent
-from fedperf_shared.model.architecture import ARRAY_SHAPES
+from fedperf_server.tangent_rounds import TangentRounds
 from fedperf_shared.model.fitting import predict
 from fedperf_shared.model.ggfn import GGFN, standardise
 from fedperf_shared.model.tangent import Tangent
@@ -50,8 +48,7 @@ def private_steps(
     """
     for number in range(steps):
         slot = Slot(SlotKey(ReleaseKind.MODEL_UPDATE, 0, number), parameters)
-        question = rounds.question(arrays_of(model), steps_made=number)
-        tangent = stored_tangent(model, rounds.anchors, question)
+        question, tangent = rounds.asked_at(model, steps_made=number)
         answers = [
             Answer(
                 released_at(
@@ -69,12 +66,6 @@ def private_steps(
         ]
         model = rounds.stepped(model, tangent, answers, question)
     return model
-
-
-def arrays_of(model: GGFN) -> Arrays:
-    """Its weights in the order of the architecture."""
-    state = model.state_dict()
-    return [state[name].numpy() for name in ARRAY_SHAPES]
 
 
 def released_at(

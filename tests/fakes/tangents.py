@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from fedperf_shared.execution import MeasuredPlan
+from fedperf_shared.model import tangent
 from fedperf_shared.model.batching import PlanGraph
 from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.model.public_plans import (
@@ -15,7 +16,7 @@ from fedperf_shared.model.public_plans import (
     load_public_plans,
     save_public_plans,
 )
-from fedperf_shared.model.tangent import Tangent, coefficients_at, tangent_of
+from fedperf_shared.model.tangent import Tangent
 from fedperf_shared.tangent_question import DIRECTIONS, TangentQuestion
 from tests.unit.client.prediction.synthetic import draw_questions, true_log_seconds
 
@@ -34,7 +35,7 @@ def tangent_at(
     model: GGFN, anchors: Sequence[PlanGraph], *, directions: int = DIRECTIONS
 ) -> Tangent:
     """The tangent that a question about these anchors would be asked at."""
-    return tangent_of(model, anchors, coefficients_at(model, anchors, directions=directions))
+    return tangent.tangent_at(model, anchors, directions=directions)[1]
 
 
 def few_anchors() -> tuple[Anchor, ...]:

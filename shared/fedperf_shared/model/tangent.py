@@ -115,10 +115,16 @@ def tangent_of(
     model: GGFN, anchors: Sequence[PlanGraph], coefficients: NDArray[np.float32]
 ) -> Tangent:
     """With coefficients of which no column is zero; errors as `coefficients_at`."""
+    return _tangent(_gradients(model, anchors), coefficients)
+
+
+def tangent_at(
+    model: GGFN, anchors: Sequence[PlanGraph], *, directions: int = DIRECTIONS
+) -> tuple[NDArray[np.float32], Tangent]:
+    """The `coefficients_at` the model and the `tangent_of` them, in less time than both."""
     gradients = _gradients(model, anchors)
-    directions = gradients.T @ torch.from_numpy(coefficients)
-    lengths = 1 / torch.linalg.vector_norm(directions.double(), dim=0)
-    return Tangent(directions, lengths.numpy(), (gradients @ directions).double().numpy())
+    coefficients = _coefficients(gradients, directions).numpy()
+    return coefficients, _tangent(gradients, coefficients)
 
 
 def directions_of(
@@ -165,6 +171,12 @@ def _gradients(model: GGFN, anchors: Sequence[PlanGraph]) -> Tensor:
     if not bool(torch.isfinite(gradients).all()):
         raise InvalidTangentError("the model's gradient at an anchor plan is not finite")
     return gradients
+
+
+def _tangent(gradients: Tensor, coefficients: NDArray[np.float32]) -> Tangent:
+    directions = gradients.T @ torch.from_numpy(coefficients)
+    lengths = 1 / torch.linalg.vector_norm(directions.double(), dim=0)
+    return Tangent(directions, lengths.numpy(), (gradients @ directions).double().numpy())
 
 
 def _coefficients(gradients: Tensor, directions: int) -> Tensor:

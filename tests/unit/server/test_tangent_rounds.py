@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from cryptography.hazmat.primitives.asymmetric import ec
 from numpy.typing import NDArray
 from sqlalchemy import select
@@ -87,6 +88,16 @@ def test_the_stored_question_has_the_tangent_of_its_model(question: TangentQuest
     found, expected = stored_tangent(model, ANCHORS, question), tangent_at(model, ANCHORS)
     np.testing.assert_allclose(found.lengths, expected.lengths, rtol=1e-4)
     np.testing.assert_allclose(found.anchors, expected.anchors, atol=1e-4)
+
+
+def test_question_and_tangent_at_once_are_those_that_are_made_apart(
+    question: TangentQuestion,
+) -> None:
+    model = model_from_arrays(seeded_checkpoint().arrays)
+    asked, tangent = METHOD.asked_at(model, steps_made=0)
+    assert codec.encode_tangent_question(asked) == codec.encode_tangent_question(question)
+    assert torch.equal(tangent.directions, stored_tangent(model, ANCHORS, question).directions)
+    assert METHOD.asked_at(model, steps_made=1)[0].clip == STEP_CLIPS[1]
 
 
 def test_clips_get_tighter_with_every_step_that_was_made() -> None:
