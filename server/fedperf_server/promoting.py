@@ -25,7 +25,7 @@ from fedperf_shared.basis import CELLS, cell_of
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.exchange import SyntheticRow
 from fedperf_shared.execution import MeasuredPlan
-from fedperf_shared.model.public_plans import anchors_of
+from fedperf_shared.model.public_plans import variants_of
 from fedperf_shared.period import Timetable
 
 
@@ -73,10 +73,10 @@ class PromotionDesk:
         *,
         grace: timedelta,
     ) -> None:
-        """Look at differences on the anchors of `catalogue`; reports may be `grace` late."""
+        """Look at differences on the variants of `catalogue`; reports may be `grace` late."""
         self._database = database
         self._timetable = timetable
-        self._entries = [CatalogueEntry(plan, cluster) for plan, cluster in anchors_of(catalogue)]
+        self._entries = [CatalogueEntry(plan, cluster) for plan, cluster in variants_of(catalogue)]
         self._cells = np.array([cell_of(each.plan).index for each in self._entries], dtype=np.int64)
         self._grace = grace
 

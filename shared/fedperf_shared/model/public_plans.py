@@ -3,7 +3,8 @@
 They are the validation part of the project's measured set: a model version is judged by
 its error on them, and synthetic rows are dressed in their plans. No model is trained on
 their run times. Where rounds train at the tangent of the model, it is taken at the anchors:
-these plans and what they would be on other platforms, for which nobody needs run times.
+these plans and what they would be on other platforms and in a small container, for which
+nobody needs run times.
 """
 
 from collections.abc import Sequence
@@ -41,11 +42,16 @@ def load_public_plans(path: Path = PUBLIC_PLANS_PATH) -> tuple[MeasuredPlan, ...
         raise StorageError(f"{path} cannot be read ({error.strerror}); install again") from error
 
 
-def anchors_of(plans: Sequence[MeasuredPlan]) -> tuple[Anchor, ...]:
-    """Each plan and its variants on one platform, in the order of the plans.
+def variants_of(plans: Sequence[MeasuredPlan]) -> tuple[Anchor, ...]:
+    """Each plan as it ran and on every one of `ANCHOR_PLATFORMS`, in the order of the plans."""
+    return tuple((variant, each.cluster) for each in plans for variant in _variants(each.plan))
 
-    Every second of them in a small container, another platform each time: the plans ran on one
-    machine, and no direction would tell machines apart.
+
+def anchors_of(plans: Sequence[MeasuredPlan]) -> tuple[Anchor, ...]:
+    """The `variants_of` the plans, every second one of a plan in a small container.
+
+    Other platforms from plan to plan: the plans ran on one machine, and no direction would tell
+    machines apart.
     """
     return tuple(
         (variant, _in_container(each.cluster) if (number + place) % 2 else each.cluster)

@@ -8,6 +8,7 @@ from fedperf_shared.model.public_plans import (
     CONTAINER_MEMORY,
     CONTAINER_SPEED,
     anchors_of,
+    variants_of,
 )
 from fedperf_shared.workflow.vocabulary import Platform
 from tests.fakes.plans import ONE_CORE, diamond
@@ -17,6 +18,8 @@ PLANS = [MeasuredPlan(diamond(Platform.SPARK, 10.0**size), ONE_CORE, 1.0) for si
 
 def test_half_of_the_anchors_of_a_plan_and_of_a_platform_are_in_a_small_container() -> None:
     found = anchors_of(PLANS)
+    assert [plan for plan, _ in found] == [plan for plan, _ in variants_of(PLANS)]
+    assert {cluster for _, cluster in variants_of(PLANS)} == {ONE_CORE}
     assert len(found) == len({*found}) == len(PLANS) * (1 + len(ANCHOR_PLATFORMS))
     small = [plan for plan, cluster in found if cluster != ONE_CORE]
     [container] = {cluster for _, cluster in found} - {ONE_CORE}
