@@ -342,8 +342,8 @@ def _rounded(value: object) -> str | None:
 def _why_not_judged(version: "ModelVersion", verdicts: "Sequence[Verdict]") -> str:
     if version.promoted:
         return "the start"
-    if any(verdict.version > version.version for verdict in verdicts):
-        return "a step to a later version"
+    if any(verdict.promoted and verdict.version > version.version for verdict in verdicts):
+        return "passed over: a later version was promoted"
     return "waits for the next window's reports"
 
 

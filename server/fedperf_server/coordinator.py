@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from fedperf_server import audit, buffered, registry, releases
+from fedperf_server import audit, buffered, lineage, registry, releases
 from fedperf_server.database import Database, ReplyRow, RoundQuestionRow, RoundRow
 from fedperf_server.enrollment import Enrollment, Member
 from fedperf_server.epochs import epoch_at, epoch_starts
@@ -44,7 +44,6 @@ from fedperf_server.rounds import (
     closed_slots,
     result_of,
     row_key,
-    steps_made,
 )
 from fedperf_server.validation import Reason, RejectedReleaseError, check_place, open_update
 from fedperf_shared.errors import FedperfError
@@ -290,7 +289,7 @@ class Coordinator:
         with self._database.transaction() as session:
             base = registry.newest_version(session)
             first = self._first_window(session, slot.window)
-            steps = steps_made(session, self._timetable, since_window=first)
+            steps = lineage.steps_to(session, self._timetable, base.version, since_window=first)
         current = self._format.decode(base.checkpoint)
         question = self._method.question(current, steps_made=steps)
         with self._database.transaction() as session:
@@ -405,6 +404,7 @@ class Coordinator:
                     public_error=error,
                     promoted=self._rules.promote,
                 )
+                lineage.follow(session, row.new_version, base=opened.base_version, at=now)
             row.outcome = Outcome.NO_QUORUM if arrays is None else Outcome.NEW_VERSION
             row.asked, row.replies = len(gathered.schedules), len(gathered.accepted)
             row.public_error = error

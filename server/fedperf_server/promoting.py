@@ -2,8 +2,10 @@
 
 A durable step like the others: the candidate is found by how it stands in the registry, and
 its verdict is one transaction. Killed before it, the desk judges again and finds the same;
-killed after it, there is no candidate left. Candidates of one window supersede each other:
-the newest is judged, and the ones before it stay what they are, steps on its way.
+killed after it, there is no candidate left. A window has one verdict: the newest candidate is
+judged, and the ones before it, steps on its way, are settled with it. Where it is promoted they
+are passed over and stay what they are; where it is rejected they are rejected with it, since
+a test that is repeated on each of them would let one through by chance.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,13 +15,12 @@ from datetime import datetime, timedelta
 import numpy as np
 from sqlalchemy.orm import Session
 
-from fedperf_server import audit, buffered, registry
+from fedperf_server import audit, buffered, lineage, registry
 from fedperf_server.database import Database
 from fedperf_server.promotion import Floats, Judgement, Merits, Reported, errors_by_segment, judge
-from fedperf_server.questions import evidence
-from fedperf_server.registry import ModelVersion, Standing, Verdict
+from fedperf_server.questions import Evidence, evidence
+from fedperf_server.registry import ModelVersion, Verdict
 from fedperf_server.rehearsal import CatalogueEntry, PredictLog, cell_shares
-from fedperf_server.rounds import made_before
 from fedperf_server.synthetic import NOBODY
 from fedperf_shared.basis import CELLS, cell_of
 from fedperf_shared.errors import InvalidInputError
@@ -31,8 +32,9 @@ from fedperf_shared.period import Timetable
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Case:
-    """What is judged, and by what."""
+    """What is judged, and by what; `steps` are the candidates that are settled with it."""
 
+    steps: tuple[int, ...]
     candidate: ModelVersion
     promoted: ModelVersion
     reference: ModelVersion
@@ -50,16 +52,21 @@ class NothingToTakeBackError(InvalidInputError):
 def take_back(session: Session, reason: str, *, at: datetime) -> tuple[int, int]:
     """Reject the promoted version, as the operator wants; its number and the one in force now.
 
+    With it go all candidates that are newer than the latter: steps on the way to what is taken
+    back, and what was trained from it.
+
     Raises:
         NothingToTakeBackError: no other version was promoted.
     """
     versions = [each.version for each in registry.versions(session) if each.promoted]
     if len(versions) < 2:  # noqa: PLR2004
-        raise NothingToTakeBackError(registry.get_version(session, 0).version)
-    said = f"taken back: {reason}"
-    registry.decide(session, Verdict(versions[-1], False, said, None, None, {}, at))
-    audit.record(session, "version_taken_back", {"version": versions[-1]}, at=at)
-    return versions[-1], versions[-2]
+        raise NothingToTakeBackError(registry.in_force(session))
+    now, taken = versions[-2:]
+    registry.reject(session, taken, f"taken back: {reason}", at=at)
+    for each in lineage.candidates_after(session, now):
+        registry.reject(session, each, f"goes with version {taken}, which was taken back", at=at)
+    audit.record(session, "version_taken_back", {"version": taken}, at=at)
+    return taken, now
 
 
 class PromotionDesk:
@@ -96,41 +103,46 @@ class PromotionDesk:
             return None
         verdict = self._verdict(case, predict_with, at=at)
         with self._database.transaction() as session:
-            if registry.get_version(session, verdict.version).standing is not Standing.CANDIDATE:
+            if not self._is_as_it_was(session, window, case):
                 return None
-            registry.decide(session, verdict)
-            detail: audit.Detail = {
-                "version": verdict.version,
-                "promoted": verdict.promoted,
-                "reason": verdict.reason,
-            }
-            audit.record(session, "version_judged", detail, at=at)
+            self._settle(session, case, verdict)
         return verdict
 
     def _case(self, session: Session, window: int) -> _Case | None:
         """What the reports of `window` judge: the newest candidate from before it."""
-        period = self._timetable.period
-        made = made_before(session, self._timetable, window)
-        stand = registry.standings(session)
-        waiting = [each for each in made if stand[each] is Standing.CANDIDATE]
-        promoted = [each for each in stand if stand[each] is Standing.PROMOTED]
-        if not waiting or max(waiting) < max(promoted, default=0):
+        waiting = lineage.undecided(session, self._timetable, window=window)
+        if not waiting:
             return None
-        known = evidence(session, period, window=window)
-        reported = None
-        if known.reports:
-            correction = known.learned().correction
-            shares = cell_shares(
-                known.plain, excluded=NOBODY, reference_version=known.reference_version
-            )
-            reported = Reported(correction.mean, correction.covariance, shares)
+        known = evidence(session, self._timetable.period, window=window)
         return _Case(
-            registry.get_version(session, max(waiting)),
+            waiting[:-1],
+            registry.get_version(session, waiting[-1]),
             registry.get_version(session, 0),
             registry.get_version(session, known.reference_version),
-            reported,
+            _reported(known),
             buffered.rows(session),
         )
+
+    def _is_as_it_was(self, session: Session, window: int, case: _Case) -> bool:
+        """Whether neither a verdict nor a rollback nor a late round came while it was judged."""
+        waiting = lineage.undecided(session, self._timetable, window=window)
+        in_force = registry.in_force(session)
+        return (*case.steps, case.candidate.version) == waiting and (
+            case.promoted.version == in_force
+        )
+
+    def _settle(self, session: Session, case: _Case, verdict: Verdict) -> None:
+        at = verdict.decided_at
+        registry.decide(session, verdict)
+        for step in () if verdict.promoted else case.steps:
+            said = f"goes with version {verdict.version}, which was rejected"
+            registry.reject(session, step, said, at=at)
+        detail: audit.Detail = {
+            "version": verdict.version,
+            "promoted": verdict.promoted,
+            "reason": verdict.reason,
+        }
+        audit.record(session, "version_judged", detail, at=at)
 
     def _verdict(
         self, case: _Case, predict_with: Callable[[bytes], PredictLog], *, at: datetime
@@ -170,3 +182,12 @@ class PromotionDesk:
         """Mean of the entries of each cell, 0 where there is none, float64 [CELLS]."""
         sums = np.bincount(self._cells, values, minlength=CELLS)
         return np.asarray(sums / np.maximum(np.bincount(self._cells, minlength=CELLS), 1))
+
+
+def _reported(known: Evidence) -> Reported | None:
+    """What an epoch's releases tell; None where there are none."""
+    if not known.reports:
+        return None
+    correction = known.learned().correction
+    shares = cell_shares(known.plain, excluded=NOBODY, reference_version=known.reference_version)
+    return Reported(correction.mean, correction.covariance, shares)

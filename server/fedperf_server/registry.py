@@ -182,6 +182,11 @@ def decide(session: Session, verdict: Verdict) -> None:
     session.flush()
 
 
+def reject(session: Session, version: int, reason: str, *, at: datetime) -> None:
+    """Record a rejection for which nothing was measured; errors as `decide`."""
+    decide(session, Verdict(version, False, reason, None, None, {}, at))
+
+
 def verdicts(session: Session) -> tuple[Verdict, ...]:
     """Every decision, oldest first."""
     return tuple(map(_verdict, session.scalars(select(VerdictRow).order_by(VerdictRow.number))))
@@ -233,6 +238,15 @@ def get_version(session: Session, version: int) -> ModelVersion:
     if row is None:
         raise UnknownVersionError(version)
     return _version(row, standings(session)[version])
+
+
+def in_force(session: Session) -> int:
+    """The number of the newest promoted version.
+
+    Raises:
+        UnknownVersionError: nothing was promoted yet.
+    """
+    return _newest_number(session, {Standing.PROMOTED})
 
 
 def first_promoted(session: Session) -> int:
@@ -289,10 +303,14 @@ def _publish(session: Session, kind: str, payload: bytes, at: datetime) -> None:
 
 
 def _newest(session: Session, among: Collection[Standing]) -> ModelVersion:
+    return get_version(session, _newest_number(session, among))
+
+
+def _newest_number(session: Session, among: Collection[Standing]) -> int:
     found = [version for version, each in standings(session).items() if each in among]
     if not found:
         raise UnknownVersionError(0)
-    return get_version(session, max(found))
+    return max(found)
 
 
 def _version(row: ModelVersionRow, standing: Standing) -> ModelVersion:

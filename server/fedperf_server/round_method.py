@@ -38,7 +38,7 @@ class RoundMethod(Protocol):
 
         Args:
             current: the model that the round starts from.
-            steps_made: rounds of this epoch that made a new version before.
+            steps_made: rounds of this epoch that led to it.
         """
 
     def check(self, update: Update, slot: Slot) -> None:

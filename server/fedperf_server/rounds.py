@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum, unique
 
-from sqlalchemy import and_, func, or_, select
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from fedperf_server.database import ReplyRow, RoundRow
@@ -92,28 +92,6 @@ def result_of(row: RoundRow, slot: SlotKey, failures: Mapping[str, int]) -> Roun
 def row_key(timetable: Timetable, slot: SlotKey) -> tuple[int, int, int]:
     """The primary key of the slot's round."""
     return to_unix_ms(timetable.period.start), slot.window, slot.index
-
-
-def steps_made(session: Session, timetable: Timetable, *, since_window: int = 0) -> int:
-    """How many rounds of the period, from that window on, made a new version."""
-    query = select(func.count(RoundRow.new_version)).where(
-        RoundRow.period_start == to_unix_ms(timetable.period.start),
-        RoundRow.window >= since_window,
-    )
-    return session.scalar(query) or 0
-
-
-def made_before(session: Session, timetable: Timetable, window: int) -> set[int]:
-    """Versions that rounds of windows before that one made, in this period or an earlier one."""
-    start = to_unix_ms(timetable.period.start)
-    query = select(RoundRow.new_version).where(
-        RoundRow.new_version.is_not(None),
-        or_(
-            RoundRow.period_start < start,
-            and_(RoundRow.period_start == start, RoundRow.window < window),
-        ),
-    )
-    return {version for version in session.scalars(query) if version is not None}
 
 
 def closed_slots(session: Session, timetable: Timetable) -> set[tuple[int, int]]:

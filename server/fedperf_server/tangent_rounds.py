@@ -1,7 +1,7 @@
 """Rounds that train at the tangent: organizations send sums in few directions, we make the step.
 
 The question of a round, directions and clip, follows from its base model and from how many
-steps the period has made; it is made once and stored by the coordinator, and everything
+steps of the epoch led to it; it is made once and stored by the coordinator, and everything
 about the step is computed from what was stored.
 
 Influence. A sender counts as one of at most `MOST_WORKLOADS` workloads, whatever it declares,

@@ -261,6 +261,42 @@ def test_steps_count_anew_in_a_new_epoch(scene: Scene) -> None:
     assert scene.steps == [0, 1, 0, 1, 2]
 
 
+def test_after_a_rejection_steps_count_from_the_version_in_force(scene: Scene) -> None:
+    for name in ("one", "two"):
+        scene.join(name, 1.0)
+    for moment in (10, 30):
+        scene.at[0] = START + moment * MINUTE
+        scene.step()
+    with scene.database.transaction() as session:
+        for version in (2, 3):
+            registry.reject(session, version, "worse", at=scene.at[0])
+    for moment in (70, 90):
+        scene.at[0] = START + moment * MINUTE
+        scene.step()
+    assert scene.steps == [0, 1, 0, 1]
+
+
+def test_a_version_whose_base_was_taken_back_meanwhile_is_rejected(scene: Scene) -> None:
+    for name in ("one", "two"):
+        scene.join(name, 1.0)
+    scene.at[0] = START + 10 * MINUTE
+    scene.step()
+    plain = scene.fleet.tick
+
+    def tick() -> None:
+        plain()
+        with scene.database.transaction() as session:
+            registry.reject(session, 2, "taken back: slow", at=scene.at[0])
+
+    scene.fleet.tick = tick
+    scene.at[0] = START + 30 * MINUTE
+    scene.step()
+    with scene.database.transaction() as session:
+        assert registry.newest_version(session).version == 1
+        (*_, last) = registry.verdicts(session)
+    assert (last.version, last.reason) == (3, "trained from version 2, which was rejected")
+
+
 def test_a_silent_organization_costs_the_grace_and_no_more(scene: Scene) -> None:
     for name, value in (("one", 1.0), ("two", 1.0), ("silent", None)):
         scene.join(name, value)

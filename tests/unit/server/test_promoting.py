@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedperf_server import audit, buffered, registry
+from fedperf_server import audit, buffered, lineage, registry
 from fedperf_server.database import Database, RoundRow
 from fedperf_server.epochs import Cause, declare
 from fedperf_server.promoting import NothingToTakeBackError, PromotionDesk, take_back
@@ -68,13 +68,15 @@ def add(
     return version
 
 
-def made_by_round(version: int, window: int, *, period: Period = TABLE.period) -> RoundRow:
+def made_by_round(
+    version: int, window: int, *, base: int = 1, period: Period = TABLE.period
+) -> RoundRow:
     return RoundRow(
         period_start=to_unix_ms(period.start),
         window=window,
         index=version,
         number=version,
-        base_version=1,
+        base_version=base,
         opened_at=0,
         new_version=version,
     )
@@ -88,6 +90,12 @@ def look(database: Database, at: datetime) -> Verdict | None:
 def standings(database: Database) -> list[Standing]:
     with database.transaction() as session:
         return [each.standing for each in registry.versions(session)]
+
+
+def reasons(database: Database) -> dict[int, str]:
+    """Of the latest verdict about each version."""
+    with database.transaction() as session:
+        return {each.version: each.reason for each in registry.verdicts(session)}
 
 
 def test_a_candidate_waits_for_the_reports_of_the_next_window(database: Database) -> None:
@@ -122,8 +130,32 @@ def test_the_newest_candidate_of_a_window_is_judged_and_rounds_leave_a_rejected_
         assert registry.get_version(session, 0).version == 1
         assert registry.newest_version(session).version == later
     assert standings(database) == [
-        Standing.PROMOTED, Standing.CANDIDATE, Standing.REJECTED, Standing.CANDIDATE
+        Standing.PROMOTED, Standing.REJECTED, Standing.REJECTED, Standing.CANDIDATE
     ]  # fmt: skip
+
+
+def test_a_window_has_one_verdict_and_its_steps_are_rejected_with_the_newest(
+    database: Database,
+) -> None:
+    for public_error in (1.9, 2.2):
+        add(database, 0.0, public_error=public_error, at=START + 11 * DAY)
+    verdict = look(database, START + 34 * DAY)
+    assert verdict is not None
+    assert (verdict.version, verdict.promoted) == (3, False)
+    assert look(database, START + 34 * DAY) is None
+    assert standings(database) == [Standing.PROMOTED, Standing.REJECTED, Standing.REJECTED]
+    assert reasons(database)[2] == "goes with version 3, which was rejected"
+
+
+def test_steps_to_a_promoted_version_are_passed_over(database: Database) -> None:
+    for _ in range(3):
+        add(database, 0.0, public_error=1.9, at=START + 11 * DAY)
+    verdict = look(database, START + 34 * DAY)
+    assert verdict is not None
+    assert (verdict.version, verdict.promoted) == (4, True)
+    assert look(database, START + 62 * DAY) is None
+    with database.transaction() as session:
+        assert len(registry.verdicts(session)) == 1
 
 
 def test_what_was_forgotten_is_seen_on_the_rows_of_the_epochs_before(database: Database) -> None:
@@ -163,6 +195,59 @@ def test_judged_twice_at_once_one_verdict_counts(database: Database) -> None:
     assert judged[0] is not None
     with database.transaction() as session:
         assert len(registry.verdicts(session)) == 1
+
+
+def test_a_verdict_does_not_count_where_another_version_came_into_force_meanwhile(
+    database: Database,
+) -> None:
+    add(database, 0.0, public_error=1.9, at=START + 11 * DAY)
+    add(database, 0.0, public_error=1.8, at=START + 39 * DAY)
+    desk = PromotionDesk(database, TABLE, PLANS, grace=GRACE)
+    judged: list[Verdict | None] = []
+
+    def newer_one_meanwhile(checkpoint: bytes) -> PredictLog:
+        if not judged:
+            judged.append(look(database, START + 62 * DAY))
+        return predict_with(checkpoint)
+
+    assert desk.look(newer_one_meanwhile, at=START + 34 * DAY) is None
+    assert standings(database) == [Standing.PROMOTED, Standing.CANDIDATE, Standing.PROMOTED]
+
+
+def test_what_is_judged_during_a_rollback_is_not_promoted(database: Database) -> None:
+    add(database, 0.0, public_error=1.9, at=START + 11 * DAY)
+    look(database, START + 34 * DAY)
+    add(database, 0.0, public_error=1.9, at=START + 39 * DAY)
+    desk = PromotionDesk(database, TABLE, PLANS, grace=GRACE)
+    at = START + 62 * DAY
+    taken: list[tuple[int, int]] = []
+
+    def taken_back_meanwhile(checkpoint: bytes) -> PredictLog:
+        if not taken:
+            with database.transaction() as session:
+                taken.append(take_back(session, "slow", at=at))
+        return predict_with(checkpoint)
+
+    assert desk.look(taken_back_meanwhile, at=at) is None
+    assert standings(database) == [Standing.PROMOTED, Standing.REJECTED, Standing.REJECTED]
+
+
+def test_a_round_that_ends_while_its_window_is_judged_has_its_step_judged_instead(
+    database: Database,
+) -> None:
+    add(database, 0.0, public_error=1.9, at=START + 11 * DAY)
+    desk = PromotionDesk(database, TABLE, PLANS, grace=GRACE)
+    late: list[int] = []
+
+    def closes_late(checkpoint: bytes) -> PredictLog:
+        if not late:
+            late.append(add(database, 0.0, public_error=1.9, at=START + 12 * DAY))
+        return predict_with(checkpoint)
+
+    assert desk.look(closes_late, at=START + 34 * DAY) is None
+    verdict = look(database, START + 34 * DAY)
+    assert verdict is not None
+    assert verdict.version == late[0]
 
 
 def test_a_calendar_without_reports_judges_when_the_next_window_began(database: Database) -> None:
@@ -233,3 +318,52 @@ def test_an_operator_takes_the_promoted_version_back(database: Database) -> None
         assert registry.get_version(session, 2).standing is Standing.REJECTED
         with pytest.raises(UnknownVersionError):
             registry.decide(session, Verdict(9, True, "", None, None, {}, START))
+
+
+def test_what_was_taken_back_takes_its_steps_and_what_was_trained_from_it_along(
+    database: Database,
+) -> None:
+    for _ in range(3):
+        add(database, 0.0, public_error=1.9, at=START + 11 * DAY)
+    look(database, START + 34 * DAY)
+    add(database, 0.0, public_error=1.9, at=START + 39 * DAY)
+    with database.transaction() as session:
+        assert take_back(session, "slow", at=START + 40 * DAY) == (4, 1)
+    for days in (40, 62, 90):
+        assert look(database, START + days * DAY) is None
+    assert standings(database) == [Standing.PROMOTED, *[Standing.REJECTED] * 4]
+    goes_with = "goes with version 4, which was taken back"
+    assert reasons(database) == {
+        2: goes_with, 3: goes_with, 4: "taken back: slow", 5: goes_with
+    }  # fmt: skip
+    with database.transaction() as session:
+        assert registry.newest_version(session).version == 1
+
+
+def test_what_was_passed_over_before_the_version_in_force_stays_so_in_a_rollback(
+    database: Database,
+) -> None:
+    for days in (11, 11, 39):
+        add(database, 0.0, public_error=1.9, at=START + days * DAY)
+    for days in (34, 62):
+        look(database, START + days * DAY)
+    with database.transaction() as session:
+        assert take_back(session, "slow", at=START + 70 * DAY) == (4, 3)
+    assert look(database, START + 70 * DAY) is None
+    assert standings(database)[1:] == [Standing.CANDIDATE, Standing.PROMOTED, Standing.REJECTED]
+
+
+def test_only_steps_that_led_to_a_version_count(database: Database) -> None:
+    """Steps of the window before count, those before the epoch and on other ways do not."""
+    with database.transaction() as session:
+        for window, base in ((0, 1), (1, 2), (1, 2), (1, 4)):
+            arrays = [np.zeros(2, dtype=np.float32)]
+            made = registry.add_version(session, TinyFormat(), arrays, at=START)
+            session.add(made_by_round(made, window, base=base))
+
+    def steps(version: int, since_window: int) -> int:
+        with database.transaction() as session:
+            return lineage.steps_to(session, TABLE, version, since_window=since_window)
+
+    assert [steps(version, 0) for version in (1, 2, 3, 4, 5)] == [0, 1, 2, 2, 3]
+    assert [steps(version, 1) for version in (1, 2, 3, 4, 5)] == [0, 0, 1, 1, 2]
