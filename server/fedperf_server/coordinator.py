@@ -34,7 +34,7 @@ from sqlalchemy.orm import Session
 from fedperf_server import audit, buffered, lineage, registry, releases
 from fedperf_server.database import Database, ReplyRow, RoundQuestionRow, RoundRow
 from fedperf_server.enrollment import Enrollment, Member
-from fedperf_server.epochs import epoch_at, epoch_starts
+from fedperf_server.epochs import epoch_starts
 from fedperf_server.registry import Arrays, ModelFormat
 from fedperf_server.round_method import Answer, RoundMethod
 from fedperf_server.rounds import (
@@ -186,16 +186,19 @@ class Coordinator:
     def step(self, stop: threading.Event) -> RoundResult | None:
         """Let new members in; run the round that is due, if one is.
 
-        Returns None where none is due, and where `stop` ended a round early: it stays
-        open and is run again.
+        Returns None where none is due or the one that is waits for a verdict (`lineage`), and
+        where `stop` ended a round early: it stays open and is run again.
         """
         self._admit()
         slot = self._due()
         if slot is None:
             return None
-        if self._is_over(slot):
+        opened = self._stored(slot)
+        if opened is None and self._clock() > self._replies_at(slot):
             return self._miss(slot)
-        return self._round(slot, stop)
+        if opened is None and self._has_to_wait(slot):
+            return None
+        return self._round(opened or self._open(slot), stop)
 
     def finished(self) -> bool:
         """Whether every round of the period is closed."""
@@ -225,12 +228,6 @@ class Coordinator:
             starts = epoch_starts(session)
         return [period.window_start(window) in starts for window in range(period.windows)]
 
-    def _first_window(self, session: Session, window: int) -> int:
-        """The window with which the epoch of `window` began; 0 if that was before the period."""
-        period = self._timetable.period
-        epoch = epoch_at(session, period.window_start(window))
-        return period.window_at(epoch.begins_at) or 0
-
     def _due(self) -> SlotKey | None:
         with self._database.transaction() as session:
             closed = closed_slots(session, self._timetable)
@@ -248,18 +245,17 @@ class Coordinator:
         start = self._timetable.period.window_start(slot.window)
         return start + self._timetable.model_times[slot.index].replies_after
 
-    def _is_over(self, slot: SlotKey) -> bool:
-        """Whether the slot's time passed without the round being opened."""
+    def _has_to_wait(self, slot: SlotKey) -> bool:
         with self._database.transaction() as session:
-            opened = session.get(RoundRow, row_key(self._timetable, slot)) is not None
-        return not opened and self._clock() > self._replies_at(slot)
+            return lineage.has_to_wait(
+                session, self._timetable, slot, grace=self._rules.grace, now=self._clock()
+            )
 
-    def _round(self, slot: SlotKey, stop: threading.Event) -> RoundResult | None:
+    def _round(self, opened: _Opened, stop: threading.Event) -> RoundResult | None:
         began = self._clock()
-        opened = self._stored(slot) or self._open(slot)
         gathered = _Gathered()
         request = self._request(opened)
-        deadline = max(self._replies_at(slot), began) + self._rules.grace
+        deadline = max(self._replies_at(opened.slot), began) + self._rules.grace
         with self._fleet.round() as channel:
             while self._clock() < deadline and not stop.is_set():
                 self._exchange(channel, opened, gathered, request)
@@ -287,11 +283,10 @@ class Coordinator:
     def _open(self, slot: SlotKey) -> _Opened:
         """Write down that the round began, from which model, and what it asks."""
         with self._database.transaction() as session:
-            base = registry.newest_version(session)
-            first = self._first_window(session, slot.window)
-            steps = lineage.steps_to(session, self._timetable, base.version, since_window=first)
+            start = lineage.start_of(session, self._timetable, window=slot.window)
+        base = start.version
         current = self._format.decode(base.checkpoint)
-        question = self._method.question(current, steps_made=steps)
+        question = self._method.question(current, steps_made=start.steps_made)
         with self._database.transaction() as session:
             row = self._new_row(session, slot, base.version)
             session.add(row)
@@ -478,8 +473,8 @@ class Coordinator:
     def _miss(self, slot: SlotKey) -> RoundResult:
         now = self._clock()
         with self._database.transaction() as session:
-            newest = registry.newest_version(session).version
-            row = self._new_row(session, slot, newest)
+            start = lineage.start_of(session, self._timetable, window=slot.window)
+            row = self._new_row(session, slot, start.version.version)
             row.outcome = Outcome.MISSED
             self._finish(session, row, now)
             session.add(row)

@@ -1,10 +1,10 @@
 """The model registry: every version of the shared model, and what else is published.
 
 Versions count from 1 and are never changed. A new version is a candidate until it is promoted
-or rejected; organizations get the newest promoted one unless they ask for a version, and
-rounds start from the newest that was not rejected. Every decision is a verdict of its own, and a
-version's latest verdict counts, so that a promoted version can be taken back. Who is promoted
-is decided elsewhere (`promotion`); this is only the storage.
+or rejected; organizations get the newest promoted one unless they ask for a version. Every
+decision is a verdict of its own, and a version's latest verdict counts, so that a promoted
+version can be taken back. Who is promoted is decided elsewhere (`promotion`), and where rounds
+start (`lineage`); this is only the storage.
 """
 
 import json
@@ -218,7 +218,7 @@ def versions(session: Session) -> tuple[ModelVersion, ...]:
 
 
 def newest_version(session: Session) -> ModelVersion:
-    """The newest version that was not rejected: where the next round starts.
+    """The newest version that was not rejected.
 
     Raises:
         UnknownVersionError: nothing was ever stored.

@@ -6,7 +6,7 @@ the check would notice if they did not.
 """
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 
@@ -87,12 +87,9 @@ def play(directory: Path) -> Weights:
     (public / START).write_bytes(LIMITED_START_PATH.read_bytes())
     (public / PLANS).write_bytes(PUBLIC_PLANS_PATH.read_bytes())
     stage = Stage(directory / "logs", public)
-    slot = SlotTimes(timedelta(seconds=0.5), timedelta(seconds=UPDATE_SECONDS))
     start = whole_second(now() + timedelta(seconds=45))
-    period = Period(start, timedelta(seconds=UPDATE_SECONDS + 4), ROUNDS)
-    config = new_coordinator(
-        directory / "server", Timetable(period, (), (slot,), ModelMethod.DP_SGD)
-    )
+    config = new_coordinator(directory / "server", one_window(start))
+    period = config.timetable.period
     parts = split(measured_executions())
     try:
         server = stage.start("fedperf-server", "--directory", str(config.directory), "run")
@@ -117,6 +114,13 @@ def play(directory: Path) -> Weights:
         return decode_checkpoint(version.checkpoint).arrays
     finally:
         stage.close()
+
+
+def one_window(start: datetime) -> Timetable:
+    """All rounds in it, each from what the one before made."""
+    opens, replies, each = (timedelta(seconds=s) for s in (0.5, UPDATE_SECONDS, UPDATE_SECONDS + 4))
+    slots = tuple(SlotTimes(n * each + opens, n * each + replies) for n in range(ROUNDS))
+    return Timetable(Period(start, ROUNDS * each, 1), (), slots, ModelMethod.DP_SGD)
 
 
 def closed_rounds(database: Database, timetable: Timetable) -> list[tuple[int, int]]:

@@ -21,7 +21,7 @@ from fedperf_server.database import Database
 from fedperf_server.enrollment import SIGNING, Enrollment, KeyRing, init
 from fedperf_server.epochs import Cause, declare
 from fedperf_server.registry import Arrays
-from fedperf_server.rounds import Outcome, round_results
+from fedperf_server.rounds import Outcome, RoundResult, round_results
 from fedperf_server.service import store_start_model
 from fedperf_shared.identity import new_private_key, sign
 from fedperf_shared.period import ModelMethod, Period, SlotTimes, Timetable
@@ -140,6 +140,13 @@ class Scene:
     def step(self) -> object:
         return self.coordinator.step(threading.Event())
 
+    def promote_newest(self) -> None:
+        """As the next window's reports may do."""
+        with self.database.transaction() as session:
+            newest = registry.newest_version(session).version
+            verdict = registry.Verdict(newest, True, "good", None, None, {}, self.at[0])
+            registry.decide(session, verdict)
+
     def versions(self) -> frozenset[int]:
         with self.database.transaction() as session:
             return registry.known_versions(session)
@@ -216,6 +223,8 @@ def test_every_slot_of_the_period_is_held_once_and_in_order(scene: Scene) -> Non
         scene.join(name, 1.0)
     for moment in (10, 30, 70, 90):
         scene.at[0] = START + moment * MINUTE
+        if moment == 70:
+            scene.promote_newest()
         assert scene.step() is not None
         assert scene.step() is None
     with scene.database.transaction() as session:
@@ -241,6 +250,8 @@ def test_an_epoch_brings_its_extra_rounds_in_their_place_and_not_more_often_than
             declare(session, TABLE.period, Cause.ANNOUNCED, at=before)
     for moment in (10, 20, 30, 70, 90):
         scene.at[0] = START + moment * MINUTE
+        if moment == 70:
+            scene.promote_newest()
         assert scene.step() is not None
         assert scene.step() is None
     with scene.database.transaction() as session:
@@ -257,8 +268,44 @@ def test_steps_count_anew_in_a_new_epoch(scene: Scene) -> None:
         declare(session, TABLE.period, Cause.ANNOUNCED, at=START + MINUTE)
     for moment in (10, 30, 70, 80, 90):
         scene.at[0] = START + moment * MINUTE
+        if moment == 70:
+            scene.promote_newest()
         assert scene.step() is not None
     assert scene.steps == [0, 1, 0, 1, 2]
+
+
+def test_a_round_waits_for_the_verdict_about_the_window_before_and_starts_from_it(
+    scene: Scene,
+) -> None:
+    for name in ("one", "two"):
+        scene.join(name, 1.0)
+    for moment in (10, 30):
+        scene.at[0] = START + moment * MINUTE
+        scene.step()
+    scene.at[0] = START + 70 * MINUTE
+    assert scene.step() is None
+    assert scene.versions() == {1, 2, 3}
+    scene.promote_newest()
+    result = scene.step()
+    assert isinstance(result, RoundResult)
+    assert (result.slot.window, result.public_error) == (1, 3.0)
+
+
+def test_a_round_whose_verdict_does_not_come_starts_from_the_version_in_force(
+    scene: Scene,
+) -> None:
+    for name in ("one", "two"):
+        scene.join(name, 1.0)
+    for moment in (10, 30):
+        scene.at[0] = START + moment * MINUTE
+        scene.step()
+    scene.at[0] = START + 72 * MINUTE
+    assert scene.step() is None
+    scene.at[0] = START + 72.5 * MINUTE
+    result = scene.step()
+    assert isinstance(result, RoundResult)
+    assert result.public_error == 1.0
+    assert scene.steps == [0, 1, 0]
 
 
 def test_after_a_rejection_steps_count_from_the_version_in_force(scene: Scene) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedperf_server import audit, buffered, lineage, registry
+from fedperf_server import audit, buffered, registry
 from fedperf_server.database import Database, RoundRow
 from fedperf_server.epochs import Cause, declare
 from fedperf_server.promoting import NothingToTakeBackError, PromotionDesk, take_back
@@ -68,15 +68,13 @@ def add(
     return version
 
 
-def made_by_round(
-    version: int, window: int, *, base: int = 1, period: Period = TABLE.period
-) -> RoundRow:
+def made_by_round(version: int, window: int, *, period: Period = TABLE.period) -> RoundRow:
     return RoundRow(
         period_start=to_unix_ms(period.start),
         window=window,
         index=version,
         number=version,
-        base_version=base,
+        base_version=1,
         opened_at=0,
         new_version=version,
     )
@@ -351,19 +349,3 @@ def test_what_was_passed_over_before_the_version_in_force_stays_so_in_a_rollback
         assert take_back(session, "slow", at=START + 70 * DAY) == (4, 3)
     assert look(database, START + 70 * DAY) is None
     assert standings(database)[1:] == [Standing.CANDIDATE, Standing.PROMOTED, Standing.REJECTED]
-
-
-def test_only_steps_that_led_to_a_version_count(database: Database) -> None:
-    """Steps of the window before count, those before the epoch and on other ways do not."""
-    with database.transaction() as session:
-        for window, base in ((0, 1), (1, 2), (1, 2), (1, 4)):
-            arrays = [np.zeros(2, dtype=np.float32)]
-            made = registry.add_version(session, TinyFormat(), arrays, at=START)
-            session.add(made_by_round(made, window, base=base))
-
-    def steps(version: int, since_window: int) -> int:
-        with database.transaction() as session:
-            return lineage.steps_to(session, TABLE, version, since_window=since_window)
-
-    assert [steps(version, 0) for version in (1, 2, 3, 4, 5)] == [0, 1, 2, 2, 3]
-    assert [steps(version, 1) for version in (1, 2, 3, 4, 5)] == [0, 0, 1, 1, 2]
