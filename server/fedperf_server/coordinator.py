@@ -12,7 +12,8 @@ was killed asks the same again.
 
 No organization can hold up or spoil a round: whoever does not answer by the deadline
 is missing, whatever is not valid is refused and counted, and with fewer accepted
-updates than the quorum the model stays as it is.
+updates than the quorum the model stays as it is. So it does where no usable model can be made
+of what was accepted: the round is closed as failed, which the operator sees.
 """
 
 import hashlib
@@ -46,7 +47,7 @@ from fedperf_server.rounds import (
     row_key,
 )
 from fedperf_server.validation import Reason, RejectedReleaseError, check_place, open_update
-from fedperf_shared.errors import FedperfError
+from fedperf_shared.errors import ConfigurationError, FedperfError, InvalidInputError
 from fedperf_shared.exchange import SyntheticRow, TrainRequest
 from fedperf_shared.period import Timetable, to_unix_ms
 from fedperf_shared.release import ReleaseKind, Schedule, SignedRelease, SlotKey
@@ -386,7 +387,7 @@ class Coordinator:
         """Make the new version, if there is one, and store everything at once."""
         slot = opened.slot
         self._drop_stale(slot, gathered)
-        arrays, error = self._next(opened, gathered)
+        outcome, arrays, error = self._made(opened, gathered)
         now = self._clock()
         with self._database.transaction() as session:
             row = session.get_one(RoundRow, row_key(self._timetable, slot))
@@ -400,7 +401,7 @@ class Coordinator:
                     promoted=self._rules.promote,
                 )
                 lineage.follow(session, row.new_version, base=opened.base_version, at=now)
-            row.outcome = Outcome.NO_QUORUM if arrays is None else Outcome.NEW_VERSION
+            row.outcome = outcome
             row.asked, row.replies = len(gathered.schedules), len(gathered.accepted)
             row.public_error = error
             self._finish(session, row, now)
@@ -426,16 +427,34 @@ class Coordinator:
                     del gathered.accepted[organization_id]
                     gathered.refused[organization_id] = error.reason
 
-    def _next(self, opened: _Opened, gathered: _Gathered) -> tuple[Arrays | None, float | None]:
+    def _made(
+        self, opened: _Opened, gathered: _Gathered
+    ) -> tuple[Outcome, Arrays | None, float | None]:
+        """How the round ends; the next model and its error, if there is one."""
         if len(gathered.accepted) < self._rules.quorum:
-            return None, None
+            return Outcome.NO_QUORUM, None, None
+        try:
+            return Outcome.NEW_VERSION, *self._next(opened, gathered)
+        except AggregationError as error:
+            _log.warning("a round failed, the model stays as it is: %s", error, exc_info=True)
+            return Outcome.FAILED, None, None
+
+    def _next(self, opened: _Opened, gathered: _Gathered) -> tuple[Arrays, float]:
+        """The next model and its error.
+
+        Raises:
+            AggregationError: none that could be used.
+        """
         answers = [answer for _, (_, answer) in sorted(gathered.accepted.items())]
         rehearsed = () if self._method.rehearses_at_home else self._rehearsed()
-        made = self._method.next(opened.current, answers, opened.question, rehearsed=rehearsed)
-        arrays = [np.asarray(array, dtype=np.float32) for array in made]
-        if not _well_formed(arrays, self._format.shapes):
-            raise AggregationError
-        return arrays, float(self._evaluate(arrays))
+        try:
+            made = self._method.next(opened.current, answers, opened.question, rehearsed=rehearsed)
+            arrays = [np.asarray(array, dtype=np.float32) for array in made]
+            if not _well_formed(arrays, self._format.shapes):
+                raise AggregationError("it is not finite or has another shape")
+            return arrays, float(self._evaluate(arrays))
+        except _ARITHMETIC_ERRORS as error:
+            raise AggregationError(f"{type(error).__name__}: {error}") from error
 
     def _store_replies(
         self, session: Session, slot: SlotKey, gathered: _Gathered, now: datetime
@@ -488,10 +507,22 @@ class Coordinator:
 
 
 class AggregationError(FedperfError):
-    """The method of the rounds gave something that is not a finite model of the right shape."""
+    """The method of the rounds made no model of what was accepted, or none that can be used."""
 
-    def __init__(self) -> None:
-        super().__init__("aggregation did not give a finite model of the right shape")
+    def __init__(self, why: str) -> None:
+        super().__init__(f"no usable model could be made of what was accepted: {why}")
+
+
+_ARITHMETIC_ERRORS = (
+    ArithmeticError,
+    ValueError,
+    RuntimeError,
+    InvalidInputError,
+    ConfigurationError,
+)
+"""What numpy (ValueError), torch (RuntimeError) and our own checks raise over numbers that cannot
+be computed with: the same again at every try. After any other failure, such as the database's,
+the round stays open and is run again."""
 
 
 def _well_formed(arrays: Sequence[NDArray[np.float32]], shapes: Sequence[tuple[int, ...]]) -> bool:

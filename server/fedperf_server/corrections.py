@@ -10,7 +10,8 @@ says nothing, and a report of pure noise leaves the prior.
 Post-processing of releases only: costs no privacy. Influence is bounded: an organization,
 however many workloads or slots it claims, weighs at most 1 / organization_sd^2 per cell
 with a mean residual within its clip and two stddevs of its noise, and no correction leaves
-the widest clip (see `influence_bound`).
+the widest clip (see `influence_bound`). A clip counts as `MAX_RESIDUAL_CLIP` at most, whatever
+was declared.
 """
 
 import math
@@ -21,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedperf_shared.basis import ALL_CELLS, BASIS_VERSION, CELLS
+from fedperf_shared.declaring import MAX_RESIDUAL_CLIP
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.release import InvalidReleaseError, ReportParameters, ResidualReport
 
@@ -183,7 +185,8 @@ def influence_bound(clip: float, others: int, *, kernel: Kernel = DEFAULT_KERNEL
     organization_sd^2, its move is P^-1 A (y - m). Where `others` other organizations have
     full weight in every cell P >= others * a I, |m| <= clip (their own correction), and
     A |y| <= a clip + 2 sqrt(a): the move is at most 2 (clip + organization_sd) / others,
-    at a fixed prior scale. In any case no cell moves by more than 2 * clip.
+    at a fixed prior scale. In any case no cell moves by more than 2 * clip. `clip` is the widest
+    that counts, the liar's own among them.
     """
     shared = 2 * (clip + kernel.organization_sd) / others if others > 0 else math.inf
     return min(shared, 2 * clip)
@@ -265,7 +268,7 @@ def _natural(received: ReceivedReport, reference_version: int) -> NoisySums:
     values = report.values.astype(np.float64) * step
     noise_sd = parameters.noise_multiplier * math.sqrt(2.0)
     count_sd = EXACT_SD if parameters.public_counts else noise_sd
-    clip = parameters.residual_clip
+    clip = min(parameters.residual_clip, MAX_RESIDUAL_CLIP)
     return NoisySums(values[:CELLS], clip * values[CELLS:], count_sd, clip * noise_sd, clip)
 
 

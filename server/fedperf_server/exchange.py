@@ -28,6 +28,7 @@ from fedperf_server.validation import (
     open_signed,
 )
 from fedperf_shared.basis import BASIS_VERSION
+from fedperf_shared.declaring import NotDeclarableError, require_declarable
 from fedperf_shared.exchange import SharedModel, SignedReceipt, Status
 from fedperf_shared.period import Timetable
 from fedperf_shared.release import (
@@ -96,9 +97,14 @@ class ExchangeService:
         return self._config.timetable
 
     def declare_schedule(self, caller: Member, schedule: Schedule) -> None:
-        """Store what the caller will release in the period."""
+        """Store what the caller will release in the period, if it may be declared."""
         if schedule.timetable != self._config.timetable:
             raise CallRefusedError(grpc.StatusCode.INVALID_ARGUMENT, "other_timetable")
+        try:
+            require_declarable(schedule)
+        except NotDeclarableError as error:
+            code = f"not_declarable: {error.rule}"
+            raise CallRefusedError(grpc.StatusCode.INVALID_ARGUMENT, code) from None
         now = self._clock()
         with self._database.transaction() as session:
             try:

@@ -1,6 +1,7 @@
 """What organizations declared and released: schedules, reports, receipts, refusals.
 
-A schedule is stored once per organization and period. A release is stored once under
+A schedule is stored once per organization and period; one with parameters that may not be
+declared, stored before these had bounds, counts as none. A release is stored once under
 its id; the same bytes get the same receipt again, other bytes are refused: whoever sends
 them has forgotten what left before, and is shown the receipt of that. A receipt
 counts an organization's accepted releases, so its sequence never passes the number
@@ -23,6 +24,7 @@ from fedperf_server.database import (
     ScheduleRow,
 )
 from fedperf_server.validation import Reason, RejectedReleaseError
+from fedperf_shared.declaring import NotDeclarableError, require_declarable
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.exchange import Receipt, SignedReceipt
 from fedperf_shared.identity import sign
@@ -76,7 +78,7 @@ def declare_schedule(
 def declared_schedule(session: Session, organization_id: bytes, period: Period) -> Schedule | None:
     """What the organization declared for the period; None if nothing yet."""
     row = session.get(ScheduleRow, (organization_id, to_unix_ms(period.start)))
-    return codec.decode_schedule(row.payload) if row else None
+    return _usable(row.payload) if row else None
 
 
 def declared_schedules(session: Session, period: Period) -> list[tuple[bytes, Schedule]]:
@@ -90,9 +92,8 @@ def declared_schedules(session: Session, period: Period) -> list[tuple[bytes, Sc
         )
         .order_by(ScheduleRow.organization_id)
     )
-    return [
-        (row.organization_id, codec.decode_schedule(row.payload)) for row in session.scalars(query)
-    ]
+    found = [(row.organization_id, _usable(row.payload)) for row in session.scalars(query)]
+    return [(organization_id, each) for organization_id, each in found if each is not None]
 
 
 def receipt_for(
@@ -236,3 +237,13 @@ def rejections(session: Session) -> dict[tuple[bytes, str, str], int]:
     """Counts by organization, kind and reason."""
     rows = session.scalars(select(RejectionRow))
     return {(row.organization_id, row.kind, row.reason): row.count for row in rows}
+
+
+def _usable(payload: bytes) -> Schedule | None:
+    """The stored schedule; None where it may not be declared (any more)."""
+    schedule = codec.decode_schedule(payload)
+    try:
+        require_declarable(schedule)
+    except NotDeclarableError:
+        return None
+    return schedule

@@ -17,10 +17,11 @@ ACCEPTED = "accepted"
 
 @unique
 class Outcome(StrEnum):
-    """How a round ended."""
+    """How a round ended; `FAILED`: from what was accepted no usable model could be made."""
 
     NEW_VERSION = "new_version"
     NO_QUORUM = "no_quorum"
+    FAILED = "failed"
     MISSED = "missed"
 
 

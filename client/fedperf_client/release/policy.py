@@ -14,6 +14,7 @@ from pathlib import Path
 
 from fedperf_client.privacy.accountant import MAX_EPSILON, PrivacyBudget
 from fedperf_client.release.lifetime import PERIODS_OF_A_LIFETIME, lifetime_of
+from fedperf_shared.declaring import DECLARABLE
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.release import MAX_STEPS, ReleaseKind, SizeClass
 from fedperf_shared.settings_file import WrongSettingsError, read_settings
@@ -58,7 +59,8 @@ class Policy:
         residual_report: whether reports leave.
         model_update: whether model updates leave.
         report_share: share of epsilon for reports where model updates leave as well.
-        residual_clip: bound on the log residual, in log seconds; a first stage is twice as wide.
+        residual_clip: bound on the log residual, in log seconds; a first stage is twice as wide,
+            as far as that may be declared.
         occupied_cells: about how many cells of the basis the workloads fall into.
         clip_norm: bound on one workload's gradient; like the next two only where the
             coordinator's calendar says that model rounds train by DP-SGD.
@@ -224,6 +226,12 @@ def _number(key: str, low: float, high: float = math.inf, *, low_included: bool 
     return _Rule(key, f"a number {lower}{upper}", holds, float)  # type: ignore[arg-type]
 
 
+def _declared(name: str, key: str = "") -> _Rule:
+    """A number that becomes the parameter `name` of slots, under that or another key."""
+    bounds = DECLARABLE[name]
+    return _number(key or name, bounds.least, bounds.most, low_included=True)
+
+
 def _optional(rule: _Rule) -> _Rule:
     """The rule for a value whose default is None; a file cannot hold None."""
     return replace(
@@ -251,8 +259,8 @@ def _choice(key: str, options: type[StrEnum]) -> _Rule:
 
 _KEYS: dict[str, _Rule] = {
     "size_class": _choice("size_class", SizeClass),
-    "nominal_workloads": _number("nominal_workloads", 1, 1e9, low_included=True),
-    "workloads_per_window": _optional(_number("workloads_per_window", 1, 1e9, low_included=True)),
+    "nominal_workloads": _declared("nominal_workloads"),
+    "workloads_per_window": _optional(_declared("nominal_workloads", "workloads_per_window")),
     "epsilon": _number("budget.epsilon", 0, MAX_EPSILON),
     "delta": _number("budget.delta", 0, 0.1),
     "lifetime_epsilon": _optional(_number("budget.lifetime_epsilon", 0, MAX_EPSILON)),
@@ -260,10 +268,10 @@ _KEYS: dict[str, _Rule] = {
     "residual_report": _choice("release.residual_report", ReleaseMode),
     "model_update": _choice("release.model_update", ReleaseMode),
     "report_share": _number("report.share", 0, 1, low_included=True),
-    "residual_clip": _number("report.residual_clip", 0, 100),
+    "residual_clip": _declared("residual_clip", "report.residual_clip"),
     "occupied_cells": _whole("report.occupied_cells", 1, 10_000),
-    "clip_norm": _number("training.clip_norm", 0, 1e6),
-    "sampling_probability": _number("training.sampling_probability", 0, 1),
+    "clip_norm": _declared("clip_norm", "training.clip_norm"),
+    "sampling_probability": _declared("sampling_probability", "training.sampling_probability"),
     "steps": _whole("training.steps", 1, MAX_STEPS),
 }
 

@@ -20,6 +20,7 @@ from fedperf_client.privacy.accountant import (
     replace_one_epsilon,
 )
 from fedperf_client.release.policy import Configurations, Policy, ReleaseMode
+from fedperf_shared.declaring import DECLARABLE, NotDeclarableError, require_declarable
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.period import ModelMethod, Timetable
 from fedperf_shared.release import (
@@ -93,7 +94,7 @@ def plan_schedule(policy: Policy, timetable: Timetable) -> PlannedSchedule:
     share of epsilon and the updates what is left. How these train, the calendar says.
 
     Raises:
-        ConfigurationError: no noise meets the budget.
+        ConfigurationError: no noise meets the budget, or none that may be declared.
     """
     left_out = {kind: _reason_to_leave_out(policy, timetable, kind) for kind in ReleaseKind}
     not_planned = [NotPlanned(kind, reason) for kind, reason in left_out.items() if reason]
@@ -198,11 +199,12 @@ def _report_parameters(
     policy: Policy, key: SlotKey, noise_multiplier: float, *, workloads: float, stages: int
 ) -> ReportParameters | DirectedParameters:
     if key.index > 0:
-        return DirectedParameters(noise_multiplier, workloads)
+        least = DECLARABLE["nominal_workloads"].least
+        return DirectedParameters(noise_multiplier, max(workloads, least))
     wide = FIRST_STAGE_CLIP if stages > 1 else 1.0
     return ReportParameters(
         noise_multiplier,
-        policy.residual_clip * wide,
+        min(policy.residual_clip * wide, DECLARABLE["residual_clip"].most),
         public_counts=policy.configurations is Configurations.PUBLIC,
     )
 
@@ -290,6 +292,13 @@ def _planned(policy: Policy, schedule: Schedule, not_planned: list[NotPlanned]) 
         raise ConfigurationError(
             f"the schedule would cost epsilon {spent:.6g}, the budget is {policy.epsilon:g}"
         )
+    try:
+        require_declarable(schedule)
+    except NotDeclarableError as error:
+        raise ConfigurationError(
+            f"what a budget of epsilon {policy.epsilon:g} at delta {policy.delta:g} needs cannot "
+            f"be declared: {error}"
+        ) from error
     return PlannedSchedule(
         schedule=Schedule(schedule.timetable, slots),
         budget=policy.budget,

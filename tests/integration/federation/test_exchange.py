@@ -27,9 +27,11 @@ from fedperf_shared.identity import InvalidSignatureError, new_private_key
 from fedperf_shared.period import Timetable, to_unix_ms
 from fedperf_shared.release import (
     ReleaseKind,
+    ReportParameters,
     ResidualReport,
     Schedule,
     SignedRelease,
+    Slot,
     SlotKey,
 )
 from fedperf_shared.wire import codec
@@ -115,6 +117,19 @@ def test_a_schedule_is_declared_once(scene: Scene, exchange: ExchangeClient) -> 
             session, scene.acme.membership.organization_id, scene.table.period
         )
     assert stored == schedule
+
+
+def test_a_schedule_that_could_not_be_computed_with_is_refused_with_what_is_allowed(
+    scene: Scene, exchange: ExchangeClient
+) -> None:
+    for parameters, allowed in (
+        (ReportParameters(1e-170, 1.0), "noise_multiplier must be 0.001 to 1e+06"),
+        (ReportParameters(1.0, 1e6), "residual_clip must be 0.01 to 10"),
+    ):
+        with pytest.raises(RefusedByCoordinatorError) as refused:
+            exchange.declare_schedule(Schedule(scene.table, (Slot(FIRST, parameters),)))
+        assert refused.value.code == f"not_declarable: {allowed}"
+    exchange.declare_schedule(full_schedule(scene.table))
 
 
 def test_a_report_gets_one_receipt_however_often_it_is_sent(

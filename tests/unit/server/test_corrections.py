@@ -1,3 +1,5 @@
+from dataclasses import astuple, replace
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -15,8 +17,9 @@ from fedperf_server.corrections import (
     pooled,
 )
 from fedperf_shared.basis import ALL_CELLS, CELLS
+from fedperf_shared.declaring import DECLARABLE, MAX_RESIDUAL_CLIP
 from fedperf_shared.errors import ConfigurationError
-from fedperf_shared.release import InvalidReleaseError
+from fedperf_shared.release import InvalidReleaseError, ReportParameters
 from tests.unit.server.reports import CLIP, received, simulated_report
 
 USED = 20
@@ -142,6 +145,31 @@ def lies(rng: np.random.Generator) -> list[ReceivedReport]:
 def test_the_bound_falls_with_the_number_of_others_and_never_passes_twice_the_clip() -> None:
     assert influence_bound(1.0, others=0) == 2.0
     assert influence_bound(1.0, others=10) == pytest.approx(0.26)
+
+
+def test_a_clip_that_somebody_made_up_counts_as_the_widest_that_may_be_declared() -> None:
+    rng = np.random.default_rng(9)
+    honest = [simulated_report(rng, np.zeros(CELLS), organization=str(n)) for n in range(9)]
+    lie = received(np.full(2 * CELLS, 1e4), "liar", noise_multiplier=0.01)
+    lies = [
+        replace(lie, parameters=replace(lie.parameters, residual_clip=clip))
+        for clip in (MAX_RESIDUAL_CLIP, 1e6)
+    ]
+    widest, made_up = (correct([*honest, each], reference_version=1).mean for each in lies)
+    np.testing.assert_array_equal(made_up, widest)
+    assert np.abs(widest).max() <= MAX_RESIDUAL_CLIP
+
+
+@pytest.mark.parametrize("noise", astuple(DECLARABLE["noise_multiplier"]))
+@pytest.mark.parametrize("clip", astuple(DECLARABLE["residual_clip"]))
+def test_whatever_may_be_declared_can_be_computed_with(noise: float, clip: float) -> None:
+    rng = np.random.default_rng(10)
+    honest = simulated_report(rng, np.zeros(CELLS))
+    other = received(np.full(2 * CELLS, 1e6), "other", noise_multiplier=noise)
+    other = replace(other, parameters=ReportParameters(noise, clip))
+    correction = correct([honest, other], reference_version=1)
+    assert np.isfinite(correction.mean).all()
+    assert np.linalg.eigvalsh(correction.covariance).min() > -1e-9
 
 
 def test_one_organization_weighs_the_same_however_many_workloads_or_slots_it_claims() -> None:

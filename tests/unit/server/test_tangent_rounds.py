@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -32,6 +32,7 @@ from fedperf_server.tangent_rounds import (
 )
 from fedperf_server.tangent_steps import STEP_CLIPS, step_bound
 from fedperf_server.validation import MAX_WORKLOADS
+from fedperf_shared.declaring import DECLARABLE
 from fedperf_shared.exchange import SyntheticRow, TrainRequest
 from fedperf_shared.identity import sign
 from fedperf_shared.model.architecture import ARRAY_SHAPES
@@ -176,6 +177,17 @@ def test_a_sum_is_never_believed_to_the_last(
     slot = replace(plain.slot, parameters=TangentParameters(noise, WORKLOADS))
     (found,) = believed_sums([replace(plain, slot=slot)], question)
     assert found.noise_multiplier == pytest.approx(believed)
+
+
+@pytest.mark.parametrize("noise", astuple(DECLARABLE["noise_multiplier"]))
+@pytest.mark.parametrize("workloads", astuple(DECLARABLE["nominal_workloads"]))
+def test_whatever_may_be_declared_can_be_computed_with(
+    question: TangentQuestion, noise: float, workloads: float
+) -> None:
+    plain = answer(MAX_WORKLOADS)
+    slot = replace(plain.slot, parameters=TangentParameters(noise, workloads))
+    made = METHOD.next(ARRAYS, [answer(0.0), replace(plain, slot=slot)], question)
+    assert all(np.isfinite(array).all() for array in made)
 
 
 @dataclass

@@ -97,6 +97,23 @@ def test_no_more_workloads_run_in_a_window_than_in_a_period(tmp_path: Path) -> N
         load(tmp_path, WHOLE.replace("workloads_per_window = 800", "workloads_per_window = 2501"))
 
 
+@pytest.mark.parametrize(
+    ("line", "wrong", "right"),
+    [
+        ("residual_clip = 1\n", "residual_clip = 11\n", "report.residual_clip: .* at most 10"),
+        ("residual_clip = 1\n", "residual_clip = 1e-9\n", "report.residual_clip: .* least 0.01"),
+        ("nominal_workloads = 2500", "nominal_workloads = 1e8", "workloads: .* at most 1e\\+07"),
+        ("clip_norm = 0.25", "clip_norm = 1e-9", "training.clip_norm: .* at least 1e-06"),
+        ("probability = 0.1", "probability = 1e-9", "sampling_probability: .* least 1e-06"),
+    ],
+)
+def test_what_no_coordinator_would_take_is_refused_at_home(
+    tmp_path: Path, line: str, wrong: str, right: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=right):
+        load(tmp_path, WHOLE.replace(line, wrong))
+
+
 def test_all_problems_are_reported_at_once_with_their_keys(tmp_path: Path) -> None:
     text = """
 size_class = "medium"
@@ -122,7 +139,7 @@ ocupied_cells = 3
         "budget.delta: must be a number above 0 and at most 0.1, got 'small'",
         'release.model_update: must be "auto" or "ask" or "never"',
         "training.steps: must be a whole number from 1 to",
-        "training.clip_norm: must be a number above 0",
+        "training.clip_norm: must be a number at least 1e-06",
         "colour: unknown key",
         "report.ocupied_cells: unknown key",
     ):

@@ -6,6 +6,8 @@ import pytest
 from fedperf_client.privacy.accountant import epsilon, events_of
 from fedperf_client.release.policy import Configurations, Policy, ReleaseMode
 from fedperf_client.release.schedule import PlannedSchedule, Span, plan_schedule, span_covered
+from fedperf_shared.declaring import require_declarable
+from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.period import ModelMethod
 from fedperf_shared.release import (
     DirectedParameters,
@@ -146,6 +148,27 @@ def test_of_several_report_slots_the_first_clips_wide_and_the_others_are_directe
     assert later == [DirectedParameters(noise, 4500.0)] * 2
     assert decode_schedule(encode_schedule(planned.schedule)) == planned.schedule
     assert 0.99 < planned.epsilon <= 1.0
+
+
+def test_what_a_policy_plans_may_be_declared_at_the_ends_of_its_bounds() -> None:
+    """An error there would name a key of the policy."""
+    ends = (
+        replace(SMALL, residual_clip=10.0),
+        replace(SMALL, residual_clip=0.01),
+        replace(SMALL, nominal_workloads=1, occupied_cells=1, epsilon=1e4),
+        replace(SMALL, nominal_workloads=1, occupied_cells=1, epsilon=1e5),
+        replace(LARGE, nominal_workloads=1e7, delta=1e-8),
+    )
+    for policy in ends:
+        planned = plan_schedule(policy, timetable(13, reports=2))
+        assert of_kind(planned, ReleaseKind.RESIDUAL_REPORT)
+        require_declarable(planned.schedule)
+
+
+def test_a_budget_that_needs_more_noise_than_may_be_declared_is_refused() -> None:
+    policy = replace(LARGE, epsilon=1e-6, delta=1e-9, report_share=0)
+    with pytest.raises(ConfigurationError, match=r"epsilon 1e-06 .* noise_multiplier must be"):
+        plan_schedule(policy, timetable())
 
 
 def test_only_a_policy_that_says_so_lets_counts_leave_without_noise() -> None:
