@@ -21,7 +21,6 @@ from fedperf_server.promotion import Floats, Judgement, Merits, Reported, errors
 from fedperf_server.questions import Evidence, evidence
 from fedperf_server.registry import ModelVersion, Verdict
 from fedperf_server.rehearsal import CatalogueEntry, PredictLog, cell_shares
-from fedperf_server.synthetic import NOBODY
 from fedperf_shared.basis import CELLS, cell_of
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.exchange import SyntheticRow
@@ -189,5 +188,5 @@ def _reported(known: Evidence) -> Reported | None:
     if not known.reports:
         return None
     correction = known.learned().correction
-    shares = cell_shares(known.plain, excluded=NOBODY, reference_version=known.reference_version)
+    shares = cell_shares(known.plain, reference_version=known.reference_version)
     return Reported(correction.mean, correction.covariance, shares)

@@ -2,8 +2,13 @@
 
 A batch is post-processing of reports (no charge): noisy counts say how often each cell
 is drawn, the catalogue gives public plans and clusters of that cell, the shared model
-plus the correction labels them. An organization never gets rows drawn from its own reports.
-The buffer is bounded and balanced: every segment (platform) holds at most its share.
+plus the correction labels them. There is one batch for all, drawn from everybody's reports,
+those of whoever rehearses it included: what a row knows of them was released and paid for
+before, and training on it again composes like any use of an earlier release. A batch for each
+organization, without its own, would protect nobody further, could not be had where the
+coordinator itself rehearses (steps at the tangent), and two of them would differ by what one
+organization reported. The buffer is bounded and balanced: every segment (platform) holds at
+most its share.
 """
 
 from collections import defaultdict
@@ -61,15 +66,13 @@ def on_grid(entries: Sequence[CatalogueEntry]) -> dict[int, tuple[CatalogueEntry
     return by_cell(CatalogueEntry(plan, cluster) for plan in plans for cluster in clusters)
 
 
-def cell_shares(
-    reports: Sequence[ReceivedReport], *, excluded: str, reference_version: int
-) -> Floats:
+def cell_shares(reports: Sequence[ReceivedReport], *, reference_version: int) -> Floats:
     """How often each cell is to be drawn: mean over the organizations' shares, float64 [CELLS].
 
-    Every organization but `excluded` counts the same. All zeros where no report says anything.
+    Every organization counts the same. All zeros where no report says anything.
     """
     shares = np.zeros(CELLS)
-    for organization in sorted({each.organization for each in reports} - {excluded}):
+    for organization in sorted({each.organization for each in reports}):
         own = [each for each in reports if each.organization == organization]
         sums = pooled(own, reference_version=reference_version)
         counts, _ = believed_counts(sums.counts, sums.count_sd)

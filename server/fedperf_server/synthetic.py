@@ -49,9 +49,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-NOBODY = ""
-"""The published batch is the same for all, drawn from everybody's reports."""
-
 LEAST_ROWS = 2
 """Rows of a batch below which there is no distribution to draw from."""
 
@@ -106,9 +103,7 @@ class SyntheticBatch:
             predict: the reference model.
             seed: of the draw, public.
         """
-        shares = cell_shares(
-            reports, excluded=NOBODY, reference_version=correction.reference_version
-        )
+        shares = cell_shares(reports, reference_version=correction.reference_version)
         return cls(
             draw_rows(
                 shares,

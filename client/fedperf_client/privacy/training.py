@@ -3,8 +3,8 @@
 Sensitivity. One workload more or less changes each step's sum by at most `clip_norm`: it
 is drawn as a whole, reduced to one of its executions, and clipped by `engine`. The
 noise has standard deviation noise_multiplier * clip_norm per parameter and is drawn for
-empty draws as well. Division by a declared number, rows of others that are no secret,
-and Adam are post-processing.
+empty draws as well. Division by a declared number, rows that are no secret, and
+Adam are post-processing.
 
 Refused: no noise at all, and a step on gradients that the engine did not make. An
 execution that fails counts exactly zero. Randomness is passed in; nothing here touches
@@ -64,7 +64,7 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class Rehearsal:
-    """Rows of others, public or released already; their number and weight are constants.
+    """Rows that are public or follow from releases; their number and weight are constants.
 
     Attributes:
         batches: used in turn, one per step.
@@ -167,7 +167,7 @@ def dp_train(
         parameters: of the slot, from the schedule.
         noise: of sampling, of the choice of executions and of the gradient.
         learning_rate: of Adam.
-        rehearsal: rows of others, added without noise.
+        rehearsal: rows that are no secret, added without noise.
         on_step: told after each step how many are done.
 
     Raises:

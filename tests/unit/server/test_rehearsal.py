@@ -70,19 +70,13 @@ def test_the_same_seed_draws_the_same_rows_and_another_others() -> None:
 def test_cells_that_reports_fill_are_drawn_and_others_are_not() -> None:
     rng = np.random.default_rng(0)
     report = simulated_report(rng, np.zeros(CELLS), cells=2, workloads=1000, noise_multiplier=0.1)
-    shares = cell_shares([report], excluded="nobody", reference_version=1)
+    shares = cell_shares([report], reference_version=1)
     assert shares.sum() == pytest.approx(1.0)
     assert shares[:2].sum() > 0.95
 
 
-def test_an_organization_gets_nothing_drawn_from_its_own_reports() -> None:
-    rng = np.random.default_rng(1)
-    own = simulated_report(rng, np.zeros(CELLS), organization="a", noise_multiplier=0.1)
-    other = simulated_report(rng, np.zeros(CELLS), organization="b", noise_multiplier=0.1)
-    alone = cell_shares([other], excluded="nobody", reference_version=1)
-    both = cell_shares([own, other], excluded="a", reference_version=1)
-    np.testing.assert_array_equal(both, alone)
-    nothing = cell_shares([own], excluded="a", reference_version=1)
+def test_without_a_report_there_are_no_shares_and_no_rows() -> None:
+    nothing = cell_shares([], reference_version=1)
     np.testing.assert_array_equal(nothing, 0.0)
     rows = draw_rows(
         nothing,
@@ -95,12 +89,23 @@ def test_an_organization_gets_nothing_drawn_from_its_own_reports() -> None:
     assert rows == ()
 
 
+def test_the_one_batch_for_all_is_drawn_from_everybodys_reports() -> None:
+    rng = np.random.default_rng(1)
+    reports = [
+        simulated_report(rng, np.zeros(CELLS), organization=name, noise_multiplier=0.1)
+        for name in ("a", "b")
+    ]
+    alone = [cell_shares([each], reference_version=1) for each in reports]
+    together = cell_shares(reports, reference_version=1)
+    np.testing.assert_allclose(together, np.mean(alone, axis=0), atol=1e-12)
+
+
 def test_organizations_count_the_same_whatever_they_claim() -> None:
     rng = np.random.default_rng(2)
     truth = np.zeros(CELLS)
     small = simulated_report(rng, truth, organization="a", cells=1, workloads=200)
     large = simulated_report(rng, truth, organization="b", cells=20, workloads=20_000)
-    shares = cell_shares([small, large], excluded="c", reference_version=1)
+    shares = cell_shares([small, large], reference_version=1)
     assert 0.4 < shares[0] < 0.6
 
 
