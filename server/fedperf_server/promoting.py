@@ -17,7 +17,15 @@ from sqlalchemy.orm import Session
 
 from fedperf_server import audit, buffered, lineage, registry
 from fedperf_server.database import Database
-from fedperf_server.promotion import Floats, Judgement, Merits, Reported, errors_by_segment, judge
+from fedperf_server.promotion import (
+    Best,
+    Floats,
+    Judgement,
+    Merits,
+    Reported,
+    errors_by_segment,
+    judge,
+)
 from fedperf_server.questions import Evidence, evidence
 from fedperf_server.registry import ModelVersion, Verdict
 from fedperf_server.rehearsal import CatalogueEntry, PredictLog, cell_shares
@@ -27,15 +35,27 @@ from fedperf_shared.exchange import SyntheticRow
 from fedperf_shared.execution import MeasuredPlan
 from fedperf_shared.model.public_plans import variants_of
 from fedperf_shared.period import Timetable
+from fedperf_shared.workflow.vocabulary import Platform
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Case:
-    """What is judged, and by what; `steps` are the candidates that are settled with it."""
+    """What is judged, and by what.
+
+    Attributes:
+        steps: candidates that are settled with it.
+        candidate: that is judged.
+        promoted: the version in force.
+        earlier: other versions that were promoted in the epoch, its reference included.
+        reference: of the epoch.
+        reported: what its releases tell.
+        rows: the buffer.
+    """
 
     steps: tuple[int, ...]
     candidate: ModelVersion
     promoted: ModelVersion
+    earlier: tuple[ModelVersion, ...]
     reference: ModelVersion
     reported: Reported | None
     rows: Sequence[SyntheticRow]
@@ -113,10 +133,12 @@ class PromotionDesk:
         if not waiting:
             return None
         known = evidence(session, self._timetable.period, window=window)
+        *earlier, promoted = registry.promoted_since(session, known.reference_version)
         return _Case(
             waiting[:-1],
             registry.get_version(session, waiting[-1]),
-            registry.get_version(session, 0),
+            promoted,
+            tuple(earlier),
             registry.get_version(session, known.reference_version),
             _reported(known),
             buffered.rows(session),
@@ -151,7 +173,12 @@ class PromotionDesk:
             self._merits(each, predict_with(each.checkpoint), case.rows, reference)
             for each in (case.candidate, case.promoted)
         )
-        found: Judgement = judge(candidate, promoted, case.reported)
+        earlier = (_by_segment(predict_with(e.checkpoint), case.rows) for e in case.earlier)
+        best = Best.of(
+            (each.public_error for each in (case.promoted, *case.earlier)),
+            (promoted.by_segment, *earlier),
+        )
+        found: Judgement = judge(candidate, promoted, best=best, reported=case.reported)
         return Verdict(
             case.candidate.version,
             found.promoted,
@@ -170,17 +197,21 @@ class PromotionDesk:
         reference: Floats,
     ) -> Merits:
         apart = self._by_cell(predict_log(self._entries) - reference)
-        errors = np.zeros(0)
-        if rows:
-            asked = [CatalogueEntry(row.plan, row.cluster) for row in rows]
-            errors = predict_log(asked) - np.array([row.log_runtime_seconds for row in rows])
-        by_segment = errors_by_segment([row.segment for row in rows], errors)
-        return Merits(version.public_error, apart, by_segment)
+        return Merits(version.public_error, apart, _by_segment(predict_log, rows))
 
     def _by_cell(self, values: Floats) -> Floats:
         """Mean of the entries of each cell, 0 where there is none, float64 [CELLS]."""
         sums = np.bincount(self._cells, values, minlength=CELLS)
         return np.asarray(sums / np.maximum(np.bincount(self._cells, minlength=CELLS), 1))
+
+
+def _by_segment(predict_log: PredictLog, rows: Sequence[SyntheticRow]) -> dict[Platform, float]:
+    """A version's mean absolute log error on the rows of each segment of the buffer."""
+    if not rows:
+        return {}
+    asked = [CatalogueEntry(row.plan, row.cluster) for row in rows]
+    errors = predict_log(asked) - np.array([row.log_runtime_seconds for row in rows])
+    return errors_by_segment([row.segment for row in rows], errors)
 
 
 def _reported(known: Evidence) -> Reported | None:

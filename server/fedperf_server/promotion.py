@@ -7,18 +7,22 @@ window's reports have arrived and before anything is trained on them, by three y
   that differs from the reference by d is off by mu - d, so of two versions p and c the second
   is better by sum_c w_c [(mu - d_p)^2 - (mu - d_c)^2], which is linear in mu: mean and standard
   error follow. w_c is the believed share of workloads. d is looked at on the public catalogue.
-- public measured plans: a median q-error of at most `PUBLIC_SLACK` times the promoted one's.
-- the buffer: on the synthetic rows of every segment, labelled by the reference with its
-  correction, a version must not have forgotten (`MOST_FORGOTTEN`) what the promoted one knows.
+- public measured plans: a median q-error of at most `PUBLIC_SLACK` times the best one's.
+- the buffer: on the synthetic rows of earlier epochs, segment by segment, a version must not
+  have forgotten (`MOST_FORGOTTEN`) what the best one knows.
 
-Without reports of the epoch the first yardstick is silent and the second has no slack.
+The best is taken over the versions that were promoted in the epoch, its reference included, so
+that small losses do not add up from window to window.
+
+Without reports of the epoch the first yardstick is silent, and the second has no slack beside
+the promoted version.
 Everything is public or was released: it costs no privacy. One organization's influence is
 that of its reports (`corrections.influence_bound`) and of its update.
 """
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,10 +33,10 @@ from fedperf_shared.workflow.vocabulary import Platform
 Floats = NDArray[np.float64]
 
 PUBLIC_SLACK = 1.05
-"""Factor on the promoted version's error on public plans: what organizations changed may differ."""
+"""Factor on the best version's error on public plans: what organizations changed may differ."""
 
 MOST_FORGOTTEN = math.log(1.1)
-"""By so much the mean absolute error on a segment's rows may grow, log seconds."""
+"""By so much the mean absolute error on a segment's rows may be above the best, log seconds."""
 
 LEAST_SURE = 1.0
 """Standard errors by which reports must speak against a candidate to reject it."""
@@ -52,6 +56,31 @@ class Merits:
     public_error: float | None
     apart: Floats
     by_segment: Mapping[Platform, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Best:
+    """The least errors of the versions that were promoted in an epoch, each for itself.
+
+    Attributes:
+        public_error: as in `Merits`.
+        by_segment: as in `Merits`.
+    """
+
+    public_error: float | None
+    by_segment: Mapping[Platform, float]
+
+    @classmethod
+    def of(
+        cls, public_errors: Iterable[float | None], by_segment: Iterable[Mapping[Platform, float]]
+    ) -> "Best":
+        """Of what each version reaches on the same plans and rows."""
+        least: dict[Platform, float] = {}
+        for segments in by_segment:
+            for segment, error in segments.items():
+                least[segment] = min(error, least.get(segment, math.inf))
+        measured = (each for each in public_errors if each is not None)
+        return cls(min(measured, default=None), least)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +116,17 @@ class Judgement:
     gain_error: float | None = None
 
 
-def judge(candidate: Merits, promoted: Merits, reported: Reported | None) -> Judgement:
+def judge(
+    candidate: Merits, promoted: Merits, *, best: Best, reported: Reported | None
+) -> Judgement:
     """The judgement of the three yardsticks; the first that speaks against it gives the reason."""
     gain, error = (None, None) if reported is None else gain_of(candidate, promoted, reported)
-    slack = 1.0 if reported is None else PUBLIC_SLACK
-    forgotten = _most_forgotten(candidate, promoted)
-    if not _is_at_most(candidate.public_error, promoted.public_error, slack):
+    forgotten = _most_forgotten(candidate, best)
+    if reported is None:
+        is_astray = not _is_at_most(candidate.public_error, promoted.public_error, 1.0)
+    else:
+        is_astray = not _is_at_most(candidate.public_error, best.public_error, PUBLIC_SLACK)
+    if is_astray:
         reason = "worse on public plans"
     elif gain is not None and error is not None and not gain >= -LEAST_SURE * error:
         reason = "worse by the reports of the next window"
@@ -128,16 +162,16 @@ def errors_by_segment(segments: Sequence[Platform], errors: Floats) -> dict[Plat
     return {segment: float(np.mean(found[segment])) for segment in sorted(found)}
 
 
-def _most_forgotten(candidate: Merits, promoted: Merits) -> Platform | None:
-    """The segment on which the candidate lost most, if it lost too much."""
+def _most_forgotten(candidate: Merits, best: Best) -> Platform | None:
+    """The segment on which the candidate lost most beside the best, if it lost too much."""
     lost = {
-        segment: error - promoted.by_segment.get(segment, math.inf)
+        segment: error - best.by_segment.get(segment, math.inf)
         for segment, error in candidate.by_segment.items()
     }
     too_much = [segment for segment, each in lost.items() if not each <= MOST_FORGOTTEN]
     return max(too_much, key=lambda segment: lost[segment], default=None)
 
 
-def _is_at_most(error: float | None, promoted: float | None, slack: float) -> bool:
-    """Whether an error was measured and is at most the promoted version's; NaN never is."""
-    return error is not None and promoted is not None and error <= slack * promoted
+def _is_at_most(error: float | None, other: float | None, slack: float) -> bool:
+    """Whether an error was measured and is at most `slack` times another one; NaN never is."""
+    return error is not None and other is not None and error <= slack * other

@@ -249,6 +249,17 @@ def in_force(session: Session) -> int:
     return _newest_number(session, {Standing.PROMOTED})
 
 
+def promoted_since(session: Session, version: int) -> tuple[ModelVersion, ...]:
+    """Promoted versions from `version` on, oldest first; the one in force is always the last.
+
+    Raises:
+        UnknownVersionError: nothing was promoted yet.
+    """
+    since = min(version, in_force(session))
+    promoted = (each for each, stand in standings(session).items() if stand is Standing.PROMOTED)
+    return tuple(get_version(session, each) for each in promoted if each >= since)
+
+
 def first_promoted(session: Session) -> int:
     """The first version that was promoted.
 

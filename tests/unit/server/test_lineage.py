@@ -22,6 +22,7 @@ TABLE = Timetable(
     Period(START, 28 * DAY, 3), (SlotTimes(4 * DAY, 5 * DAY),), (SlotTimes(10 * DAY, 14 * DAY),)
 )
 GRACE = timedelta(hours=1)
+ARRAYS = [np.zeros(2, dtype=np.float32)]
 OPENS, LATEST = START + 38 * DAY, START + 39 * DAY
 """The round of window 1: when it opens, and until when it waits."""
 
@@ -30,7 +31,7 @@ OPENS, LATEST = START + 38 * DAY, START + 39 * DAY
 def database(tmp_path: Path) -> Iterator[Database]:
     found = Database(f"sqlite:///{tmp_path / 'coordinator.sqlite'}")
     with found.transaction() as session:
-        registry.add_version(session, TinyFormat(), [np.zeros(2)], at=START, promoted=True)
+        registry.add_version(session, TinyFormat(), ARRAYS, at=START, promoted=True)
     yield found
     found.close()
 
@@ -38,7 +39,7 @@ def database(tmp_path: Path) -> Iterator[Database]:
 def make(database: Database, *, window: int, base: int) -> int:
     """The version that a round made of `base`."""
     with database.transaction() as session:
-        version = registry.add_version(session, TinyFormat(), [np.zeros(2)], at=START)
+        version = registry.add_version(session, TinyFormat(), ARRAYS, at=START)
         session.add(
             RoundRow(
                 period_start=to_unix_ms(START),

@@ -13,8 +13,10 @@ from fedperf_server import audit, buffered, registry
 from fedperf_server.database import Database, RoundRow
 from fedperf_server.epochs import Cause, declare
 from fedperf_server.promoting import NothingToTakeBackError, PromotionDesk, take_back
+from fedperf_server.promotion import Reported
 from fedperf_server.registry import Standing, UnknownVersionError, Verdict
 from fedperf_server.rehearsal import CatalogueEntry, PredictLog
+from fedperf_shared.basis import CELLS
 from fedperf_shared.exchange import SyntheticRow
 from fedperf_shared.period import Period, SlotTimes, Timetable, to_unix_ms
 from fedperf_shared.workflow.vocabulary import Platform
@@ -28,6 +30,7 @@ TABLE = Timetable(
 )
 GRACE = timedelta(hours=1)
 PLANS = few_plans()
+PASSED = "no worse on public plans, by reports and on the buffer"
 ROW = SyntheticRow(PLANS[0].plan, PLANS[0].cluster, 9.0, Platform.POLARS)
 
 
@@ -175,6 +178,64 @@ def test_what_was_forgotten_is_seen_on_the_rows_of_the_epochs_before(database: D
     assert verdict.by_segment == {Platform.POLARS: pytest.approx(0.5)}
     with database.transaction() as session:
         assert registry.verdicts(session) == (verdict,)
+
+
+def keep_rows(database: Database, at: datetime) -> None:
+    """Into the buffer, labelled 0."""
+    with database.transaction() as session:
+        rows = (replace(ROW, log_runtime_seconds=0.0),) * 3
+        buffered.keep(session, buffered.Earlier(at, rows, b""), at=at)
+
+
+def test_what_is_forgotten_little_by_little_is_forgotten(database: Database) -> None:
+    keep_rows(database, START)
+    found = []
+    for window, value in enumerate((0.06, 0.09, 0.12, -0.06)):
+        at = START + (28 * min(window, 2) + 11) * DAY
+        add(database, value, public_error=1.9, at=at)
+        found.append(look(database, at + 23 * DAY))
+    assert [each and (each.promoted, each.reason) for each in found] == [
+        (True, PASSED), (True, PASSED), (False, "forgets polars"), (True, PASSED)
+    ]  # fmt: skip
+
+
+def test_small_losses_on_public_plans_do_not_add_up(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unsure = Reported(np.zeros(CELLS), np.eye(CELLS), np.full(CELLS, 1 / CELLS))
+    monkeypatch.setattr("fedperf_server.promoting._reported", lambda known: unsure)
+    found = []
+    for window, public_error in enumerate((2.09, 2.19)):
+        at = START + (28 * window + 11) * DAY
+        add(database, 0.0, public_error=public_error, at=at)
+        found.append(look(database, at + 23 * DAY))
+    assert [each and each.reason for each in found] == [PASSED, "worse on public plans"]
+
+
+def test_in_a_new_epoch_its_reference_is_what_must_not_be_forgotten(database: Database) -> None:
+    keep_rows(database, START)
+    add(database, 0.09, public_error=1.9, at=START + 11 * DAY)
+    look(database, START + 34 * DAY)
+    with database.transaction() as session:
+        declare(session, TABLE.period, Cause.ANNOUNCED, at=START + 35 * DAY)
+    add(database, 0.18, public_error=1.9, at=START + 67 * DAY)
+    verdict = look(database, START + 90 * DAY)
+    assert verdict is not None
+    assert verdict.promoted
+
+
+def test_a_reference_that_was_taken_back_is_no_yardstick(database: Database) -> None:
+    keep_rows(database, START)
+    add(database, 0.09, public_error=1.9, at=START + 11 * DAY)
+    look(database, START + 34 * DAY)
+    with database.transaction() as session:
+        declare(session, TABLE.period, Cause.ANNOUNCED, at=START + 35 * DAY)
+        take_back(session, "slow", at=START + 36 * DAY)
+        assert [each.version for each in registry.promoted_since(session, 2)] == [1]
+    add(database, 0.18, public_error=1.9, at=START + 67 * DAY)
+    verdict = look(database, START + 90 * DAY)
+    assert verdict is not None
+    assert verdict.reason == "forgets polars"
 
 
 def test_judged_twice_at_once_one_verdict_counts(database: Database) -> None:
