@@ -212,7 +212,10 @@ def rollback(
     reason: Annotated[str, typer.Argument(help="Why, in your own words; stays here.")],
     json: Json = False,
 ) -> None:
-    """Take the promoted version back: organizations fetch the one that was promoted before it."""
+    """Take the promoted version back: organizations fetch the one that was promoted before it.
+
+    Candidates that led to it or were trained from it are rejected with it.
+    """
     from fedperf_server.database import Database
     from fedperf_server.promoting import take_back
 

@@ -1,7 +1,7 @@
 """Whether a candidate takes the place of the promoted model: what reports, plans and buffer say.
 
 A candidate was made by the rounds of one window. It is judged in the next one, when that
-window's reports have arrived and before anything is trained on them, by three yardsticks:
+window's reports have arrived and before its rounds, by three yardsticks:
 
 - reports: mu, how far the reference is off in each cell, is believed to be N(m, S). A version
   that differs from the reference by d is off by mu - d, so of two versions p and c the second
@@ -16,6 +16,14 @@ that small losses do not add up from window to window.
 
 Without reports of the epoch the first yardstick is silent, and the second has no slack beside
 the promoted version.
+
+The reports are no fresh sample. They are about the window in which the candidate was made: as
+far as that was over, its training saw the same executions, and workloads recur. But it saw
+them privately. What a model can owe to any single workload is bounded by the budget's epsilon,
+and so is how much better it can look on them than on workloads that it never saw (Dwork et al.
+2015, "Preserving statistical validity in adaptive data analysis"). And no model is trained on
+the run times of the public plans.
+
 Everything is public or was released: it costs no privacy. One organization's influence is
 that of its reports (`corrections.influence_bound`) and of its update.
 """

@@ -2,7 +2,7 @@
 
 GGFN from the public start, steps at its tangent on the public plans that ship with fedperf or
 equal-weight robust aggregation of updates by DP-SGD, as the calendar says, and the median
-q-error on these plans. What a window's rounds made is judged in the next window (`promotion`);
+q-error on these plans. What a window's rounds made is judged before the next ones (`promotion`);
 organizations weight what they fetch by their own executions, so this only has to catch a
 model that went astray.
 """
