@@ -165,6 +165,26 @@ def test_a_version_is_taken_back_and_the_table_says_what_it_forgot(directory: Pa
     assert "0.250" in table
 
 
+def test_reasons_say_what_was_passed_over_and_what_went_with_a_rollback(directory: Path) -> None:
+    database = Database(load_config(directory).database_url)
+    arrays = [*seeded_checkpoint().arrays.values()]
+    with database.transaction() as session:
+        for number in range(4):
+            registry.add_version(session, GgfnFormat(), arrays, at=AT, promoted=not number)
+        registry.decide(session, Verdict(3, True, "good", None, None, {}, AT))
+    database.close()
+
+    def reasons() -> list[object]:
+        return [row["reason"] for row in server(directory, "models", "--json").rows()]
+
+    passed_over = "passed over: a later version was promoted"
+    waits = "waits for the next window's reports"
+    assert reasons() == ["the start", passed_over, "good", waits]
+    assert server(directory, "rollback", "slow").code == 0
+    goes_with = "goes with version 3, which was taken back"
+    assert reasons() == ["the start", goes_with, "taken back: slow", goes_with]
+
+
 def test_an_announced_upgrade_begins_an_epoch_with_the_next_window(directory: Path) -> None:
     ended = server(directory, "announce", "Spark 4.1", "--platform", "spark")
     assert ended.code == 3
