@@ -1,13 +1,16 @@
 """The buffer of the coordinator: synthetic rows of the epochs before this one, for rehearsal.
 
-The batch that an epoch published last is kept once, when the reports of the next one's first
-window are in, which are its last (`epochs`): before the first rounds of the next one. Its
-inputs are labelled anew by the teacher: the model that was in force when the epoch was
-declared over, which is what the next models shall not forget. All of it follows from
-released reports: kept, drawn from and rehearsed as often as one likes, rows cost no privacy.
+The batch that an epoch published last is kept once: when the reports of the next one's first
+window are in, which are its last (`epochs`), so before the first rounds of the next one; and in
+any case before another epoch publishes, however late its last reports may be and however many
+epochs began while the coordinator was away. For that a batch is stored with the epoch that it
+is about (`publish`). Its inputs are labelled anew by the teacher: the model that was in force
+when the epoch was declared over, which is what the next models shall not forget. All of it
+follows from released reports: kept, drawn from and rehearsed as often as one likes, rows cost
+no privacy.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -15,11 +18,11 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from fedperf_server import registry
-from fedperf_server.database import BufferRow
-from fedperf_server.epochs import epochs
+from fedperf_server.database import BufferRow, PublishedEpochRow
+from fedperf_server.epochs import Epoch, epochs, reported_among
 from fedperf_server.rehearsal import CatalogueEntry, PredictLog, RehearsalBuffer
 from fedperf_shared.exchange import SyntheticRow
-from fedperf_shared.period import Period, to_unix_ms
+from fedperf_shared.period import Period, from_unix_ms, to_unix_ms
 from fedperf_shared.wire.codec import decode_synthetic_rows, encode_synthetic_rows
 
 ROWS_PER_SEGMENT = 200
@@ -51,25 +54,33 @@ class Earlier:
         return replace(self, rows=tuple(rows))
 
 
-def waiting(session: Session, period: Period, *, window: int) -> Earlier | None:
-    """What the epoch before that of `window` left, as long as it is not kept; else None.
+def publish(
+    session: Session, rows: Sequence[SyntheticRow], *, about: datetime, at: datetime
+) -> None:
+    """Replace the published rows by these, which are about the epoch that began at `about`."""
+    registry.publish_synthetic_rows(session, rows, at=at)
+    row = PublishedEpochRow(kind=registry.SYNTHETIC_ROWS, epoch_begins_at=to_unix_ms(about))
+    session.merge(row)
 
-    To be asked when the reports of `window` are in, before the next epoch publishes anything.
-    An epoch that published nothing, since nobody reported about it, leaves nothing.
+
+def waiting(session: Session, period: Period, *, window: int) -> Earlier | None:
+    """What an epoch that is over left, as long as it is not kept; else None.
+
+    To be asked when the reports of `window` are in, or when no more of them count, and before
+    those of the next window are evaluated. An epoch that published nothing, since nobody
+    reported about it, leaves nothing.
     """
-    begun = [each for each in epochs(session) if each.begins_at <= period.window_start(window)]
-    if len(begun) < 2:  # noqa: PLR2004  the first epoch has none before it
+    known = epochs(session)
+    ended = _published_about(session, period, known)
+    now = reported_among(known, period, window=window + 1)
+    if ended is None or not ended < now.begins_at:
         return None
-    ended, now = begun[-2:]
-    published_at = registry.published_at(session, registry.SYNTHETIC_ROWS)
-    first_reports = ended.begins_at + period.window
-    if published_at is None or published_at < first_reports:
+    if session.get(BufferRow, to_unix_ms(ended)) is not None:
         return None
-    if session.get(BufferRow, to_unix_ms(ended.begins_at)) is not None:
-        return None
+    after = next(each for each in known if each.begins_at > ended)
     rows = decode_synthetic_rows(registry.publication(session, registry.SYNTHETIC_ROWS))
-    teacher = registry.get_version(session, now.reference_version).checkpoint
-    return Earlier(ended.begins_at, rows, teacher)
+    teacher = registry.get_version(session, after.reference_version).checkpoint
+    return Earlier(ended, rows, teacher)
 
 
 def keep(session: Session, earlier: Earlier, *, at: datetime) -> None:
@@ -87,3 +98,17 @@ def rows(session: Session) -> tuple[SyntheticRow, ...]:
     for row in session.scalars(select(BufferRow).order_by(BufferRow.epoch_begins_at)):
         buffer = buffer.with_rows(decode_synthetic_rows(row.payload))
     return buffer.rows
+
+
+def _published_about(session: Session, period: Period, known: Sequence[Epoch]) -> datetime | None:
+    """Start of the epoch that the published rows are about; None where there are none.
+
+    Of rows from before that was stored: the epoch that was evaluated when they were published.
+    """
+    row = session.get(PublishedEpochRow, registry.SYNTHETIC_ROWS)
+    if row is not None:
+        return from_unix_ms(row.epoch_begins_at)
+    at = registry.published_at(session, registry.SYNTHETIC_ROWS)
+    if at is None:
+        return None
+    return reported_among(known, period, window=period.nearest_window(at)).begins_at

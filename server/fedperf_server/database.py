@@ -233,6 +233,14 @@ class PublicationRow(Table):
     published_at: Mapped[int]
 
 
+class PublishedEpochRow(Table):
+    """Which epoch a publication is about, by its start."""
+
+    __tablename__ = "published_epoch"
+    kind: Mapped[str] = mapped_column(primary_key=True)
+    epoch_begins_at: Mapped[int]
+
+
 class EventRow(Table):
     """One entry of the audit log."""
 

@@ -17,6 +17,7 @@ from sqlalchemy.orm import Session
 
 from fedperf_server import buffered, registry, releases
 from fedperf_server.database import Database, ReceiptRow
+from fedperf_server.epochs import reported
 from fedperf_server.questions import evidence
 from fedperf_server.rehearsal import CatalogueEntry, PredictLog, on_grid
 from fedperf_server.synthetic import SyntheticBatch
@@ -70,7 +71,9 @@ class ReportDesk:
             stored = releases.count_reports(session, period)
             if stored == self._seen:
                 return None
-            known = evidence(session, period, window=period.nearest_window(at))
+            window = period.nearest_window(at)
+            about = reported(session, period, window=window).begins_at
+            known = evidence(session, period, window=window)
             reference = known.reference_version
             checkpoint = registry.get_version(session, reference).checkpoint
         if not known.reports:
@@ -94,15 +97,17 @@ class ReportDesk:
                 covariance=correction.covariance,
                 at=at,
             )
-            registry.publish_synthetic_rows(session, batch.rows, at=at)
+            buffered.publish(session, batch.rows, about=about, at=at)
         self._seen = stored
         return Published(known.reports, correction.organizations, len(batch.rows))
 
     def _keep(self, predict_with: Callable[[bytes], PredictLog], *, at: datetime) -> None:
-        """Put into the buffer what an epoch left whose reports are all in."""
-        window = self._timetable.reported_window(at - self._grace)
+        """Put into the buffer what an epoch left whose reports are all in, or count no more."""
+        period = self._timetable.period
+        reported_window = self._timetable.reported_window(at - self._grace)
+        window = max(reported_window, period.nearest_window(at) - 1)
         with self._database.transaction() as session:
-            ended = buffered.waiting(session, self._timetable.period, window=window)
+            ended = buffered.waiting(session, period, window=window)
         if ended is None:
             return
         earlier = ended.labelled(predict_with)

@@ -1,21 +1,27 @@
 """What an epoch left is kept once, labelled by its teacher, before anything of the next one."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import numpy as np
 import pytest
+from sqlalchemy import delete
 
 from fedperf_server import buffered, registry
-from fedperf_server.database import Database
-from fedperf_server.epochs import Cause, declare
+from fedperf_server.database import Database, PublishedEpochRow
+from fedperf_server.epochs import Cause, declare, epochs
 from fedperf_server.questions import evidence
 from fedperf_server.registry import GgfnFormat
 from fedperf_server.rehearsal import PredictLog
 from fedperf_server.reports import ReportDesk
+from fedperf_shared.exchange import SyntheticRow
+from fedperf_shared.execution import ClusterConfig
 from fedperf_shared.model.checkpoint import decode_checkpoint
+from fedperf_shared.period import Period
 from fedperf_shared.wire.codec import decode_synthetic_rows
+from fedperf_shared.workflow.graph import Plan
+from fedperf_shared.workflow.vocabulary import Platform
 from tests.unit.client.public import seeded_checkpoint
 from tests.unit.server.test_reports import CATALOGUE, SLOTS_WINDOWS, TABLE, hand_in
 
@@ -57,11 +63,26 @@ def predict_with(checkpoint: bytes) -> PredictLog:
     return lambda entries: np.full(len(entries), float(version))
 
 
-def look(database: Database, at: datetime) -> int:
+def look(database: Database, at: datetime, *, grace: timedelta = GRACE) -> int:
     """A coordinator that was just started; how many rows it rehearses."""
-    ReportDesk(database, TABLE, CATALOGUE, grace=GRACE).look(predict_with, at=at)
+    ReportDesk(database, TABLE, CATALOGUE, grace=grace).look(predict_with, at=at)
     with database.transaction() as session:
         return len(buffered.rows(session))
+
+
+def configurations(rows: Sequence[SyntheticRow]) -> list[tuple[Plan, ClusterConfig]]:
+    return [(row.plan, row.cluster) for row in rows]
+
+
+def published(database: Database) -> list[tuple[Plan, ClusterConfig]]:
+    with database.transaction() as session:
+        payload = registry.publication(session, registry.SYNTHETIC_ROWS)
+    return configurations(decode_synthetic_rows(payload))
+
+
+def rehearsed(database: Database) -> list[tuple[Plan, ClusterConfig]]:
+    with database.transaction() as session:
+        return configurations(buffered.rows(session))
 
 
 def reports_about(database: Database, window: int) -> int:
@@ -123,3 +144,57 @@ def test_an_epoch_about_which_nobody_reported_leaves_nothing(database: Database)
     assert kept > 0
     for window in (2, 3):
         assert look(database, moment(window, REPORTED)) == kept
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_rows_outlive_two_changes_that_came_while_the_coordinator_was_away(
+    database: Database, known: bool
+) -> None:
+    """As well those that were published before it was stored which epoch they are about."""
+    begin_epoch(database, 1)
+    begin_epoch(database, 2)
+    hand_in(database, b"1", window=0)
+    look(database, moment(0, REPORTED))
+    before = published(database)
+    if not known:
+        with database.transaction() as session:
+            session.execute(delete(PublishedEpochRow))
+    look(database, moment(2, REPORTED))
+    assert rehearsed(database)
+    assert set(rehearsed(database)) <= set(before)
+
+
+def test_with_a_long_grace_the_rows_of_the_epoch_before_are_kept_not_those_of_the_next(
+    database: Database,
+) -> None:
+    grace = PERIOD.window - timedelta(hours=1)
+    begin_epoch(database, 1)
+    hand_in(database, b"1", window=0)
+    look(database, moment(0, REPORTED), grace=grace)
+    before = published(database)
+    hand_in(database, b"1", window=2, reference_version=2)
+    early = TABLE.report_slots[-1].replies_after - timedelta(hours=2)
+    look(database, moment(2, early), grace=grace)  # those of window 1 may still come
+    assert published(database) != before
+    kept = rehearsed(database)
+    assert kept
+    assert all(each in before for each in kept)
+    for at in (moment(2, PERIOD.window * 0.75), moment(3, PERIOD.window - timedelta(hours=1))):
+        look(database, at, grace=grace)
+        assert rehearsed(database) == kept
+
+
+def test_rows_of_a_period_that_ended_are_kept_before_the_next_one_publishes(
+    database: Database,
+) -> None:
+    """An epoch began with its last window, whose reports were about the one before."""
+    earlier = Period(PERIOD.start - 5 * PERIOD.window, PERIOD.window, 4)  # a window apart
+    with database.transaction() as session:
+        declare(session, earlier, Cause.ANNOUNCED, at=earlier.window_start(2))
+        (start, _) = epochs(session)
+        rows = [SyntheticRow(each.plan, each.cluster, 0.0, Platform.POLARS) for each in CATALOGUE]
+        buffered.publish(session, rows, about=start.begins_at, at=earlier.window_start(3))
+    hand_in(database, b"1", window=0, reference_version=2)
+    look(database, moment(0, timedelta(hours=1)))
+    assert rehearsed(database) == configurations(rows)
+    assert published(database) != configurations(rows)
