@@ -5,9 +5,11 @@ window are in, which are its last (`epochs`), so before the first rounds of the 
 any case before another epoch publishes, however late its last reports may be and however many
 epochs began while the coordinator was away. For that a batch is stored with the epoch that it
 is about (`publish`). Its inputs are labelled anew by the teacher: the model that was in force
-when the epoch was declared over, which is what the next models shall not forget. All of it
-follows from released reports: kept, drawn from and rehearsed as often as one likes, rows cost
-no privacy.
+when the epoch was declared over, which is what the next models shall not forget; where that was
+taken back since, the newest one before it that was not. Rows that are kept already get the
+labels of their new teacher, for their inputs are as good as before, and without them nobody
+would notice what is forgotten. All of it follows from released reports: kept, drawn from and
+rehearsed as often as one likes, rows cost no privacy.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,8 +20,9 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from fedperf_server import registry
-from fedperf_server.database import BufferRow, PublishedEpochRow
+from fedperf_server.database import BufferRow, BufferTeacherRow, PublishedEpochRow
 from fedperf_server.epochs import Epoch, epochs, reported_among
+from fedperf_server.registry import Standing
 from fedperf_server.rehearsal import CatalogueEntry, PredictLog, RehearsalBuffer
 from fedperf_shared.exchange import SyntheticRow
 from fedperf_shared.period import Period, from_unix_ms, to_unix_ms
@@ -35,13 +38,15 @@ class Earlier:
 
     Attributes:
         begins_at: start of that epoch.
-        rows: as they were published.
-        teacher: checkpoint of the model that was in force at its end.
+        rows: as they were published, or as they were kept.
+        teacher: checkpoint of the model that labels them.
+        teacher_version: its number.
     """
 
     begins_at: datetime
     rows: tuple[SyntheticRow, ...]
     teacher: bytes
+    teacher_version: int
 
     def labelled(self, predict_with: Callable[[bytes], PredictLog]) -> "Earlier":
         """The same rows with the labels of their teacher."""
@@ -64,31 +69,33 @@ def publish(
 
 
 def waiting(session: Session, period: Period, *, window: int) -> Earlier | None:
-    """What an epoch that is over left, as long as it is not kept; else None.
+    """What an epoch that is over left, as long as it is not kept by its teacher; else None.
 
     To be asked when the reports of `window` are in, or when no more of them count, and before
-    those of the next window are evaluated. An epoch that published nothing, since nobody
-    reported about it, leaves nothing.
+    those of the next window are evaluated; again until there is nothing. An epoch that
+    published nothing, since nobody reported about it, leaves nothing.
     """
     known = epochs(session)
     ended = _published_about(session, period, known)
     now = reported_among(known, period, window=window + 1)
-    if ended is None or not ended < now.begins_at:
-        return None
-    if session.get(BufferRow, to_unix_ms(ended)) is not None:
-        return None
-    after = next(each for each in known if each.begins_at > ended)
-    rows = decode_synthetic_rows(registry.publication(session, registry.SYNTHETIC_ROWS))
-    teacher = registry.get_version(session, after.reference_version).checkpoint
-    return Earlier(ended, rows, teacher)
+    kept = {from_unix_ms(key) for key in session.scalars(select(BufferRow.epoch_begins_at))}
+    if ended is not None and ended < now.begins_at and ended not in kept:
+        return _left(session, known, ended, registry.publication(session, registry.SYNTHETIC_ROWS))
+    for each in sorted(kept):
+        labelled_by = session.get(BufferTeacherRow, to_unix_ms(each))
+        if labelled_by is None or labelled_by.version != _teacher(session, known, each):
+            return _left(session, known, each, session.get_one(BufferRow, to_unix_ms(each)).payload)
+    return None
 
 
 def keep(session: Session, earlier: Earlier, *, at: datetime) -> None:
-    """Keep it, once: kept before, it stays as it is."""
-    key = to_unix_ms(earlier.begins_at)
-    if session.get(BufferRow, key) is None:
+    """Keep it, once by a teacher: kept before with its labels, it stays as it is."""
+    key, version = to_unix_ms(earlier.begins_at), earlier.teacher_version
+    labelled_by = session.get(BufferTeacherRow, key)
+    if labelled_by is None or labelled_by.version != version:
         payload = encode_synthetic_rows(earlier.rows)
-        session.add(BufferRow(epoch_begins_at=key, payload=payload, stored_at=to_unix_ms(at)))
+        session.merge(BufferRow(epoch_begins_at=key, payload=payload, stored_at=to_unix_ms(at)))
+        session.merge(BufferTeacherRow(epoch_begins_at=key, version=version))
         session.flush()
 
 
@@ -98,6 +105,19 @@ def rows(session: Session) -> tuple[SyntheticRow, ...]:
     for row in session.scalars(select(BufferRow).order_by(BufferRow.epoch_begins_at)):
         buffer = buffer.with_rows(decode_synthetic_rows(row.payload))
     return buffer.rows
+
+
+def _left(session: Session, known: Sequence[Epoch], ended: datetime, payload: bytes) -> Earlier:
+    teacher = registry.get_version(session, _teacher(session, known, ended))
+    return Earlier(ended, decode_synthetic_rows(payload), teacher.checkpoint, teacher.version)
+
+
+def _teacher(session: Session, known: Sequence[Epoch], ended: datetime) -> int:
+    """Of what the epoch left: the newest version by the next one's reference that still stands."""
+    reference = next(each for each in known if each.begins_at > ended).reference_version
+    stand = registry.standings(session)
+    promoted = [each for each in stand if stand[each] is Standing.PROMOTED and each <= reference]
+    return max(promoted, default=reference)
 
 
 def _published_about(session: Session, period: Period, known: Sequence[Epoch]) -> datetime | None:

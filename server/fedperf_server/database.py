@@ -224,6 +224,14 @@ class BufferRow(Table):
     stored_at: Mapped[int]
 
 
+class BufferTeacherRow(Table):
+    """Which model version labelled the rows of an epoch in the buffer."""
+
+    __tablename__ = "buffer_teacher"
+    epoch_begins_at: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    version: Mapped[int]
+
+
 class PublicationRow(Table):
     """What every organization may fetch, one serialized message per kind."""
 

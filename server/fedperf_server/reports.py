@@ -106,13 +106,14 @@ class ReportDesk:
         period = self._timetable.period
         reported_window = self._timetable.reported_window(at - self._grace)
         window = max(reported_window, period.nearest_window(at) - 1)
+        while (ended := self._waiting(window)) is not None:
+            earlier = ended.labelled(predict_with)
+            with self._database.transaction() as session:
+                buffered.keep(session, earlier, at=at)
+
+    def _waiting(self, window: int) -> buffered.Earlier | None:
         with self._database.transaction() as session:
-            ended = buffered.waiting(session, period, window=window)
-        if ended is None:
-            return
-        earlier = ended.labelled(predict_with)
-        with self._database.transaction() as session:
-            buffered.keep(session, earlier, at=at)
+            return buffered.waiting(session, self._timetable.period, window=window)
 
 
 @dataclass(slots=True)

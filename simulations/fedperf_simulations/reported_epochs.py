@@ -99,9 +99,10 @@ class Reports:
 
     def _keep(self, teacher: GGFN, window: int) -> None:
         """What the epoch before left, with the labels of the model that was in force at its end."""
-        checkpoint = encode_checkpoint(Checkpoint(state_to_arrays(teacher), model_version=1))
+        version = self._version
+        checkpoint = encode_checkpoint(Checkpoint(state_to_arrays(teacher), version))
         begun = self.schedule.timetable.period.window_start(window)
-        earlier = Earlier(begun, self._published, checkpoint).labelled(predict_with)
+        earlier = Earlier(begun, self._published, checkpoint, version).labelled(predict_with)
         self.buffer = self.buffer.with_rows(earlier.rows)
 
     def _switch(self) -> None:

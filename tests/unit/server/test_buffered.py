@@ -6,11 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sqlalchemy import delete
+from sqlalchemy import delete, select
 
 from fedperf_server import buffered, registry
-from fedperf_server.database import Database, PublishedEpochRow
+from fedperf_server.database import BufferTeacherRow, Database, PublishedEpochRow
 from fedperf_server.epochs import Cause, declare, epochs
+from fedperf_server.promoting import take_back
 from fedperf_server.questions import evidence
 from fedperf_server.registry import GgfnFormat
 from fedperf_server.rehearsal import PredictLog
@@ -146,6 +147,43 @@ def test_an_epoch_about_which_nobody_reported_leaves_nothing(database: Database)
         assert look(database, moment(window, REPORTED)) == kept
 
 
+def labels(database: Database) -> set[float]:
+    with database.transaction() as session:
+        return {row.log_runtime_seconds for row in buffered.rows(session)}
+
+
+def test_a_model_that_was_taken_back_does_not_teach(database: Database) -> None:
+    begin_epoch(database, 1)
+    hand_in(database, b"1", window=0)
+    look(database, moment(0, REPORTED))
+    with database.transaction() as session:
+        assert take_back(session, "astray", at=moment(1)) == (2, 1)
+    promote(database)  # it knows of the next epoch already
+    look(database, moment(1, REPORTED))
+    assert labels(database) == {1.0}
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_rows_get_a_new_teacher_when_theirs_is_taken_back(database: Database, known: bool) -> None:
+    """As well those that were kept before it was stored who taught them."""
+    begin_epoch(database, 1)
+    begin_epoch(database, 2)
+    for window, reference in ((1, 1), (2, 2)):
+        hand_in(database, b"1", window=window, reference_version=reference)
+        look(database, moment(window, timedelta(days=2)))
+        look(database, moment(window, REPORTED))
+    kept = rehearsed(database)
+    assert labels(database) == {2.0}
+    with database.transaction() as session:
+        assert len(session.scalars(select(BufferTeacherRow)).all()) == 2
+        take_back(session, "astray", at=moment(3))
+        if not known:
+            session.execute(delete(BufferTeacherRow))
+    look(database, moment(3))
+    assert labels(database) == {1.0}
+    assert rehearsed(database) == kept
+
+
 @pytest.mark.parametrize("known", [True, False])
 def test_rows_outlive_two_changes_that_came_while_the_coordinator_was_away(
     database: Database, known: bool
@@ -179,6 +217,8 @@ def test_with_a_long_grace_the_rows_of_the_epoch_before_are_kept_not_those_of_th
     kept = rehearsed(database)
     assert kept
     assert all(each in before for each in kept)
+    with database.transaction() as session:
+        assert buffered.waiting(session, PERIOD, window=0) is None  # what the next one published
     for at in (moment(2, PERIOD.window * 0.75), moment(3, PERIOD.window - timedelta(hours=1))):
         look(database, at, grace=grace)
         assert rehearsed(database) == kept
