@@ -20,6 +20,9 @@ and the power, are measured (`fedperf_simulations.report_detection`).
 A drift that was found becomes an unknown of the model: it alarms once, does not look like a
 drift of another platform, and the search goes on.
 
+The first report of a period is about all history: so much more than the later ones that they
+would look like a change. So the first window that an organization is heard in says nothing here.
+
 Assumed: Gaussian noise as declared, workloads as steady as `Steadiness` says, and clips that
 let through what `cell_directions` says; a shift far beyond the clips is seen smaller.
 
@@ -151,7 +154,7 @@ def read_drifts(
     A function of the releases alone, so that asking again finds the same.
 
     Args:
-        plain: residual reports about one reference model.
+        plain: residual reports about one reference model, of one period.
         answered: questions about it and their answers.
         kernel: public prior of what a start is off by.
         steadiness: what is no drift.
@@ -159,7 +162,7 @@ def read_drifts(
     Raises:
         InvalidReleaseError: reports are of different bases, lengths or reference versions.
     """
-    heard = by_organization(plain, answered)
+    heard = {name: own[1:] for name, own in by_organization(plain, answered).items()}
     found: tuple[Drift, ...] = ()
     for window in sorted({each.window for windows in heard.values() for each in windows}):
         until = {

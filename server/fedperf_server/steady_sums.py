@@ -3,9 +3,10 @@
 The state is n, its workloads per cell, and u, the sums of their log residuals, in one vector
 [2 * CELLS]. A plain report shows both, plus noise; an answer shows A rho (u - n * center) plus
 noise (`cell_directions`). What is particular to a window is the same in all of its reports
-(`Steadiness`): workloads come and go, executions scatter, a platform wanders a little. With
-that taken into account a window becomes one `WindowTold`, information about the steady
-state, and windows add up.
+(`Steadiness`): workloads come and go, executions scatter, a platform wanders a little. In a
+quiet month a platform has fewer workloads and, where the reference is off, smaller sums by the
+same share; so only a change of the mean residual tells. With that taken into account a window
+becomes one `WindowTold`, information about the steady state, and windows add up.
 
 The prior is public and wide: a start that is off is nothing but a state.
 
@@ -51,11 +52,13 @@ class Steadiness:
 
     Attributes:
         turnover: share of the workloads of a cell that are more or fewer in a window.
+        activity: by which share a whole platform has more or fewer workloads in a window.
         renewed: share of the spread of workloads (`Kernel.execution_sd`) that is drawn anew.
         wander: how far a platform is off in a window without meaning it, log seconds.
     """
 
     turnover: float = 0.1
+    activity: float = 0.35
     renewed: float = RENEWED
     wander: float = 0.05
 
@@ -126,8 +129,14 @@ class SteadySums:
         own = OwnSums.before_answers(workloads, plain, kernel=kernel)
         mean, covariance = _prior(workloads, own, kernel)
         precision = np.asarray(np.linalg.inv(covariance), dtype=np.float64)
+        seen = [_seen(each) for each in heard]
+        shown = precision + sum(each for each, _ in seen)
+        usual = np.linalg.solve(shown, precision @ mean + sum(each for _, each in seen))
         particular = _particular(own.counts, kernel, steadiness)
-        told = tuple(_told(each, particular) for each in heard)
+        particular += _busier(own.counts, usual[CELLS:], steadiness)
+        told = tuple(
+            _told(each.window, window, particular) for each, window in zip(heard, seen, strict=True)
+        )
         return cls(own.counts, precision, precision @ mean, told)
 
     def shifts(self) -> Floats:
@@ -191,13 +200,21 @@ def _particular(counts: Floats, kernel: Kernel, steadiness: Steadiness) -> Float
     return covariance
 
 
-def _told(heard: WindowHeard, particular: Floats) -> WindowTold:
-    """The window's reports, with (J^-1 + particular)^-1 in place of their own precision J."""
-    precision, information = _seen(heard)
+def _busier(counts: Floats, sums: Floats, steadiness: Steadiness) -> Floats:
+    """Covariance of more or fewer workloads on a platform, with the same mean residuals."""
+    more = steadiness.activity * np.concatenate(
+        [counts[:, None] * ON_PLATFORM, sums[:, None] * ON_PLATFORM]
+    )
+    return more @ more.T
+
+
+def _told(window: int, seen: tuple[Floats, Floats], particular: Floats) -> WindowTold:
+    """What was seen, with (J^-1 + particular)^-1 in place of its own precision J."""
+    precision, information = seen
     both = np.column_stack([precision, information])
     solved: Floats = np.asarray(np.linalg.solve(np.eye(STATE) + precision @ particular, both))
     told = solved[:, :-1]
-    return WindowTold(heard.window, (told + told.T) / 2, solved[:, -1])
+    return WindowTold(window, (told + told.T) / 2, solved[:, -1])
 
 
 def _seen(heard: WindowHeard) -> tuple[Floats, Floats]:

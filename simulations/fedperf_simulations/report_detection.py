@@ -11,7 +11,7 @@ in one with, every alarm on another platform or in the other direction or before
 Noise is seeded, so that it can be repeated: for simulations, never for a release.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache, partial
@@ -156,12 +156,28 @@ def year_of_reports(
     rng = np.random.default_rng([*seed, 1])
     noise = SeededNoise([*seed, 2])
     group = draw_organizations(organizations, workloads, rng)
-    schedule = schedule_of(workloads)
+
+    def lived(since: float, window: int) -> list[Lived]:
+        return [draw_executions(each, since, window, shifts, rng) for each in group]
+
+    return reported(schedule_of(workloads), lived, noise)
+
+
+def reported(
+    schedule: Schedule, lived_in: Callable[[float, int], list[Lived]], noise: SeededNoise
+) -> Year:
+    """What leaves organizations by `schedule`.
+
+    Args:
+        schedule: of all of them.
+        lived_in: what each executed from a moment, in windows, until a window.
+        noise: of the releases.
+    """
     windows = sorted({slot.key.window for slot in schedule.slots})
     plain: list[ReceivedReport] = []
     answered: list[AnsweredQuestion] = []
     for since, window in zip([-HISTORY, *windows], windows, strict=False):
-        lived = [draw_executions(each, since, window, shifts, rng) for each in group]
+        lived = lived_in(since, window)
         for slot in schedule.slots:
             if slot.key.window != window:
                 continue

@@ -4,6 +4,7 @@ Mutants that must fail: a server that takes the noise for half or twice of what 
 one that believes its start to be right.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 
@@ -17,10 +18,15 @@ from fedperf_server.drift import SHIFT, evidence_of, read_drifts
 from fedperf_server.steady_sums import DEFAULT_STEADINESS, SteadySums, by_organization
 from fedperf_simulations.recurring_workloads import USED, Shift
 from fedperf_simulations.report_detection import IN_TIME, Year, judged, schedule_of, year_of_reports
+from tests.fakes.new_workloads import year_of_new_workloads
 
 pytestmark = [pytest.mark.statistical, pytest.mark.slow]
 
 YEARS = 24
+GROWN = 6
+"""Window from which a growing organization has many more workloads."""
+
+FALSE_EPOCHS_A_YEAR = 0.5
 SURE = Kernel(1e-4, 1e-4, 1e-4, 1e-4, 1e-4, 1e-4, 1e-4, organization_sd=1e-2)
 """Of one who believes that the start is right."""
 
@@ -87,3 +93,26 @@ def test_shifts_are_found_in_time_and_their_size_is_seen_without_much_bias() -> 
 def test_years_without_drift_stay_quiet() -> None:
     alarms = [len(read_drifts(each.plain, each.answered)) for each in quiet_years()]
     assert np.mean(alarms) <= 0.25
+
+
+def all_history(window: int) -> float:
+    """The first report is about everything before, the others about a window each."""
+    return 13.0 if window == 0 else 1.0
+
+
+def growing(window: int) -> float:
+    return 3.0 if window >= GROWN else 1.0
+
+
+@pytest.mark.parametrize(
+    ("activity", "off_by", "asked"),
+    [(all_history, 0.5, False), (all_history, 0.5, True), (growing, 1.0, False)],
+)
+def test_more_or_fewer_workloads_are_no_shared_drift_however_far_the_reference_is_off(
+    activity: Callable[[int], float], off_by: float, asked: bool
+) -> None:
+    shared = 0
+    for number in range(20):
+        year = year_of_new_workloads(activity, off_by=off_by, seed=[47, number], asked=asked)
+        shared += sum(each.shared for each in read_drifts(year.plain, year.answered))
+    assert shared / 20 <= FALSE_EPOCHS_A_YEAR
