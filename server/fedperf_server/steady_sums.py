@@ -131,7 +131,8 @@ class SteadySums:
         precision = np.asarray(np.linalg.inv(covariance), dtype=np.float64)
         seen = [_seen(each) for each in heard]
         shown = precision + sum(each for each, _ in seen)
-        usual = np.linalg.solve(shown, precision @ mean + sum(each for _, each in seen))
+        told_of = precision @ mean + sum(each for _, each in seen)
+        usual = np.asarray(np.linalg.solve(shown, told_of), dtype=np.float64)
         particular = _particular(own.counts, kernel, steadiness)
         particular += _busier(own.counts, usual[CELLS:], steadiness)
         told = tuple(

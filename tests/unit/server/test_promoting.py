@@ -184,7 +184,7 @@ def keep_rows(database: Database, at: datetime) -> None:
     """Into the buffer, labelled 0."""
     with database.transaction() as session:
         rows = (replace(ROW, log_runtime_seconds=0.0),) * 3
-        buffered.keep(session, buffered.Earlier(at, rows, b""), at=at)
+        buffered.keep(session, buffered.Earlier(at, rows, b"", 0), at=at)
 
 
 def test_what_is_forgotten_little_by_little_is_forgotten(database: Database) -> None:
