@@ -1,6 +1,7 @@
 """Epochs: consecutive windows between two declared drifts, and what they freeze.
 
-An epoch begins with a window, never inside one, and is public: what residuals are taken
+An epoch begins with a window, never inside one: the first that starts at or after the moment that
+was declared, which may be the end of the calendar before. It is public: what residuals are taken
 against (its reference version), which reports belong together, and how an organization
 stratifies its own history all follow from it. The first one began before everything.
 Declaring is one transaction, and at most one epoch begins with a window: a coordinator that
@@ -62,7 +63,7 @@ class Epoch:
 
     Attributes:
         number: from 1.
-        begins_at: start of its first window.
+        begins_at: start of its first window, or the end of the calendar before that.
         reference_version: model version that residuals are taken against.
         cause: why it began.
         platforms: that changed, as far as is known.
@@ -100,7 +101,7 @@ def reported(session: Session, period: Period, *, window: int) -> Epoch:
 
 def reported_among(known: Sequence[Epoch], period: Period, *, window: int) -> Epoch:
     """That of `known` which reports of `window` are about: the one of the window before."""
-    return [each for each in known if each.begins_at < period.window_start(window)][-1]
+    return [each for each in known if period.first_window(each.begins_at) < window][-1]
 
 
 def epoch_starts(session: Session) -> frozenset[datetime]:

@@ -68,6 +68,14 @@ class Period:
         window = (moment - self.start) // self.window
         return window if 0 <= window < self.windows else None
 
+    def first_window(self, moment: datetime) -> int:
+        """The first window that starts at or after `moment`; below 0 if that was before this period.
+
+        The one with which an epoch that begins at `moment` begins: the calendar before this one
+        may have ended, and the epoch begun, less than a window before window 0.
+        """
+        return -((self.start - moment) // self.window)
+
     def nearest_window(self, moment: datetime) -> int:
         """The window that holds `moment`; 0 before the period, `windows` after it."""
         return min(max((moment - self.start) // self.window, 0), self.windows)

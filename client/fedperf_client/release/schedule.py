@@ -116,7 +116,8 @@ def span_covered(schedule: Schedule, key: SlotKey, epoch_starts: Sequence[dateti
     A report is made some days into its window and is about the windows from that of the
     report before it to the last one that is over; all stages of a window are about the same.
     The first report of a period is about everything before its window. A report is about one
-    epoch, that of the window before its own: nothing counts from before that epoch began.
+    epoch, that of the window before its own: nothing counts from before that epoch began. One
+    that began between two calendars begins with this one's first window.
     What is stored only after its report was made is in no report of the period; training at
     home and model updates still learn from it.
 
@@ -133,7 +134,7 @@ def span_covered(schedule: Schedule, key: SlotKey, epoch_starts: Sequence[dateti
     period = schedule.timetable.period
     until = period.window_start(key.window)
     since = [period.window_start(max(earlier))] if earlier else []
-    since += [each for each in epoch_starts if each < until]
+    since += [each for each in epoch_starts if period.first_window(each) < key.window]
     return Span(max(since, default=None), until)
 
 

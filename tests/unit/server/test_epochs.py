@@ -116,3 +116,16 @@ def test_reports_of_an_epochs_first_window_are_about_the_epoch_before(database: 
         declare(session, PERIOD, Cause.ANNOUNCED, at=START + 57 * DAY)  # with window 3
         about = [reported(session, PERIOD, window=window).number for window in range(6)]
     assert about == [1, 2, 2, 3, 4, 4]
+
+
+def test_an_epoch_declared_before_a_gap_begins_with_the_next_calendars_first_window(
+    database: Database,
+) -> None:
+    """13 windows of four weeks end a day before the year does."""
+    next_period = Period(START + 365 * DAY, 28 * DAY, 13)
+    with database.transaction() as session:
+        declared = declare(session, PERIOD, Cause.ANNOUNCED, at=PERIOD.end - DAY)
+        assert declared.begins_at == PERIOD.end < next_period.start
+        about = [reported(session, next_period, window=window).number for window in range(3)]
+        assert about == [1, 2, 2]
+        assert reported(session, PERIOD, window=12).number == 1

@@ -67,3 +67,13 @@ def test_before_and_after_the_period_there_is_a_nearest_window() -> None:
     period = Period(START, 10 * DAY, 3)
     found = [period.nearest_window(START + days * DAY) for days in (-99, 0, 9.9, 10, 30, 99)]
     assert found == [0, 0, 0, 1, 3, 3]
+
+
+@pytest.mark.parametrize(
+    ("days", "window"),
+    [(-28, -1), (-27.9, 0), (-1, 0), (0, 0), (0.1, 1), (28, 1), (28.1, 2)],
+)
+def test_the_first_window_at_or_after_a_moment_may_be_the_first_one_after_a_gap(
+    days: float, window: int
+) -> None:
+    assert Period(START).first_window(START + days * DAY) == window

@@ -232,6 +232,18 @@ def test_a_report_is_about_one_epoch_and_no_moment_is_in_two(
         before = span
 
 
+def test_an_epoch_that_began_between_two_calendars_is_nothing_to_the_first_windows_report() -> None:
+    """Else that report would be about the day between them alone."""
+    planned = plan_schedule(replace(SMALL, nominal_workloads=9000), timetable(13))
+    period = planned.schedule.timetable.period
+    between = period.start - timedelta(days=1)
+    first, second = of_kind(planned, ReleaseKind.RESIDUAL_REPORT)[:2]
+    assert (first.key.window, second.key.window) == (0, 1)
+    assert span_covered(planned.schedule, first.key, [between]) == Span(None, period.start)
+    expected = Span(period.start, period.window_start(1))
+    assert span_covered(planned.schedule, second.key, [between]) == expected
+
+
 def test_a_kind_that_is_withheld_is_not_planned_and_leaves_the_budget_to_the_other() -> None:
     no_updates = plan_schedule(replace(LARGE, model_update=ReleaseMode.NEVER), timetable())
     assert of_kind(no_updates, ReleaseKind.MODEL_UPDATE) == []
