@@ -265,20 +265,15 @@ def announce(
     json: Json = False,
 ) -> None:
     """Announce an upgrade: a new epoch begins with the next window, with its extra rounds."""
+    from fedperf_server import epochs
     from fedperf_server.database import Database
-    from fedperf_server.epochs import Cause, declare
     from fedperf_shared.workflow.vocabulary import platform_of
 
     config = _config(context)
     platforms = [platform_of(name) for name in platform or ()]
     with Database(config.database_url).transaction() as session:
-        epoch = declare(
-            session,
-            config.timetable.period,
-            Cause.ANNOUNCED,
-            platforms=platforms,
-            note=note,
-            at=_now(),
+        epoch = epochs.announce(
+            session, config.timetable.period, platforms=platforms, note=note, at=_now()
         )
     show(_epoch_facts(epoch), json=json)
 

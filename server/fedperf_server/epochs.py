@@ -48,6 +48,20 @@ class NoNextWindowError(InvalidInputError):
         )
 
 
+class EpochAlreadyDeclaredError(InvalidInputError):
+    """An operator announced an epoch where another one begins already."""
+
+    def __init__(self, epoch: "Epoch") -> None:
+        platforms = ", ".join(each.name.lower() for each in epoch.platforms) or "not known"
+        note = f", note: {epoch.note!r}" if epoch.note else ""
+        super().__init__(
+            f"an epoch begins with {epoch.begins_at.isoformat()} already ({epoch.cause}, "
+            f"platforms: {platforms}{note}) and parts what you announce from before as well; "
+            "nothing was changed"
+        )
+        self.epoch = epoch
+
+
 @unique
 class Cause(StrEnum):
     """Why an epoch began."""
@@ -147,6 +161,22 @@ def declare(
         }
         audit.record(session, "epoch_declared", detail, at=at)
     return next(each for each in epochs(session) if each.begins_at == begins_at)
+
+
+def announce(
+    session: Session, period: Period, *, platforms: Sequence[Platform], note: str, at: datetime
+) -> Epoch:
+    """`declare` for an operator: said again in the same words, it is the same epoch.
+
+    Raises:
+        EpochAlreadyDeclaredError: another one begins with that window already.
+        NoNextWindowError: the calendar has ended.
+        UnknownVersionError: no model was promoted yet.
+    """
+    epoch = declare(session, period, Cause.ANNOUNCED, platforms=platforms, note=note, at=at)
+    if (epoch.cause, epoch.platforms, epoch.note) != (Cause.ANNOUNCED, tuple(platforms), note):
+        raise EpochAlreadyDeclaredError(epoch)
+    return epoch
 
 
 def _next_window(period: Period, at: datetime) -> datetime:

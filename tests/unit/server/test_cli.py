@@ -207,6 +207,12 @@ def test_an_announced_upgrade_begins_an_epoch_with_the_next_window(directory: Pa
     }
     first, second = server(directory, "epochs", "--json").rows()
     assert (first["epoch"], first["begins_at"], second) == (1, None, declared)
+    said_again = server(directory, "announce", "Spark 4.1", "--platform", "spark", "--json")
+    assert said_again.json() == declared
+    ended = server(directory, "announce", "DuckDB 3", "--platform", "duckdb")
+    assert ended.code == 3
+    assert "already (announced, platforms: spark, note: 'Spark 4.1')" in ended.complaint()
+    assert server(directory, "epochs", "--json").rows() == [first, second]
     ended = server(directory, "announce", "x", "--platform", "sparkle")
     assert ended.code == 3
     assert "known are duckdb" in ended.complaint()
