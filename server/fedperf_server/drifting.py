@@ -7,12 +7,12 @@ So it reads again as often as it likes, and what came late, or was found while i
 is still found.
 
 A drift lies in the windows before the reports that show it. So a shared one begins no epoch
-where one began with the window of these reports already, announced or for another drift: that
-one parts it from what comes next. What a single organization shows begins nothing and is
-shown to the operator; what it means is refitted at home (`fedperf_client.drift`).
+where one began since then, with the window of these reports or later, announced or for another
+drift: that one parts it from what comes next. What a single organization shows begins nothing
+and is shown to the operator; what it means is refitted at home (`fedperf_client.drift`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -56,11 +56,19 @@ def seen_drifts(session: Session, period: Period) -> tuple[SeenDrift, ...]:
 class DriftDesk:
     """Reads the drifts of a calendar."""
 
-    def __init__(self, database: Database, timetable: Timetable, *, grace: timedelta) -> None:
-        """Reports may be `grace` late."""
+    def __init__(
+        self,
+        database: Database,
+        timetable: Timetable,
+        *,
+        grace: timedelta,
+        clock: Callable[[], datetime],
+    ) -> None:
+        """Reports may be `grace` late; `clock` tells when they have been read."""
         self._database = database
         self._timetable = timetable
         self._grace = grace
+        self._clock = clock
         self._heard: tuple[int, int] | None = None
 
     def look(self, *, at: datetime) -> tuple[Drift, ...]:
@@ -80,14 +88,22 @@ class DriftDesk:
             epoch = reported(session, period, window=window)
             known = evidence(session, period, window=window).until(window)
         found = read_drifts(known.plain, known.answered)
+        read_at = self._read_at(at)
         with self._database.transaction() as session:
-            news = self._store(session, epoch, found, at=at)
+            news = self._store(session, epoch, found, at=read_at)
             shared = [each for each in news if each.shared]
-            began = epoch_at(session, period.window_start(max(window, 0)))
-            if shared and began == epoch:
-                self._declare(session, shared, at=at)
+            if shared and epoch_at(session, read_at) == epoch:
+                self._declare(session, shared, at=read_at)
         self._heard = heard
         return news
+
+    def _read_at(self, at: datetime) -> datetime:
+        """Now, after reading, which takes a while: no epoch may begin with a window that has begun.
+
+        Where the period ended meanwhile the epoch is the next one's, as if it were still `at`.
+        """
+        now = self._clock()
+        return max(at, now) if now < self._timetable.period.end else at
 
     def _store(
         self, session: Session, epoch: Epoch, found: Sequence[Drift], *, at: datetime

@@ -74,11 +74,12 @@ def run_server(
         desk = ReportDesk(database, config.timetable, plans, grace=config.grace)
         questions = QuestionDesk(database, config.timetable)
         promotions = PromotionDesk(database, config.timetable, plans, grace=config.grace)
+        drifts = DriftDesk(database, config.timetable, grace=config.grace, clock=clock)
         steps = [
             partial(_ask, questions),
             partial(_look, desk),
             partial(_judge, promotions),
-            partial(_watch_drift, DriftDesk(database, config.timetable, grace=config.grace)),
+            partial(_watch_drift, drifts),
         ]
         with _watched(steps, stop, clock):
             coordinator.run(stop, on_round=_announce)

@@ -69,7 +69,7 @@ class Period:
         return window if 0 <= window < self.windows else None
 
     def first_window(self, moment: datetime) -> int:
-        """The first window that starts at or after `moment`; below 0 if that was before this period.
+        """The first window that starts at or after `moment`; below 0 if long before this period.
 
         The one with which an epoch that begins at `moment` begins: the calendar before this one
         may have ended, and the epoch begun, less than a window before window 0.

@@ -241,7 +241,7 @@ class World:
         self.questions = QuestionDesk(database, TABLE)
         self.reports = ReportDesk(database, TABLE, CATALOGUE, grace=GRACE)
         self.promotions = PromotionDesk(database, TABLE, PLANS, grace=GRACE)
-        self.drifts = DriftDesk(database, TABLE, grace=GRACE)
+        self.drifts = DriftDesk(database, TABLE, grace=GRACE, clock=clock)
         self.coordinator = Coordinator(
             database,
             enrollment,

@@ -106,8 +106,9 @@ def store(database: Database, organization: str, report: ResidualReport | Direct
         )
 
 
-def desk(database: Database) -> DriftDesk:
-    return DriftDesk(database, TABLE, grace=GRACE)
+def desk(database: Database, read_at: datetime = PERIOD.start) -> DriftDesk:
+    """One that has read at that moment; at once where that is over."""
+    return DriftDesk(database, TABLE, grace=GRACE, clock=lambda: read_at)
 
 
 def live(
@@ -185,6 +186,39 @@ def test_a_coordinator_that_was_away_declares_when_it_is_back(database: Database
     assert epoch.begins_at == PERIOD.window_start(10)
     assert desk(database).look(at=reports_are_in(9)) == ()
     assert len(declared(database)) == 1
+
+
+def test_read_across_the_start_of_a_window_a_drift_begins_an_epoch_with_the_one_after(
+    database: Database,
+) -> None:
+    hand_in(database, year(SLOWER), range(10))
+    late = PERIOD.window_start(10)
+    news = desk(database, late).look(at=late - timedelta(seconds=1))
+    assert any(each.shared for each in news)
+    (epoch,) = declared(database)
+    assert epoch.begins_at == PERIOD.window_start(11)
+    with database.transaction() as session:
+        assert {each.seen_at for each in seen_drifts(session, PERIOD)} == {late}
+
+
+def test_read_across_the_start_of_an_announced_epoch_a_drift_begins_no_other(
+    database: Database,
+) -> None:
+    hand_in(database, year(SLOWER), range(10))
+    late = PERIOD.window_start(10)
+    with database.transaction() as session:
+        declare(session, PERIOD, Cause.ANNOUNCED, at=late - timedelta(days=1))
+    assert any(e.shared for e in desk(database, late).look(at=late - timedelta(seconds=1)))
+    assert [each.cause for each in declared(database)] == [Cause.ANNOUNCED]
+
+
+def test_read_across_the_end_of_the_calendar_a_drift_begins_an_epoch_with_the_next(
+    database: Database,
+) -> None:
+    hand_in(database, year(SLOWER), range(10))
+    news = desk(database, PERIOD.end).look(at=PERIOD.end - timedelta(seconds=1))
+    assert any(each.shared for each in news)
+    assert [each.begins_at for each in declared(database)] == [PERIOD.end]
 
 
 def test_after_the_calendar_and_without_a_model_nothing_is_read(
