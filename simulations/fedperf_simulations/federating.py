@@ -95,7 +95,7 @@ def _start_coordinator(world: World, calendar: Calendar, pace: Pace) -> Timetabl
         enrollment_port=enrollment,
         fleet_port=fleet,
         bind=HOST,
-        grace=timedelta(seconds=calendar.report_seconds),
+        grace=timedelta(seconds=calendar.grace_seconds),
     )
     write_config(config)
     world.programs.start(replace(world.server("run", "run"), log="coordinator.log"))

@@ -219,26 +219,35 @@ class Pace:
 class Calendar:
     """A compressed period. Reports come first in a window, then the model round.
 
+    Between them the last window's version is judged, so that the round starts from what was
+    promoted.
+
     Attributes:
         windows: number of windows.
-        report_seconds: the report's reply, after the start of the window; the model slot
-            opens then.
+        report_seconds: the report's reply, after the start of the window.
+        grace_seconds: how late a reply may be.
+        opens_seconds: the model slot opens, after the start of the window.
         model_seconds: the update's reply, after the start of the window.
         window_seconds: length of a window.
     """
 
     windows: int
     report_seconds: float
+    grace_seconds: float
+    opens_seconds: float
     model_seconds: float
     window_seconds: float
 
     def timetable(self, start: datetime) -> Timetable:
         """The calendar as the coordinator publishes it."""
-        opens, replies = timedelta(seconds=0.25), timedelta(seconds=self.report_seconds)
+        report, opens, model = (
+            timedelta(seconds=each)
+            for each in (self.report_seconds, self.opens_seconds, self.model_seconds)
+        )
         return Timetable(
             Period(start, timedelta(seconds=self.window_seconds), self.windows),
-            report_slots=(SlotTimes(opens, replies),),
-            model_slots=(SlotTimes(replies, timedelta(seconds=self.model_seconds)),),
+            report_slots=(SlotTimes(timedelta(seconds=0.25), report),),
+            model_slots=(SlotTimes(opens, model),),
         )
 
 
@@ -249,7 +258,9 @@ def fitted_calendar(pace: Pace, *, anchors: int, size: DemoSize) -> Calendar:
     """
     report = round(pace.report_seconds() + size.spare_seconds, 1)
     update = pace.update_seconds(live=size.live_executions, anchors=anchors)
-    model = round(report + update + size.spare_seconds, 1)
+    grace = 2 * size.spare_seconds
+    opens = round(report + grace + size.spare_seconds, 1)
+    model = round(opens + update + size.spare_seconds, 1)
     window = round(model + size.spare_seconds, 1)
     windows = min(size.windows, max(1, int(size.rounds_seconds / window)))
-    return Calendar(windows, report, model, window)
+    return Calendar(windows, report, grace, opens, model, window)

@@ -105,7 +105,8 @@ def test_the_calendar_leaves_time_for_what_was_measured() -> None:
     size = DemoSize()
     calendar = fitted_calendar(PACE, anchors=ANCHORS, size=size)
     work = 1.0 + (600 + size.live_executions) * 0.01 + 2 * ANCHORS * 0.002
-    assert calendar.model_seconds - calendar.report_seconds > 1.4 * work
+    assert calendar.model_seconds - calendar.opens_seconds > 1.4 * work
+    assert calendar.opens_seconds > calendar.report_seconds + calendar.grace_seconds
     assert calendar.report_seconds > 1.9 * 1.5
     assert calendar.windows * calendar.window_seconds <= size.rounds_seconds
     assert calendar.windows == size.windows
