@@ -14,6 +14,10 @@ first windows. About an epoch a report says nothing of what finished before it b
 the organization's report before that one lies further back; and what is stored only after
 its report was made is in none, but in training at home and in model updates.
 
+A report may come months late, and is evidence of the epoch that its window is about. Where that
+is over nothing is read from it any more: corrections, drift and verdicts rest on the epoch of now,
+what the buffer keeps of an epoch it keeps once, and a verdict that was made stays.
+
 Who declares: the operator, who announces an upgrade, or the drift that several organizations'
 reports show (`drift`). Both are functions of public things and of releases.
 """

@@ -105,6 +105,20 @@ def test_reports_of_an_epochs_first_window_are_evidence_of_the_epoch_before(
         assert [found.until(window).reports for window in range(-1, 2)] == [0, 1, 2]
 
 
+def test_a_report_that_comes_when_its_epoch_is_over_is_evidence_of_nothing_that_is_read_again(
+    database: Database,
+) -> None:
+    begin_epoch(database, 1)
+    hand_in(database, b"1", window=1)
+    look(database, moment(1, timedelta(days=6)))
+    hand_in(database, b"1", window=2, reference_version=2)
+    kept, now = look(database, moment(2, REPORTED)), reports_about(database, 2)
+    hand_in(database, b"2", window=0)  # months late
+    hand_in(database, b"2", window=1)
+    assert look(database, moment(2, REPORTED)) == kept > 0
+    assert reports_about(database, 2) == now == 1
+
+
 def test_rows_are_kept_with_the_last_reports_of_their_epoch_and_once(database: Database) -> None:
     begin_epoch(database, 1)
     hand_in(database, b"1", window=0)
