@@ -226,8 +226,8 @@ class Coordinator:
         """Of every window whether an epoch begins with it."""
         period = self._timetable.period
         with self._database.transaction() as session:
-            starts = epoch_starts(session)
-        return [period.window_start(window) in starts for window in range(period.windows)]
+            begun = {period.first_window(each) for each in epoch_starts(session)}
+        return [window in begun for window in range(period.windows)]
 
     def _due(self) -> SlotKey | None:
         with self._database.transaction() as session:

@@ -262,6 +262,20 @@ def test_an_epoch_brings_its_extra_rounds_in_their_place_and_not_more_often_than
     assert scene.coordinator.finished()
 
 
+def test_an_epoch_declared_before_a_gap_between_calendars_brings_its_extra_rounds(
+    scene: Scene,
+) -> None:
+    for name in ("one", "two"):
+        scene.join(name, 1.0)
+    last_year = replace(TABLE.period, start=START - 130 * MINUTE)
+    with scene.database.transaction() as session:
+        declare(session, last_year, Cause.ANNOUNCED, at=last_year.end - MINUTE)
+    for moment in (10, 20, 30, 70, 90):
+        scene.at[0] = START + moment * MINUTE
+        assert scene.step() is not None
+    assert scene.coordinator.finished()
+
+
 def test_steps_count_anew_in_a_new_epoch(scene: Scene) -> None:
     for name in ("one", "two"):
         scene.join(name, 1.0)
