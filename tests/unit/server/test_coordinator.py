@@ -272,6 +272,8 @@ def test_an_epoch_declared_before_a_gap_between_calendars_brings_its_extra_round
         declare(session, last_year, Cause.ANNOUNCED, at=last_year.end - MINUTE)
     for moment in (10, 20, 30, 70, 90):
         scene.at[0] = START + moment * MINUTE
+        if moment == 70:
+            scene.promote_newest()
         assert scene.step() is not None
     assert scene.coordinator.finished()
 
