@@ -20,7 +20,7 @@ import hashlib
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -32,17 +32,15 @@ from numpy.typing import NDArray
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from fedperf_server import audit, buffered, lineage, registry, releases
+from fedperf_server import audit, buffered, lineage, registry, releases, round_calendar
 from fedperf_server.database import Database, ReplyRow, RoundQuestionRow, RoundRow
 from fedperf_server.enrollment import Enrollment, Member
-from fedperf_server.epochs import epoch_starts
 from fedperf_server.registry import Arrays, ModelFormat
 from fedperf_server.round_method import Answer, RoundMethod
 from fedperf_server.rounds import (
     ACCEPTED,
     Outcome,
     RoundResult,
-    closed_slots,
     result_of,
     row_key,
 )
@@ -50,7 +48,7 @@ from fedperf_server.validation import Reason, RejectedReleaseError, check_place,
 from fedperf_shared.errors import ConfigurationError, FedperfError, InvalidInputError
 from fedperf_shared.exchange import SyntheticRow, TrainRequest
 from fedperf_shared.period import Timetable, to_unix_ms
-from fedperf_shared.release import ReleaseKind, Schedule, SignedRelease, SlotKey
+from fedperf_shared.release import Schedule, SignedRelease, SlotKey
 from fedperf_shared.tangent_question import TangentQuestion
 from fedperf_shared.wire.codec import (
     decode_tangent_question,
@@ -191,11 +189,12 @@ class Coordinator:
         where `stop` ended a round early: it stays open and is run again.
         """
         self._admit()
-        slot = self._due()
+        with self._database.transaction() as session:
+            slot = round_calendar.due_slot(session, self._timetable, now=self._clock())
         if slot is None:
             return None
         opened = self._stored(slot)
-        if opened is None and self._clock() > self._replies_at(slot):
+        if opened is None and self._clock() > round_calendar.replies_at(self._timetable, slot):
             return self._miss(slot)
         if opened is None and self._has_to_wait(slot):
             return None
@@ -204,47 +203,12 @@ class Coordinator:
     def finished(self) -> bool:
         """Whether every round of the period is closed."""
         with self._database.transaction() as session:
-            closed = closed_slots(session, self._timetable)
-        return all((slot.window, slot.index) in closed for slot in self._slots())
+            return round_calendar.is_over(session, self._timetable)
 
     def _admit(self) -> list[Member]:
         members = self._enrollment.members()
         self._fleet.set_members({each.organization_id: each.public_key for each in members})
         return members
-
-    def _slots(self) -> Iterable[SlotKey]:
-        """Every window's slots; extra ones where an epoch begins, as often as the calendar has."""
-        times = self._timetable.model_times
-        ordinary, left = len(self._timetable.model_slots), self._timetable.extra_windows
-        for window, begins in enumerate(self._epochs_begin()):
-            indices = range(len(times) if begins and left else ordinary)
-            left -= begins and left > 0
-            for index in sorted(indices, key=lambda each: times[each].opens_after):
-                yield SlotKey(ReleaseKind.MODEL_UPDATE, window, index)
-
-    def _epochs_begin(self) -> list[bool]:
-        """Of every window whether an epoch begins with it."""
-        period = self._timetable.period
-        with self._database.transaction() as session:
-            begun = {period.first_window(each) for each in epoch_starts(session)}
-        return [window in begun for window in range(period.windows)]
-
-    def _due(self) -> SlotKey | None:
-        with self._database.transaction() as session:
-            closed = closed_slots(session, self._timetable)
-        now = self._clock()
-        for slot in self._slots():
-            if (slot.window, slot.index) not in closed:
-                return slot if self._opens_at(slot) <= now else None
-        return None
-
-    def _opens_at(self, slot: SlotKey) -> datetime:
-        start = self._timetable.period.window_start(slot.window)
-        return start + self._timetable.model_times[slot.index].opens_after
-
-    def _replies_at(self, slot: SlotKey) -> datetime:
-        start = self._timetable.period.window_start(slot.window)
-        return start + self._timetable.model_times[slot.index].replies_after
 
     def _has_to_wait(self, slot: SlotKey) -> bool:
         with self._database.transaction() as session:
@@ -256,7 +220,9 @@ class Coordinator:
         began = self._clock()
         gathered = _Gathered()
         request = self._request(opened)
-        deadline = max(self._replies_at(opened.slot), began) + self._rules.grace
+        deadline = (
+            max(round_calendar.replies_at(self._timetable, opened.slot), began) + self._rules.grace
+        )
         with self._fleet.round() as channel:
             while self._clock() < deadline and not stop.is_set():
                 self._exchange(channel, opened, gathered, request)

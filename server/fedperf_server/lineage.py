@@ -26,6 +26,7 @@ from fedperf_server import registry
 from fedperf_server.database import RoundRow
 from fedperf_server.epochs import epoch_at
 from fedperf_server.registry import ModelVersion, Standing
+from fedperf_server.round_calendar import opens_at, replies_at
 from fedperf_shared.period import Timetable, to_unix_ms
 from fedperf_shared.release import SlotKey
 
@@ -58,9 +59,8 @@ def has_to_wait(
     session: Session, timetable: Timetable, slot: SlotKey, *, grace: timedelta, now: datetime
 ) -> bool:
     """Whether a round of that slot waits for a verdict; reports may be `grace` late."""
-    times = timetable.model_times[slot.index]
-    patience = PATIENCE * (times.replies_after - times.opens_after)
-    latest = timetable.period.window_start(slot.window) + times.opens_after + patience
+    opens, replies = opens_at(timetable, slot), replies_at(timetable, slot)
+    latest = opens + PATIENCE * (replies - opens)
     is_in_time = timetable.reported_window(latest - grace) >= slot.window
     return now < latest and is_in_time and bool(undecided(session, timetable, window=slot.window))
 

@@ -1,4 +1,4 @@
-"""Rounds as they are stored: what a closed round says, and which slots are closed."""
+"""Rounds as they are stored, and what a closed one says."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -93,12 +93,3 @@ def result_of(row: RoundRow, slot: SlotKey, failures: Mapping[str, int]) -> Roun
 def row_key(timetable: Timetable, slot: SlotKey) -> tuple[int, int, int]:
     """The primary key of the slot's round."""
     return to_unix_ms(timetable.period.start), slot.window, slot.index
-
-
-def closed_slots(session: Session, timetable: Timetable) -> set[tuple[int, int]]:
-    """Window and index of every closed round of the period."""
-    query = select(RoundRow.window, RoundRow.index).where(
-        RoundRow.period_start == to_unix_ms(timetable.period.start),
-        RoundRow.closed_at.is_not(None),
-    )
-    return {(window, index) for window, index in session.execute(query)}
