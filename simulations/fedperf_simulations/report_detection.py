@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache, partial
+from pathlib import Path
 
 import numpy as np
 
@@ -39,6 +40,7 @@ from fedperf_shared.release import (
     SlotKey,
 )
 from fedperf_simulations.channel import SeededNoise
+from fedperf_simulations.charts import Line, lines_chart
 from fedperf_simulations.experiment import Row, Settings, Target
 from fedperf_simulations.recurring_workloads import (
     REFERENCE,
@@ -149,6 +151,23 @@ def targets(found: Sequence[Row]) -> list[Target]:
     return promised
 
 
+def plotted(out: Path, found: Sequence[Row]) -> Path:
+    """A chart of shifts found and of false alarms over the number of workloads."""
+    out.mkdir(parents=True, exist_ok=True)
+    mine = [row for row in found if row["part"] == PART]
+    groups = sorted({int(_number(row, "organizations")) for row in mine})
+    lines = [_line(mine, each, shift) for shift in (SHIFT, 0.0) for each in groups]
+    chart = lines_chart(
+        lines,
+        "workloads per platform of each organization",
+        "share of shifts found, or false alarms a year",
+        is_log_across=True,
+    )
+    path = out / "drift_reports.svg"
+    path.write_text(chart, encoding="utf-8")
+    return path
+
+
 def year_of_reports(
     workloads: int, organizations: int, shifts: Sequence[Shift], seed: Sequence[int]
 ) -> Year:
@@ -212,6 +231,20 @@ def judged(drifts: Sequence[Drift], shift: Shift | None, schedule: Schedule) -> 
         false_alarms=len(wrong),
         false_shared=sum(each.shared for each in wrong),
     )
+
+
+def _line(found: Sequence[Row], organizations: int, shift: float) -> Line:
+    """Of one number of organizations: what is found of a shift, or false alarms where it is 0."""
+    alike = [
+        row for row in found if row["organizations"] == organizations and row["shift"] == shift
+    ]
+    who = "1 organization" if organizations == 1 else f"{organizations} organizations"
+    across = [_number(row, "workloads per platform") for row in alike]
+    if not shift:
+        heights = [_number(row, "false alarms") for row in alike]
+        return Line(f"false alarms, {who}", across, heights, dashed=True)
+    heights = [_number(row, "found") / _number(row, "years") for row in alike]
+    return Line(f"found, {who}", across, heights)
 
 
 def _is(drift: Drift, shift: Shift) -> bool:

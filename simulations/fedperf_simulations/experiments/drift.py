@@ -19,7 +19,7 @@ training together, at delta 1e-5, so it covers the "shared" model, which learns 
 which is NOT the unit of fedperf's promise; a column says so in every row. Rehearsing released
 rows costs nothing more, whatever the number of segments.
 
-Part `ggfn`: the product's model and rounds in a year of three large organizations at epsilon 1, by
+Part `ggfn`: the product's model and rounds in a year of ten large organizations at epsilon 1, by
 workload, as promised; see `federated_drift`. Parts `reports` and `home`: what notices a drift,
 in a year of reports (`report_detection`) and at home (`home_detection`).
 """
@@ -136,7 +136,11 @@ class DriftExperiment:
                 *home_detection.targets(further),
             ],
             [*files, *federated_drift.data_files()],
-            [*plots, *federated_drift.plotted(settings.out, years)],
+            [
+                *plots,
+                *federated_drift.plotted(settings.out, years),
+                report_detection.plotted(settings.out, further),
+            ],
         )
 
 

@@ -148,7 +148,7 @@ def test_a_quick_run_is_sound_and_goes_on_where_it_was(tmp_path: Path) -> None:
     assert {row["sequence"] for row in rows} == set(SEQUENCES)
     assert len({(row["sequence"], row["method"]) for row in rows}) == len(rows) == 5 * 15 + 3
     assert {path.name for path in outcome.plots} == {path.name for path in tmp_path.glob("*.svg")}
-    assert len(outcome.plots) == len(SEQUENCES) + len(SEGMENTS)
+    assert len(outcome.plots) == len(SEQUENCES) + len(SEGMENTS) + 1
     parts = {row["part"] for row in outcome.rows}
     assert parts == {PART, SPREAD, "ggfn", GGFN_SPREAD, BY_SEGMENT, "reports", "home"}
     assert any("GGFN" in target.what for target in outcome.targets)

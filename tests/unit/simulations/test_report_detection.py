@@ -12,7 +12,7 @@ from fedperf_server.drift import SHIFT, Drift
 from fedperf_shared.release import ReportParameters, SlotKey
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations import report_detection
-from fedperf_simulations.experiment import Settings
+from fedperf_simulations.experiment import Row, Settings
 from fedperf_simulations.recurring_workloads import (
     EXECUTION_SD,
     WORKLOAD_SD,
@@ -20,7 +20,15 @@ from fedperf_simulations.recurring_workloads import (
     draw_executions,
     draw_organizations,
 )
-from fedperf_simulations.report_detection import Condition, judged, rows, schedule_of, targets
+from fedperf_simulations.report_detection import (
+    PART,
+    Condition,
+    judged,
+    plotted,
+    rows,
+    schedule_of,
+    targets,
+)
 from tests.fakes.questions import make_question
 
 SLOWER = Shift(Platform.POLARS, 5.2, SHIFT)
@@ -110,3 +118,25 @@ def test_rows_are_kept_and_targets_follow_from_them(
     assert target.value in (0, 20)
     quiet = {**found[1], "shift": 0.0, "found": None, "false alarms": 0.6}
     assert not targets([quiet])[0].holds
+
+
+def test_the_chart_has_what_is_found_and_what_is_false_by_organizations(tmp_path: Path) -> None:
+    def row(workloads: int, organizations: int, shift: float, count: float) -> Row:
+        found, false = (count, 0.0) if shift else (None, count)
+        return {
+            "part": PART,
+            "workloads per platform": workloads,
+            "organizations": organizations,
+            "shift": shift,
+            "years": 20,
+            "found": found,
+            "false alarms": false,
+        }
+
+    rows = [row(n, k, shift, 5) for shift in (SHIFT, -SHIFT, 0.0) for k in (1, 5) for n in (25, 50)]
+    found, quiet = (report_detection._line(rows, 5, shift) for shift in (SHIFT, 0.0))
+    assert (found.across, found.heights, found.dashed) == ([25, 50], [0.25, 0.25], False)
+    assert (quiet.across, quiet.heights, quiet.dashed) == ([25, 50], [5, 5], True)
+    chart = plotted(tmp_path, rows).read_text(encoding="utf-8")
+    for text in ("found, 1 organization", "found, 5 organizations", "false alarms, 1 organization"):
+        assert text in chart
