@@ -7,6 +7,7 @@ is a bug and shows its traceback. Texts may come from files of others: for peopl
 printed so that no character of them commands the terminal.
 """
 
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130
 NO_ANSWER = 7
+
+UNFOLDED = 240
+"""Characters of a table's row where no terminal folds it."""
 
 EXIT_CODES = {
     0: "done",
@@ -68,7 +72,12 @@ def show_rows(rows: Sequence[Mapping[str, object]], *, json: bool, empty: str) -
     table = Table(*(_column(name) for name in names))
     for row in rows:
         table.add_row(*(Text(_text(row.get(name))) for name in names))
-    Console().print(table)
+    Console(width=_width()).print(table)
+
+
+def _width() -> int | None:
+    """As wide as the terminal (None), or as `COLUMNS` says; a file or a pipe folds no row."""
+    return None if sys.stdout.isatty() or "COLUMNS" in os.environ else UNFOLDED
 
 
 def _column(name: str) -> "Column":

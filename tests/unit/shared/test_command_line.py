@@ -92,6 +92,21 @@ def test_rows_are_a_table_or_exact_json() -> None:
     assert run(lambda: command_line.show_rows([], json=True, empty="none")).json() == []
 
 
+def test_a_row_is_folded_for_a_terminal_and_whole_in_a_file(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    row = {f"figure {number}": 1000 + number for number in range(12)}
+
+    def lines() -> list[str]:
+        return run(lambda: command_line.show_rows([row], json=False, empty="")).out.splitlines()
+
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert len(lines()) == 5
+    monkeypatch.setenv("COLUMNS", "60")
+    assert max(map(len, lines())) == 60
+    assert len(lines()) > 5
+
+
 def test_no_text_of_others_commands_the_terminal() -> None:
     hostile = "a\x1b[31m\u202e[red]b[/red]:smile:\r"
     shown = "a\\x1b[31m\\u202e[red]b[/red]:smile:\\r"
