@@ -15,7 +15,6 @@ from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from fedperf_client.learning.residuals import LabelledGraph
@@ -155,8 +154,6 @@ def data_files() -> list[Path]:
 
 
 def _cell(settings: Settings, task: tuple[str, int]) -> Row:
-    if settings.jobs > 1:
-        torch.set_num_threads(1)
     method, seed = task
     key = f"ggfn-{method}-{seed}".replace(",", "").replace(" ", "-")
     return settings.cell(key, lambda: _lived(settings, method, seed))

@@ -1,11 +1,17 @@
-"""Tasks of an experiment in several processes, with a progress bar on standard error."""
+"""Tasks of an experiment in several processes, with a progress bar on standard error.
 
+Each process computes in one thread: pools of threads of several processes get into each other's
+way, which made small matrices ten times slower.
+"""
+
+import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import TypeVar
 
 from rich.console import Console
 from rich.progress import track
+from threadpoolctl import threadpool_limits
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -28,7 +34,12 @@ def computed(
         yield from track(results, what, len(tasks), console=console, transient=True)
 
     if jobs > 1 and len(tasks) > 1:
-        with ProcessPoolExecutor(min(jobs, len(tasks))) as pool:
+        with ProcessPoolExecutor(min(jobs, len(tasks)), initializer=_in_one_thread) as pool:
             yield from shown(pool.map(compute, tasks))
     else:
         yield from shown(map(compute, tasks))
+
+
+def _in_one_thread() -> None:
+    os.environ["OMP_NUM_THREADS"] = "1"  # of libraries that are loaded later
+    threadpool_limits(1)

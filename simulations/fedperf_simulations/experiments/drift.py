@@ -27,8 +27,6 @@ in a year of reports (`report_detection`) and at home (`home_detection`).
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-import torch
-
 from fedperf_simulations import federated_drift, home_detection, report_detection
 from fedperf_simulations.continual import DP_STEPS, STEPS, Course, learn
 from fedperf_simulations.drift_sequences import (
@@ -149,8 +147,6 @@ def _groups(sequence: str) -> list[str]:
 
 
 def _cell(settings: Settings, task: tuple[str, str]) -> Row:
-    if settings.jobs > 1:
-        torch.set_num_threads(1)
     sequence, group = task
     key = f"{sequence}-{group}".replace(" ", "-")
     return settings.cell(key, lambda: cell_of(GROUPS[group](_course(settings, sequence))))

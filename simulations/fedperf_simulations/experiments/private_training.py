@@ -119,8 +119,6 @@ class PrivateTraining:
 
 def _of_seed(settings: Settings, seed: int) -> dict[str, Row]:
     """The cells of one seed by training."""
-    if settings.jobs > 1:
-        torch.set_num_threads(1)
     bench = _Bench(settings, seed)
     return {
         each.key: settings.cell(f"{each.key}-{seed}", partial(bench.judge, each))

@@ -4,6 +4,8 @@ import os
 import time
 
 import pytest
+import torch
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from fedperf_simulations.side_by_side import computed
 
@@ -23,3 +25,14 @@ def test_results_come_in_the_order_of_the_tasks(jobs: int) -> None:
 def test_the_bar_is_no_part_of_the_output(capsys: pytest.CaptureFixture[str]) -> None:
     assert list(computed(str, [1, 2], "tasks", jobs=1)) == ["1", "2"]
     assert capsys.readouterr().out == ""
+
+
+def _threads(task: int) -> set[int]:
+    del task
+    return {each["num_threads"] for each in threadpool_info()} | {torch.get_num_threads()}
+
+
+def test_several_processes_compute_in_one_thread_each() -> None:
+    with threadpool_limits(2):
+        found = list(computed(_threads, range(4), "tasks", jobs=2))
+    assert found == [{1}] * 4
