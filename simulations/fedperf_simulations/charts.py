@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from fedperf_simulations.summary import ChoiceResult, DemoSummary
 
@@ -117,6 +117,7 @@ def lines_chart(
         if is_log_across:
             axes.set_xscale("log")
             axes.xaxis.set_major_formatter("{x:,.0f}")
+            axes.xaxis.set_minor_formatter(NullFormatter())
         axes.set_xlabel(across)
         axes.set_ylabel(up)
         if is_log:

@@ -156,12 +156,13 @@ def plotted(out: Path, found: Sequence[Row]) -> Path:
     out.mkdir(parents=True, exist_ok=True)
     mine = [row for row in found if row["part"] == PART]
     groups = sorted({int(_number(row, "organizations")) for row in mine})
-    lines = [_line(mine, each, shift) for shift in (SHIFT, 0.0) for each in groups]
+    counts = sorted({int(_number(row, "workloads per platform")) for row in mine})
+    lines = [_line(mine, counts, each, shift) for shift in (SHIFT, 0.0) for each in groups]
     chart = lines_chart(
         lines,
         "workloads per platform of each organization",
         "share of shifts found, or false alarms a year",
-        is_log_across=True,
+        marks=[str(each) for each in counts],
     )
     path = out / "drift_reports.svg"
     path.write_text(chart, encoding="utf-8")
@@ -233,13 +234,13 @@ def judged(drifts: Sequence[Drift], shift: Shift | None, schedule: Schedule) -> 
     )
 
 
-def _line(found: Sequence[Row], organizations: int, shift: float) -> Line:
-    """Of one number of organizations: what is found of a shift, or false alarms where it is 0."""
+def _line(found: Sequence[Row], counts: Sequence[int], organizations: int, shift: float) -> Line:
+    """What is found of a shift, or false alarms where it is 0, at the places of `counts`."""
     alike = [
         row for row in found if row["organizations"] == organizations and row["shift"] == shift
     ]
     who = "1 organization" if organizations == 1 else f"{organizations} organizations"
-    across = [_number(row, "workloads per platform") for row in alike]
+    across = [counts.index(int(_number(row, "workloads per platform"))) for row in alike]
     if not shift:
         heights = [_number(row, "false alarms") for row in alike]
         return Line(f"false alarms, {who}", across, heights, dashed=True)

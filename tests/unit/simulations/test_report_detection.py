@@ -134,9 +134,9 @@ def test_the_chart_has_what_is_found_and_what_is_false_by_organizations(tmp_path
         }
 
     rows = [row(n, k, shift, 5) for shift in (SHIFT, -SHIFT, 0.0) for k in (1, 5) for n in (25, 50)]
-    found, quiet = (report_detection._line(rows, 5, shift) for shift in (SHIFT, 0.0))
-    assert (found.across, found.heights, found.dashed) == ([25, 50], [0.25, 0.25], False)
-    assert (quiet.across, quiet.heights, quiet.dashed) == ([25, 50], [5, 5], True)
+    found, quiet = (report_detection._line(rows, [25, 50], 5, shift) for shift in (SHIFT, 0.0))
+    assert (found.across, found.heights, found.dashed) == ([0, 1], [0.25, 0.25], False)
+    assert (quiet.across, quiet.heights, quiet.dashed) == ([0, 1], [5, 5], True)
     chart = plotted(tmp_path, rows).read_text(encoding="utf-8")
     for text in ("found, 1 organization", "found, 5 organizations", "false alarms, 1 organization"):
         assert text in chart
