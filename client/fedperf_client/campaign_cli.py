@@ -3,14 +3,17 @@
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fedperf_client.home_option import Json
 from fedperf_client.home_option import home_of as _home
 from fedperf_client.home_option import now as _now
-from fedperf_shared.command_line import INTERRUPTED, show, visible
+from fedperf_shared.command_line import INTERRUPTED, NOTHING_MEASURED, show, visible
+
+if TYPE_CHECKING:
+    from fedperf_client.profiling.campaign.summary import Summary
 
 
 def profile(
@@ -20,7 +23,8 @@ def profile(
         Path | None, typer.Option(help="Directory of the results; in the home by default.")
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check the file and show what would run.")
+        bool,
+        typer.Option("--dry-run", help="Check the file and what it names; show what would run."),
     ] = False,
     json: Json = False,
 ) -> None:
@@ -29,19 +33,22 @@ def profile(
     Every trial runs in a process of its own and is written down before the next one starts:
     after a crash, a kill or Ctrl-C the same command goes on where it was. Results are
     report.html, trials.csv and summary.json; trials of the whole job become executions of
-    the local store. Nothing is sent anywhere.
+    the local store. Where nothing was measured, results of an earlier campaign stay, and the
+    command ends with 8 if every trial failed. Nothing is sent anywhere.
     """
     from fedperf_client.profiling.campaign import command
     from fedperf_client.profiling.campaign.definition import load_campaign
-    from fedperf_client.profiling.campaign.report import write_results
-    from fedperf_client.profiling.campaign.summary import as_json
+    from fedperf_client.profiling.campaign.readiness import missing_parts
     from fedperf_client.store import ExecutionStore
+    from fedperf_shared.settings_file import WrongSettingsError
     from fedperf_shared.stopping import stop_on_signals
 
     home = _home(context)
     wanted = load_campaign(campaign)
     planned = command.plan(wanted, home.directory)
     if dry_run:
+        if problems := missing_parts(wanted, os.environ):
+            raise WrongSettingsError(str(campaign), problems)
         show(
             {
                 "name": wanted.name,
@@ -68,18 +75,48 @@ def profile(
             stop=stop_on_signals(),
             on_trial=advance,
         )
-    results = write_results(out or home.directory / "campaigns" / wanted.name, summary)
+    _show_results(summary, out or home.directory / "campaigns" / wanted.name, json=json)
+    if summary.stopped.is_spent:
+        print(f"{summary.stopped.reason}; raise it in {campaign} to go on", file=sys.stderr)
+    if summary.stopped.interrupted:
+        print(f"stopped; go on with: fedperf profile {campaign}", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED)
+    if summary.failed and not summary.measured:
+        raise typer.Exit(NOTHING_MEASURED)
+
+
+def _show_results(summary: "Summary", directory: Path, *, json: bool) -> None:
+    """Write the results, unless they are nothing in the place of something, and say what came."""
+    from fedperf_client.profiling.campaign.report import holds_measurements, write_results
+    from fedperf_client.profiling.campaign.summary import as_json
+
+    keeps = not summary.measured and holds_measurements(directory)
+    report = None if keeps else str(write_results(directory, summary)["report.html"])
     facts = as_json(summary)
     shown = ("name", "campaign", "complete", "stopped", "status", "configurations", "repeat_noise")
-    show({name: facts[name] for name in shown} | {"report": str(results["report.html"])}, json=json)
+    found = {name: facts[name] for name in shown} | {"report": report}
+    if not json:
+        found["status"] = _status_text(summary)
+    show(found, json=json)
     if failed := summary.failed:
         reason = failed[-1].outcome.reason if failed[-1].outcome is not None else ""
         print(
             f"{len(failed)} trials did not end well, the last one: {visible(reason)}",
             file=sys.stderr,
         )
-    if summary.stopped.is_spent:
-        print(f"{summary.stopped.reason}; raise it in {campaign} to go on", file=sys.stderr)
-    if summary.stopped.interrupted:
-        print(f"stopped; go on with: fedperf profile {campaign}", file=sys.stderr)
-        raise typer.Exit(INTERRUPTED)
+    if keeps:
+        print(
+            f"the results of an earlier campaign in {directory} stay as they are",
+            file=sys.stderr,
+        )
+
+
+def _status_text(summary: "Summary") -> str:
+    """How many trials ended how, without what did not occur; whether they count for anything."""
+    from fedperf_client.profiling.campaign.outcome import TrialStatus
+
+    counts = ", ".join(f"{count} {name}" for name, count in summary.statuses.items() if count)
+    if not summary.measured:
+        return f"nothing was measured: {counts or 'no trial ended'}"
+    is_noisy = summary.statuses[TrialStatus.NOISY.value] > 0
+    return f"{counts} (noisy ones count as well)" if is_noisy else counts

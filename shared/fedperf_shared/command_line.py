@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130
 NO_ANSWER = 7
+NOTHING_MEASURED = 8
 
 UNFOLDED = 240
 """Characters of a table's row where no terminal folds it."""
@@ -32,6 +33,7 @@ EXIT_CODES = {
     5: "refused to protect privacy",
     6: "the coordinator cannot be reached or refuses",
     NO_ANSWER: "no answer: nothing that was asked about keeps the deadline",
+    NOTHING_MEASURED: "nothing measured: every trial of a campaign failed",
     INTERRUPTED: "interrupted",
 }
 

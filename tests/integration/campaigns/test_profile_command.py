@@ -121,7 +121,7 @@ def test_local_trials_know_what_they_used(tmp_path: Path) -> None:
 
 def test_why_trials_failed_is_said(tmp_path: Path) -> None:
     text = sleeps(0.0, repetitions=1).replace('["sleep", "0.0"]', '["sh", "-c", "echo no; exit 3"]')
-    _, err = Here.make(tmp_path, text).run()
+    _, err = Here.make(tmp_path, text).run(code=8)
     assert "3 trials did not end well, the last one: sleep: exit code 3. no" in err
 
 

@@ -159,7 +159,7 @@ def load_campaign(path: Path) -> Campaign:
     try:
         settings = CampaignSettings.model_validate(content)
     except ValidationError as error:
-        raise _wrong(path, problems_of(error)) from error
+        raise _wrong(path, problems_of(error, CampaignSettings)) from error
     problems: list[str] = []
     grid = grid_of(settings.grid, problems)
     problems += component_problems(settings.component, set(settings.grid.columns))

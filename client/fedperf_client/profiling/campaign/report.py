@@ -50,6 +50,17 @@ def write_results(directory: Path, summary: Summary) -> dict[str, Path]:
     return {name: directory / name for name in _NAMES}
 
 
+def holds_measurements(directory: Path) -> bool:
+    """Whether results are there that measured something; what cannot be read counts as such."""
+    try:
+        content = orjson.loads((directory / "summary.json").read_bytes())
+        return bool(content["configurations"]["measured"] > 0)
+    except FileNotFoundError:
+        return any((directory / name).exists() for name in _NAMES)
+    except (OSError, ValueError, LookupError, TypeError):
+        return True
+
+
 def page(summary: Summary) -> str:
     """The report as HTML."""
     name = escape(summary.campaign.name)
@@ -74,12 +85,11 @@ def page(summary: Summary) -> str:
 
 
 def _lead(summary: Summary) -> str:
-    measured = len({each.configuration for each in summary.repeats if each.seconds})
     grid = summary.campaign.grid
     state = "complete" if summary.is_complete else "not complete"
     return (
-        f"{measured} of {len(grid.configurations)} configurations measured, {grid.ruled_out} "
-        f"ruled out by constraints; {summary.spent_trials} trials in "
+        f"{summary.measured} of {len(grid.configurations)} configurations measured, "
+        f"{grid.ruled_out} ruled out by constraints; {summary.spent_trials} trials in "
         f"{duration_text(summary.spent_seconds)}; {state}: {summary.stopped.reason}. "
         f"Campaign {summary.campaign.campaign_id[:12]}."
     )

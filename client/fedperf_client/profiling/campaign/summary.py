@@ -100,6 +100,11 @@ class Summary:
         )
 
     @property
+    def measured(self) -> int:
+        """Configurations of which anything was measured."""
+        return len({each.configuration for each in self.repeats if each.seconds})
+
+    @property
     def flagged(self) -> tuple[Trial, ...]:
         """Trials that failed or were disturbed."""
         return tuple(
@@ -161,7 +166,7 @@ def as_json(summary: Summary) -> dict[str, object]:
         "configurations": {
             "allowed": len(grid.configurations),
             "ruled_out": grid.ruled_out,
-            "measured": len({each.configuration for each in summary.repeats if each.seconds}),
+            "measured": summary.measured,
         },
         "budget": {
             "trials": summary.spent_trials,

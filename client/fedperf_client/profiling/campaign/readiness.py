@@ -1,0 +1,93 @@
+"""Whether the commands and functions of a campaign are there, found out without running them.
+
+A command is looked for where a trial would: on the PATH that it gets, or beside the campaign
+file. A function's module is imported in a process of its own, as for a trial; the function
+is not called. Not judged is what only a trial can make: files in its own directory, and
+programs beside the file that a component before may build.
+"""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import orjson
+
+from fedperf_client.profiling.campaign.components import Component, message_of
+from fedperf_client.profiling.campaign.definition import Campaign
+from fedperf_client.profiling.campaign.grid import TRIAL_DIRECTORY
+from fedperf_client.profiling.campaign.trial_process import CALLABLE_COMMAND
+
+IMPORT_SECONDS = 300.0
+"""How long a function's module may take, as in a trial."""
+
+
+def missing_parts(campaign: Campaign, environment: Mapping[str, str]) -> list[str]:
+    """What a trial could not start, each with its key; empty where all is there.
+
+    Args:
+        campaign: whose components are looked for.
+        environment: that its trials will have.
+    """
+    problems: list[str] = []
+    for place, component in enumerate(campaign.settings.component):
+        if component.command is not None:
+            found = _command_problem(campaign, component, environment)
+            problems += [f"component.{place}.command: {found}"] if found else []
+        elif component.target is not None:
+            found = _function_problem(campaign, component)
+            problems += [f"component.{place}.callable: {found}"] if found else []
+    return problems
+
+
+def _command_problem(
+    campaign: Campaign, component: Component, environment: Mapping[str, str]
+) -> str:
+    """Why the program of a command cannot be started in some configuration; empty if it can."""
+    template = (component.command or ("",))[0]
+    if f"{{{TRIAL_DIRECTORY}}}" in template or (component.after and os.sep in template):
+        return ""
+    varies = "{" in template + component.environment.get("PATH", "")
+    programs: dict[tuple[str, str], None] = {}
+    for configuration in campaign.grid.configurations[: None if varies else 1]:
+        message = message_of(component, configuration, campaign.directory)
+        words, own = message["command"], message["environment"]
+        if isinstance(words, list) and isinstance(own, dict):
+            path = os.pathsep.join(os.get_exec_path({**environment, **own}))
+            programs[str(words[0]), path] = None
+    for program, path in programs:
+        if os.sep in program:
+            if shutil.which(campaign.directory / program) is None:
+                return f"{program} is no program that can be run in {campaign.directory}"
+        elif shutil.which(program, path=_counted_from(campaign.directory, path)) is None:
+            return f"there is no program {program!r} on the PATH"
+    return ""
+
+
+def _counted_from(directory: Path, path: str) -> str:
+    """The PATH as a process in `directory` reads it."""
+    return os.pathsep.join(str(directory / each) for each in path.split(os.pathsep))
+
+
+def _function_problem(campaign: Campaign, component: Component) -> str:
+    """Why a function cannot be imported; empty if it can."""
+    message = message_of(component, campaign.grid.configurations[0], campaign.directory)
+    request = orjson.dumps({**message, "directory": str(campaign.directory)})
+    try:
+        ended = subprocess.run(  # it gets no second line, so that it ends before the call
+            CALLABLE_COMMAND,
+            input=request + b"\n",
+            capture_output=True,
+            cwd=campaign.directory,
+            timeout=IMPORT_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return f"{component.target} was not imported within {IMPORT_SECONDS:g} s"
+    lines = ended.stdout.splitlines()
+    reply = orjson.loads(lines[-1]) if lines else {}
+    if "ready" in reply:
+        return ""
+    reason = reply.get("reason") or f"its process ended with {ended.returncode}"
+    return f"{component.target} cannot be imported: {reason}"
