@@ -4,6 +4,7 @@ Nothing heavy is imported before a command needs it, so that help answers at onc
 Every command has `--json` for programs and one line per fact for people.
 """
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -62,8 +63,10 @@ def options(
         Path | None,
         typer.Option(help="Directory of this organization.", envvar="FEDPERF_HOME"),
     ] = None,
+    version: command_line.Version = False,
 ) -> None:
     """Read the options that every command has."""
+    del version  # it has ended the program
     context.obj = home
 
 
@@ -71,23 +74,41 @@ def options(
 def init(
     context: typer.Context,
     size: Annotated[
-        SizeClass, typer.Option(help="large from about 2,000 workloads a period on.")
-    ] = SizeClass.SMALL,
+        SizeClass | None,
+        typer.Option(help="large from about 2,000 workloads a period on; small by default."),
+    ] = None,
     workloads: Annotated[
-        int, typer.Option(help="About how many workloads run in a period; declared, not counted.")
-    ] = 200,
+        int | None,
+        typer.Option(
+            help="About how many workloads run in a period; declared, not counted; 200 by default."
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
-    """Make this organization's directory with a configuration and a privacy policy to read."""
+    """Make this organization's directory with a configuration and a privacy policy to read.
+
+    A directory that is there stays as it is: exit code 3 where other options are asked for.
+    """
     from fedperf_client.release.policy import Policy, policy_template
 
-    Policy(size_class=size, nominal_workloads=workloads)  # refused before anything is written
     home = _home(context, must_exist=False)
+    exists = home.policy.exists()
+    if exists:
+        _require_same(home, size, workloads)
+    size, workloads = size or SizeClass.SMALL, 200 if workloads is None else workloads
+    Policy(size_class=size, nominal_workloads=workloads)  # refused before anything is written
     home.create(policy_template(size, workloads))
     show(
         {"directory": home.directory, "configuration": home.config, "policy": home.policy},
         json=json,
     )
+    if exists:
+        print(f"note: {home.directory} exists already; its policy stays", file=sys.stderr)
+    elif not json:
+        typer.echo(
+            "next: read the policy, which counts for a period from its beginning on; then "
+            "fedperf ingest FILE, and fedperf join URL with what the coordinator gave you"
+        )
 
 
 @app.command()
@@ -245,6 +266,29 @@ def quality(context: typer.Context, json: Json = False) -> None:
     with ExecutionStore.open(home.store) as store:
         found = quality_of(store.executions(), synthetic)
     show(found.as_row(), json=json)
+
+
+def _require_same(home: "Home", size: SizeClass | None, workloads: int | None) -> None:
+    """Raise where `init` was asked for something else than what the home declares already."""
+    from fedperf_client.release.policy import load_policy
+    from fedperf_shared.errors import ConfigurationError
+
+    policy = load_policy(home.policy)
+    asked = {
+        "size_class": (size, policy.size_class),
+        "nominal_workloads": (workloads, policy.nominal_workloads),
+    }
+    differs = [
+        f"{key} {held if isinstance(held, str) else format(held, 'g')}, not {new}"
+        for key, (new, held) in asked.items()
+        if new is not None and new != held
+    ]
+    if differs:
+        counts = "with the next period" if home.ledgers else "at once, as no period has begun"
+        raise ConfigurationError(
+            f"{home.directory} exists already and was left as it is, with {', '.join(differs)}; "
+            f"edit {home.policy} to change that, it counts {counts}"
+        )
 
 
 def _stop(home: "Home") -> str | None:

@@ -5,6 +5,7 @@ root: the only place that says which model, aggregation and yardstick are used.
 """
 
 import math
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -33,6 +34,12 @@ app = typer.Typer(
     + "; ".join(f"{code} {text}" for code, text in command_line.EXIT_CODES.items()),
 )
 
+_MOMENTS = [
+    f"{day}{zone}"
+    for zone in ("", "%z")
+    for day in ("%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S")
+]
+
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
 
@@ -50,8 +57,10 @@ def options(
             help="Directory of keys, configuration and database.", envvar="FEDPERF_SERVER_DIRECTORY"
         ),
     ] = Path("fedperf-server"),
+    version: command_line.Version = False,
 ) -> None:
     """Read the options that every command has."""
+    del version  # it has ended the program
     context.obj = directory
 
 
@@ -61,17 +70,31 @@ def init(
     host: Annotated[str, typer.Option(help="Name or address that organizations connect to.")],
     period_start: Annotated[
         datetime | None,
-        typer.Option(help="First day of the first period, in UTC; today by default."),
+        typer.Option(
+            formats=_MOMENTS,
+            metavar="MOMENT",
+            help="When the first period begins, like 2027-01-01 or 2027-01-01T09:00+01:00; in UTC "
+            "unless a zone is named; the beginning of today by default.",
+        ),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Make keys, certificates and a configuration with a calendar of a year to edit."""
+    """Make keys, certificates and a configuration with a calendar of a year to edit.
+
+    A directory that holds a server stays as it is: exit code 3 where other options are asked for.
+    """
     from fedperf_server import enrollment
-    from fedperf_server.config import ServerConfig, default_timetable, write_config
+    from fedperf_server.config import FILE_NAME, ServerConfig, default_timetable, write_config
     from fedperf_shared.errors import StorageError
 
     directory: Path = context.obj
-    start = (period_start or _now()).replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=UTC)
+    given = None if period_start is None else _in_utc(period_start)
+    if (directory / FILE_NAME).exists():
+        _require_same(_config(context), host, given)
+        print(f"note: {directory} holds a server already; nothing was changed", file=sys.stderr)
+        show({"directory": directory, "configuration": directory / FILE_NAME}, json=json)
+        return
+    start = given or _now().replace(hour=0, minute=0, second=0, microsecond=0)
     config = ServerConfig(directory, host, default_timetable(start))
     try:
         enrollment.init(directory, host, now=_now())
@@ -378,6 +401,28 @@ def _readable_drift(drift: "Drift", names: "Sequence[str]") -> dict[str, object]
         "shared": drift.shared,
         "organizations": ", ".join(names),
     }
+
+
+def _in_utc(moment: datetime) -> datetime:
+    """The same moment in UTC, which is meant where no zone is named."""
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
+def _require_same(config: "ServerConfig", host: str, start: datetime | None) -> None:
+    """Raise where `init` was asked for something else than what the directory holds."""
+    from fedperf_server.config import FILE_NAME
+    from fedperf_shared.errors import ConfigurationError
+
+    period = config.timetable.period
+    asked = {"host": (host, config.host), "period_start": (start or period.start, period.start)}
+    differs = [f"{key} {held}, not {new}" for key, (new, held) in asked.items() if new != held]
+    if differs:
+        path = config.directory / FILE_NAME
+        raise ConfigurationError(
+            f"{config.directory} exists already and was left as it is, with {', '.join(differs)}; "
+            f"edit the calendar in {path} before the first member joins, or, as certificates "
+            "are for one host, choose another --directory"
+        )
 
 
 def _config(context: typer.Context) -> "ServerConfig":

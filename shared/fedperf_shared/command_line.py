@@ -10,7 +10,9 @@ printed so that no character of them commands the terminal.
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from fedperf_shared.errors import FedperfError
 
@@ -36,6 +38,22 @@ EXIT_CODES = {
     NOTHING_MEASURED: "nothing measured: every trial of a campaign failed",
     INTERRUPTED: "interrupted",
 }
+
+
+def _show_version(is_asked: bool) -> None:
+    """Print the version of all programs and end, where it was asked for."""
+    if is_asked:
+        from importlib.metadata import version
+
+        print(f"fedperf {version('fedperf')}")
+        raise typer.Exit
+
+
+Version = Annotated[
+    bool,
+    typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
+]
+"""What every program's own options begin with."""
 
 
 def run(program: Callable[[], object]) -> None:

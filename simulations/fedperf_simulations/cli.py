@@ -46,8 +46,9 @@ def main() -> None:
 
 
 @app.callback()
-def options() -> None:
-    """Say that there are commands; there are no common options."""
+def options(version: command_line.Version = False) -> None:
+    """Read the options that every command has."""
+    del version  # it has ended the program
 
 
 @app.command()

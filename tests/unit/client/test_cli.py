@@ -81,7 +81,48 @@ def test_help_imports_nothing_heavy() -> None:
 def test_init_leaves_what_people_wrote(home: Home) -> None:
     home.config.write_text("poll_seconds = 7.0\n")
     before = contents(home.directory)
-    assert fedperf(home, "init", "--size", "large", "--json").code == 0
+    assert fedperf(home, "init", "--size", "large", "--json").code == 3
+    assert fedperf(home, "init", "--json").code == 0
+    assert contents(home.directory) == before
+
+
+def test_the_first_init_says_what_comes_next(tmp_path: Path) -> None:
+    ended = fedperf(Home(tmp_path / "home"), "init")
+    assert "next: read the policy" in ended.out
+    assert ended.err == ""
+    assert fedperf(Home(tmp_path / "other"), "init", "--json").json()
+
+
+def test_a_second_init_with_other_options_says_what_differs_and_what_to_do(home: Home) -> None:
+    before = contents(home.directory)
+    ended = fedperf(home, "init", "--size", "large", "--workloads", 5000)
+    assert ended.code == 3
+    said = ended.complaint()
+    assert f"{home.directory} exists already and was left as it is" in said
+    assert "size_class small, not large, nominal_workloads 200, not 5000" in said
+    assert f"edit {home.policy}" in said
+    assert "it counts at once, as no period has begun" in said
+    assert contents(home.directory) == before
+    said = fedperf(home, "init", "--size", "small", "--workloads", 4000).complaint()
+    assert "size_class" not in said
+
+
+def test_a_second_init_in_a_period_says_that_changes_count_from_the_next(home: Home) -> None:
+    planned = plan_schedule(load_policy(home.policy), timetable())
+    PrivacyLedger.create(home.ledger(START), planned.budget, planned.schedule)
+    said = fedperf(home, "init", "--workloads", 4000).complaint()
+    assert "it counts with the next period" in said
+
+
+@pytest.mark.parametrize("options", [(), ("--size", "small"), ("--workloads", 200)])
+def test_a_second_init_with_the_same_options_says_that_the_home_exists(
+    home: Home, options: tuple[object, ...]
+) -> None:
+    before = contents(home.directory)
+    ended = fedperf(home, "init", *options)
+    assert ended.code == 0
+    assert f"{home.directory} exists already" in ended.err
+    assert "next:" not in ended.out
     assert contents(home.directory) == before
 
 

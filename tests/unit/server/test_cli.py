@@ -81,8 +81,38 @@ def test_a_second_init_overwrites_nothing(directory: Path) -> None:
     before = contents(directory)
     ended = server(directory, "init", "--host", "other.example")
     assert ended.code == 3
-    assert "exists already" in ended.complaint()
+    said = ended.complaint()
+    assert "exists already and was left as it is, with host 127.0.0.1, not other.example" in said
+    assert str(directory / FILE_NAME) in said
+    said = server(directory, "init", "--host", "127.0.0.1", "--period-start", "2027-05-01")
+    assert "period_start" in said.complaint()
+    assert "not 2027-05-01" in said.complaint()
     assert contents(directory) == before
+
+
+def test_a_second_init_with_the_same_options_says_that_there_is_a_server(directory: Path) -> None:
+    before = contents(directory)
+    ended = server(directory, "init", "--host", "127.0.0.1")
+    assert ended.code == 0
+    assert f"{directory} holds a server already" in ended.err
+    assert contents(directory) == before
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("2026-11-23", datetime(2026, 11, 23, tzinfo=UTC)),
+        ("2026-11-23T09:12:00", datetime(2026, 11, 23, 9, 12, tzinfo=UTC)),
+        ("2026-11-23 09:12:13", datetime(2026, 11, 23, 9, 12, 13, tzinfo=UTC)),
+        ("2026-11-23T09:12:00Z", datetime(2026, 11, 23, 9, 12, tzinfo=UTC)),
+        ("2026-11-23T00:12+01:00", datetime(2026, 11, 22, 23, 12, tzinfo=UTC)),
+    ],
+)
+def test_a_period_begins_at_the_moment_that_was_given(
+    tmp_path: Path, given: str, kept: datetime
+) -> None:
+    assert server(tmp_path, "init", "--host", "127.0.0.1", "--period-start", given).code == 0
+    assert load_config(tmp_path).timetable.period.start == kept
 
 
 def test_an_invitation_is_a_url_to_hand_over(directory: Path) -> None:

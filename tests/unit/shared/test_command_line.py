@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+from importlib.metadata import version
 
 import pytest
 import typer
@@ -151,3 +152,18 @@ def test_the_event_is_set_by_a_signal_to_this_process() -> None:
     finally:
         signal.signal(signal.SIGTERM, kept[0])
         signal.signal(signal.SIGINT, kept[1])
+
+
+@pytest.mark.parametrize("package", ["fedperf_client", "fedperf_server", "fedperf_simulations"])
+def test_every_program_says_its_version_and_imports_nothing_heavy(package: str) -> None:
+    program = (
+        "import sys\n"
+        f"from {package} import cli\n"
+        "sys.argv = ['program', '--version']\n"
+        "try:\n    cli.main()\n"
+        "finally:\n    print(sorted({*sys.modules} & {'torch', 'flwr', 'pandas', 'sdv', 'scipy'}))"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert ended.stdout == f"fedperf {version('fedperf')}\n[]\n"
