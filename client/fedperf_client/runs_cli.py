@@ -38,7 +38,10 @@ app = typer.Typer(add_completion=False)
 @app.callback(invoke_without_command=True)
 def runs(
     context: typer.Context,
-    workload: Annotated[str | None, typer.Option(help="Only those of this workload.")] = None,
+    workload: Annotated[
+        str | None,
+        typer.Option(help="Only those of this workload, or of all with it in their names."),
+    ] = None,
     status: Annotated[Status | None, typer.Option(help="Only those that ended so.")] = None,
     last: Annotated[int, typer.Option(min=1, help="How many, the newest first.")] = 20,
     json: Json = False,
@@ -57,7 +60,12 @@ def runs(
         lines = [_line(each, store.short_id(each.execution_id)) for each in found]
     if not any(line["remarks"] for line in lines):
         lines = [{name: line[name] for name in line if name != "remarks"} for line in lines]
-    show_rows(lines, json=False, empty="no such execution; take some in with: fedperf ingest FILE")
+    named = "" if workload is None else f" of a workload with {visible(repr(workload))} in its name"
+    show_rows(
+        lines,
+        json=False,
+        empty=f"no such execution{named}; take some in with: fedperf ingest FILE",
+    )
 
 
 @app.command("show")

@@ -88,7 +88,10 @@ LIMIT :limit
 """
 _SELECT_NEWEST = """
 SELECT * FROM execution
-WHERE (:workload IS NULL OR workload = :workload) AND (:status IS NULL OR status = :status)
+WHERE (:workload IS NULL OR workload = :workload OR (
+    NOT EXISTS (SELECT 1 FROM execution WHERE workload = :workload)
+    AND instr(lower(workload), lower(:workload)) > 0))
+  AND (:status IS NULL OR status = :status)
 ORDER BY finished_at DESC, execution_id DESC
 LIMIT :limit
 """
@@ -246,7 +249,14 @@ class ExecutionStore(Closing):
     def newest(
         self, count: int, *, workload: str | None = None, status: ExecutionStatus | None = None
     ) -> tuple[Execution, ...]:
-        """At most `count` executions, the one that finished last first; filters as `executions`."""
+        """At most `count` executions, the one that finished last first.
+
+        Args:
+            count: the most that are wanted.
+            workload: only those of this workload; where none is called exactly so, of all
+                whose names have it in them, in capitals or not.
+            status: only those that ended so.
+        """
         parameters = {
             "workload": workload,
             "status": None if status is None else int(status),

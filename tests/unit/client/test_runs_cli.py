@@ -72,6 +72,35 @@ def test_executions_are_listed_newest_first(home: Home) -> None:
         assert shown in table
 
 
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        ("nds-power/c3a812", ["c3", "c3"]),
+        ("nds-power", ["4f", "c3", "c3"]),
+        ("NDS", ["4f", "c3", "c3"]),
+        ("power/4f", ["4f"]),
+        ("etl", ["etl"]),
+        ("nds%", []),
+    ],
+)
+def test_a_workload_is_found_by_its_name_or_a_part_of_it(
+    home: Home, asked: str, found: list[str]
+) -> None:
+    names = ("nds-power/c3a812", "nds-power/c3a812", "nds-power/4f11", "etl", "etl-late")
+    keep(home, *(make_execution(n, workload=name) for n, name in enumerate(names)))
+    rows = fedperf(home, "runs", "--workload", asked, "--json").rows()
+    assert [str(row["workload"]).removeprefix("nds-power/")[:2] for row in rows] == [
+        each[:2] for each in found
+    ]
+    assert "etl-late" not in {row["workload"] for row in rows}
+
+
+def test_a_workload_that_nobody_has_is_named(home: Home) -> None:
+    keep(home, make_execution(0, workload="etl"))
+    said = fedperf(home, "runs", "--workload", "nds").out
+    assert "no such execution of a workload with 'nds' in its name; " in said
+
+
 def test_the_list_can_be_of_one_workload_or_status(home: Home) -> None:
     keep(
         home,
