@@ -87,6 +87,15 @@ def test_the_exit_code_is_documented() -> None:
     assert f"{NOTHING_MEASURED} {EXIT_CODES[NOTHING_MEASURED]}" in README.read_text()
 
 
+def test_trials_find_the_environment_that_the_program_found(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    ended = profile(home, command("sh", "-c", "test -z ${{OPENBLAS_NUM_THREADS}}"))
+    assert ended.code == 0
+    assert "4 ok" in ended.out or "noisy" in ended.out
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
