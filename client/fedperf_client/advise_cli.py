@@ -16,7 +16,8 @@ import typer
 
 from fedperf_client.home_option import Json, home_of, now
 from fedperf_client.optimizer.methods import Method
-from fedperf_client.prediction_cli import opened_kept, progress_bar, say_if_nothing_is_known
+from fedperf_client.prediction_cli import opened_kept, say_if_nothing_is_known
+from fedperf_client.progress import progress_bar
 from fedperf_shared.command_line import NO_ANSWER, show, show_rows
 
 if TYPE_CHECKING:
@@ -121,12 +122,12 @@ def advise(
         require_chart_file(plot)
     with ExitStack() as stack:
         store = stack.enter_context(ExecutionStore.open(home.store))
-        kept = stack.enter_context(opened_kept(home, store))
-        job, profiler = _job(stack, store, kept, source, execution=execution, data=data)
-        if execute:
-            _require_runnable(job, asked)
-        shown = _searched(job, asked, kept, _head(home, store))
-        kept.keep(write_private)
+        with opened_kept(home, store, json=json) as kept:
+            job, profiler = _job(stack, store, kept, source, execution=execution, data=data)
+            if execute:
+                _require_runnable(job, asked)
+            shown = _searched(job, asked, kept, _head(home, store, json=json))
+            kept.keep(write_private)
         say_if_nothing_is_known(kept)
         if not json:
             _show(shown)
@@ -223,11 +224,11 @@ def _wishes(job: "Job", kept: "Kept", asked: _Asked) -> "Wishes":
     )
 
 
-def _head(home: "Home", store: "ExecutionStore") -> "Head":
+def _head(home: "Home", store: "ExecutionStore", *, json: bool) -> "Head":
     from fedperf_client.optimizer.heads import OWN_WORKFLOWS, head_at_home
     from fedperf_client.prediction.starts import FetchedModels
 
-    with progress_bar("distilling additive costs from the new model") as advance:
+    with progress_bar("distilling additive costs from the new model", json=json) as advance:
         newest = (each for _ in (0,) for each in store.newest(10 * OWN_WORKFLOWS))
         return head_at_home(FetchedModels(home.models), newest, on_progress=advance)
 

@@ -4,7 +4,6 @@ All of them read the home directory alone. What took long is kept there for the 
 """
 
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +13,8 @@ import typer
 
 from fedperf_client.home_option import Json, now
 from fedperf_client.home_option import home_of as _home
-from fedperf_shared.command_line import show_rows
+from fedperf_client.progress import progress_bar
+from fedperf_shared.command_line import NO_ANSWER, show_rows
 
 if TYPE_CHECKING:
     from fedperf_client.config import Home
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from fedperf_client.store import ExecutionStore
     from fedperf_shared.execution import ClusterConfig, Execution
     from fedperf_shared.workflow.graph import Plan
-
-_PATIENCE_SECONDS = 1.0
-"""Before a progress bar appears."""
 
 
 def predict(
@@ -49,7 +46,8 @@ def predict(
     """Predict how long a workflow takes, how sure that is, and whether a deadline will hold.
 
     P50 is the median, P90 what nine of ten executions stay below. A question outside of what
-    was seen is marked as extrapolating, and its interval is wider.
+    was seen is marked as extrapolating, and its interval is wider. Exit code 7: nothing that
+    was asked about keeps the deadline.
     """
     from fedperf_client.charts import draw_prediction, require_chart_file
     from fedperf_client.config import write_private
@@ -66,7 +64,7 @@ def predict(
         require_chart_file(plot)
     with ExecutionStore.open(home.store) as store:
         plan, cluster_or, own = _asked(store, workflow, execution, platform)
-        with opened_kept(home, store) as kept:
+        with opened_kept(home, store, json=json) as kept:
             cluster = cluster_or(kept.usual)
             found = answers(
                 kept.predictor,
@@ -81,6 +79,8 @@ def predict(
             draw_prediction(plot, found, _points(store, plan, own), deadline_seconds=seconds)
     drift = recent_drift(kept.predictor.candidates.drifts, plan, now=now())
     _show_answers(found, seconds, drift, json=json)
+    if seconds is not None and not any(each.holds for each in found):
+        raise typer.Exit(NO_ANSWER)
 
 
 def models(context: typer.Context, json: Json = False) -> None:
@@ -94,7 +94,7 @@ def models(context: typer.Context, json: Json = False) -> None:
     from fedperf_client.store import ExecutionStore
 
     home = _home(context)
-    with ExecutionStore.open(home.store) as store, opened_kept(home, store) as kept:
+    with ExecutionStore.open(home.store) as store, opened_kept(home, store, json=json) as kept:
         kept.predictor.outcome()  # for questions inside, asked or not
         kept.keep(write_private)
     say_if_nothing_is_known(kept)
@@ -134,7 +134,7 @@ def gain(
     if held_out is not None:
         show(gain_on(own, executions_of(held_out), models).as_row(), json=json)
         return
-    with progress_bar("judging on own workloads") as advance:
+    with progress_bar("judging on own workloads", json=json) as advance:
         points = gain_curve(History.from_executions(own), models, on_progress=advance)
     if chart is not None:
         lines = {
@@ -167,35 +167,13 @@ def _asked(
 
 
 @contextmanager
-def opened_kept(home: "Home", store: "ExecutionStore") -> "Iterator[Kept]":
-    """What predictions are made from; weighing that takes long shows a bar."""
-    from fedperf_client.prediction.kept import open_kept
-    from fedperf_client.prediction.starts import FetchedModels
+def opened_kept(home: "Home", store: "ExecutionStore", *, json: bool = False) -> "Iterator[Kept]":
+    """What predictions are made from; a bar shows while they are made, if that takes long."""
+    with progress_bar("weighing predictors", json=json) as advance:
+        from fedperf_client.prediction.kept import open_kept
+        from fedperf_client.prediction.starts import FetchedModels
 
-    with progress_bar("weighing predictors") as advance:
         yield open_kept(home.predictor, store, FetchedModels(home.models), on_progress=advance)
-
-
-@contextmanager
-def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on the standard error, for work that turns out to take more than a moment."""
-    from rich.console import Console
-    from rich.progress import Progress
-
-    progress = Progress(console=Console(stderr=True), transient=True)
-    task = progress.add_task(title, total=None)
-    begun = time.monotonic()
-
-    def advance(done: int, total: int) -> None:
-        if time.monotonic() - begun > _PATIENCE_SECONDS:
-            progress.start()
-        progress.update(task, completed=done, total=total)
-
-    try:
-        yield advance
-    finally:
-        if progress.live.is_started:
-            progress.stop()
 
 
 def say_if_nothing_is_known(kept: "Kept") -> None:

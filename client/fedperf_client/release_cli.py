@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedperf_client.home_option import Json, home_of, now
+from fedperf_client.progress import progress_bar
 from fedperf_shared.command_line import show, show_rows
 
 if TYPE_CHECKING:
@@ -53,14 +54,16 @@ def release_preview(
 
     home, at = home_of(context), now()
     policy = load_policy(home.policy)
-    schedule, budget, charged = _in_force(home, policy, at=at)
-    keys = _wanted(what, schedule, charged=charged, at=at)
-    from fedperf_client.daemon import public_preview
+    shown: list[dict[str, object]] = []
+    with progress_bar("making samples of what would leave", json=json) as advance:
+        schedule, budget, charged = _in_force(home, policy, at=at)
+        keys = _wanted(what, schedule, charged=charged, at=at)
+        from fedperf_client.daemon import public_preview
 
-    shown = [
-        _preview_facts(public_preview(schedule, budget, key, charged=charged), policy)
-        for key in keys
-    ]
+        for key in keys:
+            advance(len(shown), len(keys))
+            sample = public_preview(schedule, budget, key, charged=charged)
+            shown.append(_preview_facts(sample, policy))
     if json:
         show_rows(shown, json=True, empty="")
         return

@@ -8,15 +8,18 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from fedperf_client import progress
 from fedperf_client.config import Home
 from fedperf_client.federation.enrollment import load_or_create_key
 from fedperf_client.release.ledger import PrivacyLedger
 from fedperf_client.release.policy import load_policy
 from fedperf_client.release.schedule import plan_schedule
+from fedperf_shared.command_line import NO_ANSWER
 from tests.fakes.coordinator import membership_with
 from tests.unit.client.homes import empty_home, fedperf, with_history
 from tests.unit.client.prediction.worlds import executions_of_world
 from tests.unit.client.release.periods import START, timetable
+from tests.unit.client.terminals import on_a_terminal
 from tests.unit.client.workflow_files import GOOD, changed
 from tests.unit.shared.programs import contents, nothing_lost
 
@@ -63,6 +66,32 @@ def test_people_get_a_table_and_a_sentence(home: Home, workflow: Path) -> None:
     assert "no number of cores asked about keeps 1 ms" in ended.out
 
 
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_a_deadline_that_nothing_keeps_ends_with_a_code_of_its_own(
+    home: Home, workflow: Path, form: tuple[str, ...]
+) -> None:
+    def code(*deadline: str) -> int:
+        return fedperf(home, "predict", workflow, "--cores", "2,4", *deadline, *form).code
+
+    assert code("--deadline", "0.001s") == NO_ANSWER
+    assert code("--deadline", "100h") == 0
+    assert code() == 0
+
+
+def test_a_bar_shows_on_a_terminal_and_nowhere_else(
+    home: Home, workflow: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def said(*form: str) -> str:
+        home.predictor.unlink(missing_ok=True)
+        return fedperf(home, "predict", workflow, *form).err
+
+    monkeypatch.setattr(progress, "PATIENCE_SECONDS", 0.0)
+    assert said() == ""
+    with on_a_terminal():
+        assert "weighing predictors" in said()
+        assert said("--json") == ""
+
+
 def test_an_own_execution_is_asked_by_its_id(home: Home) -> None:
     found = fedperf(home, "predict", "--execution", "own-3", "--json").json()
     assert isinstance(found, dict)
@@ -78,7 +107,7 @@ def test_an_own_execution_is_asked_by_its_id(home: Home) -> None:
 def test_charts_are_drawn(suffix: str, start: bytes, home: Home, tmp_path: Path) -> None:
     chart = tmp_path / f"chart{suffix}"
     ask = ["--execution", "own-3", "--cores", "1,2,4,8", "--deadline", "1s", "--plot", chart]
-    assert fedperf(home, "predict", *ask).code == 0
+    assert fedperf(home, "predict", *ask).code == NO_ANSWER  # drawn all the same
     assert chart.read_bytes().startswith(start)
     if suffix == ".html":
         assert "own executions" in chart.read_text()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fedperf_client import cli
+from fedperf_client import cli, progress
 from fedperf_client.config import Home, write_private
 from fedperf_client.federation import exchange
 from fedperf_client.federation.enrollment import load_or_create_key
@@ -47,6 +47,7 @@ from tests.unit.client.release.periods import (
     timetable,
     update_key,
 )
+from tests.unit.client.terminals import on_a_terminal
 from tests.unit.shared.programs import Ended, contents, run
 
 LEAVES = START + timedelta(days=21)
@@ -128,6 +129,17 @@ def test_a_preview_shows_the_next_slot_of_each_kind_and_changes_no_byte(scene: S
     assert report["sample_values"] == 192
     assert update["bytes"] > 4 * 615_809  # type: ignore[operator]
     assert update["sample_values"] == 615_809
+
+
+def test_a_preview_shows_a_bar_on_a_terminal_and_nowhere_else(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.begin()
+    monkeypatch.setattr(progress, "PATIENCE_SECONDS", 0.0)
+    assert scene("preview", "report").err == ""
+    with on_a_terminal():
+        assert "making samples" in scene("preview", "report").err
+        assert scene("preview", "report", "--json").err == ""
 
 
 def test_what_is_previewed_can_be_a_kind_or_a_slot(scene: Scene) -> None:
