@@ -45,9 +45,10 @@ $(SPARK): $(STAMP)
 slow: $(SPARK) ## slow, statistical and fault tests
 	$(BIN)/python -m pytest -q -m "slow or statistical or fault"
 
-lint: $(STAMP) ## format and lint
+lint: $(STAMP) ## format and lint; what is imported is declared, and the other way round
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/deptry shared client server simulations
 
 types: $(STAMP) ## mypy --strict on code and tests
 	$(BIN)/mypy
