@@ -84,9 +84,9 @@ def test_a_second_init_overwrites_nothing(directory: Path) -> None:
     said = ended.complaint()
     assert "exists already and was left as it is, with host 127.0.0.1, not other.example" in said
     assert str(directory / FILE_NAME) in said
-    said = server(directory, "init", "--host", "127.0.0.1", "--period-start", "2027-05-01")
-    assert "period_start" in said.complaint()
-    assert "not 2027-05-01" in said.complaint()
+    ended = server(directory, "init", "--host", "127.0.0.1", "--period-start", "2027-05-01")
+    assert "period_start" in ended.complaint()
+    assert "not 2027-05-01" in ended.complaint()
     assert contents(directory) == before
 
 

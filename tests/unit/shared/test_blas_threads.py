@@ -13,7 +13,7 @@ pytestmark = pytest.mark.skipif(
 
 PROGRAM = """
 import os, subprocess, sys
-from fedperf_shared import command_line
+from {package} import cli
 from fedperf_client.learning.computing_process import ComputingProcess
 from threadpoolctl import threadpool_info
 
@@ -32,14 +32,15 @@ def shown():
     print({what})
 
 if __name__ == "__main__":
-    command_line.run(shown)
+    cli.app = shown
+    cli.main()
 """
 
 
-def answer(tmp_path: Path, what: str, *, first: str = "") -> str:
-    """What a program prints that runs on two threads where nobody limits it."""
+def answer(tmp_path: Path, what: str, *, first: str = "", package: str = "fedperf_client") -> str:
+    """What a command of the program prints; several threads compute where nobody limits them."""
     script = tmp_path / "program.py"
-    script.write_text(first + PROGRAM.replace("{what}", what))
+    script.write_text(first + PROGRAM.replace("{what}", what).replace("{package}", package))
     unset = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     environment = {name: value for name, value in os.environ.items() if name not in unset}
     ended = subprocess.run(
@@ -53,6 +54,11 @@ def test_a_program_multiplies_in_one_thread_whenever_the_library_was_loaded(
     tmp_path: Path, first: str
 ) -> None:
     assert answer(tmp_path, "blas()", first=first) == "[1, 1]"
+
+
+@pytest.mark.parametrize("package", ["fedperf_client", "fedperf_server", "fedperf_simulations"])
+def test_every_program_does(tmp_path: Path, package: str) -> None:
+    assert answer(tmp_path, "blas()", package=package) == "[1, 1]"
 
 
 def test_so_do_its_workers(tmp_path: Path) -> None:
