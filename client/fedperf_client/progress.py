@@ -15,7 +15,7 @@ PATIENCE_SECONDS = 1.0
 
 @contextmanager
 def progress_bar(title: str, *, json: bool = False) -> Iterator[Callable[[int, int], None]]:
-    """Show a bar on a terminal, from its second second on; it vanishes in the end.
+    """Show a bar on a terminal once the work took a moment; it vanishes in the end.
 
     Args:
         title: of the bar.
