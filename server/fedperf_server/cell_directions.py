@@ -41,7 +41,7 @@ from fedperf_server.corrections import (
     correct_sums,
     pooled_by_organization,
 )
-from fedperf_server.design import STAGES, Stage, best_directions
+from fedperf_server.design import STAGES, Stage, best_directions, on_grid
 from fedperf_server.gaussian_process import Belief, Observation, update
 from fedperf_shared.basis import BASIS_VERSION, CELLS
 from fedperf_shared.cell_question import (
@@ -256,9 +256,10 @@ def ask_cells(
     """
     if not senders:
         raise ConfigurationError("a question needs somebody who may answer it")
-    center = np.clip(correction.mean, -MAX_CENTER, MAX_CENTER)
+    center = on_grid(np.clip(correction.mean, -MAX_CENTER, MAX_CENTER))
     belief = Belief(correction.mean, correction.covariance)
-    clips = np.clip(_stage(slot).kappa * _record_sd(belief, kernel), MIN_CLIP, MAX_CLIP)
+    clips = on_grid(_stage(slot).kappa * _record_sd(belief, kernel))
+    clips = np.clip(clips, MIN_CLIP, MAX_CLIP)
     own = [each for each, _ in senders]
     counts, slopes = _mean([each.counts for each in own]), _mean([each.slopes for each in own])
     unknown = _mean([each.covariance for each in own])

@@ -14,7 +14,8 @@ Clips are kappa standard deviations of what is believed. A start may be wrong by
 it thinks, and clips that saturate hide by how much; so a cheap stage with a wide clip
 comes first and moves the mean, and tight ones follow around the new mean.
 
-Belief, designs and clips depend on public things and on earlier releases only.
+Belief, designs and clips depend on public things and on earlier releases only. What is asked
+lies on a public grid, so that the last bits of a machine's linear algebra don't decide it.
 """
 
 import math
@@ -39,6 +40,10 @@ DESIGN_STEPS = 60
 
 SPREAD = 1e-3
 """A little of every direction at the start, so that no column begins at 0."""
+
+GRID = 2.0**-12
+"""Step of what is asked: directions of length 1, centers and clips, log seconds. Coarse beside
+the rounding of any library (1e-12 after a design), fine beside what a question needs."""
 
 _TINY = 1e-300
 
@@ -109,7 +114,7 @@ def ask(
     merged = [np.unique(each, return_inverse=True, return_counts=True) for each in senders]
     here = np.concatenate([points for points, _, _ in merged])
     counts = np.concatenate([many for _, _, many in merged])
-    clips = kappa * np.sqrt(belief.variances()[here] + record_variance)
+    clips = np.maximum(on_grid(kappa * np.sqrt(belief.variances()[here] + record_variance)), GRID)
     crossed = belief.covariance[np.ix_(here, targets)]
     # The mean of a point's records; a column for their sum is as many times as long.
     chosen = best_directions(
@@ -153,6 +158,11 @@ def best_directions(
     blocks = _blocks(sizes or [len(clips)], directions)
     problem = _Problem(signal, wanted, noise_variance, INSIDE / clips, blocks)
     return problem.solve(_start(problem, directions))
+
+
+def on_grid(values: Floats) -> Floats:
+    """The nearest multiples of `GRID`."""
+    return np.asarray(np.round(values / GRID) * GRID)
 
 
 def learn(
@@ -215,7 +225,10 @@ class _Problem:
     blocks: Floats
 
     def solve(self, start: Floats) -> Floats:
-        """Directions [directions, points] from free ones; columns have their full length."""
+        """Directions [directions, points] from free ones; columns have their full length.
+
+        Unit columns lie on the grid. What follows, number by number, is the same everywhere.
+        """
         found = minimize(
             self._loss,
             start.ravel(),
@@ -223,7 +236,9 @@ class _Problem:
             method="L-BFGS-B",
             options={"maxiter": DESIGN_STEPS},
         )
-        return self._normalised(found.x.reshape(start.shape))[0]
+        free = found.x.reshape(start.shape)
+        unit = on_grid(free / np.sqrt(np.sum(free**2, axis=0)))
+        return self._normalised(unit)[0]
 
     def _loss(self, flat: Floats) -> tuple[float, Floats]:
         free = flat.reshape(-1, self.blocks.shape[1])
@@ -255,11 +270,20 @@ def _blocks(sizes: Sequence[int], directions: int) -> Floats:
 
 
 def _start(problem: _Problem, directions: int) -> Floats:
-    """What varies most together with the targets; directions beyond the points stay empty."""
+    """What varies most together with the targets, as columns of length 1.
+
+    A column of which that tells nothing would hold rounding alone, of which the optimiser
+    would make a direction of full length: every column gets a fixed one as well. The sign of
+    an eigenvector, which libraries choose as they like, is that of its largest entry.
+    """
     weighted = problem.lengths[:, None] * problem.wanted * problem.lengths
     values, vectors = np.linalg.eigh(weighted)
+    points = np.arange(len(values))
     top = min(directions, len(values))
+    strongest = vectors[:, ::-1][:, :top]
+    signs = np.sign(strongest[np.argmax(np.abs(strongest), axis=0), points[:top]])
     strength = np.sqrt(np.maximum(values[::-1][:top], 0.0) / max(float(values[-1]), _TINY))
     free = np.zeros((directions, len(values)))
-    free[:top] = (vectors[:, ::-1][:, :top] * (strength + SPREAD)).T
-    return free
+    free[:top] = (strongest * signs * (strength + SPREAD)).T
+    free[points % top, points] += SPREAD
+    return np.asarray(free / np.sqrt(np.sum(free**2, axis=0)))

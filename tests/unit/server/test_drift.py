@@ -28,9 +28,13 @@ from tests.fakes.new_workloads import year_of_new_workloads
 SLOWER = Shift(Platform.POLARS, 5.2, SHIFT)
 
 
+WORKLOADS = 400
+"""On each platform: so many that what is found does not hang on one draw of the noise."""
+
+
 @lru_cache(maxsize=16)
 def year(*shifts: Shift, organizations: int = 1, seed: int = 1) -> Year:
-    return year_of_reports(200, organizations, shifts, [seed])
+    return year_of_reports(WORKLOADS, organizations, shifts, [seed])
 
 
 def found(reports: Year) -> tuple[Drift, ...]:

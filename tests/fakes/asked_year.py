@@ -1,0 +1,49 @@
+"""What a coordinator asks and finds in a year, as a program: run once per kernel of OpenBLAS.
+
+`python -m tests.fakes.asked_year OUT.npz` with OPENBLAS_CORETYPE in its environment.
+"""
+
+import sys
+
+import numpy as np
+import threadpoolctl
+
+from fedperf_server.cell_directions import learn_cells
+from fedperf_server.drift import SHIFT, read_drifts
+from fedperf_shared.workflow.vocabulary import Platform
+from fedperf_simulations.recurring_workloads import REFERENCE, Shift
+from fedperf_simulations.report_detection import year_of_reports
+
+SHIFTS = (Shift(Platform.POLARS, 5.2, SHIFT), Shift(Platform.DUCKDB, 5.2, SHIFT, only="0"))
+
+
+def kernels() -> list[str]:
+    """The kernels in use, of numpy's and of scipy's OpenBLAS."""
+    return sorted(
+        each["architecture"]
+        for each in threadpoolctl.threadpool_info()
+        if each["internal_api"] == "openblas"
+    )
+
+
+def main(path: str) -> None:
+    """Write questions, corrections and verdicts of two organizations' year."""
+    year = year_of_reports(200, 2, SHIFTS, [1])
+    questions = [each.question for each in year.answered]
+    correction = learn_cells(year.plain, year.answered, reference_version=REFERENCE).correction
+    np.savez(
+        path,
+        kernels=kernels(),
+        directions=[each.design.directions for each in questions],
+        clips=[each.design.clips for each in questions],
+        centers=[each.center for each in questions],
+        correction=correction.mean,
+        verdicts=[
+            f"{each.platform.name} {each.since} {each.found} {' '.join(each.organizations)}"
+            for each in read_drifts(year.plain, year.answered)
+        ],
+    )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
