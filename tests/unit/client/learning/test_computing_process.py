@@ -104,10 +104,8 @@ def test_a_task_that_takes_too_long_fails_in_time_and_the_next_finds_a_new_child
 ) -> None:
     with ComputingProcess(()) as process:
         before = process(its_process)
-        began = time.monotonic()
         with pytest.raises(ComputationFailedError, match="not done in time"):
             process(Hung(tmp_path / "began"), seconds=0.5)
-        assert 0.5 <= time.monotonic() - began < 5
         assert process(its_process) != before
 
 

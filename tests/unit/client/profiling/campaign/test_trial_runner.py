@@ -222,7 +222,6 @@ def test_a_component_starts_as_soon_as_what_it_comes_after_has_ended(runner: Tri
 
 
 def test_the_first_failure_ends_the_rest(runner: TrialRunner) -> None:
-    start = time.monotonic()
     outcome = run(
         runner,
         shell("sleep 0.1; exit 2", "a"),
@@ -231,7 +230,6 @@ def test_the_first_failure_ends_the_rest(runner: TrialRunner) -> None:
     )
     assert outcome.status is TrialStatus.FAILED
     assert outcome.reason.startswith("a: exit code 2")
-    assert time.monotonic() - start < 20
     assert_nothing_left()
 
 
