@@ -210,7 +210,7 @@ class _Whole:
                 squares = gradient.square().sum(1) * activation.square().sum(1)
                 total += squares * (1 + 2.0**-50)
             else:
-                total += _pairs(gradient, activation, rows)
+                total += squares_at_most(gradient, activation, rows)
         unit = self.power * 2.0 ** -(_GRADIENT_BITS + _ACTIVATION_BITS)
         return total * unit * unit
 
@@ -255,8 +255,14 @@ def _activation(part: Part, inverse: Tensor) -> Tensor:
     return whole
 
 
-def _pairs(gradient: Tensor, activation: Tensor, rows: Rows) -> Tensor:
-    """An upper bound of the sum over pairs of a sample's rows of (g.g)(a.a), [samples]."""
+def squares_at_most(gradient: Tensor, activation: Tensor, rows: Rows) -> Tensor:
+    """An upper bound of the squared norm of each sample's gradient' activation, [samples].
+
+    Args:
+        gradient: whole numbers of at most 2^22, float64 [rows, outputs].
+        activation: whole numbers below 2^12, float64 [rows, inputs].
+        rows: of the samples.
+    """
     bits = 2 * (_GRADIENT_BITS + _ACTIVATION_BITS)
     bits += sum(math.ceil(math.log2(each.shape[1])) for each in (gradient, activation))
     lengths = rows.lengths.double()

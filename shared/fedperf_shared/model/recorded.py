@@ -27,6 +27,7 @@ class Network:
     """The weights of a model as they are now, rounded for exact products."""
 
     def __init__(self, model: GGFN) -> None:
+        self._shapes = {name: each.shape for name, each in model.named_parameters()}
         self._attention = [
             Attention(layer, f"attention.{number}") for number, layer in enumerate(model.attention)
         ]
@@ -66,6 +67,41 @@ class Network:
         gradient, of_recurrent = self._recurrent_back(recurred, of_states, rows)
         of_attention = self._attention_back(attended, gradient, edges)
         return outputs, [*of_dense, *of_recurrent, *of_attention]
+
+    def sample_gradients(
+        self, graphs: Sequence[PlanGraph], names: Sequence[str]
+    ) -> tuple[Tensor, Tensor]:
+        """The standardised output [plans] and its gradient in some weights, [plans, weights].
+
+        Gradients are products in float32, so that last digits may depend on other plans: for
+        public plans and for trials, not for a sum whose sensitivity is promised.
+
+        Args:
+            graphs: the plans.
+            names: parameters, in the order that is wanted.
+        """
+        by_length = sorted(range(len(graphs)), key=lambda place: len(graphs[place]))
+        outputs = torch.empty(len(graphs))
+        gradients = torch.empty(len(graphs), sum(self._shapes[name].numel() for name in names))
+        with torch.no_grad(), one_thread():
+            for first in range(0, len(by_length), _BLOCK):
+                places = torch.tensor(by_length[first : first + _BLOCK])
+                batch = collate([graphs[place] for place in places.tolist()])
+                given = places[batch.given]
+                outputs[given], gradients[given] = self._of_batch(batch, names)
+        return outputs, gradients
+
+    def _of_batch(self, batch: Batch, names: Sequence[str]) -> tuple[Tensor, Tensor]:
+        """In the order of the packed samples."""
+        rows = Rows.of(batch)
+        outputs, records = self.record(batch, rows, torch.ones_like)
+        parts = {
+            name: part.flatten(1)
+            for record in records
+            if not record.names.isdisjoint(names)
+            for name, part in record.sample_gradients(rows, self._shapes).items()
+        }
+        return outputs, torch.cat([parts[name] for name in names], 1)
 
     def _dense_back(self, fused: list[Tensor], slopes: Tensor) -> tuple[Tensor, list[Record]]:
         gradient, records = slopes[:, None], []
@@ -108,33 +144,5 @@ def _side_by_side(states: Tensor, rows: Rows) -> Tensor:
 def sample_gradients(
     model: GGFN, graphs: Sequence[PlanGraph], names: Sequence[str]
 ) -> tuple[Tensor, Tensor]:
-    """The standardised output [plans] and its gradient in some weights, [plans, weights].
-
-    Gradients are products in float32, so that last digits may depend on other plans: for
-    public plans and for trials, not for a sum whose sensitivity is promised.
-
-    Args:
-        model: left as it is; dropout plays no part.
-        graphs: the plans.
-        names: parameters, in the order that is wanted.
-    """
-    by_length = sorted(range(len(graphs)), key=lambda place: len(graphs[place]))
-    sizes = {name: each.shape for name, each in model.named_parameters()}
-    outputs = torch.empty(len(graphs))
-    gradients = torch.empty(len(graphs), sum(sizes[name].numel() for name in names))
-    with torch.no_grad(), one_thread():
-        network = Network(model)
-        for first in range(0, len(by_length), _BLOCK):
-            places = torch.tensor(by_length[first : first + _BLOCK])
-            batch = collate([graphs[place] for place in places.tolist()])
-            rows = Rows.of(batch)
-            answers, records = network.record(batch, rows, torch.ones_like)
-            parts = {
-                name: part.flatten(1)
-                for record in records
-                if not record.names.isdisjoint(names)
-                for name, part in record.sample_gradients(rows, sizes).items()
-            }
-            given = places[batch.given]
-            outputs[given], gradients[given] = answers, torch.cat([parts[n] for n in names], 1)
-    return outputs, gradients
+    """As `Network.sample_gradients`; `model` is left as it is, dropout plays no part."""
+    return Network(model).sample_gradients(graphs, names)

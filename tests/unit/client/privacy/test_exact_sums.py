@@ -15,10 +15,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedperf_client.privacy.engine import UNIT_BITS, ClippedSum
+from fedperf_client.privacy.engine import UNIT_BITS, ClippedSum, squares_at_most
 from fedperf_client.privacy.training import Example, sum_over
 from fedperf_shared.model.batching import PlanGraph
 from fedperf_shared.model.public_plans import load_public_plans
+from fedperf_shared.model.records import Rows
 from tests.fakes.crafted_models import MODELS
 from tests.unit.client.privacy import oracle
 
@@ -83,6 +84,12 @@ def test_a_sum_is_that_of_its_workloads_one_at_a_time_in_any_order(name: str, co
     assert torch.equal(flat(sum_over(model, again, CLIP)), total)
 
 
+@pytest.mark.parametrize("name", ["cancelling 10000 1e+06", "cancelling 1e+06 1e+09"])
+def test_a_workload_whose_rows_only_cancel_counts_exactly_zero(name: str) -> None:
+    """Rows of many clips would be too large for exact sums."""
+    assert all(not flat(sum_over(MODELS[name](), [each], CLIP)).any() for each in store(4, 5))
+
+
 @pytest.mark.parametrize("clip", [1e-9, 0.01, 0.3])
 def test_a_clipped_workload_is_never_longer_than_the_clip_by_even_one_unit(clip: float) -> None:
     """Long gradients are cut just below the clip, so that a bound without a margin shows."""
@@ -90,6 +97,25 @@ def test_a_clipped_workload_is_never_longer_than_the_clip_by_even_one_unit(clip:
     clipped = [flat(sum_over(model, [each], clip)) for each in store(3, 40)]
     assert all(within_a_clip(each) for each in clipped)
     assert max(float(each.double().norm()) for each in clipped) > 0.999 * 2**UNIT_BITS
+
+
+@pytest.mark.parametrize("length", [1, 2, 7, 40, 200])
+def test_the_norm_is_never_too_small_however_much_cancels(length: int) -> None:
+    """Pairs of rows that cancel but for a little, which rounding alone would lose."""
+    generator = torch.Generator().manual_seed(length)
+    rows = Rows((1,) * length, torch.zeros(length, dtype=torch.int64))
+    for _ in range(20):
+        gradient = torch.randint(-(2**22), 2**22, (length, 96), generator=generator)
+        activation = torch.randint(-4000, 4000, (length, 60), generator=generator)
+        gradient[1::2] = -gradient[: length - length % 2 : 2]
+        activation[1::2] = activation[: length - length % 2 : 2]
+        if length % 2 == 0:
+            gradient[0, 0] += 1
+        else:
+            gradient[-1] = torch.randint(-3, 3, (96,), generator=generator)
+        whole: list[int] = (gradient.T @ activation).flatten().tolist()
+        bound = squares_at_most(gradient.double(), activation.double(), rows)
+        assert sum(each * each for each in whole) <= float(bound)
 
 
 @pytest.mark.parametrize("name", ["public start", "fresh"])
