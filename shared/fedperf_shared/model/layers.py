@@ -189,9 +189,9 @@ class Recurrent:
             ]
         )
         given[1] = given[1].index_select(0, rows.reversal)
-        gates = torch.empty(2, count, gate_width)
-        candidates, resets, states = torch.empty(3, 2, count, HIDDEN).unbind(0)
-        before = torch.zeros(2, count, HIDDEN)
+        gates = inputs.new_empty(2, count, gate_width)
+        candidates, resets, states = inputs.new_empty(3, 2, count, HIDDEN).unbind(0)
+        before = inputs.new_zeros(2, count, HIDDEN)
         for step, size in enumerate(rows.batch_sizes):
             now = slice(rows.offsets[step], rows.offsets[step] + size)
             previous, own = before[:, now], self._state_bias.expand(2, size, -1)
@@ -226,7 +226,7 @@ class Recurrent:
     def _of_gates(self, kept: Recurred, of_states: Tensor, rows: Rows) -> Tensor:
         """Gradients [2, rows, 512]: of the state's part of n, of r, of z, of the input's of n."""
         reset, update = kept.gates.chunk(2, 2)
-        factors = torch.empty(2, len(kept.inputs), 4, HIDDEN)
+        factors = kept.inputs.new_empty(2, len(kept.inputs), 4, HIDDEN)
         kept_back = 1 - update
         of_new = torch.mul(kept_back, 1 - kept.candidates * kept.candidates, out=factors[:, :, 3])
         of_state = torch.mul(of_new, reset, out=factors[:, :, 0])
