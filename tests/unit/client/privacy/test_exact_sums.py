@@ -134,8 +134,11 @@ def test_no_honest_workload_is_dropped_or_shortened(name: str) -> None:
         assert float(found @ expected / found.norm() / expected.norm()) > 0.99999
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("kernels", KERNELS)
+@pytest.mark.parametrize(
+    ("kernels", "threads"),
+    # Three threads would cut arrays inside a vector.
+    [*((kernels, threads) for kernels in KERNELS for threads in (1, 2)), ("Haswell", 3)],
+)
 @pytest.mark.slow
 def test_company_changes_no_bit_under_other_kernels_and_threads(kernels: str, threads: int) -> None:
     capability = {"Sandybridge": "default", "Haswell": "avx2", "SkylakeX": "avx512"}[kernels]
