@@ -1,9 +1,9 @@
 """The DP gradient engine: a sum of whole numbers, one pure function of each workload.
 
 `clipped_sum` gives the sum of the samples' gradients, each clipped to a bound in L2
-norm, in units of 2^-38 clips. Two forward-and-backward passes' worth of work serve a batch,
-and nobody's gradient is ever made: norms come from what the pass recorded, then each weight
-takes one product of weighted rows.
+norm, in units of 2^-38 clips. One pass forward and back serves up to 64 samples, and nobody's
+gradient is ever made: norms come from what the pass recorded, then each matrix takes one
+product of weighted rows.
 
 Sensitivity. One sample more or less moves the sum by a vector of norm at most 1 clip in
 exact whole numbers, whatever finite model the coordinator sent and whoever else is there:
