@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fedperf_client.privacy.engine import clipped_sum
 from fedperf_client.privacy.randomness import NoiseSource
 from fedperf_client.privacy.training import Example, dp_train
-from fedperf_shared.model.batching import PlanGraph, collate
+from fedperf_shared.model.batching import PlanGraph
 from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.release import TrainingParameters
 from fedperf_shared.workflow.features import OPERATOR_FEATURES, PLAN_FEATURES
@@ -176,14 +176,12 @@ def _expected(parameters: TrainingParameters) -> float:
 
 def _gradient(model: GGFN, member: Example) -> NDArray[np.float32]:
     target = torch.tensor([member.target], dtype=torch.float64)
-    clipped = clipped_sum(model, collate([member.graph]), target, 1.0)
-    model.zero_grad(set_to_none=True)
-    return _flat(clipped.gradients)
+    return _flat(clipped_sum(model, [member.graph], target, 1.0).gradients)
 
 
 def _flat(named: dict[str, torch.Tensor]) -> NDArray[np.float32]:
     chosen = [named[name].reshape(-1) for name in sorted(named) if name.startswith(_ATTACKED)]
-    return np.asarray(torch.cat(chosen).numpy())
+    return np.asarray(torch.cat(chosen).float().numpy())
 
 
 def _random(rng: np.random.Generator, *shape: int) -> torch.Tensor:

@@ -74,11 +74,16 @@ def epoch_shares(members: Sequence[LabelledGraph]) -> NDArray[np.float64]:
 def workload_residuals(
     reference: GGFN, labelled: Sequence[LabelledGraph]
 ) -> tuple[WorkloadResiduals, ...]:
-    """One entry per workload, in no meaningful order; empty where nothing ran."""
+    """One entry per workload, in no meaningful order; empty where nothing ran.
+
+    Plans are answered one at a time: in a batch, rounding would depend on which others there
+    are, and a crafted reference can make rounding as large as a clip. So a workload's entry has
+    the same bits whatever else is stored, whatever finite model the reference is.
+    """
     if not labelled:
         return ()
     residuals = np.array([each.log_seconds for each in labelled]) - predict(
-        reference, [each.graph for each in labelled]
+        reference, [each.graph for each in labelled], batch_size=1
     )
     members: dict[str, list[int]] = defaultdict(list)
     for position, each in enumerate(labelled):

@@ -32,10 +32,9 @@ from fedperf_shared.errors import ConfigurationError, PrivacyRefusedError
 from fedperf_shared.model.batching import PlanGraph, collate
 from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.model.loss import huber_per_sample
-from fedperf_shared.model.recorded import forward
-from fedperf_shared.model.records import Rows
 from fedperf_shared.release import TrainingParameters
 from fedperf_shared.workflow.features import OPERATOR_FEATURES, PLAN_FEATURES
+from fedperf_shared.workflow.vocabulary import MAX_OPERATORS
 
 with warnings.catch_warnings():
     # Opacus 1.6 imports what torch 2.13 deprecates.
@@ -124,8 +123,9 @@ class PrivateOptimizer(DPOptimizerFastGradientClipping):  # type: ignore[misc]
         """
         if self._taken is None:
             raise UnclippedGradientError("a private step needs a sum that the engine clipped")
+        gradients = self._taken.gradients
         for parameter in self.params:
-            parameter.summed_grad = self._taken.gradients[self._names[parameter]]
+            parameter.summed_grad = gradients[self._names[parameter]]
         self._taken = None
 
     def add_noise(self) -> None:
@@ -230,7 +230,7 @@ def sum_over(model: GGFN, examples: Sequence[Example], clip_norm: float) -> Clip
     if not sound:
         return nothing(model, clip_norm)
     targets = torch.tensor([each.target for each in sound], dtype=torch.float64)
-    return clipped_sum(model, collate([each.graph for each in sound]), targets, clip_norm)
+    return clipped_sum(model, [each.graph for each in sound], targets, clip_norm)
 
 
 def _is_sound(example: Example) -> bool:
@@ -238,7 +238,11 @@ def _is_sound(example: Example) -> bool:
     graph = example.graph
     count = graph.operators.shape[0]
     shapes = (graph.operators.shape, graph.plan.shape, graph.edges.shape[:1])
-    if count == 0 or shapes != ((count, OPERATOR_FEATURES), (PLAN_FEATURES,), (2,)):
+    if not 0 < count <= MAX_OPERATORS or shapes != (
+        (count, OPERATOR_FEATURES),
+        (PLAN_FEATURES,),
+        (2,),
+    ):
         return False
     edges = graph.edges
     return not edges.numel() or (int(edges.min()) >= 0 and int(edges.max()) < count)
@@ -247,8 +251,8 @@ def _is_sound(example: Example) -> bool:
 def _public_gradient(model: GGFN, rows: Sequence[Example], weight: float) -> dict[str, Tensor]:
     """Gradient of the summed loss of rows that are no secret; empty where it is not finite."""
     batch = collate([each.graph for each in rows])
-    targets = torch.tensor([each.target for each in rows])[batch.given]
-    predicted = forward(model, batch, Rows.of(batch))
+    targets = torch.tensor([each.target for each in rows])
+    predicted = model(batch)
     loss = weight * huber_per_sample(predicted, targets.to(predicted.dtype)).sum()
     names, parameters = zip(*trained_parameters(model).items(), strict=True)
     gradients = torch.autograd.grad(loss, parameters)

@@ -1,285 +1,288 @@
-"""GGFN's layers with backward passes of their own, which can record instead of accumulate.
+"""GGFN's layers forward and backward in exact arithmetic, written out without autograd.
 
-Each computes what PyG's `GATConv` (heads averaged), one bidirectional layer of torch's
-`GRU` and `Linear` compute, from their parameters. Without a tape they give ordinary
-gradients. With one, backward gives the gradient of the input only, and leaves on the
-tape what the gradients of the weights would be made of (`records`).
+Each computes what PyG's `GATConv` (heads averaged, then ELU), one bidirectional layer of
+torch's `GRU` and `Linear` compute. Backward gives the gradient of the input, and as records
+what the gradients of the weights are made of.
 
-Invariant: no row of a sample touches a row of another one, forward or backward.
+Invariant: a row's bits depend on its own sample alone (`exact`), forward and backward.
 """
 
-from collections.abc import Sequence
-from typing import Any, TypeAlias
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.autograd import Function
 from torch.nn import functional
 
-from fedperf_shared.model.records import (
-    BiasRecord,
-    DenseRecord,
-    MatrixRecord,
-    Record,
-    RecurrentRecord,
-    Rows,
-    ScoreRecord,
-    Tape,
-)
-
-Context: TypeAlias = Any
-"""What torch hands from forward to backward; it has no type of its own."""
+from fedperf_shared.model.architecture import HIDDEN
+from fedperf_shared.model.edges import Edges
+from fedperf_shared.model.exact import exponential, matrix_grid, product, row_grid
+from fedperf_shared.model.records import ALL, Part, Place, Record, Rows
 
 _NEGATIVE_SLOPE = 0.2
 """Of the leaky ReLU on attention scores."""
 
 
-def attention(
-    layer: nn.Module, name: str, states: Tensor, edges: Tensor, tape: Tape | None
-) -> Tensor:
-    """A GATConv layer whose heads are averaged; [rows, inputs] -> [rows, width].
-
-    Args:
-        layer: its parameters: `lin.weight`, `att_src`, `att_dst`, `bias`.
-        name: of the layer in the state dict.
-        states: [rows, inputs].
-        edges: int64 [2, edges], source and target rows, with one self loop for each row.
-        tape: where to record, None for ordinary gradients.
-    """
-    parameters = dict(layer.named_parameters())
-    result: Tensor = _Attention.apply(  # type: ignore[no-untyped-call]
-        states,
-        parameters["lin.weight"],
-        parameters["att_src"],
-        parameters["att_dst"],
-        parameters["bias"],
-        edges,
-        name,
-        tape,
-    )
-    return result
+def _weights(layer: nn.Module) -> dict[str, Tensor]:
+    return {name: each.detach().float() for name, each in layer.named_parameters()}
 
 
-def recurrent(
-    gru: nn.GRU, layer: int, name: str, inputs: Tensor, rows: Rows, tape: Tape | None
-) -> Tensor:
-    """One bidirectional layer; [rows, inputs] -> [2, rows, hidden].
+class _Pair(NamedTuple):
+    """A number of every self loop and one of every edge, [rows, heads] and [edges, heads]."""
 
-    The second half is the backward direction's, in the order in which it read: the row of a
-    sample's step t holds the state after its t + 1 last operators.
-    """
-    parameters = dict(gru.named_parameters())
-    own = [
-        f"{kind}_l{layer}{direction}"
-        for direction in ("", "_reverse")
-        for kind in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-    ]
-    names = tuple(f"{name}.{each}" for each in own)
-    result: Tensor = _Recurrent.apply(  # type: ignore[no-untyped-call]
-        inputs, *(parameters[each] for each in own), rows, names, tape
-    )
-    return result
+    loops: Tensor
+    edges: Tensor
 
 
-def dense(layer: nn.Module, name: str, inputs: Tensor, tape: Tape | None) -> Tensor:
-    """A linear layer on one row per sample."""
-    result: Tensor = _Dense.apply(  # type: ignore[no-untyped-call]
-        inputs, *layer.parameters(), name, tape
-    )
-    return result
+@dataclass(frozen=True, slots=True, eq=False)
+class Attended:
+    """What an attention layer keeps of its way forward; `grid` is `values` [heads, rows, width]."""
+
+    states: Tensor
+    values: Tensor
+    grid: Tensor
+    scores: _Pair
+    shares: _Pair
+    result: Tensor
 
 
-class _Attention(Function):
-    @staticmethod
-    def forward(
-        ctx: Context,
-        states: Tensor,
-        weight: Tensor,
-        source: Tensor,
-        target: Tensor,
-        bias: Tensor,
-        edges: Tensor,
-        name: str,
-        tape: Tape | None,
-    ) -> Tensor:
-        heads, width = source.shape[1:]
-        values = (states @ weight.T).view(-1, heads, width)
-        vectors = torch.cat([source, target])  # [2, heads, width]
-        scores = torch.einsum("nhc,vhc->nvh", values, vectors)
-        begins, ends = edges
-        raw = scores[begins, 0] + scores[ends, 1]
-        logits = functional.leaky_relu(raw, _NEGATIVE_SLOPE)
-        index = ends[:, None].expand(-1, heads)
-        highest = torch.full_like(scores[:, 0], -torch.inf).scatter_reduce_(
-            0, index, logits, "amax"
+class Attention:
+    """A GATConv layer with two heads and its ELU."""
+
+    def __init__(self, layer: nn.Module, name: str) -> None:
+        weights = _weights(layer)
+        self._name = name
+        self._matrix = matrix_grid(weights["lin.weight"])
+        self._vectors = torch.cat([weights["att_src"], weights["att_dst"]])  # [2, heads, width]
+        self._vector_grid = matrix_grid(self._vectors).permute(1, 2, 0).contiguous()
+        self._bias = weights["bias"]
+
+    def forward(self, states: Tensor, edges: Edges) -> Attended:
+        """Attend from [rows, inputs]; `result` is [rows, width]."""
+        heads, width = self._vectors.shape[1:]
+        values = product(states, self._matrix.T).view(-1, heads, width)
+        grid = row_grid(values.transpose(0, 1))
+        sent, taken = torch.bmm(grid, self._vector_grid).float().permute(2, 1, 0).contiguous()
+        sources, targets = edges.sources, edges.targets
+        scores = _Pair(sent + taken, sent[sources] + taken[targets.rows])
+        bent = _Pair(*(functional.leaky_relu(each, _NEGATIVE_SLOPE) for each in scores))
+        highest = targets.raise_to(bent.loops.clone(), bent.edges)
+        of_loops = exponential(bent.loops - highest)
+        of_edges = exponential(bent.edges - highest[targets.rows])
+        total = targets.add(of_loops.clone(), of_edges)
+        shares = _Pair(of_loops / total, of_edges / total[targets.rows])
+        result = targets.add(
+            _mean_of_heads(shares.loops, values),
+            _mean_of_heads(shares.edges, values.index_select(0, sources)),
         )
-        shares = (logits - highest[ends]).exp_()
-        totals = torch.zeros_like(highest).index_add_(0, ends, shares)
-        shares = shares / totals[ends]
-        begun = values.index_select(0, begins)
-        messages = torch.bmm(shares[:, None], begun).squeeze(1) / heads
-        output = bias.repeat(len(states), 1).index_add_(0, ends, messages)
-        ctx.save_for_backward(states, weight, vectors, values, begun, raw, shares, edges)
-        ctx.name, ctx.tape = name, tape
-        return output
+        result += self._bias
+        return Attended(states, values, grid, scores, shares, functional.elu(result))
 
-    @staticmethod
-    def backward(ctx: Context, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        states, weight, vectors, values, begun, raw, shares, edges = _saved(ctx)
-        heads = vectors.shape[1]
-        begins, ends = edges
-        sent = gradient.index_select(0, ends) / heads  # [edges, width]
-        of_shares = torch.bmm(begun, sent[:, :, None]).squeeze(2)
-        products = shares * of_shares
-        sums = products.new_zeros(len(states), heads).index_add_(0, ends, products)
-        of_raw = products - shares * sums[ends]
-        of_raw = torch.where(raw > 0, of_raw, _NEGATIVE_SLOPE * of_raw)
-        of_scores = of_raw.new_zeros(2, len(states), heads)
-        of_scores[0].index_add_(0, begins, of_raw)
-        of_scores[1].index_add_(0, ends, of_raw)
-        of_scores = of_scores.transpose(0, 1)  # [rows, 2, heads]
-        of_values = torch.einsum("nvh,vhc->nhc", of_scores, vectors).contiguous()
-        of_values.index_add_(0, begins, shares[:, :, None] * sent[:, None, :])
-        flat, name = of_values.flatten(1), ctx.name
-        records = (
-            MatrixRecord(f"{name}.lin.weight", states, flat),
-            ScoreRecord((f"{name}.att_src", f"{name}.att_dst"), values, of_scores),
-            BiasRecord(f"{name}.bias", gradient),
+    def backward(
+        self, kept: Attended, gradient: Tensor, edges: Edges
+    ) -> tuple[Tensor, list[Record]]:
+        """The gradient of the values [rows, heads * width], from that of the result."""
+        gradient = gradient * torch.where(kept.result > 0, 1.0, kept.result + 1.0)
+        of_mean = gradient * (1 / len(kept.grid))
+        of_scores = self._of_scores(kept, of_mean, edges)
+        back = edges.back
+        of_sent = back.add(of_scores.loops.clone(), of_scores.edges[edges.backwards])
+        of_taken = edges.targets.add(of_scores.loops.clone(), of_scores.edges)
+        of_values = of_sent[:, :, None] * self._vectors[0]
+        of_values += of_taken[:, :, None] * self._vectors[1]
+        of_values += kept.shares.loops[:, :, None] * of_mean[:, None]
+        sent_back = of_mean.index_select(0, edges.targets.rows[edges.backwards])[:, None]
+        back.add(of_values, kept.shares.edges[edges.backwards][:, :, None] * sent_back)
+        return of_values.flatten(1), self._records(kept, gradient, of_values, (of_sent, of_taken))
+
+    def inputs(self, of_values: Tensor) -> Tensor:
+        """The gradient of the states, from that of the values."""
+        return product(of_values, self._matrix)
+
+    def _of_scores(self, kept: Attended, of_mean: Tensor, edges: Edges) -> _Pair:
+        """Gradients of the scores: of the softmax at every target, then of the leaky ReLU."""
+        grid, targets = row_grid(of_mean), edges.targets
+        by_row = kept.grid.transpose(0, 1)  # [rows, heads, width]
+        at_loops = (by_row * grid[:, None]).sum(2).float()
+        begun, ended = by_row.index_select(0, edges.sources), grid.index_select(0, targets.rows)
+        at_edges = torch.bmm(begun, ended[:, :, None]).squeeze(2).float()
+        loops, along = kept.shares.loops * at_loops, kept.shares.edges * at_edges
+        sums = targets.add(loops.clone(), along)
+        loops = loops - kept.shares.loops * sums
+        along = along - kept.shares.edges * sums[targets.rows]
+        return _Pair(
+            torch.where(kept.scores.loops > 0, loops, _NEGATIVE_SLOPE * loops),
+            torch.where(kept.scores.edges > 0, along, _NEGATIVE_SLOPE * along),
         )
-        of_states = flat @ weight if ctx.needs_input_grad[0] else None
-        return of_states, *_left_by(records, 4, ctx.tape), None, None, None
+
+    def _records(
+        self, kept: Attended, gradient: Tensor, of_values: Tensor, of_scores: tuple[Tensor, Tensor]
+    ) -> list[Record]:
+        name, both = self._name, torch.stack(of_scores, 2)  # [rows, heads, vectors]
+        matrix = Part(ALL, kept.states, (Place(f"{name}.lin.weight", ALL, ALL),))
+        bias = Part(ALL, None, bias=(Place(f"{name}.bias", ALL, ALL),))
+        vectors = tuple(
+            Part(
+                slice(2 * head, 2 * head + 2),
+                kept.values[:, head],
+                (Place(f"{name}.att_src", 0, (0, head)), Place(f"{name}.att_dst", 1, (0, head))),
+            )
+            for head in range(both.shape[1])
+        )
+        return [
+            Record(of_values.flatten(1), (matrix,)),
+            Record(both.flatten(1), vectors),
+            Record(gradient, (bias,)),
+        ]
 
 
-class _Recurrent(Function):
-    """Gates as in torch's GRU: r, z, n; both directions step together."""
+def _mean_of_heads(shares: Tensor, values: Tensor) -> Tensor:
+    """[n, heads] x [n, heads, width] -> [n, width]."""
+    shares = shares * (1 / shares.shape[1])
+    result = shares[:, :1] * values[:, 0]
+    for head in range(1, values.shape[1]):
+        result += shares[:, head : head + 1] * values[:, head]
+    return result
 
-    @staticmethod
-    def forward(
-        ctx: Context,
-        inputs: Tensor,
-        weight_ih: Tensor,
-        weight_hh: Tensor,
-        bias_ih: Tensor,
-        bias_hh: Tensor,
-        weight_ih_reverse: Tensor,
-        weight_hh_reverse: Tensor,
-        bias_ih_reverse: Tensor,
-        bias_hh_reverse: Tensor,
-        rows: Rows,
-        names: tuple[str, ...],
-        tape: Tape | None,
-    ) -> Tensor:
-        hidden, count = weight_hh.shape[1], len(inputs)
-        backwards = inputs.index_select(0, rows.reversal)
-        given = inputs.new_empty(2, count, 3 * hidden)
-        torch.addmm(bias_ih, inputs, weight_ih.T, out=given[0])
-        torch.addmm(bias_ih_reverse, backwards, weight_ih_reverse.T, out=given[1])
-        matrices = torch.stack([weight_hh, weight_hh_reverse])
-        biases, transposed = torch.stack([bias_hh, bias_hh_reverse])[:, None], matrices.mT
-        gates = given.new_empty(2, count, 2 * hidden)
-        candidates, resets, states = given.new_empty(3, 2, count, hidden).unbind(0)
-        before = given.new_zeros(2, count, hidden)
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Recurred:
+    """What a recurrent layer keeps; all but `inputs` are [directions, rows, ...]."""
+
+    inputs: Tensor
+    before: Tensor
+    gates: Tensor
+    candidates: Tensor
+    resets: Tensor
+    states: Tensor
+
+
+class Recurrent:
+    """One bidirectional layer of a GRU; gates as torch's: r, z, n. Both directions step together.
+
+    A state is rounded to multiples of 2^-22, so that it is on one grid whatever its row.
+    """
+
+    def __init__(self, gru: nn.GRU, number: int, name: str) -> None:
+        weights = _weights(gru)
+        self._names = [f"l{number}", f"l{number}_reverse"]
+        self._prefix = name
+
+        def both(kind: str) -> list[Tensor]:
+            return [weights[f"{kind}_{each}"] for each in self._names]
+
+        self._of_inputs = [matrix_grid(each) for each in both("weight_ih")]
+        self._of_states = torch.stack([matrix_grid(each) for each in both("weight_hh")])
+        # In the order in which backward lays gates out: n, r, z.
+        self._back = torch.roll(self._of_states, HIDDEN, 1)
+        self._input_bias = both("bias_ih")
+        self._state_bias = torch.stack(both("bias_hh"))[:, None]
+
+    def forward(self, inputs: Tensor, rows: Rows) -> Recurred:
+        """Read [rows, inputs]; `states` are [2, rows, 128], each direction in its own order."""
+        count, gate_width = len(inputs), 2 * HIDDEN
+        grid = row_grid(inputs)
+        given = torch.stack(
+            [
+                torch.mm(grid, matrix.T).float().add_(bias)
+                for matrix, bias in zip(self._of_inputs, self._input_bias, strict=True)
+            ]
+        )
+        given[1] = given[1].index_select(0, rows.reversal)
+        gates = inputs.new_empty(2, count, gate_width)
+        candidates, resets, states = inputs.new_empty(3, 2, count, HIDDEN).unbind(0)
+        before = inputs.new_zeros(2, count, HIDDEN)
         for step, size in enumerate(rows.batch_sizes):
             now = slice(rows.offsets[step], rows.offsets[step] + size)
-            previous = before[:, now]
+            previous, own = before[:, now], self._state_bias.expand(2, size, -1)
             if step:
                 begin = rows.offsets[step - 1]
                 previous.copy_(states[:, begin : begin + size])
-            own = torch.baddbmm(biases, previous, transposed)
-            own[..., : 2 * hidden] += given[:, now, : 2 * hidden]
-            gate = torch.sigmoid(own[..., : 2 * hidden], out=gates[:, now])
+                own = torch.bmm(previous.double(), self._of_states.mT).float() + own
+            gate = gates[:, now]
+            torch.add(own[..., :gate_width], given[:, now, :gate_width], out=gate).sigmoid_()
             reset, update = gate.chunk(2, 2)
-            from_state = resets[:, now].copy_(own[..., 2 * hidden :])
-            new = torch.addcmul(given[:, now, 2 * hidden :], reset, from_state).tanh_()
-            candidates[:, now] = new
-            torch.lerp(new, previous, update, out=states[:, now])
-        weights = (weight_ih, weight_ih_reverse, matrices)
-        ctx.save_for_backward(inputs, backwards, *weights, before, gates, candidates, resets)
-        ctx.rows, ctx.names, ctx.tape = rows, names, tape
-        return states
+            resets[:, now] = own[..., gate_width:]
+            candidate = reset * own[..., gate_width:]
+            candidate += given[:, now, gate_width:]
+            candidates[:, now] = candidate.tanh_()
+            state = (previous - candidate).mul_(update).add_(candidate)
+            states[:, now] = state.add_(3.0).sub_(3.0)  # rounds to multiples of 2^-22
+        return Recurred(inputs, before, gates, candidates, resets, states)
 
-    @staticmethod
-    def backward(ctx: Context, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        (
-            inputs,
-            backwards,
-            weight_ih,
-            weight_ih_reverse,
-            matrices,
-            before,
-            gates,
-            new,
-            resets,
-        ) = _saved(ctx)
-        rows: Rows = ctx.rows
-        reset, update = gates.chunk(2, 2)
-        hidden, count = reset.shape[2], len(inputs)
-        # The gradients of gates and candidates are these factors times that of the state.
-        factors = torch.empty(2, count, 4, hidden, dtype=inputs.dtype)
-        of_new = torch.mul(1 - update, 1 - new * new, out=factors[:, :, 3])
-        torch.mul(of_new, reset, out=factors[:, :, 2])
-        torch.mul((before - new) * update, 1 - update, out=factors[:, :, 1])
-        torch.mul(factors[:, :, 2] * resets, 1 - reset, out=factors[:, :, 0])
-        of_states = gradient.clone()
-        of_all = factors.view(2, count, 4 * hidden)  # a row's factors are used once, in place
+    def backward(
+        self, kept: Recurred, of_states: Tensor, rows: Rows
+    ) -> tuple[Tensor, list[Record]]:
+        """The gradient of the inputs, from that of the states, which is used up."""
+        of_all = self._of_gates(kept, of_states, rows)
+        read = (kept.inputs, kept.inputs.index_select(0, rows.reversal))
+        records = [self._record(number, read[number], kept, of_all) for number in (0, 1)]
+        # 768 terms in two exact sums of 384.
+        of_inputs = product(of_all[1, :, HIDDEN:], self._of_inputs[1])
+        of_inputs = of_inputs.index_select(0, rows.reversal)
+        of_inputs += product(of_all[0, :, HIDDEN:], self._of_inputs[0])
+        return of_inputs, records
+
+    def _of_gates(self, kept: Recurred, of_states: Tensor, rows: Rows) -> Tensor:
+        """Gradients [2, rows, 512]: of the state's part of n, of r, of z, of the input's of n."""
+        reset, update = kept.gates.chunk(2, 2)
+        factors = kept.inputs.new_empty(2, len(kept.inputs), 4, HIDDEN)
+        kept_back = 1 - update
+        of_new = torch.mul(kept_back, 1 - kept.candidates * kept.candidates, out=factors[:, :, 3])
+        of_state = torch.mul(of_new, reset, out=factors[:, :, 0])
+        torch.mul(of_state * kept.resets, 1 - reset, out=factors[:, :, 1])
+        change = (kept.before - kept.candidates).mul_(update)
+        torch.mul(change, kept_back, out=factors[:, :, 2])
+        of_all = factors.view(2, -1, 4 * HIDDEN)  # a row's factors are used once, in place
         carried: Tensor | None = None
         for step in reversed(range(len(rows.batch_sizes))):
-            size, first = rows.batch_sizes[step], rows.offsets[step]
-            now = slice(first, first + size)
-            of_state = of_states[:, now]
+            first = rows.offsets[step]
+            now = slice(first, first + rows.batch_sizes[step])
+            of_now = of_states[:, now]
             if carried is not None:
-                of_state[:, : carried.shape[1]] += carried
-            factors[:, now] *= of_state[:, :, None]
+                of_now[:, : carried.shape[1]] += carried
+            factors[:, now] *= of_now[:, :, None]
             if step:
-                own = of_all[:, now, : 3 * hidden]
-                carried = torch.baddbmm(of_state * update[:, now], own, matrices)
-        records = tuple(
-            RecurrentRecord(ctx.names[4 * number : 4 * number + 4], read, state, gradients)
-            for number, (read, state, gradients) in enumerate(
-                zip((inputs, backwards), before, of_all, strict=True)
-            )
+                carried = product(of_all[:, now, : 3 * HIDDEN], self._back)
+                carried += of_now * update[:, now]
+        return of_all
+
+    def _record(self, number: int, inputs: Tensor, kept: Recurred, of_all: Tensor) -> Record:
+        def name(kind: str) -> str:
+            return f"{self._prefix}.{kind}_{self._names[number]}"
+
+        def places(kind: str) -> tuple[Place, Place]:
+            new, gates = slice(0, HIDDEN), slice(HIDDEN, 3 * HIDDEN)
+            of_new, of_gates = slice(2 * HIDDEN, 3 * HIDDEN), slice(0, 2 * HIDDEN)
+            return (Place(name(kind), new, of_new), Place(name(kind), gates, of_gates))
+
+        of_states = Part(
+            slice(0, 3 * HIDDEN), kept.before[number], places("weight_hh"), places("bias_hh")
         )
-        of_inputs = _of_inputs(of_all[0], weight_ih)
-        of_inputs += _of_inputs(of_all[1], weight_ih_reverse).index_select(0, rows.reversal)
-        return of_inputs, *_left_by(records, 8, ctx.tape), None, None, None
+        of_inputs = Part(
+            slice(HIDDEN, 4 * HIDDEN),
+            inputs,
+            (Place(name("weight_ih"), ALL, ALL),),
+            (Place(name("bias_ih"), ALL, ALL),),
+        )
+        return Record(of_all[number], (of_states, of_inputs))
 
 
-def _of_inputs(gradient: Tensor, weight_ih: Tensor) -> Tensor:
-    """Gradient of the inputs from that of r, z, (unused) and the candidate."""
-    hidden = gradient.shape[1] // 4
-    of_gates = gradient[:, : 2 * hidden] @ weight_ih[: 2 * hidden]
-    return of_gates.addmm_(gradient[:, 3 * hidden :], weight_ih[2 * hidden :])
+class Dense:
+    """A Linear layer that sees one row per sample."""
 
+    def __init__(self, layer: nn.Module, name: str) -> None:
+        weights = _weights(layer)
+        self._matrix, self._bias = matrix_grid(weights["weight"]), weights["bias"]
+        self._name = name
 
-class _Dense(Function):
-    @staticmethod
-    def forward(
-        ctx: Context, inputs: Tensor, weight: Tensor, bias: Tensor, name: str, tape: Tape | None
-    ) -> Tensor:
-        ctx.save_for_backward(inputs, weight)
-        ctx.name, ctx.tape = name, tape
-        return torch.addmm(bias, inputs, weight.T)
+    def forward(self, inputs: Tensor) -> Tensor:
+        """[samples, inputs] -> [samples, outputs]."""
+        return product(inputs, self._matrix.T).add_(self._bias)
 
-    @staticmethod
-    def backward(ctx: Context, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        inputs, weight = _saved(ctx)
-        record = DenseRecord(f"{ctx.name}.weight", f"{ctx.name}.bias", inputs, gradient)
-        return gradient @ weight, *_left_by((record,), 2, ctx.tape), None, None
-
-
-def _saved(ctx: Context) -> list[Tensor]:
-    """What forward kept, cut off from the graph.
-
-    The graph holds the tape, so a record that held the graph would never be freed.
-    """
-    return [each.detach() for each in ctx.saved_tensors]
-
-
-def _left_by(
-    records: Sequence[Record], parameters: int, tape: Tape | None
-) -> tuple[Tensor | None, ...]:
-    """Gradients of so many parameters, in the order of the records; with a tape, None."""
-    if tape is not None:
-        tape.extend(records)
-        return (None,) * parameters
-    return tuple(value for record in records for value in record.weighted_sum(None).values())
+    def backward(self, inputs: Tensor, gradient: Tensor) -> tuple[Tensor, Record]:
+        """The gradient of `inputs`, from that of the outputs."""
+        matrix = (Place(f"{self._name}.weight", ALL, ALL),)
+        bias = (Place(f"{self._name}.bias", ALL, ALL),)
+        record = Record(gradient, (Part(ALL, inputs, matrix, bias),), by_sample=True)
+        return product(gradient, self._matrix), record

@@ -26,7 +26,7 @@ from torch import Tensor
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.model.batching import PlanGraph
 from fedperf_shared.model.ggfn import GGFN
-from fedperf_shared.model.recorded import sample_gradients
+from fedperf_shared.model.recorded import Network, sample_gradients
 from fedperf_shared.tangent_question import DIRECTIONS
 
 Floats = NDArray[np.float64]
@@ -148,11 +148,11 @@ def felt(model: GGFN, graphs: Sequence[PlanGraph], directions: Tensor) -> tuple[
     """
     names, (weights, width) = tangent_names(model), directions.shape
     outputs, features = np.zeros(len(graphs)), np.zeros((len(graphs), width))
-    block = torch.zeros(_BLOCK, weights)
+    block, network = torch.zeros(_BLOCK, weights), Network(model)
     for first in range(0, len(graphs), _BLOCK):
         some = graphs[first : first + _BLOCK]
         for place, graph in enumerate(some):
-            output, gradient = sample_gradients(model, [graph], names)
+            output, gradient = network.sample_gradients([graph], names)
             outputs[first + place], block[place] = float(output), gradient[0]
         products = block @ directions
         features[first : first + len(some)] = products[: len(some)].double().numpy()

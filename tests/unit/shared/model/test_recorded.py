@@ -3,9 +3,12 @@
 import pytest
 import torch
 
+from fedperf_shared.model.architecture import HIDDEN
 from fedperf_shared.model.batching import PlanGraph, collate
 from fedperf_shared.model.ggfn import GGFN
-from fedperf_shared.model.recorded import sample_gradients
+from fedperf_shared.model.layers import Recurrent
+from fedperf_shared.model.recorded import Network, sample_gradients
+from fedperf_shared.model.records import Rows
 from fedperf_shared.workflow.graph import Operator, Plan, SourceStatistics, Workflow
 from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform
 from tests.fakes.plans import ONE_CORE, diamond
@@ -61,6 +64,37 @@ def test_only_what_is_asked_for_is_given_in_the_order_of_the_names(model: GGFN) 
     assert some.shape == (1, sum(sizes))
     assert float(some[0, 0]) == pytest.approx(1.0)
     assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_states_are_on_one_grid_so_that_products_with_them_are_exact(
+    model: GGFN, graphs: list[PlanGraph]
+) -> None:
+    rows = Rows.of(collate(graphs[:9]))
+    inputs = torch.randn(len(rows.samples), HIDDEN, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        states = Recurrent(model.recurrent, 0, "recurrent").forward(20 * inputs, rows).states
+    steps = states.double() * 2.0**22
+    assert torch.equal(steps, steps.round())
+    assert float(steps.abs().max()) <= 2**22
+
+
+def test_records_are_the_same_whatever_other_plans_there_are(
+    model: GGFN, graphs: list[PlanGraph]
+) -> None:
+    batch, network = collate(graphs), Network(model)
+    rows, given = Rows.of(batch), batch.given.tolist()
+    with torch.no_grad():
+        outputs, records = network.record(batch, rows, torch.ones_like)
+        for place in range(0, len(graphs), 9):
+            alone = collate([graphs[given[place]]])
+            output, own = network.record(alone, Rows.of(alone), torch.ones_like)
+            assert torch.equal(output[0], outputs[place])
+            for one, many in zip(own, records, strict=True):
+                here = torch.tensor([place]) if many.by_sample else rows.samples == place
+                assert torch.equal(one.gradient, many.gradient[here])
+                for part, parts in zip(one.parts, many.parts, strict=True):
+                    if part.activation is not None and parts.activation is not None:
+                        assert torch.equal(part.activation, parts.activation[here])
 
 
 def test_no_plans_have_no_gradients(model: GGFN) -> None:

@@ -1,0 +1,94 @@
+"""Models of finite weights that a hostile coordinator would send, and some that are honest."""
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+import torch
+
+from fedperf_shared.model.checkpoint import model_from_arrays
+from fedperf_shared.model.ggfn import GGFN
+from fedperf_shared.model.public_start import load_public_start
+
+HIDDEN = 128
+
+
+def cancelling(bias: float, gain: float) -> GGFN:
+    """Gradients that nearly cancel in a Gram norm: states are `bias` and a little of the plan,
+    the second recurrent layer reads +`gain` times one end and -`gain` times the other.
+    """
+    model = GGFN(dropout=0.0, seed=0).eval()
+    weights = model.state_dict()  # shares the model's memory
+    for name, each in weights.items():
+        if name.startswith(("recurrent", "dense")):
+            each.zero_()
+    weights["attention.1.bias"].fill_(bias)
+    for layer in ("l0", "l0_reverse", "l1", "l1_reverse"):
+        weights[f"recurrent.bias_ih_{layer}"][HIDDEN : 2 * HIDDEN] = -60.0  # no memory
+    for layer, sign in (("l1", 1), ("l1_reverse", -1)):
+        read = sign * gain * torch.eye(HIDDEN)
+        weights[f"recurrent.weight_ih_{layer}"][2 * HIDDEN :, :HIDDEN] = read
+    weights["dense.0.weight"][0, : 2 * HIDDEN] = 1e-3
+    weights["dense.0.bias"][0] = 1.0
+    for number in (1, 2):
+        weights[f"dense.{number}.weight"][0, 0] = 1.0
+    weights["dense.3.weight"][0, 0] = 0.05
+    return model
+
+
+def amplifying(seed: int, scale: float = 1e12) -> GGFN:
+    """Pairs of dense units that cancel but for rounding, which the last layer makes huge."""
+    model = GGFN(dropout=0.0, seed=seed).eval()
+    generator = torch.Generator().manual_seed(seed)
+    weights = model.state_dict()  # shares the model's memory
+    for name, each in weights.items():
+        if name.startswith("recurrent.weight"):
+            each.mul_(3)
+        if name.startswith("dense"):
+            each.zero_()
+    pairs = torch.randn(64, 2 * HIDDEN, generator=generator) * 30
+    weights["dense.0.weight"][:, : 2 * HIDDEN] = torch.cat([pairs, -pairs])
+    weights["dense.0.bias"].fill_(3e3)
+    for number in (1, 2):
+        weights[f"dense.{number}.weight"].copy_(torch.eye(HIDDEN))
+    weights["dense.3.weight"].fill_(scale)
+    weights["dense.3.bias"][0] = -float(np.float32(HIDDEN * 3e3) * np.float32(scale))
+    return model
+
+
+def wild(decades: float) -> GGFN:
+    """Weights times 10 to a random power of at most so many."""
+    model = GGFN(dropout=0.0, seed=5).eval()
+    generator = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for each in model.parameters():
+            each.mul_(10.0 ** ((torch.rand(each.shape, generator=generator) * 2 - 1) * decades))
+    return model
+
+
+def honest() -> GGFN:
+    """The start that ships with the client."""
+    return model_from_arrays(load_public_start().arrays)
+
+
+MODELS: dict[str, Callable[[], GGFN]] = {
+    "public start": honest,
+    "fresh": partial(GGFN, dropout=0.0, seed=1),
+    **{f"wild {decades:g}": partial(wild, decades) for decades in (0.5, 1.5, 8.0)},
+    **{f"amplifying {seed}": partial(amplifying, seed) for seed in range(3)},
+    "amplifying 1e3": partial(amplifying, 3, 1e3),
+    **{
+        f"cancelling {bias:g} {gain:g}": partial(cancelling, bias, gain)
+        for bias, gain in (
+            (0.0, 1e4),
+            (30.0, 100.0),
+            (100.0, 1e3),
+            (300.0, 30.0),
+            (1e3, 1e4),
+            (1e4, 1e6),
+            (1e5, 1e6),
+            (1e6, 1e6),
+            (1e6, 1e9),
+        )
+    },
+}
