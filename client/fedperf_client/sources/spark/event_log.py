@@ -12,7 +12,7 @@ from pathlib import Path
 
 from fedperf_client.sources import Skipped, Source
 from fedperf_client.sources.spark.application import Application
-from fedperf_client.sources.spark.events import Events, is_event
+from fedperf_client.sources.spark.events import BadLine, Events, is_event
 from fedperf_client.sources.spark.fields import MalformedEventError
 from fedperf_client.sources.spark.running import WANTED, Running
 from fedperf_client.sources.spark.streams import DamagedLogError, lines
@@ -56,17 +56,18 @@ class EventLog:
     ) -> Iterator[Execution | Skipped]:
         """What becomes complete with the events of a file, and what is wrong with it."""
         try:
-            for name, event in events.of(file):
+            for found in events.of(file):
+                if isinstance(found, BadLine):
+                    yield Skipped(f"line {found.number} of {file.name}", found.reason)
+                    continue
                 try:
-                    yield from running.take(name, event)
+                    yield from running.take(*found)
                 except MalformedEventError as error:
                     yield Skipped(f"line {events.line} of {file.name}", str(error))
-                yield from _bad(events, file)
         except DamagedLogError as error:
             yield Skipped(file.name, str(error).removeprefix(f"{file}: "))
         except OSError as error:
             yield Skipped(file.name, f"cannot be read further: {error.strerror or error}")
-        yield from _bad(events, file)
 
 
 def open_event_log(path: Path) -> Source | None:
@@ -106,9 +107,3 @@ def _databricks(directory: Path) -> EventLog | None:
     )
     newest = [path for path in (directory / "eventlog",) if path.is_file()]
     return EventLog((*dated, *newest)) if dated else None
-
-
-def _bad(events: Events, file: Path) -> Iterator[Skipped]:
-    for number, reason in events.bad:
-        yield Skipped(f"line {number} of {file.name}", reason)
-    events.bad.clear()

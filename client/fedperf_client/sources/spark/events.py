@@ -31,8 +31,19 @@ _HEAD_BYTES = 200
 MAX_HELD_BYTES = 8 * 1024**2
 """Of updates of plans that are held back, unless a single one is larger."""
 
+MAX_VALUES = 400_000
+"""In one event, by its commas: parsed, values of 3 bytes take twenty times as much."""
+
 TOO_LONG = "a line above the limit"
 NO_EVENT = "no event"
+
+
+@dataclass(frozen=True, slots=True)
+class BadLine:
+    """A line that is no event; its number and the reason."""
+
+    number: int
+    reason: str
 
 
 @dataclass(slots=True)
@@ -42,24 +53,30 @@ class Events:
     Attributes:
         wanted: short names.
         line: number of the line that was read last.
-        bad: lines that are no events, by number, with the reason; whoever reads empties it.
     """
 
     wanted: frozenset[str]
     line: int = 0
-    bad: list[tuple[int, str]] = field(default_factory=list)
     _updates: dict[bytes, tuple[int, bytes]] = field(default_factory=dict)
     _held_bytes: int = 0
 
-    def of(self, path: Path) -> Iterator[tuple[str, Event]]:
+    def of(self, path: Path) -> Iterator[tuple[str, Event] | BadLine]:
         """Short name and content of the wanted events in a file; errors as `streams.lines`.
+
+        Lines that are no events come where they stand: however many there are, none is kept.
 
         What is held back when a file turns out to be damaged comes with the next one.
         """
         for number, line in lines(path, _TASKS):
             self.line = number
-            name = self._name(number, line)
-            if line is None or name not in self.wanted:
+            if line is None:
+                yield BadLine(number, TOO_LONG)
+                continue
+            found = _NAME.match(line)
+            if found is None and line.strip():
+                yield BadLine(number, NO_EVENT)
+            name = found[1].decode("ascii", "replace") if found else ""
+            if name not in self.wanted:
                 continue
             if name == _UPDATE:
                 yield from self._held_back(number, line)
@@ -69,26 +86,14 @@ class Events:
             yield from self._event(name, number, line)
         yield from self._last_updates()
 
-    def _name(self, number: int, line: bytes | None) -> str:
-        """The short name of a line's event; empty, and said why, if it is none."""
-        if line is None:
-            self.bad.append((number, TOO_LONG))
-            return ""
-        found = _NAME.match(line)
-        if found is None:
-            if line.strip():
-                self.bad.append((number, NO_EVENT))
-            return ""
-        return found[1].decode("ascii", "replace")
-
-    def _event(self, name: str, number: int, line: bytes) -> Iterator[tuple[str, Event]]:
+    def _event(self, name: str, number: int, line: bytes) -> Iterator[tuple[str, Event] | BadLine]:
+        if line.count(b",") > MAX_VALUES:
+            yield BadLine(number, TOO_LONG)
+            return
         event = _parsed(line)
-        if event is None:
-            self.bad.append((number, NO_EVENT))
-        else:
-            yield name, event
+        yield BadLine(number, NO_EVENT) if event is None else (name, event)
 
-    def _held_back(self, number: int, line: bytes) -> Iterator[tuple[str, Event]]:
+    def _held_back(self, number: int, line: bytes) -> Iterator[tuple[str, Event] | BadLine]:
         """Keep an update until a query ends or another takes its place; a plan has megabytes."""
         found = _QUERY.search(line, 0, _HEAD_BYTES)
         if found is None:  # whose it is stands too far behind to be seen
@@ -100,7 +105,7 @@ class Events:
         self._updates[found[1]] = (number, line)
         self._held_bytes += len(line) - len(before)
 
-    def _last_updates(self) -> Iterator[tuple[str, Event]]:
+    def _last_updates(self) -> Iterator[tuple[str, Event] | BadLine]:
         held, self._updates, self._held_bytes = self._updates, {}, 0
         for number, line in held.values():
             yield from self._event(_UPDATE, number, line)
