@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum, unique
 from functools import partial
+from itertools import islice
 
 import httpx
 import numpy as np
@@ -56,6 +57,7 @@ from flwr.supercore.inflatable.inflatable_object import (
 )
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+from flwr.supercore.protobuf.client import ProtobufCall, ProtobufRequestContext
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
@@ -69,13 +71,20 @@ from fedperf_shared.wire.codec import decode_train_request
 MESSAGE_TYPE = "train"
 RECORD = "body"
 MAX_REQUEST_PARTS = 64
-MAX_REQUEST_BYTES = 256 << 20
+MAX_REQUEST_BYTES = 16 << 20
+"""Of a request, and so of any of its parts: a model, a question and rows of rehearsal."""
+MAX_ANSWER_BYTES = 256 << 10
+"""Of whatever else the coordinator answers: small parts take much more once they are read."""
 MAX_OPEN_SLOTS = 8
 HEARTBEAT_SECONDS = 30.0
 """Told to the coordinator, which takes a node for offline after twice this time: long
 enough for one request over a slow line, which holds up the heartbeat."""
 
 _log = logging.getLogger(__name__)
+
+
+class OddAnswerError(FedperfError):
+    """The coordinator's answer is none that this node reads; the connection is given up."""
 
 
 class RequestRefusedError(InvalidInputError):
@@ -140,6 +149,7 @@ class Node:
         self._work: dict[SlotKey, Future[bytes]] = {}
         self._waiting: dict[str, tuple[Message, Future[bytes]]] = {}
         self.connection = Connection.CONNECTING
+        self.odd_answers = 0
 
     def run(self, stop: threading.Event) -> None:
         """Answer requests until `stop` is set; a lost connection is taken up again."""
@@ -171,6 +181,10 @@ class Node:
         except (httpx.HTTPError, OSError, RuntimeError) as error:
             self.connection = Connection.CONNECTING
             _log.info("connection lost: %s", type(error).__name__)
+        except Exception as error:  # whatever a server sends, the node goes on
+            self.connection = Connection.CONNECTING
+            self.odd_answers += 1
+            _log.warning("odd answer %d of the coordinator: %s", self.odd_answers, _said(error))
 
     def _beat(self, fleet: "_Fleet") -> None:
         fleet.keep_alive()
@@ -241,7 +255,7 @@ class _Fleet:
         """What the coordinator asks now."""
         reply = self._client.PullMessages(PullMessagesRequest(node=self._node))
         pairs = zip(reply.messages_list, reply.message_object_trees, strict=False)
-        return [(message_from_proto(each), tree) for each, tree in pairs]
+        return [(message_from_proto(each), tree) for each, tree in islice(pairs, MAX_OPEN_SLOTS)]
 
     def body(self, message: Message, tree: ObjectTree) -> bytes:
         """The bytes that a message carries.
@@ -335,8 +349,41 @@ class _Fleet:
         )
 
 
+class _BoundedClient(FleetHttpClient):
+    """Reads answers as they come, up to a bound; neither unpacks nor follows them elsewhere."""
+
+    def _send(self, context: ProtobufRequestContext, *, stream: bool = False) -> httpx.Response:
+        del stream  # of the calls that a node makes none is
+        call_next: ProtobufCall = self._bounded
+        for interceptor in reversed(self._interceptors):
+            call_next = partial(interceptor.intercept, call_next=call_next)
+        return call_next(context)
+
+    def _bounded(self, context: ProtobufRequestContext) -> httpx.Response:
+        is_part = context.rpc_method.endswith("/PullObject")
+        most = MAX_REQUEST_BYTES if is_part else MAX_ANSWER_BYTES
+        context.request.headers["accept-encoding"] = "identity"
+        answer = self._client.send(context.request, stream=True, follow_redirects=False)
+        try:
+            if answer.headers.get("content-encoding", "identity") != "identity":
+                raise OddAnswerError("it is compressed, which was not asked for")
+            content = bytearray()
+            for chunk in answer.iter_raw():
+                content += chunk
+                if len(content) > most:
+                    raise OddAnswerError(f"it has more than {most} bytes")
+        finally:
+            answer.close()
+        return httpx.Response(answer.status_code, content=bytes(content), request=context.request)
+
+
+def _said(error: Exception) -> str:
+    """An error in words; of a library's own only the kind, for the text may be the server's."""
+    return str(error) if isinstance(error, OddAnswerError) else type(error).__name__
+
+
 def _client(membership: Membership, key: ec.EllipticCurvePrivateKey) -> FleetHttpClient:
-    return FleetHttpClient.from_server_address(
+    return _BoundedClient.from_server_address(
         membership.fleet_address,
         insecure=False,
         root_certificates=membership.ca_certificate,

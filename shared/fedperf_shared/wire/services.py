@@ -25,8 +25,8 @@ from fedperf_shared.period import Timetable
 from fedperf_shared.release import Schedule, SignedRelease, SlotKey
 from fedperf_shared.wire import exchange_pb2, exchange_pb2_grpc, release_pb2
 from fedperf_shared.wire.codec import exchange, questions, releases, schedules
+from fedperf_shared.wire.sizes import MAX_MESSAGE_BYTES, BoundedChannel, BoundedServer
 
-MAX_MESSAGE_BYTES = 64 << 20
 EXCHANGE_OPTIONS = (
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
@@ -91,14 +91,14 @@ class ExchangeHandler(Protocol[Caller]):
 def serve_enrollment(server: grpc.Server, handler: EnrollmentHandler) -> None:
     """Let `server` answer Enrollment through `handler`."""
     exchange_pb2_grpc.add_EnrollmentServicer_to_server(  # type: ignore[no-untyped-call]
-        _EnrollmentServicer(handler), server
+        _EnrollmentServicer(handler), BoundedServer(server)
     )
 
 
 def serve_exchange(server: grpc.Server, handler: ExchangeHandler[Caller]) -> None:
     """Let `server` answer the Exchange through `handler`."""
     exchange_pb2_grpc.add_ExchangeServicer_to_server(  # type: ignore[no-untyped-call]
-        _ExchangeServicer(handler), server
+        _ExchangeServicer(handler), BoundedServer(server)
     )
 
 
@@ -106,7 +106,7 @@ class EnrollmentStub:
     """The client's end of Enrollment; every call may raise grpc.RpcError."""
 
     def __init__(self, channel: grpc.Channel, *, timeout_seconds: float) -> None:
-        self._stub = exchange_pb2_grpc.EnrollmentStub(channel)  # type: ignore[no-untyped-call]
+        self._stub = exchange_pb2_grpc.EnrollmentStub(BoundedChannel(channel))  # type: ignore[no-untyped-call]
         self._timeout = timeout_seconds
 
     def join(self, token: bytes, certificate_request: bytes) -> JoinReply:
@@ -123,7 +123,7 @@ class ExchangeStub:
     """
 
     def __init__(self, channel: grpc.Channel, *, timeout_seconds: float) -> None:
-        self._stub = exchange_pb2_grpc.ExchangeStub(channel)  # type: ignore[no-untyped-call]
+        self._stub = exchange_pb2_grpc.ExchangeStub(BoundedChannel(channel))  # type: ignore[no-untyped-call]
         self._timeout = timeout_seconds
 
     def status(self) -> Status:
