@@ -8,6 +8,7 @@ from pathlib import Path
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random
 
 from fedperf_shared.errors import StorageError
+from fedperf_shared.private_files import close_to_others, create_private
 
 BUSY_SECONDS = 30.0
 """How long a program waits for another one that writes."""
@@ -18,6 +19,9 @@ _BUSY = ("SQLITE_BUSY", "SQLITE_LOCKED")
 def open_database(path: Path, check: Callable[[sqlite3.Connection], None]) -> sqlite3.Connection:
     """Open a file for durable writing by several programs, creating it where there is none.
 
+    Only its owner can read it, and what SQLite writes beside it; one that was open to others
+    is closed to them.
+
     Args:
         path: of the file, whose directory exists.
         check: refuses a file of another kind and makes the tables of a new one; what it
@@ -26,6 +30,7 @@ def open_database(path: Path, check: Callable[[sqlite3.Connection], None]) -> sq
     Raises:
         StorageError: it cannot be read or written, or `check` refuses it.
     """
+    create_private(path)
     with clear_errors(path):
         connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
     try:
@@ -33,6 +38,8 @@ def open_database(path: Path, check: Callable[[sqlite3.Connection], None]) -> sq
             with transaction(connection):
                 check(connection)
             # After the check: a file of somebody else must not be changed, nor its journal mode.
+            for suffix in ("", "-wal", "-shm"):
+                close_to_others(path.with_name(path.name + suffix))
             _write_ahead(connection)
             connection.execute("PRAGMA synchronous = FULL")
     except StorageError:

@@ -20,6 +20,7 @@ from fedperf_shared.period import (
     SlotTimes,
     Timetable,
 )
+from fedperf_shared.private_files import close_to_others, create_private
 from fedperf_shared.settings_file import WrongSettingsError, read_settings
 
 FILE_NAME = "fedperf-server.toml"
@@ -102,6 +103,8 @@ def default_timetable(start: datetime) -> Timetable:
 def write_config(config: ServerConfig) -> Path:
     """Write `config` into its directory."""
     path = config.directory / FILE_NAME
+    create_private(path)
+    close_to_others(path)  # a URL of the database may hold a password
     path.write_text(_to_toml(config), encoding="utf-8")
     return path
 

@@ -7,6 +7,7 @@ URL. Times are Unix milliseconds, ids are bytes, so that both mean the same.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from sqlalchemy import (
     BigInteger,
@@ -22,6 +23,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from fedperf_shared.errors import StorageError
+from fedperf_shared.private_files import close_to_others, create_private
 
 _BUSY_MILLISECONDS = 20_000
 
@@ -273,6 +275,9 @@ class Database:
             self._engine = create_engine(url)
             if self._engine.dialect.name == "sqlite":
                 _configure_sqlite(self._engine)
+                file = Path(self._engine.url.database or "")
+                create_private(file)
+                close_to_others(file)
             Table.metadata.create_all(self._engine)
         except (SQLAlchemyError, ImportError) as error:
             raise DatabaseError(f"cannot open the database {url}: {_line(error)}") from error

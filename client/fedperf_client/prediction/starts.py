@@ -72,7 +72,7 @@ class FetchedModels:
     def keep_correction(self, correction: CellCorrection, replace_file: ReplaceFile) -> None:
         """Keep the coordinator's correction to the reference model."""
         arrays = {"mean": correction.mean, "covariance": correction.covariance}
-        self.directory.mkdir(parents=True, exist_ok=True)
+        self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         replace_file(self._correction, save(arrays))
 
     def correction(self) -> CellCorrection:
@@ -102,7 +102,7 @@ class FetchedModels:
     def keep_epoch_starts(self, starts: Sequence[datetime], replace_file: ReplaceFile) -> None:
         """Keep when each epoch after the first one began."""
         if tuple(starts) != self.epoch_starts():
-            self.directory.mkdir(parents=True, exist_ok=True)
+            self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
             replace_file(self._epochs, orjson.dumps([each.isoformat() for each in starts]))
 
     def epoch_starts(self) -> tuple[datetime, ...]:
@@ -175,7 +175,7 @@ class FetchedModels:
 
     def _keep(self, path: Path, checkpoint: bytes) -> None:
         checked = decode_checkpoint(checkpoint)
-        self.directory.mkdir(parents=True, exist_ok=True)
+        self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         save_checkpoint(path, checked)
 
 
