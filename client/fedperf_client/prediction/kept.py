@@ -2,9 +2,9 @@
 
 Own executions in numbers, the answers of the start models on them, what weighing came to
 for every kind of question asked so far, and the members that it needed. The file holds
-arrays and JSON, nothing that could be run. It belongs to one state of executions, models
-and code: `open_kept` compares a digest of the three and makes a stale, broken or missing
-file again. It is as private as the executions and never leaves.
+arrays and JSON, nothing that could be run. It belongs to one state of executions and
+models, and to one version of what predicts: `open_kept` compares a digest of all and makes a
+stale, broken or missing file again. It is as private as the executions and never leaves.
 """
 
 import hashlib
@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,8 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from fedperf_client.drift import streams
 from fedperf_client.drift.kinds import Kind
 from fedperf_client.drift.streams import Drift
-from fedperf_client.prediction import additive
 from fedperf_client.prediction.additive import Additive, Arrays
 from fedperf_client.prediction.candidates import usable
 from fedperf_client.prediction.evidence import History, Samples
@@ -37,14 +36,15 @@ from fedperf_client.prediction.starts import FetchedModels, ReplaceFile
 from fedperf_client.store import ExecutionStore
 from fedperf_shared.errors import InvalidInputError, StorageError
 from fedperf_shared.execution import ClusterConfig
-from fedperf_shared.workflow import vocabulary
+from fedperf_shared.workflow.features import FEATURE_SCHEMA_VERSION
 from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform
 
 USUAL_CLUSTER = ClusterConfig(nodes=1, cores=2, memory_bytes=16 * 2**30)
 """What a question is about that says nothing of it, before any own execution."""
 
-_CODE = tuple(Path(str(each.__file__)).parent for each in (additive, streams, vocabulary))
-"""Directories whose programs decide what the numbers mean."""
+PREDICTOR_VERSION = 1
+"""Of all code between executions and an answer: features, models, learners, their mix and this
+file. Whoever changes what a stored number means, or an answer, raises it."""
 
 
 @dataclass(slots=True)
@@ -127,11 +127,9 @@ def _held(predictor: Personalized) -> int:
 
 
 def _digest_of(store: ExecutionStore, models: FetchedModels) -> str:
-    found = hashlib.sha256(store.digest() + models.digest())
-    for directory in _CODE:
-        for path in sorted(directory.glob("*.py")):
-            found.update(path.read_bytes())
-    return found.hexdigest()
+    """Of what the answers follow from; a new version of fedperf may answer otherwise."""
+    versions = f"{PREDICTOR_VERSION} {FEATURE_SCHEMA_VERSION} {version('fedperf')}"
+    return hashlib.sha256(store.digest() + models.digest() + versions.encode()).hexdigest()
 
 
 def _encoded(predictor: Personalized, usual: ClusterConfig, digest: str) -> bytes:

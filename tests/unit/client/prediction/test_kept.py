@@ -9,8 +9,10 @@ from fedperf_client.config import write_private
 from fedperf_client.prediction import kept as kept_module
 from fedperf_client.prediction.evidence import History
 from fedperf_client.prediction.kept import Kept, open_kept
+from fedperf_client.prediction.shared import CellCorrection
 from fedperf_client.prediction.starts import FetchedModels
 from fedperf_client.store import ExecutionStore
+from fedperf_shared.basis import CELLS
 from fedperf_shared.model.checkpoint import encode_checkpoint
 from tests.unit.client.prediction.synthetic import draw_questions
 from tests.unit.client.prediction.worlds import executions_of_world
@@ -80,20 +82,42 @@ def test_the_next_command_answers_the_same_without_reading_or_weighing_again(
     assert found.usual == made.usual
 
 
-def test_new_executions_new_models_and_new_code_make_it_stale(
-    place: Place, reads: list[int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_new_executions_models_and_corrections_make_it_stale(
+    place: Place, reads: list[int]
 ) -> None:
     place.answered()
     place.add(1, 5)
     place.answered()
     place.models.keep_shared(encode_checkpoint(seeded_checkpoint(3, version=2)))
     place.answered()
-    (tmp_path / "code").mkdir()
-    (tmp_path / "code" / "other.py").write_text("LIMIT = 3")
-    monkeypatch.setattr(kept_module, "_CODE", (tmp_path / "code",))
+    place.models.keep_shared(encode_checkpoint(seeded_checkpoint(4, version=2)))
+    place.answered()
+    covariance = 0.1 * np.eye(CELLS)
+    place.models.keep_correction(CellCorrection(np.full(CELLS, 0.5), covariance), write_private)
     place.answered()
     place.answered()
-    assert reads == [12, 17, 17, 17]
+    assert reads == [12, 17, 17, 17, 17]
+
+
+def test_a_changed_public_start_is_never_answered_from_an_old_file(
+    place: Place, reads: list[int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    start = install_start(tmp_path, monkeypatch)
+    place.answered()
+    start.write_bytes(encode_checkpoint(seeded_checkpoint(8, version=1)))
+    place.answered()
+    assert reads == [12, 12]
+
+
+@pytest.mark.parametrize("what", ["PREDICTOR_VERSION", "FEATURE_SCHEMA_VERSION", "version"])
+def test_another_version_of_what_predicts_makes_it_stale(
+    what: str, place: Place, reads: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.answered()
+    monkeypatch.setattr(kept_module, what, (lambda _: "0.2.0") if what == "version" else 99)
+    place.answered()
+    place.answered()
+    assert reads == [12, 12]
 
 
 @pytest.mark.parametrize("spoilt", [b"", b"{}", b"\x00" * 200, "cut", "flipped", "bent"])
