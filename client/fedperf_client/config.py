@@ -100,6 +100,11 @@ class Home:
         """Generated data of the workloads that ship with fedperf."""
         return self.directory / "data"
 
+    @property
+    def lock(self) -> Path:
+        """Held by the daemon that runs on this home."""
+        return self.directory / "daemon.lock"
+
     def create(self, policy: str) -> None:
         """Make the directory and write what is missing; existing files stay as they are.
 

@@ -62,6 +62,7 @@ from fedperf_client.watching import NEEDED_FOR_FOLLOWING, Watching
 from fedperf_shared.errors import FedperfError, PrivacyRefusedError
 from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.period import ModelMethod, Timetable
+from fedperf_shared.process_lock import process_lock
 from fedperf_shared.release import Release, ReleaseKind, Schedule, Slot, SlotKey
 from fedperf_shared.wire.codec import encode_signed_release
 
@@ -106,8 +107,8 @@ def run_daemon(home: Home, *, clock: Clock, stop: threading.Event) -> None:
     """Run until `stop` is set.
 
     Raises:
-        FedperfError: configuration, policy, identity, store or ledger cannot be used, or
-            the coordinator does not answer when the daemon starts.
+        FedperfError: configuration, policy, identity, store or ledger cannot be used, another
+            daemon runs on this home, or the coordinator does not answer when this one starts.
     """
     config = home.load_config()
     policy = load_policy(home.policy)
@@ -115,6 +116,7 @@ def run_daemon(home: Home, *, clock: Clock, stop: threading.Event) -> None:
     membership = Membership.load(home.identity)
     poll = timedelta(seconds=config.poll_seconds)
     with ExitStack() as stack:
+        stack.enter_context(process_lock(home.lock, f"the home {home.directory}"))
         exchange = stack.enter_context(ExchangeClient(membership, key))
         exchange.check_clock(clock())
         ledger = open_ledger(home, policy, exchange.timetable())

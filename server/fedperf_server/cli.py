@@ -330,13 +330,16 @@ def synthesize(
 @app.command()
 def run(context: typer.Context) -> None:
     """Serve organizations and run rounds as the calendar says; until interrupted."""
+    from fedperf_shared.process_lock import process_lock
     from fedperf_shared.stopping import stop_on_signals
 
     config = _config(context)
     stop = stop_on_signals()
-    from fedperf_server.running import run_server
+    place = config.directory / "coordinator.lock"
+    with process_lock(place, f"the server's directory {config.directory}"):
+        from fedperf_server.running import run_server
 
-    run_server(config, stop, clock=_now)
+        run_server(config, stop, clock=_now)
 
 
 def _readable(row: "Mapping[str, object]") -> dict[str, object]:

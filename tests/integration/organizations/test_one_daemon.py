@@ -131,6 +131,15 @@ def test_a_drift_at_home_is_said_in_the_log(
     assert "".join([*said, capsys.readouterr().out]).count(DRIFT) == 1
 
 
+def test_a_second_daemon_on_a_home_is_refused_in_one_line(config: ServerConfig, home: Home) -> None:
+    with coordinator(config, home), daemon(home):
+        wait_until(home.lock.exists, seconds=PATIENCE, what="the first daemon")
+        second = fedperf(home, "daemon")
+    assert second.code == 4
+    assert "is in use by process" in second.err
+    assert len(second.err.strip().splitlines()) == 1
+
+
 def test_a_report_whose_process_is_killed_leaves_at_its_time_all_the_same(
     config: ServerConfig, home: Home
 ) -> None:

@@ -10,11 +10,9 @@ Refuses a file that is not a journal, or of another campaign or schema. One prog
 time may run a campaign: `locked` holds a lock that ends with its process.
 """
 
-import fcntl
-import os
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,6 +24,7 @@ from fedperf_client.profiling.campaign.outcome import Outcome, Resources, Span, 
 from fedperf_client.sqlite_file import clear_errors, open_database, transaction
 from fedperf_shared.closing import Closing
 from fedperf_shared.errors import StorageError
+from fedperf_shared.process_lock import InUseError, process_lock
 
 APPLICATION_ID = 0x66704361
 """Marks the file as a journal of a campaign ("fpCa")."""
@@ -174,19 +173,12 @@ class Journal(Closing):
         Raises:
             CampaignRunsError: another one does.
         """
-        path = self._path.with_suffix(".lock")
-        try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise StorageError(f"cannot write {path}: {error.strerror}") from error
-        try:
+        with ExitStack() as stack:
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+                stack.enter_context(process_lock(self._path.with_suffix(".lock"), "the campaign"))
+            except InUseError:
                 raise CampaignRunsError(self._path) from None
             yield
-        finally:
-            os.close(descriptor)
 
     def begin_session(self, machine: Machine, *, boot: str, at: datetime) -> int:
         """Write that a run of the campaign begins; its number."""
