@@ -261,6 +261,7 @@ class Duties:
         self._leaves_at: dict[SlotKey, datetime] = {}
         self._drawing: dict[SlotKey, Future[None]] = {}
         self._receipt_from: dict[SlotKey, datetime] = {}
+        self._corrected: tuple[datetime | None, int] = (None, 0)
 
     def look(self) -> None:
         """Fetch what is new, make and hand in reports that are due.
@@ -485,10 +486,15 @@ class Duties:
             log.info("model fetched", version=status.model_version)
         if status.reference_version not in (0, self._models.reference().model_version):
             self._models.keep_reference(self._exchange.model(status.reference_version).checkpoint)
+        reference = self._models.reference_version
+        newest = (status.correction_published, reference)
+        if status.correction_published is None or newest == self._corrected:
+            return
         correction = self._exchange.correction()
         if correction and correction.reference_version == self._models.reference().model_version:
             kept = CellCorrection(correction.mean, correction.covariance)
             self._models.keep_correction(kept, write_private)
+        self._corrected = newest
 
     def _attempt(self, what: str, work: Callable[[], None]) -> None:
         try:

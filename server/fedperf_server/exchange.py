@@ -77,11 +77,12 @@ class ExchangeService:
         now, period = self._clock(), self._config.timetable.period
         with self._database.transaction() as session:
             try:
-                version = registry.get_version(session, 0).version
+                version = registry.in_force(session)
                 about = reported(session, period, window=period.nearest_window(now))
                 begun = [each for each in epochs(session)[1:] if each.begins_at <= now]
             except registry.UnknownVersionError:
                 version, about, begun = 0, None, []
+            corrected = registry.published_at(session, registry.CORRECTION)
         return Status(
             now,
             version,
@@ -89,6 +90,7 @@ class ExchangeService:
             BASIS_VERSION,
             reference_version=about.reference_version if about else 0,
             epoch_starts=tuple(each.begins_at for each in begun),
+            correction_published=corrected,
         )
 
     def timetable(self, caller: Member) -> Timetable:

@@ -305,8 +305,9 @@ def publication(session: Session, kind: str) -> bytes:
 
 def published_at(session: Session, kind: str) -> datetime | None:
     """When that was published last; None where it never was."""
-    row = session.get(PublicationRow, kind)
-    return from_unix_ms(row.published_at) if row else None
+    published = select(PublicationRow.published_at).where(PublicationRow.kind == kind)
+    at = session.scalar(published)
+    return None if at is None else from_unix_ms(at)
 
 
 def _publish(session: Session, kind: str, payload: bytes, at: datetime) -> None:

@@ -56,6 +56,7 @@ class Status:
         basis_version: of `basis`.
         reference_version: model that residuals are taken against; 0 while there is none.
         epoch_starts: when each epoch after the first one began, oldest first.
+        correction_published: when the correction changed last; None while there is none.
     """
 
     now: datetime
@@ -64,6 +65,7 @@ class Status:
     basis_version: int
     reference_version: int
     epoch_starts: tuple[datetime, ...] = ()
+    correction_published: datetime | None = None
 
     def __post_init__(self) -> None:
         if not all(one < other for one, other in pairwise(self.epoch_starts)):

@@ -45,20 +45,22 @@ class GetStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class Status(_message.Message):
-    __slots__ = ("now_unix_ms", "model_version", "feature_schema_version", "basis_version", "reference_version", "epoch_starts_unix_ms")
+    __slots__ = ("now_unix_ms", "model_version", "feature_schema_version", "basis_version", "reference_version", "epoch_starts_unix_ms", "correction_published_unix_ms")
     NOW_UNIX_MS_FIELD_NUMBER: _ClassVar[int]
     MODEL_VERSION_FIELD_NUMBER: _ClassVar[int]
     FEATURE_SCHEMA_VERSION_FIELD_NUMBER: _ClassVar[int]
     BASIS_VERSION_FIELD_NUMBER: _ClassVar[int]
     REFERENCE_VERSION_FIELD_NUMBER: _ClassVar[int]
     EPOCH_STARTS_UNIX_MS_FIELD_NUMBER: _ClassVar[int]
+    CORRECTION_PUBLISHED_UNIX_MS_FIELD_NUMBER: _ClassVar[int]
     now_unix_ms: int
     model_version: int
     feature_schema_version: int
     basis_version: int
     reference_version: int
     epoch_starts_unix_ms: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, now_unix_ms: _Optional[int] = ..., model_version: _Optional[int] = ..., feature_schema_version: _Optional[int] = ..., basis_version: _Optional[int] = ..., reference_version: _Optional[int] = ..., epoch_starts_unix_ms: _Optional[_Iterable[int]] = ...) -> None: ...
+    correction_published_unix_ms: int
+    def __init__(self, now_unix_ms: _Optional[int] = ..., model_version: _Optional[int] = ..., feature_schema_version: _Optional[int] = ..., basis_version: _Optional[int] = ..., reference_version: _Optional[int] = ..., epoch_starts_unix_ms: _Optional[_Iterable[int]] = ..., correction_published_unix_ms: _Optional[int] = ...) -> None: ...
 
 class GetTimetableRequest(_message.Message):
     __slots__ = ()

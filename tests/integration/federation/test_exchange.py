@@ -7,6 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sqlalchemy import event
+from sqlalchemy.engine import Engine
 
 from fedperf_client.federation.exchange import (
     ClockSkewError,
@@ -24,7 +26,7 @@ from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.exchange import SyntheticRow
 from fedperf_shared.execution import ClusterConfig
 from fedperf_shared.identity import InvalidSignatureError, new_private_key
-from fedperf_shared.period import Timetable, to_unix_ms
+from fedperf_shared.period import Timetable, from_unix_ms, to_unix_ms
 from fedperf_shared.release import (
     ReleaseKind,
     ReportParameters,
@@ -219,6 +221,33 @@ def test_bad_reports_are_refused_with_a_reason_and_counted(
         "malformed": 1,
         "signature": 1,
     }
+
+
+def test_a_status_tells_when_the_correction_changed_and_loads_no_model(
+    scene: Scene, exchange: ExchangeClient
+) -> None:
+    asked: list[str] = []
+
+    def seen(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        asked.append(statement)
+
+    event.listen(Engine, "before_cursor_execute", seen)
+    assert exchange.status().correction_published is None
+    at = system_clock()
+    with scene.server.database.transaction() as session:
+        registry.publish_correction(
+            session,
+            basis_version=1,
+            reference_version=1,
+            mean=np.arange(3.0),
+            covariance=np.eye(3),
+            at=at,
+        )
+    asked.clear()
+    assert exchange.status().correction_published == from_unix_ms(to_unix_ms(at))
+    assert any("FROM model_version" in statement for statement in asked)
+    assert not any(word in statement for statement in asked for word in ("checkpoint", "payload"))
+    event.remove(Engine, "before_cursor_execute", seen)
 
 
 def test_what_is_published_can_be_fetched(scene: Scene, exchange: ExchangeClient) -> None:

@@ -106,13 +106,19 @@ class FakeExchange(ExchangeClient):
         self.reference = 1
         self.epoch_starts: tuple[datetime, ...] = ()
         self.published: Correction | None = None
+        self.published_at: datetime | None = None
         self.questions: dict[SlotKey, CellQuestion] = {}
         self.bad_question: Exception | None = None
 
     def status(self) -> Status:
         self._called("status")
         newest = max(self.models, default=0)
-        return Status(self._clock(), newest, 1, 1, self.reference, self.epoch_starts)
+        return Status(
+            self._clock(), newest, 1, 1, self.reference, self.epoch_starts, self.published_at
+        )
+
+    def publish(self, correction: Correction) -> None:
+        self.published, self.published_at = correction, self._clock()
 
     def submit(self, signed_release: bytes) -> VerifiedReceipt:
         self.tried += 1
@@ -358,7 +364,7 @@ def test_the_daemon_looks_around_while_a_report_is_computed(
     monkeypatch.setattr(scene.duties, "_start", held)
     for hours in (1.0, 1.5, 2.0):
         scene.look_at(hours)
-        assert scene.exchange.calls[-2:] == [(scene.now, "status"), (scene.now, "correction")]
+        assert scene.exchange.calls[-1] == (scene.now, "status")
     assert scene.duties.pause(2 * HOUR) == HOUR
     assert len(begun) == 1
     scene.look_at(3.0)
@@ -458,12 +464,30 @@ def test_a_correction_counts_only_with_its_reference(scene: Scene) -> None:
     def published(reference: int) -> Correction:
         return Correction(BASIS_VERSION, reference, np.full(CELLS, 0.5), np.eye(CELLS))
 
-    scene.exchange.published = published(9)
+    scene.exchange.publish(published(9))
     scene.look_at(0.1)
     assert not scene.duties._models.correction().mean.any()
-    scene.exchange.published = published(1)
+    scene.exchange.publish(published(1))
     scene.look_at(0.2)
     assert scene.duties._models.correction().mean.all()
+
+
+def test_a_correction_is_fetched_and_written_only_when_it_changed(scene: Scene) -> None:
+    from fedperf_shared.basis import BASIS_VERSION, CELLS
+
+    def fetched() -> int:
+        return sum(what == "correction" for _, what in scene.exchange.calls)
+
+    scene.look_at(0.1)
+    assert fetched() == 0
+    for level in (0.5, 0.7):
+        mean = np.full(CELLS, level)
+        scene.exchange.publish(Correction(BASIS_VERSION, 1, mean, np.eye(CELLS)))
+        before = fetched()
+        for _ in range(3):
+            scene.look_at(0.2 + level)
+        assert fetched() == before + 1
+        np.testing.assert_array_equal(scene.duties._models.correction().mean, mean)
 
 
 def test_a_period_begun_keeps_its_schedule_whatever_the_policy_says(tmp_path: Path) -> None:

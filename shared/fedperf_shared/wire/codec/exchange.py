@@ -134,6 +134,9 @@ def status_to_message(status: Status) -> exchange_pb2.Status:
         basis_version=status.basis_version,
         reference_version=status.reference_version,
         epoch_starts_unix_ms=[to_unix_ms(each) for each in status.epoch_starts],
+        correction_published_unix_ms=(
+            0 if status.correction_published is None else to_unix_ms(status.correction_published)
+        ),
     )
 
 
@@ -152,6 +155,9 @@ def status_from_message(message: exchange_pb2.Status) -> Status:
             message.basis_version,
             message.reference_version,
             tuple(from_unix_ms(each) for each in message.epoch_starts_unix_ms),
+            from_unix_ms(message.correction_published_unix_ms)
+            if message.correction_published_unix_ms
+            else None,
         ),
     )
 
