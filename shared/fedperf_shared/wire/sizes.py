@@ -11,13 +11,12 @@ from typing import TypeVar
 import grpc
 
 from fedperf_shared.errors import InvalidInputError
-from fedperf_shared.model.architecture import PARAMETERS
 
 T = TypeVar("T")
 Read = Callable[[bytes], T]
 
 _SMALL = 64 << 10
-_MODEL = 4 * PARAMETERS + (1 << 20)
+_MODEL = 4 << 20
 
 REQUEST_BYTES: Mapping[str, int] = {
     "DeclareSchedule": 256 << 10,

@@ -40,7 +40,7 @@ def years(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Found]:
     if len(runnable()) < 2:
         pytest.skip(f"this CPU runs {len(runnable())} of the kernels {', '.join(NEEDS)}")
     folder = tmp_path_factory.mktemp("kernels")
-    found = {}
+    found: dict[str, Found] = {}
     for name in runnable():
         path = folder / f"{name}.npz"
         subprocess.run(

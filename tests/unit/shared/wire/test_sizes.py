@@ -7,6 +7,7 @@ from contextlib import contextmanager
 import grpc
 import pytest
 
+from fedperf_shared.model.checkpoint import MAX_CHECKPOINT_BYTES
 from fedperf_shared.wire import exchange_pb2, exchange_pb2_grpc
 from fedperf_shared.wire.services import ExchangeStub
 from fedperf_shared.wire.sizes import ANSWER_BYTES, BoundedServer
@@ -32,7 +33,7 @@ class Coordinator(exchange_pb2_grpc.ExchangeServicer):
 def channel_to(*, bounded: bool) -> Iterator[grpc.Channel]:
     with ThreadPoolExecutor(1) as pool:
         server = grpc.server(pool, options=[("grpc.max_receive_message_length", 64 << 20)])
-        exchange_pb2_grpc.add_ExchangeServicer_to_server(
+        exchange_pb2_grpc.add_ExchangeServicer_to_server(  # type: ignore[no-untyped-call]
             Coordinator(), BoundedServer(server) if bounded else server
         )
         port = server.add_insecure_port("127.0.0.1:0")
@@ -59,7 +60,7 @@ def test_a_server_reads_no_schedule_of_a_million_slots() -> None:
     flood.MergeFromString(b"\x12\x00" * 1_000_000)
     assert len(flood.slots) == 1_000_000
     with channel_to(bounded=True) as channel:
-        stub = exchange_pb2_grpc.ExchangeStub(channel)
+        stub = exchange_pb2_grpc.ExchangeStub(channel)  # type: ignore[no-untyped-call]
         with pytest.raises(grpc.RpcError, match="deserializing request"):
             stub.DeclareSchedule(flood, timeout=10)
         stub.DeclareSchedule(exchange_pb2.Schedule(), timeout=10)
@@ -67,4 +68,5 @@ def test_a_server_reads_no_schedule_of_a_million_slots() -> None:
 
 def test_every_call_of_the_exchange_has_its_bound() -> None:
     service = exchange_pb2.DESCRIPTOR.services_by_name["Exchange"]
+    assert ANSWER_BYTES["GetModel"] >= MAX_CHECKPOINT_BYTES + 1024
     assert ANSWER_BYTES.keys() <= {each.name for each in service.methods}
