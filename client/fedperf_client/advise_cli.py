@@ -237,12 +237,12 @@ def _searched(job: "Job", asked: _Asked, kept: "Kept", head: "Head") -> _Shown:
     """The advice; predictors are weighed before the clock of the search runs."""
     from fedperf_client.advice.advice import advise as advise_on
     from fedperf_client.advice.reasons import reasons_of
-    from fedperf_client.advice.sizes import sizes_of
     from fedperf_client.prediction.prediction import Question
     from fedperf_client.prediction.reach import Reach
+    from fedperf_client.prediction.resources import sizes_of
 
     sizes, wishes = sizes_of(job.cluster, asked.cores, asked.nodes), _wishes(job, kept, asked)
-    kept.predictor.estimate([Question(job.today, each) for each in sizes])
+    kept.predictor.estimate([Question(job.on(each).today, each) for each in sizes])
     reach = Reach.of(kept.predictor.candidates.known)
     estimates = partial(reach.estimate, kept.predictor)
     begun = time.perf_counter()

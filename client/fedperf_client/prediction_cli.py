@@ -36,6 +36,9 @@ def predict(
         typer.Option(help="Id of an own execution, or its beginning."),
     ] = None,
     cores: Annotated[str | None, typer.Option(help="Over all nodes, like 8,16,32.")] = None,
+    nodes: Annotated[
+        str | None, typer.Option(help="Like 1,2,4; each with its memory, and its cores.")
+    ] = None,
     deadline: Annotated[str | None, typer.Option(help="Like 30ms, 90s, 20m or 1.5h.")] = None,
     platform: Annotated[
         str | None, typer.Option(help="For the whole workflow, like duckdb.")
@@ -53,12 +56,14 @@ def predict(
     from fedperf_client.config import write_private
     from fedperf_client.drift.streams import recent_drift
     from fedperf_client.prediction.asking import answers, parse_cores, parse_duration
+    from fedperf_client.prediction.resources import sizes_of
     from fedperf_client.store import ExecutionStore
 
     if (workflow is None) == (execution is None):
         raise typer.BadParameter("name a workflow file or --execution, one of them")
     home = _home(context)
     numbers = None if cores is None else parse_cores(cores)
+    node_numbers = None if nodes is None else parse_cores(nodes, "--nodes")
     seconds = None if deadline is None else parse_duration(deadline)
     if plot is not None:
         require_chart_file(plot)
@@ -66,11 +71,13 @@ def predict(
         plan, cluster_or, own = _asked(store, workflow, execution, platform)
         with opened_kept(home, store, json=json) as kept:
             cluster = cluster_or(kept.usual)
+            is_sized = numbers is not None or node_numbers is not None
+            sizes = sizes_of(cluster, numbers, node_numbers) if is_sized else [cluster]
             found = answers(
                 kept.predictor,
                 plan,
                 cluster,
-                numbers or [cluster.cores],
+                sizes,
                 deadline_seconds=seconds,
             )
             kept.keep(write_private)

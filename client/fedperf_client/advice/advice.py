@@ -109,12 +109,11 @@ def advise(
         InvalidConstraintError: see `Constraints`.
         TooManyPlansError: see `choose`.
     """
-    search = _Search(job, wishes, estimates, head)
     found: dict[ClusterConfig, tuple[Choice, tuple[Move, ...]]] = {}
     refused: dict[ClusterConfig, NoPlatformError] = {}
     for cluster in sizes:
         try:
-            found[cluster] = search.choice(cluster)
+            found[cluster] = _Search(job.on(cluster), wishes, estimates, head).choice(cluster)
         except NoPlatformError as error:
             refused[cluster] = error
     if not found:
@@ -123,11 +122,12 @@ def advise(
     answers = tuple(
         Sized(cluster, choice, estimate, deadline_seconds)
         for (cluster, (choice, _)), estimate in zip(
-            found.items(), search.estimates(asked), strict=True
+            found.items(), _estimates(estimates, asked), strict=True
         )
     )
     right = best_size(answers)
     best = right or min(answers, key=_by_seconds)
+    search = _Search(job.on(best.cluster), wishes, estimates, head)
     return Advice(
         job,
         wishes,
@@ -148,12 +148,8 @@ class _Search:
     asked: Estimates
     head: Head
 
-    def estimates(self, questions: Sequence[Question]) -> Sequence[Estimate]:
-        """Estimates, on one node of what no platform spreads."""
-        return self.asked([_where_it_runs(each) for each in questions])
-
     def predict(self, questions: Sequence[Question]) -> list[Prediction]:
-        return [each.prediction for each in self.estimates(questions)]
+        return [each.prediction for each in _estimates(self.asked, questions)]
 
     def costs(self, cluster: ClusterConfig) -> AdditiveCosts:
         return self.head.costs(
@@ -215,6 +211,11 @@ class _Search:
 
     def _startup(self, platform: Platform) -> float:
         return 0.0 if platform in self.wishes.warm else STARTUP_SECONDS.get(platform, 0.0)
+
+
+def _estimates(asked: Estimates, questions: Sequence[Question]) -> Sequence[Estimate]:
+    """Estimates, on one node of what no platform spreads."""
+    return asked([_where_it_runs(each) for each in questions])
 
 
 def allowed_on(job: Job, wishes: Wishes, cluster: ClusterConfig) -> Mask:

@@ -6,7 +6,7 @@ operators could stay where they are, or go to platforms that run their kind.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -15,6 +15,7 @@ import orjson
 from fedperf_client.platforms.executor import DatasetMissingError, dataset_path
 from fedperf_client.platforms.program import Program, from_json
 from fedperf_client.platforms.support import could_run, supports
+from fedperf_client.prediction.resources import moved
 from fedperf_client.profiling.machine import available_memory_bytes
 from fedperf_client.profiling.pool import WorkerPool
 from fedperf_client.profiling.profiler import Profiler
@@ -61,6 +62,11 @@ class Job:
     def runs_today(self) -> bool:
         """Whether it is known of every operator what it runs on."""
         return Platform.UNASSIGNED not in self.today.platforms
+
+    def on(self, cluster: ClusterConfig) -> "Job":
+        """The same job as it would be given on another cluster; see `resources.moved`."""
+        there = moved(self.today, self.cluster, cluster).question.plan
+        return replace(self, today=there, cluster=cluster)
 
     def can_run(self, position: int, platform: Platform) -> bool:
         """Whether an operator can run on a platform."""

@@ -84,7 +84,7 @@ def plan_lines(advice: Advice) -> list[dict[str, object]]:
             f"{each.prediction.level:.0%} interval": _interval(each),
             "start": duration_text(each.startup_seconds) if each.startup_seconds else "",
             "slower": f"{each.seconds / chosen.seconds:.2f}x",
-            "remarks": "runs today" if each.plan == advice.job.today else "",
+            "remarks": "runs today" if each.plan.platforms == advice.job.today.platforms else "",
         }
         for each in (chosen, *advice.rivals)
     ]
@@ -202,7 +202,7 @@ def _plan_facts(each: Alternative, advice: Advice) -> dict[str, object]:
         "startup_seconds": start,
         "extrapolating": prediction.extrapolating,
         "times_the_choice": each.seconds / advice.choice.seconds,
-        "runs_today": each.plan == advice.job.today,
+        "runs_today": each.plan.platforms == advice.job.today.platforms,
     }
 
 

@@ -1,15 +1,15 @@
-"""What people ask about one plan: how long on so many cores, and will the deadline hold."""
+"""What people ask about one plan: how long on which cluster, and will the deadline hold."""
 
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from fedperf_client.durations import UNITS, duration_text
 from fedperf_client.prediction.intervals import UPPER_LEVEL, Estimate
 from fedperf_client.prediction.matching import Asks
 from fedperf_client.prediction.personal import Personalized
-from fedperf_client.prediction.prediction import Question
+from fedperf_client.prediction.resources import moved
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig
 from fedperf_shared.workflow.graph import Plan
@@ -29,14 +29,22 @@ class Answer:
     """One row of the table.
 
     Attributes:
-        cores: over all nodes.
+        cluster: where.
         estimate: how long.
         chance: to be done within the deadline; None where none was asked about.
+        keeps_partitions: the plan has partitions of which it is not known whether they would
+            be as many there.
     """
 
-    cores: int
+    cluster: ClusterConfig
     estimate: Estimate
     chance: float | None
+    keeps_partitions: bool = False
+
+    @property
+    def cores(self) -> int:
+        """Over all nodes."""
+        return self.cluster.cores
 
     @property
     def holds(self) -> bool | None:
@@ -47,6 +55,7 @@ class Answer:
         """The figures by name, seconds and shares."""
         prediction = self.estimate.prediction
         row: dict[str, object] = {
+            "nodes": self.cluster.nodes,
             "cores": self.cores,
             "p50_seconds": prediction.median_seconds,
             "p90_seconds": self.estimate.p90_seconds,
@@ -55,6 +64,7 @@ class Answer:
             "level": prediction.level,
             "asks": self.estimate.kind.value,
             "extrapolating": prediction.extrapolating,
+            "keeps_partitions": self.keeps_partitions,
         }
         if self.chance is not None:
             row |= {"chance": self.chance, "holds": self.holds}
@@ -64,6 +74,7 @@ class Answer:
         """The same for people."""
         prediction = self.estimate.prediction
         line: dict[str, object] = {
+            "nodes": self.cluster.nodes,
             "cores": self.cores,
             "P50": duration_text(prediction.median_seconds),
             "P90": duration_text(self.estimate.p90_seconds),
@@ -85,6 +96,8 @@ class Answer:
             words = "unlike own jobs" if extrapolating else "inside"
         else:
             words = kind.value
+        if self.keeps_partitions:
+            words += ", with its partitions"
         return f"{words}, extrapolating" if extrapolating else words
 
 
@@ -92,19 +105,21 @@ def answers(
     predictor: Personalized,
     plan: Plan,
     cluster: ClusterConfig,
-    cores: Sequence[int],
+    sizes: Sequence[ClusterConfig],
     *,
     deadline_seconds: float | None = None,
 ) -> list[Answer]:
-    """How long `plan` takes on each number of `cores`, all else as in `cluster`."""
-    asked = [Question(plan, replace(cluster, cores=each)) for each in cores]
+    """How long `plan`, known on `cluster`, takes on each of `sizes`."""
+    asked = [moved(plan, cluster, each) for each in sizes]
+    estimates = predictor.estimate([each.question for each in asked])
     return [
         Answer(
-            number,
+            each.question.cluster,
             estimate,
             None if deadline_seconds is None else estimate.chance_within(deadline_seconds),
+            each.keeps_partitions,
         )
-        for number, estimate in zip(cores, predictor.estimate(asked), strict=True)
+        for each, estimate in zip(asked, estimates, strict=True)
     ]
 
 

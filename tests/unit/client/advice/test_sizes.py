@@ -6,15 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedperf_client.advice.sizes import (
-    MOST_SIZES,
-    WORTH,
-    InvalidSizesError,
-    Sized,
-    best_size,
-    sizes_of,
-)
+from fedperf_client.advice.sizes import WORTH, Sized, best_size
 from fedperf_client.prediction.asking import HOLDS
+from fedperf_client.prediction.resources import MOST_SIZES, InvalidSizesError, sizes_of
 from fedperf_shared.execution import ClusterConfig
 from tests.unit.client.advice.jobs import FOUR_CORES, advised, made_up
 
@@ -33,7 +27,7 @@ def test_by_default_powers_of_two_up_to_what_there_is() -> None:
 
 
 def test_cores_are_counted_over_all_nodes_and_nodes_bring_theirs() -> None:
-    assert pairs(sizes_of(FIVE, [10, 80], None)) == [(5, 10, 500), (5, 80, 500)]
+    assert pairs(sizes_of(FIVE, [10, 80], None)) == [(5, 10, 500), (10, 80, 1000)]
     assert pairs(sizes_of(ONE, None, [3])) == [(3, 18, 36)]
     both = sizes_of(ONE, [2, 4], [1, 4])
     assert pairs(both) == [(1, 2, 12), (1, 4, 12), (4, 4, 48)]

@@ -1,0 +1,111 @@
+"""The same work on other resources: which clusters there can be, and what changes with them.
+
+Cores are counted over all nodes, as everywhere. A node more brings its memory, and its cores
+where none are named. What a plan was given because of its cluster, as many partitions as
+cores or nodes, it is given on the other one as well: `predict` and `advise` both ask through
+`moved`. Partitions that had other reasons stay, which an answer says.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+
+from fedperf_client.prediction.prediction import Question
+from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.execution import ClusterConfig
+from fedperf_shared.workflow.graph import Operator, Plan
+from fedperf_shared.workflow.vocabulary import MAX_ITERATIONS
+
+MOST_SIZES = 32
+
+
+class InvalidSizesError(InvalidInputError):
+    """Numbers of cores and nodes that no cluster, or too many, can have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A question about work that ran, or would run, elsewhere.
+
+    Attributes:
+        question: the plan as it would be given there.
+        keeps_partitions: it has partitions that did not follow from its resources, and its
+            resources are others now: whether they would be the same is not known.
+    """
+
+    question: Question
+    keeps_partitions: bool
+
+
+def moved(plan: Plan, cluster: ClusterConfig, to: ClusterConfig) -> Moved:
+    """The question how long `plan`, known on `cluster`, takes on `to`."""
+    if (cluster.nodes, cluster.cores) == (to.nodes, to.cores):
+        return Moved(Question(plan, to), keeps_partitions=False)
+    operators = plan.workflow.operators
+    given = [each.partitions for each in operators if each.partitions]
+    keeps = any(each not in (cluster.cores, cluster.nodes) for each in given)
+    given_there = tuple(_given(each, cluster, to) for each in operators)
+    workflow = replace(plan.workflow, operators=given_there)
+    return Moved(Question(Plan(workflow, plan.platforms), to), keeps_partitions=keeps)
+
+
+def sizes_of(
+    cluster: ClusterConfig, cores: Sequence[int] | None, nodes: Sequence[int] | None
+) -> list[ClusterConfig]:
+    """The sizes that come into question, small ones first.
+
+    Args:
+        cluster: what there is; without numbers its powers of two, in nodes where it has
+            several, else in cores.
+        cores: over all nodes. Without `nodes`, what several nodes of `cluster` have together
+            are so many nodes; other numbers are spread over the nodes that there are.
+        nodes: each with the memory of a node of `cluster`, and with its cores without `cores`.
+
+    Raises:
+        InvalidSizesError: more than `MOST_SIZES`, or less than a core for every node.
+    """
+    if cores is None and nodes is None:
+        if cluster.nodes == 1:
+            cores = _powers_of_two(cluster.cores)
+        else:
+            nodes = _powers_of_two(cluster.nodes)
+    per_node = max(1, cluster.cores // cluster.nodes)
+    pairs: list[tuple[int, int]]
+    if nodes is None:
+        pairs = [(_nodes_for(each, cluster, per_node), each) for each in cores or ()]
+    elif cores is None:
+        pairs = [(each, per_node * each) for each in nodes]
+    else:
+        pairs = list(product(nodes, cores))
+    found = [_resized(cluster, many, count) for many, count in pairs if count >= many]
+    if not found:
+        raise InvalidSizesError(f"every node needs a core: {min(pairs)[0]} nodes and fewer cores")
+    if len(found) > MOST_SIZES:
+        raise InvalidSizesError(f"{len(found)} sizes are too many to compare, at most {MOST_SIZES}")
+    return sorted(found, key=lambda each: (each.cores, each.nodes))
+
+
+def _given(operator: Operator, cluster: ClusterConfig, to: ClusterConfig) -> Operator:
+    """An operator with the partitions that it would be given on other resources."""
+    if operator.partitions == 0:
+        return operator
+    for before, now in ((cluster.cores, to.cores), (cluster.nodes, to.nodes)):
+        if operator.partitions == before:
+            return replace(operator, partitions=min(now, MAX_ITERATIONS))
+    return operator
+
+
+def _nodes_for(cores: int, cluster: ClusterConfig, per_node: int) -> int:
+    if cluster.nodes == 1 or cores % per_node:
+        return cluster.nodes
+    return cores // per_node
+
+
+def _resized(cluster: ClusterConfig, nodes: int, cores: int) -> ClusterConfig:
+    memory = cluster.memory_bytes * nodes // cluster.nodes
+    return replace(cluster, nodes=nodes, cores=cores, memory_bytes=max(1, memory))
+
+
+def _powers_of_two(most: int) -> list[int]:
+    """1, 2, 4, ... and `most`."""
+    return sorted({most, *(1 << power for power in range(most.bit_length()))})
