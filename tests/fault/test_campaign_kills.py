@@ -14,6 +14,7 @@ import pytest
 
 from fedperf_client.profiling.campaign.trial_runner import TRIAL_COMMAND
 from fedperf_client.store import ExecutionStore
+from fedperf_shared.command_line import NOTHING_MEASURED
 from tests.integration.campaigns.programs import Here
 
 pytestmark = pytest.mark.fault
@@ -125,7 +126,7 @@ def test_what_outlives_a_double_kill_is_ended_by_the_next_run(tmp_path: Path) ->
     process.kill()
     process.communicate(timeout=60)
     assert left() != []
-    here.run()
+    here.run(code=NOTHING_MEASURED)
     assert_nothing_left()
     statuses = [each.outcome.status.value if each.outcome else "lost" for each in here.trials()]
     assert statuses == ["lost", "timeout"]
