@@ -175,7 +175,7 @@ def _job(
         own = store.find(str(execution))
         return Job(own.plan, own.cluster), None
     written = read_workflow_file(source, otherwise="unassigned")
-    return Job(written.plan, written.cluster_or(kept.usual)), None
+    return Job(written.plan, written.cluster_or(kept.usual_for(written.plan))), None
 
 
 def _program_job(stack: ExitStack, program: "Program", data: Path) -> "tuple[Job, Profiler]":

@@ -70,7 +70,7 @@ def predict(
     with ExecutionStore.open(home.store) as store:
         plan, cluster_or, own = _asked(store, workflow, execution, platform)
         with opened_kept(home, store, json=json) as kept:
-            cluster = cluster_or(kept.usual)
+            cluster = cluster_or(kept.usual_for(plan))
             is_sized = numbers is not None or node_numbers is not None
             sizes = sizes_of(cluster, numbers, node_numbers) if is_sized else [cluster]
             found = answers(

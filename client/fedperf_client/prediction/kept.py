@@ -9,7 +9,7 @@ stale, broken or missing file again. It is as private as the executions and neve
 
 import hashlib
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -31,16 +31,19 @@ from fedperf_client.prediction.intervals import Hull
 from fedperf_client.prediction.matching import Asks, Places
 from fedperf_client.prediction.mixture import Known, Member, OnProgress, Outcome
 from fedperf_client.prediction.personal import Candidates, Key, Personalized, candidates_of
-from fedperf_client.prediction.prediction import Floats
+from fedperf_client.prediction.prediction import Floats, Question
 from fedperf_client.prediction.starts import FetchedModels, ReplaceFile
 from fedperf_client.store import ExecutionStore
 from fedperf_shared.errors import InvalidInputError, StorageError
 from fedperf_shared.execution import ClusterConfig
 from fedperf_shared.workflow.features import FEATURE_SCHEMA_VERSION
+from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform
 
 USUAL_CLUSTER = ClusterConfig(nodes=1, cores=2, memory_bytes=16 * 2**30)
 """What a question is about that says nothing of it, before any own execution."""
+
+Usual = Mapping[Platform, ClusterConfig]
 
 PREDICTOR_VERSION = 1
 """Of all code between executions and an answer: features, models, learners, their mix and this
@@ -53,14 +56,26 @@ class Kept:
 
     Attributes:
         predictor: the mix of everything that the organization has.
-        usual: the resources that most own executions had.
+        usual: the resources that most own executions on a platform had; for `UNASSIGNED`, that
+            most executions had at all.
     """
 
     predictor: Personalized
-    usual: ClusterConfig
+    usual: Usual
     _path: Path
     _digest: str
     _written: int
+
+    def usual_for(self, plan: Plan) -> ClusterConfig:
+        """Resources for a plan that names none: those its platforms usually had here.
+
+        Platforms that never ran here have `USUAL_CLUSTER`: another engine's say nothing.
+        """
+        assigned = [each for each in plan.platforms if each is not Platform.UNASSIGNED]
+        if not assigned:
+            return self.usual.get(Platform.UNASSIGNED, USUAL_CLUSTER)
+        seen = (self.usual[each] for each in assigned if each in self.usual)
+        return next(seen, USUAL_CLUSTER)
 
     def keep(self, replace_file: ReplaceFile) -> None:
         """Write the file again where more has been weighed or fitted since it was read.
@@ -115,9 +130,16 @@ def open_kept(
         on_reading()
     history = History.from_executions(store.executions())
     candidates = candidates_of(history, starts, learners, on_progress=on_progress)
-    clusters = Counter(question.cluster for question in history.questions)
-    usual = clusters.most_common(1)[0][0] if clusters else USUAL_CLUSTER
+    usual = _usual(history.questions)
     return Kept(candidates.mix(candidates.learners), usual, path, digest, 0)
+
+
+def _usual(questions: Sequence[Question]) -> Usual:
+    clusters: dict[Platform, Counter[ClusterConfig]] = defaultdict(Counter)
+    for question in questions:
+        for platform in {Platform.UNASSIGNED, *question.plan.platforms}:
+            clusters[platform][question.cluster] += 1
+    return {platform: each.most_common(1)[0][0] for platform, each in clusters.items()}
 
 
 def _held(predictor: Personalized) -> int:
@@ -132,7 +154,7 @@ def _digest_of(store: ExecutionStore, models: FetchedModels) -> str:
     return hashlib.sha256(store.digest() + models.digest() + versions.encode()).hexdigest()
 
 
-def _encoded(predictor: Personalized, usual: ClusterConfig, digest: str) -> bytes:
+def _encoded(predictor: Personalized, usual: Usual, digest: str) -> bytes:
     known, hull = predictor.candidates.known, predictor.candidates.hull
     arrays: Arrays = {
         "features": known.samples.features.astype(np.float32),  # they were float32
@@ -161,7 +183,10 @@ def _encoded(predictor: Personalized, usual: ClusterConfig, digest: str) -> byte
             "kinds": sorted(hull.kinds),
         },
         "drifts": [_drift_facts(each) for each in predictor.candidates.drifts],
-        "usual": [usual.nodes, usual.cores, usual.memory_bytes, usual.machine_speed],
+        "usual": [
+            [int(platform), each.nodes, each.cores, each.memory_bytes, each.machine_speed]
+            for platform, each in usual.items()
+        ],
         "outcomes": [
             {
                 "kind": outcome.kind.value,
@@ -194,9 +219,7 @@ def _drift_of(facts: Sequence[Any]) -> Drift:
     )
 
 
-_Loaded = tuple[
-    Known, Hull, ClusterConfig, tuple[Drift, ...], dict[Key, Outcome], dict[str, Additive]
-]
+_Loaded = tuple[Known, Hull, Usual, tuple[Drift, ...], dict[Key, Outcome], dict[str, Additive]]
 
 
 def _loaded(path: Path, digest: str) -> _Loaded | None:
@@ -246,7 +269,7 @@ def _decoded(arrays: Arrays, facts: Mapping[str, Any]) -> _Loaded:
             frozenset(map(Platform, hull["platforms"])),
             frozenset(map(OperatorKind, hull["kinds"])),
         ),
-        ClusterConfig(*facts["usual"]),
+        {Platform(platform): ClusterConfig(*each) for platform, *each in facts["usual"]},
         tuple(map(_drift_of, facts["drifts"])),
         {(each.kind, each.cut): each for each in outcomes},
         {

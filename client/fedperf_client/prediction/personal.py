@@ -7,9 +7,13 @@ for, and not before, learners are mixed by how wrong they were in folds that mim
 repeats of one configuration are never split at all. Where the same work takes longer or
 shorter since some day, executions of before count as if they had been measured since
 (`drifting`). What ran before exactly so is answered by its own times as well (`repeats`).
+
+Own executions speak for platforms and kinds of operators that they hold (`support`). For the
+rest of a plan the best start speaks as it would without them, with the interval of a home
+that is empty: own jobs of another kind never override a better start.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,7 +22,7 @@ from numpy.typing import NDArray
 from fedperf_client.drift.streams import Drift
 from fedperf_client.prediction.candidates import NoLearnerError, usable
 from fedperf_client.prediction.drifting import as_of_today, streams_known
-from fedperf_client.prediction.evidence import History, encode
+from fedperf_client.prediction.evidence import History, Samples, encode
 from fedperf_client.prediction.intervals import (
     DEFAULT_HALF_WIDTH,
     HULL_MARGIN,
@@ -51,6 +55,7 @@ from fedperf_client.prediction.mixture import (
 )
 from fedperf_client.prediction.prediction import Floats, Prediction, PredictLog, Question
 from fedperf_client.prediction.repeats import Repeats
+from fedperf_shared.workflow.graph import Plan
 
 Key = tuple[Asks, int]
 """What is mimicked, and the cut of its folds (`Mimicry`)."""
@@ -131,6 +136,10 @@ class Candidates:
             self._depths[kind, key_of(way)] = deepest(self.known.places, kind, folds)
         asked = depth(self.known.places, places_of([question]), kind)
         return asked <= self._depths[kind, key_of(way)] + LEVEL_STEP
+
+    def support(self, questions: Sequence[Question]) -> Floats:
+        """Share of each plan's operators that own executions can speak for, in [0, 1]."""
+        return np.array([_share_seen(self.hull, each.plan) for each in questions])
 
     def weigh(self, way: Mimicry | None) -> Weighing:
         """How wrong every candidate is in such folds; computed once."""
@@ -229,15 +238,18 @@ class Personalized:
         """As `predict`, with the upper end and the chance to keep a deadline."""
         ways = self.candidates.ways_of(places_of(questions))
         logs = self._logs(questions, ways)
+        support = self._support(questions)
         return [
             Estimate.around(
                 float(log_seconds),
-                (self._spread(None), *(() if way is None else (self._spread(way),))),
+                self._spreads_for(way, share),
                 kind=kind,
                 level=self.level,
                 inside=self.candidates.is_inside(question, kind, way),
             )
-            for question, log_seconds, (kind, way) in zip(questions, logs, ways, strict=True)
+            for question, log_seconds, share, (kind, way) in zip(
+                questions, logs, support.tolist(), ways, strict=True
+            )
         ]
 
     def _logs(
@@ -249,13 +261,49 @@ class Personalized:
             rows = [row for row, each in enumerate(keys) if each == key]
             mixture = self._mixture(ways[rows[0]][1])
             names = {name for name, weight in mixture.weights.items() if weight > 0}
-            needed = {each.start for each in self.learners if each.name in names}
-            starts = {k: start for k, start in self.candidates.starts.items() if k in needed}
-            asked = encode([questions[row] for row in rows], starts)
+            asked = self._encoded([questions[row] for row in rows], names)
             answers[rows] = self.candidates.repeats.drawn(
                 asked, mixture(asked), self._error_variance(key)
             )
+        support = self._support(questions)
+        unknown: list[int] = np.flatnonzero(support < 1).tolist()
+        if unknown:
+            start = self._without_own_executions([questions[row] for row in unknown])
+            answers[unknown] += (1 - support[unknown]) * (start - answers[unknown])
         return answers
+
+    def _encoded(self, questions: Sequence[Question], names: Container[str]) -> Samples:
+        """Questions with the answers of the start models that learners of these names need."""
+        needed = {each.start for each in self.learners if each.name in names}
+        starts = {k: start for k, start in self.candidates.starts.items() if k in needed}
+        return encode(questions, starts)
+
+    def _support(self, questions: Sequence[Question]) -> Floats:
+        """As `Candidates.support`; 1 where there is no start that could speak instead."""
+        if self._start is None or len(self.candidates.known) == 0:
+            return np.ones(len(questions))
+        return self.candidates.support(questions)
+
+    @property
+    def _start(self) -> Learner | None:
+        """The most trusted learner that needs no own executions, but a start model."""
+        able = (each for each in self.learners if each.start is not None and each.fewest == 0)
+        return next(able, None)
+
+    def _without_own_executions(self, questions: Sequence[Question]) -> Floats:
+        """What the best start says, [questions]; there is one."""
+        learner, known = self._start, self.candidates.known
+        if learner is None:
+            raise NoLearnerError(len(known))
+        nothing = np.zeros(0, np.int64)
+        fitted = learner.fit(known.samples.take(nothing), known.log_seconds[nothing])
+        return fitted(self._encoded(questions, {learner.name}))
+
+    def _spreads_for(self, way: Mimicry | None, share: float) -> tuple[Spread, ...]:
+        """Of what speaks for a question of which own executions know that share."""
+        own = (self._spread(None), *(() if way is None else (self._spread(way),)))
+        of_start = () if share == 1 else (Spread.of(np.zeros(0), np.zeros(0, np.int64)),)
+        return (*of_start, *(own if share > 0 else ()))
 
     def _error_variance(self, key: Key) -> float:
         """Mean square of errors in folds; without any, of the public half width."""
@@ -324,6 +372,13 @@ def known_of(history: History, starts: Mapping[str, PredictLog]) -> Known:
     """Own executions in numbers; errors as `encode`."""
     samples = encode(history.questions, starts)
     return Known(samples, history.log_seconds, places_of(history.questions), _groups(history))
+
+
+def _share_seen(hull: Hull, plan: Plan) -> float:
+    """Of the plan's operators, those whose platform and kind were both seen."""
+    operators = zip(plan.workflow.operators, plan.platforms, strict=True)
+    seen = [each.kind in hull.kinds and where in hull.platforms for each, where in operators]
+    return sum(seen) / len(seen)
 
 
 def places_of(questions: Sequence[Question]) -> Places:

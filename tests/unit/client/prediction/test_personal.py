@@ -8,7 +8,7 @@ import pytest
 
 from fedperf_client.prediction.candidates import joined_learners, local_learners
 from fedperf_client.prediction.evidence import History
-from fedperf_client.prediction.kept import USUAL_CLUSTER, Kept
+from fedperf_client.prediction.kept import Kept
 from fedperf_client.prediction.local import LogRidge
 from fedperf_client.prediction.matching import Asks
 from fedperf_client.prediction.personal import (
@@ -209,4 +209,4 @@ def test_a_home_that_cannot_be_written_is_a_clear_error() -> None:
     own = predictor()
     own.outcome()
     with pytest.raises(StorageError, match="No space left"):
-        Kept(own, USUAL_CLUSTER, Path("predictor"), "", 0).keep(full)
+        Kept(own, {}, Path("predictor"), "", 0).keep(full)
