@@ -13,6 +13,7 @@ from fedperf_server.corrections import (
     believed_counts,
     cell_means,
     correct,
+    correct_sums,
     influence_bound,
     pooled,
 )
@@ -219,6 +220,18 @@ def test_the_covariance_is_symmetric_positive_and_never_above_the_prior() -> Non
     assert np.linalg.eigvalsh(correction.covariance)[0] > 0
     assert np.linalg.eigvalsh(prior - correction.covariance)[0] > -1e-8
     assert correction.scale in SCALES
+
+
+def test_the_correction_is_the_posterior_of_independent_means_per_cell() -> None:
+    """Against the textbook: precisions add, each cell's mean enters with its weight."""
+    rng = np.random.default_rng(11)
+    sums = NoisySums(rng.uniform(0, 50, CELLS), rng.normal(0, 9, CELLS), 1.0, 2.0, CLIP)
+    correction = correct_sums({"one": sums}, reference_version=1)
+    prior = DEFAULT_KERNEL.matrix()
+    means, weights = cell_means(sums, np.diag(prior))
+    covariance = np.linalg.inv(np.linalg.inv(correction.scale * prior) + np.diag(weights))
+    np.testing.assert_allclose(correction.covariance, covariance, atol=1e-9)
+    np.testing.assert_allclose(correction.mean, covariance @ (weights * means), atol=1e-9)
 
 
 def test_a_report_of_another_reference_version_is_refused() -> None:
