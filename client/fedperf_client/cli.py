@@ -175,8 +175,12 @@ def daemon(context: typer.Context) -> None:
 
     quiet_flower()
     from fedperf_client.daemon import run_daemon
+    from fedperf_shared.single import single_program
 
-    run_daemon(_home(context), clock=_now, stop=stop_on_signals())
+    home = _home(context)
+    home.load_config()  # says what is missing before anything is locked
+    with single_program(home.directory):
+        run_daemon(home, clock=_now, stop=stop_on_signals())
 
 
 @app.command()

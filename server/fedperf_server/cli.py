@@ -335,8 +335,10 @@ def run(context: typer.Context) -> None:
     config = _config(context)
     stop = stop_on_signals()
     from fedperf_server.running import run_server
+    from fedperf_shared.single import single_program
 
-    run_server(config, stop, clock=_now)
+    with single_program(config.directory):
+        run_server(config, stop, clock=_now)
 
 
 def _readable(row: "Mapping[str, object]") -> dict[str, object]:

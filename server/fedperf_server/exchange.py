@@ -77,7 +77,7 @@ class ExchangeService:
         now, period = self._clock(), self._config.timetable.period
         with self._database.transaction() as session:
             try:
-                version = registry.get_version(session, 0).version
+                version = registry.in_force(session)
                 about = reported(session, period, window=period.nearest_window(now))
                 begun = [each for each in epochs(session)[1:] if each.begins_at <= now]
             except registry.UnknownVersionError:
