@@ -31,10 +31,12 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from numpy.typing import NDArray
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
+from tenacity import RetryCallState, RetryError
 
 from fedperf_server import audit, buffered, lineage, registry, releases, round_calendar
 from fedperf_server.database import Database, ReplyRow, RoundQuestionRow, RoundRow
 from fedperf_server.enrollment import Enrollment, Member
+from fedperf_server.outages import DATABASE, LogTroubles, Retry, with_back_off
 from fedperf_server.registry import Arrays, ModelFormat
 from fedperf_server.round_method import Answer, RoundMethod
 from fedperf_server.rounds import (
@@ -50,6 +52,7 @@ from fedperf_shared.exchange import SyntheticRow, TrainRequest
 from fedperf_shared.period import Timetable, to_unix_ms
 from fedperf_shared.release import Schedule, SignedRelease, SlotKey
 from fedperf_shared.tangent_question import TangentQuestion
+from fedperf_shared.troubles import Troubles
 from fedperf_shared.wire.codec import (
     decode_tangent_question,
     encode_tangent_question,
@@ -57,6 +60,8 @@ from fedperf_shared.wire.codec import (
 )
 
 _log = logging.getLogger(__name__)
+
+_SOURCE = "rounds"
 
 Evaluate = Callable[[Arrays], float]
 """The model's error on public data."""
@@ -155,7 +160,11 @@ class Coordinator:
         method: RoundMethod,
         evaluate: Evaluate,
         clock: Callable[[], datetime],
+        troubles: Troubles | None = None,
+        retrying: Retry = with_back_off,
     ) -> None:
+        self._troubles = troubles or Troubles(LogTroubles())
+        self._retrying = retrying
         self._database = database
         self._enrollment = enrollment
         self._fleet = fleet
@@ -174,13 +183,25 @@ class Coordinator:
         idle: timedelta = timedelta(seconds=0.5),
         on_round: Callable[[RoundResult], None] = lambda result: None,
     ) -> None:
-        """Run rounds as they fall due until `stop` is set."""
+        """Run rounds as they fall due until `stop` is set.
+
+        A step that the database does not let through is taken again: what it wrote was stored
+        whole or not at all, and organizations answer again with the bytes that they stored.
+        """
         while not stop.is_set():
-            result = self.step(stop)
+            try:
+                result = self._retrying(stop, self._troubled)(self.step, stop)
+            except RetryError:
+                return  # stopped while it waited
+            self._troubles.worked(DATABASE, source=_SOURCE)
             if result is not None:
                 on_round(result)
             else:
                 stop.wait(idle.total_seconds())
+
+    def _troubled(self, state: RetryCallState) -> None:
+        error = state.outcome.exception() if state.outcome else None
+        self._troubles.failed(DATABASE, str(error), source=_SOURCE)
 
     def step(self, stop: threading.Event) -> RoundResult | None:
         """Let new members in; run the round that is due, if one is.

@@ -18,7 +18,7 @@ from sqlalchemy import (
     event,
 )
 from sqlalchemy.engine import Engine
-from sqlalchemy.exc import OperationalError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 from sqlalchemy.pool import ConnectionPoolEntry
 
@@ -287,12 +287,12 @@ class Database:
         """A session whose writes are stored together at the end, or not at all.
 
         Raises:
-            DatabaseError: the database does not answer.
+            DatabaseError: the database does not answer, or refuses what was written.
         """
         try:
             with Session(self._engine, expire_on_commit=False) as session, session.begin():
                 yield session
-        except OperationalError as error:
+        except DBAPIError as error:
             raise DatabaseError(f"the database cannot be used: {_line(error)}") from error
 
     def close(self) -> None:

@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 
 from fedperf_server.aggregation import aggregate
 from fedperf_server.config import ServerConfig
-from fedperf_server.database import Database
+from fedperf_server.database import Database, DatabaseError
 from fedperf_server.dp_sgd_rounds import DpSgdRounds
 from fedperf_server.drifting import DriftDesk
+from fedperf_server.outages import DATABASE, LogTroubles
 from fedperf_server.promoting import PromotionDesk
 from fedperf_server.questions import QuestionDesk
 from fedperf_server.registry import Arrays, GgfnFormat
@@ -43,6 +44,7 @@ from fedperf_shared.model.metrics import median_q_error
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
 from fedperf_shared.model.public_start import load_public_start
 from fedperf_shared.period import ModelMethod
+from fedperf_shared.troubles import Troubles
 
 REPORT_PAUSE_SECONDS = 1.0
 
@@ -63,12 +65,14 @@ def run_server(
     evaluate = yardstick(plans)
     store_start_model(database, GgfnFormat(), start, at=clock(), public_error=evaluate(start))
 
+    troubles = Troubles(LogTroubles())
     with serving(
         config,
         model_format=GgfnFormat(),
         method=method_of(config, plans),
         evaluate=evaluate,
         clock=clock,
+        troubles=troubles,
     ) as coordinator:
         log.info("serving", exchange=config.exchange_address, fleet=config.fleet_address)
         desk = ReportDesk(database, config.timetable, plans, grace=config.grace)
@@ -81,7 +85,7 @@ def run_server(
             partial(_judge, promotions),
             partial(_watch_drift, drifts),
         ]
-        with _watched(steps, stop, clock):
+        with _watched(steps, stop, clock, troubles):
             coordinator.run(stop, on_round=_announce)
 
 
@@ -117,7 +121,7 @@ def predict_with(checkpoint: bytes) -> PredictLog:
 
 
 class Step(Protocol):
-    """What the thread beside the rounds does at every look; fails never."""
+    """What the thread beside the rounds does at every look; only the database fails it."""
 
     def __call__(self, *, at: datetime) -> None:
         """At that moment."""
@@ -125,15 +129,24 @@ class Step(Protocol):
 
 @contextmanager
 def _watched(
-    steps: Sequence[Step], stop: threading.Event, clock: Callable[[], datetime]
+    steps: Sequence[Step],
+    stop: threading.Event,
+    clock: Callable[[], datetime],
+    troubles: Troubles | None = None,
 ) -> Iterator[None]:
     """Take the steps again and again in a thread, until `stop` is set or the block is left."""
-    left = threading.Event()
+    left, troubles = threading.Event(), troubles or Troubles(LogTroubles())
 
     def watch() -> None:
         while not (stop.is_set() or left.wait(REPORT_PAUSE_SECONDS)):
-            for step in steps:
-                step(at=clock())
+            for number, step in enumerate(steps):
+                source = f"desk {number}"
+                try:
+                    step(at=clock())
+                except DatabaseError as error:
+                    troubles.failed(DATABASE, str(error), source=source)
+                    break  # a look of its own is the pause
+                troubles.worked(DATABASE, source=source)
 
     watching = threading.Thread(target=watch, name="reports", daemon=True)
     watching.start()
@@ -147,6 +160,8 @@ def _watched(
 def _ask(questions: QuestionDesk, *, at: datetime) -> None:
     try:
         asked = questions.ask(at=at)
+    except DatabaseError:
+        raise  # said once for all steps
     except FedperfError as error:
         log.warning("no question could be made", reason=str(error))
     except Exception:  # rounds go on, whatever the reports hold
@@ -159,6 +174,8 @@ def _ask(questions: QuestionDesk, *, at: datetime) -> None:
 def _look(desk: ReportDesk, *, at: datetime) -> None:
     try:
         published = desk.look(predict_with, at=at)
+    except DatabaseError:
+        raise  # said once for all steps
     except FedperfError as error:
         log.warning("reports could not be evaluated", reason=str(error))
     except Exception:  # rounds go on, whatever the reports hold
@@ -171,6 +188,8 @@ def _look(desk: ReportDesk, *, at: datetime) -> None:
 def _judge(desk: PromotionDesk, *, at: datetime) -> None:
     try:
         verdict = desk.look(predict_with, at=at)
+    except DatabaseError:
+        raise  # said once for all steps
     except FedperfError as error:
         log.warning("no version could be judged", reason=str(error))
     except Exception:  # rounds go on, whatever the reports hold
@@ -184,6 +203,8 @@ def _judge(desk: PromotionDesk, *, at: datetime) -> None:
 def _watch_drift(desk: DriftDesk, *, at: datetime) -> None:
     try:
         news = desk.look(at=at)
+    except DatabaseError:
+        raise  # said once for all steps
     except FedperfError as error:
         log.warning("drift could not be read", reason=str(error))
     except Exception:  # rounds go on, whatever the reports hold

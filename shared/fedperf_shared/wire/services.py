@@ -12,7 +12,7 @@ from typing import Generic, Protocol, TypeVar
 import grpc
 
 from fedperf_shared.cell_question import CellQuestion
-from fedperf_shared.errors import FedperfError, InvalidInputError
+from fedperf_shared.errors import FedperfError, InvalidInputError, StorageError
 from fedperf_shared.exchange import (
     Correction,
     JoinReply,
@@ -291,7 +291,10 @@ def _answer(context: grpc.ServicerContext, work: Callable[[], T]) -> T:
         status, code = error.status, error.code
     except InvalidInputError:
         status, code = grpc.StatusCode.INVALID_ARGUMENT, "malformed"
-    except Exception:  # a bug or a full disk: nothing of it may go out
+    except StorageError as error:  # whoever keeps the database says so once
+        _log.info("a call failed: %s", error)
+        status, code = grpc.StatusCode.INTERNAL, "internal"
+    except Exception:  # a bug: nothing of it may go out
         _log.exception("a call failed")
         status, code = grpc.StatusCode.INTERNAL, "internal"
     context.abort(status, code)
