@@ -210,6 +210,12 @@ class Hull:
         kinds = {operator.kind for operator in question.plan.workflow.operators}
         return inside and self.platforms.issuperset(question.plan.platforms) and kinds <= self.kinds
 
+    def share_seen(self, plan: Plan) -> float:
+        """Share of the plan's operators whose platform and kind were both seen, in [0, 1]."""
+        operators = zip(plan.workflow.operators, plan.platforms, strict=True)
+        seen = [o.kind in self.kinds and where in self.platforms for o, where in operators]
+        return sum(seen) / len(seen)
+
 
 def with_interval(
     log_seconds: float, half_width: float, *, level: float, inside: bool

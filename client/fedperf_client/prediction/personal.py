@@ -8,9 +8,9 @@ repeats of one configuration are never split at all. Where the same work takes l
 shorter since some day, executions of before count as if they had been measured since
 (`drifting`). What ran before exactly so is answered by its own times as well (`repeats`).
 
-Own executions speak for platforms and kinds of operators that they hold (`support`). For the
-rest of a plan the best start speaks as it would without them, with the interval of a home
-that is empty: own jobs of another kind never override a better start.
+Own executions speak for platforms and kinds of operators that they hold (`Hull.share_seen`).
+For the rest of a plan the best start speaks as it would without them, with the interval of
+an empty home: own jobs of another kind never override a better start.
 """
 
 from collections.abc import Container, Iterable, Mapping, Sequence
@@ -55,7 +55,6 @@ from fedperf_client.prediction.mixture import (
 )
 from fedperf_client.prediction.prediction import Floats, Prediction, PredictLog, Question
 from fedperf_client.prediction.repeats import Repeats
-from fedperf_shared.workflow.graph import Plan
 
 Key = tuple[Asks, int]
 """What is mimicked, and the cut of its folds (`Mimicry`)."""
@@ -136,10 +135,6 @@ class Candidates:
             self._depths[kind, key_of(way)] = deepest(self.known.places, kind, folds)
         asked = depth(self.known.places, places_of([question]), kind)
         return asked <= self._depths[kind, key_of(way)] + LEVEL_STEP
-
-    def support(self, questions: Sequence[Question]) -> Floats:
-        """Share of each plan's operators that own executions can speak for, in [0, 1]."""
-        return np.array([_share_seen(self.hull, each.plan) for each in questions])
 
     def weigh(self, way: Mimicry | None) -> Weighing:
         """How wrong every candidate is in such folds; computed once."""
@@ -279,10 +274,13 @@ class Personalized:
         return encode(questions, starts)
 
     def _support(self, questions: Sequence[Question]) -> Floats:
-        """As `Candidates.support`; 1 where there is no start that could speak instead."""
+        """Share of each plan's operators that own executions can speak for, in [0, 1].
+
+        1 where there is no start that could speak instead.
+        """
         if self._start is None or len(self.candidates.known) == 0:
             return np.ones(len(questions))
-        return self.candidates.support(questions)
+        return np.array([self.candidates.hull.share_seen(each.plan) for each in questions])
 
     @property
     def _start(self) -> Learner | None:
@@ -372,13 +370,6 @@ def known_of(history: History, starts: Mapping[str, PredictLog]) -> Known:
     """Own executions in numbers; errors as `encode`."""
     samples = encode(history.questions, starts)
     return Known(samples, history.log_seconds, places_of(history.questions), _groups(history))
-
-
-def _share_seen(hull: Hull, plan: Plan) -> float:
-    """Of the plan's operators, those whose platform and kind were both seen."""
-    operators = zip(plan.workflow.operators, plan.platforms, strict=True)
-    seen = [each.kind in hull.kinds and where in hull.platforms for each, where in operators]
-    return sum(seen) / len(seen)
 
 
 def places_of(questions: Sequence[Question]) -> Places:
