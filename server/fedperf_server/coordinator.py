@@ -17,7 +17,6 @@ of what was accepted: the round is closed as failed, which the operator sees.
 """
 
 import hashlib
-import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -27,16 +26,22 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 import numpy as np
+import structlog
 from cryptography.hazmat.primitives.asymmetric import ec
 from numpy.typing import NDArray
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
-from tenacity import RetryCallState, RetryError
 
 from fedperf_server import audit, buffered, lineage, registry, releases, round_calendar
-from fedperf_server.database import Database, ReplyRow, RoundQuestionRow, RoundRow
+from fedperf_server.database import (
+    DATABASE,
+    Database,
+    DatabaseError,
+    ReplyRow,
+    RoundQuestionRow,
+    RoundRow,
+)
 from fedperf_server.enrollment import Enrollment, Member
-from fedperf_server.outages import DATABASE, LogTroubles, Retry, with_back_off
 from fedperf_server.registry import Arrays, ModelFormat
 from fedperf_server.round_method import Answer, RoundMethod
 from fedperf_server.rounds import (
@@ -59,9 +64,7 @@ from fedperf_shared.wire.codec import (
     encode_train_request,
 )
 
-_log = logging.getLogger(__name__)
-
-_SOURCE = "rounds"
+_log = structlog.get_logger()
 
 Evaluate = Callable[[Arrays], float]
 """The model's error on public data."""
@@ -161,10 +164,8 @@ class Coordinator:
         evaluate: Evaluate,
         clock: Callable[[], datetime],
         troubles: Troubles | None = None,
-        retrying: Retry = with_back_off,
     ) -> None:
-        self._troubles = troubles or Troubles(LogTroubles())
-        self._retrying = retrying
+        self._troubles = troubles or Troubles()
         self._database = database
         self._enrollment = enrollment
         self._fleet = fleet
@@ -189,19 +190,23 @@ class Coordinator:
         whole or not at all, and organizations answer again with the bytes that they stored.
         """
         while not stop.is_set():
-            try:
-                result = self._retrying(stop, self._troubled)(self.step, stop)
-            except RetryError:
-                return  # stopped while it waited
-            self._troubles.worked(DATABASE, source=_SOURCE)
+            result = self._try_step(stop)
             if result is not None:
                 on_round(result)
             else:
                 stop.wait(idle.total_seconds())
 
-    def _troubled(self, state: RetryCallState) -> None:
-        error = state.outcome.exception() if state.outcome else None
-        self._troubles.failed(DATABASE, str(error), source=_SOURCE)
+    def _try_step(self, stop: threading.Event) -> RoundResult | None:
+        """A step, unless the database fails or did so a moment ago."""
+        if self._troubles.rests(DATABASE):
+            return None
+        try:
+            result = self.step(stop)
+        except DatabaseError as error:
+            self._troubles.failed(DATABASE, error, source="rounds")
+            return None
+        self._troubles.worked(DATABASE, source="rounds")
+        return result
 
     def step(self, stop: threading.Event) -> RoundResult | None:
         """Let new members in; run the round that is due, if one is.
@@ -423,7 +428,7 @@ class Coordinator:
         try:
             return Outcome.NEW_VERSION, *self._next(opened, gathered)
         except AggregationError as error:
-            _log.warning("a round failed, the model stays as it is: %s", error, exc_info=True)
+            _log.warning("a round failed, the model stays as it is", exc_info=error)
             return Outcome.FAILED, None, None
 
     def _next(self, opened: _Opened, gathered: _Gathered) -> tuple[Arrays, float]:

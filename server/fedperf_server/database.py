@@ -25,6 +25,9 @@ from sqlalchemy.pool import ConnectionPoolEntry
 from fedperf_shared.errors import StorageError
 from fedperf_shared.private_files import close_to_others, create_private
 
+DATABASE = "the database"
+"""What a trouble with it is called."""
+
 _BUSY_MILLISECONDS = 20_000
 
 
@@ -272,7 +275,7 @@ class Database:
             DatabaseError: the URL or the file cannot be used.
         """
         try:
-            self._engine = create_engine(url)
+            self._engine = create_engine(url, pool_pre_ping=not url.startswith("sqlite"))
             if self._engine.dialect.name == "sqlite":
                 _configure_sqlite(self._engine)
                 file = Path(self._engine.url.database or "")

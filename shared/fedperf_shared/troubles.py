@@ -1,57 +1,67 @@
-"""What goes wrong again and again, said once when it begins, rarely in between, once at its end."""
+"""What fails again and again: said when it begins, rarely in between, and when it is over.
+
+A program has one `Troubles` for all its loops, so that a log stays readable while the
+coordinator or a database is away for a week. It also tells a loop how long to rest.
+"""
 
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
 
-FIRST_PAUSE_SECONDS = 300.0
-LONGEST_PAUSE_SECONDS = 6 * 3600.0
+import structlog
+
+from fedperf_shared.errors import FedperfError
+
+FIRST_SILENCE_SECONDS = 300.0
+LONGEST_SILENCE_SECONDS = 6 * 3600.0
+"""Between two lines about one trouble; each silence is twice the one before."""
+
+FIRST_REST_SECONDS = 1.0
+LONGEST_REST_SECONDS = 30.0
+"""Before something that failed is tried again; likewise."""
+
+log = structlog.get_logger()
 
 
-class Say(Protocol):
-    """Where to say it: a line that something fails, and one that it works again."""
-
-    def failing(self, what: str, reason: str) -> None:
-        """Something does not work."""
-
-    def over(self, what: str) -> None:
-        """It works again."""
-
-
-@dataclass
+@dataclass(slots=True)
 class _Trouble:
-    sources: set[str]
-    pause: float
-    again_at: float
+    silence: float = FIRST_SILENCE_SECONDS
+    rest: float = FIRST_REST_SECONDS
+    say_at: float = -float("inf")
+    try_at: float = -float("inf")
+    sources: set[str] = field(default_factory=set)
 
 
 class Troubles:
-    """Keeps a log readable while something is down; may be used from several threads."""
+    """The troubles that a program has now, by name; may be used from several threads."""
 
-    def __init__(self, say: Say, *, timer: Callable[[], float] = time.monotonic) -> None:
-        self._say = say
+    def __init__(self, *, timer: Callable[[], float] = time.monotonic) -> None:
+        """No troubles yet; `timer` gives seconds that never go back."""
         self._timer = timer
         self._lock = threading.Lock()
         self._open: dict[str, _Trouble] = {}
 
-    def failed(self, what: str, reason: str, *, source: str = "") -> None:
-        """`source` met the trouble `what`: said the first time, and again after growing pauses."""
+    def failed(self, what: str, error: Exception | str, *, source: str = "") -> None:
+        """Note that `source`, one of those that need `what`, could not use it.
+
+        The line gives the error's text, and its traceback where nobody foresaw it.
+        """
         now = self._timer()
         with self._lock:
-            trouble = self._open.get(what)
-            if trouble is None:
-                trouble = self._open[what] = _Trouble(set(), FIRST_PAUSE_SECONDS, now)
+            trouble = self._open.setdefault(what, _Trouble())
             trouble.sources.add(source)
-            if now < trouble.again_at:
+            trouble.try_at = now + trouble.rest
+            trouble.rest = min(2 * trouble.rest, LONGEST_REST_SECONDS)
+            if now < trouble.say_at:
                 return
-            trouble.again_at = now + trouble.pause
-            trouble.pause = min(2 * trouble.pause, LONGEST_PAUSE_SECONDS)
-        self._say.failing(what, reason)
+            trouble.say_at = now + trouble.silence
+            trouble.silence = min(2 * trouble.silence, LONGEST_SILENCE_SECONDS)
+        foreseen = isinstance(error, str | FedperfError | OSError)
+        log.warning("failing", what=what, reason=str(error), exc_info=None if foreseen else error)
 
     def worked(self, what: str, *, source: str = "") -> None:
-        """`source` got through; said when no source has the trouble any more."""
+        """Note that `source` could use it; the trouble is over when all its sources could."""
         with self._lock:
             trouble = self._open.get(what)
             if trouble is None or source not in trouble.sources:
@@ -60,4 +70,10 @@ class Troubles:
             if trouble.sources:
                 return
             del self._open[what]
-        self._say.over(what)
+        log.info("works again", what=what)
+
+    def rests(self, what: str) -> bool:
+        """Whether it is too early to try `what` again."""
+        with self._lock:
+            trouble = self._open.get(what)
+            return trouble is not None and self._timer() < trouble.try_at
