@@ -10,11 +10,14 @@ from pathlib import Path
 import httpx
 import numpy as np
 import pytest
+from flwr.app import ConfigRecord, Message
 from flwr.proto.fleet_pb2 import PullMessagesRequest
 from flwr.proto.node_pb2 import Node as NodeId
 from flwr.proto.runtime_pb2 import AcquireTaskRequest
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from numpy.typing import NDArray
 
+from fedperf_client.federation import node as node_module
 from fedperf_client.federation.enrollment import Membership
 from fedperf_client.federation.node import (
     Connection,
@@ -187,6 +190,32 @@ def test_large_bodies_travel_both_ways(tmp_path: Path) -> None:
         reply = wait_for_reply(channel, 20)
         assert reply is not None
         assert reply.body == long
+
+
+@pytest.mark.parametrize(("parts", "taken"), [(16, True), (17, False)])
+def test_a_reply_of_more_parts_than_a_reply_can_have_is_not_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parts: int, taken: bool
+) -> None:
+    sent = threading.Event()
+    answer, reply = node_module._answer, node_module._Fleet.reply
+
+    def hostile_answer(question: Message, body: bytes) -> Message:
+        message = answer(question, body)
+        while (many := len(get_all_nested_objects(message))) < parts:
+            message.content[str(many)] = ConfigRecord({"part": many})
+        return message
+
+    def observed_reply(fleet: node_module._Fleet, question: Message, message: Message) -> None:
+        reply(fleet, question, message)
+        sent.set()
+
+    monkeypatch.setattr(node_module, "_answer", hostile_answer)
+    monkeypatch.setattr(node_module._Fleet, "reply", observed_reply)
+    with fleet(tmp_path) as (gateway, acme), node(acme, echo), gateway.round() as channel:
+        ask(channel, acme, request())
+        assert sent.wait(5)
+        bodies = [each.body for each in channel.replies()]
+    assert bodies == ([b"release of window 0"] if taken else [])
 
 
 @pytest.mark.parametrize("body", [b"", b"code: import os"])

@@ -67,6 +67,14 @@ def test_from_five_updates_on_one_extreme_update_leaves_no_trace_beyond_the_othe
         assert (array <= np.max([update[place] for update in honest], axis=0) + 1e-7).all()
 
 
+@pytest.mark.parametrize("place", range(5))
+def test_the_lowest_and_highest_value_are_left_out_whenever_they_arrive(place: int) -> None:
+    values = np.roll([-9.0, 1.0, 2.0, 6.0, 9.0], place)
+    updates = [[np.array([value, -value], np.float32)] for value in values]
+    (result,) = aggregate([np.zeros(2, np.float32)], updates, norm_bound=100.0)
+    np.testing.assert_allclose(result, [3.0, -3.0], rtol=1e-6)
+
+
 def test_the_order_of_updates_does_not_matter() -> None:
     updates = [draw_update(seed) for seed in range(6)]
     one = aggregate(zeros(), updates, norm_bound=1.0)

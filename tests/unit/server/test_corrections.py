@@ -13,6 +13,7 @@ from fedperf_server.corrections import (
     believed_counts,
     cell_means,
     correct,
+    correct_sums,
     influence_bound,
     pooled,
 )
@@ -211,6 +212,17 @@ def test_a_noisy_count_is_believed_as_far_as_the_noise_allows() -> None:
     assert spread.max() < 0.1
 
 
+def test_what_stays_unknown_of_a_count_is_noise_of_its_mean_residual() -> None:
+    """A sum without noise over 5 +- 5 workloads says little; over 5 it says all it can."""
+    drowned = NoisySums(np.full(CELLS, 5.0), np.zeros(CELLS), 5.0, 0.0, CLIP)
+    count, uncertainty = believed_counts(drowned.counts, drowned.count_sd)
+    _, weights = cell_means(drowned, np.full(CELLS, 0.7))
+    spread = DEFAULT_KERNEL.organization_sd**2 + DEFAULT_KERNEL.execution_sd**2 / count
+    np.testing.assert_allclose(1 / weights - spread, 0.7 * uncertainty / count**2)
+    _, certain = cell_means(replace(drowned, count_sd=1e-3), np.full(CELLS, 0.7))
+    assert certain.min() > 5 * weights.max()
+
+
 def test_the_covariance_is_symmetric_positive_and_never_above_the_prior() -> None:
     rng = np.random.default_rng(7)
     correction = correct([simulated_report(rng, draw_truth(rng))], reference_version=1)
@@ -219,6 +231,18 @@ def test_the_covariance_is_symmetric_positive_and_never_above_the_prior() -> Non
     assert np.linalg.eigvalsh(correction.covariance)[0] > 0
     assert np.linalg.eigvalsh(prior - correction.covariance)[0] > -1e-8
     assert correction.scale in SCALES
+
+
+def test_the_correction_is_the_posterior_of_independent_means_per_cell() -> None:
+    """Against the textbook: precisions add, each cell's mean enters with its weight."""
+    rng = np.random.default_rng(11)
+    sums = NoisySums(rng.uniform(0, 50, CELLS), rng.normal(0, 9, CELLS), 1.0, 2.0, CLIP)
+    correction = correct_sums({"one": sums}, reference_version=1)
+    prior = DEFAULT_KERNEL.matrix()
+    means, weights = cell_means(sums, np.diag(prior))
+    covariance = np.linalg.inv(np.linalg.inv(correction.scale * prior) + np.diag(weights))
+    np.testing.assert_allclose(correction.covariance, covariance, atol=1e-9)
+    np.testing.assert_allclose(correction.mean, covariance @ (weights * means), atol=1e-9)
 
 
 def test_a_report_of_another_reference_version_is_refused() -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from typing import TypeVar
 
 import numpy as np
 import pytest
@@ -25,6 +26,7 @@ from fedperf_simulations.recurring_workloads import Shift
 from fedperf_simulations.report_detection import Year, year_of_reports
 from tests.fakes.new_workloads import year_of_new_workloads
 
+Said = TypeVar("Said", Answer, ReceivedReport)
 SLOWER = Shift(Platform.POLARS, 5.2, SHIFT)
 
 
@@ -45,6 +47,13 @@ def until(reports: Year, window: int) -> Year:
     return Year(
         tuple(each for each in reports.plain if each.report.slot.window <= window),
         tuple(each for each in reports.answered if each.question.slot.window <= window),
+    )
+
+
+def since(reports: Year, window: int) -> Year:
+    return Year(
+        tuple(each for each in reports.plain if each.report.slot.window >= window),
+        tuple(each for each in reports.answered if each.question.slot.window >= window),
     )
 
 
@@ -98,6 +107,21 @@ def test_a_first_report_about_all_history_makes_no_drift() -> None:
     for seed in (1, 2):
         new = year_of_new_workloads(all_history, off_by=0.5, seed=[seed], asked=False)
         assert found(until(new, 4)) == ()
+
+
+def test_the_first_window_that_an_organization_is_heard_in_says_nothing() -> None:
+    """Exactly: whatever it sends there, what is found is the same. Here it joins in window 2."""
+    joined = since(year(SLOWER), 2)
+    drifts = found(joined)
+    assert drifts
+    for factor in (-13, 0, 13):
+
+        def other(each: Said, factor: int = factor) -> Said:
+            if each.report.slot.window != 2:
+                return each
+            return replace(each, report=replace(each.report, values=factor * each.report.values))
+
+        assert found(edited(joined, "0", other, other)) == drifts
 
 
 def test_more_workloads_with_the_same_residuals_make_no_drift() -> None:

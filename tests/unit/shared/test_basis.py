@@ -53,3 +53,10 @@ def test_a_workload_counts_once_however_often_it_ran() -> None:
     assert often == pytest.approx(once)
     assert once[3] == pytest.approx(1 / np.sqrt(2))
     assert once[CELLS + 3] == pytest.approx(0.5 / np.sqrt(2))
+
+
+@pytest.mark.parametrize("residual", [np.inf, -np.inf, np.nan])
+def test_a_residual_that_is_not_finite_counts_as_none_not_as_the_clip(residual: float) -> None:
+    broken = contribution(np.array([3, 5]), np.array([residual, 0.5]), 1.0)
+    none = contribution(np.array([3, 5]), np.array([0.0, 0.5]), 1.0)
+    np.testing.assert_array_equal(broken, none)

@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -165,6 +166,15 @@ def test_a_workload_that_fails_counts_zero_and_the_report_still_goes(
 ) -> None:
     good = workload([3], [0.5])
     assert np.array_equal(make_report([good, broken]).values, make_report([good]).values)
+
+
+@pytest.mark.parametrize("shares", [[0.8, 0.3], [1.5, -0.5], [0.5, math.nan], [1.0]])
+def test_executions_whose_shares_are_no_mean_count_zero_even_inside_the_bound(
+    shares: list[float],
+) -> None:
+    mean = replace(workload([2, 2], [0.001, 0.001]), shares=np.array([0.75, 0.25]))
+    assert grid_vector(mean, a_design(3)).any()
+    assert not grid_vector(replace(mean, shares=np.array(shares)), a_design(3)).any()
 
 
 @pytest.mark.parametrize("hostile", [math.nan, math.inf, -math.inf, 1e300])

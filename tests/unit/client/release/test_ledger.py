@@ -19,7 +19,7 @@ from fedperf_client.release.ledger import (
     SlotNotReservedError,
     SlotSpentError,
 )
-from fedperf_client.release.tamper import ConfirmedRelease, counter_path
+from fedperf_client.release.tamper import ConfirmedRelease, counter_path, read_confirmed
 from fedperf_shared.errors import PrivacyRefusedError, StorageError
 from fedperf_shared.release import ReportParameters, SignedRelease, SlotKey
 from tests.unit.client.release.periods import (
@@ -269,6 +269,15 @@ def test_a_later_good_receipt_does_not_hide_one_that_disagrees(ledger: PrivacyLe
         ledger.confirm(receipt(ledger, report_key(0)))
     ledger.confirm(receipt(ledger, report_key(1), sequence=2))
     assert "receipt 1 confirms other bytes" in str(ledger.disagreement())
+
+
+def test_an_older_receipt_does_not_replace_a_newer_one(ledger: PrivacyLedger) -> None:
+    for window in range(2):
+        ledger.reserve(report_key(window), open_at(window))
+        ledger.commit(report_key(window), BYTES)
+    for window, sequence in ((0, 1), (1, 2), (0, 1)):
+        ledger.confirm(receipt(ledger, report_key(window), sequence=sequence))
+    assert read_confirmed(ledger.path) == receipt(ledger, report_key(1), sequence=2)
 
 
 def test_a_backup_restored_with_all_its_files_is_found_by_the_next_receipt(
