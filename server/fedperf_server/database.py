@@ -8,6 +8,7 @@ URL. Times are Unix milliseconds, ids are bytes, so that both mean the same.
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Self
 
 from sqlalchemy import (
     BigInteger,
@@ -284,6 +285,21 @@ class Database:
             Table.metadata.create_all(self._engine)
         except (SQLAlchemyError, ImportError) as error:
             raise DatabaseError(f"cannot open the database {url}: {_line(error)}") from error
+
+    @classmethod
+    def existing(cls, url: str) -> Self:
+        """Open a database that is there; a file that is lost is not replaced by an empty one.
+
+        Raises:
+            DatabaseError: as the constructor, or the file is missing.
+        """
+        file = url.removeprefix("sqlite:///").partition("?")[0]
+        if url.startswith("sqlite:///") and not Path(file).exists():
+            raise DatabaseError(
+                f"the database {file} is missing; restore it from a backup, or, where nobody has "
+                f"joined yet, begin an empty one with: touch {file}"
+            )
+        return cls(url)
 
     @contextmanager
     def transaction(self) -> Iterator[Session]:

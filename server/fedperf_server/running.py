@@ -58,7 +58,7 @@ def run_server(
         FedperfError: configuration, keys, database or ports cannot be used.
     """
     plans = load_public_plans()
-    database = Database(config.database_url)
+    database = Database.existing(config.database_url)
     start = [load_public_start().arrays[name] for name in ARRAY_SHAPES]
     evaluate = yardstick(plans)
     store_start_model(database, GgfnFormat(), start, at=clock(), public_error=evaluate(start))

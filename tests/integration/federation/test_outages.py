@@ -1,8 +1,11 @@
-"""A database that is locked, or fails at every call: the coordinator's process goes on."""
+"""A database that is locked, full, or fails at every call: the coordinator's process goes on."""
 
 import sqlite3
+import subprocess
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -16,6 +19,7 @@ from tests.integration.federation.worlds import new_server, timetable
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.timeout(240)]
 
 LOCKED_SECONDS, FAILING_SECONDS = 28, 60
+DISK_BYTES = 4 << 20
 
 
 def later() -> Timetable:
@@ -70,4 +74,43 @@ def test_a_coordinator_survives_a_minute_in_which_every_call_of_the_database_fai
         wait_for(lines, "works again")
         assert running.poll() is None
     assert sum("failing" in line for line in lines) == 1
+    assert sum("works again" in line for line in lines) == 1
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of a few megabytes."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", place],
+        check=False,
+        capture_output=True,
+    )
+    if mounted.returncode != 0:
+        pytest.skip("a small file system can be mounted by root only")
+    yield place
+    subprocess.run(["umount", "--lazy", place], check=True)
+
+
+def test_a_coordinator_survives_a_full_disk_and_closes_its_round_when_there_is_room(
+    small_disk: Path,
+) -> None:
+    start = system_clock().replace(microsecond=0) + timedelta(seconds=20)
+    config = new_server(small_disk / "server", timetable(start=start, replies=40.0))
+    lines: list[str] = []
+    with process("coordinator_process", str(config.directory)) as running:
+        hear(running, lines)
+        wait_for(lines, "serving")
+        filler = small_disk / "filler"
+        with filler.open("wb", buffering=0) as stream, suppress(OSError):
+            while stream.write(bytes(4096)):
+                pass
+        wait_for(lines, "failing")
+        time.sleep(5)
+        assert running.poll() is None
+        filler.unlink()
+        wait_for(lines, "round 1 no_quorum")
+    assert sum("failing" in line for line in lines) == 1
+    assert "full" in next(line for line in lines if "failing" in line)
     assert sum("works again" in line for line in lines) == 1
