@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from fedperf_client.learning.private_update import (
+    REHEARSED_PER_STEP,
     examples_by_workload,
     private_update,
     rehearsal_of,
@@ -117,10 +118,10 @@ def test_rehearsal_weighs_as_much_as_the_workloads_that_a_step_is_expected_to_dr
         SyntheticRow(chain_plan(), make_execution(1).cluster, float(number), Platform.POLARS)
         for number in range(150)
     ]
-    parameters = replace(ONE_STEP, sampling_probability=0.5, nominal_workloads=128.0)
+    parameters = replace(ONE_STEP, sampling_probability=0.25, nominal_workloads=128.0)
     rehearsal = rehearsal_of(rows, parameters)
     assert [len(each) for each in rehearsal.batches] == [50, 50, 50]
-    assert rehearsal.weight == 1.0
+    assert rehearsal.weight == 32 / REHEARSED_PER_STEP == 0.5
     targets = sorted(example.target for batch in rehearsal.batches for example in batch)
     expected = standardise(torch.tensor([row.log_runtime_seconds for row in rows])).tolist()
     assert targets == sorted(expected)

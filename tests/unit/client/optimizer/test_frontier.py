@@ -153,6 +153,18 @@ def test_a_narrow_beam_drops_states_and_says_so() -> None:
     assert found.seconds[0] >= cheapest_plans(costs, 1).seconds[0] - 1e-9
 
 
+def test_a_beam_that_keeps_every_state_but_drops_one_of_the_best_plans_says_so() -> None:
+    """The last operator must run on the second platform, the prefixes on the first are cheaper."""
+    seconds = np.array([[0.0, 1.0], [0.0, 10.0], [np.inf, 0.0]])
+    transfers = np.zeros((2, 2, 2))
+    transfers[1, 0, 1] = 100.0
+    costs = AdditiveCosts(chain(3), PLATFORMS[:2], seconds, transfers, np.zeros(2))
+    assert cheapest_plans(costs, 2).seconds.tolist() == [10.0, 11.0]
+    narrow, wide = beam(costs, 2, plans=1), beam(costs, 2)
+    assert (narrow.seconds.tolist(), narrow.is_exact) == ([10.0, 100.0], False)
+    assert (wide.seconds.tolist(), wide.is_exact) == ([10.0, 11.0], True)
+
+
 @given(st.integers(0, 10**6), st.integers(1, 30))
 def test_the_order_of_a_search_is_topological(seed: int, length: int) -> None:
     drawn = random_workflow(np.random.default_rng(seed), length)

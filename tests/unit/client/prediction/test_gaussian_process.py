@@ -6,6 +6,7 @@ from scipy.optimize import approx_fprime
 
 from fedperf_client.prediction import gaussian_process
 from fedperf_client.prediction.gaussian_process import (
+    FARTHEST,
     LEAST_NOISE_SD,
     MOST_COLUMNS,
     _Posterior,
@@ -36,6 +37,17 @@ def test_a_line_through_nearly_equal_inputs_is_not_followed_to_the_end_of_the_wo
     assert farther == far
     sure, unsure = process.sd(np.array([[1.01], [1e9]]))
     assert unsure > 5 * sure
+
+
+def test_inputs_are_read_as_far_as_two_spans_beyond_what_was_seen_and_no_farther() -> None:
+    process = fit_process(np.array([[0.0], [0.5], [2.0]]), np.array([0.0, 0.3, 1.0]))
+    end = 1.0 + FARTHEST  # seen are 0 to 2, so that one scaled step is 1
+    assert (end - 2.0) / 2.0 == 2.0
+    before, at, far = process.sd(np.array([[end - 0.5], [end], [1e9]]))
+    assert before < at
+    assert far == pytest.approx(at)
+    below, deep = process.sd(np.array([[1.0 - FARTHEST], [-1e9]]))
+    assert deep == pytest.approx(below)
 
 
 def test_a_curve_is_learnt_between_what_was_seen() -> None:

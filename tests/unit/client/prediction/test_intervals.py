@@ -7,11 +7,13 @@ from fedperf_client.prediction.candidates import joined_learners
 from fedperf_client.prediction.intervals import (
     DEFAULT_HALF_WIDTH,
     WIDENING,
+    Estimate,
     Hull,
     Spread,
     with_interval,
 )
 from fedperf_client.prediction.local import LogRidge
+from fedperf_client.prediction.matching import Asks
 from fedperf_client.prediction.personal import personalize
 from fedperf_client.prediction.prediction import InvalidPredictionError, Question
 from fedperf_client.prediction.shared import PUBLIC, REFERENCE, SHARED
@@ -109,6 +111,15 @@ def test_outside_the_interval_is_wider_and_says_so() -> None:
     assert math.log(inside.upper_seconds) == pytest.approx(1.3)
     assert math.log(outside.upper_seconds) == pytest.approx(1.0 + WIDENING * 0.3)
     assert outside.lower_seconds < inside.lower_seconds < inside.median_seconds
+
+
+def test_of_two_spreads_the_wider_one_counts_in_whatever_order() -> None:
+    narrow, wide = (Spread.of(np.full(20, size), np.arange(20)) for size in (0.1, 0.5))
+    for spreads in ((narrow, wide), (wide, narrow)):
+        found = Estimate.around(0.0, spreads, kind=Asks.SEEN, level=0.9, inside=True)
+        assert math.log(found.prediction.upper_seconds) == pytest.approx(0.5)
+        assert math.log(found.p90_seconds) == pytest.approx(0.5)
+        assert found.chance_within(math.exp(0.3)) == pytest.approx(wide.chance_below(0.3))
 
 
 def test_a_half_width_without_end_still_gives_finite_seconds() -> None:

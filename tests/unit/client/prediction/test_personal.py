@@ -8,6 +8,7 @@ import pytest
 
 from fedperf_client.prediction.candidates import joined_learners, local_learners
 from fedperf_client.prediction.evidence import History
+from fedperf_client.prediction.intervals import source_rows
 from fedperf_client.prediction.kept import Kept
 from fedperf_client.prediction.local import LogRidge
 from fedperf_client.prediction.matching import Asks
@@ -68,6 +69,16 @@ def test_a_question_is_weighed_by_folds_of_its_kind_when_it_is_asked(
     assert estimate.kind is kind
     assert {found for found, _ in own.outcomes} == {Asks.SEEN, kind}
     assert estimate.prediction.extrapolating is kind.is_beyond
+
+
+def test_a_question_a_little_beyond_what_was_seen_is_flagged_though_the_hull_has_a_margin() -> None:
+    own = predictor()
+    largest = max(HISTORY.questions, key=lambda each: source_rows(each.plan))
+    for factor, kind in ((1.0, Asks.SEEN), (1.5, Asks.BEYOND_SIZES)):
+        asked = of_rows(largest, factor * largest.plan.workflow.operators[0].output_rows)
+        [estimate] = own.estimate([asked])
+        assert own.candidates.hull.contains(asked)
+        assert (estimate.kind, estimate.prediction.extrapolating) == (kind, kind.is_beyond)
 
 
 def test_an_answer_does_not_depend_on_what_else_is_asked() -> None:

@@ -16,7 +16,7 @@ from fedperf_client.prediction.matching import fold_of
 from fedperf_client.prediction.personal import Personalized, personalize
 from fedperf_client.prediction.prediction import PredictLog, Predictor, PredictorFailedError
 from fedperf_client.prediction.shared import PUBLIC, REFERENCE, SHARED, AsIs, CellCorrection
-from fedperf_client.prediction.weighting import mixing_weights
+from fedperf_client.prediction.weighting import mixed_errors, mixing_weights
 from fedperf_shared.basis import CELLS
 from tests.unit.client.prediction.synthetic import (
     draw_history,
@@ -141,6 +141,13 @@ def test_single_large_errors_do_not_decide_the_weights() -> None:
     calm = mixing_weights(errors, np.arange(400))
     errors[0, :4] = 1e3
     np.testing.assert_allclose(mixing_weights(errors, np.arange(400)), calm, atol=0.05)
+
+
+def test_weights_have_not_seen_the_errors_that_they_are_judged_by() -> None:
+    """Who was right in one fold is wrong in the other; hindsight would halve these errors."""
+    errors = np.array([[0.0, 0, 0, 1, 1, 1], [1, 1, 1, 0, 0, 0]])
+    mixed = mixed_errors(errors, np.arange(6), np.array([0, 0, 0, 1, 1, 1]))
+    np.testing.assert_array_equal(mixed, np.ones(6))
 
 
 @pytest.mark.parametrize(("workloads", "folds"), [(2, 2), (20, 20), (21, 10), (300, 10), (301, 5)])

@@ -199,6 +199,17 @@ def test_rehearsal_rows_weigh_a_constant_and_need_no_data_of_ones_own() -> None:
     assert loss(state, rows) < 0.5 * loss(model().state_dict(), rows)
 
 
+def test_the_gradient_of_rehearsal_is_divided_by_the_declared_batch_like_the_sum() -> None:
+    one, other = model(), model()
+    clipped = sum_over(one, [members[0] for members in workloads()], CLIP)
+    alone = stepped(clipped, one, SeededNoise(5))
+    private = optimizer(other, SeededNoise(5))
+    private.take(clipped, clipped.gradients)
+    private.step()
+    expected = alone + flat(clipped) / (0.5 * 8)
+    torch.testing.assert_close(gradients(other), expected.float(), rtol=0, atol=1e-6)
+
+
 def test_rehearsal_rows_that_are_not_finite_are_left_out() -> None:
     rows = [Example(members[0].graph, math.nan) for members in workloads(2)]
     states = [

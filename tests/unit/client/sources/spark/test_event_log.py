@@ -168,6 +168,32 @@ def test_limits_and_unions_tell_their_rows(tmp_path: Path) -> None:
     assert found.origin.rows_known == 1.0
 
 
+def test_a_limit_lets_no_more_rows_through_than_there_are(tmp_path: Path) -> None:
+    plan = node("CollectLimit", SCAN, description="CollectLimit 21")
+    found = only(SparkLog().begin().query(7, plan, {1: 5}), tmp_path)
+    assert [each.output_rows for each in found.plan.workflow.operators] == [5, 5]
+
+
+@pytest.mark.parametrize(("limit", "rows"), [(21, 21), (500, 100)])
+def test_a_limit_over_rows_that_nobody_counted_is_no_more_than_their_estimate(
+    tmp_path: Path, limit: int, rows: int
+) -> None:
+    joined = node("SortMergeJoin", SCAN, node("Scan orc", rows=2))
+    plan = node("CollectLimit", joined, description=f"CollectLimit {limit}")
+    found = only(SparkLog().begin().query(7, plan, {1: 100, 2: 50}), tmp_path)
+    assert found.plan.workflow.operators[-1].output_rows == rows
+
+
+def test_a_row_of_a_join_is_as_wide_as_those_of_both_inputs(tmp_path: Path) -> None:
+    left = node("Exchange", SCAN, moved=11, size=12)
+    right = node("Exchange", node("Scan orc", rows=2), moved=21, size=22)
+    counters = {1: 100, 2: 50, 11: 100, 12: 2000, 21: 50, 22: 1500, 3: 70}
+    plan = node("SortMergeJoin", left, right, rows=3)
+    operators = only(SparkLog().begin().query(7, plan, counters), tmp_path).plan.workflow.operators
+    assert sorted(each.row_bytes for each in operators[:-1]) == [20, 20, 30, 30]
+    assert (operators[-1].kind, operators[-1].row_bytes) == (K.JOIN, 20 + 30)
+
+
 def test_a_stage_that_is_done_again_counts_its_rows_once(tmp_path: Path) -> None:
     log = SparkLog().begin().start(7, SCAN).job(7, {1: 60}, at=1100).job(7, {1: 80}, at=1200)
     assert only(log.finish(7), tmp_path).plan.workflow.operators[0].output_rows == 80
