@@ -84,6 +84,7 @@ def test_a_calendar_that_nobody_continues_is_said_once_and_looked_at_ever_more_r
     assert len(said) == 4
     assert len(scene.exchange.calls) <= 3600 / LONGEST_REST_SECONDS + 6
     scene.exchange.calendar = NEXT
+    scene.now += timedelta(seconds=LONGEST_REST_SECONDS)
     found, lines = daemon.look()
     assert found is not None
     assert lines == ["works again: None"]
