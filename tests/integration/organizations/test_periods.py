@@ -2,10 +2,12 @@
 
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from fedperf_client.config import Home
 from fedperf_client.release.ledger import PrivacyLedger, ReleaseState
 from fedperf_client.release.policy import policy_template
 from fedperf_server.config import write_config
@@ -30,6 +32,10 @@ PERIOD = timedelta(minutes=2)
 SLOT = SlotTimes(timedelta(seconds=50), timedelta(seconds=70))
 
 
+def has_receipts(home: Home, count: int) -> bool:
+    return len(list(home.receipts.glob("*"))) == count
+
+
 def test_a_running_daemon_declares_and_keeps_every_period_that_its_calendar_brings(
     tmp_path: Path,
 ) -> None:
@@ -48,11 +54,7 @@ def test_a_running_daemon_declares_and_keeps_every_period_that_its_calendar_brin
             join(home, tools.add_organization("one").url)
         daemon = stage.start("fedperf", "--home", str(home.directory), "daemon")
         for number in range(1, 4):
-            wait_until(
-                lambda number=number: len(list(home.receipts.glob("*"))) == number,
-                seconds=180,
-                what=f"the receipt of period {number}",
-            )
+            wait_until(partial(has_receipts, home, number), seconds=180, what=f"receipt {number}")
             period = Period(config.timetable.period.end, PERIOD, 1)
             config = replace(config, timetable=replace(calendar, period=period))
             write_config(config)

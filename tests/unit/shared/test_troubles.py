@@ -1,5 +1,7 @@
 """A trouble is said when it begins, after growing silences, and when it is over."""
 
+from collections.abc import Iterable, Mapping
+
 import pytest
 from structlog.testing import capture_logs
 
@@ -14,7 +16,7 @@ class Timer:
         return self.seconds
 
 
-def lines(logs: list[dict[str, object]]) -> list[str]:
+def lines(logs: Iterable[Mapping[str, object]]) -> list[str]:
     return [f"{each['what']} {each['event']}" for each in logs]
 
 
