@@ -4,8 +4,9 @@ Covariance over inputs that are scaled into [-1, 1]: a constant, a line with its
 variance per column, a smooth function of each column alone and a smooth function of all
 columns together, each column with its own length. Away from what was seen the smooth
 parts die down and the line remains, as far as `FARTHEST` and within `MARGIN` of the
-targets seen. Its numbers are those of highest posterior: marginal likelihood times
-log-normal priors, constants of this module, that keep few executions from deciding much.
+targets seen; less far where few executions have tested it (`_tested`). Its numbers are those
+of highest posterior: marginal likelihood times log-normal priors, constants of this module,
+that keep few executions from deciding much.
 Noise is never believed to be below `LEAST_NOISE_SD`.
 
 Rows with the same inputs are repeats: they are averaged before fitting, and a mean of m
@@ -42,8 +43,12 @@ LENGTH_SD = 0.7
 """Spread of the priors, in logs."""
 
 FARTHEST = 5.0
-"""Scaled inputs are read up to here, two spans of what was seen beyond it: from three nearly
-equal sizes nobody can tell what a thousand times as much takes."""
+"""Scaled inputs are read up to here at most, two spans of what was seen beyond it: from three
+nearly equal sizes nobody can tell what a thousand times as much takes."""
+
+UNTESTED_MARGIN = float(np.log(2.0))
+"""How far beyond the targets seen answers may lie while nothing has tested the line, log seconds:
+what is counted as inside of sizes seen as well."""
 
 STEPS = 40
 SEARCH = 5.0
@@ -120,7 +125,8 @@ def fit_process(inputs: Floats, target: Floats) -> GaussianProcess:
     covariance = kernel.covariance(known, known) + np.diag(noise / counts)
     factor = np.asarray(np.linalg.cholesky(covariance), dtype=np.float64)
     weights = cho_solve((factor, True), means - level)
-    limits = (float(means.min(initial=level)) - MARGIN, float(means.max(initial=level)) + MARGIN)
+    margin = UNTESTED_MARGIN + (MARGIN - UNTESTED_MARGIN) * scaling.tested
+    limits = (float(means.min(initial=level)) - margin, float(means.max(initial=level)) + margin)
     noise_sd = float(np.sqrt(noise))
     return GaussianProcess(noise_sd, scaling, kernel, known, factor, weights, level, limits)
 
@@ -133,6 +139,7 @@ class Scaling:
     directions: Floats
     middle: Floats
     half: Floats
+    tested: float
 
     @classmethod
     def of(cls, inputs: Floats) -> "Scaling":
@@ -142,12 +149,23 @@ class Scaling:
         directions = _main_directions(used) if len(columns) > MOST_COLUMNS else np.eye(len(columns))
         turned = used @ directions
         low, high = turned.min(axis=0, initial=np.inf), turned.max(axis=0, initial=-np.inf)
-        return cls(columns, directions, (low + high) / 2, (high - low) / 2)
+        tested = _tested(len(np.unique(turned, axis=0)), turned.shape[1])
+        return cls(columns, directions, (low + high) / 2, (high - low) / 2, tested)
 
     def __call__(self, inputs: Floats) -> Floats:
         """Scaled inputs, [rows, columns that tell], at most `FARTHEST`."""
+        reach = 1.0 + (FARTHEST - 1.0) * self.tested
         turned = inputs[:, self.columns] @ self.directions
-        return np.clip((turned - self.middle) / self.half, -FARTHEST, FARTHEST)
+        return np.clip((turned - self.middle) / self.half, -reach, reach)
+
+
+def _tested(rows: int, columns: int) -> float:
+    """Share, in [0, 1], in which a plane over so many columns is tested by so many rows.
+
+    Through as many rows as it has numbers a plane fits whatever they are, so that nothing
+    speaks for it elsewhere. Each row more tests it; one for every column is enough.
+    """
+    return float(np.clip((rows - 1 - columns) / max(columns, 1), 0.0, 1.0))
 
 
 def _main_directions(used: Floats) -> Floats:

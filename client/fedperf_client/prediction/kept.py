@@ -45,7 +45,7 @@ USUAL_CLUSTER = ClusterConfig(nodes=1, cores=2, memory_bytes=16 * 2**30)
 
 Usual = Mapping[Platform, ClusterConfig]
 
-PREDICTOR_VERSION = 1
+PREDICTOR_VERSION = 2
 """Of all code between executions and an answer: features, models, learners, their mix and this
 file. Whoever changes what a stored number means, or an answer, raises it."""
 

@@ -122,7 +122,7 @@ def local_table_learners() -> tuple[Learner, ...]:
     """Candidates that read no start model and need no layout; their mix is "local-only"."""
     return (
         LocalProcess(),
-        LogRidge(strengths=WEAK_STRENGTHS),
+        LogRidge(fewest=3, strengths=WEAK_STRENGTHS),
         Boosting("local linear boosting", linear_leaves=True),
         Forest(),
         Constant(),

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from fedperf_server.gaussian_process import Belief
+from fedperf_simulations import c3o
 from fedperf_simulations.newcomers import (
     LOCAL,
     LOCAL_PROCESS,
@@ -17,6 +18,7 @@ from fedperf_simulations.newcomers import (
     judge_tables,
     personalized,
 )
+from tests.public_data import public_data
 
 JOINED = "what joining gave"
 ROWS = 40
@@ -32,6 +34,22 @@ def judged(own: int) -> Predictors:
     start = Belief(np.zeros(ROWS), np.ones((ROWS, ROWS)) + 0.1 * np.eye(ROWS))
     order = rng.permutation(ROWS)
     return judge_tables(rows, order[:own], order[own:], {JOINED: told}, start=start, seed=0)
+
+
+def test_three_executions_of_a_public_job_are_not_extrapolated_beyond_reason() -> None:
+    """It ran 162, 432 and 10,901 s here; a line through these said days of what takes minutes."""
+    slices = c3o.load(public_data("c3o-experiments")).slices.of("sgd r4.2xlarge 3e+08")
+    count = len(slices)
+    rows = TableRows(slices.features, slices.log_seconds, np.arange(count))
+    nothing = Belief(np.zeros(count), np.eye(count))
+    found = []
+    for seed in range(5):
+        order = np.random.default_rng([0, 17, seed, 1]).permutation(count)
+        judged = judge_tables(rows, order[:3], order[3:], {}, start=nothing, seed=seed)
+        found.append([judged[LOCAL].mape, judged[LOCAL_PROCESS].mape])
+    mix, process = np.mean(found, axis=0)
+    assert mix < 100
+    assert process < 150
 
 
 def test_without_own_executions_nobody_is_local_and_joining_is_all_there_is() -> None:

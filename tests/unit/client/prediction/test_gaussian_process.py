@@ -168,3 +168,21 @@ def test_the_error_nearby_is_that_of_a_process_that_has_not_seen_the_nearest_row
         error = target[row] - without.mean(inputs[[row]])[0]
         # The level is the mean of what was seen, which differs a little between the two.
         assert process.error_nearby(inputs[[row]] + 1e-6)[0] == pytest.approx(error, abs=0.01)
+
+
+@pytest.mark.parametrize("columns", [2, 3, 5])
+def test_a_plane_that_nothing_has_tested_is_not_followed(columns: int) -> None:
+    """Through as many rows as it has numbers it fits any targets, and says nothing elsewhere."""
+    rng = np.random.default_rng(columns)
+    for _ in range(20):
+        inputs = rng.uniform(-0.3, 0.3, (columns + 1, columns))
+        target = rng.normal(0.0, 2.0, columns + 1)
+        answers = fit_process(inputs, target).mean(rng.uniform(-1, 1, (200, columns)))
+        assert answers.min() >= target.min() - np.log(2) - 1e-9
+        assert answers.max() <= target.max() + np.log(2) + 1e-9
+
+
+def test_a_plane_that_every_column_has_tested_is_followed_two_spans() -> None:
+    inputs = np.array([[x, y] for x in (0.0, 0.5, 1.0) for y in (0.0, 0.5, 1.0)])
+    answer = fit_process(inputs, 0.8 * inputs.sum(axis=1)).mean(np.array([[2.5, 2.5]]))
+    assert answer == pytest.approx([4.0], abs=0.1)
