@@ -122,6 +122,7 @@ def run_daemon(home: Home, *, clock: Clock, stop: threading.Event) -> None:
             daemon runs on this home, or the coordinator does not answer when this one starts.
     """
     config = home.load_config()
+    policy = load_policy(home.policy)
     key = load_or_create_key(home.identity)
     membership = Membership.load(home.identity)
     troubles = Troubles()
@@ -130,7 +131,7 @@ def run_daemon(home: Home, *, clock: Clock, stop: threading.Event) -> None:
         stack.enter_context(process_lock(home.lock, f"the home {home.directory}"))
         exchange = stack.enter_context(ExchangeClient(membership, key))
         exchange.check_clock(clock())
-        ledger: PrivacyLedger | None = begin_period(home, exchange, membership)
+        ledger: PrivacyLedger | None = begin_period(home, policy, exchange, membership)
         following = stack.enter_context(ComputingProcess(NEEDED_FOR_FOLLOWING))
         if config.history:
             following.warm()
@@ -249,13 +250,15 @@ def open_ledger(home: Home, policy: Policy, timetable: Timetable) -> PrivacyLedg
     return PrivacyLedger.create(path, planned.budget, planned.schedule, lifetime=policy.lifetime)
 
 
-def begin_period(home: Home, exchange: ExchangeClient, membership: Membership) -> PrivacyLedger:
+def begin_period(
+    home: Home, policy: Policy, exchange: ExchangeClient, membership: Membership
+) -> PrivacyLedger:
     """The ledger of the coordinator's period, declared there, with what was confirmed before.
 
     Raises:
         FedperfError: as `open_ledger` and `recall`, or the coordinator does not take the schedule.
     """
-    ledger = open_ledger(home, load_policy(home.policy), exchange.timetable())
+    ledger = open_ledger(home, policy, exchange.timetable())
     exchange.declare_schedule(ledger.schedule)
     recall(ledger, exchange, membership)
     return ledger
@@ -281,7 +284,7 @@ def next_ledger(
     try:
         if exchange.timetable().period.start == period.start:
             raise PeriodOverError(period)
-        found = begin_period(home, exchange, membership)
+        found = begin_period(home, load_policy(home.policy), exchange, membership)
     except (FedperfError, OSError) as error:
         troubles.failed(_NEXT_PERIOD, error)
         return None
