@@ -61,9 +61,10 @@ from fedperf_client.updating import Updating
 from fedperf_client.watching import NEEDED_FOR_FOLLOWING, Watching
 from fedperf_shared.errors import FedperfError, PrivacyRefusedError
 from fedperf_shared.exchange import TrainRequest
-from fedperf_shared.period import ModelMethod, Timetable
+from fedperf_shared.period import ModelMethod, Period, Timetable
 from fedperf_shared.process_lock import process_lock
 from fedperf_shared.release import Release, ReleaseKind, Schedule, Slot, SlotKey
+from fedperf_shared.troubles import Troubles
 from fedperf_shared.wire.codec import encode_signed_release
 
 if TYPE_CHECKING:
@@ -96,6 +97,16 @@ class TooLateError(PrivacyRefusedError):
         self.key = key
 
 
+class PeriodOverError(FedperfError):
+    """The period is over and the coordinator's calendar has no other."""
+
+    def __init__(self, period: Period) -> None:
+        super().__init__(
+            f"the period ended on {period.end:%Y-%m-%d %H:%M} UTC and the coordinator's calendar "
+            "has no next one; its operator begins it there, and this daemon follows"
+        )
+
+
 class NodeEndedError(FedperfError):
     """The thread that answers the coordinator ended by itself, which is a bug."""
 
@@ -104,7 +115,7 @@ class NodeEndedError(FedperfError):
 
 
 def run_daemon(home: Home, *, clock: Clock, stop: threading.Event) -> None:
-    """Run until `stop` is set.
+    """Run until `stop` is set, through one period after the other.
 
     Raises:
         FedperfError: configuration, policy, identity, store or ledger cannot be used, another
@@ -114,48 +125,94 @@ def run_daemon(home: Home, *, clock: Clock, stop: threading.Event) -> None:
     policy = load_policy(home.policy)
     key = load_or_create_key(home.identity)
     membership = Membership.load(home.identity)
+    troubles = Troubles()
     poll = timedelta(seconds=config.poll_seconds)
     with ExitStack() as stack:
         stack.enter_context(process_lock(home.lock, f"the home {home.directory}"))
         exchange = stack.enter_context(ExchangeClient(membership, key))
         exchange.check_clock(clock())
-        ledger = open_ledger(home, policy, exchange.timetable())
-        reporting, training = stack.enter_context(_computing(ledger.schedule))
+        ledger: PrivacyLedger | None = begin_period(home, policy, exchange, membership)
         following = stack.enter_context(ComputingProcess(NEEDED_FOR_FOLLOWING))
         if config.history:
             following.warm()
-        watching = Watching(home.store, compute=following, start=in_thread)
+        watching = Watching(home.store, compute=following, start=in_thread, troubles=troubles)
         drifts = DriftWatching(home.store, compute=following, start=in_thread, clock=clock)
-        exchange.declare_schedule(ledger.schedule)
-        recall(ledger, exchange, membership)
+        log.info("daemon is up")
+        while ledger is not None:
+            next_period = partial(
+                next_ledger, ledger, home, exchange, membership, clock=clock, troubles=troubles
+            )
+            log.info("period", **_facts(ledger))
+            with ExitStack() as period:
+                duties, talking = period.enter_context(
+                    _kept(home, exchange, ledger, key, poll=poll, clock=clock, troubles=troubles)
+                )
+                ledger = None
+                while ledger is None and not stop.is_set():
+                    if not talking.is_alive():
+                        raise NodeEndedError
+                    watching.look(config.history)
+                    drifts.look()
+                    duties.look()
+                    stop.wait(duties.pause(poll).total_seconds())
+                    ledger = next_period()
+
+
+@contextmanager
+def _kept(
+    home: Home,
+    exchange: ExchangeClient,
+    ledger: PrivacyLedger,
+    key: ec.EllipticCurvePrivateKey,
+    *,
+    poll: timedelta,
+    clock: Clock,
+    troubles: Troubles,
+) -> Iterator[tuple["Duties", threading.Thread]]:
+    """What the ledger's period asks of this organization, and the thread of its node."""
+    left = threading.Event()
+    with _computing(ledger.schedule) as (reporting, training):
         duties = Duties(
             home,
             exchange,
             ledger,
             SystemNoise(),
             key,
-            policy=policy,
+            policy=load_policy(home.policy),
             reporting=reporting,
             training=training,
             start=in_thread,
             clock=clock,
-            stop=stop,
+            stop=left,
+            troubles=troubles,
         )
-        node = Node(membership, key, duties.model_update, rhythm=Rhythm(poll=min(poll, _NODE_POLL)))
-        talking = threading.Thread(target=node.run, args=(stop,), name="node", daemon=True)
+        rhythm = Rhythm(poll=min(poll, _NODE_POLL))
+        membership = Membership.load(home.identity)
+        node = Node(membership, key, duties.model_update, rhythm=rhythm, troubles=troubles)
+        talking = threading.Thread(target=node.run, args=(left,), name="node", daemon=True)
         talking.start()
-        log.info("daemon is up", slots=len(ledger.schedule.slots), budget=ledger.budget.epsilon)
-        while not stop.is_set():
-            if not talking.is_alive():
-                raise NodeEndedError
-            watching.look(config.history)
-            drifts.look()
-            duties.look()
-            stop.wait(duties.pause(poll).total_seconds())
-        talking.join(timeout=5)
+        try:
+            yield duties, talking
+        finally:
+            left.set()
+            talking.join(timeout=5)
 
 
 _NODE_POLL = timedelta(seconds=1)
+
+_NEXT_PERIOD, _FETCHING = "the next period", "fetching"
+"""What troubles with them are called."""
+
+
+def _facts(ledger: PrivacyLedger) -> dict[str, object]:
+    """What the log says of a period that is kept."""
+    period = ledger.schedule.timetable.period
+    return {
+        "begins": period.start.isoformat(),
+        "ends": period.end.isoformat(),
+        "slots": len(ledger.schedule.slots),
+        "budget": ledger.budget.epsilon,
+    }
 
 
 @contextmanager
@@ -191,6 +248,48 @@ def open_ledger(home: Home, policy: Policy, timetable: Timetable) -> PrivacyLedg
     for left_out in planned.not_planned:
         log.info("slot not planned", what=str(left_out.what), reason=left_out.reason)
     return PrivacyLedger.create(path, planned.budget, planned.schedule, lifetime=policy.lifetime)
+
+
+def begin_period(
+    home: Home, policy: Policy, exchange: ExchangeClient, membership: Membership
+) -> PrivacyLedger:
+    """The ledger of the coordinator's period, declared there, with what was confirmed before.
+
+    Raises:
+        FedperfError: as `open_ledger` and `recall`, or the coordinator does not take the schedule.
+    """
+    ledger = open_ledger(home, policy, exchange.timetable())
+    exchange.declare_schedule(ledger.schedule)
+    recall(ledger, exchange, membership)
+    return ledger
+
+
+def next_ledger(
+    ledger: PrivacyLedger,
+    home: Home,
+    exchange: ExchangeClient,
+    membership: Membership,
+    *,
+    clock: Clock,
+    troubles: Troubles,
+) -> PrivacyLedger | None:
+    """The ledger of the next period, begun once `ledger`'s is over and the calendar goes on.
+
+    Until then None: a calendar that nobody continues, or a policy that has no schedule for
+    it, is said in the log and looked at again later.
+    """
+    period = ledger.schedule.timetable.period
+    if clock() < period.end or troubles.rests(_NEXT_PERIOD):
+        return None
+    try:
+        if exchange.timetable().period.start == period.start:
+            raise PeriodOverError(period)
+        found = begin_period(home, load_policy(home.policy), exchange, membership)
+    except (FedperfError, OSError) as error:
+        troubles.failed(_NEXT_PERIOD, error)
+        return None
+    troubles.worked(_NEXT_PERIOD)
+    return found
 
 
 def recall(ledger: PrivacyLedger, exchange: ExchangeClient, membership: Membership) -> None:
@@ -242,7 +341,9 @@ class Duties:
         start: Start,
         clock: Clock,
         stop: threading.Event,
+        troubles: Troubles | None = None,
     ) -> None:
+        self._troubles = troubles or Troubles()
         self._home = home
         self._exchange = exchange
         self._ledger = ledger
@@ -268,14 +369,18 @@ class Duties:
 
         In this order, so that a daemon that was away knows of an epoch before it reports.
         """
-        self._attempt("fetching", self._fetch)
+        is_needed = any(map(self._has_opened, self._open_reports()))
+        if is_needed or not self._troubles.rests(_FETCHING):
+            self._attempt(_FETCHING, self._fetch)
         for slot in filter(self._has_opened, self._coming_reports()):
             # Asked whether or not the slot's report will leave: that is nobody's business.
-            self._attempt("question", partial(self._reports.fetch_question, slot))
+            self._attempt(
+                f"question of {slot_name(slot.key)}", partial(self._reports.fetch_question, slot)
+            )
         for slot in filter(self._has_opened, self._open_reports()):
-            self._attempt("report", partial(self._report, slot))
+            self._attempt(slot_name(slot.key), partial(self._report, slot))
         for slot in self._unconfirmed_updates():
-            self._attempt("receipt", partial(self._fetch_receipt, slot))
+            self._attempt(f"receipt of {slot_name(slot.key)}", partial(self._fetch_receipt, slot))
 
     def pause(self, poll: timedelta) -> timedelta:
         """How long until the next look: `poll`, or less where a report opens or leaves before.
@@ -502,4 +607,6 @@ class Duties:
         except WithheldError as kept:
             log.info(f"{what} withheld", reason=str(kept))
         except (FedperfError, OSError) as error:
-            log.warning(f"{what} failed", reason=str(error))
+            self._troubles.failed(what, error)
+        else:
+            self._troubles.worked(what)

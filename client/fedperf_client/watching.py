@@ -13,6 +13,7 @@ from fedperf_client.background import Start
 from fedperf_client.learning.computing_process import Compute
 from fedperf_client.sources.following import Followed, FollowTask, Seen
 from fedperf_shared.errors import FedperfError
+from fedperf_shared.troubles import Troubles
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -20,24 +21,31 @@ if TYPE_CHECKING:
 NEEDED_FOR_FOLLOWING = ("fedperf_client.sources.following",)
 """What a process that follows imports."""
 
+FOLLOWING = "following the history"
+"""What a trouble with it is called."""
+
 log = structlog.get_logger()
 
 
 class Watching:
     """Takes in what is new under the paths that are followed."""
 
-    def __init__(self, store: Path, *, compute: Compute, start: Start) -> None:
+    def __init__(
+        self, store: Path, *, compute: Compute, start: Start, troubles: Troubles | None = None
+    ) -> None:
         """Take executions into `store`, by `compute`, begun by `start`."""
         self._store = store
         self._compute = compute
         self._start = start
+        self._troubles = troubles or Troubles()
         self._seen: dict[Path, Seen] = {}
+        self._problems: tuple[str, ...] = ()
         self._looking: Future[Followed] | None = None
 
     def look(self, paths: tuple[Path, ...]) -> None:
         """Begin a look, unless the one before is still going on; say what that one brought."""
         self._conclude()
-        if paths and self._looking is None:
+        if paths and self._looking is None and not self._troubles.rests(FOLLOWING):
             task = FollowTask(self._store, paths, self._seen)
             self._looking = self._start(lambda: self._compute(task))
             self._conclude()
@@ -49,10 +57,13 @@ class Watching:
         try:
             found = looked.result()
         except (FedperfError, OSError) as error:
-            log.warning("following the history failed", reason=str(error))
+            self._troubles.failed(FOLLOWING, error)
             return
+        self._troubles.worked(FOLLOWING)
         self._seen = found.seen
         for problem in found.problems:
-            log.warning("following the history failed", reason=problem)
+            if problem not in self._problems:
+                log.warning("following the history failed", reason=problem)
+        self._problems = found.problems
         if found.taken.new or found.taken.skipped:
             log.info("history", new=found.taken.new, skipped=dict(found.taken.skipped))

@@ -85,6 +85,7 @@ def init(
     """
     from fedperf_server import enrollment
     from fedperf_server.config import FILE_NAME, ServerConfig, default_timetable, write_config
+    from fedperf_server.database import Database
     from fedperf_shared.errors import StorageError
 
     directory: Path = context.obj
@@ -99,6 +100,7 @@ def init(
     try:
         enrollment.init(directory, host, now=_now())
         path = write_config(config)
+        Database(config.database_url).close()
     except OSError as error:
         raise StorageError(
             f"cannot write {directory}: {error.strerror}; choose another --directory"
@@ -131,7 +133,7 @@ def list_organizations(context: typer.Context, json: Json = False) -> None:
     from fedperf_server.reports import standings
 
     config, enrollment = _enrollment(context)
-    with Database(config.database_url).transaction() as session:
+    with Database.existing(config.database_url).transaction() as session:
         standing = standings(session)
     rows = [
         {
@@ -164,7 +166,7 @@ def rounds(context: typer.Context, json: Json = False) -> None:
     from fedperf_server.rounds import round_results
 
     config = _config(context)
-    with Database(config.database_url).transaction() as session:
+    with Database.existing(config.database_url).transaction() as session:
         rows = [
             {
                 "round": result.number,
@@ -194,7 +196,7 @@ def models(context: typer.Context, json: Json = False) -> None:
     from fedperf_server import registry
     from fedperf_server.database import Database
 
-    with Database(_config(context).database_url).transaction() as session:
+    with Database.existing(_config(context).database_url).transaction() as session:
         versions, verdicts = registry.versions(session), registry.verdicts(session)
     latest = {verdict.version: verdict for verdict in verdicts}
     measured = {each.version: each for each in verdicts if each.gain is not None or each.by_segment}
@@ -242,7 +244,7 @@ def rollback(
     from fedperf_server.database import Database
     from fedperf_server.promoting import take_back
 
-    with Database(_config(context).database_url).transaction() as session:
+    with Database.existing(_config(context).database_url).transaction() as session:
         taken, now = take_back(session, reason, at=_now())
     show({"taken_back": taken, "promoted": now}, json=json)
 
@@ -253,7 +255,7 @@ def list_epochs(context: typer.Context, json: Json = False) -> None:
     from fedperf_server.database import Database
     from fedperf_server.epochs import epochs
 
-    with Database(_config(context).database_url).transaction() as session:
+    with Database.existing(_config(context).database_url).transaction() as session:
         rows = [_epoch_facts(each) for each in epochs(session)]
     show_rows(rows, json=json, empty="no epoch yet")
 
@@ -270,7 +272,7 @@ def list_drifts(context: typer.Context, json: Json = False) -> None:
     from fedperf_server.enrollment import organization_names
 
     config = _config(context)
-    with Database(config.database_url).transaction() as session:
+    with Database.existing(config.database_url).transaction() as session:
         names = organization_names(session)
         drifts = [each.drift for each in seen_drifts(session, config.timetable.period)]
     facts = _drift_facts if json else _readable_drift
@@ -294,7 +296,7 @@ def announce(
 
     config = _config(context)
     platforms = [platform_of(name) for name in platform or ()]
-    with Database(config.database_url).transaction() as session:
+    with Database.existing(config.database_url).transaction() as session:
         epoch = epochs.announce(
             session, config.timetable.period, platforms=platforms, note=note, at=_now()
         )
@@ -321,7 +323,7 @@ def synthesize(
     from fedperf_server.synthetic import Condition, SyntheticBatch, more_rows
 
     condition = Condition.parse(platform=platform, operator_class=operator_class, size=size)
-    with Database(_config(context).database_url).transaction() as session:
+    with Database.existing(_config(context).database_url).transaction() as session:
         batch = SyntheticBatch.published(session)
     drawn = more_rows(batch, condition, rows=rows, seed=seed)
     show_rows([row.as_record() for row in drawn], json=json, empty="no rows")
@@ -440,7 +442,7 @@ def _enrollment(context: typer.Context) -> "tuple[ServerConfig, Enrollment]":
 
     config = _config(context)
     ring = KeyRing(config.directory)
-    return config, Enrollment(Database(config.database_url), ring, config, clock=_now)
+    return config, Enrollment(Database.existing(config.database_url), ring, config, clock=_now)
 
 
 def _now() -> datetime:

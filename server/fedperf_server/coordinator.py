@@ -17,7 +17,6 @@ of what was accepted: the round is closed as failed, which the operator sees.
 """
 
 import hashlib
-import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -27,13 +26,21 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 import numpy as np
+import structlog
 from cryptography.hazmat.primitives.asymmetric import ec
 from numpy.typing import NDArray
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from fedperf_server import audit, buffered, lineage, registry, releases, round_calendar
-from fedperf_server.database import Database, ReplyRow, RoundQuestionRow, RoundRow
+from fedperf_server.database import (
+    DATABASE,
+    Database,
+    DatabaseError,
+    ReplyRow,
+    RoundQuestionRow,
+    RoundRow,
+)
 from fedperf_server.enrollment import Enrollment, Member
 from fedperf_server.registry import Arrays, ModelFormat
 from fedperf_server.round_method import Answer, RoundMethod
@@ -50,13 +57,14 @@ from fedperf_shared.exchange import SyntheticRow, TrainRequest
 from fedperf_shared.period import Timetable, to_unix_ms
 from fedperf_shared.release import Schedule, SignedRelease, SlotKey
 from fedperf_shared.tangent_question import TangentQuestion
+from fedperf_shared.troubles import Troubles
 from fedperf_shared.wire.codec import (
     decode_tangent_question,
     encode_tangent_question,
     encode_train_request,
 )
 
-_log = logging.getLogger(__name__)
+_log = structlog.get_logger()
 
 Evaluate = Callable[[Arrays], float]
 """The model's error on public data."""
@@ -155,7 +163,9 @@ class Coordinator:
         method: RoundMethod,
         evaluate: Evaluate,
         clock: Callable[[], datetime],
+        troubles: Troubles | None = None,
     ) -> None:
+        self._troubles = troubles or Troubles()
         self._database = database
         self._enrollment = enrollment
         self._fleet = fleet
@@ -174,13 +184,29 @@ class Coordinator:
         idle: timedelta = timedelta(seconds=0.5),
         on_round: Callable[[RoundResult], None] = lambda result: None,
     ) -> None:
-        """Run rounds as they fall due until `stop` is set."""
+        """Run rounds as they fall due until `stop` is set.
+
+        A step that the database does not let through is taken again: what it wrote was stored
+        whole or not at all, and organizations answer again with the bytes that they stored.
+        """
         while not stop.is_set():
-            result = self.step(stop)
+            result = self._try_step(stop)
             if result is not None:
                 on_round(result)
             else:
                 stop.wait(idle.total_seconds())
+
+    def _try_step(self, stop: threading.Event) -> RoundResult | None:
+        """A step, unless the database fails or did so a moment ago."""
+        if self._troubles.rests(DATABASE):
+            return None
+        try:
+            result = self.step(stop)
+        except DatabaseError as error:
+            self._troubles.failed(DATABASE, error, source="rounds")
+            return None
+        self._troubles.worked(DATABASE, source="rounds")
+        return result
 
     def step(self, stop: threading.Event) -> RoundResult | None:
         """Let new members in; run the round that is due, if one is.
@@ -402,7 +428,7 @@ class Coordinator:
         try:
             return Outcome.NEW_VERSION, *self._next(opened, gathered)
         except AggregationError as error:
-            _log.warning("a round failed, the model stays as it is: %s", error, exc_info=True)
+            _log.warning("a round failed, the model stays as it is", exc_info=error)
             return Outcome.FAILED, None, None
 
     def _next(self, opened: _Opened, gathered: _Gathered) -> tuple[Arrays, float]:

@@ -8,6 +8,7 @@ URL. Times are Unix milliseconds, ids are bytes, so that both mean the same.
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Self
 
 from sqlalchemy import (
     BigInteger,
@@ -18,12 +19,15 @@ from sqlalchemy import (
     event,
 )
 from sqlalchemy.engine import Engine
-from sqlalchemy.exc import OperationalError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from fedperf_shared.errors import StorageError
 from fedperf_shared.private_files import close_to_others, create_private
+
+DATABASE = "the database"
+"""What a trouble with it is called."""
 
 _BUSY_MILLISECONDS = 20_000
 
@@ -272,7 +276,7 @@ class Database:
             DatabaseError: the URL or the file cannot be used.
         """
         try:
-            self._engine = create_engine(url)
+            self._engine = create_engine(url, pool_pre_ping=not url.startswith("sqlite"))
             if self._engine.dialect.name == "sqlite":
                 _configure_sqlite(self._engine)
                 file = Path(self._engine.url.database or "")
@@ -282,17 +286,32 @@ class Database:
         except (SQLAlchemyError, ImportError) as error:
             raise DatabaseError(f"cannot open the database {url}: {_line(error)}") from error
 
+    @classmethod
+    def existing(cls, url: str) -> Self:
+        """Open a database that is there; a file that is lost is not replaced by an empty one.
+
+        Raises:
+            DatabaseError: as the constructor, or the file is missing.
+        """
+        file = url.removeprefix("sqlite:///").partition("?")[0]
+        if url.startswith("sqlite:///") and not Path(file).exists():
+            raise DatabaseError(
+                f"the database {file} is missing; restore it from a backup, or, where nobody has "
+                f"joined yet, begin an empty one with: touch {file}"
+            )
+        return cls(url)
+
     @contextmanager
     def transaction(self) -> Iterator[Session]:
         """A session whose writes are stored together at the end, or not at all.
 
         Raises:
-            DatabaseError: the database does not answer.
+            DatabaseError: the database does not answer, or refuses what was written.
         """
         try:
             with Session(self._engine, expire_on_commit=False) as session, session.begin():
                 yield session
-        except OperationalError as error:
+        except DBAPIError as error:
             raise DatabaseError(f"the database cannot be used: {_line(error)}") from error
 
     def close(self) -> None:

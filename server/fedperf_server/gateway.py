@@ -13,7 +13,6 @@ Imports flwr, which reads FLWR_TELEMETRY_ENABLED and FLWR_DISABLE_UPDATE_CHECK:
 the program that serves must set them before.
 """
 
-import logging
 import socket
 import threading
 import time
@@ -23,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import structlog
 import uvicorn
 from cryptography.hazmat.primitives.asymmetric import ec
 from fastapi import FastAPI
@@ -75,7 +75,7 @@ _STOP_SECONDS = 10.0
 _MAX_CONNECTIONS = 1000
 _KEEP_ALIVE_SECONDS = 75
 
-_log = logging.getLogger(__name__)
+_log = structlog.get_logger()
 
 
 class GatewayError(FedperfError):

@@ -8,7 +8,7 @@ model that went astray.
 """
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from fedperf_server.aggregation import aggregate
 from fedperf_server.config import ServerConfig
-from fedperf_server.database import Database
+from fedperf_server.database import DATABASE, Database, DatabaseError
 from fedperf_server.dp_sgd_rounds import DpSgdRounds
 from fedperf_server.drifting import DriftDesk
 from fedperf_server.promoting import PromotionDesk
@@ -33,7 +33,6 @@ from fedperf_server.rounds import RoundResult
 from fedperf_server.service import serving, store_start_model
 from fedperf_server.tangent_rounds import TangentRounds
 from fedperf_server.validation import UpdateLimits
-from fedperf_shared.errors import FedperfError
 from fedperf_shared.execution import MeasuredPlan
 from fedperf_shared.model.architecture import ARRAY_SHAPES
 from fedperf_shared.model.batching import PlanGraph
@@ -43,6 +42,7 @@ from fedperf_shared.model.metrics import median_q_error
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
 from fedperf_shared.model.public_start import load_public_start
 from fedperf_shared.period import ModelMethod
+from fedperf_shared.troubles import Troubles
 
 REPORT_PAUSE_SECONDS = 1.0
 
@@ -58,30 +58,32 @@ def run_server(
         FedperfError: configuration, keys, database or ports cannot be used.
     """
     plans = load_public_plans()
-    database = Database(config.database_url)
+    database = Database.existing(config.database_url)
     start = [load_public_start().arrays[name] for name in ARRAY_SHAPES]
     evaluate = yardstick(plans)
     store_start_model(database, GgfnFormat(), start, at=clock(), public_error=evaluate(start))
 
+    troubles = Troubles()
     with serving(
         config,
         model_format=GgfnFormat(),
         method=method_of(config, plans),
         evaluate=evaluate,
         clock=clock,
+        troubles=troubles,
     ) as coordinator:
         log.info("serving", exchange=config.exchange_address, fleet=config.fleet_address)
         desk = ReportDesk(database, config.timetable, plans, grace=config.grace)
         questions = QuestionDesk(database, config.timetable)
         promotions = PromotionDesk(database, config.timetable, plans, grace=config.grace)
         drifts = DriftDesk(database, config.timetable, grace=config.grace, clock=clock)
-        steps = [
-            partial(_ask, questions),
-            partial(_look, desk),
-            partial(_judge, promotions),
-            partial(_watch_drift, drifts),
-        ]
-        with _watched(steps, stop, clock):
+        steps: dict[str, Step] = {
+            "asking questions": partial(_ask, questions),
+            "evaluating reports": partial(_look, desk),
+            "judging versions": partial(_judge, promotions),
+            "reading drift": partial(_watch_drift, drifts),
+        }
+        with _watched(steps, stop, clock, troubles):
             coordinator.run(stop, on_round=_announce)
 
 
@@ -117,7 +119,7 @@ def predict_with(checkpoint: bytes) -> PredictLog:
 
 
 class Step(Protocol):
-    """What the thread beside the rounds does at every look; fails never."""
+    """What the thread beside the rounds does at every look."""
 
     def __call__(self, *, at: datetime) -> None:
         """At that moment."""
@@ -125,15 +127,18 @@ class Step(Protocol):
 
 @contextmanager
 def _watched(
-    steps: Sequence[Step], stop: threading.Event, clock: Callable[[], datetime]
+    steps: Mapping[str, Step],
+    stop: threading.Event,
+    clock: Callable[[], datetime],
+    troubles: Troubles,
 ) -> Iterator[None]:
     """Take the steps again and again in a thread, until `stop` is set or the block is left."""
     left = threading.Event()
 
     def watch() -> None:
         while not (stop.is_set() or left.wait(REPORT_PAUSE_SECONDS)):
-            for step in steps:
-                step(at=clock())
+            if not troubles.rests(DATABASE):
+                _take(steps, clock, troubles)
 
     watching = threading.Thread(target=watch, name="reports", daemon=True)
     watching.start()
@@ -144,60 +149,51 @@ def _watched(
         watching.join(timeout=10)
 
 
+def _take(steps: Mapping[str, Step], clock: Callable[[], datetime], troubles: Troubles) -> None:
+    """Each step once; what a step cannot do, whatever the reports hold, holds up no round."""
+    for what, step in steps.items():
+        if troubles.rests(what):
+            continue
+        try:
+            step(at=clock())
+        except DatabaseError as error:
+            troubles.failed(DATABASE, error, source="desks")
+            return
+        except Exception as error:
+            troubles.failed(what, error)
+        else:
+            troubles.worked(what)
+    troubles.worked(DATABASE, source="desks")
+
+
 def _ask(questions: QuestionDesk, *, at: datetime) -> None:
-    try:
-        asked = questions.ask(at=at)
-    except FedperfError as error:
-        log.warning("no question could be made", reason=str(error))
-    except Exception:  # rounds go on, whatever the reports hold
-        log.exception("no question could be made")
-    else:
-        for each in asked:
-            log.info("question asked", window=each.slot.window, slot=each.slot.index)
+    for each in questions.ask(at=at):
+        log.info("question asked", window=each.slot.window, slot=each.slot.index)
 
 
 def _look(desk: ReportDesk, *, at: datetime) -> None:
-    try:
-        published = desk.look(predict_with, at=at)
-    except FedperfError as error:
-        log.warning("reports could not be evaluated", reason=str(error))
-    except Exception:  # rounds go on, whatever the reports hold
-        log.exception("reports could not be evaluated")
-    else:
-        if published is not None:
-            log.info("correction published", reports=published.reports, rows=published.rows)
+    published = desk.look(predict_with, at=at)
+    if published is not None:
+        log.info("correction published", reports=published.reports, rows=published.rows)
 
 
 def _judge(desk: PromotionDesk, *, at: datetime) -> None:
-    try:
-        verdict = desk.look(predict_with, at=at)
-    except FedperfError as error:
-        log.warning("no version could be judged", reason=str(error))
-    except Exception:  # rounds go on, whatever the reports hold
-        log.exception("no version could be judged")
-    else:
-        if verdict is not None:
-            said = "model promoted" if verdict.promoted else "model rejected"
-            log.info(said, version=verdict.version, reason=verdict.reason)
+    verdict = desk.look(predict_with, at=at)
+    if verdict is not None:
+        said = "model promoted" if verdict.promoted else "model rejected"
+        log.info(said, version=verdict.version, reason=verdict.reason)
 
 
 def _watch_drift(desk: DriftDesk, *, at: datetime) -> None:
-    try:
-        news = desk.look(at=at)
-    except FedperfError as error:
-        log.warning("drift could not be read", reason=str(error))
-    except Exception:  # rounds go on, whatever the reports hold
-        log.exception("drift could not be read")
-    else:
-        for each in news:
-            log.info(
-                "drift found",
-                platform=each.platform.name.lower(),
-                shared=each.shared,
-                organizations=len(each.organizations),
-                since=each.since,
-                log_factor=round(each.log_factor, 3),
-            )
+    for each in desk.look(at=at):
+        log.info(
+            "drift found",
+            platform=each.platform.name.lower(),
+            shared=each.shared,
+            organizations=len(each.organizations),
+            since=each.since,
+            log_factor=round(each.log_factor, 3),
+        )
 
 
 def _announce(result: RoundResult) -> None:

@@ -18,6 +18,7 @@ from fedperf_server.exchange import exchange_server
 from fedperf_server.registry import Arrays, ModelFormat
 from fedperf_server.round_method import RoundMethod
 from fedperf_shared.flower_settings import quiet_flower
+from fedperf_shared.troubles import Troubles
 
 
 def system_clock() -> datetime:
@@ -52,6 +53,7 @@ def serving(
     evaluate: Evaluate,
     rules: RoundRules | None = None,
     clock: Callable[[], datetime] = system_clock,
+    troubles: Troubles | None = None,
 ) -> Iterator[Coordinator]:
     """All ports open; yields the coordinator, whose `run` holds the rounds.
 
@@ -90,6 +92,7 @@ def serving(
             method=method,
             evaluate=evaluate,
             clock=clock,
+            troubles=troubles,
         )
 
 

@@ -17,7 +17,6 @@ Imports flwr, which reads FLWR_TELEMETRY_ENABLED and FLWR_DISABLE_UPDATE_CHECK:
 the program must set them before.
 """
 
-import logging
 import threading
 import time
 from collections.abc import Callable
@@ -30,6 +29,7 @@ from itertools import islice
 
 import httpx
 import numpy as np
+import structlog
 from cryptography.hazmat.primitives.asymmetric import ec
 from flwr.app import Array, ArrayRecord, Error, Message, Metadata, RecordDict
 from flwr.app.message import make_message
@@ -66,10 +66,13 @@ from fedperf_client.federation.enrollment import Membership
 from fedperf_shared.errors import FedperfError, InvalidInputError
 from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.release import ReleaseKind, SlotKey
+from fedperf_shared.troubles import Troubles
 from fedperf_shared.wire.codec import decode_train_request
 
 MESSAGE_TYPE = "train"
 RECORD = "body"
+CONNECTION = "the node's connection"
+"""What a trouble with it is called."""
 MAX_REQUEST_PARTS = 64
 MAX_REQUEST_BYTES = 16 << 20
 """Of a request, and so of any of its parts: a model, a question and rows of rehearsal."""
@@ -80,7 +83,7 @@ HEARTBEAT_SECONDS = 30.0
 """Told to the coordinator, which takes a node for offline after twice this time: long
 enough for one request over a slow line, which holds up the heartbeat."""
 
-_log = logging.getLogger(__name__)
+_log = structlog.get_logger()
 
 
 class OddAnswerError(FedperfError):
@@ -141,7 +144,9 @@ class Node:
         handler: Handler,
         *,
         rhythm: Rhythm | None = None,
+        troubles: Troubles | None = None,
     ) -> None:
+        self._troubles = troubles or Troubles()
         self._membership = membership
         self._key = key
         self._handler = handler
@@ -172,19 +177,21 @@ class Node:
                 try:
                     while not stop.is_set():
                         self._beat(fleet)
+                        self._troubles.worked(CONNECTION)
                         stop.wait(self._rhythm.poll.total_seconds())
                 finally:
                     fleet.leave()
         except httpx.HTTPStatusError as error:
             self.connection = Connection.REFUSED
-            _log.warning("the coordinator answers %d", error.response.status_code)
+            self._troubles.failed(CONNECTION, f"it answers {error.response.status_code}")
         except (httpx.HTTPError, OSError, RuntimeError) as error:
             self.connection = Connection.CONNECTING
-            _log.info("connection lost: %s", type(error).__name__)
+            self._troubles.failed(CONNECTION, f"lost: {type(error).__name__}")
         except Exception as error:  # whatever a server sends, the node goes on
             self.connection = Connection.CONNECTING
             self.odd_answers += 1
-            _log.warning("odd answer %d of the coordinator: %s", self.odd_answers, _said(error))
+            said = f"odd answer {self.odd_answers} of the coordinator: {_said(error)}"
+            self._troubles.failed(CONNECTION, said)
 
     def _beat(self, fleet: "_Fleet") -> None:
         fleet.keep_alive()
@@ -200,7 +207,7 @@ class Node:
             request = open_request(fleet.body(message, tree))
             self._waiting[message_id] = (message, self._future(request))
         except RequestRefusedError as error:
-            _log.warning("request refused: %s", error)
+            _log.warning("request refused", reason=str(error))
             fleet.reply(message, _refusal(message))
 
     def _future(self, request: TrainRequest) -> Future[bytes]:
@@ -223,7 +230,7 @@ class Node:
             elif isinstance(error, RequestRefusedError):
                 fleet.reply(message, _refusal(message))
             elif isinstance(error, FedperfError):
-                _log.warning("no release for this slot: %s", error)
+                _log.warning("no release for this slot", reason=str(error))
             else:
                 _log.error("no release for this slot", exc_info=error)
             del self._waiting[message_id]

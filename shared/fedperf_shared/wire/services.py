@@ -5,14 +5,14 @@ raises goes out as one of two constant codes, so nothing of the server's inside 
 Credentials, ports, retries and what an error means to a user are the callers' business.
 """
 
-import logging
 from collections.abc import Callable, Sequence
 from typing import Generic, Protocol, TypeVar
 
 import grpc
+import structlog
 
 from fedperf_shared.cell_question import CellQuestion
-from fedperf_shared.errors import FedperfError, InvalidInputError
+from fedperf_shared.errors import FedperfError, InvalidInputError, StorageError
 from fedperf_shared.exchange import (
     Correction,
     JoinReply,
@@ -35,7 +35,7 @@ EXCHANGE_OPTIONS = (
 
 Caller = TypeVar("Caller")
 T = TypeVar("T")
-_log = logging.getLogger(__name__)
+_log = structlog.get_logger()
 
 
 class CallRefusedError(FedperfError):
@@ -291,7 +291,9 @@ def _answer(context: grpc.ServicerContext, work: Callable[[], T]) -> T:
         status, code = error.status, error.code
     except InvalidInputError:
         status, code = grpc.StatusCode.INVALID_ARGUMENT, "malformed"
-    except Exception:  # a bug or a full disk: nothing of it may go out
+    except StorageError:  # whoever keeps the database says so, once
+        status, code = grpc.StatusCode.INTERNAL, "internal"
+    except Exception:  # a bug: nothing of it may go out
         _log.exception("a call failed")
         status, code = grpc.StatusCode.INTERNAL, "internal"
     context.abort(status, code)

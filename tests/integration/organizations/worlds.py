@@ -93,6 +93,7 @@ def new_coordinator(
     )
     enrollment.init(directory, host, now=now())
     write_config(config)
+    Database(config.database_url).close()
     return config
 
 

@@ -15,6 +15,7 @@ from typing import TypeVar
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
+from structlog.testing import capture_logs
 
 from fedperf_client.config import Home
 from fedperf_client.daemon import Duties, TooLateError, open_ledger
@@ -58,6 +59,7 @@ from fedperf_shared.release import (
     SlotKey,
     TrainingParameters,
 )
+from fedperf_shared.troubles import LONGEST_REST_SECONDS, Troubles
 from fedperf_shared.wire.codec import (
     decode_release,
     decode_signed_release,
@@ -109,6 +111,16 @@ class FakeExchange(ExchangeClient):
         self.published_at: datetime | None = None
         self.questions: dict[SlotKey, CellQuestion] = {}
         self.bad_question: Exception | None = None
+        self.calendar = TABLE
+        self.declared: list[Schedule] = []
+
+    def timetable(self) -> Timetable:
+        self._called("timetable")
+        return self.calendar
+
+    def declare_schedule(self, schedule: Schedule) -> None:
+        self._called("declare")
+        self.declared.append(schedule)
 
     def status(self) -> Status:
         self._called("status")
@@ -184,7 +196,7 @@ class Scene:
         self.ledger = PrivacyLedger.create(path, PrivacyBudget(5.0, 1e-5), self.schedule)
         self.restart()
 
-    def restart(self) -> None:
+    def restart(self, troubles: Troubles | None = None) -> None:
         self.duties = Duties(
             self.home,
             self.exchange,
@@ -197,7 +209,11 @@ class Scene:
             start=at_once,
             clock=lambda: self.now,
             stop=self.stop,
+            troubles=troubles,
         )
+
+    def seconds(self) -> float:
+        return self.now.timestamp()
 
     def look_at(self, hours: float) -> None:
         self.now = START + hours * HOUR
@@ -497,3 +513,20 @@ def test_a_period_begun_keeps_its_schedule_whatever_the_policy_says(tmp_path: Pa
     changed = Policy(size_class=SizeClass.SMALL, nominal_workloads=9000, epsilon=3.0)
     again = open_ledger(home, changed, TABLE)
     assert (again.schedule, again.budget) == (begun.schedule, begun.budget)
+
+
+def test_a_coordinator_that_is_away_for_an_hour_is_asked_ever_more_rarely_and_said_a_few_times(
+    scene: Scene,
+) -> None:
+    scene.restart(Troubles(timer=scene.seconds))
+    scene.exchange.fault = ExchangeError("away")
+    with capture_logs() as logs:
+        for second in range(5, 3000, 5):
+            scene.look_at(second / 3600)
+        scene.exchange.fault = None
+        scene.look_at(0.9)
+    asked = sum(what == "status" for _, what in scene.exchange.calls)
+    assert asked == pytest.approx(3000 / LONGEST_REST_SECONDS, rel=0.2)
+    said = [(each["event"], each["what"]) for each in logs]
+    assert said[:4] == [("failing", "fetching")] * 4
+    assert said[4:] == [("works again", "fetching")]

@@ -12,6 +12,7 @@ from fedperf_client.sources.following import FollowTask
 from fedperf_client.sources.history_file import write_history
 from fedperf_client.store import ExecutionStore
 from fedperf_client.watching import NEEDED_FOR_FOLLOWING, Watching
+from fedperf_shared.troubles import Troubles
 from tests.fakes.computing import at_once, in_this_process
 from tests.unit.client.executions import make_execution
 
@@ -90,12 +91,26 @@ def test_a_look_that_was_lost_is_said_and_begun_again(
             raise ComputationFailedError("its process was lost")
         return in_this_process(task, seconds=seconds)
 
-    watching = Watching(tmp_path / "store", compute=compute, start=at_once)
+    seconds = [0.0]
+    troubles = Troubles(timer=lambda: seconds[0])
+    watching = Watching(tmp_path / "store", compute=compute, start=at_once, troubles=troubles)
     paths = (jobs(tmp_path / "a.parquet", 1),)
     watching.look(paths)
     assert "its process was lost" in capsys.readouterr().out
     watching.look(paths)
+    assert stored(tmp_path / "store") == 0
+    seconds[0] += 2
+    watching.look(paths)
     assert stored(tmp_path / "store") == 1
+
+
+def test_a_path_that_is_not_there_is_said_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    watching = Watching(tmp_path / "store", compute=in_this_process, start=at_once)
+    for _ in range(3):
+        watching.look((tmp_path / "missing",))
+    assert capsys.readouterr().out.count("missing") == 1
 
 
 def test_the_task_says_nothing_but_where_to_look(tmp_path: Path) -> None:

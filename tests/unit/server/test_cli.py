@@ -321,6 +321,11 @@ def database_is(content: bytes) -> Spoil:
     return spoil
 
 
+def database_is_lost(directory: Path) -> None:
+    for each in directory.glob("coordinator.sqlite*"):
+        each.unlink()
+
+
 def nothing(directory: Path) -> None:
     del directory
 
@@ -344,6 +349,8 @@ BAD = {
     "grace NaN": (config_with("grace_seconds = 300.0", "grace_seconds = nan"), ["run"], 3, "grace"),
     "port taken twice": (config_with("8752", "8751"), ["run"], 3, "must differ"),
     "unreadable database": (database_is(b"hello" * 1000), ["list"], 4, "database"),
+    "lost database": (database_is_lost, ["list"], 4, "restore it from a backup"),
+    "lost database, to serve": (database_is_lost, ["run"], 4, "restore it from a backup"),
     "unknown organization": (nothing, ["revoke", "Nobody"], 3, "Nobody"),
 }
 

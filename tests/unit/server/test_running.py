@@ -1,6 +1,7 @@
 """The server's composition root: its yardstick, how rounds train, and that it goes on."""
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -36,6 +37,7 @@ from fedperf_shared.model.checkpoint import encode_checkpoint, model_from_arrays
 from fedperf_shared.model.fitting import predict
 from fedperf_shared.model.public_plans import anchors_of
 from fedperf_shared.period import ModelMethod, Period, Timetable
+from fedperf_shared.troubles import Troubles
 from tests.fakes.tangents import few_plans
 from tests.unit.client.prediction.synthetic import draw_questions
 from tests.unit.client.public import seeded_checkpoint
@@ -118,6 +120,8 @@ def test_reports_that_cannot_be_evaluated_are_tried_again(
 ) -> None:
     monkeypatch.setattr("fedperf_server.running.REPORT_PAUSE_SECONDS", 0.01)
     desk = FailingDesk(database)
-    with _watched([partial(_look, desk)], threading.Event(), lambda: AT):
+    troubles = Troubles(timer=lambda: 1000 * time.monotonic())
+    steps = {"evaluating reports": partial(_look, desk)}
+    with _watched(steps, threading.Event(), lambda: AT, troubles):
         assert desk.works.wait(5)
     assert not [each for each in threading.enumerate() if each.name == "reports"]

@@ -1,0 +1,34 @@
+"""A coordinator's process whose every database call fails while a file is there.
+
+`python -m ... DIRECTORY MARKER`.
+"""
+
+import sqlite3
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.orm import Session
+
+from tests.integration.federation import coordinator_process
+
+
+def main(directory: Path, marker: Path) -> None:
+    """Serve until killed."""
+    begin = Session.begin
+
+    @contextmanager
+    def failing(self: Session) -> Iterator[object]:
+        if marker.exists():
+            raise OperationalError("BEGIN", {}, sqlite3.OperationalError("disk I/O error"))
+        with begin(self) as transaction:
+            yield transaction
+
+    Session.begin = failing  # type: ignore[method-assign, assignment]
+    coordinator_process.main(directory)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))
