@@ -99,7 +99,7 @@ class RoundRules:
     """What holds for every round.
 
     Attributes:
-        quorum: accepted updates that a new version needs.
+        quorum: accepted updates that a new version needs, at least 1.
         grace: how long after the reply time replies are still taken.
         poll: pause between looks at the fleet.
         promote: whether a new version is promoted at once; otherwise it stays a
@@ -110,6 +110,10 @@ class RoundRules:
     grace: timedelta
     poll: timedelta = timedelta(seconds=0.15)
     promote: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.quorum >= 1:
+            raise ConfigurationError(f"quorum must be at least 1, got {self.quorum!r}")
 
 
 @dataclass(frozen=True, slots=True)
