@@ -46,7 +46,7 @@ from fedperf_server.rounds import (
 )
 from fedperf_server.validation import Reason, RejectedReleaseError, check_place, open_update
 from fedperf_shared.errors import ConfigurationError, FedperfError, InvalidInputError
-from fedperf_shared.exchange import SyntheticRow, TrainRequest
+from fedperf_shared.exchange import Refusal, SyntheticRow, TrainRequest
 from fedperf_shared.period import Timetable, to_unix_ms
 from fedperf_shared.release import Schedule, SignedRelease, SlotKey
 from fedperf_shared.tangent_question import TangentQuestion
@@ -63,7 +63,7 @@ Evaluate = Callable[[Arrays], float]
 
 
 class Reply(Protocol):
-    """What an organization answered; `body` is None where it refused."""
+    """What an organization answered; `body` is None where it refused, for `refusal`."""
 
     @property
     def organization_id(self) -> bytes:
@@ -72,6 +72,10 @@ class Reply(Protocol):
     @property
     def body(self) -> bytes | None:
         """A serialized SignedRelease."""
+
+    @property
+    def refusal(self) -> Refusal | None:
+        """Why it refused; None where it did not say, or not in our words."""
 
 
 class FleetRound(Protocol):
@@ -341,7 +345,7 @@ class Coordinator:
         organization_id = member.organization_id
         gathered.sizes[organization_id] = len(reply.body or b"")
         try:
-            signed, update = open_update(reply.body, member.public_key)
+            signed, update = open_update(reply.body, member.public_key, refusal=reply.refusal)
             slot = check_place(
                 update,
                 gathered.schedules[organization_id],
