@@ -60,7 +60,7 @@ from fedperf_client.reporting import Reporting
 from fedperf_client.updating import Updating
 from fedperf_client.watching import NEEDED_FOR_FOLLOWING, Watching
 from fedperf_shared.errors import FedperfError, PrivacyRefusedError
-from fedperf_shared.exchange import TrainRequest
+from fedperf_shared.exchange import Refusal, TrainRequest
 from fedperf_shared.period import ModelMethod, Period, Timetable
 from fedperf_shared.process_lock import process_lock
 from fedperf_shared.release import Release, ReleaseKind, Schedule, Slot, SlotKey
@@ -408,7 +408,7 @@ class Duties:
         slot = self._schedule.slot(request.slot)
         now = self._clock()
         if slot is None or not self._may_begin(slot.key, now):
-            raise RequestRefusedError("no such slot is due")
+            raise RequestRefusedError("no such slot is due", Refusal.NOT_DUE)
         self._updates.require_answerable(slot, request)
         mode = self._policy.mode(slot.key.kind)
         self._seal(slot, lambda due, noise: self._update(due, noise, request), at=now)
@@ -581,7 +581,7 @@ class Duties:
             self._stays(key)
         while (now := self._clock()) < replies_at:
             if self._stop.wait((replies_at - now).total_seconds()):
-                raise RequestRefusedError("this node is going offline")
+                raise RequestRefusedError("this node is going offline", Refusal.GOING_OFFLINE)
 
     def _fetch(self) -> None:
         status = self._exchange.status()

@@ -136,12 +136,15 @@ def release_show(
 
 @app.command("list")
 def release_list(context: typer.Context, json: Json = False) -> None:
-    """List every release of all periods: state, size, epsilon, and whether its receipt holds."""
+    """List every release of all periods: state and why, size, epsilon, whether its receipt holds.
+
+    What was charged and did not leave says why: operator, policy, undecided, too_late, not_drawn.
+    """
     rows = []
     for found in _past(home_of(context)):
         facts = _release_facts(found)
         rows.append({**facts, "receipt": facts["receipt_valid"]})
-    narrow = ("slot", "state", "charged_at", "bytes", "epsilon", "receipt")
+    narrow = ("slot", "state", "because", "charged_at", "bytes", "epsilon", "receipt")
     _rows(rows, narrow, empty="nothing has been released", json=json)
 
 
@@ -330,6 +333,7 @@ def _release_facts(found: "PastRelease") -> dict[str, object]:
         "window": found.key.window,
         "index": found.key.index,
         "state": found.state,
+        "because": found.because,
         "decision": None if found.decision is None else str(found.decision.verdict),
         "charged_at": found.entry.reserved_at.isoformat(),
         "reconciled": found.entry.reconciled,

@@ -2,11 +2,13 @@
 
 A residual report is asked by the schedule alone, a directed one by a question of the
 coordinator as well (`release.questions`). Either is about completed windows of one epoch only,
-each in one report (`release.schedule.span_covered`). A sum that fails or takes too long counts as
-nothing, so that the report leaves at its time as noise alone.
+each in one report (`release.schedule.span_covered`). A report is noise alone first, and a sum that
+is there in time is added: one that fails or takes too long counts as nothing, and nothing that
+takes long is left to do, so that the report leaves at its time as noise alone.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 
@@ -29,6 +31,7 @@ from fedperf_client.privacy.report_mechanism import (
 from fedperf_client.release.questions import FetchQuestion, Questions
 from fedperf_client.release.schedule import span_covered
 from fedperf_shared.cell_question import CellQuestion
+from fedperf_shared.exchange import Refusal
 from fedperf_shared.model.checkpoint import Checkpoint
 from fedperf_shared.release import (
     DirectedParameters,
@@ -77,32 +80,38 @@ class Reporting:
         return self._question(slot, self._models.reference()) is not None
 
     def release(self, slot: Slot, noise: NoiseSource, *, ready_by: datetime) -> Release:
-        """The slot's report, a sum and its noise; a sum that is not there in time is nothing.
+        """The slot's report, noise and its sum; a sum that is not there in time is nothing.
 
         Raises:
             RequestRefusedError: not the slot of a report, or nothing was asked.
         """
         reference, parameters = self._models.reference(), slot.parameters
         if isinstance(parameters, ReportParameters):
-            clipped_sum = partial(noiseless_sum, clip=parameters.residual_clip)
-            return report_from_sum(
-                self._sum(self._task(slot, reference, clipped_sum), REPORT_VALUES, ready_by),
+            report = report_from_sum(
+                np.zeros(REPORT_VALUES, dtype=np.int64),
                 noise,
                 slot=slot.key,
                 parameters=parameters,
                 reference_version=reference.model_version,
             )
+            clipped_sum = partial(noiseless_sum, clip=parameters.residual_clip)
+            total = self._sum(self._task(slot, reference, clipped_sum), REPORT_VALUES, ready_by)
+            return replace(report, values=report.values + total)
         question = self._question(slot, reference)
         if question is None or not isinstance(parameters, DirectedParameters):
-            raise RequestRefusedError("not the slot of a report that was asked for")
-        task = self._task(slot, reference, partial(cell_sum, question=question))
-        return cell_report_from_sum(
-            self._sum(task, question.design.values, ready_by),
+            raise RequestRefusedError(
+                "not the slot of a report that was asked for", Refusal.NOT_DUE
+            )
+        answer = cell_report_from_sum(
+            np.zeros(question.design.values, dtype=np.int64),
             question,
             noise,
             slot=slot.key,
             parameters=parameters,
         )
+        task = self._task(slot, reference, partial(cell_sum, question=question))
+        total = self._sum(task, question.design.values, ready_by)
+        return replace(answer, values=answer.values + total)
 
     def _question(self, slot: Slot, reference: Checkpoint) -> CellQuestion | None:
         version = reference.model_version

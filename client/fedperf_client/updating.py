@@ -1,14 +1,15 @@
 """What a model slot releases: computed in a process of its own, as the calendar's method says.
 
-At a tangent it is a sum, and then the noise: one that fails or takes too long counts as
-nothing, so that the update leaves at its time as noise alone. By DP-SGD the noise is in every
-step; an update that fails or is late does not leave.
+At a tangent it is noise alone first, and a sum that is there in time is added: one that fails or
+takes too long counts as nothing, so that the update leaves at its time as noise alone. By DP-SGD
+the noise is in every step; an update that fails or is late does not leave.
 
 A request for the other method, or about other public plans, is refused before anything
 is charged: a request says which model is asked about, and never how it is trained.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from fedperf_client.learning.tasks import TangentTask, TrainingTask
 from fedperf_client.prediction.starts import FetchedModels
 from fedperf_client.privacy.randomness import NoiseSource
 from fedperf_client.privacy.tangent_update import update_from_sum
-from fedperf_shared.exchange import TrainRequest
+from fedperf_shared.exchange import Refusal, TrainRequest
 from fedperf_shared.model.architecture import ARCHITECTURE_VERSION, ARRAY_SHAPES
 from fedperf_shared.model.public_plans import Anchor, anchors_of, load_public_plans
 from fedperf_shared.release import (
@@ -63,12 +64,14 @@ class Updating:
         """
         shapes = [array.shape for array in request.arrays]
         if request.architecture != ARCHITECTURE_VERSION or shapes != [*ARRAY_SHAPES.values()]:
-            raise RequestRefusedError("not a model of this version")
+            raise RequestRefusedError("not a model of this version", Refusal.OTHER_MODEL)
         at_tangent = isinstance(slot.parameters, TangentParameters)
         if at_tangent is (request.question is None):
-            raise RequestRefusedError("not the method of this period")
+            raise RequestRefusedError("not the method of this period", Refusal.OTHER_METHOD)
         if request.question is not None and request.question.anchors != len(self._public()):
-            raise RequestRefusedError("not about the public plans of this version")
+            raise RequestRefusedError(
+                "not about the public plans of this version", Refusal.OTHER_PLANS
+            )
 
     def release(
         self, slot: Slot, noise: NoiseSource, request: TrainRequest, *, ready_by: datetime
@@ -82,16 +85,17 @@ class Updating:
         parameters, question = slot.parameters, request.question
         epochs = self._models.epoch_starts()
         if isinstance(parameters, TangentParameters) and question is not None:
-            task = TangentTask(self._store, request.arrays, question, self._public(), epochs)
-            return update_from_sum(
-                self._sum(task, ready_by),
+            update = update_from_sum(
+                np.zeros(DIRECTIONS, dtype=np.int64),
                 noise,
                 slot=slot.key,
                 parameters=parameters,
                 base_version=request.base_version,
             )
+            task = TangentTask(self._store, request.arrays, question, self._public(), epochs)
+            return replace(update, values=update.values + self._sum(task, ready_by))
         if not isinstance(parameters, TrainingParameters):
-            raise RequestRefusedError("not the slot of a model update")
+            raise RequestRefusedError("not the slot of a model update", Refusal.NOT_DUE)
         training = TrainingTask(
             self._store, request.arrays, parameters, noise, epochs, request.rehearsal
         )

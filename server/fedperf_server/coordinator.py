@@ -53,7 +53,7 @@ from fedperf_server.rounds import (
 )
 from fedperf_server.validation import Reason, RejectedReleaseError, check_place, open_update
 from fedperf_shared.errors import ConfigurationError, FedperfError, InvalidInputError
-from fedperf_shared.exchange import SyntheticRow, TrainRequest
+from fedperf_shared.exchange import Refusal, SyntheticRow, TrainRequest
 from fedperf_shared.period import Timetable, to_unix_ms
 from fedperf_shared.release import Schedule, SignedRelease, SlotKey
 from fedperf_shared.tangent_question import TangentQuestion
@@ -71,7 +71,7 @@ Evaluate = Callable[[Arrays], float]
 
 
 class Reply(Protocol):
-    """What an organization answered; `body` is None where it refused."""
+    """What an organization answered; `body` is None where it refused, for `refusal`."""
 
     @property
     def organization_id(self) -> bytes:
@@ -80,6 +80,10 @@ class Reply(Protocol):
     @property
     def body(self) -> bytes | None:
         """A serialized SignedRelease."""
+
+    @property
+    def refusal(self) -> Refusal | None:
+        """Why it refused; None where it did not say, or not in our words."""
 
 
 class FleetRound(Protocol):
@@ -107,7 +111,7 @@ class RoundRules:
     """What holds for every round.
 
     Attributes:
-        quorum: accepted updates that a new version needs.
+        quorum: accepted updates that a new version needs, at least 1.
         grace: how long after the reply time replies are still taken.
         poll: pause between looks at the fleet.
         promote: whether a new version is promoted at once; otherwise it stays a
@@ -118,6 +122,10 @@ class RoundRules:
     grace: timedelta
     poll: timedelta = timedelta(seconds=0.15)
     promote: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.quorum >= 1:
+            raise ConfigurationError(f"quorum must be at least 1, got {self.quorum!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,7 +371,7 @@ class Coordinator:
         organization_id = member.organization_id
         gathered.sizes[organization_id] = len(reply.body or b"")
         try:
-            signed, update = open_update(reply.body, member.public_key)
+            signed, update = open_update(reply.body, member.public_key, refusal=reply.refusal)
             slot = check_place(
                 update,
                 gathered.schedules[organization_id],

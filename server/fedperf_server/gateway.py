@@ -62,6 +62,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.types import Message as AsgiMessage
 
 from fedperf_shared.errors import FedperfError
+from fedperf_shared.exchange import Refusal
 
 MESSAGE_TYPE = "train"
 RECORD = "body"
@@ -84,10 +85,15 @@ class GatewayError(FedperfError):
 
 @dataclass(frozen=True, slots=True)
 class FleetReply:
-    """What one organization answered in a round; `body` is None where it refused."""
+    """What one organization answered in a round; `body` is None where it refused.
+
+    `refusal` says why, as far as the node said so in one of our codes; what else it may have
+    written is not read.
+    """
 
     organization_id: bytes
     body: bytes | None
+    refusal: Refusal | None = None
 
 
 class _FleetState(InMemoryLinkState):
@@ -131,6 +137,7 @@ class FleetRound:
         self._run_id = run_id
         self._asked: dict[str, bytes] = {}
         self._arriving: dict[bytes, tuple[str, ObjectTree]] = {}
+        self._refused: dict[bytes, Refusal | None] = {}
 
     def ask(self, organization_id: bytes, body: bytes) -> bool:
         """Send `body` unless the organization is offline or has a question open already."""
@@ -178,18 +185,19 @@ class FleetRound:
         from_node = message.metadata.src_node_id != SUPERLINK_NODE_ID
         if organization_id is not None and from_node:
             answer = message.metadata.message_id
-            try:
-                tree = self._state.object_store.get_object_tree(answer)
-            except NoObjectInStoreError:
-                tree = ObjectTree()
-            self._arriving[organization_id] = ("" if message.has_error() else answer, tree)
+            if message.has_error():
+                self._refused[organization_id] = _refusal_of(message.error.code)
+            else:
+                try:
+                    tree = self._state.object_store.get_object_tree(answer)
+                except NoObjectInStoreError:
+                    tree = ObjectTree()
+                self._arriving[organization_id] = (answer, tree)
         self._state.delete_messages({question})
 
     def _refusals(self) -> list[FleetReply]:
-        refused = [each for each, (answer, _) in self._arriving.items() if not answer]
-        for each in refused:
-            del self._arriving[each]
-        return [FleetReply(each, None) for each in refused]
+        refused, self._refused = self._refused, {}
+        return [FleetReply(each, None, refusal) for each, refusal in refused.items()]
 
     def _complete(self) -> list[FleetReply]:
         done: list[FleetReply] = []
@@ -396,6 +404,10 @@ def _question(body: bytes, *, run_id: int, node_id: int) -> Message:
     array = Array(np.frombuffer(body, dtype=np.uint8))
     content = RecordDict({RECORD: ArrayRecord({RECORD: array})})
     return make_message(metadata=metadata, content=content)
+
+
+def _refusal_of(code: int) -> Refusal | None:
+    return Refusal(code) if code in Refusal.__members__.values() else None
 
 
 def _body_of(message_id: str, contents: dict[str, bytes]) -> bytes | None:

@@ -1,12 +1,16 @@
 """Whether a candidate takes the place of the promoted model: what reports, plans and buffer say.
 
 A candidate was made by the rounds of one window. It is judged in the next one, when that
-window's reports have arrived and before its rounds, by three yardsticks:
+window's reports have arrived and before its rounds, by three yardsticks. The first has to speak
+for it, with evidence; the others only must not speak against it:
 
 - reports: mu, how far the reference is off in each cell, is believed to be N(m, S). A version
   that differs from the reference by d is off by mu - d, so of two versions p and c the second
   is better by sum_c w_c [(mu - d_p)^2 - (mu - d_c)^2], which is linear in mu: mean and standard
   error follow. w_c is the believed share of workloads. d is looked at on the public catalogue.
+  A candidate is promoted only if the lower end of its gain, `SURE` standard errors below the
+  mean, is above 0. So one that noise alone made passes by chance in 1 of 100 verdicts at most,
+  unless it is truly better. A round cannot tell such a candidate: noise looks like any reply.
 - public measured plans: a median q-error of at most `PUBLIC_SLACK` times the best one's.
 - the buffer: on the synthetic rows of earlier epochs, segment by segment, a version must not
   have forgotten (`MOST_FORGOTTEN`) what the best one knows.
@@ -14,8 +18,8 @@ window's reports have arrived and before its rounds, by three yardsticks:
 The best is taken over the versions that were promoted in the epoch, its reference included, so
 that small losses do not add up from window to window.
 
-Without reports of the epoch the first yardstick is silent, and the second has no slack beside
-the promoted version.
+Without reports of the epoch nothing speaks for a candidate, and it is not promoted: public plans
+are nobody's workloads.
 
 The reports are no fresh sample. They are about the window in which the candidate was made: as
 far as that was over, its training saw the same executions, and workloads recur. But it saw
@@ -46,8 +50,10 @@ PUBLIC_SLACK = 1.05
 MOST_FORGOTTEN = math.log(1.1)
 """By so much the mean absolute error on a segment's rows may be above the best, log seconds."""
 
-LEAST_SURE = 1.0
-"""Standard errors by which reports must speak against a candidate to reject it."""
+SURE = 2.326
+"""Standard errors from the gain to its lower end: 99 % one-sided, of a normal distribution. A year
+has 13 verdicts, so that with nothing but noise one of eight years sees a false promotion; at 95 %
+it would be every second year. What is truly better and not sure yet has the next window."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,22 +133,22 @@ class Judgement:
 def judge(
     candidate: Merits, promoted: Merits, *, best: Best, reported: Reported | None
 ) -> Judgement:
-    """The judgement of the three yardsticks; the first that speaks against it gives the reason."""
-    gain, error = (None, None) if reported is None else gain_of(candidate, promoted, reported)
-    forgotten = _most_forgotten(candidate, best)
+    """The judgement of the three yardsticks; the first that holds it back gives the reason."""
     if reported is None:
-        is_astray = not _is_at_most(candidate.public_error, promoted.public_error, 1.0)
-    else:
-        is_astray = not _is_at_most(candidate.public_error, best.public_error, PUBLIC_SLACK)
-    if is_astray:
+        return Judgement(False, "no report speaks for it")
+    gain, error = gain_of(candidate, promoted, reported)
+    forgotten = _most_forgotten(candidate, best)
+    if not _is_at_most(candidate.public_error, best.public_error, PUBLIC_SLACK):
         reason = "worse on public plans"
-    elif gain is not None and error is not None and not gain >= -LEAST_SURE * error:
+    elif gain + SURE * error < 0:
         reason = "worse by the reports of the next window"
+    elif not gain - SURE * error > 0:
+        reason = "no sure gain by the reports of the next window"
     elif forgotten is not None:
         reason = f"forgets {forgotten.name.lower()}"
     else:
         return Judgement(
-            True, "no worse on public plans, by reports and on the buffer", gain, error
+            True, "better by reports, no worse on public plans and on the buffer", gain, error
         )
     return Judgement(False, reason, gain, error)
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from fedperf_shared import basis
 from fedperf_shared.cell_question import CellQuestion
 from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.exchange import Refusal
 from fedperf_shared.identity import InvalidSignatureError, verify
 from fedperf_shared.release import (
     DirectedReport,
@@ -45,7 +46,7 @@ CLOCK_TOLERANCE = timedelta(seconds=300)
 
 @unique
 class Reason(StrEnum):
-    """Why something was not accepted."""
+    """Why something was not accepted; who refuses to answer says why by its `Refusal`."""
 
     MALFORMED = "malformed"
     SIGNATURE = "signature"
@@ -65,6 +66,13 @@ class Reason(StrEnum):
     GRID = "grid"
     RANGE = "range"
     REFUSED = "refused"
+    UNREADABLE = "unreadable"
+    NOT_DUE = "not_due"
+    OTHER_MODEL = "other_model"
+    OTHER_METHOD = "other_method"
+    OTHER_PLANS = "other_plans"
+    BUSY = "busy"
+    GOING_OFFLINE = "going_offline"
     MISSING = "missing"
     DIFFERENT_BYTES = "different_bytes"
     REVOKED = "revoked"
@@ -108,14 +116,16 @@ def open_signed(signed: SignedRelease, key: ec.EllipticCurvePublicKey) -> Releas
         raise RejectedReleaseError(Reason.MALFORMED) from None
 
 
-def open_update(body: bytes | None, key: ec.EllipticCurvePublicKey) -> tuple[SignedRelease, Update]:
-    """The signed model update that answers a round; None is a refusal to answer.
+def open_update(
+    body: bytes | None, key: ec.EllipticCurvePublicKey, *, refusal: Refusal | None = None
+) -> tuple[SignedRelease, Update]:
+    """The signed model update that answers a round; None is a refusal to answer, for `refusal`.
 
     Raises:
         RejectedReleaseError: refused, malformed, wrong signature, or no model update.
     """
     if body is None:
-        raise RejectedReleaseError(Reason.REFUSED)
+        raise RejectedReleaseError(Reason[refusal.name] if refusal else Reason.REFUSED)
     try:
         signed = decode_signed_release(body)
     except InvalidInputError:

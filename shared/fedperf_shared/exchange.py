@@ -8,6 +8,7 @@ finite) refuses to exist, so neither side needs to look again.
 import math
 from dataclasses import dataclass
 from datetime import datetime
+from enum import IntEnum, unique
 from itertools import pairwise
 
 import numpy as np
@@ -22,6 +23,22 @@ from fedperf_shared.workflow.vocabulary import Platform
 
 MAX_REHEARSAL_ROWS = 4096
 """Of a request; every row costs its reader time."""
+
+
+@unique
+class Refusal(IntEnum):
+    """Why a node does not answer a request, for reasons that are public; no reason says more.
+
+    The numbers are the code of Flower's error message, beyond those that Flower has itself.
+    """
+
+    UNREADABLE = 101
+    NOT_DUE = 102
+    OTHER_MODEL = 103
+    OTHER_METHOD = 104
+    OTHER_PLANS = 105
+    BUSY = 106
+    GOING_OFFLINE = 107
 
 
 @dataclass(frozen=True, slots=True)

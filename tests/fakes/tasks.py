@@ -47,6 +47,18 @@ class Hung:
 
 
 @dataclass(frozen=True)
+class Stubborn:
+    """Does not end when it is told to, as under a load that lets it wait for a processor."""
+
+    began: Path
+
+    def __call__(self) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        self.began.write_text(str(os.getpid()))
+        time.sleep(600)
+
+
+@dataclass(frozen=True)
 class KilledOnce:
     """By the kernel, the first time it is asked."""
 

@@ -3,8 +3,8 @@
 The only message it acts on is "train" with a serialized `TrainRequest`. The handler
 passed in is the release door: it returns the bytes of a SignedRelease when the slot's
 fixed reply time has come, and waits until then. What is wrong for public reasons
-(another type, malformed, a slot that the handler refuses) is answered at once with one
-constant error. Any other failure of the handler is not answered at all: the
+(another type, malformed, a slot that the handler refuses) is answered at once with a code
+of `Refusal`, and said in the log. Any other failure of the handler is not answered at all: the
 coordinator sees what it would see of an organization that is offline.
 
 One thread does all talking, at a fixed rhythm that does not depend on what the
@@ -33,7 +33,6 @@ import structlog
 from cryptography.hazmat.primitives.asymmetric import ec
 from flwr.app import Array, ArrayRecord, Error, Message, Metadata, RecordDict
 from flwr.app.message import make_message
-from flwr.common.constant import ErrorCode
 from flwr.common.serde import message_from_proto, message_to_proto
 from flwr.proto.fleet_pb2 import (
     ActivateNodeRequest,
@@ -64,7 +63,7 @@ from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 from fedperf_client.background import in_thread
 from fedperf_client.federation.enrollment import Membership
 from fedperf_shared.errors import FedperfError, InvalidInputError
-from fedperf_shared.exchange import TrainRequest
+from fedperf_shared.exchange import Refusal, TrainRequest
 from fedperf_shared.release import ReleaseKind, SlotKey
 from fedperf_shared.troubles import Troubles
 from fedperf_shared.wire.codec import decode_train_request
@@ -91,7 +90,11 @@ class OddAnswerError(FedperfError):
 
 
 class RequestRefusedError(InvalidInputError):
-    """A request is none that this organization answers, for a reason that is public."""
+    """A request is none that this organization answers; `refusal` is told, the text is not."""
+
+    def __init__(self, why: str, refusal: Refusal = Refusal.UNREADABLE) -> None:
+        super().__init__(f"{why} ({refusal.name.lower()})")
+        self.refusal = refusal
 
 
 Handler = Callable[[TrainRequest], bytes]
@@ -207,8 +210,11 @@ class Node:
             request = open_request(fleet.body(message, tree))
             self._waiting[message_id] = (message, self._future(request))
         except RequestRefusedError as error:
-            _log.warning("request refused", reason=str(error))
-            fleet.reply(message, _refusal(message))
+            self._refuse(fleet, message, error)
+
+    def _refuse(self, fleet: "_Fleet", message: Message, error: RequestRefusedError) -> None:
+        _log.warning("request refused", reason=str(error))
+        fleet.reply(message, _refusal(message, error.refusal))
 
     def _future(self, request: TrainRequest) -> Future[bytes]:
         """The work on the slot: a second request for it shares the first one's."""
@@ -216,7 +222,7 @@ class Node:
             del self._work[slot]
         if request.slot not in self._work:
             if len(self._work) >= MAX_OPEN_SLOTS:
-                raise RequestRefusedError("too many slots at once")
+                raise RequestRefusedError("too many slots at once", Refusal.BUSY)
             self._work[request.slot] = in_thread(partial(self._handler, request))
         return self._work[request.slot]
 
@@ -228,7 +234,7 @@ class Node:
             if error is None:
                 fleet.reply(message, _answer(message, future.result()))
             elif isinstance(error, RequestRefusedError):
-                fleet.reply(message, _refusal(message))
+                self._refuse(fleet, message, error)
             elif isinstance(error, FedperfError):
                 _log.warning("no release for this slot", reason=str(error))
             else:
@@ -404,8 +410,8 @@ def _answer(question: Message, body: bytes) -> Message:
     return make_message(metadata=_reply_metadata(question), content=content)
 
 
-def _refusal(question: Message) -> Message:
-    error = Error(ErrorCode.UNKNOWN, "")
+def _refusal(question: Message, refusal: Refusal) -> Message:
+    error = Error(int(refusal), "")
     return make_message(metadata=_reply_metadata(question), error=error)
 
 

@@ -8,8 +8,9 @@ organization's executions itself. Ledger, gate, signature and the moment of leav
 in the daemon.
 
 A child that is killed, fails or takes longer than it may makes its task fail; what that
-means for the slot is the caller's business. The next task finds a new child. The child
-ends when the daemon does, at the latest after the task that it is at.
+means for the slot is the caller's business, who is told at once: the child is ended beside.
+The next task finds a new child. The child ends when the daemon does, at the latest after the
+task that it is at.
 """
 
 import multiprocessing
@@ -23,6 +24,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Protocol, TypeVar
 
+from fedperf_client.background import in_thread
 from fedperf_shared.closing import Closing
 from fedperf_shared.errors import FedperfError
 
@@ -115,8 +117,9 @@ class ComputingProcess(Closing):
                 outcome: T | _Failure = child.pipe.recv()
                 return outcome
         except (EOFError, OSError) as error:
-            self._replace(child)
+            child.process.join(_PATIENCE_SECONDS)
             code = child.process.exitcode
+            self._replace(child)
             raise ComputationFailedError(f"its process was lost (exit code {code})") from error
         self._replace(child)
         raise ComputationFailedError("it was not done in time")
@@ -130,10 +133,19 @@ class ComputingProcess(Closing):
         return self._child
 
     def _replace(self, child: _Child) -> None:
-        """End a child that is of no use, and have another one warm before the next slot."""
-        _end(child.process)
-        if not self._closed:
-            self._begin()
+        """End a child that is of no use, and have another one warm before the next slot.
+
+        Beside whoever waits: a loaded machine takes its time for both.
+        """
+        self._child = None
+
+        def renew() -> None:
+            _end(child.process)
+            child.pipe.close()
+            if not self._closed:
+                self.warm()
+
+        in_thread(renew)
 
     def _begin(self) -> _Child:
         """Start a child and return before it is warm."""

@@ -31,7 +31,7 @@ _TABLE = """
 CREATE TABLE IF NOT EXISTS decision (
     id INTEGER PRIMARY KEY, kind INTEGER NOT NULL, window INTEGER NOT NULL,
     slot INTEGER NOT NULL, verdict TEXT NOT NULL, decided_unix_ms INTEGER NOT NULL,
-    settled INTEGER NOT NULL
+    settled INTEGER NOT NULL, because TEXT
 ) STRICT
 """
 
@@ -42,6 +42,16 @@ class Verdict(StrEnum):
 
     APPROVED = "approved"
     WITHHELD = "withheld"
+
+
+@unique
+class Because(StrEnum):
+    """Why a slot's release is withheld."""
+
+    OPERATOR = "operator"
+    POLICY = "policy"
+    UNDECIDED = "undecided"
+    TOO_LATE = "too_late"
 
 
 class DecisionTooLateError(PrivacyRefusedError):
@@ -55,11 +65,15 @@ class DecisionTooLateError(PrivacyRefusedError):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The last word on a slot; `settled` when nothing changes it any more."""
+    """The last word on a slot; `settled` when nothing changes it any more.
+
+    `because` is None for what is approved, and where an older version did not record it.
+    """
 
     verdict: Verdict
     at: datetime
     settled: bool
+    because: Because | None = None
 
 
 class Decisions:
@@ -83,20 +97,35 @@ class Decisions:
             reason = self._obstacle(key, verdict, last, at=at)
             if reason:
                 raise DecisionTooLateError(key, verdict=verdict, reason=reason)
-            _insert(connection, key, verdict, at=at, settled=False)
+            because = Because.OPERATOR if verdict is Verdict.WITHHELD else None
+            _insert(connection, key, Decision(verdict, at, settled=False, because=because))
 
     def standing(self, key: SlotKey, mode: ReleaseMode, *, at: datetime) -> Verdict | None:
         """Whether the slot's release is to leave; None while its operator may still say so."""
-        return self._standing(key, self.last(key), mode, at=at)
+        verdict, _ = self._standing(key, self.last(key), mode, at=at)
+        return verdict
+
+    def because(self, key: SlotKey, mode: ReleaseMode, *, at: datetime) -> Because | None:
+        """Why the slot's release is withheld; None where it is not."""
+        _, because = self._standing(key, self.last(key), mode, at=at)
+        return because
 
     def settle(self, key: SlotKey, mode: ReleaseMode, *, at: datetime) -> Verdict | None:
         """`standing`, and from now on it stays so unless it is None."""
         with self._transaction() as connection:
             last = _last(connection, key)
-            verdict = self._standing(key, last, mode, at=at)
+            verdict, because = self._standing(key, last, mode, at=at)
             if verdict is not None and not (last and last.settled):
-                _insert(connection, key, verdict, at=at, settled=True)
+                _insert(connection, key, Decision(verdict, at, settled=True, because=because))
         return verdict
+
+    def keep_back(self, key: SlotKey, *, at: datetime) -> None:
+        """It is too late: from now on the slot's release is withheld, whatever was decided."""
+        with self._transaction() as connection:
+            last = _last(connection, key)
+            if last is None or not last.settled:
+                late = Decision(Verdict.WITHHELD, at, settled=True, because=Because.TOO_LATE)
+                _insert(connection, key, late)
 
     def last(self, key: SlotKey) -> Decision | None:
         """The last decision on the slot; None where there was none."""
@@ -141,14 +170,16 @@ class Decisions:
 
     def _standing(
         self, key: SlotKey, last: Decision | None, mode: ReleaseMode, *, at: datetime
-    ) -> Verdict | None:
+    ) -> tuple[Verdict | None, Because | None]:
         if mode is ReleaseMode.NEVER:
-            return Verdict.WITHHELD
+            return Verdict.WITHHELD, Because.POLICY
         if last is not None:
-            return last.verdict
+            return last.verdict, last.because
         if mode is ReleaseMode.AUTO:
-            return Verdict.APPROVED
-        return None if at < self._ledger.schedule.replies_at(key) else Verdict.WITHHELD
+            return Verdict.APPROVED, None
+        if at < self._ledger.schedule.replies_at(key):
+            return None, None
+        return Verdict.WITHHELD, Because.UNDECIDED
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
@@ -156,6 +187,9 @@ class Decisions:
             self.path.touch(mode=0o600)
         with transaction(self.path) as connection:
             connection.execute(_TABLE)
+            columns = [row[1] for row in connection.execute("PRAGMA table_info(decision)")]
+            if "because" not in columns:  # a file of an older version
+                connection.execute("ALTER TABLE decision ADD COLUMN because TEXT")
             yield connection
 
 
@@ -168,14 +202,13 @@ def _last(connection: sqlite3.Connection, key: SlotKey) -> Decision | None:
     return None if row is None else _decision(row)
 
 
-def _decision(row: tuple[int, int, int, int, str, int, int]) -> Decision:
-    return Decision(Verdict(row[4]), from_unix_ms(row[5]), bool(row[6]))
+def _decision(row: tuple[int, int, int, int, str, int, int, str | None]) -> Decision:
+    because = Because(row[7]) if row[7] else None
+    return Decision(Verdict(row[4]), from_unix_ms(row[5]), bool(row[6]), because)
 
 
-def _insert(
-    connection: sqlite3.Connection, key: SlotKey, verdict: Verdict, *, at: datetime, settled: bool
-) -> None:
-    connection.execute(
-        "INSERT INTO decision VALUES (NULL, ?, ?, ?, ?, ?, ?)",
-        (int(key.kind), key.window, key.index, str(verdict), to_unix_ms(at), int(settled)),
-    )
+def _insert(connection: sqlite3.Connection, key: SlotKey, decision: Decision) -> None:
+    because = None if decision.because is None else str(decision.because)
+    slot = (int(key.kind), key.window, key.index)
+    said = (str(decision.verdict), to_unix_ms(decision.at), int(decision.settled), because)
+    connection.execute("INSERT INTO decision VALUES (NULL, ?, ?, ?, ?, ?, ?, ?)", (*slot, *said))

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from fedperf_client.privacy.randomness import NoiseSource
 from fedperf_client.privacy.report_mechanism import REPORT_VALUES
-from fedperf_client.release.decisions import Decisions, Verdict
+from fedperf_client.release.decisions import Because, Decisions, Verdict
 from fedperf_client.release.ledger import PrivacyLedger, SlotNotReservedError
 from fedperf_client.release.policy import ReleaseMode
 from fedperf_client.release.slot_names import slot_name
@@ -47,9 +47,11 @@ class MalformedReleaseError(PrivacyRefusedError):
 class WithheldError(PrivacyRefusedError):
     """A release stays here, as policy or operator decided; not to be answered at all."""
 
-    def __init__(self, key: SlotKey, verdict: Verdict | None) -> None:
-        super().__init__(f"{slot_name(key)} stays here: {verdict or 'not decided yet'}")
+    def __init__(self, key: SlotKey, because: Because | None) -> None:
+        why = f"withheld ({because})" if because else "not decided yet"
+        super().__init__(f"{slot_name(key)} stays here: {why}")
         self.key = key
+        self.because = because
 
 
 class ReleaseGate:
@@ -81,7 +83,7 @@ class ReleaseGate:
             StorageError: the ledger cannot be written.
         """
         if self._decisions.standing(key, mode, at=at) is Verdict.WITHHELD:
-            raise WithheldError(key, Verdict.WITHHELD)
+            raise WithheldError(key, self._decisions.because(key, mode, at=at))
         stored = self._ledger.stored(key)
         if stored is None:
             slot = self._ledger.reserve(key, at)
@@ -102,7 +104,7 @@ class ReleaseGate:
         """
         verdict = self._decisions.settle(key, mode, at=at)
         if verdict is not Verdict.APPROVED:
-            raise WithheldError(key, verdict)
+            raise WithheldError(key, self._decisions.because(key, mode, at=at))
         stored = self._ledger.stored(key)
         if stored is None:
             raise SlotNotReservedError(key)
@@ -111,7 +113,7 @@ class ReleaseGate:
 
     def keep_back(self, key: SlotKey, *, at: datetime) -> None:
         """From now on the slot's release never leaves, whatever policy and operator say."""
-        self._decisions.settle(key, ReleaseMode.NEVER, at=at)
+        self._decisions.keep_back(key, at=at)
 
     def lets_out(self, key: SlotKey, *, at: datetime, mode: ReleaseMode) -> bool:
         """Whether `hand_out` would give the slot's release once it is sealed."""

@@ -34,6 +34,10 @@ LEFT = frozenset({"handed out", "confirmed"})
 """States of what left the organization."""
 
 
+NOT_DRAWN = "not_drawn"
+"""Why what was charged did not leave: it is being drawn now, or drawing failed or was cut short."""
+
+
 @dataclass(frozen=True, slots=True)
 class ReceiptCheck:
     """What a kept receipt says; `problem` is why it does not count, empty if it does."""
@@ -54,7 +58,8 @@ class PastRelease:
         period_start: of its period.
         entry: what the ledger says.
         state: charged (nothing was drawn), sealed, withheld, handed out or confirmed.
-        decision: the operator's last word, if any.
+        because: why it did not leave: one of `Because`, `NOT_DRAWN`, or None where it left or may.
+        decision: the last word about it, if any.
         epsilon: what it costs alone.
         replace_one_epsilon: the same when one workload is replaced.
         payload_sha256: of the bytes that were drawn, hexadecimal; empty if none were.
@@ -67,6 +72,7 @@ class PastRelease:
     period_start: datetime
     entry: LedgerEntry
     state: str
+    because: str | None
     decision: Decision | None
     epsilon: float
     replace_one_epsilon: float
@@ -164,6 +170,7 @@ def _past_release(
         period_start=period.start,
         entry=entry,
         state="",
+        because=None,
         decision=decision,
         epsilon=epsilon(events, delta),
         replace_one_epsilon=replace_one_epsilon(events, delta),
@@ -204,11 +211,12 @@ def _unique(found: PastRelease, uses: Counter[int]) -> PastRelease:
 
 
 def _with_state(found: PastRelease) -> PastRelease:
-    is_withheld = found.decision is not None and found.decision.verdict is Verdict.WITHHELD
     if found.entry.state is ReleaseState.HANDED_OUT:
         is_confirmed = found.receipt is not None and not found.receipt.problem
         return replace(found, state="confirmed" if is_confirmed else "handed out")
-    if is_withheld:
-        return replace(found, state="withheld")
-    is_drawn = found.entry.state is ReleaseState.DRAWN
-    return replace(found, state="sealed" if is_drawn else "charged")
+    if found.decision is not None and found.decision.verdict is Verdict.WITHHELD:
+        because = found.decision.because
+        return replace(found, state="withheld", because=because and str(because))
+    if found.entry.state is ReleaseState.DRAWN:
+        return replace(found, state="sealed")
+    return replace(found, state="charged", because=NOT_DRAWN)

@@ -28,7 +28,7 @@ from fedperf_client.federation.node import (
 from fedperf_server import gateway as gateway_module
 from fedperf_server.enrollment import CA, SERVER, KeyRing
 from fedperf_server.gateway import BODY_LIMIT, FleetReply, FleetRound, Gateway
-from fedperf_shared.exchange import TrainRequest
+from fedperf_shared.exchange import Refusal, TrainRequest
 from fedperf_shared.identity import new_private_key
 from fedperf_shared.release import ReleaseKind, SlotKey
 from fedperf_shared.wire.codec import encode_train_request
@@ -163,7 +163,7 @@ def echo(organization: Organization, train: TrainRequest) -> bytes:
 
 
 def refuse(organization: Organization, train: TrainRequest) -> bytes:
-    raise RequestRefusedError(f"this slot is not due: {SECRET}")
+    raise RequestRefusedError(f"this slot is not due: {SECRET}", Refusal.NOT_DUE)
 
 
 def break_down(organization: Organization, train: TrainRequest) -> bytes:
@@ -240,8 +240,9 @@ def test_a_foreign_message_type_is_refused(
 
 
 def test_a_refusal_carries_no_text_and_a_breakdown_looks_like_being_offline(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Its reason is one of a closed set of numbers, which both sides say in their words."""
     sent: list[bytes] = []
     original = httpx.Client.send
 
@@ -255,7 +256,9 @@ def test_a_refusal_carries_no_text_and_a_breakdown_looks_like_being_offline(
             ask(channel, acme, request())
             reply = wait_for_reply(channel)
             assert reply is not None
-            assert reply.body is None
+            assert (reply.body, reply.refusal) == (None, Refusal.NOT_DUE)
+            assert "request refused" in caplog.text
+            assert "(not_due)" in caplog.text
         with node(acme, break_down), gateway.round() as channel:
             ask(channel, acme, request())
             assert wait_for_reply(channel, 1.0) is None

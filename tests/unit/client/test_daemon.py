@@ -15,6 +15,7 @@ from typing import TypeVar
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
+from numpy.typing import NDArray
 from structlog.testing import capture_logs
 
 from fedperf_client.config import Home
@@ -33,6 +34,7 @@ from fedperf_client.learning.tasks import ReportTask
 from fedperf_client.privacy.accountant import PrivacyBudget
 from fedperf_client.privacy.report_mechanism import residual_report
 from fedperf_client.release.gate import WithheldError
+from fedperf_client.release.history import past_releases
 from fedperf_client.release.ledger import PrivacyLedger, ReleaseState
 from fedperf_client.release.policy import Policy
 from fedperf_client.store import ExecutionStore
@@ -350,6 +352,29 @@ def test_a_report_that_is_ready_too_late_stays_here(
     assert scene.exchange.submitted == []
     (entry,) = scene.ledger.entries()
     assert entry.payload_bytes > 0
+    (listed,) = past_releases([scene.ledger], scene.home.receipts, read=None)
+    assert (listed.state, listed.because) == ("withheld", "too_late")
+
+
+def test_nothing_is_left_to_draw_when_the_sum_is_there(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that a machine under load does not miss the slot's time after waiting for the sum."""
+    drawn: list[str] = []
+    plain = SeededNoise.discrete_gaussian
+
+    def noted(noise: SeededNoise, size: int, scale: float) -> NDArray[np.int64]:
+        drawn.append("noise")
+        return plain(noise, size, scale)
+
+    def late(task: Callable[[], T], /, *, seconds: float | None = None) -> T:
+        drawn.append("sum")
+        return lost(task, seconds=seconds)
+
+    monkeypatch.setattr(SeededNoise, "discrete_gaussian", noted)
+    monkeypatch.setattr(scene.duties._reports, "_compute", late)
+    scene.look_at(1.0)
+    assert drawn == ["noise", "sum"]
 
 
 def test_a_report_whose_computation_fails_leaves_at_its_time_as_noise_alone(

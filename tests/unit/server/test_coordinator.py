@@ -24,6 +24,8 @@ from fedperf_server.epochs import Cause, declare
 from fedperf_server.registry import Arrays
 from fedperf_server.rounds import Outcome, RoundResult, round_results
 from fedperf_server.service import store_start_model
+from fedperf_shared.errors import ConfigurationError
+from fedperf_shared.exchange import Refusal
 from fedperf_shared.identity import new_private_key, sign
 from fedperf_shared.period import ModelMethod, Period, SlotTimes, Timetable
 from fedperf_shared.release import (
@@ -77,6 +79,7 @@ class TinyFormat:
 class FakeReply:
     organization_id: bytes
     body: bytes | None
+    refusal: Refusal | None = None
 
 
 @dataclass
@@ -392,6 +395,39 @@ def test_too_few_updates_leave_the_model_as_it_is(scene: Scene) -> None:
     assert (result.new_version, result.public_error) == (None, None)
     assert scene.versions() == {1}
     assert scene.calls == {"aggregate": 0, "evaluate": 0}
+
+
+@pytest.mark.parametrize("values", [(), (None,), (100.0,)])
+def test_a_round_without_an_accepted_reply_makes_no_version(
+    scene: Scene, values: tuple[float | None, ...]
+) -> None:
+    """Nobody is there, nobody answers, or what is answered is refused."""
+    scene.coordinator._rules = replace(RULES, quorum=1)
+    for value in values:
+        scene.join("one", value)
+    scene.at[0] = START + 10 * MINUTE
+    scene.step()
+    with scene.database.transaction() as session:
+        (result,) = round_results(session, TABLE)
+    assert (result.outcome, result.replies, result.new_version) == (Outcome.NO_QUORUM, 0, None)
+    assert scene.versions() == {1}
+
+
+def test_why_somebody_refused_to_answer_is_kept_with_the_round(scene: Scene) -> None:
+    answered = FakeReply(scene.join("one", None), None, Refusal.NOT_DUE)
+    scene.fleet.answers[answered.organization_id] = lambda body: None
+    plain = scene.fleet.replies
+    scene.fleet.replies = lambda: [answered for _ in plain()]  # type: ignore[method-assign]
+    scene.at[0] = START + 10 * MINUTE
+    scene.step()
+    with scene.database.transaction() as session:
+        (result,) = round_results(session, TABLE)
+    assert result.failures == {"not_due": 1}
+
+
+def test_a_quorum_of_nobody_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="quorum"):
+        replace(RULES, quorum=0)
 
 
 def test_who_joins_while_the_round_is_open_takes_part(scene: Scene) -> None:

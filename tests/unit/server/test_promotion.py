@@ -1,6 +1,7 @@
 """Candidates are judged by reports, public plans and the buffer."""
 
 from dataclasses import replace
+from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from fedperf_server.promotion import (
     MOST_FORGOTTEN,
     PUBLIC_SLACK,
+    SURE,
     Best,
     Judgement,
     Merits,
@@ -21,6 +23,8 @@ from fedperf_shared.workflow.vocabulary import Platform
 
 DUCKDB, POLARS = Platform.DUCKDB, Platform.POLARS
 NOTHING = np.zeros(CELLS)
+PASSED = "better by reports, no worse on public plans and on the buffer"
+UNSURE = "no sure gain by the reports of the next window"
 PROMOTED = Merits(2.0, NOTHING, {DUCKDB: 0.2, POLARS: 0.3})
 
 
@@ -68,27 +72,45 @@ def test_what_reports_speak_for_is_promoted_and_what_they_speak_against_is_not()
     assert refused.gain < 0
 
 
-def test_reports_that_are_not_sure_reject_nothing() -> None:
-    assert judged(stepped(-0.05), reported(0.0, sd=1.0)).promoted
-    assert not judged(stepped(-0.5), reported(0.0, sd=0.001)).promoted
+@pytest.mark.parametrize(
+    ("standard_errors", "reason"),
+    [
+        (1.1 * SURE, PASSED),
+        (0.9 * SURE, UNSURE),
+        (-0.1, UNSURE),
+        (-0.9 * SURE, UNSURE),
+        (-1.1 * SURE, "worse by the reports of the next window"),
+    ],
+)
+def test_a_candidate_is_promoted_only_if_the_lower_end_of_its_gain_is_above_zero(
+    standard_errors: float, reason: str
+) -> None:
+    sd = 0.05
+    error = 2 * 0.1 * sd / np.sqrt(2)
+    mean = (0.1**2 + standard_errors * error) / (2 * 0.1)
+    found = judged(stepped(0.1), reported(mean, sd=sd))
+    assert found.gain == pytest.approx(standard_errors * error)
+    assert found.gain_error == pytest.approx(error)
+    assert (found.promoted, found.reason) == (reason == PASSED, reason)
+
+
+def test_the_confidence_is_99_percent_one_sided() -> None:
+    assert NormalDist().cdf(SURE) == pytest.approx(0.99, abs=1e-4)
+
+
+def test_what_changes_nothing_is_not_promoted_however_sure_reports_are() -> None:
+    assert not judged(PROMOTED, reported(0.4, sd=1e-6)).promoted
+    assert not judged(stepped(float("nan")), reported(0.4)).promoted
 
 
 @pytest.mark.parametrize(
-    ("error", "with_reports", "promoted"),
-    [
-        (2.0, False, True),
-        (2.01, False, False),
-        (2.0 * PUBLIC_SLACK, True, True),
-        (2.11, True, False),
-        (None, True, False),
-        (float("nan"), True, False),
-    ],
+    ("error", "promoted"),
+    [(2.0 * PUBLIC_SLACK, True), (2.11, False), (None, False), (float("nan"), False)],
 )
 def test_a_version_that_went_astray_on_public_plans_is_rejected(
-    error: float | None, *, with_reports: bool, promoted: bool
+    error: float | None, *, promoted: bool
 ) -> None:
-    candidate = replace(stepped(0.1), public_error=error)
-    found = judged(candidate, reported(0.1) if with_reports else None)
+    found = judged(replace(stepped(0.1), public_error=error), reported(0.1))
     assert found.promoted is promoted
     if not promoted:
         assert found.reason == "worse on public plans"
@@ -121,18 +143,17 @@ def test_small_losses_do_not_add_up_over_the_windows_of_an_epoch() -> None:
             [each.public_error for each in reached], [each.by_segment for each in reached]
         )
         for candidate in (worse, forgetful):
-            if judge(candidate, last, best=best, reported=reported(0.1, sd=1.0)).promoted:
-                reached.append(candidate)
+            further = replace(candidate, apart=last.apart + 0.01)
+            if judge(further, last, best=best, reported=reported(1.0)).promoted:
+                reached.append(further)
     assert len(reached) > 2
     assert max(each.public_error or 0.0 for each in reached) <= 2.0 * PUBLIC_SLACK
     assert max(each.by_segment[POLARS] for each in reached) <= 0.3 + MOST_FORGOTTEN
 
 
-def test_without_reports_a_version_is_no_worse_than_the_one_in_force() -> None:
-    best = Best(1.95, {})
-    for error, promoted in ((2.0, True), (2.01, False)):
-        candidate = replace(PROMOTED, public_error=error, by_segment={})
-        assert judge(candidate, PROMOTED, best=best, reported=None).promoted is promoted
+def test_without_reports_nothing_is_promoted() -> None:
+    found = judged(replace(PROMOTED, public_error=1.0), None)
+    assert found == Judgement(False, "no report speaks for it")
 
 
 def test_the_best_is_the_least_error_on_each_segment_for_itself() -> None:

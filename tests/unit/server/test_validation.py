@@ -23,6 +23,7 @@ from fedperf_server.validation import (
     open_update,
 )
 from fedperf_shared import basis
+from fedperf_shared.exchange import Refusal
 from fedperf_shared.identity import new_private_key, sign
 from fedperf_shared.period import ModelMethod, Period, SlotTimes, Timetable
 from fedperf_shared.release import (
@@ -292,3 +293,9 @@ def test_only_the_organizations_own_signature_opens_an_update() -> None:
         open_update(data, new_private_key().public_key())
     with pytest.raises(RejectedReleaseError, match="refused"):
         open_update(None, KEY.public_key())
+
+
+@pytest.mark.parametrize("refusal", Refusal)
+def test_who_refuses_to_answer_is_counted_with_the_reason_it_gave(refusal: Refusal) -> None:
+    with pytest.raises(RejectedReleaseError, match=f"not accepted: {refusal.name.lower()}$"):
+        open_update(None, KEY.public_key(), refusal=refusal)

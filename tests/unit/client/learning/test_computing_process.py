@@ -1,6 +1,7 @@
 """What the daemon may rely on when releases are computed in another process."""
 
 import os
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -27,7 +28,16 @@ from fedperf_shared.model.checkpoint import state_to_arrays
 from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.release import TrainingParameters
 from tests.fakes.tangents import few_anchors, make_tangent_question
-from tests.fakes.tasks import BUSY_SECONDS, Hung, KilledOnce, Noisy, busy, failing, its_process
+from tests.fakes.tasks import (
+    BUSY_SECONDS,
+    Hung,
+    KilledOnce,
+    Noisy,
+    Stubborn,
+    busy,
+    failing,
+    its_process,
+)
 from tests.unit.client.executions import START, make_execution
 from tests.unit.client.privacy.seeded_noise import SeededNoise
 from tests.unit.client.public import seeded_checkpoint
@@ -107,6 +117,17 @@ def test_a_task_that_takes_too_long_fails_in_time_and_the_next_finds_a_new_child
         with pytest.raises(ComputationFailedError, match="not done in time"):
             process(Hung(tmp_path / "began"), seconds=0.5)
         assert process(its_process) != before
+
+
+def test_whoever_waits_for_a_task_does_not_wait_for_its_child_to_end(tmp_path: Path) -> None:
+    with ComputingProcess(()) as process:
+        process(its_process)
+        with pytest.raises(ComputationFailedError, match="not done in time"):
+            process(Stubborn(tmp_path / "began"), seconds=1.0)
+        stubborn = int((tmp_path / "began").read_text())
+        os.kill(stubborn, 0)  # it is still there
+        assert process(its_process) != stubborn
+        os.kill(stubborn, signal.SIGKILL)
 
 
 def test_a_task_that_waits_for_another_one_waits_no_longer_than_it_may(tmp_path: Path) -> None:

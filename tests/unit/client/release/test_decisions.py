@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fedperf_client.release.decisions import Decisions, DecisionTooLateError, Verdict
+from fedperf_client.release.decisions import Because, Decisions, DecisionTooLateError, Verdict
 from fedperf_client.release.gate import ReleaseGate, WithheldError
 from fedperf_client.release.ledger import PrivacyLedger, ReleaseState, SlotNotPlannedError
 from fedperf_client.release.policy import ReleaseMode
@@ -110,6 +110,45 @@ def test_a_settled_slot_is_never_decided_otherwise(decisions: Decisions) -> None
     with pytest.raises(DecisionTooLateError, match="was withheld"):
         decisions.decide(KEY, WITHHELD, at=LEAVES)
     assert decisions.settle(KEY, AUTO, at=LEAVES) is WITHHELD
+
+
+def test_what_is_withheld_says_why(decisions: Decisions) -> None:
+    assert decisions.because(KEY, AUTO, at=OPEN) is None
+    assert decisions.because(KEY, NEVER, at=OPEN) is Because.POLICY
+    assert decisions.because(KEY, ASK, at=OPEN) is None
+    decisions.settle(KEY, ASK, at=LEAVES)
+    decisions.decide(report_key(1), WITHHELD, at=START)
+    decisions.keep_back(report_key(2), at=START)
+    found = [decision.because for decision in decisions.every().values()]
+    assert found == [Because.UNDECIDED, Because.OPERATOR, Because.TOO_LATE]
+
+
+def test_a_release_that_was_approved_and_is_too_late_stays_here_and_one_that_left_does_not(
+    decisions: Decisions,
+) -> None:
+    decisions.decide(KEY, APPROVED, at=START)
+    decisions.keep_back(KEY, at=LEAVES)
+    assert decisions.standing(KEY, ASK, at=LEAVES) is WITHHELD
+    decisions.settle(report_key(1), AUTO, at=START)
+    decisions.keep_back(report_key(1), at=LEAVES)
+    assert decisions.standing(report_key(1), AUTO, at=LEAVES) is APPROVED
+
+
+def test_decisions_of_an_older_version_count_and_do_not_say_why(decisions: Decisions) -> None:
+    with sqlite3.connect(decisions.path) as connection:
+        connection.execute(
+            "CREATE TABLE decision (id INTEGER PRIMARY KEY, kind INTEGER NOT NULL,"
+            " window INTEGER NOT NULL, slot INTEGER NOT NULL, verdict TEXT NOT NULL,"
+            " decided_unix_ms INTEGER NOT NULL, settled INTEGER NOT NULL) STRICT"
+        )
+        connection.execute(
+            "INSERT INTO decision VALUES (NULL, ?, 0, 0, 'withheld', 0, 1)", (KEY.kind,)
+        )
+    connection.close()
+    assert decisions.standing(KEY, AUTO, at=START) is WITHHELD
+    assert decisions.because(KEY, AUTO, at=START) is None
+    decisions.keep_back(report_key(1), at=START)
+    assert decisions.because(report_key(1), AUTO, at=START) is Because.TOO_LATE
 
 
 def test_withholding_in_advance_charges_nothing(ledger: PrivacyLedger, gate: ReleaseGate) -> None:
