@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 INTERRUPTED = 130
 NO_ANSWER = 7
 NOTHING_MEASURED = 8
+INCOMPLETE = 9
 
 UNFOLDED = 240
 """Characters of a table's row where no terminal folds it."""
@@ -37,6 +38,7 @@ EXIT_CODES = {
     6: "the coordinator cannot be reached or refuses",
     NO_ANSWER: "no answer: nothing that was asked about keeps the deadline",
     NOTHING_MEASURED: "nothing measured: every trial of a campaign failed",
+    INCOMPLETE: "a demo in which nothing was promoted, or a report or an update was lost",
     INTERRUPTED: "interrupted",
 }
 

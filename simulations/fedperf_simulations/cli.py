@@ -3,6 +3,7 @@
 Nothing heavy is imported before a command needs it, so that help answers at once.
 """
 
+import sys
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import groupby
@@ -60,7 +61,10 @@ def demo(
     quick: Quick = False,
     json: Json = False,
 ) -> None:
-    """Let three organizations learn together on this machine, about 5 minutes."""
+    """Let three organizations learn together on this machine; a busy one takes longer.
+
+    Exit code 9: nothing was promoted, or a report or an update was lost; one line says what.
+    """
     import os
     import signal
     import time
@@ -87,9 +91,12 @@ def demo(
         summary = run_demo(world, executions, stages)
     if json:
         show(summary.as_json(), json=True)
-        return
-    show_summary(summary, Console())
-    print(f"the page about it: {directory / 'report.html'}")
+    else:
+        show_summary(summary, Console())
+        print(f"the page about it: {directory / 'report.html'}")
+    if summary.shortfall:
+        print(f"incomplete: {summary.shortfall}", file=sys.stderr)
+        raise typer.Exit(command_line.INCOMPLETE)
 
 
 @app.command("list")

@@ -11,6 +11,7 @@ from fedperf_client.release.history import LEFT
 from fedperf_client.release.ledger import PrivacyLedger
 from fedperf_client.release.policy import load_policy
 from fedperf_client.release.schedule import NotPlanned, plan_schedule
+from fedperf_client.release.slot_names import slot_name
 from fedperf_shared.execution import MeasuredPlan
 from fedperf_shared.model.batching import PlanGraph
 from fedperf_shared.model.checkpoint import Checkpoint, model_from_arrays
@@ -29,6 +30,12 @@ from fedperf_simulations.summary import (
     left_out,
 )
 
+NOISE_ALONE = "leaves as noise alone"
+"""What a daemon's log says when a sum was not there in time."""
+
+REPORTS = frozenset({"residual_report", "directed_report"})
+"""Kinds whose receipt comes at once; an update's comes when its round is over, or later."""
+
 Facts = Mapping[str, Any]
 """What a program prints with `--json`."""
 
@@ -44,11 +51,13 @@ def collected(
     budget: Sequence[Facts],
     gain: Facts,
     releases: Sequence[Facts],
+    log: str,
 ) -> OrganizationResult:
     """One organization's result; the period's ledger says what each release cost."""
     planned = plan_schedule(load_policy(home.policy), timetable)
     period = budget[-1]
     made = [each for each in releases if each["state"] in LEFT]
+    ledger = PrivacyLedger.open(home.ledger(timetable.period.start))
     return OrganizationResult(
         name=who.name,
         size_class=str(who.size_class),
@@ -63,13 +72,38 @@ def collected(
         bytes_out=sum(each["bytes"] for each in made),
         slots_made=len(made),
         slots_not_planned=_left_out(planned.not_planned),
-        releases=_released(made, PrivacyLedger.open(home.ledger(timetable.period.start))),
+        releases=_released(made, ledger),
+        lost=lost([slot_name(each.key) for each in ledger.schedule.slots], releases, log),
         q_error=QErrors(**{name: gain[name] for name in QErrors.__slots__}),
         coverage=gain["coverage"],
         held_out=gain["held_out"],
         model_version=status["model_version"],
         fingerprint=fingerprint,
     )
+
+
+def lost(slots: Sequence[str], releases: Sequence[Facts], log: str) -> tuple[str, ...]:
+    """What of an organization's schedule was lost, each with why.
+
+    Args:
+        slots: that were planned.
+        releases: what `fedperf release list` says.
+        log: of the daemon, which alone says what left as noise alone.
+    """
+    states = {each["slot"]: each for each in releases}
+    found = [f"{slot} (never made)" for slot in slots if slot not in states]
+    found += [
+        f"{slot} ({each['because'] or each['state']})"
+        for slot, each in states.items()
+        if each["state"] not in LEFT
+    ]
+    found += [
+        f"{slot} (no receipt)"
+        for slot, each in states.items()
+        if each["state"] == "handed out" and each["kind"] in REPORTS
+    ]
+    empty = log.count(NOISE_ALONE)
+    return (*found, f"{empty} left as noise alone") if empty else tuple(found)
 
 
 def rounds_of(rows: Sequence[Facts]) -> tuple[RoundSummary, ...]:

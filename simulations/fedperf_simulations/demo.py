@@ -192,6 +192,7 @@ def _results(
             budget=ask("budget"),
             gain=ask("gain", "--held-out", str(world.held_out(each.name))),
             releases=ask("release", "list"),
+            log=world.programs.log_of(f"{each.name}.log"),
         )
         stage.advance()
         return result

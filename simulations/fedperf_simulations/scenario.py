@@ -23,8 +23,11 @@ HISTORY_SHARE = 0.9
 """Of the workloads that an organization could have had, those that a seed lets it have."""
 
 POLL_SECONDS = 0.5
-REPORT_MARGIN, MODEL_MARGIN = 2.0, 1.5
+REPORT_MARGIN, MODEL_MARGIN = 3.0, 2.0
 """Factors on what was measured: the coordinator and a third organization work as well."""
+
+PROMOTION_WINDOWS = 2
+"""Windows that a promotion needs: one makes a version, the reports of the next one judge it."""
 
 _SEEDS_PER_SEED = 16
 
@@ -54,7 +57,7 @@ class DemoSize:
         history_workloads: at most, of each organization.
         held_out: executions that each organization needs at least.
         windows: of the compressed period, each with one report and one model slot.
-        rounds_seconds: what all windows together may take.
+        rounds_seconds: what all windows together may take, where it is enough for a promotion.
         spare_seconds: of each release, beside every factor on what was measured: for
             messages, and for a machine that pauses.
         choice_rows: size of the new workflow's largest source.
@@ -65,7 +68,7 @@ class DemoSize:
     history_workloads: int = 2000
     held_out: int = 100
     windows: int = 5
-    rounds_seconds: float = 130.0
+    rounds_seconds: float = 240.0
     spare_seconds: float = 1.5
     choice_rows: int = 300_000
     repeats: int = 3
@@ -73,9 +76,11 @@ class DemoSize:
     def __post_init__(self) -> None:
         wrong = [
             f"{name} must be at least 1, got {value!r}"
-            for name in ("live_executions", "history_workloads", "windows", "repeats")
+            for name in ("live_executions", "history_workloads", "repeats")
             if not (value := getattr(self, name)) >= 1
         ]
+        if not self.windows >= PROMOTION_WINDOWS:
+            wrong.append(f"windows must be at least {PROMOTION_WINDOWS}, got {self.windows!r}")
         if wrong:
             raise ConfigurationError("demo: " + "; ".join(wrong))
 
@@ -254,7 +259,7 @@ class Calendar:
 def fitted_calendar(pace: Pace, *, anchors: int, size: DemoSize) -> Calendar:
     """The calendar with the most windows that keeps to `size.rounds_seconds`.
 
-    One window stays, however long it is.
+    The windows that a promotion needs stay, however long they are: a slow machine takes longer.
     """
     report = round(pace.report_seconds() + size.spare_seconds, 1)
     update = pace.update_seconds(live=size.live_executions, anchors=anchors)
@@ -262,5 +267,5 @@ def fitted_calendar(pace: Pace, *, anchors: int, size: DemoSize) -> Calendar:
     opens = round(report + grace + size.spare_seconds, 1)
     model = round(opens + update + size.spare_seconds, 1)
     window = round(model + size.spare_seconds, 1)
-    windows = min(size.windows, max(1, int(size.rounds_seconds / window)))
+    windows = min(size.windows, max(PROMOTION_WINDOWS, int(size.rounds_seconds / window)))
     return Calendar(windows, report, grace, opens, model, window)

@@ -76,6 +76,7 @@ class OrganizationResult:
         q_error: on the held-out executions.
         coverage: share of them inside the personalized 90 % interval.
         held_out: how many they are.
+        lost: slots that did not leave, left as noise alone or have no receipt, each with why.
         model_version: newest shared version that it fetched.
         fingerprint: of its key, the same on both sides.
     """
@@ -94,6 +95,7 @@ class OrganizationResult:
     slots_made: int
     slots_not_planned: tuple[LeftOut, ...]
     releases: tuple[Released, ...]
+    lost: tuple[str, ...]
     q_error: QErrors
     coverage: float
     held_out: int
@@ -240,6 +242,34 @@ class DemoSummary:
     provenance: Mapping[str, object]
 
     @property
+    def promoted(self) -> bool:
+        """Whether a version that rounds made was promoted."""
+        made = {each.new_version for each in self.rounds}
+        return any(each.standing == "promoted" and each.version in made for each in self.versions)
+
+    @property
+    def lost(self) -> tuple[str, ...]:
+        """Every report or update that did not leave, was refused or held nothing, and why."""
+        own = (f"{each.name}: {what}" for each in self.organizations for what in each.lost)
+        refused = (
+            f"round {each.round}: {count} {reason}"
+            for each in self.rounds
+            for reason, count in each.refused.items()
+        )
+        return (*own, *refused)
+
+    @property
+    def shortfall(self) -> str:
+        """What the demo could not show, in one line; empty where it showed everything."""
+        verdicts = ", ".join(f"version {e.version}: {e.reason}" for e in self.versions[1:])
+        parts = []
+        if not self.promoted:
+            parts.append(f"nothing was promoted ({verdicts or 'no version was made'})")
+        if self.lost:
+            parts.append(f"lost: {', '.join(self.lost)}")
+        return "; ".join(parts)
+
+    @property
     def total_seconds(self) -> float:
         """Of all stages."""
         return sum(self.seconds.values())
@@ -250,6 +280,9 @@ class DemoSummary:
             "name": "demo",
             **asdict(self),
             "choice": self.choice.as_row(),
+            "promoted": self.promoted,
+            "lost": self.lost,
+            "shortfall": self.shortfall,
             "total_seconds": round(self.total_seconds, 1),
         }
 

@@ -33,6 +33,7 @@ ALDER = OrganizationResult(
         Released("residual_report", 0, 4.5, 0.2, 4_000),
         Released("tangent_update", 0, 20.5, 0.9876, 640),
     ),
+    lost=(),
     q_error=QErrors(local=1.51, base=2.22, shared=2.03, personalized=1.33),
     coverage=0.91,
     held_out=120,

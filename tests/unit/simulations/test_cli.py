@@ -1,13 +1,16 @@
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from fedperf_simulations import cli, experiments
+from fedperf_shared.command_line import EXIT_CODES, INCOMPLETE
+from fedperf_simulations import cli, datasets, demo, experiments
 from fedperf_simulations.experiment import Outcome, Settings
 from fedperf_simulations.experiments import Entry, Kind, UnknownExperimentError, find
+from tests.unit.simulations.findings import SUMMARY
 
 ENTRIES = (Entry("drift", Kind.EXPERIMENT, __name__), Entry("engine", Kind.BENCH, __name__))
 
@@ -53,6 +56,30 @@ def test_an_experiment_is_run_with_its_settings(
     assert (tmp_path / "summary.json").exists()
     listed = CliRunner().invoke(cli.app, ["list", "--json"])
     assert "things change" in listed.output
+
+
+@pytest.mark.parametrize("json", [(), ("--json",)])
+@pytest.mark.parametrize(("promoted", "code"), [(True, 0), (False, INCOMPLETE)])
+def test_a_demo_in_which_nothing_was_promoted_ends_with_a_code_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    json: tuple[str, ...],
+    *,
+    promoted: bool,
+    code: int,
+) -> None:
+    start, made = SUMMARY.versions
+    versions = (start, replace(made, standing="promoted" if promoted else "rejected"))
+    summary = replace(SUMMARY, versions=versions, rounds=SUMMARY.rounds[:1])
+    monkeypatch.setattr(datasets, "measured_executions", lambda: ())
+    monkeypatch.setattr(demo, "run_demo", lambda world, executions, stages: summary)
+    monkeypatch.setattr("signal.signal", lambda number, handler: None)
+    result = CliRunner().invoke(cli.app, ["demo", "--out", str(tmp_path / "demo"), *json])
+    assert result.exit_code == code, result.output
+    said = [line for line in result.stderr.splitlines() if line.startswith("incomplete: ")]
+    assert len(said) == (0 if promoted else 1)
+    readme = Path(__file__).parents[3] / "README.md"
+    assert f"{INCOMPLETE} {EXIT_CODES[INCOMPLETE]}" in readme.read_text(encoding="utf-8")
 
 
 def test_help_imports_nothing_heavy() -> None:

@@ -14,6 +14,7 @@ from fedperf_simulations.datasets import measured_executions
 from fedperf_simulations.organizations import OrganizationPart, Part
 from fedperf_simulations.scenario import (
     CHARACTERS,
+    PROMOTION_WINDOWS,
     DemoSize,
     Pace,
     TooFewExecutionsError,
@@ -129,17 +130,20 @@ def test_any_pace_gives_a_timetable_whose_slots_fit(pace: Pace, anchors: int) ->
     assert timedelta(0) < report.replies_after <= model.opens_after < model.replies_after
     assert model.replies_after < table.period.window
     fits = calendar.windows * calendar.window_seconds <= DemoSize().rounds_seconds
-    assert fits or calendar.windows == 1
+    assert fits or calendar.windows == PROMOTION_WINDOWS
+    assert calendar.windows >= PROMOTION_WINDOWS
 
 
-def test_a_slower_machine_holds_fewer_rounds() -> None:
-    windows = [
+def test_a_slower_machine_holds_fewer_rounds_and_takes_longer_rather_than_none_to_promote() -> None:
+    calendars = [
         fitted_calendar(
             replace(PACE, plan_seconds=factor * PACE.plan_seconds), anchors=ANCHORS, size=DemoSize()
-        ).windows
-        for factor in (1, 2, 30)
+        )
+        for factor in (1, 3, 30)
     ]
-    assert windows[0] > windows[1] > windows[2] == 1
+    windows = [each.windows for each in calendars]
+    assert windows[0] > windows[1] > windows[2] == PROMOTION_WINDOWS
+    assert calendars[2].windows * calendars[2].window_seconds > DemoSize().rounds_seconds
 
 
 def test_the_slowest_pace_is_the_worst_of_each_figure() -> None:
@@ -147,7 +151,7 @@ def test_the_slowest_pace_is_the_worst_of_each_figure() -> None:
     assert Pace.slowest([PACE, other]) == replace(PACE, reading_seconds=5.0)
 
 
-@pytest.mark.parametrize("change", [{"windows": 0}, {"repeats": 0}])
+@pytest.mark.parametrize("change", [{"windows": 1}, {"repeats": 0}])
 def test_a_demo_of_nothing_is_refused(change: dict[str, int]) -> None:
     with pytest.raises(ConfigurationError, match=next(iter(change))):
         DemoSize(**change)

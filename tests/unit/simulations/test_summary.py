@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import orjson
 
 from fedperf_simulations.experiment import write_json
@@ -52,3 +54,28 @@ def test_slots_left_out_for_one_reason_are_named_together() -> None:
         LeftOut("every model_update", "small"),
         LeftOut("residual_report, window 4", "policy"),
     )
+
+
+def test_a_demo_says_in_one_line_that_nothing_was_promoted_and_what_was_lost() -> None:
+    assert not SUMMARY.promoted
+    assert SUMMARY.shortfall == (
+        "nothing was promoted (version 2: waits for the next window's reports); "
+        "lost: round 2: 1 missing"
+    )
+    alder, cedar = SUMMARY.organizations
+    kept = replace(cedar, lost=("report-0-0 (too_late)",))
+    found = replace(SUMMARY, organizations=(alder, kept), rounds=SUMMARY.rounds[:1])
+    assert found.shortfall.endswith("; lost: cedar: report-0-0 (too_late)")
+    assert found.as_json()["shortfall"] == found.shortfall
+
+
+def test_a_demo_that_promoted_a_version_and_lost_nothing_says_nothing() -> None:
+    start, made = SUMMARY.versions
+    promoted = (start, replace(made, standing="promoted"))
+    found = replace(SUMMARY, versions=promoted, rounds=SUMMARY.rounds[:1])
+    assert found.promoted
+    assert found.shortfall == ""
+
+
+def test_the_start_is_no_version_that_was_promoted() -> None:
+    assert not replace(SUMMARY, versions=SUMMARY.versions[:1], rounds=()).promoted
