@@ -136,15 +136,17 @@ def release_show(
 
 @app.command("list")
 def release_list(context: typer.Context, json: Json = False) -> None:
-    """List every release of all periods: state and why, size, epsilon, whether its receipt holds.
+    """List every release of all periods: state, size, epsilon, and whether its receipt holds.
 
-    What was charged and did not leave says why: operator, policy, undecided, too_late, not_drawn.
+    What was charged and did not leave has no receipt and says why instead: operator, policy,
+    undecided, too_late or not_drawn.
     """
     rows = []
     for found in _past(home_of(context)):
         facts = _release_facts(found)
-        rows.append({**facts, "receipt": facts["receipt_valid"]})
-    narrow = ("slot", "state", "because", "charged_at", "bytes", "epsilon", "receipt")
+        receipt = facts["receipt_valid"] if json else facts["because"] or facts["receipt_valid"]
+        rows.append({**facts, "receipt": receipt})
+    narrow = ("slot", "state", "charged_at", "bytes", "epsilon", "receipt")
     _rows(rows, narrow, empty="nothing has been released", json=json)
 
 

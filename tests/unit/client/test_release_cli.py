@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 
+import orjson
 import pytest
 
 from fedperf_client import cli, progress
@@ -14,7 +15,7 @@ from fedperf_client.federation import exchange
 from fedperf_client.federation.enrollment import load_or_create_key
 from fedperf_client.learning import example_history
 from fedperf_client.learning.example_history import example_release
-from fedperf_client.release.gate import ReleaseGate
+from fedperf_client.release.gate import ReleaseGate, WithheldError
 from fedperf_client.release.history import receipt_path
 from fedperf_client.release.ledger import PrivacyLedger
 from fedperf_client.release.policy import ReleaseMode, load_policy
@@ -416,3 +417,24 @@ def test_tables_fit_a_terminal(scene: Scene) -> None:
         assert "2027-01-21T" in text
         assert "…" not in text
         assert max(map(len, text.splitlines())) <= 80
+
+
+def test_what_did_not_leave_says_why_in_place_of_a_receipt(scene: Scene) -> None:
+    ledger = scene.begin()
+    gate = scene.gate(ledger)
+    for window, mode in enumerate((ReleaseMode.AUTO, ReleaseMode.ASK, ReleaseMode.NEVER)):
+        gate.seal(report_key(window), empty_report, at=open_at(window), mode=ReleaseMode.AUTO)
+        if mode is ReleaseMode.AUTO:
+            gate.keep_back(report_key(window), at=open_at(window))
+        else:
+            over = ledger.schedule.replies_at(report_key(window))
+            with pytest.raises(WithheldError):
+                gate.hand_out(report_key(window), at=over, mode=mode)
+    ledger.reserve(report_key(3), open_at(3))
+    why = ["too_late", "undecided", "policy", "not_drawn"]
+    rows = orjson.loads(scene("list", "--json").out)
+    assert [row["because"] for row in rows] == why
+    assert not any(row["receipt"] for row in rows)
+    text = scene("list").out
+    assert all(each in text for each in why)
+    assert max(map(len, text.splitlines())) <= 80

@@ -1,5 +1,7 @@
 """A demo counts as lost whatever did not leave, was not taken, or held nothing."""
 
+from typing import Any
+
 from fedperf_simulations.collecting import lost
 
 SLOTS = ("report-0-0", "update-0-0", "report-1-0", "update-1-0")
@@ -13,7 +15,7 @@ def test_what_left_and_was_confirmed_is_not_lost() -> None:
 
 
 def test_whatever_did_not_arrive_is_lost_with_its_reason() -> None:
-    releases = [
+    releases: list[dict[str, Any]] = [
         {"slot": "report-0-0", "state": "withheld", "because": "too_late", "kind": "x"},
         {"slot": "update-0-0", "state": "sealed", "because": None, "kind": "tangent_update"},
         {**LEFT, "slot": "report-1-0", "state": "handed out"},
