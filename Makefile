@@ -43,7 +43,7 @@ $(SPARK): $(STAMP)
 	touch $(SPARK)
 
 slow: $(SPARK) ## slow, statistical and fault tests
-	$(BIN)/python -m pytest -q -m "slow or statistical or fault"
+	$(BIN)/python -m pytest -q -n 2 --dist loadscope -m "slow or statistical or fault"
 
 lint: $(STAMP) ## format and lint; what is imported is declared, and the other way round
 	$(BIN)/ruff format --check .
@@ -60,7 +60,7 @@ contracts: $(STAMP) ## import contracts, and generated code in step with proto/
 proto: $(STAMP) ## generate the wire modules from proto/
 	$(BIN)/python proto/generate.py
 
-check: lint types contracts test slow ## everything that CI runs, under 40 minutes
+check: lint types contracts test slow ## everything that CI runs, under 35 minutes
 
 clean: ## remove what was made here
 	rm -rf $(VENV) out build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
