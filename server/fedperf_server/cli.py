@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedperf_shared import command_line
-from fedperf_shared.command_line import show, show_rows
+from fedperf_shared.programs import command_line
+from fedperf_shared.programs.command_line import show, show_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from fedperf_server.config import ServerConfig
-    from fedperf_server.drift import Drift
-    from fedperf_server.enrollment import Enrollment
-    from fedperf_server.epochs import Epoch
-    from fedperf_server.registry import ModelVersion, Verdict
+    from fedperf_server.inference.drift_evidence import Drift
+    from fedperf_server.membership.enrollment import Enrollment
+    from fedperf_server.state.epochs import Epoch
+    from fedperf_server.state.registry import ModelVersion, Verdict
 
 app = typer.Typer(
     name="fedperf-server",
@@ -83,9 +83,9 @@ def init(
 
     A directory that holds a server stays as it is: exit code 3 where other options are asked for.
     """
-    from fedperf_server import enrollment
     from fedperf_server.config import FILE_NAME, ServerConfig, default_timetable, write_config
-    from fedperf_server.database import Database
+    from fedperf_server.membership import enrollment
+    from fedperf_server.state.database import Database
     from fedperf_shared.errors import StorageError
 
     directory: Path = context.obj
@@ -129,8 +129,8 @@ def add_org(
 @app.command("list")
 def list_organizations(context: typer.Context, json: Json = False) -> None:
     """List the members: fingerprint (theirs must show the same), releases taken and refused."""
-    from fedperf_server.database import Database
-    from fedperf_server.reports import standings
+    from fedperf_server.desks.reports import standings
+    from fedperf_server.state.database import Database
 
     config, enrollment = _enrollment(context)
     with Database.existing(config.database_url).transaction() as session:
@@ -162,8 +162,8 @@ def revoke(
 @app.command()
 def rounds(context: typer.Context, json: Json = False) -> None:
     """List the closed rounds: replies, what was refused and why, error on public plans."""
-    from fedperf_server.database import Database
-    from fedperf_server.rounds import round_results
+    from fedperf_server.state.database import Database
+    from fedperf_server.state.rounds import round_results
 
     config = _config(context)
     with Database.existing(config.database_url).transaction() as session:
@@ -193,8 +193,8 @@ def models(context: typer.Context, json: Json = False) -> None:
     reports of the window that judged it. The columns of platforms are the forgetting matrix:
     mean absolute log error on the synthetic rows of earlier epochs.
     """
-    from fedperf_server import registry
-    from fedperf_server.database import Database
+    from fedperf_server.state import registry
+    from fedperf_server.state.database import Database
 
     with Database.existing(_config(context).database_url).transaction() as session:
         versions, verdicts = registry.versions(session), registry.verdicts(session)
@@ -241,8 +241,8 @@ def rollback(
 
     Candidates that led to it or were trained from it are rejected with it.
     """
-    from fedperf_server.database import Database
-    from fedperf_server.promoting import take_back
+    from fedperf_server.desks.promotion import take_back
+    from fedperf_server.state.database import Database
 
     with Database.existing(_config(context).database_url).transaction() as session:
         taken, now = take_back(session, reason, at=_now())
@@ -252,8 +252,8 @@ def rollback(
 @app.command("epochs")
 def list_epochs(context: typer.Context, json: Json = False) -> None:
     """List the epochs: when each began, why, and what residuals are taken against in it."""
-    from fedperf_server.database import Database
-    from fedperf_server.epochs import epochs
+    from fedperf_server.state.database import Database
+    from fedperf_server.state.epochs import epochs
 
     with Database.existing(_config(context).database_url).transaction() as session:
         rows = [_epoch_facts(each) for each in epochs(session)]
@@ -267,9 +267,9 @@ def list_drifts(context: typer.Context, json: Json = False) -> None:
     Since the reports of window `since`, executions take `factor` times as long. A shared drift
     began an epoch; what a single organization shows is its own affair, and yours.
     """
-    from fedperf_server.database import Database
-    from fedperf_server.drifting import seen_drifts
-    from fedperf_server.enrollment import organization_names
+    from fedperf_server.desks.drift import seen_drifts
+    from fedperf_server.membership.enrollment import organization_names
+    from fedperf_server.state.database import Database
 
     config = _config(context)
     with Database.existing(config.database_url).transaction() as session:
@@ -290,8 +290,8 @@ def announce(
     json: Json = False,
 ) -> None:
     """Announce an upgrade: a new epoch begins with the next window, with its extra rounds."""
-    from fedperf_server import epochs
-    from fedperf_server.database import Database
+    from fedperf_server.state import epochs
+    from fedperf_server.state.database import Database
     from fedperf_shared.workflow.vocabulary import platform_of
 
     config = _config(context)
@@ -319,8 +319,8 @@ def synthesize(
     json: Json = False,
 ) -> None:
     """Draw executions like those of the published synthetic batch; costs no privacy."""
-    from fedperf_server.database import Database
-    from fedperf_server.synthetic import Condition, SyntheticBatch, more_rows
+    from fedperf_server.rehearsal.synthetic_batch import Condition, SyntheticBatch, more_rows
+    from fedperf_server.state.database import Database
 
     condition = Condition.parse(platform=platform, operator_class=operator_class, size=size)
     with Database.existing(_config(context).database_url).transaction() as session:
@@ -332,14 +332,14 @@ def synthesize(
 @app.command()
 def run(context: typer.Context) -> None:
     """Serve organizations and run rounds as the calendar says; until interrupted."""
-    from fedperf_shared.process_lock import process_lock
-    from fedperf_shared.stopping import stop_on_signals
+    from fedperf_shared.programs.process_lock import process_lock
+    from fedperf_shared.programs.shutdown import stop_on_signals
 
     config = _config(context)
     stop = stop_on_signals()
     place = config.directory / "coordinator.lock"
     with process_lock(place, f"the server's directory {config.directory}"):
-        from fedperf_server.running import run_server
+        from fedperf_server.app.composition import run_server
 
         run_server(config, stop, clock=_now)
 
@@ -437,8 +437,8 @@ def _config(context: typer.Context) -> "ServerConfig":
 
 
 def _enrollment(context: typer.Context) -> "tuple[ServerConfig, Enrollment]":
-    from fedperf_server.database import Database
-    from fedperf_server.enrollment import Enrollment, KeyRing
+    from fedperf_server.membership.enrollment import Enrollment, KeyRing
+    from fedperf_server.state.database import Database
 
     config = _config(context)
     ring = KeyRing(config.directory)

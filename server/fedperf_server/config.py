@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from fedperf_shared.errors import ConfigurationError
-from fedperf_shared.period import (
+from fedperf_shared.programs.private_files import close_to_others, create_private
+from fedperf_shared.programs.settings_file import WrongSettingsError, read_settings
+from fedperf_shared.releases.period import (
     DEFAULT_WINDOW,
     DEFAULT_WINDOWS,
     ModelMethod,
@@ -20,8 +22,6 @@ from fedperf_shared.period import (
     SlotTimes,
     Timetable,
 )
-from fedperf_shared.private_files import close_to_others, create_private
-from fedperf_shared.settings_file import WrongSettingsError, read_settings
 
 FILE_NAME = "fedperf-server.toml"
 DEFAULT_EXCHANGE_PORT = 8751

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedperf_shared import command_line
-from fedperf_shared.command_line import show, show_rows
+from fedperf_shared.programs import command_line
+from fedperf_shared.programs.command_line import show, show_rows
 
 if TYPE_CHECKING:
-    from fedperf_simulations.comparison_set import ComparisonSettings
-    from fedperf_simulations.experiment import Settings
     from fedperf_simulations.experiments import Kind
-    from fedperf_simulations.measuring import Design, MeasuringSettings
+    from fedperf_simulations.harness.experiment import Settings
+    from fedperf_simulations.measured_set.comparison_set import ComparisonSettings
+    from fedperf_simulations.measured_set.measurement import Design, MeasuringSettings
 
 app = typer.Typer(
     name="fedperf-sim",
@@ -71,12 +71,13 @@ def demo(
 
     from rich.console import Console
 
-    from fedperf_simulations.datasets import measured_executions
-    from fedperf_simulations.demo import run_demo
-    from fedperf_simulations.processes import Programs
-    from fedperf_simulations.scenario import QUICK, DemoSize
-    from fedperf_simulations.terminal import show_summary, stages_shown
-    from fedperf_simulations.world import World, fresh_directory
+    from fedperf_simulations.data.datasets import measured_executions
+    from fedperf_simulations.demo.demo import run_demo
+    from fedperf_simulations.demo.processes import Programs
+    from fedperf_simulations.demo.scenario import QUICK, DemoSize
+    from fedperf_simulations.demo.tables import show_summary
+    from fedperf_simulations.demo.world import World, fresh_directory
+    from fedperf_simulations.harness.terminal import stages_shown
 
     # Asked to end, it ends as by Ctrl-C: with everything that it started.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -177,11 +178,11 @@ def measure(
     """
     from dataclasses import asdict
 
-    from fedperf_simulations.datasets import CAPPED, COMPARISONS, LESSONS, MEASURED_DIRECTORY
-    from fedperf_simulations.experiment import Settings, provenance
-    from fedperf_simulations.measured_log import compact
-    from fedperf_simulations.measured_log import provenance as measured_provenance
-    from fedperf_simulations.measuring import measure as measure_tasks
+    from fedperf_simulations.data.datasets import CAPPED, COMPARISONS, LESSONS, MEASURED_DIRECTORY
+    from fedperf_simulations.harness.experiment import Settings, provenance
+    from fedperf_simulations.measured_set.measured_log import compact
+    from fedperf_simulations.measured_set.measured_log import provenance as measured_provenance
+    from fedperf_simulations.measured_set.measurement import measure as measure_tasks
 
     out.mkdir(parents=True, exist_ok=True)
     log = out / "measured.jsonl"
@@ -226,12 +227,16 @@ def start(
     """
     from dataclasses import asdict
 
-    from fedperf_client.optimizer import distilling
-    from fedperf_simulations.datasets import measured_executions
-    from fedperf_simulations.lessons import Measurements
-    from fedperf_simulations.shipped_head import distil_shipped_head
-    from fedperf_simulations.start import EPOCHS, train_limited_start, train_public_start
-    from fedperf_simulations.terminal import bar
+    from fedperf_client.optimizer import distillation
+    from fedperf_simulations.data.datasets import measured_executions
+    from fedperf_simulations.harness.terminal import bar
+    from fedperf_simulations.measured_set.shipped_head import distil_shipped_head
+    from fedperf_simulations.measured_set.starts import (
+        EPOCHS,
+        train_limited_start,
+        train_public_start,
+    )
+    from fedperf_simulations.measured_set.training_set import Measurements
 
     with bar("training the start", EPOCHS) as advance:
 
@@ -244,7 +249,7 @@ def start(
             return
         measurements = Measurements.read(seed)
         learnt = train_public_start(measurements, on_progress=on_epoch)
-    with bar("distilling the additive head", distilling.EPOCHS) as advance:
+    with bar("distilling the additive head", distillation.EPOCHS) as advance:
         head = distil_shipped_head(
             measurements, on_progress=lambda done, total: advance(f"{done} of {total}")
         )
@@ -252,14 +257,14 @@ def start(
 
 
 def _settings(out: Path, seed: int, *, data: Path | None, jobs: int, quick: bool) -> "Settings":
-    from fedperf_simulations.experiment import Settings
+    from fedperf_simulations.harness.experiment import Settings
 
     return Settings(seed=seed, out=out, data=data, jobs=jobs, quick=quick)
 
 
 def _conduct(kind: "Kind", name: str, settings: "Settings", *, json: bool) -> None:
-    from fedperf_simulations.experiment import conduct
     from fedperf_simulations.experiments import find, load
+    from fedperf_simulations.harness.experiment import conduct
 
     summary = conduct(load(find(kind, name)), settings)
     if json:
@@ -279,7 +284,7 @@ def _measuring_settings(
     seed: int, workloads: int | None, platform: str | None, *, quick: bool
 ) -> "MeasuringSettings":
     from fedperf_shared.workflow.vocabulary import platform_of
-    from fedperf_simulations.measuring import MeasuringSettings
+    from fedperf_simulations.measured_set.measurement import MeasuringSettings
 
     alone = platform_of(platform) if platform else None
     full = MeasuringSettings(seed)
@@ -295,7 +300,11 @@ def _capped_settings(
     """One thread has less than a core; a busy core elsewhere disturbs nothing."""
     from pydantic import ByteSize, TypeAdapter, ValidationError
 
-    from fedperf_simulations.capped import CAPPED_PLATFORMS, CAPPED_WORKLOADS, Cap
+    from fedperf_simulations.measured_set.resource_cap import (
+        CAPPED_PLATFORMS,
+        CAPPED_WORKLOADS,
+        Cap,
+    )
 
     try:
         memory_bytes = TypeAdapter(ByteSize).validate_python(memory_limit)
@@ -318,7 +327,7 @@ def _capped_settings(
 
 
 def _comparison_settings(seed: int, workloads: int | None, *, quick: bool) -> "ComparisonSettings":
-    from fedperf_simulations.comparison_set import ComparisonSettings
+    from fedperf_simulations.measured_set.comparison_set import ComparisonSettings
 
     full = ComparisonSettings(seed)
     if not quick:
@@ -330,7 +339,7 @@ def _comparison_settings(seed: int, workloads: int | None, *, quick: bool) -> "C
 
 def _lesson_settings(seed: int, workloads: int | None, *, quick: bool) -> "ComparisonSettings":
     """No series; of the next seed, so that workloads are others."""
-    from fedperf_simulations.comparison_set import LESSON_PROGRAMS
+    from fedperf_simulations.measured_set.comparison_set import LESSON_PROGRAMS
 
     drawn = _comparison_settings(seed + 1, workloads, quick=quick)
     return replace(drawn, series=0, exhaustive=1 if quick else LESSON_PROGRAMS)

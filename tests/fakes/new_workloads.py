@@ -5,14 +5,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedperf_simulations.channel import SeededNoise
-from fedperf_simulations.recurring_workloads import (
+from fedperf_simulations.experiments.drift.recurring_workloads import (
     EXECUTION_SD,
     Lived,
     Recurring,
     draw_organizations,
 )
-from fedperf_simulations.report_detection import Year, reported, schedule_of
+from fedperf_simulations.experiments.drift.report_detection import Year, reported, schedule_of
+from fedperf_simulations.federation.channel import SeededNoise
 
 WORKLOADS = 200
 """Of an organization on each platform in a usual window."""

@@ -6,16 +6,16 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_server.dp_sgd_rounds import Aggregate, DpSgdRounds
-from fedperf_server.registry import Arrays, ModelFormat
-from fedperf_server.round_method import Answer, RoundMethod
-from fedperf_server.tangent_rounds import TangentRounds
-from fedperf_server.validation import UpdateLimits
+from fedperf_server.rounds.dp_sgd_rounds import Aggregate, DpSgdRounds
+from fedperf_server.rounds.round_method import Answer, RoundMethod
+from fedperf_server.rounds.tangent_rounds import TangentRounds
+from fedperf_server.state.registry import Arrays, ModelFormat
+from fedperf_server.state.validation import UpdateLimits
 from fedperf_shared.exchange import SyntheticRow
-from fedperf_shared.model.batching import PlanGraph
+from fedperf_shared.model.batches import PlanGraph
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
-from fedperf_shared.release import Slot, Update
-from fedperf_shared.tangent_question import TangentQuestion
+from fedperf_shared.releases.release import Slot, Update
+from fedperf_shared.releases.tangent_question import TangentQuestion
 
 
 def dp_sgd_rounds(

@@ -8,7 +8,7 @@ import pytest
 
 from fedperf_shared.execution import MeasuredPlan
 from fedperf_shared.model import tangent
-from fedperf_shared.model.batching import PlanGraph
+from fedperf_shared.model.batches import PlanGraph
 from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.model.public_plans import (
     Anchor,
@@ -17,7 +17,7 @@ from fedperf_shared.model.public_plans import (
     save_public_plans,
 )
 from fedperf_shared.model.tangent import Tangent
-from fedperf_shared.tangent_question import DIRECTIONS, TangentQuestion
+from fedperf_shared.releases.tangent_question import DIRECTIONS, TangentQuestion
 from tests.unit.client.prediction.synthetic import draw_questions, true_log_seconds
 
 PLANS = 6

@@ -45,8 +45,8 @@ from fedperf_client.release.receipts import store_receipt
 from fedperf_client.release.tamper import ConfirmedRelease, read_confirmed
 from fedperf_shared.errors import FedperfError
 from fedperf_shared.identity import new_private_key, verify
-from fedperf_shared.period import Period, SlotTimes, Timetable
-from fedperf_shared.release import (
+from fedperf_shared.releases.period import Period, SlotTimes, Timetable
+from fedperf_shared.releases.release import (
     Release,
     ReleaseKind,
     ReportParameters,

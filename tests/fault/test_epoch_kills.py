@@ -12,16 +12,17 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from fedperf_server import audit, buffered, registry
-from fedperf_server.database import BufferRow, Database, EventRow, ReceiptRow, Table
-from fedperf_server.drifting import seen_drifts
-from fedperf_server.epochs import Cause, epochs
-from fedperf_server.registry import Standing
-from fedperf_server.rounds import Outcome, round_results
-from fedperf_shared.release import ReleaseKind, SlotKey
+from fedperf_server.desks.drift import seen_drifts
+from fedperf_server.rehearsal import buffer
+from fedperf_server.state import audit, registry
+from fedperf_server.state.database import BufferRow, Database, EventRow, ReceiptRow, Table
+from fedperf_server.state.epochs import Cause, epochs
+from fedperf_server.state.registry import Standing
+from fedperf_server.state.rounds import Outcome, round_results
+from fedperf_shared.releases.release import ReleaseKind, SlotKey
 from fedperf_shared.wire import codec
 from fedperf_shared.workflow.vocabulary import Platform
-from tests.unit.server.epoch_worlds import TABLE, WINDOWS, Organization, World, founded
+from tests.unit.server.desks.epoch_worlds import TABLE, WINDOWS, Organization, World, founded
 
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(300)]
 
@@ -60,7 +61,7 @@ def test_an_epoch_changes_as_the_design_says(untouched: World) -> None:
         (seen,) = seen_drifts(session, TABLE.period)
         results = round_results(session, TABLE)
         versions = {each.version: each.standing for each in registry.versions(session)}
-        kept = buffered.rows(session)
+        kept = buffer.rows(session)
     assert (seen.drift.platform, seen.drift.shared, seen.drift.found) == (Platform.POLARS, True, 2)
     assert second.begins_at == TABLE.period.window_start(3)
     assert second.cause is Cause.SHARED_DRIFT
@@ -87,7 +88,7 @@ def test_rows_of_an_epoch_are_rehearsed_from_the_first_round_of_the_next_one(
     }
     windows = {slot.window: count for slot, count in rehearsed.items()}
     with untouched.database.transaction() as session:
-        kept = len(buffered.rows(session))
+        kept = len(buffer.rows(session))
     assert windows == {0: 0, 1: 0, 2: 0, 3: kept, 4: kept}
     assert kept > 0
 

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from fedperf_client.prediction.matching import Asks
-from fedperf_client.prediction.mixture import Known, mixed_for
+from fedperf_client.prediction.learners.tables import Table
+from fedperf_client.prediction.mixture.matched_folds import Asks
+from fedperf_client.prediction.mixture.mixture import Known, mixed_for
 from fedperf_client.prediction.prediction import Floats
-from fedperf_client.prediction.tables import Table
-from fedperf_client.profiling.sampling import Grid
+from fedperf_client.profiling.choosing.sampler import Grid
 from tests.unit.client.profiling.grids import NONE_FAILED, made
 
 pytestmark = pytest.mark.statistical

@@ -7,8 +7,8 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from fedperf_simulations.cell_histogram import BINS, release
-from fedperf_simulations.public_table import Columns, Table
+from fedperf_simulations.data.public_table import Columns, Table
+from fedperf_simulations.experiments.drift.cell_histogram import BINS, release
 
 pytestmark = pytest.mark.statistical
 

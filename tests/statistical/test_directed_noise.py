@@ -14,9 +14,9 @@ from scipy import stats
 from fedperf_client.privacy.directed_report import PointResiduals, directed_report
 from fedperf_client.privacy.randomness import NoiseSource
 from fedperf_client.release.noise import SystemNoise
-from fedperf_shared.directions import public_design
-from fedperf_shared.release import ReleaseKind, SlotKey
-from fedperf_simulations.channel import SeededNoise as SimulatedNoise
+from fedperf_shared.releases.directions import public_design
+from fedperf_shared.releases.release import ReleaseKind, SlotKey
+from fedperf_simulations.federation.channel import SeededNoise as SimulatedNoise
 from tests.unit.client.privacy.seeded_noise import SeededNoise
 
 pytestmark = pytest.mark.statistical

@@ -12,12 +12,18 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedperf_server.cell_directions import Answer
-from fedperf_server.corrections import DEFAULT_KERNEL, Kernel, ReceivedReport
-from fedperf_server.drift import SHIFT, evidence_of, read_drifts
-from fedperf_server.steady_sums import DEFAULT_STEADINESS, SteadySums, by_organization
-from fedperf_simulations.recurring_workloads import USED, Shift
-from fedperf_simulations.report_detection import IN_TIME, Year, judged, schedule_of, year_of_reports
+from fedperf_server.inference.cell_directions import Answer
+from fedperf_server.inference.corrections import DEFAULT_KERNEL, Kernel, ReceivedReport
+from fedperf_server.inference.drift_evidence import SHIFT, evidence_of, read_drifts
+from fedperf_server.inference.state_space import DEFAULT_STEADINESS, SteadySums, by_organization
+from fedperf_simulations.experiments.drift.recurring_workloads import USED, Shift
+from fedperf_simulations.experiments.drift.report_detection import (
+    IN_TIME,
+    Year,
+    judged,
+    schedule_of,
+    year_of_reports,
+)
 from tests.fakes.new_workloads import year_of_new_workloads
 
 pytestmark = [pytest.mark.statistical, pytest.mark.slow]

@@ -6,9 +6,15 @@ import numpy as np
 import pytest
 
 from fedperf_client.drift import detection
-from fedperf_client.prediction.personal import personalize
-from fedperf_simulations import tokio
-from fedperf_simulations.home_detection import Detection, judge, made_up, probes, targets
+from fedperf_client.prediction.mixture.personal import personalize
+from fedperf_simulations.data import tokio
+from fedperf_simulations.experiments.drift.home_detection import (
+    Detection,
+    judge,
+    made_up,
+    probes,
+    targets,
+)
 from tests.public_data import public_data
 from tests.unit.client.prediction.drifting_jobs import QUICK, STARTS, error_of, history, without
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy import stats
 
-from fedperf_simulations.private_chain import CLIP, SAMPLING, noised, sampled
+from fedperf_simulations.experiments.drift.private_chain import CLIP, SAMPLING, noised, sampled
 
 pytestmark = pytest.mark.statistical
 

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from scipy.stats import binom
 
 from fedperf_client.privacy.report_mechanism import WorkloadResiduals, residual_report
-from fedperf_server.corrections import DEFAULT_KERNEL, ReceivedReport, correct
-from fedperf_server.promotion import Best, Merits, Reported, gain_of, judge
-from fedperf_server.rehearsal import cell_shares
-from fedperf_shared.basis import CELLS
-from fedperf_shared.release import ReleaseKind, ReportParameters, SlotKey
+from fedperf_server.inference.corrections import DEFAULT_KERNEL, ReceivedReport, correct
+from fedperf_server.inference.promotion_rules import Best, Merits, Reported, gain_of, judge
+from fedperf_server.rehearsal.synthetic_rows import cell_shares
+from fedperf_shared.releases.basis import CELLS
+from fedperf_shared.releases.release import ReleaseKind, ReportParameters, SlotKey
 from tests.unit.client.privacy.seeded_noise import SeededNoise
 
 Floats = NDArray[np.float64]

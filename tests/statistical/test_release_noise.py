@@ -13,14 +13,14 @@ import torch
 from numpy.typing import NDArray
 from scipy import stats
 
-from fedperf_client.privacy.engine import nothing
+from fedperf_client.privacy.clipped_sums import nothing
+from fedperf_client.privacy.dp_sgd import PrivateOptimizer, poisson_sample
 from fedperf_client.privacy.randomness import NoiseSource
 from fedperf_client.privacy.report_mechanism import GRID_EXPONENT, residual_report
 from fedperf_client.privacy.tangent_update import noiseless_sum, update_from_sum
-from fedperf_client.privacy.training import PrivateOptimizer, poisson_sample
 from fedperf_client.release.noise import SystemNoise
 from fedperf_shared.model.ggfn import GGFN
-from fedperf_shared.release import (
+from fedperf_shared.releases.release import (
     ReleaseKind,
     ReportParameters,
     SlotKey,

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from fedperf_client.profiling.campaign.journal import Journal
-from fedperf_client.store import ExecutionStore
+from fedperf_client.home.store import ExecutionStore
+from fedperf_client.profiling.campaign.record.journal import Journal
 from fedperf_server.config import ServerConfig, default_timetable, write_config
-from fedperf_server.database import Database
+from fedperf_server.state.database import Database
 from fedperf_shared.errors import StorageError
 
 

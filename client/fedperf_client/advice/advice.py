@@ -14,15 +14,15 @@ from itertools import islice
 
 import numpy as np
 
+from fedperf_client.advice.constraints import Wishes
 from fedperf_client.advice.job import Job
 from fedperf_client.advice.sizes import Sized, best_size
-from fedperf_client.advice.wishes import Wishes
 from fedperf_client.optimizer.constraints import Constraints, NoPlatformError
 from fedperf_client.optimizer.costs import AdditiveCosts, Mask
 from fedperf_client.optimizer.enumeration import ALTERNATIVES, Alternative, Choice, choose
 from fedperf_client.optimizer.head import STARTUP_SECONDS, Head
-from fedperf_client.optimizer.scoring import Assignment
-from fedperf_client.prediction.intervals import Estimate
+from fedperf_client.optimizer.plan_scores import Assignment
+from fedperf_client.prediction.mixture.intervals import Estimate
 from fedperf_client.prediction.prediction import Prediction, Question
 from fedperf_shared.execution import ClusterConfig
 from fedperf_shared.workflow.graph import Plan

@@ -15,12 +15,12 @@ import orjson
 from fedperf_client.platforms.executor import DatasetMissingError, dataset_path
 from fedperf_client.platforms.program import Program, from_json
 from fedperf_client.platforms.support import could_run, supports
-from fedperf_client.prediction.resources import moved
-from fedperf_client.profiling.machine import available_memory_bytes
-from fedperf_client.profiling.pool import WorkerPool
-from fedperf_client.profiling.profiler import Profiler
-from fedperf_client.profiling.trial import TrialLimits
-from fedperf_client.workflow_file import MAX_FILE_BYTES
+from fedperf_client.prediction.answers.resources import moved
+from fedperf_client.profiling.trials.machine import available_memory_bytes
+from fedperf_client.profiling.trials.pool import WorkerPool
+from fedperf_client.profiling.trials.profiler import Profiler
+from fedperf_client.profiling.trials.trial import TrialLimits
+from fedperf_client.text.workflow_file import MAX_FILE_BYTES
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig
 from fedperf_shared.workflow.graph import Plan, Workflow

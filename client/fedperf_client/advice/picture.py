@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedperf_client.advice.advice import Advice
-from fedperf_client.advice.reasons import name_of, platforms_text, size_of
+from fedperf_client.advice.explanation import name_of, platforms_text, size_of
 from fedperf_client.advice.sizes import Sized
-from fedperf_client.charts import write_chart
-from fedperf_client.drawing import COLOURS, FAINT, GRID, INK, chart, log_lengths
-from fedperf_client.durations import duration_text
-from fedperf_client.operator_tree import words_of
 from fedperf_client.optimizer.enumeration import Alternative
+from fedperf_client.pictures.chart_style import COLOURS, FAINT, GRID, INK, chart, log_lengths
+from fedperf_client.pictures.charts import write_chart
+from fedperf_client.text.durations import duration_text
+from fedperf_client.text.operator_tree import words_of
 from fedperf_shared.workflow.graph import Workflow
 from fedperf_shared.workflow.topology import topological_order
 from fedperf_shared.workflow.vocabulary import Platform

@@ -13,8 +13,8 @@ import numpy as np
 
 from fedperf_client.drift.detection import Change, Floats, Ints, changes, surprises
 from fedperf_client.drift.kinds import Kind, Shift, inputs_changed, shift_between
-from fedperf_shared.basis import ALL_CELLS, cell_of
 from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.releases.basis import ALL_CELLS, cell_of
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import OperatorClass, Platform
 

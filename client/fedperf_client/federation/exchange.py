@@ -17,13 +17,13 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from fedperf_client.federation.enrollment import Membership
-from fedperf_shared.cell_question import CellQuestion
-from fedperf_shared.closing import Closing
 from fedperf_shared.errors import ConnectionRefusedByPeerError, InvalidInputError
 from fedperf_shared.exchange import Correction, Receipt, SharedModel, Status, SyntheticRow
 from fedperf_shared.identity import verify
-from fedperf_shared.period import Timetable
-from fedperf_shared.release import Schedule, SlotKey
+from fedperf_shared.programs.resources import Closing
+from fedperf_shared.releases.cell_question import CellQuestion
+from fedperf_shared.releases.period import Timetable
+from fedperf_shared.releases.release import Schedule, SlotKey
 from fedperf_shared.wire.codec import (
     decode_receipt,
     decode_signed_receipt,

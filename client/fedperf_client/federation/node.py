@@ -60,12 +60,12 @@ from flwr.supercore.protobuf.client import ProtobufCall, ProtobufRequestContext
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
-from fedperf_client.background import in_thread
 from fedperf_client.federation.enrollment import Membership
+from fedperf_client.workers.background import in_thread
 from fedperf_shared.errors import FedperfError, InvalidInputError
 from fedperf_shared.exchange import Refusal, TrainRequest
-from fedperf_shared.release import ReleaseKind, SlotKey
-from fedperf_shared.troubles import Troubles
+from fedperf_shared.programs.troubles import Troubles
+from fedperf_shared.releases.release import ReleaseKind, SlotKey
 from fedperf_shared.wire.codec import decode_train_request
 
 MESSAGE_TYPE = "train"

@@ -17,15 +17,15 @@ from fedperf_client.privacy.randomness import NoiseSource
 from fedperf_client.privacy.report_mechanism import residual_report
 from fedperf_client.privacy.tangent_update import update_from_sum
 from fedperf_client.release.preview import example_question
-from fedperf_shared.basis import PLATFORM_GROUPS, SIZE_BOUNDS, cell_of
 from fedperf_shared.execution import ClusterConfig
 from fedperf_shared.model.architecture import ARCHITECTURE_VERSION
-from fedperf_shared.model.batching import PlanGraph
+from fedperf_shared.model.batches import PlanGraph
 from fedperf_shared.model.checkpoint import Checkpoint, model_from_arrays
-from fedperf_shared.model.fitting import predict
+from fedperf_shared.model.fit import predict
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
 from fedperf_shared.model.public_start import load_public_start
-from fedperf_shared.release import (
+from fedperf_shared.releases.basis import PLATFORM_GROUPS, SIZE_BOUNDS, cell_of
+from fedperf_shared.releases.release import (
     DirectedParameters,
     ModelUpdate,
     Release,
@@ -33,7 +33,7 @@ from fedperf_shared.release import (
     TangentParameters,
     TrainingParameters,
 )
-from fedperf_shared.tangent_question import DIRECTIONS, TangentQuestion
+from fedperf_shared.releases.tangent_question import DIRECTIONS, TangentQuestion
 from fedperf_shared.workflow.graph import Operator, Plan, SourceStatistics, Workflow
 from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform
 

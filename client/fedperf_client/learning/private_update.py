@@ -16,14 +16,14 @@ import torch
 from numpy.typing import NDArray
 
 from fedperf_client.learning.residuals import LabelledGraph, epoch_shares
+from fedperf_client.privacy.dp_sgd import Example, Rehearsal, dp_train
 from fedperf_client.privacy.randomness import NoiseSource
-from fedperf_client.privacy.training import Example, Rehearsal, dp_train
 from fedperf_shared.exchange import SyntheticRow
 from fedperf_shared.model.architecture import ARRAY_SHAPES
-from fedperf_shared.model.batching import PlanGraph
+from fedperf_shared.model.batches import PlanGraph
 from fedperf_shared.model.checkpoint import model_from_arrays
 from fedperf_shared.model.ggfn import standardise
-from fedperf_shared.release import TrainingParameters
+from fedperf_shared.releases.release import TrainingParameters
 
 LEARNING_RATE = 1e-3
 

@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedperf_client.privacy.report_mechanism import WorkloadResiduals
-from fedperf_shared.basis import cell_of
 from fedperf_shared.execution import Execution
-from fedperf_shared.model.batching import PlanGraph
-from fedperf_shared.model.fitting import predict
+from fedperf_shared.model.batches import PlanGraph
+from fedperf_shared.model.fit import predict
 from fedperf_shared.model.ggfn import GGFN
+from fedperf_shared.releases.basis import cell_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from fedperf_client.learning.residuals import LabelledGraph, epoch_shares
 from fedperf_client.privacy.tangent_update import WorkloadFeatures, noiseless_sum
 from fedperf_shared.model.architecture import TARGET_CENTER, TARGET_SCALE
-from fedperf_shared.model.batching import PlanGraph
+from fedperf_shared.model.batches import PlanGraph
 from fedperf_shared.model.ggfn import GGFN, standardise
 from fedperf_shared.model.public_plans import Anchor
 from fedperf_shared.model.tangent import directions_of, felt
-from fedperf_shared.tangent_question import TangentQuestion
+from fedperf_shared.releases.tangent_question import TangentQuestion
 
 
 def tangent_sum(

@@ -23,14 +23,14 @@ from fedperf_client.privacy.report_mechanism import WorkloadResiduals
 from fedperf_shared.exchange import SyntheticRow
 from fedperf_shared.model.checkpoint import Checkpoint
 from fedperf_shared.model.public_plans import Anchor
-from fedperf_shared.release import TrainingParameters
-from fedperf_shared.tangent_question import TangentQuestion
+from fedperf_shared.releases.release import TrainingParameters
+from fedperf_shared.releases.tangent_question import TangentQuestion
 
 Arrays = tuple[NDArray[np.float32], ...]
 
-NEEDED_FOR_REPORTS = ("fedperf_client.learning.residuals", "fedperf_client.store")
-NEEDED_FOR_TANGENTS = ("fedperf_client.learning.tangent_answer", "fedperf_client.store")
-NEEDED_FOR_TRAINING = ("fedperf_client.learning.private_update", "fedperf_client.store")
+NEEDED_FOR_REPORTS = ("fedperf_client.learning.residuals", "fedperf_client.home.store")
+NEEDED_FOR_TANGENTS = ("fedperf_client.learning.tangent_answer", "fedperf_client.home.store")
+NEEDED_FOR_TRAINING = ("fedperf_client.learning.private_update", "fedperf_client.home.store")
 """What tasks import, which takes seconds."""
 
 
@@ -60,8 +60,8 @@ class ReportTask:
             StorageError: the store cannot be read.
             InvalidModelStateError: the reference is not a model of this architecture.
         """
+        from fedperf_client.home.store import ExecutionStore
         from fedperf_client.learning.residuals import labelled_graphs, workload_residuals
-        from fedperf_client.store import ExecutionStore
         from fedperf_shared.model.checkpoint import model_from_arrays
 
         with ExecutionStore.open(self.store) as store:
@@ -96,9 +96,9 @@ class TangentTask:
             StorageError: the store cannot be read.
             InvalidModelStateError: the task's arrays are not weights of this architecture.
         """
+        from fedperf_client.home.store import ExecutionStore
         from fedperf_client.learning.residuals import labelled_graphs
         from fedperf_client.learning.tangent_answer import tangent_sum
-        from fedperf_client.store import ExecutionStore
         from fedperf_shared.model.architecture import ARRAY_SHAPES
         from fedperf_shared.model.checkpoint import model_from_arrays
 
@@ -135,9 +135,9 @@ class TrainingTask:
             StorageError: the store cannot be read.
             InvalidModelStateError: the task's arrays are not weights of this architecture.
         """
+        from fedperf_client.home.store import ExecutionStore
         from fedperf_client.learning.private_update import private_update
         from fedperf_client.learning.residuals import labelled_graphs
-        from fedperf_client.store import ExecutionStore
 
         with ExecutionStore.open(self.store) as store:
             labelled = labelled_graphs(store.executions(), self.epoch_starts)

@@ -22,13 +22,13 @@ from fedperf_client.optimizer.constraints import Constraints, Supports, supports
 from fedperf_client.optimizer.costs import AdditiveCosts, InvalidCostsError, Mask
 from fedperf_client.optimizer.frontier import Found, beam, cheapest_plans
 from fedperf_client.optimizer.methods import Method
-from fedperf_client.optimizer.pruning import (
+from fedperf_client.optimizer.plan_scores import Assignment, Predict, Scores
+from fedperf_client.optimizer.pruned_search import (
     EXHAUSTIVE_LIMIT,
     Rule,
     TooManyPlansError,
     pruned_search,
 )
-from fedperf_client.optimizer.scoring import Assignment, Predict, Scores
 from fedperf_client.optimizer.segments import segment_search
 from fedperf_client.prediction.prediction import Prediction
 from fedperf_shared.errors import InvalidInputError

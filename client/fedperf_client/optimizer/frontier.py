@@ -26,7 +26,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedperf_client.optimizer.costs import AdditiveCosts, Floats, Ints
-from fedperf_client.optimizer.prefixes import Prefixes, Startups, best_per_key, search
+from fedperf_client.optimizer.plan_prefixes import Prefixes, Startups, best_per_key, search
 from fedperf_client.optimizer.steps import Step, narrow_order, steps_of
 from fedperf_shared.errors import InvalidInputError
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from fedperf_client.optimizer.head import Head, InvalidHeadError, load_head, save_head
 from fedperf_client.platforms.engine import ENGINES
 from fedperf_client.platforms.support import could_run
+from fedperf_client.prediction.base_models import FetchedModels, predictor
 from fedperf_client.prediction.prediction import PredictLog
-from fedperf_client.prediction.starts import FetchedModels, predictor
 from fedperf_shared.errors import StorageError
 from fedperf_shared.execution import ClusterConfig, Execution
 from fedperf_shared.model.checkpoint import load_checkpoint
@@ -81,7 +81,7 @@ def distilled(
     Raises:
         NothingToDistilError: none of the platforms can run any of them.
     """
-    from fedperf_client.optimizer.distilling import distil
+    from fedperf_client.optimizer.distillation import distil
 
     return distil(teacher, workflows, tuple(ENGINES), could_run, seed=seed, on_progress=on_progress)
 

@@ -9,7 +9,7 @@ for everything.
 
 from collections.abc import Sequence
 
-from fedperf_client.optimizer.scoring import Assignment, Scores
+from fedperf_client.optimizer.plan_scores import Assignment, Scores
 from fedperf_shared.workflow.graph import Workflow
 from fedperf_shared.workflow.topology import topological_order
 from fedperf_shared.workflow.vocabulary import Platform

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedperf_client.prediction.prediction import Floats, PredictLog, Question, checked_log
-from fedperf_shared.basis import cell_of
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import Execution, ExecutionStatus
+from fedperf_shared.releases.basis import cell_of
 from fedperf_shared.workflow.flat import FLAT_FEATURES, flatten
 
 

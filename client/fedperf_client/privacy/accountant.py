@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from fedperf_shared.errors import ConfigurationError
-from fedperf_shared.release import Parameters, Slot, TrainingParameters
+from fedperf_shared.releases.release import Parameters, Slot, TrainingParameters
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent, NeighboringRelation

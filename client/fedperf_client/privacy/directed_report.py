@@ -1,7 +1,7 @@
 """The directed report: few directions that the server asks for, one noise on the whole.
 
 Sensitivity. A workload sends the mean over its executions of what their points send
-(`fedperf_shared.directions`), and each of those has L2 norm at most 1 by the norm rule
+(`fedperf_shared.releases.directions`), and each of those has L2 norm at most 1 by the norm rule
 of the design, which a `Design` checks when it is made and which does not depend on the
 residuals. A mean is no longer than the longest of its parts. The vector is put on the
 integer grid and its norm is checked once more in integers (`report_mechanism.on_grid`),
@@ -21,7 +21,7 @@ each stage is a slot with a charge of its own.
 In the product the points are the cells of the public basis and residuals are taken
 against a public center (`cell_report`). Only the sum shows where a workload lies, so the
 whole workload is protected, its place included. Other designs may be about points that
-are public, or computed at home from points that are not (`fedperf_shared.directions`).
+are public, or computed at home from points that are not (`fedperf_shared.releases.directions`).
 """
 
 from collections.abc import Iterable
@@ -37,10 +37,10 @@ from fedperf_client.privacy.report_mechanism import (
     noise_steps,
     on_grid,
 )
-from fedperf_shared.cell_question import CellQuestion
-from fedperf_shared.directions import Design
 from fedperf_shared.errors import FedperfError
-from fedperf_shared.release import DirectedParameters, DirectedReport, SlotKey
+from fedperf_shared.releases.cell_question import CellQuestion
+from fedperf_shared.releases.directions import Design
+from fedperf_shared.releases.release import DirectedParameters, DirectedReport, SlotKey
 
 _ROUNDING = 1e-9
 

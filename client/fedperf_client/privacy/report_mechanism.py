@@ -33,9 +33,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedperf_client.privacy.randomness import NoiseSource
-from fedperf_shared.basis import BASIS_VERSION, CELLS, contribution
 from fedperf_shared.errors import ConfigurationError, FedperfError
-from fedperf_shared.release import ReportParameters, ResidualReport, SlotKey
+from fedperf_shared.releases.basis import BASIS_VERSION, CELLS, contribution
+from fedperf_shared.releases.release import ReportParameters, ResidualReport, SlotKey
 
 GRID_EXPONENT = -20
 """One integer is 2**-20; sums of 10^9 workloads and their noise stay far inside int64."""

@@ -24,8 +24,8 @@ from fedperf_client.release.ledger_file import errors_named, transaction
 from fedperf_client.release.policy import ReleaseMode
 from fedperf_client.release.slot_names import slot_name
 from fedperf_shared.errors import PrivacyRefusedError
-from fedperf_shared.period import from_unix_ms, to_unix_ms
-from fedperf_shared.release import ReleaseKind, SlotKey
+from fedperf_shared.releases.period import from_unix_ms, to_unix_ms
+from fedperf_shared.releases.release import ReleaseKind, SlotKey
 
 _TABLE = """
 CREATE TABLE IF NOT EXISTS decision (

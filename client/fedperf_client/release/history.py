@@ -20,7 +20,7 @@ from fedperf_client.release.ledger import LedgerEntry, PrivacyLedger, ReleaseSta
 from fedperf_client.release.slot_names import kind_name, slot_name
 from fedperf_shared.errors import FedperfError, StorageError
 from fedperf_shared.exchange import Receipt
-from fedperf_shared.release import DirectedReport, ResidualReport, SlotKey, TangentUpdate
+from fedperf_shared.releases.release import DirectedReport, ResidualReport, SlotKey, TangentUpdate
 from fedperf_shared.wire.codec import decode_release
 
 ReadReceipt = Callable[[bytes], Receipt]

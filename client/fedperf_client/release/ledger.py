@@ -61,8 +61,8 @@ from fedperf_client.release.tamper import (
     write_counter,
 )
 from fedperf_shared.errors import FedperfError, PrivacyRefusedError, StorageError
-from fedperf_shared.period import from_unix_ms, to_unix_ms
-from fedperf_shared.release import ReleaseKind, Schedule, SignedRelease, Slot, SlotKey
+from fedperf_shared.releases.period import from_unix_ms, to_unix_ms
+from fedperf_shared.releases.release import ReleaseKind, Schedule, SignedRelease, Slot, SlotKey
 from fedperf_shared.wire.codec import decode_schedule, encode_schedule
 
 

@@ -37,8 +37,8 @@ from fedperf_client.release.tamper import (
     write_counter,
 )
 from fedperf_shared.errors import FedperfError, PrivacyRefusedError, StorageError
-from fedperf_shared.period import Period, to_unix_ms
-from fedperf_shared.release import Schedule
+from fedperf_shared.releases.period import Period, to_unix_ms
+from fedperf_shared.releases.release import Schedule
 from fedperf_shared.wire.codec import decode_schedule, encode_schedule
 
 PERIODS_OF_A_LIFETIME = 10

@@ -14,10 +14,10 @@ from pathlib import Path
 
 from fedperf_client.privacy.accountant import MAX_EPSILON, PrivacyBudget
 from fedperf_client.release.lifetime import PERIODS_OF_A_LIFETIME, lifetime_of
-from fedperf_shared.declaring import DECLARABLE
 from fedperf_shared.errors import ConfigurationError
-from fedperf_shared.release import MAX_STEPS, ReleaseKind, SizeClass
-from fedperf_shared.settings_file import WrongSettingsError, read_settings
+from fedperf_shared.programs.settings_file import WrongSettingsError, read_settings
+from fedperf_shared.releases.declared_bounds import DECLARABLE
+from fedperf_shared.releases.release import MAX_STEPS, ReleaseKind, SizeClass
 
 DEFAULT_EPSILON = 1.0
 DEFAULT_DELTA = 1e-5

@@ -23,10 +23,10 @@ from fedperf_client.privacy.randomness import NoiseSource
 from fedperf_client.privacy.report_mechanism import residual_report
 from fedperf_client.release.gate import MalformedReleaseError, Mechanism
 from fedperf_client.release.ledger import SlotNotPlannedError
-from fedperf_shared.basis import BASIS_VERSION, CELLS
-from fedperf_shared.cell_question import QUESTION_DIRECTIONS, CellQuestion
-from fedperf_shared.directions import public_design
-from fedperf_shared.release import (
+from fedperf_shared.releases.basis import BASIS_VERSION, CELLS
+from fedperf_shared.releases.cell_question import QUESTION_DIRECTIONS, CellQuestion
+from fedperf_shared.releases.directions import public_design
+from fedperf_shared.releases.release import (
     DirectedParameters,
     DirectedReport,
     Parameters,

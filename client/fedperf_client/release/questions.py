@@ -9,12 +9,12 @@ asked for again. What may be answered is said by `CellQuestion`, which checks it
 from collections.abc import Callable
 from pathlib import Path
 
-from fedperf_client.config import write_private
+from fedperf_client.home.config import write_private
 from fedperf_client.release.slot_names import slot_name
-from fedperf_shared.cell_question import CellQuestion
 from fedperf_shared.errors import InvalidInputError, PrivacyRefusedError
-from fedperf_shared.period import Period
-from fedperf_shared.release import SlotKey
+from fedperf_shared.releases.cell_question import CellQuestion
+from fedperf_shared.releases.period import Period
+from fedperf_shared.releases.release import SlotKey
 from fedperf_shared.wire.codec import decode_question, encode_question
 
 FetchQuestion = Callable[[SlotKey], CellQuestion | None]

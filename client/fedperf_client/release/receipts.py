@@ -15,7 +15,7 @@ from typing import Protocol
 from fedperf_client.release.ledger import PrivacyLedger
 from fedperf_client.release.tamper import ConfirmedRelease
 from fedperf_shared.errors import InvalidInputError
-from fedperf_shared.release import SlotKey
+from fedperf_shared.releases.release import SlotKey
 
 _DIGEST_BYTES = 32
 

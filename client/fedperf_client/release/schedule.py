@@ -20,10 +20,14 @@ from fedperf_client.privacy.accountant import (
     replace_one_epsilon,
 )
 from fedperf_client.release.policy import Configurations, Policy, ReleaseMode
-from fedperf_shared.declaring import DECLARABLE, NotDeclarableError, require_declarable
 from fedperf_shared.errors import ConfigurationError
-from fedperf_shared.period import ModelMethod, Timetable
-from fedperf_shared.release import (
+from fedperf_shared.releases.declared_bounds import (
+    DECLARABLE,
+    NotDeclarableError,
+    require_declarable,
+)
+from fedperf_shared.releases.period import ModelMethod, Timetable
+from fedperf_shared.releases.release import (
     DirectedParameters,
     ReleaseKind,
     ReportParameters,

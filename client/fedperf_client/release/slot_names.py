@@ -4,8 +4,8 @@ import re
 from collections.abc import Sequence
 
 from fedperf_shared.errors import InvalidInputError
-from fedperf_shared.period import Period
-from fedperf_shared.release import (
+from fedperf_shared.releases.period import Period
+from fedperf_shared.releases.release import (
     DirectedParameters,
     ReleaseKind,
     Slot,

@@ -23,7 +23,7 @@ from fedperf_client.platforms.operations import (
 )
 from fedperf_client.platforms.program import Program
 from fedperf_client.workloads.data import HIGHEST_NUMBER, read
-from fedperf_client.workloads.drafting import (
+from fedperf_client.workloads.program_draft import (
     Draft,
     between,
     chance,

@@ -26,7 +26,7 @@ from fedperf_shared.model.architecture import (
     TARGET_CENTER,
     TARGET_SCALE,
 )
-from fedperf_shared.model.batching import Batch
+from fedperf_shared.model.batches import Batch
 from fedperf_shared.workflow.features import OPERATOR_FEATURES, PLAN_FEATURES
 from fedperf_shared.workflow.vocabulary import MAX_RUNTIME_SECONDS, MIN_RUNTIME_SECONDS
 

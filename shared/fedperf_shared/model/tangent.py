@@ -24,10 +24,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedperf_shared.errors import InvalidInputError
-from fedperf_shared.model.batching import PlanGraph
+from fedperf_shared.model.batches import PlanGraph
 from fedperf_shared.model.ggfn import GGFN
-from fedperf_shared.model.recorded import Network, sample_gradients
-from fedperf_shared.tangent_question import DIRECTIONS
+from fedperf_shared.model.gradients.plan_gradients import Network, sample_gradients
+from fedperf_shared.releases.tangent_question import DIRECTIONS
 
 Floats = NDArray[np.float64]
 

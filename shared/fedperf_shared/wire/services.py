@@ -11,7 +11,6 @@ from typing import Generic, Protocol, TypeVar
 import grpc
 import structlog
 
-from fedperf_shared.cell_question import CellQuestion
 from fedperf_shared.errors import FedperfError, InvalidInputError, StorageError
 from fedperf_shared.exchange import (
     Correction,
@@ -21,8 +20,9 @@ from fedperf_shared.exchange import (
     Status,
     SyntheticRow,
 )
-from fedperf_shared.period import Timetable
-from fedperf_shared.release import Schedule, SignedRelease, SlotKey
+from fedperf_shared.releases.cell_question import CellQuestion
+from fedperf_shared.releases.period import Timetable
+from fedperf_shared.releases.release import Schedule, SignedRelease, SlotKey
 from fedperf_shared.wire import exchange_pb2, exchange_pb2_grpc, release_pb2
 from fedperf_shared.wire.codec import exchange, questions, releases, schedules
 from fedperf_shared.wire.sizes import MAX_MESSAGE_BYTES, BoundedChannel, BoundedServer

@@ -8,7 +8,7 @@ from enum import StrEnum, unique
 from importlib import import_module
 
 from fedperf_shared.errors import InvalidInputError
-from fedperf_simulations.experiment import Experiment
+from fedperf_simulations.harness.experiment import Experiment
 
 
 @unique
@@ -35,21 +35,21 @@ class Entry:
 
 
 ENTRIES: tuple[Entry, ...] = (
-    Entry("public_start", Kind.EXPERIMENT, "fedperf_simulations.experiments.public_start"),
-    Entry("report_channel", Kind.EXPERIMENT, "fedperf_simulations.experiments.report_channel"),
-    Entry("private_training", Kind.EXPERIMENT, "fedperf_simulations.experiments.private_training"),
-    Entry("private_sharing", Kind.EXPERIMENT, "fedperf_simulations.experiments.private_sharing"),
-    Entry("profiling_models", Kind.EXPERIMENT, "fedperf_simulations.experiments.profiling_models"),
-    Entry("campaigns", Kind.EXPERIMENT, "fedperf_simulations.experiments.campaigns"),
-    Entry("joining_gain", Kind.EXPERIMENT, "fedperf_simulations.experiments.joining_gain"),
-    Entry("intervals", Kind.EXPERIMENT, "fedperf_simulations.experiments.intervals"),
-    Entry("platform_choice", Kind.EXPERIMENT, "fedperf_simulations.experiments.platform_choice"),
-    Entry("drift", Kind.EXPERIMENT, "fedperf_simulations.experiments.drift"),
-    Entry("privacy_audit", Kind.EXPERIMENT, "fedperf_simulations.experiments.privacy_audit"),
-    Entry("ingest", Kind.BENCH, "fedperf_simulations.experiments.ingest"),
-    Entry("optimizer", Kind.BENCH, "fedperf_simulations.experiments.optimizer"),
-    Entry("prediction", Kind.BENCH, "fedperf_simulations.experiments.prediction"),
-    Entry("engine", Kind.BENCH, "fedperf_simulations.experiments.engine"),
+    Entry("public_start", Kind.EXPERIMENT, f"{__name__}.public_start"),
+    Entry("report_channel", Kind.EXPERIMENT, f"{__name__}.report_channel"),
+    Entry("private_training", Kind.EXPERIMENT, f"{__name__}.private_training"),
+    Entry("private_sharing", Kind.EXPERIMENT, f"{__name__}.private_sharing.experiment"),
+    Entry("profiling_models", Kind.EXPERIMENT, f"{__name__}.profiling_models"),
+    Entry("campaigns", Kind.EXPERIMENT, f"{__name__}.campaigns.experiment"),
+    Entry("joining_gain", Kind.EXPERIMENT, f"{__name__}.joining_gain.experiment"),
+    Entry("intervals", Kind.EXPERIMENT, f"{__name__}.intervals"),
+    Entry("platform_choice", Kind.EXPERIMENT, f"{__name__}.platform_choice.experiment"),
+    Entry("drift", Kind.EXPERIMENT, f"{__name__}.drift.experiment"),
+    Entry("privacy_audit", Kind.EXPERIMENT, f"{__name__}.privacy_audit.experiment"),
+    Entry("ingest", Kind.BENCH, f"{__name__}.ingest.experiment"),
+    Entry("optimizer", Kind.BENCH, f"{__name__}.optimizer.experiment"),
+    Entry("prediction", Kind.BENCH, f"{__name__}.prediction"),
+    Entry("engine", Kind.BENCH, f"{__name__}.engine"),
 )
 
 

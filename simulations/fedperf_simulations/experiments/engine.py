@@ -14,14 +14,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedperf_client.privacy.engine import clipped_sum
-from fedperf_client.privacy.training import PrivateOptimizer
+from fedperf_client.privacy.clipped_sums import clipped_sum
+from fedperf_client.privacy.dp_sgd import PrivateOptimizer
 from fedperf_client.release.noise import SystemNoise
-from fedperf_shared.model.batching import PlanGraph, collate
+from fedperf_shared.model.batches import PlanGraph, collate
 from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.model.loss import huber_per_sample
-from fedperf_shared.release import TrainingParameters
-from fedperf_simulations.experiment import Outcome, Row, Settings, Target
+from fedperf_shared.releases.release import TrainingParameters
+from fedperf_simulations.harness.experiment import Outcome, Row, Settings, Target
 
 BATCHES = (64, 256)
 MEAN_OPERATORS = (8, 20)

@@ -15,15 +15,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from fedperf_client.prediction.base_models import FetchedModels
 from fedperf_client.prediction.evidence import History
-from fedperf_client.prediction.intervals import source_rows
-from fedperf_client.prediction.personal import personalize
-from fedperf_client.prediction.starts import FetchedModels
+from fedperf_client.prediction.mixture.intervals import source_rows
+from fedperf_client.prediction.mixture.personal import personalize
 from fedperf_shared.execution import Execution
 from fedperf_shared.model.metrics import median_q_error
-from fedperf_simulations.datasets import measured_executions, measured_files
-from fedperf_simulations.experiment import Outcome, Row, Settings, Target
-from fedperf_simulations.organizations import Part, organization, split
+from fedperf_simulations.data.datasets import measured_executions, measured_files
+from fedperf_simulations.harness.experiment import Outcome, Row, Settings, Target
+from fedperf_simulations.measured_set.organizations import Part, organization, split
 
 SEEDS, QUICK_SEEDS = 3, 1
 QUICK_EXECUTIONS = 60

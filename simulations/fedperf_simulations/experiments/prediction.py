@@ -18,18 +18,18 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fedperf_client.config import Home
-from fedperf_client.prediction.kept import open_kept
+from fedperf_client.home.config import Home
+from fedperf_client.home.store import ExecutionStore
+from fedperf_client.prediction.answers.predictor_cache import open_kept
+from fedperf_client.prediction.base_models import FetchedModels
 from fedperf_client.prediction.prediction import Question
-from fedperf_client.prediction.starts import FetchedModels
-from fedperf_client.store import ExecutionStore
 from fedperf_shared.execution import Execution
-from fedperf_shared.model.batching import PlanGraph, collate
+from fedperf_shared.model.batches import PlanGraph, collate
 from fedperf_shared.model.checkpoint import model_from_arrays
 from fedperf_shared.model.public_start import load_public_start
-from fedperf_simulations.datasets import measured_executions, measured_files
-from fedperf_simulations.experiment import Outcome, Row, Settings, Target
-from fedperf_simulations.organizations import Part, organization, split
+from fedperf_simulations.data.datasets import measured_executions, measured_files
+from fedperf_simulations.harness.experiment import Outcome, Row, Settings, Target
+from fedperf_simulations.measured_set.organizations import Part, organization, split
 
 MOST_WARM_MS = 5.0
 MOST_COLD_SECONDS = 4.0
@@ -99,7 +99,7 @@ def _commands(home: Home, executions: Sequence[Execution], count: int) -> tuple[
 def _seconds(*arguments: str) -> float:
     before = time.monotonic()
     subprocess.run(
-        [sys.executable, "-c", "from fedperf_client.cli import main; main()", *arguments],
+        [sys.executable, "-c", "from fedperf_client.commands.cli import main; main()", *arguments],
         check=True,
         capture_output=True,
         env=os.environ,

@@ -3,7 +3,7 @@
 Three organizations run a platform that the base model has never seen, 2,000 workloads each.
 They train the model together in a few private steps at its tangent: each step a sum over
 an organization's workloads in directions that public plans chose, with noise of its own;
-the coordinator turns the sums into a step (`fedperf_server.tangent_rounds`). Two things
+the coordinator turns the sums into a step (`fedperf_server.rounds.tangent_rounds`). Two things
 differ from the product: features are computed for many plans at once, which moves last
 digits, and the public plans are known to be like the organizations'. Beside it DP-SGD in
 all weights with the same budget, and the run without privacy: the same workloads pooled,
@@ -33,24 +33,24 @@ from fedperf_client.privacy.accountant import (
     event_of,
     replace_one_epsilon,
 )
-from fedperf_client.privacy.training import Example, dp_train
-from fedperf_server.tangent_rounds import TangentRounds
-from fedperf_server.tangent_steps import STEP_CLIPS
+from fedperf_client.privacy.dp_sgd import Example, dp_train
+from fedperf_server.inference.tangent_steps import STEP_CLIPS
+from fedperf_server.rounds.tangent_rounds import TangentRounds
 from fedperf_shared.model.checkpoint import load_model, save_model
-from fedperf_shared.model.fitting import fit, predict
+from fedperf_shared.model.fit import fit, predict
 from fedperf_shared.model.ggfn import GGFN, standardise
 from fedperf_shared.model.metrics import q_error, relative_errors
-from fedperf_shared.release import (
+from fedperf_shared.releases.release import (
     TangentParameters,
     TrainingParameters,
 )
 from fedperf_shared.workflow.vocabulary import Platform
-from fedperf_simulations.channel import SeededNoise
-from fedperf_simulations.datasets import measured_files
-from fedperf_simulations.experiment import Outcome, Row, Settings, Target
-from fedperf_simulations.new_platform import Dealt, Measured, NewPlatform
-from fedperf_simulations.side_by_side import computed
-from fedperf_simulations.tangent_training import private_steps
+from fedperf_simulations.data.datasets import measured_files
+from fedperf_simulations.federation.channel import SeededNoise
+from fedperf_simulations.federation.tangent_training import private_steps
+from fedperf_simulations.harness.experiment import Outcome, Row, Settings, Target
+from fedperf_simulations.harness.side_by_side import computed
+from fedperf_simulations.measured_set.new_platform import Dealt, Measured, NewPlatform
 
 Floats = NDArray[np.float64]
 

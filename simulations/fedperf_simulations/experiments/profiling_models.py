@@ -1,7 +1,7 @@
 """How well run times of configurations that never ran are predicted from those that did.
 
-Fifteen C3O scenarios (`fedperf_simulations.c3o_scenarios`), one candidate list
-(`fedperf_client.prediction.tabular`), three ways to use it:
+Fifteen C3O scenarios (`fedperf_simulations.data.c3o_scenarios`), one candidate list
+(`fedperf_client.prediction.mixture.table_catalogue`), three ways to use it:
 
 * ours: configurations as the median of their repeats; candidates mixed by their errors on
   folds that mimic the question;
@@ -30,13 +30,13 @@ from functools import partial
 import numpy as np
 
 from fedperf_client.prediction.evidence import Samples
-from fedperf_client.prediction.learner import Learner
-from fedperf_client.prediction.matching import Asks, Places
-from fedperf_client.prediction.mixture import Known, mixed_for
+from fedperf_client.prediction.learners.learner import Learner
+from fedperf_client.prediction.learners.tables import Layout, median_of_repeats
+from fedperf_client.prediction.mixture.matched_folds import Asks, Places
+from fedperf_client.prediction.mixture.mixture import Known, mixed_for
+from fedperf_client.prediction.mixture.table_catalogue import table_learners
 from fedperf_client.prediction.prediction import Floats
-from fedperf_client.prediction.tables import Layout, median_of_repeats
-from fedperf_client.prediction.tabular import table_learners
-from fedperf_simulations.c3o_scenarios import (
+from fedperf_simulations.data.c3o_scenarios import (
     NODES,
     SCENARIOS,
     SIZE,
@@ -45,8 +45,8 @@ from fedperf_simulations.c3o_scenarios import (
     files,
     parts,
 )
-from fedperf_simulations.experiment import Outcome, Row, Settings, Target, Value
-from fedperf_simulations.side_by_side import computed
+from fedperf_simulations.harness.experiment import Outcome, Row, Settings, Target, Value
+from fedperf_simulations.harness.side_by_side import computed
 
 SEEDS, QUICK_SEEDS = 10, 1
 """Of three, the published rule's choices would decide who wins where both are nearly equal:

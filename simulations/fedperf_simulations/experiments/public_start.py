@@ -12,24 +12,24 @@ from functools import partial
 
 import numpy as np
 
+from fedperf_client.prediction.base_models import predictor
 from fedperf_client.prediction.evidence import History
-from fedperf_client.prediction.local import Forest
-from fedperf_client.prediction.personal import personalize
+from fedperf_client.prediction.learners.local_learners import Forest
+from fedperf_client.prediction.mixture.personal import personalize
 from fedperf_client.prediction.prediction import Floats
-from fedperf_client.prediction.starts import predictor
 from fedperf_shared.execution import Execution
-from fedperf_shared.model.batching import PlanGraph
+from fedperf_shared.model.batches import PlanGraph
 from fedperf_shared.model.checkpoint import Checkpoint, state_to_arrays
-from fedperf_shared.model.fitting import fit
+from fedperf_shared.model.fit import fit
 from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.model.metrics import q_error, relative_errors
 from fedperf_shared.model.public_start import load_public_start
-from fedperf_simulations.datasets import measured_executions, measured_files
-from fedperf_simulations.experiment import Outcome, Row, Settings
-from fedperf_simulations.lessons import measured_plans
-from fedperf_simulations.limited_start import load_limited_start
-from fedperf_simulations.organizations import Part, split
-from fedperf_simulations.start import one_per_workload
+from fedperf_simulations.data.datasets import measured_executions, measured_files
+from fedperf_simulations.harness.experiment import Outcome, Row, Settings
+from fedperf_simulations.measured_set.limited_start import load_limited_start
+from fedperf_simulations.measured_set.organizations import Part, split
+from fedperf_simulations.measured_set.starts import one_per_workload
+from fedperf_simulations.measured_set.training_set import measured_plans
 
 EPOCHS, QUICK_EPOCHS = 30, 2
 NOT_TRAINED_ON = (Part.VALIDATION, Part.TEST)

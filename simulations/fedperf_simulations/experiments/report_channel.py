@@ -26,14 +26,18 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import track
 
-from fedperf_server.design import STAGES, Stage
-from fedperf_server.gaussian_process import Belief, conditioned
-from fedperf_server.hidden_points import PublicBox
-from fedperf_server.job_kernel import RECORD_VARIANCE
+from fedperf_server.inference.design import STAGES, Stage
+from fedperf_server.inference.gaussian_process import Belief, conditioned
+from fedperf_server.inference.hidden_points import PublicBox
+from fedperf_server.inference.job_kernel import RECORD_VARIANCE
 from fedperf_shared.model.metrics import mape, median_q_error
-from fedperf_simulations.c3o import C3O, load
-from fedperf_simulations.c3o_federation import JobFederation, job_federation, published_kernel
-from fedperf_simulations.channel import (
+from fedperf_simulations.data.c3o import C3O, load
+from fedperf_simulations.federation.c3o_federation import (
+    JobFederation,
+    job_federation,
+    published_kernel,
+)
+from fedperf_simulations.federation.channel import (
     Channel,
     SeededNoise,
     Sender,
@@ -41,7 +45,7 @@ from fedperf_simulations.channel import (
     private_configurations,
     public_configurations,
 )
-from fedperf_simulations.experiment import Outcome, Row, Settings, Target
+from fedperf_simulations.harness.experiment import Outcome, Row, Settings, Target
 
 Floats = NDArray[np.float64]
 Positions = NDArray[np.int64]

@@ -9,7 +9,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from fedperf_client.store import ExecutionStore
+from fedperf_client.home.store import ExecutionStore
 from tests.fakes.functions import TOKEN, function_server
 from tests.integration.campaigns.programs import Here
 

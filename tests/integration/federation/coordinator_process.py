@@ -5,7 +5,7 @@ import threading
 from pathlib import Path
 
 from fedperf_server.config import load_config
-from fedperf_server.rounds import RoundResult
+from fedperf_server.state.rounds import RoundResult
 from tests.integration.federation.worlds import world
 
 

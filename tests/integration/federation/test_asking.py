@@ -11,14 +11,14 @@ import pytest
 from fedperf_client.federation.exchange import ExchangeClient, RefusedByCoordinatorError
 from fedperf_client.privacy.directed_report import cell_report
 from fedperf_client.privacy.report_mechanism import WorkloadResiduals
-from fedperf_server import releases
-from fedperf_server.database import QuestionRow
-from fedperf_server.questions import QuestionDesk, evidence
-from fedperf_server.service import system_clock
-from fedperf_shared.cell_question import CellQuestion
+from fedperf_server.app.process import system_clock
+from fedperf_server.desks.questions import QuestionDesk, evidence
+from fedperf_server.state import releases
+from fedperf_server.state.database import QuestionRow
 from fedperf_shared.errors import InvalidInputError
-from fedperf_shared.period import SlotTimes, Timetable
-from fedperf_shared.release import (
+from fedperf_shared.releases.cell_question import CellQuestion
+from fedperf_shared.releases.period import SlotTimes, Timetable
+from fedperf_shared.releases.release import (
     DirectedParameters,
     DirectedReport,
     ReleaseKind,

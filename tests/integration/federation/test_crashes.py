@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from fedperf_server import registry
-from fedperf_server.database import Database
-from fedperf_server.enrollment import Enrollment, KeyRing
-from fedperf_server.rounds import Outcome, RoundResult, round_results
-from fedperf_server.service import system_clock
+from fedperf_server.app.process import system_clock
+from fedperf_server.membership.enrollment import Enrollment, KeyRing
+from fedperf_server.state import registry
+from fedperf_server.state.database import Database
+from fedperf_server.state.rounds import Outcome, RoundResult, round_results
 from fedperf_shared.exchange import TrainRequest
 from tests.integration.federation.worlds import (
     Organization,

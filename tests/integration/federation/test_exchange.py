@@ -16,18 +16,18 @@ from fedperf_client.federation.exchange import (
     RefusedByCoordinatorError,
     read_receipt,
 )
-from fedperf_server import registry, releases
-from fedperf_server.database import EpochRow
-from fedperf_server.enrollment import SIGNING, KeyRing
-from fedperf_server.epochs import Cause, declare
-from fedperf_server.service import system_clock
-from fedperf_shared import basis
+from fedperf_server.app.process import system_clock
+from fedperf_server.membership.enrollment import SIGNING, KeyRing
+from fedperf_server.state import registry, releases
+from fedperf_server.state.database import EpochRow
+from fedperf_server.state.epochs import Cause, declare
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.exchange import SyntheticRow
 from fedperf_shared.execution import ClusterConfig
 from fedperf_shared.identity import InvalidSignatureError, new_private_key
-from fedperf_shared.period import Timetable, from_unix_ms, to_unix_ms
-from fedperf_shared.release import (
+from fedperf_shared.releases import basis
+from fedperf_shared.releases.period import Timetable, from_unix_ms, to_unix_ms
+from fedperf_shared.releases.release import (
     ReleaseKind,
     ReportParameters,
     ResidualReport,

@@ -25,12 +25,12 @@ from fedperf_client.federation.node import (
     RequestRefusedError,
     open_request,
 )
-from fedperf_server import gateway as gateway_module
-from fedperf_server.enrollment import CA, SERVER, KeyRing
-from fedperf_server.gateway import BODY_LIMIT, FleetReply, FleetRound, Gateway
+from fedperf_server.endpoints import gateway as gateway_module
+from fedperf_server.endpoints.gateway import BODY_LIMIT, FleetReply, FleetRound, Gateway
+from fedperf_server.membership.enrollment import CA, SERVER, KeyRing
 from fedperf_shared.exchange import Refusal, TrainRequest
 from fedperf_shared.identity import new_private_key
-from fedperf_shared.release import ReleaseKind, SlotKey
+from fedperf_shared.releases.release import ReleaseKind, SlotKey
 from fedperf_shared.wire.codec import encode_train_request
 from tests.integration.federation.worlds import (
     FAST,

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fedperf_client.config import Home
-from fedperf_client.doctor import Verdict, examine, surroundings
+from fedperf_client.commands.checks import Verdict, examine, surroundings
 from fedperf_client.federation.enrollment import (
     InvalidJoinUrlError,
     JoinRefusedError,
@@ -16,9 +15,10 @@ from fedperf_client.federation.enrollment import (
     join,
 )
 from fedperf_client.federation.exchange import ExchangeClient, ExchangeError
-from fedperf_server import audit
-from fedperf_server.enrollment import OrganizationExistsError, UnknownOrganizationError
-from fedperf_server.service import system_clock
+from fedperf_client.home.config import Home
+from fedperf_server.app.process import system_clock
+from fedperf_server.membership.enrollment import OrganizationExistsError, UnknownOrganizationError
+from fedperf_server.state import audit
 from fedperf_shared.identity import fingerprint, new_private_key
 from tests.integration.federation.worlds import (
     HOST,

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from fedperf_server.service import system_clock
-from fedperf_shared.period import Timetable
+from fedperf_server.app.process import system_clock
+from fedperf_shared.releases.period import Timetable
 from tests.integration.federation.test_crashes import process
 from tests.integration.federation.worlds import new_server, timetable
 

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedperf_server import audit, registry, releases
-from fedperf_server.registry import GgfnFormat
-from fedperf_server.rounds import Outcome, RoundResult, round_results
+from fedperf_server.state import audit, registry, releases
+from fedperf_server.state.registry import GgfnFormat
+from fedperf_server.state.rounds import Outcome, RoundResult, round_results
 from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.identity import new_private_key, sign
-from fedperf_shared.release import ReleaseKind, SlotKey
+from fedperf_shared.releases.release import ReleaseKind, SlotKey
 from tests.integration.federation.worlds import (
     NORM_BOUND,
     SHAPES,

@@ -16,15 +16,15 @@ from safetensors.numpy import load, save
 from fedperf_client.federation.enrollment import Membership, join, load_or_create_key
 from fedperf_client.federation.exchange import ExchangeClient
 from fedperf_client.federation.node import Node, Rhythm
+from fedperf_server.app.process import serving, store_start_model, system_clock
 from fedperf_server.config import ServerConfig, write_config
-from fedperf_server.coordinator import Coordinator, RoundRules
-from fedperf_server.database import Database
-from fedperf_server.enrollment import Enrollment, KeyRing, init
-from fedperf_server.registry import Arrays, ModelFormat
-from fedperf_server.service import serving, store_start_model, system_clock
+from fedperf_server.membership.enrollment import Enrollment, KeyRing, init
+from fedperf_server.rounds.coordinator import Coordinator, RoundRules
+from fedperf_server.state.database import Database
+from fedperf_server.state.registry import Arrays, ModelFormat
 from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.identity import sign
-from fedperf_shared.period import (
+from fedperf_shared.releases.period import (
     ModelMethod,
     Period,
     SlotTimes,
@@ -32,7 +32,7 @@ from fedperf_shared.period import (
     from_unix_ms,
     to_unix_ms,
 )
-from fedperf_shared.release import (
+from fedperf_shared.releases.release import (
     ModelUpdate,
     ReleaseKind,
     ReportParameters,

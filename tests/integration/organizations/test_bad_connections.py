@@ -10,25 +10,25 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedperf_client import cli
-from fedperf_client.config import Home
+from fedperf_client.commands import cli
 from fedperf_client.federation.enrollment import Membership, load_or_create_key
 from fedperf_client.federation.exchange import (
     ExchangeClient,
     RefusedByCoordinatorError,
 )
+from fedperf_client.home.config import Home
+from fedperf_client.home.store import ExecutionStore
 from fedperf_client.release.policy import policy_template
-from fedperf_client.store import ExecutionStore
 from fedperf_server import cli as server_cli
+from fedperf_server.app.process import serving, store_start_model
 from fedperf_server.config import ServerConfig
-from fedperf_server.database import Database
-from fedperf_server.registry import GgfnFormat
-from fedperf_server.service import serving, store_start_model
-from fedperf_shared import basis
+from fedperf_server.state.database import Database
+from fedperf_server.state.registry import GgfnFormat
 from fedperf_shared.identity import new_private_key, sign
 from fedperf_shared.model import public_start
-from fedperf_shared.period import Period, SlotTimes, Timetable
-from fedperf_shared.release import ReleaseKind, ResidualReport, SizeClass, SlotKey
+from fedperf_shared.releases import basis
+from fedperf_shared.releases.period import Period, SlotTimes, Timetable
+from fedperf_shared.releases.release import ReleaseKind, ResidualReport, SizeClass, SlotKey
 from fedperf_shared.wire import codec
 from fedperf_shared.wire.codec import encode_signed_release
 from tests.fakes.rounds import tangent_rounds
@@ -44,7 +44,7 @@ from tests.integration.organizations.worlds import (
     operator,
     whole_second,
 )
-from tests.unit.shared.programs import Ended, contents, nothing_lost, run
+from tests.unit.shared.console_programs import Ended, contents, nothing_lost, run
 
 FIRST = SlotKey(ReleaseKind.RESIDUAL_REPORT, 0, 0)
 SOME = [SlotTimes(timedelta(0), timedelta(seconds=1))] * 2

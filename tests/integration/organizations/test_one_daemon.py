@@ -15,23 +15,23 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from fedperf_client import cli
-from fedperf_client.config import Home
-from fedperf_client.daemon import Duties, open_ledger, recall, run_daemon
+from fedperf_client.commands import cli
+from fedperf_client.daemon.daemon import Duties, open_ledger, recall, run_daemon
 from fedperf_client.federation.enrollment import Membership, load_or_create_key
 from fedperf_client.federation.exchange import ExchangeClient
+from fedperf_client.home.config import Home
+from fedperf_client.home.store import ExecutionStore
 from fedperf_client.release.ledger import LedgerDisagreesError, PrivacyLedger, ReleaseState
 from fedperf_client.release.noise import SystemNoise
 from fedperf_client.release.policy import load_policy, policy_template
-from fedperf_client.store import ExecutionStore
+from fedperf_server.app.process import serving, store_start_model
 from fedperf_server.config import ServerConfig
-from fedperf_server.database import Database, ReportRow
-from fedperf_server.registry import Arrays, GgfnFormat
-from fedperf_server.reports import Standing, standings
-from fedperf_server.service import serving, store_start_model
+from fedperf_server.desks.reports import Standing, standings
+from fedperf_server.state.database import Database, ReportRow
+from fedperf_server.state.registry import Arrays, GgfnFormat
 from fedperf_shared.model import public_start
-from fedperf_shared.period import Period, SlotTimes, Timetable, from_unix_ms
-from fedperf_shared.release import SizeClass
+from fedperf_shared.releases.period import Period, SlotTimes, Timetable, from_unix_ms
+from fedperf_shared.releases.release import SizeClass
 from tests.fakes.computing import at_once, in_this_process
 from tests.fakes.rounds import tangent_rounds
 from tests.integration.organizations.programs import START
@@ -48,7 +48,7 @@ from tests.integration.organizations.worlds import (
     whole_second,
 )
 from tests.unit.client.prediction.drifting_jobs import executions
-from tests.unit.shared.programs import Ended, run
+from tests.unit.shared.console_programs import Ended, run
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from fedperf_client.config import Home
+from fedperf_client.home.config import Home
 from fedperf_client.release.ledger import PrivacyLedger, ReleaseState
 from fedperf_client.release.policy import policy_template
 from fedperf_server.config import write_config
-from fedperf_shared.period import Period, SlotTimes, Timetable
-from fedperf_shared.release import SizeClass
+from fedperf_shared.releases.period import Period, SlotTimes, Timetable
+from fedperf_shared.releases.release import SizeClass
 from tests.integration.organizations.worlds import (
     Stage,
     join,

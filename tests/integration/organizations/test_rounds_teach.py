@@ -14,20 +14,20 @@ import numpy as np
 import pytest
 
 from fedperf_client.release.policy import policy_template
-from fedperf_server.aggregation import aggregate
-from fedperf_server.database import Database
-from fedperf_server.registry import newest_version
-from fedperf_server.rounds import round_results
+from fedperf_server.inference.aggregation import aggregate
+from fedperf_server.state.database import Database
+from fedperf_server.state.registry import newest_version
+from fedperf_server.state.rounds import round_results
 from fedperf_shared.model.architecture import ARRAY_SHAPES
 from fedperf_shared.model.checkpoint import decode_checkpoint, model_from_arrays
 from fedperf_shared.model.public_plans import PUBLIC_PLANS_PATH
-from fedperf_shared.period import ModelMethod, Period, SlotTimes, Timetable
-from fedperf_shared.release import SizeClass
-from fedperf_simulations.datasets import measured_executions
-from fedperf_simulations.lessons import measured_plans
-from fedperf_simulations.limited_start import LIMITED_START_PATH, load_limited_start
-from fedperf_simulations.organizations import Part, organization, split
-from fedperf_simulations.start import error_on, one_per_workload
+from fedperf_shared.releases.period import ModelMethod, Period, SlotTimes, Timetable
+from fedperf_shared.releases.release import SizeClass
+from fedperf_simulations.data.datasets import measured_executions
+from fedperf_simulations.measured_set.limited_start import LIMITED_START_PATH, load_limited_start
+from fedperf_simulations.measured_set.organizations import Part, organization, split
+from fedperf_simulations.measured_set.starts import error_on, one_per_workload
+from fedperf_simulations.measured_set.training_set import measured_plans
 from tests.integration.organizations.programs import PLANS, START
 from tests.integration.organizations.worlds import (
     Stage,

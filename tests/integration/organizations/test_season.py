@@ -24,22 +24,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedperf_client import cli
-from fedperf_client.config import Home
-from fedperf_client.prediction.starts import FetchedModels
+from fedperf_client.commands import cli
+from fedperf_client.home.config import Home
+from fedperf_client.prediction.base_models import FetchedModels
 from fedperf_client.release.ledger import LedgerEntry, PrivacyLedger, ReleaseState
 from fedperf_client.release.policy import policy_template
-from fedperf_server import registry
 from fedperf_server.config import ServerConfig
-from fedperf_server.database import Database, QuestionRow, ReceiptRow, ReportRow
-from fedperf_server.registry import Standing
-from fedperf_server.releases import declared_schedule
-from fedperf_server.reports import standings
-from fedperf_server.rounds import Outcome, RoundResult, round_results
+from fedperf_server.desks.reports import standings
+from fedperf_server.state import registry
+from fedperf_server.state.database import Database, QuestionRow, ReceiptRow, ReportRow
+from fedperf_server.state.registry import Standing
+from fedperf_server.state.releases import declared_schedule
+from fedperf_server.state.rounds import Outcome, RoundResult, round_results
 from fedperf_shared.errors import StorageError
 from fedperf_shared.execution import Execution, Measurement, Origin
-from fedperf_shared.period import Period, SlotTimes, Timetable, from_unix_ms
-from fedperf_shared.release import (
+from fedperf_shared.releases.period import Period, SlotTimes, Timetable, from_unix_ms
+from fedperf_shared.releases.release import (
     DirectedReport,
     ReleaseKind,
     ResidualReport,
@@ -160,7 +160,7 @@ def season(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Season]:
 def seconds_to_start() -> float:
     """How long a daemon takes to be there with its child, on this machine and now."""
     began = time.monotonic()
-    program = "import fedperf_client.daemon, fedperf_client.learning.residuals"
+    program = "import fedperf_client.daemon.daemon, fedperf_client.learning.residuals"
     subprocess.run([sys.executable, "-W", "ignore", "-c", program], check=True)
     return time.monotonic() - began
 

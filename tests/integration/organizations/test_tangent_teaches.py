@@ -11,19 +11,19 @@ from fedperf_client.learning.residuals import LabelledGraph, labelled_graphs
 from fedperf_client.learning.tangent_answer import tangent_sum
 from fedperf_client.privacy.accountant import epsilon, event_of
 from fedperf_client.privacy.tangent_update import update_from_sum
-from fedperf_server.registry import Arrays
-from fedperf_server.round_method import Answer
-from fedperf_server.tangent_rounds import TangentRounds
+from fedperf_server.rounds.round_method import Answer
+from fedperf_server.rounds.tangent_rounds import TangentRounds
+from fedperf_server.state.registry import Arrays
 from fedperf_shared.model.architecture import ARRAY_SHAPES
-from fedperf_shared.model.batching import PlanGraph
+from fedperf_shared.model.batches import PlanGraph
 from fedperf_shared.model.checkpoint import model_from_arrays
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
-from fedperf_shared.release import ReleaseKind, Slot, SlotKey, TangentParameters
-from fedperf_simulations.channel import SeededNoise
-from fedperf_simulations.datasets import measured_executions
-from fedperf_simulations.limited_start import load_limited_start
-from fedperf_simulations.organizations import Part, organization, split
-from fedperf_simulations.start import error_on, one_per_workload
+from fedperf_shared.releases.release import ReleaseKind, Slot, SlotKey, TangentParameters
+from fedperf_simulations.data.datasets import measured_executions
+from fedperf_simulations.federation.channel import SeededNoise
+from fedperf_simulations.measured_set.limited_start import load_limited_start
+from fedperf_simulations.measured_set.organizations import Part, organization, split
+from fedperf_simulations.measured_set.starts import error_on, one_per_workload
 
 ROUNDS = 2
 PARAMETERS = TangentParameters(noise_multiplier=10.0, nominal_workloads=2000.0)

@@ -27,27 +27,27 @@ import numpy as np
 import pytest
 from flwr.supernode.fleet_http_client import FleetHttpClient
 
-from fedperf_client import daemon
-from fedperf_client.config import Home
-from fedperf_client.daemon import Duties, run_daemon
-from fedperf_client.learning.computing_process import Compute, ComputingProcess
+from fedperf_client.daemon import daemon
+from fedperf_client.daemon.daemon import Duties, run_daemon
+from fedperf_client.daemon.source_watch import NEEDED_FOR_FOLLOWING
+from fedperf_client.home.config import Home
+from fedperf_client.home.store import ExecutionStore
 from fedperf_client.learning.tasks import NEEDED_FOR_REPORTS, NEEDED_FOR_TANGENTS, TangentTask
 from fedperf_client.release.policy import parse_policy, policy_template
 from fedperf_client.release.schedule import plan_schedule
-from fedperf_client.store import ExecutionStore
-from fedperf_client.watching import NEEDED_FOR_FOLLOWING
-from fedperf_server import registry
-from fedperf_server.coordinator import RoundRules
-from fedperf_server.database import Database
-from fedperf_server.epochs import Cause, declare
-from fedperf_server.questions import QuestionDesk
-from fedperf_server.registry import Arrays, GgfnFormat
-from fedperf_server.service import serving, store_start_model
+from fedperf_client.workers.computing_process import Compute, ComputingProcess
+from fedperf_server.app.process import serving, store_start_model
+from fedperf_server.desks.questions import QuestionDesk
+from fedperf_server.rounds.coordinator import RoundRules
+from fedperf_server.state import registry
+from fedperf_server.state.database import Database
+from fedperf_server.state.epochs import Cause, declare
+from fedperf_server.state.registry import Arrays, GgfnFormat
 from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.model import public_start
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
-from fedperf_shared.period import Period, SlotTimes, Timetable
-from fedperf_shared.release import SizeClass, SlotKey
+from fedperf_shared.releases.period import Period, SlotTimes, Timetable
+from fedperf_shared.releases.release import SizeClass, SlotKey
 from tests.fakes.rounds import Keeping, tangent_rounds
 from tests.fakes.tangents import make_tangent_question
 from tests.integration.organizations.programs import PLANS, START

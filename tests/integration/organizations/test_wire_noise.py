@@ -15,11 +15,12 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from fedperf_client.config import Home
-from fedperf_client.daemon import Duties
+from fedperf_client.daemon.daemon import Duties
 from fedperf_client.federation.enrollment import Membership, load_or_create_key
 from fedperf_client.federation.exchange import ExchangeClient
 from fedperf_client.federation.node import Node
+from fedperf_client.home.config import Home
+from fedperf_client.home.store import ExecutionStore
 from fedperf_client.learning.private_update import examples_by_workload
 from fedperf_client.learning.residuals import labelled_graphs
 from fedperf_client.privacy.accountant import PrivacyBudget
@@ -27,20 +28,19 @@ from fedperf_client.release.ledger import PrivacyLedger
 from fedperf_client.release.noise import SystemNoise
 from fedperf_client.release.policy import Policy, load_policy, policy_template
 from fedperf_client.release.schedule import plan_schedule
-from fedperf_client.store import ExecutionStore
+from fedperf_server.app.process import serving, store_start_model
 from fedperf_server.config import ServerConfig
-from fedperf_server.coordinator import RoundRules
-from fedperf_server.database import Database
-from fedperf_server.questions import QuestionDesk
-from fedperf_server.registry import Arrays, GgfnFormat
-from fedperf_server.releases import StoredReport, stored_reports
-from fedperf_server.round_method import Answer, RoundMethod
-from fedperf_server.service import serving, store_start_model
+from fedperf_server.desks.questions import QuestionDesk
+from fedperf_server.rounds.coordinator import RoundRules
+from fedperf_server.rounds.round_method import Answer, RoundMethod
+from fedperf_server.state.database import Database
+from fedperf_server.state.registry import Arrays, GgfnFormat
+from fedperf_server.state.releases import StoredReport, stored_reports
 from fedperf_shared.model import public_start
 from fedperf_shared.model.checkpoint import model_from_arrays
 from fedperf_shared.model.public_plans import load_public_plans
-from fedperf_shared.period import ModelMethod, Period, SlotTimes, Timetable
-from fedperf_shared.release import (
+from fedperf_shared.releases.period import ModelMethod, Period, SlotTimes, Timetable
+from fedperf_shared.releases.release import (
     DirectedReport,
     ModelUpdate,
     ReleaseKind,
@@ -52,7 +52,7 @@ from fedperf_shared.release import (
     TangentUpdate,
     TrainingParameters,
 )
-from fedperf_shared.tangent_question import DIRECTIONS
+from fedperf_shared.releases.tangent_question import DIRECTIONS
 from tests.fakes.computing import at_once, in_this_process
 from tests.fakes.rounds import Keeping, dp_sgd_rounds, tangent_rounds
 from tests.fakes.tangents import install_plans

@@ -13,19 +13,19 @@ from pathlib import Path
 
 import numpy as np
 
-from fedperf_client.config import Home
 from fedperf_client.federation import enrollment as client_enrollment
 from fedperf_client.federation.enrollment import load_or_create_key
+from fedperf_client.home.config import Home
 from fedperf_client.sources.history_file import write_history
-from fedperf_server import enrollment
 from fedperf_server.config import ServerConfig, write_config
-from fedperf_server.database import Database
-from fedperf_server.enrollment import Enrollment, KeyRing
+from fedperf_server.membership import enrollment
+from fedperf_server.membership.enrollment import Enrollment, KeyRing
+from fedperf_server.state.database import Database
 from fedperf_shared.execution import Execution, ExecutionStatus, MeasuredPlan, Measurement
 from fedperf_shared.model.checkpoint import save_model
 from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.model.public_plans import save_public_plans
-from fedperf_shared.period import Timetable
+from fedperf_shared.releases.period import Timetable
 from tests.integration.federation.worlds import HOST, free_ports
 from tests.integration.organizations.programs import PLANS, PUBLIC, RECORD, START
 from tests.unit.client.prediction.synthetic import draw_questions, true_log_seconds

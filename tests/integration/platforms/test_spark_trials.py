@@ -20,9 +20,9 @@ from fedperf_client.platforms.operations import (
 )
 from fedperf_client.platforms.program import Program, Step, to_json
 from fedperf_client.platforms.support import installed_platforms
-from fedperf_client.profiling.pool import Key, WorkerPool
-from fedperf_client.profiling.startup import startup_seconds
-from fedperf_client.profiling.trial import Trial, TrialLimits, TrialRequest
+from fedperf_client.profiling.trials.pool import Key, WorkerPool
+from fedperf_client.profiling.trials.startup import startup_seconds
+from fedperf_client.profiling.trials.trial import Trial, TrialLimits, TrialRequest
 from fedperf_shared.execution import ExecutionStatus, Measurement
 from fedperf_shared.workflow.vocabulary import Platform
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from fedperf_simulations import datasets
-from fedperf_simulations.comparison_set import ComparisonSettings
-from fedperf_simulations.comparisons import read_cases
-from fedperf_simulations.experiment import Settings, conduct
-from fedperf_simulations.experiments.platform_choice import EXPERIMENT
-from fedperf_simulations.measured_log import Role, compact
-from fedperf_simulations.measuring import MeasuringSettings, measure
+from fedperf_simulations.data import datasets
+from fedperf_simulations.experiments.platform_choice.experiment import EXPERIMENT
+from fedperf_simulations.harness.experiment import Settings, conduct
+from fedperf_simulations.measured_set.comparison_set import ComparisonSettings
+from fedperf_simulations.measured_set.comparisons import read_cases
+from fedperf_simulations.measured_set.measured_log import Role, compact
+from fedperf_simulations.measured_set.measurement import MeasuringSettings, measure
 
 SMALL = ComparisonSettings(
     seed=4, workloads=6, mixed=1, capped_share=0.0, spark_share=0.0, series=1, exhaustive=1,

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from fedperf_client.home.store import ExecutionStore
 from fedperf_client.sources import Skipped
-from fedperf_client.sources.ingesting import take_in
+from fedperf_client.sources.ingestion import take_in
 from fedperf_client.sources.kinds import open_source, places
-from fedperf_client.store import ExecutionStore
 from fedperf_shared.execution import Execution
 from fedperf_shared.workflow.vocabulary import OperatorKind
 from tests.integration.sources.spark_job import GROUPS, ROWS

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from fedperf_client import cli
-from fedperf_client.config import Home
-from fedperf_client.store import ExecutionStore
+from fedperf_client.commands import cli
+from fedperf_client.home.config import Home
+from fedperf_client.home.store import ExecutionStore
 from tests.unit.client.prediction.worlds import executions_of_world
 from tests.unit.client.public import install_start
-from tests.unit.shared.programs import Ended, run
+from tests.unit.shared.console_programs import Ended, run
 
 
 def fedperf(home: Home, *arguments: object) -> Ended:

@@ -9,17 +9,18 @@ from pathlib import Path
 import pytest
 import typer
 
-from fedperf_server import cli, registry
+from fedperf_server import cli
 from fedperf_server.config import FILE_NAME, load_config
-from fedperf_server.database import Database, DriftRow
-from fedperf_server.registry import GgfnFormat, Verdict
-from fedperf_server.releases import count_rejection
-from fedperf_server.validation import Reason
+from fedperf_server.state import registry
+from fedperf_server.state.database import Database, DriftRow
+from fedperf_server.state.registry import GgfnFormat, Verdict
+from fedperf_server.state.releases import count_rejection
+from fedperf_server.state.validation import Reason
 from fedperf_shared.identity import new_private_key
-from fedperf_shared.period import to_unix_ms
+from fedperf_shared.releases.period import to_unix_ms
 from fedperf_shared.workflow.vocabulary import Platform
 from tests.unit.client.public import seeded_checkpoint
-from tests.unit.shared.programs import Ended, commands, contents, nothing_lost, run
+from tests.unit.shared.console_programs import Ended, commands, contents, nothing_lost, run
 
 README = Path(__file__).parents[3] / "README.md"
 HEAVY = ("torch", "flwr", "sdv", "pandas", "sqlalchemy", "grpc", "scipy", "sklearn")
@@ -290,7 +291,7 @@ def test_drifts_are_listed_with_their_sizes_and_whose_they_are(directory: Path) 
 def join(directory: Path, name: str) -> None:
     """As a client does it, without the network."""
     from fedperf_client.federation.enrollment import _request
-    from fedperf_server.enrollment import Enrollment, KeyRing
+    from fedperf_server.membership.enrollment import Enrollment, KeyRing
 
     config = load_config(directory)
     database = Database(config.database_url)

@@ -16,7 +16,7 @@ from fedperf_server.config import (
     write_config,
 )
 from fedperf_shared.errors import ConfigurationError
-from fedperf_shared.period import ModelMethod
+from fedperf_shared.releases.period import ModelMethod
 
 START = datetime(2027, 1, 1, tzinfo=UTC)
 

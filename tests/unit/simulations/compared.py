@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from fedperf_client.optimizer.scoring import Assignment
+from fedperf_client.optimizer.plan_scores import Assignment
 from fedperf_client.platforms.operations import (
     Aggregate,
     AggregateFunction,
@@ -19,8 +19,8 @@ from fedperf_client.workloads.families import Family
 from fedperf_shared.execution import ClusterConfig
 from fedperf_shared.workflow.graph import Operator, Workflow
 from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform
-from fedperf_simulations.comparisons import Case
-from fedperf_simulations.measured_log import Role
+from fedperf_simulations.measured_set.comparisons import Case
+from fedperf_simulations.measured_set.measured_log import Role
 
 DUCKDB, POLARS, PANDAS, SKLEARN = (
     Platform.DUCKDB,

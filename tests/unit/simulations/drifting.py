@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from fedperf_simulations.drift_sequences import Drift, Segment
-from fedperf_simulations.public_table import Columns, Table
+from fedperf_simulations.data.public_table import Columns, Table
+from fedperf_simulations.experiments.drift.sequences import Drift, Segment
 
 COLUMNS = Columns((2,), 1)
 ROWS = 200

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from fedperf_client.optimizer.methods import Method
-from fedperf_simulations.summary import (
+from fedperf_simulations.demo.summary import (
     ChoiceResult,
     DemoSummary,
     LeftOut,

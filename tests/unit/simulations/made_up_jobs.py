@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_simulations.shared_runs import Grid, Runs, RunsElsewhere, SharedJob
+from fedperf_simulations.data.shared_runs import Grid, Runs, RunsElsewhere, SharedJob
 
 Floats = NDArray[np.float64]
 

@@ -6,10 +6,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from fedperf_shared.command_line import EXIT_CODES, INCOMPLETE
-from fedperf_simulations import cli, datasets, demo, experiments
-from fedperf_simulations.experiment import Outcome, Settings
+from fedperf_shared.programs.command_line import EXIT_CODES, INCOMPLETE
+from fedperf_simulations import cli, experiments
+from fedperf_simulations.data import datasets
+from fedperf_simulations.demo import demo
 from fedperf_simulations.experiments import Entry, Kind, UnknownExperimentError, find
+from fedperf_simulations.harness.experiment import Outcome, Settings
 from tests.unit.simulations.findings import SUMMARY
 
 ENTRIES = (Entry("drift", Kind.EXPERIMENT, __name__), Entry("engine", Kind.BENCH, __name__))

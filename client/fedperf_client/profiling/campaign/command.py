@@ -14,18 +14,18 @@ from pathlib import Path
 
 import psutil
 
-from fedperf_client.profiling import machine
+from fedperf_client.home.store import ExecutionStore
+from fedperf_client.profiling.campaign.campaign import Surroundings, run_campaign
 from fedperf_client.profiling.campaign.definition import Campaign
-from fedperf_client.profiling.campaign.executions import execution_of, is_execution
-from fedperf_client.profiling.campaign.history import History
-from fedperf_client.profiling.campaign.journal import Journal, Machine, Trial
-from fedperf_client.profiling.campaign.noise import Host
 from fedperf_client.profiling.campaign.order import sampler_of
-from fedperf_client.profiling.campaign.running import Surroundings, run_campaign
-from fedperf_client.profiling.campaign.summary import Summary, summarize
-from fedperf_client.profiling.campaign.trial_runner import TrialRunner, kill_leftovers
-from fedperf_client.profiling.strategies import Strategy
-from fedperf_client.store import ExecutionStore
+from fedperf_client.profiling.campaign.record.history import History
+from fedperf_client.profiling.campaign.record.journal import Journal, Machine, Trial
+from fedperf_client.profiling.campaign.record.noise import Host
+from fedperf_client.profiling.campaign.results.executions import execution_of, is_execution
+from fedperf_client.profiling.campaign.results.summary import Summary, summarize
+from fedperf_client.profiling.campaign.trials.trial_runner import TrialRunner, kill_leftovers
+from fedperf_client.profiling.choosing.strategies import Strategy
+from fedperf_client.profiling.trials import machine
 from fedperf_shared.errors import ConfigurationError
 
 

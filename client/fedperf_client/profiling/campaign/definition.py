@@ -17,7 +17,7 @@ from typing import Annotated
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, ValidationError
 
-from fedperf_client.config import problems_of
+from fedperf_client.home.config import problems_of
 from fedperf_client.profiling.campaign.components import (
     MAX_COMPONENTS,
     WHOLE,
@@ -25,9 +25,9 @@ from fedperf_client.profiling.campaign.components import (
     component_problems,
 )
 from fedperf_client.profiling.campaign.grid import Grid, GridSettings, grid_of
-from fedperf_client.profiling.strategies import CHOOSING, Strategy
+from fedperf_client.profiling.choosing.strategies import CHOOSING, Strategy
 from fedperf_shared.errors import ConfigurationError
-from fedperf_shared.settings_file import WrongSettingsError, read_settings
+from fedperf_shared.programs.settings_file import WrongSettingsError, read_settings
 from fedperf_shared.workflow.vocabulary import MAX_RUNTIME_SECONDS
 
 MAX_FILE_BYTES = 1 << 20

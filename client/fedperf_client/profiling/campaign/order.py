@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from fedperf_client.profiling.campaign.definition import Campaign
-from fedperf_client.profiling.strategies import Strategy
+from fedperf_client.profiling.choosing.strategies import Strategy
 
 
 class Sampler(Protocol):
@@ -90,7 +90,7 @@ def sampler_of(campaign: Campaign) -> Sampler:
 
 
 def _choosing(campaign: Campaign) -> Sampler:
-    from fedperf_client.profiling.sampling import sampler
+    from fedperf_client.profiling.choosing.sampler import sampler
 
     sampling, grid = campaign.settings.sampling, campaign.grid
     return sampler(

@@ -14,7 +14,7 @@ from fedperf_client.sources import Skipped, Source
 from fedperf_client.sources.spark.application import Application
 from fedperf_client.sources.spark.events import BadLine, Events, is_event
 from fedperf_client.sources.spark.fields import MalformedEventError
-from fedperf_client.sources.spark.running import WANTED, Running
+from fedperf_client.sources.spark.open_work import WANTED, Running
 from fedperf_client.sources.spark.streams import DamagedLogError, lines
 from fedperf_shared.execution import Execution
 

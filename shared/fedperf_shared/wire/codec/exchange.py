@@ -12,10 +12,10 @@ from fedperf_shared.exchange import (
     SyntheticRow,
     TrainRequest,
 )
-from fedperf_shared.period import from_unix_ms, to_unix_ms
-from fedperf_shared.tangent_question import TangentQuestion
+from fedperf_shared.releases.period import from_unix_ms, to_unix_ms
+from fedperf_shared.releases.tangent_question import TangentQuestion
 from fedperf_shared.wire import exchange_pb2
-from fedperf_shared.wire.codec.decoding import decoded, encoded, guarded
+from fedperf_shared.wire.codec.decoder import decoded, encoded, guarded
 from fedperf_shared.wire.codec.plans import (
     cluster_from_message,
     cluster_to_message,

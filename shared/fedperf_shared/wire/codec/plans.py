@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from fedperf_shared.execution import ClusterConfig, MeasuredPlan
 from fedperf_shared.wire import workflow_pb2
-from fedperf_shared.wire.codec.decoding import decoded, encoded
+from fedperf_shared.wire.codec.decoder import decoded, encoded
 from fedperf_shared.workflow.graph import Operator, Plan, SourceStatistics, Workflow
 from fedperf_shared.workflow.vocabulary import Complexity, OperatorClass, OperatorKind, Platform
 

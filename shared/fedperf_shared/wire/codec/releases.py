@@ -5,8 +5,8 @@ from numpy.typing import NDArray
 
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.exchange import Receipt, SignedReceipt
-from fedperf_shared.period import from_unix_ms, to_unix_ms
-from fedperf_shared.release import (
+from fedperf_shared.releases.period import from_unix_ms, to_unix_ms
+from fedperf_shared.releases.release import (
     DirectedReport,
     ModelUpdate,
     Release,
@@ -17,7 +17,7 @@ from fedperf_shared.release import (
     TangentUpdate,
 )
 from fedperf_shared.wire import release_pb2
-from fedperf_shared.wire.codec.decoding import decoded, encoded
+from fedperf_shared.wire.codec.decoder import decoded, encoded
 
 MAX_ARRAY_VALUES = 50_000_000
 

@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from fedperf_shared.period import (
+from fedperf_shared.releases.period import (
     ModelMethod,
     Period,
     SlotTimes,
@@ -10,7 +10,7 @@ from fedperf_shared.period import (
     from_unix_ms,
     to_unix_ms,
 )
-from fedperf_shared.release import (
+from fedperf_shared.releases.release import (
     DirectedParameters,
     ReportParameters,
     Schedule,
@@ -19,7 +19,7 @@ from fedperf_shared.release import (
     TrainingParameters,
 )
 from fedperf_shared.wire import exchange_pb2
-from fedperf_shared.wire.codec.decoding import encoded, guarded, parse
+from fedperf_shared.wire.codec.decoder import encoded, guarded, parse
 from fedperf_shared.wire.codec.releases import key_from_message, key_to_message
 
 

@@ -7,11 +7,11 @@ from typing import Final
 import numpy as np
 
 from fedperf_client.advice.advice import Advice, advise
+from fedperf_client.advice.constraints import Wishes
 from fedperf_client.advice.job import Job
-from fedperf_client.advice.wishes import Wishes
 from fedperf_client.optimizer.head import SHAPES, Head
-from fedperf_client.prediction.intervals import Estimate, Spread
-from fedperf_client.prediction.matching import Asks
+from fedperf_client.prediction.mixture.intervals import Estimate, Spread
+from fedperf_client.prediction.mixture.matched_folds import Asks
 from fedperf_client.prediction.prediction import Question
 from fedperf_shared.execution import ClusterConfig
 from fedperf_shared.workflow.graph import Operator, Plan, Workflow

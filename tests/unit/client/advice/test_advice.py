@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedperf_client.advice.advice import Advice, groups_of
-from fedperf_client.advice.wishes import Wishes
+from fedperf_client.advice.constraints import Wishes
 from fedperf_client.optimizer.constraints import NoPlatformError, memory_needed
 from fedperf_client.optimizer.head import STARTUP_SECONDS
 from fedperf_client.optimizer.methods import Method

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedperf_client.advice.sizes import WORTH, Sized, best_size
-from fedperf_client.prediction.asking import HOLDS
-from fedperf_client.prediction.resources import MOST_SIZES, InvalidSizesError, sizes_of
+from fedperf_client.prediction.answers.resources import MOST_SIZES, InvalidSizesError, sizes_of
+from fedperf_client.prediction.answers.what_if import HOLDS
 from fedperf_shared.execution import ClusterConfig
 from tests.unit.client.advice.jobs import FOUR_CORES, advised, made_up
 

@@ -1,11 +1,11 @@
 """Plans that run in turns: medians, failures, and who was the fastest."""
 
+from fedperf_client.advice.constraints import Wishes
 from fedperf_client.advice.turns import Measured, fastest, measured, runnable_rivals
-from fedperf_client.advice.wishes import Wishes
 from fedperf_client.optimizer.enumeration import Alternative
-from fedperf_client.optimizer.scoring import Assignment
+from fedperf_client.optimizer.plan_scores import Assignment
 from fedperf_client.prediction.prediction import Prediction
-from fedperf_client.profiling.trial import Trial
+from fedperf_client.profiling.trials.trial import Trial
 from fedperf_shared.execution import ExecutionStatus, Measurement
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import Platform

@@ -8,8 +8,8 @@ import pytest
 
 from fedperf_client.drift.kinds import Kind
 from fedperf_client.drift.streams import Drift, Observed, recent_drift, streams_of
-from fedperf_shared.basis import ALL_CELLS
 from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.releases.basis import ALL_CELLS
 from fedperf_shared.workflow.vocabulary import OperatorClass, Platform
 from tests.fakes.plans import diamond
 from tests.unit.client.drift.observing import BEGIN, MINUTE, observed

@@ -16,16 +16,16 @@ from fedperf_client.learning.private_update import (
 )
 from fedperf_client.learning.residuals import epoch_shares, labelled_graphs, workload_residuals
 from fedperf_client.privacy.report_mechanism import GRID_EXPONENT, noiseless_sum
-from fedperf_shared.basis import CELLS, cell_of
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.exchange import SyntheticRow
 from fedperf_shared.execution import ExecutionStatus, Measurement
 from fedperf_shared.model.architecture import ARRAY_SHAPES
-from fedperf_shared.model.batching import PlanGraph
+from fedperf_shared.model.batches import PlanGraph
 from fedperf_shared.model.checkpoint import model_from_arrays
-from fedperf_shared.model.fitting import predict
+from fedperf_shared.model.fit import predict
 from fedperf_shared.model.ggfn import standardise
-from fedperf_shared.release import TrainingParameters
+from fedperf_shared.releases.basis import CELLS, cell_of
+from fedperf_shared.releases.release import TrainingParameters
 from fedperf_shared.workflow.vocabulary import Platform
 from tests.unit.client.executions import chain_plan, make_execution
 from tests.unit.client.privacy.seeded_noise import SeededNoise

@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from fedperf_client.learning.residuals import LabelledGraph, workload_residuals
 from fedperf_client.privacy import directed_report, report_mechanism
 from fedperf_client.privacy.report_mechanism import GRID_EXPONENT, WorkloadResiduals
-from fedperf_shared.basis import BASIS_VERSION, CELLS, cell_of
-from fedperf_shared.cell_question import QUESTION_DIRECTIONS, CellQuestion
-from fedperf_shared.directions import INSIDE, public_design
-from fedperf_shared.model.batching import PlanGraph
+from fedperf_shared.model.batches import PlanGraph
 from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.model.public_plans import load_public_plans
-from fedperf_shared.release import ReleaseKind, SlotKey
+from fedperf_shared.releases.basis import BASIS_VERSION, CELLS, cell_of
+from fedperf_shared.releases.cell_question import QUESTION_DIRECTIONS, CellQuestion
+from fedperf_shared.releases.directions import INSIDE, public_design
+from fedperf_shared.releases.release import ReleaseKind, SlotKey
 from tests.fakes.crafted_models import MODELS, amplifying
 
 CLIP = 1.5
@@ -119,7 +119,7 @@ def test_it_holds_under_other_kernels_of_linear_algebra(kernel: str) -> None:
 
 def test_the_crafted_reference_is_one_under_which_batches_differ() -> None:
     """Else the tests above would show nothing."""
-    from fedperf_shared.model.fitting import predict
+    from fedperf_shared.model.fit import predict
 
     graphs = [each.graph for each in store(4, 100)]
     model = amplifying(0)

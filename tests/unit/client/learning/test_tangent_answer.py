@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 from fedperf_client.learning.residuals import LabelledGraph, labelled_graphs
 from fedperf_client.learning.tangent_answer import tangent_sum, workload_features
 from fedperf_client.privacy.report_mechanism import GRID_EXPONENT
-from fedperf_shared.directions import unit_feature_design
 from fedperf_shared.execution import Measurement
-from fedperf_shared.model.batching import PlanGraph
+from fedperf_shared.model.batches import PlanGraph
 from fedperf_shared.model.checkpoint import model_from_arrays
-from fedperf_shared.model.fitting import predict
+from fedperf_shared.model.fit import predict
 from fedperf_shared.model.ggfn import GGFN, standardise
 from fedperf_shared.model.tangent import coefficients_at, directions_of
-from fedperf_shared.tangent_question import DIRECTIONS, MAX_COEFFICIENT, TangentQuestion
+from fedperf_shared.releases.directions import unit_feature_design
+from fedperf_shared.releases.tangent_question import DIRECTIONS, MAX_COEFFICIENT, TangentQuestion
 from tests.fakes.tangents import few_anchors, make_tangent_question, tangent_at
 from tests.integration.organizations.worlds import make_executions
 from tests.unit.client.executions import chain_plan, make_execution

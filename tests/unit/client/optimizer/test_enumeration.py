@@ -11,8 +11,8 @@ from fedperf_client.optimizer.costs import AdditiveCosts, InvalidCostsError
 from fedperf_client.optimizer.enumeration import PLANS, MissingCostsError, choose
 from fedperf_client.optimizer.frontier import cheapest_plans
 from fedperf_client.optimizer.methods import Method
-from fedperf_client.optimizer.pruning import EXHAUSTIVE_LIMIT, TooManyPlansError
-from fedperf_client.optimizer.scoring import MissingPredictionsError
+from fedperf_client.optimizer.plan_scores import MissingPredictionsError
+from fedperf_client.optimizer.pruned_search import EXHAUSTIVE_LIMIT, TooManyPlansError
 from fedperf_client.optimizer.segments import segments
 from fedperf_client.prediction.prediction import Prediction, Question
 from fedperf_shared.execution import ClusterConfig

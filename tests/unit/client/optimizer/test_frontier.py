@@ -13,7 +13,7 @@ from fedperf_client.optimizer.frontier import (
     beam,
     cheapest_plans,
 )
-from fedperf_client.optimizer.pruning import exhaustive_search
+from fedperf_client.optimizer.pruned_search import exhaustive_search
 from fedperf_client.optimizer.steps import narrow_order, steps_of, width
 from fedperf_shared.workflow.graph import Workflow
 from fedperf_shared.workflow.topology import topological_order

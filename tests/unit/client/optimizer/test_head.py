@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from fedperf_client.optimizer.distilling import NothingToDistilError, distil
+from fedperf_client.optimizer.distillation import NothingToDistilError, distil
 from fedperf_client.optimizer.head import (
     SHAPES,
     STARTUP_SECONDS,

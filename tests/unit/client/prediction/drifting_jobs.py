@@ -5,11 +5,11 @@ from datetime import datetime, timedelta
 
 import numpy as np
 
-from fedperf_client.prediction.candidates import public_learners
 from fedperf_client.prediction.evidence import History
-from fedperf_client.prediction.personal import Personalized
+from fedperf_client.prediction.learners.residual_learners import PUBLIC
+from fedperf_client.prediction.mixture.learner_catalogue import public_learners
+from fedperf_client.prediction.mixture.personal import Personalized
 from fedperf_client.prediction.prediction import Floats, Question
-from fedperf_client.prediction.shared import PUBLIC
 from fedperf_shared.execution import Execution, ExecutionStatus, Measurement
 from fedperf_shared.workflow.vocabulary import Platform
 from tests.unit.client.executions import START

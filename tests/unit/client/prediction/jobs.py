@@ -3,9 +3,9 @@
 import numpy as np
 
 from fedperf_client.prediction.evidence import Samples
-from fedperf_client.prediction.matching import Places
+from fedperf_client.prediction.learners.tables import Layout, Table
+from fedperf_client.prediction.mixture.matched_folds import Places
 from fedperf_client.prediction.prediction import Floats
-from fedperf_client.prediction.tables import Layout, Table
 
 NODES = (2.0, 4.0, 6.0, 8.0, 10.0, 12.0)
 MEGABYTES = (1000.0, 1500.0, 2000.0, 3000.0, 4000.0)

@@ -3,8 +3,8 @@ import pytest
 
 from fedperf_client.prediction.evidence import History, InvalidHistoryError, encode
 from fedperf_client.prediction.prediction import PredictorFailedError
-from fedperf_shared.basis import cell_of
 from fedperf_shared.execution import ExecutionStatus
+from fedperf_shared.releases.basis import cell_of
 from tests.unit.client.executions import make_execution
 from tests.unit.client.prediction.synthetic import draw_questions
 

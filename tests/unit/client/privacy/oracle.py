@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedperf_client.privacy.training import Example
-from fedperf_shared.model.batching import PlanGraph, collate
+from fedperf_client.privacy.dp_sgd import Example
+from fedperf_shared.model.batches import PlanGraph, collate
 from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.model.loss import huber_per_sample
 

@@ -21,8 +21,8 @@ from fedperf_client.privacy.accountant import (
 from fedperf_client.release.policy import Policy
 from fedperf_client.release.schedule import plan_schedule
 from fedperf_shared.errors import ConfigurationError
-from fedperf_shared.period import ModelMethod
-from fedperf_shared.release import ReportParameters, SizeClass, TrainingParameters
+from fedperf_shared.releases.period import ModelMethod
+from fedperf_shared.releases.release import ReportParameters, SizeClass, TrainingParameters
 from tests.unit.client.release.periods import timetable
 
 DELTA = 1e-5

@@ -15,11 +15,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedperf_client.privacy.engine import UNIT_BITS, ClippedSum, squares_at_most
-from fedperf_client.privacy.training import Example, sum_over
-from fedperf_shared.model.batching import PlanGraph
+from fedperf_client.privacy.clipped_sums import UNIT_BITS, ClippedSum, squares_at_most
+from fedperf_client.privacy.dp_sgd import Example, sum_over
+from fedperf_shared.model.batches import PlanGraph
+from fedperf_shared.model.gradients.records import Rows
 from fedperf_shared.model.public_plans import load_public_plans
-from fedperf_shared.model.records import Rows
 from tests.fakes.crafted_models import MODELS
 from tests.unit.client.privacy import oracle
 

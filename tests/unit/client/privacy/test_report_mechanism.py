@@ -15,9 +15,9 @@ from fedperf_client.privacy.report_mechanism import (
     noiseless_sum,
     residual_report,
 )
-from fedperf_shared.basis import CELLS
 from fedperf_shared.errors import ConfigurationError
-from fedperf_shared.release import ReleaseKind, ReportParameters, ResidualReport, SlotKey
+from fedperf_shared.releases.basis import CELLS
+from fedperf_shared.releases.release import ReleaseKind, ReportParameters, ResidualReport, SlotKey
 from tests.unit.client.privacy.seeded_noise import NoNoise, SeededNoise
 
 SLOT = SlotKey(ReleaseKind.RESIDUAL_REPORT, 2, 0)

@@ -3,8 +3,8 @@
 import math
 from itertools import product
 
-from fedperf_client.prediction.tables import Table
-from fedperf_client.profiling.sampling import GridSampler, sampler
+from fedperf_client.prediction.learners.tables import Table
+from fedperf_client.profiling.choosing.sampler import GridSampler, sampler
 
 MACHINES = (2, 4, 6, 8, 10, 12)
 SIZES = (1000.0, 2000.0, 4000.0, 8000.0)

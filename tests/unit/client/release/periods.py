@@ -5,8 +5,8 @@ from pathlib import Path
 
 from fedperf_client.privacy.accountant import PrivacyBudget
 from fedperf_client.release.ledger import PrivacyLedger
-from fedperf_shared.period import ModelMethod, Period, SlotTimes, Timetable
-from fedperf_shared.release import (
+from fedperf_shared.releases.period import ModelMethod, Period, SlotTimes, Timetable
+from fedperf_shared.releases.release import (
     ReleaseKind,
     ReportParameters,
     Schedule,

@@ -11,9 +11,9 @@ from fedperf_client.release.ledger import ExtraSlotsSpentError, PrivacyLedger
 from fedperf_client.release.policy import Policy
 from fedperf_client.release.preview import next_slots
 from fedperf_client.release.schedule import plan_schedule
-from fedperf_client.release.spending import spending_of
+from fedperf_client.release.spent_budget import spending_of
 from fedperf_shared.errors import ConfigurationError
-from fedperf_shared.release import Schedule, SizeClass, Slot, TangentParameters
+from fedperf_shared.releases.release import Schedule, SizeClass, Slot, TangentParameters
 from fedperf_shared.wire.codec import decode_schedule, encode_schedule
 from tests.unit.client.release.periods import (
     BUDGET,

@@ -26,8 +26,8 @@ from fedperf_client.release.tamper import ConfirmedRelease, read_confirmed
 from fedperf_shared.errors import InvalidInputError, PrivacyRefusedError
 from fedperf_shared.exchange import Receipt, SignedReceipt
 from fedperf_shared.identity import InvalidSignatureError, new_private_key, sign, verify
-from fedperf_shared.period import ModelMethod, Period
-from fedperf_shared.release import (
+from fedperf_shared.releases.period import ModelMethod, Period
+from fedperf_shared.releases.release import (
     DirectedParameters,
     DirectedReport,
     ModelUpdate,
@@ -39,7 +39,7 @@ from fedperf_shared.release import (
     SlotKey,
     TangentUpdate,
 )
-from fedperf_shared.tangent_question import DIRECTIONS
+from fedperf_shared.releases.tangent_question import DIRECTIONS
 from fedperf_shared.wire.codec import decode_release, encode_receipt, encode_signed_receipt
 from tests.fakes.coordinator import membership_with
 from tests.fakes.questions import DIRECTED
@@ -53,7 +53,7 @@ from tests.unit.client.release.periods import (
     timetable,
     update_key,
 )
-from tests.unit.shared.programs import contents
+from tests.unit.shared.console_programs import contents
 
 EARLIER = Period(START - timedelta(days=365), timedelta(days=28), 6)
 

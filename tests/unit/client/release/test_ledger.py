@@ -21,7 +21,7 @@ from fedperf_client.release.ledger import (
 )
 from fedperf_client.release.tamper import ConfirmedRelease, counter_path, read_confirmed
 from fedperf_shared.errors import PrivacyRefusedError, StorageError
-from fedperf_shared.release import ReportParameters, SignedRelease, SlotKey
+from fedperf_shared.releases.release import ReportParameters, SignedRelease, SlotKey
 from tests.unit.client.release.periods import (
     BUDGET,
     START,

@@ -22,7 +22,7 @@ from fedperf_client.release.ledger import (
 from fedperf_client.release.noise import SystemNoise
 from fedperf_client.release.preview import empty_report
 from fedperf_shared.identity import new_private_key
-from fedperf_shared.release import Release, SignedRelease, Slot
+from fedperf_shared.releases.release import Release, SignedRelease, Slot
 from tests.unit.client.release.periods import new_ledger, open_at, report_key
 
 pytestmark = pytest.mark.fault

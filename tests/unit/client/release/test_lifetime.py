@@ -20,10 +20,10 @@ from fedperf_client.release.lifetime import (
     lifetime_of,
     lifetime_path,
 )
-from fedperf_client.release.spending import reconcile_lifetime, spending_of
+from fedperf_client.release.spent_budget import reconcile_lifetime, spending_of
 from fedperf_client.release.tamper import counter_path
 from fedperf_shared.errors import PrivacyRefusedError, StorageError
-from fedperf_shared.release import ReportParameters, Schedule
+from fedperf_shared.releases.release import ReportParameters, Schedule
 from tests.unit.client.release.periods import BUDGET, START, open_at, report_key, schedule
 
 YEAR = timedelta(days=364)

@@ -15,7 +15,7 @@ from fedperf_client.release.policy import (
     policy_template,
 )
 from fedperf_shared.errors import ConfigurationError
-from fedperf_shared.release import ReleaseKind, SizeClass
+from fedperf_shared.releases.release import ReleaseKind, SizeClass
 
 WHOLE = """
 size_class = "large"

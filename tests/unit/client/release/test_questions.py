@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from fedperf_client.release.questions import Questions, RefusedQuestionError
-from fedperf_shared.cell_question import CellQuestion
 from fedperf_shared.errors import InvalidInputError
-from fedperf_shared.release import SlotKey
+from fedperf_shared.releases.cell_question import CellQuestion
+from fedperf_shared.releases.release import SlotKey
 from fedperf_shared.wire.codec import encode_question
 from tests.fakes.questions import DIRECTED, make_question
 from tests.unit.client.release.periods import timetable

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fedperf_client import cli
-from fedperf_client.config import Home
+from fedperf_client.commands import cli
+from fedperf_client.home.config import Home
 from fedperf_client.privacy.accountant import PrivacyBudget, calibrate, event_of
 from fedperf_client.release.ledger import PrivacyLedger
 from fedperf_client.release.ledger_file import (
@@ -19,10 +19,10 @@ from fedperf_client.release.ledger_file import (
 from fedperf_client.release.lifetime import LifetimeRecord, lifetime_of
 from fedperf_client.release.policy import Policy, load_policy, parse_policy, policy_template
 from fedperf_shared.errors import ConfigurationError, FedperfError, StorageError
-from fedperf_shared.release import ReportParameters, SizeClass
+from fedperf_shared.releases.release import ReportParameters, SizeClass
 from fedperf_shared.wire.codec import encode_schedule
 from tests.unit.client.release.periods import BUDGET, schedule
-from tests.unit.shared.programs import contents, run
+from tests.unit.shared.console_programs import contents, run
 
 BAD: dict[str, object] = {
     "0": 0,

@@ -6,10 +6,10 @@ import pytest
 from fedperf_client.privacy.accountant import epsilon, events_of
 from fedperf_client.release.policy import Configurations, Policy, ReleaseMode
 from fedperf_client.release.schedule import PlannedSchedule, Span, plan_schedule, span_covered
-from fedperf_shared.declaring import require_declarable
 from fedperf_shared.errors import ConfigurationError
-from fedperf_shared.period import ModelMethod
-from fedperf_shared.release import (
+from fedperf_shared.releases.declared_bounds import require_declarable
+from fedperf_shared.releases.period import ModelMethod
+from fedperf_shared.releases.release import (
     DirectedParameters,
     ReleaseKind,
     ReportParameters,

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedperf_client.release.slot_names import UnknownSlotError, named_slot, slot_name
-from fedperf_shared.release import ReleaseKind, SlotKey
+from fedperf_shared.releases.release import ReleaseKind, SlotKey
 from tests.unit.client.release.periods import START, timetable
 
 OLDER = timetable().period

@@ -19,11 +19,11 @@ import numpy as np
 import orjson
 import pytest
 
+from fedperf_client.home.store import ExecutionStore
 from fedperf_client.learning.tasks import ReportTask
 from fedperf_client.privacy.report_mechanism import noiseless_sum
 from fedperf_client.sources import Skipped
 from fedperf_client.sources.kinds import open_source
-from fedperf_client.store import ExecutionStore
 from fedperf_shared.execution import Execution, Origin
 from fedperf_shared.model.public_start import load_public_start
 from fedperf_shared.wire.codec import encode_plan

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from fedperf_client.home.store import ExecutionStore
 from fedperf_client.sources import Skipped, kinds
-from fedperf_client.sources.following import follow
+from fedperf_client.sources.follower import follow
 from fedperf_client.sources.history_file import write_history
-from fedperf_client.sources.ingesting import LONGEST_REASON, MAX_REASONS, ingest, take_in
-from fedperf_client.store import ExecutionStore
+from fedperf_client.sources.ingestion import LONGEST_REASON, MAX_REASONS, ingest, take_in
 from fedperf_shared.errors import StorageError
 from fedperf_shared.execution import Execution
 from tests.unit.client.executions import make_execution

@@ -15,9 +15,9 @@ from fedperf_shared.model.architecture import (
     InvalidModelStateError,
     check_arrays,
 )
-from fedperf_shared.model.batching import EmptyBatchError, PlanGraph, collate
+from fedperf_shared.model.batches import EmptyBatchError, PlanGraph, collate
 from fedperf_shared.model.checkpoint import Arrays, state_to_arrays
-from fedperf_shared.model.fitting import (
+from fedperf_shared.model.fit import (
     InvalidTrainingDataError,
     TrainingDivergedError,
     fit,

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedperf_shared.model.batching import PlanGraph
+from fedperf_shared.model.batches import PlanGraph
 from fedperf_shared.model.checkpoint import Checkpoint, model_from_arrays, state_to_arrays
-from fedperf_shared.model.fitting import predict
+from fedperf_shared.model.fit import predict
 from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.model.inference import predict_log_seconds
 from fedperf_shared.model.public_plans import load_public_plans

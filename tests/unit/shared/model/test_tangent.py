@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from fedperf_shared.model.batching import PlanGraph
+from fedperf_shared.model.batches import PlanGraph
 from fedperf_shared.model.checkpoint import model_from_arrays
-from fedperf_shared.model.fitting import predict
+from fedperf_shared.model.fit import predict
 from fedperf_shared.model.ggfn import GGFN, standardise
 from fedperf_shared.model.public_start import load_public_start
 from fedperf_shared.model.tangent import (

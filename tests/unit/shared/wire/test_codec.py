@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.exchange import Correction, Receipt, SignedReceipt, SyntheticRow, TrainRequest
 from fedperf_shared.execution import InvalidExecutionError, MeasuredPlan
-from fedperf_shared.period import ModelMethod, Period, SlotTimes, Timetable
-from fedperf_shared.release import (
+from fedperf_shared.releases.period import ModelMethod, Period, SlotTimes, Timetable
+from fedperf_shared.releases.release import (
     DirectedParameters,
     DirectedReport,
     ModelUpdate,
@@ -29,7 +29,7 @@ from fedperf_shared.release import (
     TangentUpdate,
     TrainingParameters,
 )
-from fedperf_shared.tangent_question import DIRECTIONS, TangentQuestion
+from fedperf_shared.releases.tangent_question import DIRECTIONS, TangentQuestion
 from fedperf_shared.wire import codec
 from fedperf_shared.wire.codec.exchange import correction_from_message, synthetic_rows_from_message
 from fedperf_shared.wire.codec.plans import cluster_from_message, cluster_to_message
@@ -42,13 +42,10 @@ from fedperf_shared.wire.codec.schedules import (
     timetable_to_message,
 )
 from fedperf_shared.wire.exchange_pb2 import Correction as CorrectionMessage
-from fedperf_shared.wire.exchange_pb2 import Question as QuestionMessage
-from fedperf_shared.wire.exchange_pb2 import SyntheticBatch
+from fedperf_shared.wire.exchange_pb2 import Question, SyntheticBatch
 from fedperf_shared.wire.exchange_pb2 import TangentQuestion as TangentQuestionMessage
-from fedperf_shared.wire.workflow_pb2 import MeasuredPlans
-from fedperf_shared.wire.workflow_pb2 import Operator as OperatorMessage
+from fedperf_shared.wire.workflow_pb2 import MeasuredPlans, Operator, Workflow
 from fedperf_shared.wire.workflow_pb2 import Plan as PlanMessage
-from fedperf_shared.wire.workflow_pb2 import Workflow as WorkflowMessage
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import Platform
 from tests.fakes.plans import ONE_CORE, diamond, plans
@@ -80,9 +77,7 @@ def test_foreign_bytes_are_a_release_or_refused(payload: bytes) -> None:
 
 
 def test_unknown_kinds_are_refused() -> None:
-    message = PlanMessage(
-        workflow=WorkflowMessage(operators=[OperatorMessage(kind=99)]), platforms=[0]
-    )
+    message = PlanMessage(workflow=Workflow(operators=[Operator(kind=99)]), platforms=[0])
     with pytest.raises(InvalidInputError, match="99"):
         codec.decode_plan(message.SerializeToString())
 
@@ -117,11 +112,11 @@ def test_questions_round_trip_and_no_bytes_are_no_question() -> None:
     np.testing.assert_array_equal(read.center, question.center)
     np.testing.assert_array_equal(read.design.clips, question.design.clips)
     np.testing.assert_array_equal(read.design.directions, question.design.directions)
-    assert question_from_message(QuestionMessage()) is None
+    assert question_from_message(Question()) is None
 
 
-def spoiled(field: str, change: Callable[[list[float]], list[float]]) -> QuestionMessage:
-    message = QuestionMessage.FromString(codec.encode_question(make_question()))
+def spoiled(field: str, change: Callable[[list[float]], list[float]]) -> Question:
+    message = Question.FromString(codec.encode_question(make_question()))
     values = change(list(getattr(message, field)))
     message.ClearField(field)
     getattr(message, field).extend(values)
@@ -146,9 +141,7 @@ def spoiled(field: str, change: Callable[[list[float]], list[float]]) -> Questio
         (spoiled("center", lambda all_: []), "center"),
     ],
 )
-def test_a_question_that_may_not_be_answered_is_refused(
-    message: QuestionMessage, reason: str
-) -> None:
+def test_a_question_that_may_not_be_answered_is_refused(message: Question, reason: str) -> None:
     with pytest.raises(InvalidInputError, match=f"not a valid question: .*{reason}"):
         question_from_message(message)
 

@@ -9,8 +9,8 @@ from types import ModuleType
 
 import pytest
 
-from fedperf_client.profiling.campaign.noise import Host, is_far, noise_of
 from fedperf_client.profiling.campaign.order import AllAtOnce, Blocks, Sampler, sampler_of
+from fedperf_client.profiling.campaign.record.noise import Host, is_far, noise_of
 from tests.unit.client.profiling.campaign.campaigns import BUSY, QUIET, make_campaign
 
 
@@ -101,7 +101,7 @@ def test_a_choosing_sampler_is_given_the_table(
         given.update(options, table=table)
         return Chooses()
 
-    module = ModuleType("fedperf_client.profiling.sampling")
+    module = ModuleType("fedperf_client.profiling.choosing.sampler")
     monkeypatch.setattr(module, "sampler", sampler, raising=False)
     monkeypatch.setitem(sys.modules, module.__name__, module)
     more = '[sampling]\nstrategy = "space_filling"\nmax_configurations = 3'

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fedperf_client import cli
+from fedperf_client.commands import cli
+from fedperf_client.home.store import ExecutionStore
 from fedperf_client.sources import Skipped, Source
 from fedperf_client.sources.duckdb.operators import KINDS
 from fedperf_client.sources.duckdb.plan import ASSUMED_MEMORY_BYTES, execution_of
 from fedperf_client.sources.duckdb.profile_file import MAX_PROFILE_BYTES, ProfileFile, open_profile
 from fedperf_client.sources.history_file import write_history
-from fedperf_client.store import ExecutionStore
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import Execution, Remark
 from fedperf_shared.workflow.vocabulary import MAX_OPERATORS, OperatorKind, Platform
@@ -31,7 +31,7 @@ from tests.fakes.duckdb_profiles import (
     profile_2,
 )
 from tests.unit.client.executions import make_execution
-from tests.unit.shared.programs import Ended, run
+from tests.unit.shared.console_programs import Ended, run
 
 AT = datetime(2026, 3, 1, tzinfo=UTC)
 K = OperatorKind

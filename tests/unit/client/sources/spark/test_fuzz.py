@@ -8,11 +8,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fedperf_client.sources import Skipped
-from fedperf_client.sources.spark import running
+from fedperf_client.sources.spark import open_work
 from fedperf_client.sources.spark.event_log import EventLog
 from fedperf_client.sources.spark.fields import MalformedEventError
+from fedperf_client.sources.spark.open_work import WANTED, Running
 from fedperf_client.sources.spark.plan import MAX_NODES
-from fedperf_client.sources.spark.running import WANTED, Running
 from fedperf_shared.execution import Execution
 from tests.fakes.json_places import Place, places, replaced
 from tests.fakes.spark_logs import SparkLog, node, sample
@@ -101,8 +101,8 @@ def test_a_plan_of_any_depth_is_read_or_refused(tmp_path: Path, depth: int) -> N
 
 
 def test_what_never_ends_is_given_up_and_memory_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running, "MAX_OPEN", 50)
-    monkeypatch.setattr(running, "MAX_KEPT", 5_000)
+    monkeypatch.setattr(open_work, "MAX_OPEN", 50)
+    monkeypatch.setattr(open_work, "MAX_KEPT", 5_000)
     state = Running()
     skipped = 0
     for number in range(1000):
@@ -119,7 +119,7 @@ def test_what_never_ends_is_given_up_and_memory_stays(monkeypatch: pytest.Monkey
 def test_jobs_without_end_are_given_up_and_memory_stays(
     monkeypatch: pytest.MonkeyPatch, query: int | None, *, same_job: bool
 ) -> None:
-    monkeypatch.setattr(running, "MAX_KEPT", 1_000)
+    monkeypatch.setattr(open_work, "MAX_KEPT", 1_000)
     state = Running()
     properties = {} if query is None else {"spark.sql.execution.id": str(query)}
     found: list[Execution | Skipped] = []
@@ -129,7 +129,7 @@ def test_jobs_without_end_are_given_up_and_memory_stays(
         found += state.take("SparkListenerJobStart", {**event, "Properties": properties})
         assert len(state._stages) + len(state._jobs) <= 1_011
     assert len(found) >= (0 if same_job else 1)
-    assert {str(each).partition(": ")[2] for each in found} <= {running.GIVEN_UP}
+    assert {str(each).partition(": ")[2] for each in found} <= {open_work.GIVEN_UP}
 
 
 def test_hostile_names_are_data(tmp_path: Path) -> None:

@@ -1,0 +1,242 @@
+"""Advice as facts for programs and as lines for people. Seconds include start-ups throughout."""
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from fedperf_client.advice.advice import Advice
+from fedperf_client.advice.explanation import name_of, platforms_text, size_of
+from fedperf_client.advice.sizes import Sized
+from fedperf_client.advice.turns import Measured, fastest
+from fedperf_client.optimizer.enumeration import Alternative
+from fedperf_client.prediction.answers.what_if import chance_text
+from fedperf_client.text.durations import duration_text
+from fedperf_shared.execution import ClusterConfig
+from fedperf_shared.workflow.vocabulary import Platform
+
+EXTRAPOLATING = "*"
+"""Behind the interval of a prediction that extrapolates."""
+
+_WHOLE_FROM = 1000.0
+
+COLOURS: Mapping[Platform, str] = MappingProxyType(
+    {
+        Platform.DUCKDB: "yellow",
+        Platform.POLARS: "blue",
+        Platform.PANDAS: "magenta",
+        Platform.SKLEARN: "cyan",
+        Platform.SPARK: "red",
+        Platform.FLINK: "green",
+    }
+)
+"""Of platforms in the terminal."""
+
+
+def facts_of(advice: Advice, reasons: Sequence[str]) -> dict[str, object]:
+    """All of it, by name."""
+    choice = advice.choice
+    return {
+        "choice": {**_plan_facts(choice, advice), **_size_facts(advice.best.cluster)},
+        "keeps_deadline": advice.keeps_deadline,
+        "deadline_seconds": advice.best.deadline_seconds,
+        "reasons": list(reasons),
+        "plans": [_plan_facts(each, advice) for each in advice.rivals],
+        "sizes": [_sized_facts(each, advice) for each in advice.sizes],
+        "too_small": [{**_size_facts(each), "reason": why} for each, why in advice.too_small],
+        "method": choice.method.value,
+        "is_exact": choice.is_exact,
+        "plans_scored": sum(each.choice.plans_scored for each in advice.sizes),
+    }
+
+
+def headline(advice: Advice) -> str:
+    """What to do, in one sentence."""
+    choice = advice.choice
+    start = choice.startup_seconds
+    of_it = f"; {duration_text(start)} of it to start" if start else ""
+    return (
+        f"run it on {platforms_text(choice.plan)} with {size_of(advice.best.cluster)}: "
+        f"{duration_text(choice.seconds)}, {choice.prediction.level:.0%} interval "
+        f"{_interval(choice)}{of_it}"
+    )
+
+
+def verdict(advice: Advice) -> str | None:
+    """What becomes of the deadline; None without one."""
+    best = advice.best
+    if best.deadline_seconds is None:
+        return None
+    words, chance = duration_text(best.deadline_seconds), chance_text(best.chance or 0.0)
+    if advice.keeps_deadline:
+        return f"keeps {words} at the fewest core-seconds, with a chance of {chance}"
+    return (
+        f"no size asked about keeps {words} with a chance of 90%; the fastest is shown: "
+        f"{size_of(best.cluster)}, {chance}"
+    )
+
+
+def plan_lines(advice: Advice) -> list[dict[str, object]]:
+    """The choice and its rivals."""
+    chosen = advice.choice
+    return [
+        {
+            "plan": "chosen" if each is chosen else platforms_text(each.plan, chosen.plan),
+            "time": duration_text(each.seconds),
+            f"{each.prediction.level:.0%} interval": _interval(each),
+            "start": duration_text(each.startup_seconds) if each.startup_seconds else "",
+            "slower": f"{each.seconds / chosen.seconds:.2f}x",
+            "remarks": "runs today" if each.plan.platforms == advice.job.today.platforms else "",
+        }
+        for each in (chosen, *advice.rivals)
+    ]
+
+
+def size_lines(advice: Advice) -> list[dict[str, object]]:
+    """Every size with its best plan."""
+    lines, several = [], {each.cluster.nodes for each in advice.sizes}
+    for each in advice.sizes:
+        line: dict[str, object] = {
+            "": "->" if each is advice.best else " ",
+            "cores": each.cluster.cores,
+            "nodes": "" if several == {1} else each.cluster.nodes,
+            "platforms": platforms_text(each.choice.plan),
+            "time": duration_text(each.seconds),
+            f"{each.choice.prediction.level:.0%} interval": _interval(each.choice),
+            "core s": _number(each.core_seconds),
+        }
+        if each.chance is not None:
+            line["deadline"] = f"{'holds' if each.holds else 'at risk'}, {chance_text(each.chance)}"
+        lines.append(line)
+    return lines
+
+
+def measured_facts(measured: Sequence[Measured], advice: Advice) -> list[dict[str, object]]:
+    """Plans that were run, in the order in which they ran."""
+    return [
+        {
+            **_plan_facts(each.plan, advice),
+            "measured_runtime_seconds": each.runtime_seconds,
+            "measured_seconds": each.seconds,
+            "reason": each.reason,
+        }
+        for each in measured
+    ]
+
+
+def measured_lines(measured: Sequence[Measured], advice: Advice) -> list[dict[str, object]]:
+    """The same for people: run times on engines that are awake, and what a start adds."""
+    return [
+        {
+            "plan": (
+                "chosen"
+                if each.plan is advice.choice
+                else platforms_text(each.plan.plan, advice.choice.plan)
+            ),
+            "predicted": duration_text(each.plan.prediction.median_seconds),
+            "measured": _or_reason(each),
+            "with the start": _started(each),
+            "in the interval": (
+                None
+                if each.runtime_seconds is None
+                else each.plan.prediction.covers(each.runtime_seconds)
+            ),
+        }
+        for each in measured
+    ]
+
+
+def outcome(measured: Sequence[Measured], advice: Advice) -> str:
+    """Whether the choice was the fastest, and by how much."""
+    best, [chosen] = fastest(measured), [m for m in measured if m.plan is advice.choice]
+    if best is None or best.seconds is None:
+        return "no plan ended well"
+    if chosen.seconds is None:
+        return f"the choice did not end well: {chosen.reason}"
+    if best is not chosen:
+        return (
+            f"{platforms_text(best.plan.plan)} was the fastest, "
+            f"{duration_text(best.seconds)}; the choice took {chosen.seconds / best.seconds:.2f} "
+            "times as long"
+        )
+    others = [each.seconds for each in measured if each is not chosen and each.seconds]
+    if not others:
+        return "the choice ran alone" if len(measured) == 1 else "only the choice ended well"
+    return (
+        f"the choice was the fastest; the next took {min(others) / best.seconds:.2f} times as long"
+    )
+
+
+def search_text(advice: Advice, milliseconds: float) -> str:
+    """How the choice was found."""
+    choice, count = advice.choice, len(advice.sizes)
+    plans = sum(each.choice.plans_scored for each in advice.sizes)
+    sizes = "1 size" if count == 1 else f"{count} sizes"
+    sure = "exact under the additive costs" if choice.is_exact else "not exact"
+    return (
+        f"searched {sizes} in {milliseconds:.0f} ms: {plans} plans predicted, by "
+        f"{choice.method.value.replace('_', ' ')}, {sure}"
+    )
+
+
+def legend(advice: Advice) -> str | None:
+    """What the mark means; None where nothing bears it."""
+    shown = (advice.choice, *advice.rivals, *(each.choice for each in advice.sizes))
+    if not any(each.prediction.extrapolating for each in shown):
+        return None
+    return f"{EXTRAPOLATING} extrapolating: unlike own executions, so the level is no promise"
+
+
+def without_empty(lines: Sequence[dict[str, object]]) -> list[dict[str, object]]:
+    """The lines without columns that say nothing in any of them."""
+    shown = {name for line in lines for name, value in line.items() if value != ""}
+    return [{name: line[name] for name in line if name in shown} for line in lines]
+
+
+def _plan_facts(each: Alternative, advice: Advice) -> dict[str, object]:
+    prediction, start = each.prediction, each.startup_seconds
+    return {
+        "platforms": [name_of(platform) for platform in each.plan.platforms],
+        "seconds": each.seconds,
+        "lower_seconds": prediction.lower_seconds + start,
+        "upper_seconds": prediction.upper_seconds + start,
+        "level": prediction.level,
+        "startup_seconds": start,
+        "extrapolating": prediction.extrapolating,
+        "times_the_choice": each.seconds / advice.choice.seconds,
+        "runs_today": each.plan.platforms == advice.job.today.platforms,
+    }
+
+
+def _sized_facts(each: Sized, advice: Advice) -> dict[str, object]:
+    return {
+        **_size_facts(each.cluster),
+        **_plan_facts(each.choice, advice),
+        "core_seconds": each.core_seconds,
+        "chance": each.chance,
+        "holds": each.holds,
+    }
+
+
+def _size_facts(cluster: ClusterConfig) -> dict[str, object]:
+    return {
+        "cores": cluster.cores,
+        "nodes": cluster.nodes,
+        "memory_bytes": cluster.memory_bytes,
+    }
+
+
+def _interval(each: Alternative) -> str:
+    ends = (each.prediction.lower_seconds, each.prediction.upper_seconds)
+    text = " to ".join(duration_text(end + each.startup_seconds) for end in ends)
+    return f"{text} {EXTRAPOLATING}" if each.prediction.extrapolating else text
+
+
+def _started(each: Measured) -> str:
+    return duration_text(each.seconds) if each.seconds and each.plan.startup_seconds else ""
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= _WHOLE_FROM else f"{value:.3g}"
+
+
+def _or_reason(each: Measured) -> str:
+    return each.reason if each.runtime_seconds is None else duration_text(each.runtime_seconds)

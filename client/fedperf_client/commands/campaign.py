@@ -1,0 +1,122 @@
+"""The command of `fedperf` that measures a job of the organization itself over a grid."""
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedperf_client.commands.home_option import Json
+from fedperf_client.commands.home_option import home_of as _home
+from fedperf_client.commands.home_option import now as _now
+from fedperf_shared.programs.command_line import INTERRUPTED, NOTHING_MEASURED, show, visible
+
+if TYPE_CHECKING:
+    from fedperf_client.profiling.campaign.results.summary import Summary
+
+
+def profile(
+    context: typer.Context,
+    campaign: Annotated[Path, typer.Argument(help="Campaign file; see the README for the form.")],
+    out: Annotated[
+        Path | None, typer.Option(help="Directory of the results; in the home by default.")
+    ] = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Check the file and what it names; show what would run."),
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Measure your own job over a grid of sizes, parallelism, platforms and parameters.
+
+    Every trial runs in a process of its own and is written down before the next one starts:
+    after a crash, a kill or Ctrl-C the same command goes on where it was. Results are
+    report.html, trials.csv and summary.json; trials of the whole job become executions of
+    the local store. Where nothing was measured, results of an earlier campaign stay, and the
+    command ends with 8 if every trial failed. Nothing is sent anywhere.
+    """
+    from fedperf_client.home.store import ExecutionStore
+    from fedperf_client.profiling.campaign import command
+    from fedperf_client.profiling.campaign.definition import load_campaign
+    from fedperf_client.profiling.campaign.readiness import missing_parts
+    from fedperf_shared.programs.settings_file import WrongSettingsError
+    from fedperf_shared.programs.shutdown import stop_on_signals
+
+    home = _home(context)
+    wanted = load_campaign(campaign)
+    planned = command.plan(wanted, home.directory)
+    if dry_run:
+        if problems := missing_parts(wanted, os.environ):
+            raise WrongSettingsError(str(campaign), problems)
+        show(
+            {
+                "name": wanted.name,
+                "campaign": wanted.campaign_id[:12],
+                "configurations": planned.configurations,
+                "ruled_out": planned.ruled_out,
+                "measured": ", ".join(wanted.targets),
+                "trials": planned.trials,
+                "done": planned.settled,
+            },
+            json=json,
+        )
+        return
+    with (
+        ExecutionStore.open(home.store) as store,
+        command.progress_bar(planned.trials, planned.settled) as advance,
+    ):
+        summary = command.profile_campaign(
+            wanted,
+            home=home.directory,
+            store=store,
+            environment=os.environ,
+            clock=_now,
+            stop=stop_on_signals(),
+            on_trial=advance,
+        )
+    _show_results(summary, out or home.directory / "campaigns" / wanted.name, json=json)
+    if summary.stopped.is_spent:
+        print(f"{summary.stopped.reason}; raise it in {campaign} to go on", file=sys.stderr)
+    if summary.stopped.interrupted:
+        print(f"stopped; go on with: fedperf profile {campaign}", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED)
+    if summary.failed and not summary.measured:
+        raise typer.Exit(NOTHING_MEASURED)
+
+
+def _show_results(summary: "Summary", directory: Path, *, json: bool) -> None:
+    """Write the results, unless they are nothing in the place of something, and say what came."""
+    from fedperf_client.profiling.campaign.results.report import holds_measurements, write_results
+    from fedperf_client.profiling.campaign.results.summary import as_json
+
+    keeps = not summary.measured and holds_measurements(directory)
+    report = None if keeps else str(write_results(directory, summary)["report.html"])
+    facts = as_json(summary)
+    shown = ("name", "campaign", "complete", "stopped", "status", "configurations", "repeat_noise")
+    found = {name: facts[name] for name in shown} | {"report": report}
+    if not json:
+        found["status"] = _status_text(summary)
+    show(found, json=json)
+    if failed := summary.failed:
+        reason = failed[-1].outcome.reason if failed[-1].outcome is not None else ""
+        print(
+            f"{len(failed)} trials did not end well, the last one: {visible(reason)}",
+            file=sys.stderr,
+        )
+    if keeps:
+        print(
+            f"the results of an earlier campaign in {directory} stay as they are",
+            file=sys.stderr,
+        )
+
+
+def _status_text(summary: "Summary") -> str:
+    """How many trials ended how, without what did not occur; whether they count for anything."""
+    from fedperf_client.profiling.campaign.record.outcome import TrialStatus
+
+    counts = ", ".join(f"{count} {name}" for name, count in summary.statuses.items() if count)
+    if not summary.measured:
+        return f"nothing was measured: {counts or 'no trial ended'}"
+    is_noisy = summary.statuses[TrialStatus.NOISY.value] > 0
+    return f"{counts} (noisy ones count as well)" if is_noisy else counts

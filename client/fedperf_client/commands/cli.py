@@ -1,0 +1,302 @@
+"""The command line of an organization: `fedperf`.
+
+Nothing heavy is imported before a command needs it, so that help answers at once.
+Every command has `--json` for programs and one line per fact for people.
+"""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedperf_client.commands import advise, campaign, doctor, drift, predict, release, runs
+from fedperf_client.commands import ingest as ingest_cli
+from fedperf_client.commands.home_option import Json
+from fedperf_client.commands.home_option import home_of as _home
+from fedperf_client.commands.home_option import now as _now
+from fedperf_shared.programs import command_line
+from fedperf_shared.programs.command_line import show, show_rows
+from fedperf_shared.releases.release import SizeClass
+
+if TYPE_CHECKING:
+    from fedperf_client.home.config import Home
+
+app = typer.Typer(
+    name="fedperf",
+    help="Predict run times with what many organizations learned, without showing your jobs.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    epilog="Exit codes: "
+    + "; ".join(f"{code} {text}" for code, text in command_line.EXIT_CODES.items()),
+)
+app.add_typer(release.app, name="release")
+app.add_typer(runs.app, name="runs")
+app.command()(ingest_cli.ingest)
+app.command()(doctor.doctor)
+app.command()(campaign.profile)
+app.command()(predict.predict)
+app.command()(advise.advise)
+app.command()(predict.models)
+app.command()(drift.drift)
+app.command()(predict.gain)
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    command_line.run(app)
+
+
+@app.callback()
+def options(
+    context: typer.Context,
+    home: Annotated[
+        Path | None,
+        typer.Option(help="Directory of this organization.", envvar="FEDPERF_HOME"),
+    ] = None,
+    version: command_line.Version = False,
+) -> None:
+    """Read the options that every command has."""
+    del version  # it has ended the program
+    context.obj = home
+
+
+@app.command()
+def init(
+    context: typer.Context,
+    size: Annotated[
+        SizeClass | None,
+        typer.Option(help="large from about 2,000 workloads a period on; small by default."),
+    ] = None,
+    workloads: Annotated[
+        int | None,
+        typer.Option(
+            help="About how many workloads run in a period; declared, not counted; 200 by default."
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Make this organization's directory with a configuration and a privacy policy to read.
+
+    A directory that is there stays as it is: exit code 3 where other options are asked for.
+    """
+    from fedperf_client.release.policy import Policy, policy_template
+
+    home = _home(context, must_exist=False)
+    exists = home.policy.exists()
+    if exists:
+        _require_same(home, size, workloads)
+    size, workloads = size or SizeClass.SMALL, 200 if workloads is None else workloads
+    Policy(size_class=size, nominal_workloads=workloads)  # refused before anything is written
+    home.create(policy_template(size, workloads))
+    show(
+        {"directory": home.directory, "configuration": home.config, "policy": home.policy},
+        json=json,
+    )
+    if exists:
+        print(f"note: {home.directory} exists already; its policy stays", file=sys.stderr)
+    elif not json:
+        typer.echo(
+            "next: read the policy, which counts for a period from its beginning on; then "
+            "fedperf ingest FILE, and fedperf join URL with what the coordinator gave you"
+        )
+
+
+@app.command()
+def join(
+    context: typer.Context,
+    url: Annotated[str, typer.Argument(help="The join URL from the coordinator's operator.")],
+    json: Json = False,
+) -> None:
+    """Become a member of a coordinator; both sides show the same fingerprint of your key."""
+    from fedperf_client.federation import enrollment
+    from fedperf_shared.identity import fingerprint
+
+    home = _home(context)
+    key = enrollment.load_or_create_key(home.identity)
+    membership = enrollment.join(url, key)
+    membership.save(home.identity)
+    show(
+        {
+            "fingerprint": fingerprint(key.public_key()),
+            "exchange": membership.exchange_address,
+            "fleet": membership.fleet_address,
+        },
+        json=json,
+    )
+
+
+@app.command()
+def calibrate(
+    context: typer.Context,
+    executions: Annotated[int, typer.Option(min=1, help="How many to run.")] = 100,
+    family: Annotated[
+        list[str] | None, typer.Option(help="Families to draw from; all by default.")
+    ] = None,
+    max_rows: Annotated[int, typer.Option(help="Largest input.")] = 100_000,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of every run.")] = 1,
+    seed: Annotated[int, typer.Option(help="Of what is drawn.")] = 0,
+    json: Json = False,
+) -> None:
+    """Run workloads that ship with fedperf on this machine and store what was measured."""
+    from fedperf_client.home.store import ExecutionStore
+    from fedperf_client.profiling.trials.shipped_workloads import profile_shipped, progress_bar
+
+    home = _home(context)
+    with ExecutionStore.open(home.store) as store, progress_bar(executions) as advance:
+        statuses = profile_shipped(
+            store,
+            data_directory=home.data,
+            count=executions,
+            families=family or [],
+            max_rows=max_rows,
+            threads=threads,
+            seed=seed,
+            clock=_now,
+            on_progress=advance,
+        )
+    show({"executions": sum(statuses.values()), "status": statuses}, json=json)
+
+
+@app.command()
+def daemon(context: typer.Context) -> None:
+    """Follow the history, keep this period's slots, fetch shared models; until interrupted."""
+    from fedperf_shared.programs.flower_settings import quiet_flower
+    from fedperf_shared.programs.shutdown import stop_on_signals
+
+    quiet_flower()
+    from fedperf_client.daemon.daemon import run_daemon
+
+    run_daemon(_home(context), clock=_now, stop=stop_on_signals())
+
+
+@app.command()
+def status(context: typer.Context, json: Json = False) -> None:
+    """Show membership, executions, the shared model and the budget."""
+    from fedperf_client.federation.enrollment import Membership, load_or_create_key
+    from fedperf_client.home.store import ExecutionStore
+    from fedperf_client.prediction.base_models import FetchedModels
+    from fedperf_shared.errors import ConfigurationError
+    from fedperf_shared.identity import fingerprint
+
+    home = _home(context)
+    try:
+        coordinator: str | None = Membership.load(home.identity).exchange_address
+        key = fingerprint(load_or_create_key(home.identity).public_key())
+    except ConfigurationError:
+        coordinator, key = None, ""
+    with ExecutionStore.open(home.store) as store:
+        counts = store.counts()
+    show(
+        {
+            "coordinator": coordinator,
+            "fingerprint": key,
+            "executions": counts.executions,
+            "workloads": counts.workloads,
+            "model_version": FetchedModels(home.models).shared_version,
+            "epsilon_spent": _spent(home),
+            "stopped": _stop(home),
+        },
+        json=json,
+    )
+
+
+@app.command()
+def budget(context: typer.Context, json: Json = False) -> None:
+    """Show what all releases cost, and what is left: over all periods, then by period.
+
+    Epsilon is for adding or removing one workload; beside it stands what was spent when one
+    workload is replaced by another. "planned" is what all slots of the schedules cost, made
+    or not, which is what counts for the lifetime.
+    """
+    from fedperf_client.release.spent_budget import UNIT, spending_of
+
+    spending = spending_of(_home(context).ledgers, at=_now())
+    rows = [each.as_row() if json else each.as_line() for each in spending]
+    show_rows(rows, json=json, empty="no period has begun; start the daemon after joining")
+    if rows and not json:
+        typer.echo(f"unit: {UNIT}; spent: one added or removed, replace one: one replaced")
+    if not json and (stop := _stop(_home(context))):
+        typer.echo(f"stopped: {stop}")
+
+
+@app.command()
+def reconcile(context: typer.Context, json: Json = False) -> None:
+    """After a ledger was restored from a backup: charge all that may have been lost, go on."""
+    from fedperf_client.release.ledger import PrivacyLedger
+    from fedperf_client.release.policy import load_policy
+    from fedperf_client.release.spent_budget import reconcile_lifetime
+
+    home = _home(context)
+    if not home.ledgers:
+        show_rows([], json=json, empty="no period has begun; there is nothing to reconcile")
+        return
+    ledgers = [PrivacyLedger.open(path) for path in home.ledgers]
+    rows: list[dict[str, object]] = []
+    for ledger in ledgers:
+        problem = ledger.disagreement()
+        charged = () if problem is None else ledger.reconcile(_now())
+        rows.append({"ledger": ledger.path.name, "problem": problem, "charged": len(charged)})
+    problem, lost = reconcile_lifetime(ledgers, load_policy(home.policy).lifetime)
+    rows.append({"ledger": "lifetime.sqlite", "problem": problem, "charged": len(lost)})
+    show_rows(rows, json=json, empty="")
+
+
+@app.command()
+def quality(context: typer.Context, json: Json = False) -> None:
+    """Compare the coordinator's synthetic rows with your own executions; the scores stay here."""
+    from fedperf_client.federation.enrollment import Membership, load_or_create_key
+    from fedperf_client.federation.exchange import ExchangeClient
+    from fedperf_client.home.store import ExecutionStore
+    from fedperf_client.prediction.evaluation.quality import quality_of
+
+    home = _home(context)
+    membership = Membership.load(home.identity)
+    with ExchangeClient(membership, load_or_create_key(home.identity)) as exchange:
+        synthetic = exchange.synthetic_rows()
+    with ExecutionStore.open(home.store) as store:
+        found = quality_of(store.executions(), synthetic)
+    show(found.as_row(), json=json)
+
+
+def _require_same(home: "Home", size: SizeClass | None, workloads: int | None) -> None:
+    """Raise where `init` was asked for something else than what the home declares already."""
+    from fedperf_client.release.policy import load_policy
+    from fedperf_shared.errors import ConfigurationError
+
+    policy = load_policy(home.policy)
+    asked = {
+        "size_class": (size, policy.size_class),
+        "nominal_workloads": (workloads, policy.nominal_workloads),
+    }
+    differs = [
+        f"{key} {held if isinstance(held, str) else format(held, 'g')}, not {new}"
+        for key, (new, held) in asked.items()
+        if new is not None and new != held
+    ]
+    if differs:
+        counts = "with the next period" if home.ledgers else "at once, as no period has begun"
+        raise ConfigurationError(
+            f"{home.directory} exists already and was left as it is, with {', '.join(differs)}; "
+            f"edit {home.policy} to change that, it counts {counts}"
+        )
+
+
+def _stop(home: "Home") -> str | None:
+    """Why nothing leaves until an operator decides; None where nothing is wrong."""
+    from fedperf_client.release.ledger import LedgerDisagreesError, PrivacyLedger
+
+    if not home.ledgers:
+        return None
+    ledger = PrivacyLedger.open(home.ledgers[-1])
+    problem = ledger.disagreement()
+    return None if problem is None else str(LedgerDisagreesError(ledger.path, problem))
+
+
+def _spent(home: "Home") -> float | None:
+    from fedperf_client.release.ledger import PrivacyLedger
+
+    if not home.ledgers:
+        return None
+    return PrivacyLedger.open(home.ledgers[-1]).spent(_now())

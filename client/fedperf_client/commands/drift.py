@@ -1,0 +1,71 @@
+"""`fedperf drift`: what takes longer or shorter than it used to, and since when; asks nobody."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedperf_client.commands.home_option import Json, home_of
+from fedperf_shared.programs.command_line import show_rows
+
+if TYPE_CHECKING:
+    from fedperf_client.drift.streams import Drift, Stream
+
+
+def drift(
+    context: typer.Context,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw a timeline into a .svg, .png or .html file.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Show since when own executions take longer or shorter, by platform and operator class.
+
+    "concept": the same work takes longer or shorter since then, and predictions count older
+    executions on the level of today. "covariate": other inputs came, or came too. Looked for in
+    what the public start is off by, from 30 executions of a platform and class on. Nothing of it
+    leaves. Ends with 0, drift or not.
+    """
+    from fedperf_client.home.store import ExecutionStore
+    from fedperf_client.pictures.charts import require_chart_file
+    from fedperf_client.pictures.drift_chart import draw_drift
+    from fedperf_client.prediction.answers.streams_at_home import streams_at_home
+
+    home = home_of(context)
+    if plot is not None:
+        require_chart_file(plot)
+    with ExecutionStore.open(home.store) as store:
+        streams = streams_at_home(store)
+    if plot is not None:
+        draw_drift(plot, streams)
+    rows = [row for each in streams for row in _rows(each, readable=not json)]
+    show_rows(rows, json=json, empty="no executions yet; take some in with: fedperf ingest FILE")
+
+
+def _rows(stream: "Stream", *, readable: bool) -> list[dict[str, object]]:
+    """One row for each drift; one for a stream without."""
+    drifts = stream.drifts
+    if not readable:
+        return [
+            {
+                "platform": stream.platform.name.lower(),
+                "class": stream.operator_class.name.lower(),
+                "executions": len(stream.rows),
+                "drifts": [each.as_row() for each in drifts],
+            }
+        ]
+    return [_line(stream, each) for each in drifts or (None,)]
+
+
+def _line(stream: "Stream", drift: "Drift | None") -> dict[str, object]:
+    from fedperf_client.drift.detection import GUARD
+
+    few = "too few to tell" if len(stream.rows) <= GUARD else "no drift"
+    return {
+        "platform": stream.platform.name.lower(),
+        "class": stream.operator_class.name.lower(),
+        "executions": len(stream.rows),
+        "drift": few if drift is None else drift.sentence,
+        "kind": None if drift is None else " and ".join(drift.kinds),
+        "noticed": None if drift is None else f"{drift.noticed_at:%Y-%m-%d}",
+    }

@@ -1,0 +1,32 @@
+"""What every command of `fedperf` starts with: the directory it works on, and the time."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from fedperf_client.home.config import Home
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+
+
+def home_of(context: typer.Context, *, must_exist: bool = True) -> "Home":
+    """This organization's directory, with a configuration that can be used unless it is new."""
+    from fedperf_client.home.config import Home
+
+    directory: Path | None = context.obj
+    if directory is None:
+        import platformdirs
+
+        directory = Path(platformdirs.user_data_dir("fedperf"))
+    home = Home(directory)
+    if must_exist:
+        home.load_config()
+    return home
+
+
+def now() -> datetime:
+    """The present moment, with time zone."""
+    return datetime.now(UTC)

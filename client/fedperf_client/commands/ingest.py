@@ -1,0 +1,134 @@
+"""`fedperf ingest`: take what already ran elsewhere into the local store."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedperf_client.commands.home_option import Json, home_of
+from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.programs.command_line import show, show_rows, visible
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fedperf_client.sources.ingestion import Outcome, Taken
+
+MOST_SHOWN = 50
+"""Sources that are shown to people."""
+
+
+def ingest(
+    context: typer.Context,
+    paths: Annotated[
+        list[Path],
+        typer.Argument(help="Event logs, profiles, histories, or directories of them."),
+    ],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Read and say what is there; store nothing.")
+    ] = False,
+    jobs: Annotated[
+        int, typer.Option(min=0, help="Sources read at the same time; 0: one per core.")
+    ] = 0,
+    json: Json = False,
+) -> None:
+    """Take executions that already ran into the local store; twice is harmless.
+
+    Reads Spark event logs (files and rolling directories, compressed or not), DuckDB profiles,
+    fedperf's own histories, and what other installed packages add. Nothing of it leaves.
+    """
+    from fedperf_client.sources.ingestion import ingest as ingest_all
+    from fedperf_client.sources.kinds import places
+
+    home = home_of(context)
+    problems: list[str] = []
+    found = dict(places(paths, problems))
+    outcomes: list[Outcome] = []
+    with _progress([_size(place) for place in found]) as advance:
+        for outcome in ingest_all(
+            list(found), home.store, jobs=jobs or os.cpu_count() or 1, dry_run=dry_run
+        ):
+            outcomes.append(outcome)
+            advance(_size(outcome.path))
+    order = {place: position for position, place in enumerate(found)}
+    outcomes.sort(key=lambda each: order[each.path])
+    problems += [each.refused for each in outcomes if each.refused and found[each.path]]
+    if not problems or any(not each.refused for each in outcomes):
+        _show(outcomes, stored=not dry_run, json=json)
+    if problems:
+        raise InvalidInputError("; ".join(problems))
+
+
+def _show(outcomes: "Sequence[Outcome]", *, stored: bool, json: bool) -> None:
+    from fedperf_client.sources.ingestion import total
+
+    taken = total(outcomes)
+    facts = _facts(taken)
+    if json:
+        show({**facts, "stored": stored, "sources": [_row(each) for each in outcomes]}, json=True)
+        return
+    shown = [_line(each) for each in outcomes if not each.refused][:MOST_SHOWN]
+    show_rows(shown, json=False, empty="nothing there is of a kind that can be read")
+    refused = [each.refused for each in outcomes if each.refused]
+    for reason in refused[:MOST_SHOWN]:
+        typer.echo(f"refused: {visible(reason)}")
+    if len(outcomes) > len(shown) + len(refused[:MOST_SHOWN]):
+        typer.echo(f"of {len(outcomes)} sources the first are shown; --json lists all")
+    show({**facts, "skipped": _reasons(taken.skipped)}, json=False)
+
+
+def _facts(taken: "Taken") -> dict[str, object]:
+    return {
+        "read": taken.executions,
+        "new": taken.new,
+        "operators": taken.operators,
+        "rows_known": _share(taken),
+        "skipped": dict(taken.skipped),
+    }
+
+
+def _row(outcome: "Outcome") -> dict[str, object]:
+    return {"source": outcome.path, **_facts(outcome.taken), "refused": outcome.refused}
+
+
+def _line(outcome: "Outcome") -> dict[str, object]:
+    known = _share(outcome.taken)
+    row: dict[str, object] = {"source": outcome.path.name, **_facts(outcome.taken)}
+    row["skipped"] = _reasons(outcome.taken.skipped)
+    return {**row, "rows_known": None if known is None else f"{known:.0%}"}
+
+
+def _reasons(skipped: Mapping[str, int]) -> str:
+    return ", ".join(f"{reason} ({count})" for reason, count in skipped.items())
+
+
+def _share(taken: "Taken") -> float | None:
+    return taken.known_operators / taken.operators if taken.operators else None
+
+
+def _size(path: Path) -> int:
+    """Bytes to read; 0 for what has gone."""
+    try:
+        if path.is_dir():
+            return sum(each.stat().st_size for each in path.iterdir())
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+@contextmanager
+def _progress(sizes: Sequence[int]) -> "Iterator[Callable[[int], None]]":
+    """A bar over bytes on the standard error; yields what to call with those of each source."""
+    from rich.console import Console
+    from rich.progress import DownloadColumn, Progress, TimeRemainingColumn
+
+    columns = (*Progress.get_default_columns()[:2], DownloadColumn(), TimeRemainingColumn())
+    console = Console(stderr=True)
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as progress:
+        task = progress.add_task("reading", total=sum(sizes))
+        yield lambda size: progress.advance(task, size)

@@ -1,0 +1,241 @@
+"""The commands of `fedperf` that predict and explain predictions; they cause no traffic.
+
+All of them read the home directory alone. What took long is kept there for the next command.
+"""
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedperf_client.commands.home_option import Json, now
+from fedperf_client.commands.home_option import home_of as _home
+from fedperf_client.text.progress import progress_bar
+from fedperf_shared.programs.command_line import NO_ANSWER, show_rows
+
+if TYPE_CHECKING:
+    from fedperf_client.drift.streams import Drift
+    from fedperf_client.home.config import Home
+    from fedperf_client.home.store import ExecutionStore
+    from fedperf_client.prediction.answers.predictor_cache import Kept
+    from fedperf_client.prediction.answers.what_if import Answer
+    from fedperf_shared.execution import ClusterConfig, Execution
+    from fedperf_shared.workflow.graph import Plan
+
+
+def predict(
+    context: typer.Context,
+    workflow: Annotated[
+        Path | None, typer.Argument(help="Workflow as JSON; see the README for the form.")
+    ] = None,
+    execution: Annotated[
+        str | None,
+        typer.Option(help="Id of an own execution, or its beginning."),
+    ] = None,
+    cores: Annotated[str | None, typer.Option(help="Over all nodes, like 8,16,32.")] = None,
+    nodes: Annotated[
+        str | None, typer.Option(help="Like 1,2,4; each with its memory, and its cores.")
+    ] = None,
+    deadline: Annotated[str | None, typer.Option(help="Like 30ms, 90s, 20m or 1.5h.")] = None,
+    platform: Annotated[
+        str | None, typer.Option(help="For the whole workflow, like duckdb.")
+    ] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw a .png or .html file.")] = None,
+    json: Json = False,
+) -> None:
+    """Predict how long a workflow takes, how sure that is, and whether a deadline will hold.
+
+    P50 is the median, P90 what nine of ten executions stay below. A question outside of what
+    was seen is marked as extrapolating, and its interval is wider. Exit code 7: nothing that
+    was asked about keeps the deadline.
+    """
+    from fedperf_client.drift.streams import recent_drift
+    from fedperf_client.home.config import write_private
+    from fedperf_client.home.store import ExecutionStore
+    from fedperf_client.pictures.charts import draw_prediction, require_chart_file
+    from fedperf_client.prediction.answers.resources import sizes_of
+    from fedperf_client.prediction.answers.what_if import answers, parse_cores, parse_duration
+
+    if (workflow is None) == (execution is None):
+        raise typer.BadParameter("name a workflow file or --execution, one of them")
+    home = _home(context)
+    numbers = None if cores is None else parse_cores(cores)
+    node_numbers = None if nodes is None else parse_cores(nodes, "--nodes")
+    seconds = None if deadline is None else parse_duration(deadline)
+    if plot is not None:
+        require_chart_file(plot)
+    with ExecutionStore.open(home.store) as store:
+        plan, cluster_or, own = _asked(store, workflow, execution, platform)
+        with opened_kept(home, store, json=json) as kept:
+            cluster = cluster_or(kept.usual_for(plan))
+            is_sized = numbers is not None or node_numbers is not None
+            sizes = sizes_of(cluster, numbers, node_numbers) if is_sized else [cluster]
+            found = answers(
+                kept.predictor,
+                plan,
+                cluster,
+                sizes,
+                deadline_seconds=seconds,
+            )
+            kept.keep(write_private)
+        say_if_nothing_is_known(kept)
+        if plot is not None:
+            draw_prediction(plot, found, _points(store, plan, own), deadline_seconds=seconds)
+    drift = recent_drift(kept.predictor.candidates.drifts, plan, now=now())
+    _show_answers(found, seconds, drift, json=json)
+    if seconds is not None and not any(each.holds for each in found):
+        raise typer.Exit(NO_ANSWER)
+
+
+def models(context: typer.Context, json: Json = False) -> None:
+    """Show who was mixed for each kind of question, with weights, folds and errors.
+
+    The error is the typical factor by which a member was off on own executions in folds that
+    mimic the question: 1.10 stands for ten percent.
+    """
+    from fedperf_client.home.config import write_private
+    from fedperf_client.home.store import ExecutionStore
+    from fedperf_client.prediction.answers.explanation import rows_of
+
+    home = _home(context)
+    with ExecutionStore.open(home.store) as store, opened_kept(home, store, json=json) as kept:
+        kept.predictor.outcome()  # for questions inside, asked or not
+        kept.keep(write_private)
+    say_if_nothing_is_known(kept)
+    show_rows(rows_of(kept.predictor, readable=not json), json=json, empty="")
+
+
+def gain(
+    context: typer.Context,
+    held_out: Annotated[
+        Path | None, typer.Option(help="History file of executions that are in no store.")
+    ] = None,
+    chart: Annotated[Path | None, typer.Option(help="Draw a .png or .html file.")] = None,
+    json: Json = False,
+) -> None:
+    """Compare predictions with and without joining: median q-errors, 1.10 is ten percent off.
+
+    By default on own workloads, each asked about as if it had never run, over the number of
+    own executions that are known; with --held-out on executions of others.
+    """
+    from fedperf_client.home.store import ExecutionStore
+    from fedperf_client.pictures.charts import draw_gain, require_chart_file
+    from fedperf_client.prediction.base_models import FetchedModels
+    from fedperf_client.prediction.evaluation.gain import gain_on
+    from fedperf_client.prediction.evaluation.gain_curve import gain_curve
+    from fedperf_client.prediction.evidence import History
+    from fedperf_client.sources.history_file import executions_of
+    from fedperf_shared.programs.command_line import show
+
+    if chart is not None and held_out is not None:
+        raise typer.BadParameter("--chart is about own workloads, without --held-out")
+    home = _home(context)
+    if chart is not None:
+        require_chart_file(chart)
+    with ExecutionStore.open(home.store) as store:
+        own = list(store.executions())
+    models = FetchedModels(home.models)
+    if held_out is not None:
+        show(gain_on(own, executions_of(held_out), models).as_row(), json=json)
+        return
+    with progress_bar("judging on own workloads", json=json) as advance:
+        points = gain_curve(History.from_executions(own), models, on_progress=advance)
+    if chart is not None:
+        lines = {
+            name.replace("_", " "): [each.errors[name] for each in points]
+            for name in points[0].errors
+        }
+        draw_gain(chart, [each.executions for each in points], lines)
+    show_rows([each.as_row() for each in points], json=json, empty="")
+
+
+_ClusterOr = Callable[["ClusterConfig"], "ClusterConfig"]
+
+
+def _asked(
+    store: "ExecutionStore", workflow: Path | None, execution: str | None, platform: str | None
+) -> "tuple[Plan, _ClusterOr, Execution | None]":
+    """The plan, how its resources follow from the usual ones, and the own execution named."""
+    from fedperf_client.text.workflow_file import read_workflow_file
+    from fedperf_shared.workflow.graph import Plan
+    from fedperf_shared.workflow.vocabulary import platform_of
+
+    if workflow is not None:
+        written = read_workflow_file(workflow, platform=platform)
+        return written.plan, written.cluster_or, None
+    own = store.find(str(execution))
+    if platform is None:
+        return own.plan, lambda _: own.cluster, own
+    moved = Plan.on_one_platform(own.plan.workflow, platform_of(platform))
+    return moved, lambda _: own.cluster, own
+
+
+@contextmanager
+def opened_kept(home: "Home", store: "ExecutionStore", *, json: bool = False) -> "Iterator[Kept]":
+    """What predictions are made from; a bar shows while they are made, if that takes long."""
+    with progress_bar("weighing predictors", json=json) as advance:
+        from fedperf_client.prediction.answers.predictor_cache import open_kept
+        from fedperf_client.prediction.base_models import FetchedModels
+
+        yield open_kept(home.predictor, store, FetchedModels(home.models), on_progress=advance)
+
+
+def say_if_nothing_is_known(kept: "Kept") -> None:
+    """Tell who has no own executions where they come from."""
+    if len(kept.predictor.candidates.known) == 0:
+        print(
+            "note: no own executions yet, so this is what models of others say; take executions "
+            "in with: fedperf ingest FILE, or run some with: fedperf calibrate",
+            file=sys.stderr,
+        )
+
+
+def _points(
+    store: "ExecutionStore", plan: "Plan", own: "Execution | None"
+) -> list[tuple[int, float]]:
+    """Cores and seconds of own executions of that workload, at about that size."""
+    from fedperf_client.prediction.answers.explanation import same_work
+
+    candidates = store.executions(workload=None if own is None else own.workload)
+    return [
+        (each.cluster.cores, each.measurement.runtime_seconds)
+        for each in candidates
+        if each.is_ok and each.measurement is not None and same_work(each.plan, plan)
+    ]
+
+
+def _show_answers(
+    found: "Sequence[Answer]", deadline: float | None, drift: "Drift | None", *, json: bool
+) -> None:
+    from fedperf_client.prediction.answers.what_if import chance_text, smallest_that_holds
+    from fedperf_client.text.durations import duration_text
+    from fedperf_shared.programs.command_line import show
+
+    smallest = smallest_that_holds(found)
+    if json:
+        facts: dict[str, object] = {"answers": [each.as_row() for each in found]}
+        facts["drift"] = None if drift is None else drift.as_row()
+        if deadline is not None:
+            facts |= {"deadline_seconds": deadline, "smallest_cores": smallest}
+        show(facts, json=True)
+        return
+    show_rows([each.as_line() for each in found], json=False, empty="")
+    if drift is not None:
+        typer.echo(f"note: {drift.stream_name} is {drift.sentence}, which is counted in")
+    if deadline is None:
+        return
+    words = duration_text(deadline)
+    if smallest is None:
+        best = max(found, key=lambda each: each.chance or 0.0)
+        typer.echo(
+            f"no number of cores asked about keeps {words} with a chance of 90 %; the best are "
+            f"{best.cores} cores, {chance_text(best.chance or 0.0)}"
+        )
+    else:
+        [chance] = [each.chance or 0.0 for each in found if each.cores == smallest]
+        typer.echo(
+            f"fewest cores that keep {words}: {smallest}, with a chance of {chance_text(chance)}"
+        )

@@ -1,0 +1,374 @@
+"""`fedperf release`: what would leave, what is decided about it, and what has left.
+
+`preview` and `slots` look ahead and charge nothing; `approve` and `withhold` decide about
+one slot; `show` and `list` look back over all periods.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedperf_client.commands.home_option import Json, home_of, now
+from fedperf_client.text.progress import progress_bar
+from fedperf_shared.programs.command_line import show, show_rows
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from fedperf_client.home.config import Home
+    from fedperf_client.privacy.accountant import PrivacyBudget
+    from fedperf_client.release.decisions import Verdict
+    from fedperf_client.release.history import PastRelease, ReadReceipt
+    from fedperf_client.release.ledger import PrivacyLedger
+    from fedperf_client.release.policy import Policy
+    from fedperf_client.release.preview import Preview
+    from fedperf_shared.releases.release import Schedule, SlotKey
+
+app = typer.Typer(help="What leaves and what has left.", no_args_is_help=True)
+
+Slot = Annotated[str, typer.Argument(metavar="SLOT", help="Such as report-3-0.")]
+
+_NO_PERIOD = "no period has begun; start the daemon after joining"
+
+
+@app.command("preview")
+def release_preview(
+    context: typer.Context,
+    what: Annotated[
+        str | None,
+        typer.Argument(metavar="[KIND|SLOT]", help="report, update, or a slot; else the next."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Show what would leave next, with cost and a sample from invented jobs; charges nothing.
+
+    Before the first period the calendar is asked of the coordinator that was joined.
+    """
+    from fedperf_shared.programs.flower_settings import quiet_flower
+
+    quiet_flower()
+    from fedperf_client.release.policy import load_policy
+
+    home, at = home_of(context), now()
+    policy = load_policy(home.policy)
+    shown: list[dict[str, object]] = []
+    with progress_bar("making samples of what would leave", json=json) as advance:
+        schedule, budget, charged = _in_force(home, policy, at=at)
+        keys = _wanted(what, schedule, charged=charged, at=at)
+        from fedperf_client.daemon.daemon import public_preview
+
+        for key in keys:
+            advance(len(shown), len(keys))
+            sample = public_preview(schedule, budget, key, charged=charged)
+            shown.append(_preview_facts(sample, policy))
+    if json:
+        show_rows(shown, json=True, empty="")
+        return
+    for place, facts in enumerate(shown):
+        print("" if place == 0 else "\n", end="")
+        show({name: _short(fact) for name, fact in facts.items()}, json=False)
+    if not shown:
+        print("nothing more is planned to leave in this period")
+
+
+@app.command("approve")
+def release_approve(context: typer.Context, slot: Slot, json: Json = False) -> None:
+    """Let a slot's release leave at its fixed time; before it opens, or after looking at it.
+
+    Needed where the policy says "ask". Exit code 3: no such slot; 5: too late.
+    """
+    from fedperf_client.release.decisions import Verdict
+
+    _decide(context, slot, Verdict.APPROVED, json=json)
+
+
+@app.command("withhold")
+def release_withhold(context: typer.Context, slot: Slot, json: Json = False) -> None:
+    """Keep a slot's release here. Before it opens nothing is charged; later there is no refund.
+
+    Exit code 3: no such slot; 5: too late.
+    """
+    from fedperf_client.release.decisions import Verdict
+
+    _decide(context, slot, Verdict.WITHHELD, json=json)
+
+
+@app.command("show")
+def release_show(
+    context: typer.Context,
+    slot: Slot,
+    payload: Annotated[
+        Path | None, typer.Option(help="Write the noised bytes, as they leave, to this file.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Show one release of any period: its noised contents, signature and receipt."""
+    from fedperf_client.home.config import write_private
+    from fedperf_client.release.history import contents_of
+    from fedperf_client.release.slot_names import UnknownSlotError
+    from fedperf_shared.errors import StorageError
+
+    home = home_of(context)
+    ledger, key = _named(home, slot)
+    start = ledger.schedule.timetable.period.start
+    found = next(
+        (each for each in _past(home) if each.key == key and each.period_start == start), None
+    )
+    if found is None:
+        raise UnknownSlotError(slot, reason="nothing was made for it yet (see release preview)")
+    facts = _release_facts(found)
+    facts["opens_at"] = ledger.schedule.opens_at(key).isoformat()
+    facts["leaves_at"] = ledger.schedule.replies_at(key).isoformat()
+    stored = ledger.stored(key)
+    if stored is not None:
+        facts["signature_valid"] = _is_own(home, stored.payload, stored.signature)
+        facts |= contents_of(stored.payload)
+        if payload is not None:
+            try:
+                write_private(payload, stored.payload)
+            except OSError as error:
+                raise StorageError(f"{payload}: {error.strerror or error}") from error
+    show(facts if json else {name: _short(fact) for name, fact in facts.items()}, json=json)
+
+
+@app.command("list")
+def release_list(context: typer.Context, json: Json = False) -> None:
+    """List every release of all periods: state, size, epsilon, and whether its receipt holds.
+
+    What was charged and did not leave has no receipt and says why instead: operator, policy,
+    undecided, too_late or not_drawn.
+    """
+    rows = []
+    for found in _past(home_of(context)):
+        facts = _release_facts(found)
+        receipt = facts["receipt_valid"] if json else facts["because"] or facts["receipt_valid"]
+        rows.append({**facts, "receipt": receipt})
+    narrow = ("slot", "state", "charged_at", "bytes", "epsilon", "receipt")
+    _rows(rows, narrow, empty="nothing has been released", json=json)
+
+
+@app.command("slots")
+def release_slots(context: typer.Context, json: Json = False) -> None:
+    """List every slot of the period with its privacy parameters: what may leave, and when (UTC)."""
+    from fedperf_client.release.decisions import Decisions
+    from fedperf_client.release.slot_names import kind_name, slot_name
+
+    rows = []
+    for ledger in _ledgers(home_of(context))[-1:]:
+        schedule, decisions = ledger.schedule, Decisions(ledger).every()
+        for slot in schedule.slots:
+            decision = decisions.get(slot.key)
+            rows.append(
+                {
+                    "slot": slot_name(slot.key),
+                    "kind": kind_name(slot),
+                    "window": slot.key.window,
+                    "index": slot.key.index,
+                    "opens_at": schedule.opens_at(slot.key).isoformat(),
+                    "leaves_at": schedule.replies_at(slot.key).isoformat(),
+                    "extra": schedule.is_extra(slot.key),
+                    "decision": None if decision is None else str(decision.verdict),
+                    "noise": slot.parameters.noise_multiplier,
+                    **asdict(slot.parameters),
+                }
+            )
+    narrow = ("slot", "opens_at", "leaves_at", "extra", "decision", "noise")
+    _rows(rows, narrow, empty=_NO_PERIOD, json=json)
+
+
+def _decide(context: typer.Context, slot: str, verdict: "Verdict", *, json: bool) -> None:
+    from fedperf_client.release.decisions import Decisions, Verdict
+    from fedperf_client.release.policy import ReleaseMode, load_policy
+    from fedperf_shared.errors import ConfigurationError
+
+    home = home_of(context)
+    ledger, key = _named(home, slot)
+    mode = load_policy(home.policy).mode(key.kind)
+    if verdict is Verdict.APPROVED and mode is ReleaseMode.NEVER:
+        raise ConfigurationError(
+            f"{slot}: {home.policy} says never for {key.kind.name.lower()}; change it there first"
+        )
+    Decisions(ledger).decide(key, verdict, at=now())
+    states = {entry.key: str(entry.state) for entry in ledger.entries()}
+    show(
+        {
+            "slot": slot,
+            "decision": str(verdict),
+            "charged": key in states,
+            "opens_at": ledger.schedule.opens_at(key).isoformat(),
+            "leaves_at": None
+            if verdict is Verdict.WITHHELD
+            else ledger.schedule.replies_at(key).isoformat(),
+        },
+        json=json,
+    )
+
+
+def _ledgers(home: "Home") -> list["PrivacyLedger"]:
+    from fedperf_client.release.ledger import PrivacyLedger
+
+    return [PrivacyLedger.open(path) for path in home.ledgers]
+
+
+def _named(home: "Home", text: str) -> tuple["PrivacyLedger", "SlotKey"]:
+    """The ledger and the planned slot that `text` names; UnknownSlotError where there is none."""
+    from fedperf_client.release.slot_names import UnknownSlotError, named_slot
+
+    ledgers = _ledgers(home)
+    if not ledgers:
+        raise UnknownSlotError(text, reason=_NO_PERIOD)
+    place, key = named_slot(text, [each.schedule.timetable.period for each in ledgers])
+    if ledgers[place].schedule.slot(key) is None:
+        raise UnknownSlotError(text, reason="the schedule of the period does not have it")
+    return ledgers[place], key
+
+
+def _past(home: "Home") -> tuple["PastRelease", ...]:
+    from fedperf_client.release.history import past_releases
+
+    return past_releases(_ledgers(home), home.receipts, read=_receipt_reader(home))
+
+
+def _receipt_reader(home: "Home") -> "ReadReceipt | None":
+    from fedperf_client.federation.enrollment import Membership
+    from fedperf_client.federation.exchange import read_receipt
+    from fedperf_shared.errors import ConfigurationError
+
+    try:
+        membership = Membership.load(home.identity)
+    except ConfigurationError:
+        return None
+    return lambda signed: read_receipt(signed, membership)
+
+
+def _is_own(home: "Home", payload: bytes, signature: bytes) -> bool:
+    from fedperf_client.federation.enrollment import load_or_create_key
+    from fedperf_shared.identity import InvalidSignatureError, verify
+
+    try:
+        verify(load_or_create_key(home.identity).public_key(), payload, signature)
+    except InvalidSignatureError:
+        return False
+    return True
+
+
+def _in_force(
+    home: "Home", policy: "Policy", *, at: "datetime"
+) -> tuple["Schedule", "PrivacyBudget", set["SlotKey"]]:
+    """Schedule, budget and charges of the period that is on or comes next."""
+    from fedperf_client.federation.enrollment import Membership, load_or_create_key
+    from fedperf_client.federation.exchange import ExchangeClient
+    from fedperf_client.release.schedule import plan_schedule
+
+    ledgers = _ledgers(home)
+    if not ledgers or not at < ledgers[-1].schedule.timetable.period.end:
+        membership = Membership.load(home.identity)
+        with ExchangeClient(membership, load_or_create_key(home.identity)) as exchange:
+            timetable = exchange.timetable()
+        if not home.ledger(timetable.period.start).exists():
+            planned = plan_schedule(policy, timetable)
+            return planned.schedule, planned.budget, set()
+    newest = ledgers[-1]
+    return newest.schedule, newest.budget, {entry.key for entry in newest.entries()}
+
+
+def _wanted(
+    what: str | None, schedule: "Schedule", *, charged: set["SlotKey"], at: "datetime"
+) -> tuple["SlotKey", ...]:
+    from fedperf_client.release.preview import next_slots
+    from fedperf_client.release.slot_names import KIND_NAMES, UnknownSlotError, named_slot
+
+    upcoming = next_slots(schedule, charged=charged, at=at)
+    if what is None or what in KIND_NAMES:
+        return tuple(key for key in upcoming if what is None or key.kind is KIND_NAMES[what])
+    _, key = named_slot(what, [schedule.timetable.period])
+    if schedule.slot(key) is None:
+        raise UnknownSlotError(what, reason="the schedule of the period does not have it")
+    if key in charged:
+        raise UnknownSlotError(what, reason="it was made already (see release show)")
+    if not at < schedule.replies_at(key):
+        passed = schedule.replies_at(key).isoformat()
+        raise UnknownSlotError(what, reason=f"its time passed at {passed} and nothing was made")
+    return (key,)
+
+
+def _preview_facts(shown: "Preview", policy: "Policy") -> dict[str, object]:
+    from fedperf_client.release.history import contents_of
+    from fedperf_client.release.slot_names import kind_name, slot_name
+    from fedperf_shared.wire.codec import encode_release
+
+    key = shown.slot.key
+    sample = contents_of(encode_release(shown.sample))
+    return {
+        "slot": slot_name(key),
+        "kind": kind_name(shown.slot),
+        "policy": str(policy.mode(key.kind)),
+        "opens_at": shown.opens_at.isoformat(),
+        "leaves_at": shown.leaves_at.isoformat(),
+        "schema": list(shown.schema),
+        "bytes": shown.payload_bytes,
+        "noise_stddev": shown.noise_stddev,
+        **asdict(shown.slot.parameters),
+        "unit": "workload",
+        "epsilon": shown.epsilon,
+        "epsilon_replace_one": shown.replace_one_epsilon,
+        "epsilon_added": shown.marginal_epsilon,
+        "remaining_before": shown.budget_epsilon - shown.spent,
+        "remaining_after": shown.budget_epsilon - shown.spent_after,
+        "sample_of": "invented jobs, nobody's history",
+        **{f"sample_{name}": sample[name] for name in _SAMPLE_FACTS},
+    }
+
+
+_SAMPLE_FACTS = ("values", "smallest", "largest", "root_mean_square", "first_values")
+
+
+def _release_facts(found: "PastRelease") -> dict[str, object]:
+    receipt = found.receipt
+    received_at = None if receipt is None or receipt.received_at is None else receipt.received_at
+    return {
+        "slot": found.name,
+        "kind": found.kind,
+        "window": found.key.window,
+        "index": found.key.index,
+        "state": found.state,
+        "because": found.because,
+        "decision": None if found.decision is None else str(found.decision.verdict),
+        "charged_at": found.entry.reserved_at.isoformat(),
+        "reconciled": found.entry.reconciled,
+        "epsilon": found.epsilon,
+        "epsilon_replace_one": found.replace_one_epsilon,
+        "bytes": found.entry.payload_bytes,
+        "payload_sha256": found.payload_sha256,
+        "receipt_valid": receipt is not None and not receipt.problem,
+        "receipt_sequence": None if receipt is None else receipt.sequence,
+        "receipt_received_at": None if received_at is None else received_at.isoformat(),
+        "receipt_problem": "none was received" if receipt is None else receipt.problem,
+    }
+
+
+def _rows(
+    rows: Sequence[dict[str, object]], narrow: Sequence[str], *, empty: str, json: bool
+) -> None:
+    """All facts for programs, a table that fits a terminal for people."""
+    shown = rows if json else [{name: _minute(name, row[name]) for name in narrow} for row in rows]
+    show_rows(shown, json=json, empty=empty)
+
+
+def _minute(name: str, value: object) -> object:
+    """A moment (UTC) to the minute, as it fits a table; other facts as they are."""
+    return str(value)[:16] if name.endswith("_at") else value
+
+
+def _short(value: object) -> object:
+    """A list as one line, for people."""
+    if not isinstance(value, list):
+        return value
+    more = f"; and {len(value) - _FEW} more (--json)" if len(value) > _FEW else ""
+    return "; ".join(str(each) for each in value[:_FEW]) + more
+
+
+_FEW = 4

@@ -1,0 +1,116 @@
+"""What a model slot releases: computed in a process of its own, as the calendar's method says.
+
+At a tangent it is noise alone first, and a sum that is there in time is added: one that fails or
+takes too long counts as nothing, so that the update leaves at its time as noise alone. By DP-SGD
+the noise is in every step; an update that fails or is late does not leave.
+
+A request for the other method, or about other public plans, is refused before anything
+is charged: a request says which model is asked about, and never how it is trained.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+
+import numpy as np
+import structlog
+from numpy.typing import NDArray
+
+from fedperf_client.federation.node import RequestRefusedError
+from fedperf_client.learning.tasks import TangentTask, TrainingTask
+from fedperf_client.prediction.base_models import FetchedModels
+from fedperf_client.privacy.randomness import NoiseSource
+from fedperf_client.privacy.tangent_update import update_from_sum
+from fedperf_client.workers.computing_process import ComputationFailedError, Compute
+from fedperf_shared.exchange import Refusal, TrainRequest
+from fedperf_shared.model.architecture import ARCHITECTURE_VERSION, ARRAY_SHAPES
+from fedperf_shared.model.public_plans import Anchor, anchors_of, load_public_plans
+from fedperf_shared.releases.release import (
+    ModelUpdate,
+    Slot,
+    TangentParameters,
+    TrainingParameters,
+    Update,
+)
+from fedperf_shared.releases.tangent_question import DIRECTIONS
+
+log = structlog.get_logger()
+
+
+class Updating:
+    """Makes the releases of model slots."""
+
+    def __init__(
+        self,
+        store: Path,
+        models: FetchedModels,
+        *,
+        compute: Compute,
+        clock: Callable[[], datetime],
+    ) -> None:
+        """Learn from the executions in `store`, all epochs alike, by `compute` elsewhere."""
+        self._store = store
+        self._models = models
+        self._compute = compute
+        self._clock = clock
+        self._anchors: Sequence[Anchor] = ()
+
+    def require_answerable(self, slot: Slot, request: TrainRequest) -> None:
+        """Refuse what does not ask for the slot's release.
+
+        Raises:
+            RequestRefusedError: another model, another method, or other public plans.
+        """
+        shapes = [array.shape for array in request.arrays]
+        if request.architecture != ARCHITECTURE_VERSION or shapes != [*ARRAY_SHAPES.values()]:
+            raise RequestRefusedError("not a model of this version", Refusal.OTHER_MODEL)
+        at_tangent = isinstance(slot.parameters, TangentParameters)
+        if at_tangent is (request.question is None):
+            raise RequestRefusedError("not the method of this period", Refusal.OTHER_METHOD)
+        if request.question is not None and request.question.anchors != len(self._public()):
+            raise RequestRefusedError(
+                "not about the public plans of this version", Refusal.OTHER_PLANS
+            )
+
+    def release(
+        self, slot: Slot, noise: NoiseSource, request: TrainRequest, *, ready_by: datetime
+    ) -> Update:
+        """The slot's update; at a tangent, a sum that is not there by `ready_by` is nothing.
+
+        Raises:
+            RequestRefusedError: not the slot of such an update.
+            ComputationFailedError: by DP-SGD, no update was computed.
+        """
+        parameters, question = slot.parameters, request.question
+        epochs = self._models.epoch_starts()
+        if isinstance(parameters, TangentParameters) and question is not None:
+            update = update_from_sum(
+                np.zeros(DIRECTIONS, dtype=np.int64),
+                noise,
+                slot=slot.key,
+                parameters=parameters,
+                base_version=request.base_version,
+            )
+            task = TangentTask(self._store, request.arrays, question, self._public(), epochs)
+            return replace(update, values=update.values + self._sum(task, ready_by))
+        if not isinstance(parameters, TrainingParameters):
+            raise RequestRefusedError("not the slot of a model update", Refusal.NOT_DUE)
+        training = TrainingTask(
+            self._store, request.arrays, parameters, noise, epochs, request.rehearsal
+        )
+        arrays = self._compute(training)
+        return ModelUpdate(slot.key, request.architecture, request.base_version, arrays)
+
+    def _sum(self, task: TangentTask, ready_by: datetime) -> NDArray[np.int64]:
+        """What the task gives; nothing where it fails or takes too long, as if nothing ran."""
+        try:
+            return self._compute(task, seconds=(ready_by - self._clock()).total_seconds())
+        except ComputationFailedError as error:
+            log.warning("a model update leaves as noise alone", reason=str(error))
+            return np.zeros(DIRECTIONS, dtype=np.int64)
+
+    def _public(self) -> Sequence[Anchor]:
+        if not self._anchors:
+            self._anchors = anchors_of(load_public_plans())
+        return self._anchors

@@ -1,0 +1,132 @@
+"""What a report slot releases: its sum computed in a process of its own, then the noise.
+
+A residual report is asked by the schedule alone, a directed one by a question of the
+coordinator as well (`release.questions`). Either is about completed windows of one epoch only,
+each in one report (`release.schedule.span_covered`). A report is noise alone first, and a sum that
+is there in time is added: one that fails or takes too long counts as nothing, and nothing that
+takes long is left to do, so that the report leaves at its time as noise alone.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+
+import numpy as np
+import structlog
+from numpy.typing import NDArray
+
+from fedperf_client.federation.node import RequestRefusedError
+from fedperf_client.home.config import Home
+from fedperf_client.learning.tasks import ReportTask
+from fedperf_client.prediction.base_models import FetchedModels
+from fedperf_client.privacy.directed_report import cell_report_from_sum, cell_sum
+from fedperf_client.privacy.randomness import NoiseSource
+from fedperf_client.privacy.report_mechanism import (
+    REPORT_VALUES,
+    noiseless_sum,
+    report_from_sum,
+)
+from fedperf_client.release.questions import FetchQuestion, Questions
+from fedperf_client.release.schedule import span_covered
+from fedperf_client.workers.computing_process import ComputationFailedError, Compute
+from fedperf_shared.exchange import Refusal
+from fedperf_shared.model.checkpoint import Checkpoint
+from fedperf_shared.releases.cell_question import CellQuestion
+from fedperf_shared.releases.release import (
+    DirectedParameters,
+    Release,
+    ReportParameters,
+    Schedule,
+    Slot,
+)
+
+log = structlog.get_logger()
+
+
+class Reporting:
+    """Makes the releases of one schedule's report slots."""
+
+    def __init__(
+        self,
+        home: Home,
+        schedule: Schedule,
+        *,
+        ask: FetchQuestion,
+        compute: Compute,
+        clock: Callable[[], datetime],
+    ) -> None:
+        """Read executions and models from `home`, questions by `ask`; `compute` elsewhere."""
+        self._store = home.store
+        self._models = FetchedModels(home.models)
+        self._schedule = schedule
+        self._questions = Questions(home.questions, schedule.timetable.period, ask)
+        self._compute = compute
+        self._clock = clock
+
+    def fetch_question(self, slot: Slot) -> None:
+        """Ask what a directed slot wants to know, once; errors as `Questions.fetch`."""
+        if isinstance(slot.parameters, DirectedParameters):
+            self._questions.fetch(slot.key)
+
+    def is_asked(self, slot: Slot) -> bool:
+        """Whether it is known what the report is about: always, but for directed ones.
+
+        Raises:
+            RefusedQuestionError: the question is about another model; said once.
+        """
+        if not isinstance(slot.parameters, DirectedParameters):
+            return True
+        return self._question(slot, self._models.reference()) is not None
+
+    def release(self, slot: Slot, noise: NoiseSource, *, ready_by: datetime) -> Release:
+        """The slot's report, noise and its sum; a sum that is not there in time is nothing.
+
+        Raises:
+            RequestRefusedError: not the slot of a report, or nothing was asked.
+        """
+        reference, parameters = self._models.reference(), slot.parameters
+        if isinstance(parameters, ReportParameters):
+            report = report_from_sum(
+                np.zeros(REPORT_VALUES, dtype=np.int64),
+                noise,
+                slot=slot.key,
+                parameters=parameters,
+                reference_version=reference.model_version,
+            )
+            clipped_sum = partial(noiseless_sum, clip=parameters.residual_clip)
+            total = self._sum(self._task(slot, reference, clipped_sum), REPORT_VALUES, ready_by)
+            return replace(report, values=report.values + total)
+        question = self._question(slot, reference)
+        if question is None or not isinstance(parameters, DirectedParameters):
+            raise RequestRefusedError(
+                "not the slot of a report that was asked for", Refusal.NOT_DUE
+            )
+        answer = cell_report_from_sum(
+            np.zeros(question.design.values, dtype=np.int64),
+            question,
+            noise,
+            slot=slot.key,
+            parameters=parameters,
+        )
+        task = self._task(slot, reference, partial(cell_sum, question=question))
+        total = self._sum(task, question.design.values, ready_by)
+        return replace(answer, values=answer.values + total)
+
+    def _question(self, slot: Slot, reference: Checkpoint) -> CellQuestion | None:
+        version = reference.model_version
+        return self._questions.answerable(slot.key, reference_version=version)
+
+    def _task(
+        self, slot: Slot, reference: Checkpoint, sum_of: Callable[..., NDArray[np.int64]]
+    ) -> ReportTask:
+        covered = span_covered(self._schedule, slot.key, self._models.epoch_starts())
+        return ReportTask(self._store, reference, covered.since, covered.until, sum_of)
+
+    def _sum(self, task: ReportTask, size: int, ready_by: datetime) -> NDArray[np.int64]:
+        """What the task gives; nothing where it fails or takes too long, as if nothing ran."""
+        try:
+            return self._compute(task, seconds=(ready_by - self._clock()).total_seconds())
+        except ComputationFailedError as error:
+            log.warning("a report leaves as noise alone", reason=str(error))
+            return np.zeros(size, dtype=np.int64)

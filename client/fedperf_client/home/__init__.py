@@ -1,0 +1,1 @@
+"""An organization's home directory: its configuration and its executions."""

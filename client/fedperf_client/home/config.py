@@ -1,0 +1,183 @@
+"""An organization's home directory and its configuration file.
+
+Everything that fedperf keeps for an organization lies in one directory, readable by
+its owner only: configuration and policy (written by people), identity, executions,
+ledger and downloaded models. A configuration that is wrong is refused whole, with
+every problem named by its key.
+"""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from fedperf_shared.errors import StorageError
+from fedperf_shared.programs.settings_file import WrongSettingsError, read_settings
+
+CONFIG_TEMPLATE = """\
+# What this organization's daemon does. Privacy is declared in policy.toml beside it.
+
+# Files or directories of executions that already ran; the daemon follows them. Relative
+# paths count from this directory.
+history = []
+
+# Seconds between two looks at the coordinator and at the history.
+poll_seconds = 5.0
+"""
+
+
+class ClientConfig(BaseModel):
+    """The contents of config.toml."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    history: tuple[Path, ...] = ()
+    poll_seconds: Annotated[float, Field(gt=0, le=3600)] = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """Paths of one organization."""
+
+    directory: Path
+
+    @property
+    def config(self) -> Path:
+        """Configuration, written by people."""
+        return self.directory / "config.toml"
+
+    @property
+    def policy(self) -> Path:
+        """Privacy policy, written by people."""
+        return self.directory / "policy.toml"
+
+    @property
+    def identity(self) -> Path:
+        """Private key, certificates and the coordinator's addresses."""
+        return self.directory / "identity"
+
+    @property
+    def store(self) -> Path:
+        """Executions; raw data that never leaves."""
+        return self.directory / "executions.sqlite"
+
+    @property
+    def receipts(self) -> Path:
+        """The coordinator's signed receipts, one file per release."""
+        return self.directory / "receipts"
+
+    @property
+    def questions(self) -> Path:
+        """What the coordinator asked in directed slots, one file per slot."""
+        return self.directory / "questions"
+
+    def ledger(self, period_start: datetime) -> Path:
+        """The privacy ledger of a period."""
+        return self.directory / f"ledger-{period_start:%Y%m%dT%H%M%S}.sqlite"
+
+    @property
+    def ledgers(self) -> tuple[Path, ...]:
+        """The ledgers of all periods so far, oldest first."""
+        return tuple(sorted(self.directory.glob("ledger-*.sqlite")))
+
+    @property
+    def models(self) -> Path:
+        """Downloaded model versions and the correction."""
+        return self.directory / "models"
+
+    @property
+    def predictor(self) -> Path:
+        """What predictions are made from, kept between commands; can be removed."""
+        return self.directory / "predictor.safetensors"
+
+    @property
+    def data(self) -> Path:
+        """Generated data of the workloads that ship with fedperf."""
+        return self.directory / "data"
+
+    @property
+    def lock(self) -> Path:
+        """Held by the daemon that runs on this home."""
+        return self.directory / "daemon.lock"
+
+    def create(self, policy: str) -> None:
+        """Make the directory and write what is missing; existing files stay as they are.
+
+        Raises:
+            StorageError: the directory cannot be written.
+        """
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            self.directory.chmod(0o700)
+            for path, text in ((self.config, CONFIG_TEMPLATE), (self.policy, policy)):
+                if not path.exists():
+                    write_private(path, text.encode())
+        except OSError as error:
+            raise StorageError(
+                f"cannot write {self.directory}: {error.strerror}; choose another --home"
+            ) from error
+
+    def load_config(self) -> ClientConfig:
+        """Read config.toml.
+
+        Raises:
+            ConfigurationError: missing, not TOML, or wrong; every problem is named.
+        """
+        settings = read_settings(self.config, absent="run: fedperf init")
+        try:
+            config = ClientConfig.model_validate(settings)
+        except ValidationError as error:
+            raise WrongSettingsError(str(self.config), problems_of(error, ClientConfig)) from error
+        history = tuple(self.directory / path.expanduser() for path in config.history)
+        return config.model_copy(update={"history": history})
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Write a file that only its owner can read; a reader sees the old or the whole new one."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    scratch = path.with_name(f".{path.name}.tmp")
+    descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as stream:
+        stream.write(content)
+        stream.flush()
+        os.fsync(stream.fileno())
+    scratch.replace(path)
+
+
+def problems_of(error: ValidationError, model: type[BaseModel]) -> list[str]:
+    """What is wrong with settings that should be a `model`, each problem with its key."""
+    return [
+        f"{'.'.join(str(part) for part in each['loc'])}: "
+        + (_unknown_key(each["loc"], model) if each["type"] == "extra_forbidden" else each["msg"])
+        for each in error.errors()
+    ]
+
+
+def _unknown_key(place: tuple[int | str, ...], model: type[BaseModel]) -> str:
+    """What the key at the end of `place` may have been meant to be."""
+    tables = [model]
+    for part in place[:-1]:
+        found = [
+            inner
+            for table in tables
+            for name, field in table.model_fields.items()
+            if part == (field.alias or name)
+            for inner in _tables_in(field.annotation)
+        ]
+        tables = found or tables  # a position, or a name that people gave, leads into no other
+    known = [field.alias or name for table in tables for name, field in table.model_fields.items()]
+    close = get_close_matches(str(place[-1]), known, n=1)
+    meant = f'did you mean "{close[0]}"?' if close else f"known are {', '.join(known)}"
+    return f"unknown key; {meant}"
+
+
+def _tables_in(annotation: object) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for each in get_args(annotation):
+        yield from _tables_in(each)

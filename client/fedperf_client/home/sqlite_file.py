@@ -1,0 +1,100 @@
+"""What the SQLite files of a home have in common: transactions, and errors that say what to do."""
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random
+
+from fedperf_shared.errors import StorageError
+from fedperf_shared.programs.private_files import close_to_others, create_private
+
+BUSY_SECONDS = 30.0
+"""How long a program waits for another one that writes."""
+
+_BUSY = ("SQLITE_BUSY", "SQLITE_LOCKED")
+
+
+def open_database(path: Path, check: Callable[[sqlite3.Connection], None]) -> sqlite3.Connection:
+    """Open a file for durable writing by several programs, creating it where there is none.
+
+    Only its owner can read it, and what SQLite writes beside it; one that was open to others
+    is closed to them.
+
+    Args:
+        path: of the file, whose directory exists.
+        check: refuses a file of another kind and makes the tables of a new one; what it
+            writes is kept wholly or not at all.
+
+    Raises:
+        StorageError: it cannot be read or written, or `check` refuses it.
+    """
+    create_private(path)
+    with clear_errors(path):
+        connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
+    try:
+        with clear_errors(path):
+            with transaction(connection):
+                check(connection)
+            # After the check: a file of somebody else must not be changed, nor its journal mode.
+            for suffix in ("", "-wal", "-shm"):
+                close_to_others(path.with_name(path.name + suffix))
+            _write_ahead(connection)
+            connection.execute("PRAGMA synchronous = FULL")
+    except StorageError:
+        connection.close()
+        raise
+    return connection
+
+
+def _write_ahead(connection: sqlite3.Connection) -> None:
+    """Turn the write-ahead log on; SQLite itself does not wait for who does so at the same time."""
+    attempts = Retrying(
+        retry=retry_if_exception(_is_busy),
+        stop=stop_after_delay(BUSY_SECONDS),
+        wait=wait_random(0.001, 0.05),
+        reraise=True,
+    )
+    # Fetched, since a statement with a row left is in the way of every commit.
+    attempts(lambda: connection.execute("PRAGMA journal_mode = WAL").fetchone())
+
+
+def _is_busy(error: BaseException) -> bool:
+    return getattr(error, "sqlite_errorname", "").startswith(_BUSY)
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """All of what is written inside is stored, or nothing."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        connection.rollback()
+        raise
+    connection.commit()
+
+
+@contextmanager
+def clear_errors(path: Path) -> Iterator[None]:
+    """Errors of SQLite become a `StorageError` with advice."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise StorageError(f"{path}: {error}; {_advice(error)} (nothing was changed)") from error
+
+
+def _advice(error: sqlite3.Error) -> str:
+    name = getattr(error, "sqlite_errorname", "")
+    if name.startswith("SQLITE_NOTADB"):
+        return "it is not a store of fedperf, name another file"
+    if name.startswith("SQLITE_CORRUPT"):
+        return "the file is damaged, restore a backup or save what `sqlite3 FILE .recover` finds"
+    if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
+        return "the directory must exist and be writable, together with the file"
+    if name.startswith(_BUSY):
+        return f"another process kept it locked for {BUSY_SECONDS:g} s, try again when it is done"
+    if name.startswith("SQLITE_FULL"):
+        return "the disk is full, make room and try again"
+    return "check the file and the disk it lies on"

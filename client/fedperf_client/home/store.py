@@ -1,0 +1,438 @@
+"""The organization's embedded database of executions: one SQLite file that never leaves home.
+
+Invariants: an execution is stored once, whatever often it is added; a call of `add`
+is stored wholly or not at all, also when the process is killed in the middle;
+several processes may read and write at once. Plans are stored as compact bytes.
+
+Refuses a file that is not a store of fedperf, one of a newer schema, and rows that
+no domain class accepts; a refused file is left as it was.
+"""
+
+import hashlib
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Self
+
+from fedperf_client.home.sqlite_file import clear_errors, open_database, transaction
+from fedperf_shared.errors import InvalidInputError, StorageError
+from fedperf_shared.execution import (
+    ClusterConfig,
+    Execution,
+    ExecutionStatus,
+    InvalidExecutionError,
+    Measurement,
+    Origin,
+    Remark,
+)
+from fedperf_shared.programs.resources import Closing
+from fedperf_shared.wire.codec import decode_plan, encode_plan
+
+SCHEMA_VERSION = 2
+APPLICATION_ID = 0x66705354
+"""Marks the file as a store of fedperf ("fpST")."""
+
+_PAGE_ROWS = 500
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LARGEST_INTEGER = 2**63 - 1
+_SHORTEST_ID = 8
+
+_SCHEMA = """
+CREATE TABLE execution (
+    execution_id TEXT PRIMARY KEY,
+    workload TEXT NOT NULL,
+    plan BLOB NOT NULL,
+    nodes INTEGER NOT NULL,
+    cores INTEGER NOT NULL,
+    memory_bytes INTEGER NOT NULL,
+    machine_speed REAL NOT NULL,
+    status INTEGER NOT NULL,
+    runtime_seconds REAL,
+    cpu_seconds REAL,
+    peak_memory_bytes INTEGER,
+    read_bytes INTEGER,
+    written_bytes INTEGER,
+    finished_at INTEGER NOT NULL
+) STRICT
+"""
+_ORIGIN_COLUMNS = (
+    "source TEXT NOT NULL DEFAULT ''",
+    "node_type TEXT NOT NULL DEFAULT ''",
+    "architecture TEXT NOT NULL DEFAULT ''",
+    "rows_known REAL NOT NULL DEFAULT 1.0",
+    "remarks TEXT NOT NULL DEFAULT ''",
+)
+_SOURCES = """
+CREATE TABLE source (path BLOB PRIMARY KEY, modified INTEGER NOT NULL, size INTEGER NOT NULL) STRICT
+"""
+"""What schema 2 added to schema 1: origins, and which sources were read as they were when."""
+_INDEXES = (
+    "CREATE INDEX execution_by_time ON execution (finished_at, execution_id)",
+    "CREATE INDEX execution_by_workload ON execution (workload, finished_at, execution_id)",
+)
+_INSERT = (
+    "INSERT INTO execution VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
+    "ON CONFLICT (execution_id) DO NOTHING"
+)
+_SELECT = """
+SELECT * FROM execution
+WHERE (finished_at, execution_id) > (:after_time, :after_id)
+  AND (:until IS NULL OR finished_at < :until)
+  AND (:workload IS NULL OR workload = :workload)
+  AND (:status IS NULL OR status = :status)
+ORDER BY finished_at, execution_id
+LIMIT :limit
+"""
+_SELECT_NEWEST = """
+SELECT * FROM execution
+WHERE (:workload IS NULL OR workload = :workload OR (
+    NOT EXISTS (SELECT 1 FROM execution WHERE workload = :workload)
+    AND instr(lower(workload), lower(:workload)) > 0))
+  AND (:status IS NULL OR status = :status)
+ORDER BY finished_at DESC, execution_id DESC
+LIMIT :limit
+"""
+_SELECT_PREFIX = """
+SELECT * FROM execution
+WHERE execution_id >= :prefix AND substr(execution_id, 1, length(:prefix)) = :prefix
+ORDER BY execution_id LIMIT 2
+"""
+_SELECT_BESIDE = """
+SELECT (SELECT max(execution_id) FROM execution WHERE execution_id < :id),
+       (SELECT min(execution_id) FROM execution WHERE execution_id > :id)
+"""
+_SELECT_WORKLOAD = _SELECT.replace(
+    "(:workload IS NULL OR workload = :workload)", "workload = :workload"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreCounts:
+    """What a store holds.
+
+    Attributes:
+        executions: stored executions.
+        workloads: distinct workloads, the unit of privacy.
+        by_status: executions of each status; every status has an entry.
+    """
+
+    executions: int
+    workloads: int
+    by_status: dict[ExecutionStatus, int]
+
+
+class UnknownExecutionError(InvalidInputError):
+    """The store has no execution of that id."""
+
+    def __init__(self, execution_id: str, stored: int) -> None:
+        super().__init__(
+            f"there is no execution {execution_id!r} among the {stored} in the store; take "
+            "executions in with: fedperf ingest FILE"
+        )
+        self.execution_id = execution_id
+
+
+class AmbiguousExecutionError(InvalidInputError):
+    """Several executions have ids that begin so."""
+
+    def __init__(self, prefix: str, found: Sequence[str]) -> None:
+        shown = ", ".join(repr(each) for each in found)
+        super().__init__(f"several executions have an id that begins with {prefix!r}: {shown}, ...")
+        self.prefix = prefix
+
+
+class ExecutionStore(Closing):
+    """Executions of one organization; one object per thread, any number of processes."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
+        self._connection = connection
+        self._path = path
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """Open the store at `path`, creating the file (not its directory) where there is none.
+
+        Raises:
+            StorageError: the file cannot be read or written, is not a store, or is newer.
+        """
+        connection = open_database(path, lambda opened: _check_or_create(opened, path))
+        connection.row_factory = sqlite3.Row
+        return cls(connection, path)
+
+    def close(self) -> None:
+        """Close the file; closing twice is harmless."""
+        self._connection.close()
+
+    def add(self, executions: Iterable[Execution]) -> int:
+        """Store the executions, all or none; ids that are stored already are left alone.
+
+        Returns:
+            How many were new.
+
+        Raises:
+            InvalidExecutionError: a value does not fit the store; nothing was stored.
+            StorageError: the file cannot be written; nothing was stored.
+        """
+        rows = [_to_row(execution) for execution in executions]
+        with clear_errors(self._path), transaction(self._connection):
+            before = self._connection.total_changes
+            self._connection.executemany(_INSERT, rows)
+            return self._connection.total_changes - before
+
+    def sources(self) -> dict[Path, tuple[int, int]]:
+        """The sources that were read to their end, with the modification time and size then."""
+        with clear_errors(self._path):
+            rows = self._connection.execute("SELECT path, modified, size FROM source").fetchall()
+        return {Path(os.fsdecode(path)): (int(at), int(size)) for path, at, size in rows}
+
+    def source_was_read(self, path: Path, modified: int, size: int) -> None:
+        """Remember that a source was read to its end as it was then.
+
+        Raises:
+            StorageError: the file cannot be written.
+        """
+        row = (os.fsencode(path), modified, size)
+        with clear_errors(self._path), transaction(self._connection):
+            self._connection.execute("INSERT OR REPLACE INTO source VALUES (?, ?, ?)", row)
+
+    def missing(self, executions: Iterable[Execution]) -> int:
+        """How many of them `add` would find to be new."""
+        ids = {execution.execution_id for execution in executions}
+        found = "SELECT 1 FROM execution WHERE execution_id = ?"
+        with clear_errors(self._path):
+            return sum(self._connection.execute(found, (each,)).fetchone() is None for each in ids)
+
+    def executions(
+        self,
+        *,
+        workload: str | None = None,
+        status: ExecutionStatus | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> Iterator[Execution]:
+        """The executions in the order of `finished_at`, read page by page.
+
+        Args:
+            workload: only those of this workload.
+            status: only those that ended so.
+            since: only those that finished at or after this moment (with time zone).
+            until: only those that finished before this moment (with time zone).
+
+        Raises:
+            StorageError: the file or a row of it cannot be read.
+        """
+        after: tuple[int, str] = (-_LARGEST_INTEGER if since is None else _to_micros(since), "")
+        chosen = {
+            "workload": workload,
+            "status": None if status is None else int(status),
+            "until": None if until is None else _to_micros(until),
+        }
+        while True:
+            rows = self._page(after, chosen)
+            for row in rows:
+                yield _from_row(row, self._path)
+            if len(rows) < _PAGE_ROWS:
+                return
+            after = (int(rows[-1]["finished_at"]), str(rows[-1]["execution_id"]))
+
+    def workloads(self) -> tuple[str, ...]:
+        """Names of all workloads, sorted."""
+        with clear_errors(self._path):
+            found = self._connection.execute(
+                "SELECT DISTINCT workload FROM execution ORDER BY workload"
+            ).fetchall()
+        return tuple(str(name) for (name,) in found)
+
+    def newest(
+        self, count: int, *, workload: str | None = None, status: ExecutionStatus | None = None
+    ) -> tuple[Execution, ...]:
+        """At most `count` executions, the one that finished last first.
+
+        Args:
+            count: the most that are wanted.
+            workload: only those of this workload; where none is called exactly so, of all
+                whose names have it in them, in capitals or not.
+            status: only those that ended so.
+        """
+        parameters = {
+            "workload": workload,
+            "status": None if status is None else int(status),
+            "limit": count,
+        }
+        with clear_errors(self._path):
+            rows = self._connection.execute(_SELECT_NEWEST, parameters).fetchall()
+        return tuple(_from_row(row, self._path) for row in rows)
+
+    def find(self, prefix: str) -> Execution:
+        """The execution of that id, or the only one whose id begins so.
+
+        Raises:
+            UnknownExecutionError: there is none.
+            AmbiguousExecutionError: there are several, and none has it as its whole id.
+            StorageError: the file or the row cannot be read.
+        """
+        with clear_errors(self._path):
+            rows = self._connection.execute(_SELECT_PREFIX, {"prefix": prefix}).fetchall()
+        if not rows or not prefix:
+            raise UnknownExecutionError(prefix, self.counts().executions)
+        ids = [str(row["execution_id"]) for row in rows]
+        if len(rows) > 1 and ids[0] != prefix:
+            raise AmbiguousExecutionError(prefix, ids)
+        return _from_row(rows[0], self._path)
+
+    def short_id(self, execution_id: str) -> str:
+        """The shortest prefix, of 8 characters at least, that `find` takes for this id."""
+        with clear_errors(self._path):
+            beside = self._connection.execute(_SELECT_BESIDE, {"id": execution_id}).fetchone()
+        shared = max(_shared_start(execution_id, each or "") for each in beside)
+        return execution_id[: max(_SHORTEST_ID, shared + 1)]
+
+    def digest(self) -> bytes:
+        """32 bytes that differ where any stored execution does; local."""
+        found = hashlib.sha256()
+        with clear_errors(self._path):
+            rows = self._connection.execute("SELECT * FROM execution ORDER BY execution_id")
+            for row in rows:
+                found.update(repr(tuple(row)).encode())
+        return found.digest()
+
+    def counts(self) -> StoreCounts:
+        """How many executions and workloads there are."""
+        with clear_errors(self._path):
+            grouped = self._connection.execute(
+                "SELECT status, count(*) FROM execution GROUP BY status"
+            ).fetchall()
+            (workloads,) = self._connection.execute(
+                "SELECT count(DISTINCT workload) FROM execution"
+            ).fetchone()
+        found = {int(status): int(count) for status, count in grouped}
+        by_status = {status: found.get(status, 0) for status in ExecutionStatus}
+        return StoreCounts(sum(found.values()), int(workloads), by_status)
+
+    def _page(
+        self, after: tuple[int, str], chosen: Mapping[str, str | int | None]
+    ) -> list[sqlite3.Row]:
+        place = {"after_time": after[0], "after_id": after[1], "limit": _PAGE_ROWS}
+        parameters = {**chosen, **place}
+        query = _SELECT if chosen["workload"] is None else _SELECT_WORKLOAD
+        with clear_errors(self._path):
+            return self._connection.execute(query, parameters).fetchall()
+
+
+def _check_or_create(connection: sqlite3.Connection, path: Path) -> None:
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    if (application, version, tables) == (0, 0, 0):
+        connection.execute(_SCHEMA)
+        for index in _INDEXES:
+            connection.execute(index)
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        _bring_to_schema_2(connection)
+        return
+    if application != APPLICATION_ID:
+        raise StorageError(
+            f"{path} is a database of another program; name another file (nothing was changed)"
+        )
+    if version == 1:
+        _bring_to_schema_2(connection)
+    elif version != SCHEMA_VERSION:
+        raise StorageError(
+            f"{path} has schema {version}, this fedperf knows {SCHEMA_VERSION}; "
+            "use the fedperf that wrote it, or a newer one (nothing was changed)"
+        )
+
+
+def _bring_to_schema_2(connection: sqlite3.Connection) -> None:
+    for column in _ORIGIN_COLUMNS:
+        connection.execute(f"ALTER TABLE execution ADD COLUMN {column}")
+    connection.execute(_SOURCES)
+    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+
+def _shared_start(one: str, other: str) -> int:
+    """With how many equal characters both begin."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((place for place, (a, b) in pairs if a != b), min(len(one), len(other)))
+
+
+def _to_row(execution: Execution) -> tuple[object, ...]:
+    cluster, measured = execution.cluster, execution.measurement
+    numbers: tuple[object, ...] = (None,) * 5
+    if measured is not None:
+        numbers = (
+            float(measured.runtime_seconds),
+            float(measured.cpu_seconds),
+            _integer("peak_memory_bytes", measured.peak_memory_bytes),
+            _integer("read_bytes", measured.read_bytes),
+            _integer("written_bytes", measured.written_bytes),
+        )
+    return (
+        _text("execution_id", execution.execution_id),
+        _text("workload", execution.workload),
+        encode_plan(execution.plan),
+        _integer("nodes", cluster.nodes),
+        _integer("cores", cluster.cores),
+        _integer("memory_bytes", cluster.memory_bytes),
+        float(cluster.machine_speed),
+        int(execution.status),
+        *numbers,
+        _to_micros(execution.finished_at),
+        *_origin_row(execution.origin),
+    )
+
+
+def _origin_row(origin: Origin) -> tuple[object, ...]:
+    texts = (origin.source, origin.node_type, origin.architecture)
+    return (*map(_encodable, texts), float(origin.rows_known), " ".join(origin.remarks))
+
+
+def _from_row(row: sqlite3.Row, path: Path) -> Execution:
+    execution_id, workload, plan, nodes, cores, memory, speed, status, *rest = row
+    *numbers, finished, source, node_type, architecture, rows_known, remarks = rest
+    try:
+        return Execution(
+            execution_id=execution_id,
+            workload=workload,
+            plan=decode_plan(plan),
+            cluster=ClusterConfig(nodes, cores, memory, speed),
+            status=ExecutionStatus(status),
+            measurement=None if numbers[0] is None else Measurement(*numbers),
+            finished_at=_EPOCH + timedelta(microseconds=finished),
+            origin=Origin(
+                source, node_type, architecture, rows_known, tuple(map(Remark, remarks.split()))
+            ),
+        )
+    except (InvalidInputError, ValueError, OverflowError) as error:
+        raise StorageError(
+            f"{path}: execution {execution_id!r} cannot be read ({error}); restore a backup"
+        ) from error
+
+
+def _integer(name: str, value: int) -> int:
+    if not 0 <= value <= _LARGEST_INTEGER:
+        raise InvalidExecutionError(f"{name} must be at most {_LARGEST_INTEGER}, got {value!r}")
+    return int(value)
+
+
+def _text(name: str, value: str) -> str:
+    if not value:
+        raise InvalidExecutionError(f"{name} must not be empty")
+    return _encodable(value)
+
+
+def _encodable(value: str) -> str:
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidExecutionError(f"not valid text: {value!r}") from error
+    return value
+
+
+def _to_micros(moment: datetime) -> int:
+    if moment.tzinfo is None:
+        raise InvalidExecutionError(f"a moment without a time zone: {moment.isoformat()}")
+    return (moment - _EPOCH) // timedelta(microseconds=1)

@@ -1,0 +1,166 @@
+"""What people ask about one plan: how long on which cluster, and will the deadline hold."""
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fedperf_client.prediction.answers.resources import moved
+from fedperf_client.prediction.mixture.intervals import UPPER_LEVEL, Estimate
+from fedperf_client.prediction.mixture.matched_folds import Asks
+from fedperf_client.prediction.mixture.personal import Personalized
+from fedperf_client.text.durations import UNITS, duration_text
+from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.execution import ClusterConfig
+from fedperf_shared.workflow.graph import Plan
+from fedperf_shared.workflow.vocabulary import MAX_RUNTIME_SECONDS
+
+MAX_CORES = 1_000_000
+MOST_ASKED = 100
+
+HOLDS = UPPER_LEVEL
+"""Chance from which on a deadline is said to hold."""
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|[smhd]?)")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One row of the table.
+
+    Attributes:
+        cluster: where.
+        estimate: how long.
+        chance: to be done within the deadline; None where none was asked about.
+        keeps_partitions: the plan has partitions of which it is not known whether they would
+            be as many there.
+    """
+
+    cluster: ClusterConfig
+    estimate: Estimate
+    chance: float | None
+    keeps_partitions: bool = False
+
+    @property
+    def cores(self) -> int:
+        """Over all nodes."""
+        return self.cluster.cores
+
+    @property
+    def holds(self) -> bool | None:
+        """Whether the deadline holds with a chance of 90 %."""
+        return None if self.chance is None else self.chance >= HOLDS
+
+    def as_row(self) -> dict[str, object]:
+        """The figures by name, seconds and shares."""
+        prediction = self.estimate.prediction
+        row: dict[str, object] = {
+            "nodes": self.cluster.nodes,
+            "cores": self.cores,
+            "p50_seconds": prediction.median_seconds,
+            "p90_seconds": self.estimate.p90_seconds,
+            "lower_seconds": prediction.lower_seconds,
+            "upper_seconds": prediction.upper_seconds,
+            "level": prediction.level,
+            "asks": self.estimate.kind.value,
+            "extrapolating": prediction.extrapolating,
+            "keeps_partitions": self.keeps_partitions,
+        }
+        if self.chance is not None:
+            row |= {"chance": self.chance, "holds": self.holds}
+        return row
+
+    def as_line(self) -> dict[str, object]:
+        """The same for people."""
+        prediction = self.estimate.prediction
+        line: dict[str, object] = {
+            "nodes": self.cluster.nodes,
+            "cores": self.cores,
+            "P50": duration_text(prediction.median_seconds),
+            "P90": duration_text(self.estimate.p90_seconds),
+            f"{prediction.level:.0%} interval": (
+                f"{duration_text(prediction.lower_seconds)} to "
+                f"{duration_text(prediction.upper_seconds)}"
+            ),
+            "question": self._question(),
+        }
+        if self.chance is not None:
+            line |= {"deadline": "holds" if self.holds else "at risk"}
+            line |= {"chance": chance_text(self.chance)}
+        return line
+
+    def _question(self) -> str:
+        """What it asks, for people."""
+        kind, extrapolating = self.estimate.kind, self.estimate.prediction.extrapolating
+        if kind is Asks.SEEN:
+            words = "unlike own jobs" if extrapolating else "inside"
+        else:
+            words = kind.value
+        if self.keeps_partitions:
+            words += ", with its partitions"
+        return f"{words}, extrapolating" if extrapolating else words
+
+
+def answers(
+    predictor: Personalized,
+    plan: Plan,
+    cluster: ClusterConfig,
+    sizes: Sequence[ClusterConfig],
+    *,
+    deadline_seconds: float | None = None,
+) -> list[Answer]:
+    """How long `plan`, known on `cluster`, takes on each of `sizes`."""
+    asked = [moved(plan, cluster, each) for each in sizes]
+    estimates = predictor.estimate([each.question for each in asked])
+    return [
+        Answer(
+            each.question.cluster,
+            estimate,
+            None if deadline_seconds is None else estimate.chance_within(deadline_seconds),
+            each.keeps_partitions,
+        )
+        for each, estimate in zip(asked, estimates, strict=True)
+    ]
+
+
+def smallest_that_holds(found: Sequence[Answer]) -> int | None:
+    """The smallest number of cores asked about that keeps the deadline; None where none does."""
+    return min((each.cores for each in found if each.holds), default=None)
+
+
+def parse_cores(text: str, option: str = "--cores") -> list[int]:
+    """Numbers of what `option` counts from words like `8,16,32`, ascending, each once.
+
+    Raises:
+        InvalidInputError: not such a list, or a number that no cluster has.
+    """
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isascii() and word.isdigit() and len(word) <= 7 for word in words):  # noqa: PLR2004
+        raise InvalidInputError(f"{option} must be whole numbers like 8,16,32, got {text!r}")
+    found = sorted({int(word) for word in words})
+    if not (found[0] >= 1 and found[-1] <= MAX_CORES and len(found) <= MOST_ASKED):
+        raise InvalidInputError(
+            f"{option} must be up to {MOST_ASKED} numbers from 1 to {MAX_CORES}, got {text!r}"
+        )
+    return found
+
+
+def parse_duration(text: str) -> float:
+    """Seconds from words like `30ms`, `90s`, `20m`, `1.5h`.
+
+    Raises:
+        InvalidInputError: not a duration, or one that no execution has.
+    """
+    match = _DURATION.fullmatch(text.strip())
+    seconds = float(match[1]) * UNITS[match[2]] if match else math.nan
+    if not 0 < seconds <= MAX_RUNTIME_SECONDS:
+        raise InvalidInputError(
+            f"a deadline is like 30ms, 90s, 20m or 1.5h, more than 0 and at most "
+            f"{MAX_RUNTIME_SECONDS:g} seconds; got {text!r}"
+        )
+    return seconds
+
+
+def chance_text(chance: float) -> str:
+    """A chance in whole percent, rounded down, never all nor nothing."""
+    return f"{min(max(int(100 * chance), 1), 99)}%"

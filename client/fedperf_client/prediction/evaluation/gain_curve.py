@@ -1,0 +1,160 @@
+"""What joining brings at any number of own executions, judged on own workloads.
+
+Workloads are split into folds; those of a fold are asked about by someone who knows some
+executions of the others: none, three, five and so on, whole workloads in random order.
+Columns are as in `gain`, and the public start with own executions, which needs no joining.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedperf_client.prediction.base_models import FetchedModels
+from fedperf_client.prediction.evaluation.gain import every_one
+from fedperf_client.prediction.evidence import History
+from fedperf_client.prediction.learners.residual_learners import REFERENCE, SHARED
+from fedperf_client.prediction.mixture.learner_catalogue import local_learners, public_learners
+from fedperf_client.prediction.mixture.mixture import OnProgress
+from fedperf_client.prediction.mixture.personal import candidates_of
+from fedperf_client.prediction.prediction import Floats, PredictLog, Question
+from fedperf_shared.errors import InvalidInputError
+
+STEPS = (0, 3, 5, 10, 30, 100, 300, 1000, 3000)
+"""Numbers of own executions that are judged, as far as there are so many."""
+
+FEWEST_WORKLOADS = 5
+MOST_ASKED = 150
+"""Executions of a fold that are asked about at most."""
+
+_FOLDS_UP_TO = ((30, 5), (300, 3))
+"""Up to so many own executions so many folds, beyond them one: it takes long and varies little."""
+
+LOCAL, PUBLIC_START, AS_IS, PERSONALIZED = (
+    "local_only",
+    "with_public_start",
+    "shared_as_is",
+    "personalized",
+)
+
+Mixes = Callable[[Sequence[Question]], Floats]
+
+
+@dataclass(frozen=True, slots=True)
+class GainPoint:
+    """Median q-errors with so many own executions.
+
+    Attributes:
+        executions: that were known.
+        asked: executions of other workloads that were asked about, over all folds.
+        errors: median q-error by way to predict; NaN where it cannot: local-only of nothing.
+    """
+
+    executions: int
+    asked: int
+    errors: Mapping[str, float]
+
+    def as_row(self) -> dict[str, object]:
+        """The figures by name, rounded for reading."""
+        rounded = {
+            name: None if math.isnan(error) else round(error, 4)
+            for name, error in self.errors.items()
+        }
+        return {"own": self.executions, "asked": self.asked, **rounded}
+
+
+def gain_curve(
+    history: History, models: FetchedModels, *, on_progress: OnProgress, seed: int = 0
+) -> list[GainPoint]:
+    """Errors over the number of own executions, each on workloads that are left out.
+
+    Args:
+        history: own executions.
+        models: what was fetched.
+        on_progress: told after each fold.
+        seed: of folds and of who is known first.
+
+    Raises:
+        InvalidInputError: too few workloads to leave some out.
+    """
+    groups = history.workload_index()
+    if len(np.unique(groups)) < FEWEST_WORKLOADS:
+        raise InvalidInputError(
+            f"the gain is judged on own workloads, at least {FEWEST_WORKLOADS} of them, and there "
+            f"are {len(np.unique(groups))}; take executions in with: fedperf ingest FILE, or run "
+            "some with: fedperf calibrate"
+        )
+    starts = {name: _remembered(start, history) for name, start in models.starts().items()}
+    parts = list(_parts(groups, seed))
+    most = min(len(known) for known, _ in parts)
+    steps = [step for step in STEPS if step <= most]
+    work = [(step, part) for step in steps for part in parts[: _folds(step)]]
+    errors: dict[int, list[dict[str, Floats]]] = {}
+    for number, (step, (known, asked)) in enumerate(work):
+        found = _errors(_of(history, known[:step]), _of(history, asked), starts, models)
+        errors.setdefault(step, []).append(found)
+        on_progress(number + 1, len(work))
+    return [_point(step, errors[step]) for step in steps]
+
+
+def _folds(step: int) -> int:
+    return next((folds for limit, folds in _FOLDS_UP_TO if step <= limit), 1)
+
+
+def _parts(
+    groups: NDArray[np.int64], seed: int
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """For each fold the rows of what may be known, workload by workload, and of what is asked."""
+    count = int(groups.max()) + 1
+    fold_of_group = np.random.default_rng([seed, 1]).permutation(np.arange(count) % 5)
+    for fold in range(5):
+        rng = np.random.default_rng([seed, 2, fold])
+        rank = rng.permutation(count)
+        held = fold_of_group[groups] == fold
+        known = np.flatnonzero(~held)
+        asked = rng.permutation(np.flatnonzero(held))[:MOST_ASKED]
+        yield known[np.argsort(rank[groups[known]], kind="stable")], asked
+
+
+def _errors(
+    own: History, asked: History, starts: Mapping[str, PredictLog], models: FetchedModels
+) -> dict[str, Floats]:
+    """Absolute log errors by way to predict, [asked]."""
+    joined, public, local = models.learners(), public_learners(), local_learners()
+    candidates = candidates_of(own, starts, every_one([*public, *joined, *local]))
+    ways: dict[str, Mixes] = {
+        LOCAL: candidates.mix(local).predict_log,
+        PUBLIC_START: candidates.mix(public).predict_log,
+        AS_IS: starts.get(SHARED, starts[REFERENCE]),
+        PERSONALIZED: candidates.mix(joined).predict_log,
+    }
+    errors = {
+        name: np.abs(predict(asked.questions) - asked.log_seconds) for name, predict in ways.items()
+    }
+    return errors if len(own) else errors | {LOCAL: np.full(len(asked), np.nan)}
+
+
+def _point(step: int, folds: Sequence[Mapping[str, Floats]]) -> GainPoint:
+    together = {name: np.concatenate([fold[name] for fold in folds]) for name in folds[0]}
+    return GainPoint(
+        step,
+        len(together[LOCAL]),
+        {name: float(np.exp(np.median(errors))) for name, errors in together.items()},
+    )
+
+
+def _of(history: History, rows: NDArray[np.int64]) -> History:
+    return History(
+        tuple(history.questions[row] for row in rows),
+        tuple(history.workloads[row] for row in rows),
+        history.log_seconds[rows],
+        None if history.finished_at is None else tuple(history.finished_at[row] for row in rows),
+    )
+
+
+def _remembered(start: PredictLog, history: History) -> PredictLog:
+    """The start model, asked once about every question of the history and about no other."""
+    answers = dict(zip(map(id, history.questions), start(history.questions), strict=True))
+    return lambda questions: np.array([answers[id(each)] for each in questions])

@@ -1,0 +1,1 @@
+"""Everything that can be fitted and mixed, behind one interface."""

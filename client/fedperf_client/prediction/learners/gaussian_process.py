@@ -1,0 +1,302 @@
+"""A Gaussian process for few executions: a level, a line, and smooth departures from both.
+
+Covariance over inputs that are scaled into [-1, 1]: a constant, a line with its own
+variance per column, a smooth function of each column alone and a smooth function of all
+columns together, each column with its own length. Away from what was seen the smooth
+parts die down and the line remains, as far as `FARTHEST` and within `MARGIN` of the
+targets seen; less far where few executions have tested it (`_tested`). Its numbers are those
+of highest posterior: marginal likelihood times log-normal priors, constants of this module,
+that keep few executions from deciding much.
+Noise is never believed to be below `LEAST_NOISE_SD`.
+
+Rows with the same inputs are repeats: they are averaged before fitting, and a mean of m
+repeats has an m-th of the noise, which is exact for the posterior.
+
+Source: Rasmussen and Williams 2006, chapters 2, 4 and 5 (equation 5.9 for the gradient).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve, solve_triangular
+from scipy.linalg.lapack import dpotri
+from scipy.optimize import minimize
+from scipy.spatial.distance import cdist
+
+from fedperf_client.prediction.learners.learner import ROUNDING, telling_columns
+from fedperf_client.prediction.learners.ridge import MARGIN
+from fedperf_client.prediction.prediction import Floats
+
+LEAST_NOISE_SD = 0.03
+"""Log seconds; executions of one configuration differ by about that much on any machine."""
+
+LEVEL_VARIANCE = 4.0
+"""Of the constant, around the mean of the targets."""
+
+PRIOR_LINE, PRIOR_SINGLE, PRIOR_JOINT = 0.2, 0.05, 0.05
+"""Centres of the priors over variances, (log seconds)^2 where an input spans [-1, 1]."""
+
+PRIOR_LENGTH, PRIOR_NOISE = 2.0, 0.005
+PRIOR_SD = 1.5
+LENGTH_SD = 0.7
+"""Spread of the priors, in logs."""
+
+FARTHEST = 5.0
+"""Scaled inputs are read up to here at most, two spans of what was seen beyond it: from three
+nearly equal sizes nobody can tell what a thousand times as much takes."""
+
+UNTESTED_MARGIN = float(np.log(2.0))
+"""How far beyond the targets seen answers may lie while nothing has tested the line, log seconds:
+what is counted as inside of sizes seen as well."""
+
+STEPS = 40
+SEARCH = 5.0
+"""Steps of the search for the numbers, and how far from the centres it may go, in logs."""
+
+MOST_ROWS = 600
+"""Distinct rows that are fitted at most, spread evenly; the cost grows with their cube."""
+
+MOST_COLUMNS = 12
+"""Of more columns the main directions are read; hundreds of lengths cannot be learnt."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GaussianProcess:
+    """A fitted process.
+
+    Attributes:
+        noise_sd: of one execution around the process, log seconds.
+    """
+
+    noise_sd: float
+    _scaling: "Scaling"
+    _kernel: "_Kernel"
+    _known: Floats
+    _factor: Floats
+    _weights: Floats
+    _level: float
+    _limits: tuple[float, float]
+
+    def mean(self, asked: Floats) -> Floats:
+        """Posterior mean at `asked` [rows, columns], [rows]."""
+        return np.clip(self._level + self._crossed(asked) @ self._weights, *self._limits)
+
+    def sd(self, asked: Floats) -> Floats:
+        """Posterior standard deviation of one execution, its noise included, [rows]."""
+        half = solve_triangular(self._factor, self._crossed(asked).T, lower=True)
+        variance = self._kernel.variances(self._scaling(asked)) - (half**2).sum(axis=0)
+        return np.asarray(np.sqrt(np.maximum(variance, 0.0) + self.noise_sd**2))
+
+    def covariance(self, one: Floats, other: Floats) -> Floats:
+        """Posterior covariance of the process between rows, noise left out, [one, other]."""
+        half, rest = (
+            solve_triangular(self._factor, self._crossed(each).T, lower=True)
+            for each in (one, other)
+        )
+        return self._kernel.covariance(self._scaling(one), self._scaling(other)) - half.T @ rest
+
+    def error_nearby(self, asked: Floats) -> Floats:
+        """Error at the nearest row seen, had it not been seen and the numbers kept, [rows].
+
+        Source: Rasmussen and Williams 2006, equation 5.12.
+        """
+        inverse = solve_triangular(self._factor, np.eye(len(self._known)), lower=True)
+        errors = self._weights / (inverse**2).sum(axis=0)
+        apart = cdist(self._scaling(asked), self._known, "cityblock")
+        return np.asarray(errors[apart.argmin(axis=1)], dtype=np.float64)
+
+    def _crossed(self, asked: Floats) -> Floats:
+        return self._kernel.covariance(self._scaling(asked), self._known)
+
+
+def fit_process(inputs: Floats, target: Floats) -> GaussianProcess:
+    """The process of highest posterior.
+
+    Args:
+        inputs: any scale, float64 [rows, columns]; columns that tell nothing are left out.
+        target: log seconds, or residuals of them, [rows].
+    """
+    scaling = Scaling.of(inputs)
+    known, means, counts, within = _without_repeats(scaling(inputs), target)
+    level = float(np.average(means, weights=counts)) if len(means) else 0.0
+    repeats = float(counts.sum()) - len(counts)
+    kernel, noise = _Posterior(known, means - level, counts, within, repeats).best()
+    covariance = kernel.covariance(known, known) + np.diag(noise / counts)
+    factor = np.asarray(np.linalg.cholesky(covariance), dtype=np.float64)
+    weights = cho_solve((factor, True), means - level)
+    margin = UNTESTED_MARGIN + (MARGIN - UNTESTED_MARGIN) * scaling.tested
+    limits = (float(means.min(initial=level)) - margin, float(means.max(initial=level)) + margin)
+    noise_sd = float(np.sqrt(noise))
+    return GaussianProcess(noise_sd, scaling, kernel, known, factor, weights, level, limits)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scaling:
+    """Columns that tell something, or their main directions, into [-1, 1] over the rows seen."""
+
+    columns: NDArray[np.int64]
+    directions: Floats
+    middle: Floats
+    half: Floats
+    tested: float
+
+    @classmethod
+    def of(cls, inputs: Floats) -> "Scaling":
+        """That of the rows seen, [rows, columns]; without rows or differences no column tells."""
+        columns = telling_columns(inputs)
+        used = inputs[:, columns]
+        directions = _main_directions(used) if len(columns) > MOST_COLUMNS else np.eye(len(columns))
+        turned = used @ directions
+        low, high = turned.min(axis=0, initial=np.inf), turned.max(axis=0, initial=-np.inf)
+        tested = _tested(len(np.unique(turned, axis=0)), turned.shape[1])
+        return cls(columns, directions, (low + high) / 2, (high - low) / 2, tested)
+
+    def __call__(self, inputs: Floats) -> Floats:
+        """Scaled inputs, [rows, columns that tell], at most `FARTHEST`."""
+        reach = 1.0 + (FARTHEST - 1.0) * self.tested
+        turned = inputs[:, self.columns] @ self.directions
+        return np.clip((turned - self.middle) / self.half, -reach, reach)
+
+
+def _tested(rows: int, columns: int) -> float:
+    """Share, in [0, 1], in which a plane over so many columns is tested by so many rows.
+
+    Through as many rows as it has numbers a plane fits whatever they are, so that nothing
+    speaks for it elsewhere. Each row more tests it; one for every column is enough.
+    """
+    return float(np.clip((rows - 1 - columns) / max(columns, 1), 0.0, 1.0))
+
+
+def _main_directions(used: Floats) -> Floats:
+    """The `MOST_COLUMNS` principal directions of the standardized columns, [columns, kept]."""
+    sd = used.std(axis=0)
+    _, values, directions = np.linalg.svd((used - used.mean(axis=0)) / sd, full_matrices=False)
+    kept = values[:MOST_COLUMNS] > ROUNDING * values[0]
+    return np.asarray(directions[:MOST_COLUMNS][kept].T / sd[:, None])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Kernel:
+    """Numbers of the covariance: `lines` and `lengths` per column, two variances."""
+
+    lines: Floats
+    lengths: Floats
+    single: float
+    joint: float
+
+    def covariance(self, one: Floats, other: Floats) -> Floats:
+        """Between rows of `one` and of `other`."""
+        total = LEVEL_VARIANCE + (one * self.lines) @ other.T
+        exponent = np.zeros_like(total)
+        for column, length in enumerate(self.lengths):
+            apart = np.subtract.outer(one[:, column], other[:, column]) / length
+            square = 0.5 * apart**2
+            total += self.single * np.exp(-square)
+            exponent += square
+        return np.asarray(total + self.joint * np.exp(-exponent))
+
+    def variances(self, rows: Floats) -> Floats:
+        """The diagonal of the covariance of `rows` with themselves."""
+        smooth = self.single * rows.shape[1] + self.joint
+        return np.asarray(LEVEL_VARIANCE + rows**2 @ self.lines + smooth)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Posterior:
+    """Minus the log posterior of the numbers, in logs: lines, lengths, single, joint, noise.
+
+    Attributes:
+        known: scaled inputs, [rows, columns].
+        means: of the repeats of each row, around the level, [rows].
+        counts: repeats of each row, [rows].
+        within: sum of the squares of the repeats around their means.
+        repeats: executions beyond the first of each row.
+    """
+
+    known: Floats
+    means: Floats
+    counts: Floats
+    within: float
+    repeats: float
+
+    def best(self) -> tuple[_Kernel, float]:
+        """The kernel and noise variance of highest posterior."""
+        centre = self._centre()
+        if self.known.size == 0:
+            return self._kernel(centre), float(np.exp(centre[-1]))
+        squares = (self.known[:, None, :] - self.known[None, :, :]) ** 2
+        found = minimize(
+            self._loss,
+            centre,
+            args=(np.ascontiguousarray(np.moveaxis(squares, 2, 0)),),
+            jac=True,
+            method="L-BFGS-B",
+            bounds=[(low, high) for low, high in zip(*self._bounds(), strict=True)],
+            options={"maxiter": STEPS},
+        )
+        return self._kernel(found.x), float(np.exp(found.x[-1]))
+
+    def _kernel(self, logs: Floats) -> _Kernel:
+        columns = self.known.shape[1]
+        numbers = np.exp(logs)
+        single, joint = numbers[2 * columns : -1].tolist()
+        return _Kernel(numbers[:columns], numbers[columns : 2 * columns], single, joint)
+
+    def _centre(self) -> Floats:
+        columns = self.known.shape[1]
+        rest = [PRIOR_SINGLE / max(columns, 1), PRIOR_JOINT, PRIOR_NOISE]
+        return np.log([PRIOR_LINE] * columns + [PRIOR_LENGTH] * columns + rest)
+
+    def _spread(self) -> Floats:
+        columns = self.known.shape[1]
+        return np.array([PRIOR_SD] * columns + [LENGTH_SD] * columns + [PRIOR_SD] * 3)
+
+    def _bounds(self) -> tuple[Floats, Floats]:
+        low, high = self._centre() - SEARCH, self._centre() + SEARCH
+        low[-1] = 2 * np.log(LEAST_NOISE_SD)
+        return low, high
+
+    def _loss(self, logs: Floats, apart: Floats) -> tuple[float, Floats]:
+        """Value and gradient; `apart` are squared differences, [columns, rows, rows]."""
+        kernel, noise = self._kernel(logs), float(np.exp(logs[-1]))
+        exponents = apart / (2 * kernel.lengths[:, None, None] ** 2)
+        near = kernel.single * np.exp(-exponents)
+        all_near = kernel.joint * np.exp(-exponents.sum(axis=0))
+        covariance = LEVEL_VARIANCE + (self.known * kernel.lines) @ self.known.T
+        covariance += near.sum(axis=0) + all_near + np.diag(noise / self.counts)
+        factor, _ = cho_factor(covariance, lower=True)
+        weights = cho_solve((factor, True), self.means)
+        curvature = _inverse(factor) - np.outer(weights, weights)
+        steep = (near + all_near) * exponents
+        lines = np.sum(self.known * (curvature @ self.known), axis=0) * kernel.lines / 2
+        lengths = np.tensordot(steep, curvature, axes=2)
+        surplus = self.repeats - self.within / noise
+        rest = [
+            np.tensordot(near.sum(axis=0), curvature) / 2,
+            np.tensordot(all_near, curvature) / 2,
+            (noise * np.sum(np.diag(curvature) / self.counts) + surplus) / 2,
+        ]
+        away = (logs - self._centre()) / self._spread()
+        fit = self.means @ weights + self.repeats * logs[-1] + self.within / noise + away @ away
+        value = float(fit / 2 + np.log(np.diag(factor)).sum())
+        return value, np.concatenate([lines, lengths, rest]) + away / self._spread()
+
+
+def _inverse(factor: Floats) -> Floats:
+    """The inverse of a matrix from its lower Cholesky factor."""
+    lower, _ = dpotri(factor, lower=1)
+    return np.asarray(np.tril(lower) + np.tril(lower, -1).T)
+
+
+def _without_repeats(inputs: Floats, target: Floats) -> tuple[Floats, Floats, Floats, float]:
+    """Distinct rows, mean and number of their targets, and the squares within them.
+
+    Of more than `MOST_ROWS` distinct rows some are left out, the same ones every time.
+    """
+    distinct, place, counts = np.unique(inputs, axis=0, return_inverse=True, return_counts=True)
+    place = place.ravel()
+    means = np.bincount(place, target, minlength=len(counts)) / counts
+    within = np.bincount(place, (target - means[place]) ** 2, minlength=len(counts))
+    kept = np.linspace(0, len(counts) - 1, min(len(counts), MOST_ROWS)).astype(np.int64)
+    return distinct[kept], means[kept], counts[kept].astype(float), float(within[kept].sum())

@@ -1,0 +1,155 @@
+"""Predictors that know the organization's own executions only.
+
+They read no start model, so they cap what joining can cost: a mix with them in it is
+never much worse than without having joined.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedperf_client.prediction.evidence import Samples
+from fedperf_client.prediction.learners.additive import Additive
+from fedperf_client.prediction.learners.boosted_trees import fit_boosting
+from fedperf_client.prediction.learners.learner import Fitted, varying_columns
+from fedperf_client.prediction.learners.ridge import STRENGTHS, fit_ridge
+from fedperf_client.prediction.prediction import Floats
+
+UNKNOWN_LOG_SECONDS = 0.0
+"""What a constant says before any execution: one second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """The median of the own executions."""
+
+    name: str = "local constant"
+    start: None = None
+    fewest: int = 0
+    most: int | None = 9
+
+    def fit(self, samples: Samples, log_seconds: Floats) -> Fitted:
+        """Learn the median."""
+        del samples
+        level = float(np.median(log_seconds)) if len(log_seconds) else UNKNOWN_LOG_SECONDS
+        return lambda asked: np.full(len(asked), level)
+
+
+@dataclass(frozen=True, slots=True)
+class Nearest:
+    """The mean over the nearest executions by standardized features, nearer ones count more."""
+
+    name: str = "local nearest"
+    start: None = None
+    fewest: int = 10
+    most: int | None = 19
+    neighbours: int = 3
+
+    def fit(self, samples: Samples, log_seconds: Floats) -> Fitted:
+        """Keep the executions."""
+        columns = varying_columns(samples.features)
+        if len(columns) == 0:
+            return Constant().fit(samples, log_seconds)
+        from scipy.spatial.distance import cdist
+
+        scale = samples.features[:, columns].std(axis=0) * np.sqrt(len(columns))
+        known = samples.features[:, columns] / scale
+
+        def answer(asked: Samples) -> Floats:
+            points = asked.features[:, columns] / scale
+            distance = cdist(points, known)
+            nearest = np.argsort(distance, axis=1, kind="stable")[:, : self.neighbours]
+            weight = 1.0 / (np.take_along_axis(distance, nearest, axis=1) + 0.05)
+            values: Floats = (weight * log_seconds[nearest]).sum(axis=1) / weight.sum(axis=1)
+            return values
+
+        return answer
+
+
+@dataclass(frozen=True, slots=True)
+class LogRidge:
+    """Ridge regression of log seconds on the flat features; of degree 2 on their products too.
+
+    Attributes:
+        degree: 1 or 2.
+        strengths: of the ridge, to choose among.
+    """
+
+    name: str = "local ridge"
+    start: None = None
+    fewest: int = 5
+    most: int | None = None
+    degree: int = 1
+    strengths: tuple[float, ...] = STRENGTHS
+
+    def fit(self, samples: Samples, log_seconds: Floats) -> Fitted:
+        """Learn the coefficients."""
+        return Additive(
+            line=fit_ridge(
+                samples.features, log_seconds, degree=self.degree, strengths=self.strengths
+            )
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Boosting:
+    """Gradient boosting of log seconds on the flat features, with levels or lines as leaves."""
+
+    name: str = "local boosting"
+    start: None = None
+    fewest: int = 20
+    most: int | None = None
+    linear_leaves: bool = False
+
+    def fit(self, samples: Samples, log_seconds: Floats) -> Fitted:
+        """Learn the trees."""
+        trees = fit_boosting(samples.features, log_seconds, linear_leaves=self.linear_leaves)
+        return Additive(trees=trees)
+
+
+@dataclass(frozen=True, slots=True)
+class BoostedRidge:
+    """A ridge regression, and gradient boosting of what it leaves: lines beyond what was seen."""
+
+    name: str = "local ridge+boosting"
+    start: None = None
+    fewest: int = 50
+    most: int | None = None
+
+    def fit(self, samples: Samples, log_seconds: Floats) -> Fitted:
+        """Learn the coefficients, then the trees."""
+        line = fit_ridge(samples.features, log_seconds)
+        trees = fit_boosting(samples.features, log_seconds - line(samples.features))
+        return Additive(line=line, trees=trees)
+
+
+@dataclass(frozen=True, slots=True)
+class Forest:
+    """Random forest of log seconds on the flat features; `seed` draws its trees."""
+
+    name: str = "local forest"
+    start: None = None
+    fewest: int = 20
+    most: int | None = None
+    trees: int = 40
+    seed: int = 1
+
+    def fit(self, samples: Samples, log_seconds: Floats) -> Fitted:
+        """Learn the trees."""
+        columns = varying_columns(samples.features)
+        if len(columns) == 0:
+            return Constant().fit(samples, log_seconds)
+        from sklearn.ensemble import RandomForestRegressor
+
+        forest = RandomForestRegressor(
+            self.trees, max_features="sqrt", min_samples_leaf=2, n_jobs=1, random_state=self.seed
+        ).fit(samples.features[:, columns], log_seconds)
+
+        trees = [each.tree_ for each in forest.estimators_]
+
+        def answer(asked: Samples) -> Floats:
+            # As forest.predict does, without its two milliseconds of checks.
+            inputs = np.ascontiguousarray(asked.features[:, columns], dtype=np.float32)
+            return np.asarray(np.mean([tree.predict(inputs)[:, 0] for tree in trees], axis=0))
+
+        return answer

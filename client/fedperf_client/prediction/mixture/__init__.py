@@ -1,0 +1,1 @@
+"""How learners are weighted by the questions at hand, and how sure the mix is."""

@@ -1,0 +1,248 @@
+"""Conformal intervals on errors of folds, and the hull outside of which they do not hold.
+
+Errors are those of folds that mimic the question, by weights that had not seen them. The
+half width of an interval is the finite-sample conformal quantile of their absolute values,
+the upper end that 90 % stay below that of the signed ones; each *workload* weighs the
+same however often it ran. Where workloads are too few for the level, a public half width
+is the least. Outside of the hull widths are doubled and the prediction says
+`extrapolating`. What questions of a kind get is never narrower than what those inside get,
+whose folds know nothing of the workload.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedperf_client.prediction.mixture.matched_folds import Asks
+from fedperf_client.prediction.prediction import (
+    LOG_SECONDS_LIMIT,
+    Floats,
+    InvalidPredictionError,
+    Prediction,
+    Question,
+)
+from fedperf_shared.workflow.graph import Plan
+from fedperf_shared.workflow.vocabulary import OperatorKind, Platform
+
+DEFAULT_HALF_WIDTH = math.log(4.0)
+"""Half width in log seconds before own executions say better: a factor of 4 each way."""
+
+WIDENING = 2.0
+"""Factor on all widths outside of the hull."""
+
+HULL_MARGIN = math.log(2.0)
+"""Sizes up to twice, or down to half, of what was seen count as inside."""
+
+UPPER_LEVEL = 0.9
+"""Share of executions that the upper end of a prediction is to be longer than."""
+
+_NORMAL = NormalDist()
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Spread:
+    """How far executions of new workloads lie from predicted medians, log seconds.
+
+    Attributes:
+        errors: of folds, signed, float64 [executions], ascending.
+        sizes: their absolute values, ascending.
+        error_mass: share of workloads up to each error, counted in workloads, ascending.
+        size_mass: the same of `sizes`.
+        workloads: how many there are.
+    """
+
+    errors: Floats
+    sizes: Floats
+    error_mass: Floats
+    size_mass: Floats
+    workloads: int
+
+    @classmethod
+    def of(cls, errors: Floats, groups: NDArray[np.int64]) -> Self:
+        """The spread of `errors` [executions], whose workloads are `groups`."""
+        if len(errors) == 0:
+            nothing = np.zeros(0)
+            return cls(nothing, nothing, nothing, nothing, 0)
+        executions_of = np.bincount(groups)
+        share = 1.0 / executions_of[groups]
+        by_error = np.argsort(errors, kind="stable")
+        sizes = np.abs(errors)
+        by_size = np.argsort(sizes, kind="stable")
+        return cls(
+            errors[by_error],
+            sizes[by_size],
+            np.cumsum(share[by_error]),
+            np.cumsum(share[by_size]),
+            int(np.count_nonzero(executions_of)),
+        )
+
+    def half_width(self, level: float) -> float:
+        """What covers the error of a *new* workload with chance >= `level`, in (0, 1)."""
+        if not 0 < level < 1:
+            raise InvalidPredictionError(f"level must be in (0, 1), got {level!r}")
+        rank = (self.workloads + 1) * level
+        if not rank <= self.workloads:
+            return max(float(self.sizes.max(initial=0.0)), DEFAULT_HALF_WIDTH)
+        return float(self.sizes[np.searchsorted(self.size_mass, rank - _ROUNDING)])
+
+    def upper(self, level: float = UPPER_LEVEL) -> float:
+        """What the error of a new workload stays below with chance >= `level`; at least 0."""
+        rank = (self.workloads + 1) * level
+        if not rank <= self.workloads:
+            return self._guess_sd(level) * _NORMAL.inv_cdf(level)
+        place = np.searchsorted(self.error_mass, rank - _ROUNDING)
+        return max(0.0, float(self.errors[place]))
+
+    def chance_below(self, log_seconds: float) -> float:
+        """Chance that the error of a new workload is at most so much, never 0 nor 1."""
+        if not (self.workloads + 1) * UPPER_LEVEL <= self.workloads:
+            return _NORMAL.cdf(log_seconds / self._guess_sd(UPPER_LEVEL))
+        place = int(np.searchsorted(self.errors, log_seconds, side="right"))
+        mass = float(self.error_mass[place - 1]) if place else 0.0
+        return max(mass, 0.5) / (self.workloads + 1)
+
+    def _guess_sd(self, level: float) -> float:
+        """Of a normal distribution with the public half width, for very few workloads."""
+        return self.half_width(level) / _NORMAL.inv_cdf((1 + level) / 2)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Estimate:
+    """A prediction with all that is known about how far off it may be.
+
+    Attributes:
+        prediction: median and interval.
+        kind: what the question asks of the executions that are known.
+        p90_seconds: what 90 % of such executions stay below.
+    """
+
+    prediction: Prediction
+    kind: Asks
+    p90_seconds: float
+    _spreads: tuple[Spread, ...]
+    _factor: float
+
+    @classmethod
+    def around(
+        cls,
+        log_seconds: float,
+        spreads: tuple[Spread, ...],
+        *,
+        kind: Asks,
+        level: float,
+        inside: bool,
+    ) -> Self:
+        """The estimate of median exp(`log_seconds`); the widest of `spreads` counts."""
+        factor = 1.0 if inside else WIDENING
+        width = max(spread.half_width(level) for spread in spreads)
+        upper = factor * max(spread.upper() for spread in spreads)
+        prediction = with_interval(log_seconds, width, level=level, inside=inside)
+        p90_seconds = math.exp(min(2 * LOG_SECONDS_LIMIT, log_seconds + upper))
+        return cls(prediction, kind, p90_seconds, spreads, factor)
+
+    def widened(self) -> Self:
+        """The same as extrapolating, for whoever knows that the hull promises too much."""
+        if self.prediction.extrapolating:
+            return self
+        return type(self).around(
+            math.log(self.prediction.median_seconds),
+            self._spreads,
+            kind=self.kind,
+            level=self.prediction.level,
+            inside=False,
+        )
+
+    def chance_within(self, deadline_seconds: float) -> float:
+        """Chance that such an execution takes at most so long.
+
+        Raises:
+            InvalidPredictionError: the deadline is not positive and finite.
+        """
+        if not 0 < deadline_seconds < math.inf:
+            raise InvalidPredictionError(f"a deadline is some seconds, got {deadline_seconds!r}")
+        left = math.log(deadline_seconds / self.prediction.median_seconds) / self._factor
+        return min(spread.chance_below(left) for spread in self._spreads)
+
+
+@dataclass(frozen=True, slots=True)
+class Hull:
+    """A box around the questions seen: sizes and resources, and the platforms and kinds in them.
+
+    Attributes:
+        lowest: log source rows, log largest output, log cores, log nodes, log operators.
+        highest: the same, upper ends.
+        platforms: platforms seen.
+        kinds: operator kinds seen.
+    """
+
+    lowest: tuple[float, ...]
+    highest: tuple[float, ...]
+    platforms: frozenset[Platform]
+    kinds: frozenset[OperatorKind]
+
+    @classmethod
+    def around(cls, questions: Sequence[Question]) -> Self:
+        """The hull of `questions`; without any, everything lies outside."""
+        if not questions:
+            return cls((), (), frozenset(), frozenset())
+        sizes = np.array([_sizes(question) for question in questions])
+        return cls(
+            tuple(sizes.min(axis=0).tolist()),
+            tuple(sizes.max(axis=0).tolist()),
+            frozenset(platform for q in questions for platform in q.plan.platforms),
+            frozenset(o.kind for q in questions for o in q.plan.workflow.operators),
+        )
+
+    def contains(self, question: Question) -> bool:
+        """Whether `question` lies inside."""
+        if not self.platforms:
+            return False
+        inside = all(
+            low - HULL_MARGIN <= size <= high + HULL_MARGIN
+            for low, size, high in zip(self.lowest, _sizes(question), self.highest, strict=True)
+        )
+        kinds = {operator.kind for operator in question.plan.workflow.operators}
+        return inside and self.platforms.issuperset(question.plan.platforms) and kinds <= self.kinds
+
+    def share_seen(self, plan: Plan) -> float:
+        """Share of the plan's operators whose platform and kind were both seen, in [0, 1]."""
+        operators = zip(plan.workflow.operators, plan.platforms, strict=True)
+        seen = [o.kind in self.kinds and where in self.platforms for o, where in operators]
+        return sum(seen) / len(seen)
+
+
+def with_interval(
+    log_seconds: float, half_width: float, *, level: float, inside: bool
+) -> Prediction:
+    """The prediction of median exp(`log_seconds`), widened where the hull does not hold it."""
+    width = half_width if inside else WIDENING * half_width
+    lower, upper = (
+        max(-2 * LOG_SECONDS_LIMIT, log_seconds - width),
+        min(2 * LOG_SECONDS_LIMIT, log_seconds + width),
+    )
+    return Prediction(
+        math.exp(log_seconds), math.exp(lower), math.exp(upper), level, extrapolating=not inside
+    )
+
+
+def source_rows(plan: Plan) -> float:
+    """Rows of all sources: the size of a plan."""
+    return sum(each.output_rows for each in plan.workflow.operators if not each.inputs)
+
+
+def _sizes(question: Question) -> tuple[float, ...]:
+    operators = question.plan.workflow.operators
+    largest = max(operator.output_rows for operator in operators)
+    return (
+        math.log1p(source_rows(question.plan)),
+        math.log1p(largest),
+        math.log(question.cluster.cores),
+        math.log(question.cluster.nodes),
+        math.log(len(operators)),
+    )

@@ -1,0 +1,102 @@
+"""Who may be mixed for plans: by what the organization has, in order of trust.
+
+Local-only learners are in the mix from `LOCAL_FROM` own executions on, so that a bad
+shared model cannot make an organization's predictions worse than its own would be. The
+shared model stays among them as it is: it is what the others are shrunken to. Below ten
+executions there are at most three candidates: leaving one out of so few picks noise among
+many (findings, joining-gain 3).
+"""
+
+from collections.abc import Container
+
+from fedperf_client.prediction.learners.gaussian_process_learners import LocalProcess
+from fedperf_client.prediction.learners.learner import Learner
+from fedperf_client.prediction.learners.local_learners import (
+    BoostedRidge,
+    Boosting,
+    Constant,
+    Forest,
+    LogRidge,
+    Nearest,
+)
+from fedperf_client.prediction.learners.residual_learners import (
+    PUBLIC,
+    SHARED,
+    AsIs,
+    CellCorrected,
+    CellCorrection,
+    ResidualBoosting,
+    ResidualRidge,
+    ShrunkenBias,
+)
+from fedperf_shared.errors import FedperfError
+
+LOCAL_FROM = 5
+"""Own executions from which on local-only learners take part in a mix with a start model."""
+
+
+class NoLearnerError(FedperfError):
+    """No learner can be used with so few own executions."""
+
+    def __init__(self, executions: int) -> None:
+        super().__init__(
+            f"no predictor works with {executions} own executions and without a shared model; "
+            "fetch a shared model or ingest executions first"
+        )
+        self.executions = executions
+
+
+def joined_learners(
+    correction: CellCorrection | None = None, *, is_newer: bool = False
+) -> tuple[Learner, ...]:
+    """Learners of an organization that joined, on all three starts, and local ones.
+
+    Args:
+        correction: the coordinator's, to the reference.
+        is_newer: whether the shared model has learnt since it was the reference; then it
+            is trusted before the corrected reference.
+    """
+    nothing = CellCorrection.nothing_known()
+    shared, corrected = AsIs(SHARED), CellCorrected(correction or nothing)
+    first: tuple[Learner, ...] = (corrected, shared)
+    if is_newer:
+        of_others = () if correction is None else (corrected,)
+        first = (shared, CellCorrected(nothing, start=SHARED), *of_others)
+    return (
+        *first,
+        *_on(SHARED),
+        AsIs(PUBLIC, fewest=10),
+        *local_learners(fewest=LOCAL_FROM),
+    )
+
+
+def public_learners() -> tuple[Learner, ...]:
+    """Learners of an organization that did not join: the public start, and local ones."""
+    as_is, bias = AsIs(PUBLIC), ShrunkenBias(PUBLIC)
+    return (as_is, bias, *_on(PUBLIC), *local_learners(fewest=LOCAL_FROM))
+
+
+def local_learners(fewest: int = 0) -> tuple[Learner, ...]:
+    """Learners that read no start model; the mix of them alone is "local-only"."""
+    few: tuple[Learner, ...] = (Constant(),) if fewest == 0 else ()
+    return (
+        *few,
+        LogRidge(),
+        Nearest(),
+        LocalProcess(fewest=20, most=300),
+        Boosting(),
+        BoostedRidge(),
+        Boosting("local linear boosting", fewest=100, linear_leaves=True),
+        Forest(),
+    )
+
+
+def usable(learner: Learner, executions: int, starts: Container[str]) -> bool:
+    """Whether `learner` is worth a try with so many own executions and these start models."""
+    enough = learner.fewest <= executions
+    not_too_many = learner.most is None or executions <= learner.most
+    return enough and not_too_many and (learner.start is None or learner.start in starts)
+
+
+def _on(start: str) -> tuple[Learner, ...]:
+    return (ResidualRidge(start), ResidualBoosting(start))

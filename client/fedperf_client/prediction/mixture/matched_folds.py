@@ -1,0 +1,251 @@
+"""Folds that mimic the question: a learner is weighted by how it did on the like of it.
+
+A question may lie between known scales (machines, cores) or beyond them, between known
+sizes or beyond them. Random folds would ask everybody to interpolate and would prefer
+those who remember; these folds hold out whole levels:
+
+* between: each inner level in turn;
+* beyond: the highest levels, as many as make it most alike how far the question reaches
+  beyond what is known, as a share of the span that is known;
+* neither, or nothing to mimic it with: workloads are left out, one by one or some at a time.
+
+No fold splits a level in the first two cases and a workload in the last, so none splits
+repeats of a configuration.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum, unique
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedperf_client.prediction.learners.learner import ROUNDING, varying_columns
+from fedperf_client.prediction.prediction import Floats
+from fedperf_shared.errors import InvalidInputError
+
+Mask = NDArray[np.bool_]
+
+LEVEL_STEP = 0.01
+"""Log scale or size within which two executions are at the same level."""
+
+MOST_LEVELS = 8
+"""Of more levels, neighbours are put together."""
+
+LEAST_KEPT = 2
+"""Levels that a fold keeps; from fewer nobody can tell how run time grows."""
+
+LEAVE_ONE_OUT_UP_TO = 20
+MANY_GROUPS = 300
+FOLDS, FOLDS_OF_MANY = 10, 5
+"""Of workloads: one by one up to 20, in 10 folds beyond, in 5 where they are many."""
+
+
+@unique
+class Asks(StrEnum):
+    """What a question asks of those who know some executions."""
+
+    SEEN = "scale and size seen"
+    BETWEEN_SCALES = "between scales"
+    BETWEEN_SIZES = "between sizes"
+    BEYOND_SCALES = "beyond scales"
+    BEYOND_SIZES = "beyond sizes"
+
+    @property
+    def is_beyond(self) -> bool:
+        """Whether it reaches outside of the scales or sizes that are known."""
+        return self in {Asks.BEYOND_SCALES, Asks.BEYOND_SIZES}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Places:
+    """Where executions or questions lie.
+
+    Attributes:
+        scale: log machines or cores, float64 [rows].
+        size: log of the input size, float64 [rows].
+    """
+
+    scale: Floats
+    size: Floats
+
+    def __post_init__(self) -> None:
+        if self.scale.ndim != 1 or self.scale.shape != self.size.shape:
+            shapes = f"{self.scale.shape} and {self.size.shape}"
+            raise InvalidInputError(f"a place has one scale and one size, got shapes {shapes}")
+        if not (np.isfinite(self.scale).all() and np.isfinite(self.size).all()):
+            raise InvalidInputError("the places of executions and questions are finite")
+
+
+def asks(known: Places, asked: Places, *, size_step: float = LEVEL_STEP) -> list[Asks]:
+    """What each of the `asked` asks of those who know `known`; scale counts before size.
+
+    Args:
+        known: places of the executions.
+        asked: places of the questions.
+        size_step: log size up to which the nearest known one counts as the same, unless
+            the question lies beyond all of them.
+    """
+    beyond_scale, beyond_size = _beyond(known.scale, asked.scale), _beyond(known.size, asked.size)
+    new_scale = _apart(known.scale, asked.scale) > LEVEL_STEP
+    new_size = _apart(known.size, asked.size) > size_step
+    chosen = np.select(
+        [beyond_scale, beyond_size, new_scale, new_size],
+        [Asks.BEYOND_SCALES, Asks.BEYOND_SIZES, Asks.BETWEEN_SCALES, Asks.BETWEEN_SIZES],
+        Asks.SEEN,
+    )
+    return [Asks(each) for each in chosen.tolist()]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fold:
+    """Executions to learn from and executions to be asked about; some may be neither.
+
+    Attributes:
+        kept: rows, int64.
+        held: rows, int64, at least one.
+    """
+
+    kept: NDArray[np.int64]
+    held: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Mimicry:
+    """Folds of the known executions that resemble questions of a kind.
+
+    Attributes:
+        kind: of the questions.
+        cut: how many of the highest levels are held out at once; 0 where each is in turn.
+        reach: log of how far the held out levels lie beyond the kept ones, as a share of
+            the span of those; 0 where they lie between.
+        folds: at least one.
+    """
+
+    kind: Asks
+    cut: int
+    reach: float
+    folds: tuple[Fold, ...]
+
+
+def mimicries(known: Places, kind: Asks, features: Floats) -> list[Mimicry]:
+    """The ways to mimic questions of that `kind`; several where they reach beyond.
+
+    Args:
+        known: places of the executions.
+        kind: one of `asks`.
+        features: of the executions, [executions, columns]. Nobody is asked about a column in
+            which all kept executions are alike and the one held out is not: a machine type,
+            say, that only one size ran on.
+
+    Returns:
+        None where there are too few levels to mimic the question, or nothing to mimic.
+    """
+    if kind is Asks.SEEN:
+        return []
+    values = _along(known, kind)
+    levels = _levels(values)
+    count = int(levels.max(initial=-1)) + 1
+    if not kind.is_beyond:
+        inner = [_fold(levels == level, features) for level in range(1, count - 1)]
+        folds = tuple(each for each in inner if len(each.held))
+        return [Mimicry(kind, 0, 0.0, folds)] if folds else []
+    cuts = range(1, count - LEAST_KEPT + 1)
+    held = [(cut, _fold(levels >= count - cut, features)) for cut in cuts]
+    return [
+        Mimicry(kind, cut, _reach(values[each.kept], values[each.held]), (each,))
+        for cut, each in held
+        if len(each.held)
+    ]
+
+
+def most_alike(ways: Sequence[Mimicry], known: Places, asked: Places) -> Mimicry | None:
+    """Of the `ways` the one that reaches as far as the `asked` do; None where there is none."""
+    if not ways:
+        return None
+    kind = ways[0].kind
+    reach = _reach(_along(known, kind), _along(asked, kind)) if kind.is_beyond else 0.0
+    return min(ways, key=lambda way: abs(way.reach - reach))
+
+
+def deepest(known: Places, kind: Asks, folds: Sequence[Fold]) -> float:
+    """How far any execution held out lies from all kept ones, in what that kind differs in."""
+    values = _along(known, kind)
+    return max(
+        (float(_apart(values[each.kept], values[each.held]).max()) for each in folds), default=0.0
+    )
+
+
+def depth(known: Places, asked: Places, kind: Asks) -> float:
+    """How far the asked lie from all that is known, in what that kind differs in."""
+    return float(_apart(_along(known, kind), _along(asked, kind)).max())
+
+
+def grouped_folds(groups: NDArray[np.int64], seed: int) -> list[Fold]:
+    """Folds that split no group; none of no executions.
+
+    Args:
+        groups: workload or configuration of each execution, [executions].
+        seed: of who is left out together.
+    """
+    folds = fold_of(groups, seed)
+    return [
+        Fold(np.flatnonzero(folds != each), np.flatnonzero(folds == each))
+        for each in range(int(folds.max(initial=-1)) + 1)
+    ]
+
+
+def fold_of(groups: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
+    """The fold of each execution; executions of one group share it."""
+    count = int(groups.max(initial=-1)) + 1
+    many = FOLDS_OF_MANY if count > MANY_GROUPS else FOLDS
+    folds = count if count <= LEAVE_ONE_OUT_UP_TO else many
+    order = np.random.default_rng(seed).permutation(count)
+    fold_of_group = np.empty(count, np.int64)
+    fold_of_group[order] = np.arange(count) % max(folds, 1)
+    return fold_of_group[groups]
+
+
+def _fold(held: Mask, features: Floats) -> Fold:
+    kept = np.flatnonzero(~held)
+    rest = np.flatnonzero(held)
+    alike = np.setdiff1d(np.arange(features.shape[1]), varying_columns(features[kept]))
+    new = np.abs(features[np.ix_(rest, alike)] - features[kept[:1]][:, alike])
+    fair = (new <= ROUNDING * np.abs(features[:, alike]).max(axis=0, initial=0.0)).all(axis=1)
+    return Fold(kept, rest[fair])
+
+
+def _along(places: Places, kind: Asks) -> Floats:
+    """What questions of that kind differ in."""
+    return places.scale if kind in {Asks.BETWEEN_SCALES, Asks.BEYOND_SCALES} else places.size
+
+
+def _reach(seen: Floats, wanted: Floats) -> float:
+    """Log of how far beyond what was seen, as a share of the span that was seen."""
+    above, below = wanted - seen.max(), seen.min() - wanted
+    beyond = float(np.maximum(np.maximum(above, below), 0.0).mean())
+    return float(np.log(max(beyond, LEVEL_STEP) / max(float(np.ptp(seen)), LEVEL_STEP)))
+
+
+def _beyond(known: Floats, asked: Floats) -> Mask:
+    if len(known) == 0:
+        return np.ones(len(asked), bool)
+    outside = (asked > known.max() + LEVEL_STEP) | (asked < known.min() - LEVEL_STEP)
+    return np.asarray(outside)
+
+
+def _apart(known: Floats, asked: Floats) -> Floats:
+    """How far the nearest known value is from each of the asked; infinite without any."""
+    if len(known) == 0:
+        return np.full(len(asked), np.inf)
+    return np.asarray(np.abs(asked[:, None] - np.unique(known)).min(axis=1))
+
+
+def _levels(values: Floats) -> NDArray[np.int64]:
+    """The level of each value, counted from the lowest, at most `MOST_LEVELS` of them."""
+    order = np.argsort(values, kind="stable")
+    steps = np.diff(values[order], prepend=values[order][:1]) > LEVEL_STEP
+    levels = np.empty(len(values), np.int64)
+    levels[order] = np.cumsum(steps)
+    count = int(levels.max(initial=-1)) + 1
+    return levels if count <= MOST_LEVELS else levels * MOST_LEVELS // count

@@ -1,0 +1,246 @@
+"""Learners mixed for the questions at hand, over samples of any kind.
+
+The mix is a weighted mean in log seconds; a member's weight follows from its errors on
+folds that mimic the questions (`matching`), a level counting as one piece of evidence,
+however many executions it holds, unless the levels held out have a hundred groups. Where
+nothing can be mimicked folds leave out whole groups, and a group is the piece of evidence.
+What weighing came to (`Outcome`) is numbers alone, so that it can be kept.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedperf_client.prediction.evidence import Samples
+from fedperf_client.prediction.learners.learner import Fitted, Learner
+from fedperf_client.prediction.mixture.learner_catalogue import NoLearnerError, usable
+from fedperf_client.prediction.mixture.learner_weights import (
+    STACKED_FROM,
+    mixed_errors,
+    mixing_weights,
+    typical_error,
+)
+from fedperf_client.prediction.mixture.matched_folds import (
+    Asks,
+    Fold,
+    Mimicry,
+    Places,
+    grouped_folds,
+    mimicries,
+    most_alike,
+)
+from fedperf_client.prediction.prediction import Floats, checked_log
+
+OnProgress = Callable[[int, int], None]
+"""Called with folds that are done, and folds in all."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Known:
+    """Own executions as the mixture reads them.
+
+    Attributes:
+        samples: [executions].
+        log_seconds: natural log of the measured wall seconds, float64 [executions].
+        places: where they lie, [executions].
+        groups: workload or configuration of each, int64 [executions]; never split.
+    """
+
+    samples: Samples
+    log_seconds: Floats
+    places: Places
+    groups: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.log_seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One learner's place in a mix.
+
+    Attributes:
+        name: what it is.
+        weight: its share, in [0, 1].
+        error: trimmed mean of its absolute log errors in folds; NaN without executions.
+    """
+
+    name: str
+    weight: float
+    error: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Outcome:
+    """What weighing came to.
+
+    Attributes:
+        kind: of the questions that it was weighed for.
+        cut: of the folds, see `Mimicry`; 0 where they leave out groups.
+        members: who was weighed, with weights and errors.
+        folds: number of folds behind the errors.
+        errors: of the mix in folds, log seconds, [executions held out in some fold], by
+            weights that have not seen the error's fold, nor its group where folds are one.
+        groups: workload or configuration of each of those.
+    """
+
+    kind: Asks
+    cut: int
+    members: tuple[Member, ...]
+    folds: int
+    errors: Floats
+    groups: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Mixture:
+    """The mix, fitted on all own executions; samples -> log seconds."""
+
+    outcome: Outcome
+    _fitted: tuple[tuple[float, str, Fitted], ...]
+
+    @classmethod
+    def of(cls, outcome: Outcome, fit: Callable[[str], Fitted]) -> Self:
+        """The mix that weighing came to; `fit` gives members by name, fitted on everything."""
+        kept = [each for each in outcome.members if each.weight > 0]
+        return cls(outcome, tuple((each.weight, each.name, fit(each.name)) for each in kept))
+
+    @property
+    def kind(self) -> Asks:
+        """Of the questions that it was weighted for."""
+        return self.outcome.kind
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """What was mixed, with weights and errors."""
+        return self.outcome.members
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """Weight of each member by name."""
+        return {member.name: member.weight for member in self.members}
+
+    def __call__(self, asked: Samples) -> Floats:
+        """Natural log of the median wall seconds, [questions]."""
+        parts = [
+            weight * checked_log(name, fitted(asked), len(asked))
+            for weight, name, fitted in self._fitted
+        ]
+        return np.asarray(np.sum(parts, axis=0))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Weighing:
+    """How wrong each learner was in folds; several mixes can be made of one weighing.
+
+    Attributes:
+        learners: those that can be used with so many executions and these starts.
+        errors: log seconds, [learners, held out].
+        rows: the execution of each column.
+        evidence: the piece of evidence of each column.
+        folds: the fold of each column.
+    """
+
+    known: Known
+    kind: Asks
+    cut: int
+    learners: tuple[Learner, ...]
+    errors: Floats
+    rows: NDArray[np.int64]
+    evidence: NDArray[np.int64]
+    folds: NDArray[np.int64]
+
+    def outcome(self, learners: Iterable[Learner] | None = None) -> Outcome:
+        """The weights of those `learners` that were weighed; of all by default.
+
+        Raises:
+            NoLearnerError: none of them was.
+        """
+        wanted = {each.name for each in (self.learners if learners is None else learners)}
+        chosen = [row for row, each in enumerate(self.learners) if each.name in wanted]
+        if not chosen:
+            raise NoLearnerError(len(self.known))
+        errors, groups = self.errors[chosen], self.known.groups[self.rows]
+        weights = mixing_weights(errors, self.evidence)
+        members = tuple(
+            Member(self.learners[row].name, float(weight), typical_error(np.abs(of_member)))
+            for row, weight, of_member in zip(chosen, weights, errors, strict=True)
+        )
+        count = int(self.folds.max(initial=-1)) + 1
+        halves = self.folds if count != 1 else np.unique(groups, return_inverse=True)[1] % 2
+        mixed = mixed_errors(errors, self.evidence, halves)
+        return Outcome(self.kind, self.cut, members, count, mixed, groups)
+
+
+def weigh(
+    known: Known,
+    learners: Iterable[Learner],
+    way: Mimicry | None = None,
+    *,
+    seed: int = 0,
+    on_progress: OnProgress | None = None,
+) -> Weighing:
+    """How wrong each of `learners` is on executions that it has not seen.
+
+    Args:
+        known: own executions.
+        learners: in order of trust, each name once; those that need more executions, or a
+            start that the samples have no answers of, are left out.
+        way: to mimic the questions; None to leave groups out.
+        seed: of folds that leave groups out.
+        on_progress: told after each fold.
+
+    Raises:
+        PredictorFailedError: a learner gave values that cannot be used.
+    """
+    used = tuple(each for each in learners if usable(each, len(known), known.samples.starts))
+    folds = grouped_folds(known.groups, seed) if way is None else way.folds
+    rows = np.concatenate([np.zeros(0, np.int64), *(each.held for each in folds)])
+    fold = np.repeat(np.arange(len(folds)), [len(each.held) for each in folds])
+    parts = [np.zeros((len(used), 0))]
+    for number, each in enumerate(folds):
+        parts.append(_fold_errors(used, known, each))
+        if on_progress is not None:
+            on_progress(number + 1, len(folds))
+    kind, cut = (Asks.SEEN, 0) if way is None else (way.kind, way.cut)
+    groups = known.groups[rows]
+    many = len(np.unique(groups)) >= STACKED_FROM
+    evidence = groups if way is None or many else fold
+    return Weighing(known, kind, cut, used, np.concatenate(parts, axis=1), rows, evidence, fold)
+
+
+def mixed_for(
+    kind: Asks, asked: Places, known: Known, learners: Sequence[Learner], *, seed: int = 0
+) -> Mixture:
+    """Mix `learners` for questions of one kind.
+
+    Args:
+        kind: of the questions, see `asks`.
+        asked: where the questions lie, [questions].
+        known: own executions.
+        learners: as for `weigh`.
+        seed: of folds that mimic nothing.
+
+    Raises:
+        NoLearnerError: none of them can be used.
+        PredictorFailedError: a learner gave values that cannot be used.
+    """
+    way = most_alike(mimicries(known.places, kind, known.samples.features), known.places, asked)
+    by_name = {learner.name: learner for learner in learners}
+    return Mixture.of(
+        weigh(known, learners, way, seed=seed).outcome(),
+        lambda name: by_name[name].fit(known.samples, known.log_seconds),
+    )
+
+
+def _fold_errors(learners: Sequence[Learner], known: Known, fold: Fold) -> Floats:
+    samples, log_seconds = known.samples.take(fold.kept), known.log_seconds[fold.kept]
+    asked, truth = known.samples.take(fold.held), known.log_seconds[fold.held]
+    answers = [
+        checked_log(each.name, each.fit(samples, log_seconds)(asked), len(truth))
+        for each in learners
+    ]
+    return truth - np.array(answers)

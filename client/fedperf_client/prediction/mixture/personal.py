@@ -1,0 +1,397 @@
+"""Personalization: what an organization predicts the run times of plans with.
+
+A question lies inside of what was seen, between or beyond known scales (cores over all
+nodes), or between or beyond known sizes (rows of all sources). For each kind that is asked
+for, and not before, learners are mixed by how wrong they were in folds that mimic it
+(`mixture`). Executions of one workload are never split by folds for questions inside;
+repeats of one configuration are never split at all. Where the same work takes longer or
+shorter since some day, executions of before count as if they had been measured since
+(`drifting`). What ran before exactly so is answered by its own times as well (`repeats`).
+
+Own executions speak for platforms and kinds of operators that they hold (`Hull.share_seen`).
+For the rest of a plan the best start speaks as it would without them, with the interval of
+an empty home: own jobs of another kind never override a better start.
+"""
+
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedperf_client.drift.streams import Drift
+from fedperf_client.prediction.evidence import History, Samples, encode
+from fedperf_client.prediction.learners.learner import Fitted, Learner
+from fedperf_client.prediction.mixture.exact_match import Repeats
+from fedperf_client.prediction.mixture.intervals import (
+    DEFAULT_HALF_WIDTH,
+    HULL_MARGIN,
+    Estimate,
+    Hull,
+    Spread,
+    source_rows,
+)
+from fedperf_client.prediction.mixture.learner_catalogue import NoLearnerError, usable
+from fedperf_client.prediction.mixture.level_shifts import as_of_today, streams_known
+from fedperf_client.prediction.mixture.matched_folds import (
+    LEVEL_STEP,
+    Asks,
+    Mimicry,
+    Places,
+    asks,
+    deepest,
+    depth,
+    grouped_folds,
+    mimicries,
+    most_alike,
+)
+from fedperf_client.prediction.mixture.mixture import (
+    Known,
+    Member,
+    Mixture,
+    OnProgress,
+    Outcome,
+    Weighing,
+    weigh,
+)
+from fedperf_client.prediction.prediction import Floats, Prediction, PredictLog, Question
+
+Key = tuple[Asks, int]
+"""What is mimicked, and the cut of its folds (`Mimicry`)."""
+
+MIMICKED_FROM = 20
+"""Workloads that folds must hold out to be believed. Of fewer a model that has learnt nothing
+is right by chance too often; then folds leave workloads out, as for questions inside."""
+
+KEPT_SHARE = 2 / 3
+"""Of the workloads, that a fold must keep: who knows much less than is known is no witness."""
+
+INSIDE: Key = (Asks.SEEN, 0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidates:
+    """Own executions in numbers, and who may predict from them; mixes are made on demand.
+
+    Attributes:
+        known: own executions.
+        hull: what was seen.
+        learners: those that can be used with this history and these starts.
+        starts: log predictions of the start models that they need, by name.
+        seed: of folds that leave workloads out.
+        on_progress: told of every weighing.
+        drifts: found in the own executions, which are known as of today.
+        fits: candidates that were needed so far, fitted on all own executions.
+        repeats: own executions by configuration.
+    """
+
+    known: Known
+    hull: Hull
+    learners: tuple[Learner, ...]
+    starts: Mapping[str, PredictLog]
+    seed: int = 0
+    on_progress: OnProgress | None = None
+    drifts: tuple[Drift, ...] = ()
+    _ways: dict[Asks, list[Mimicry]] = field(default_factory=dict)
+    _weighed: dict[Key, Weighing] = field(default_factory=dict)
+    _depths: dict[tuple[Asks, Key], float] = field(default_factory=dict)
+    fits: dict[str, Fitted] = field(default_factory=dict)
+    repeats: Repeats = field(init=False)
+
+    def __post_init__(self) -> None:
+        repeats = Repeats.of(self.known.samples, self.known.log_seconds)
+        object.__setattr__(self, "repeats", repeats)
+
+    def mix(self, learners: Iterable[Learner], *, level: float = 0.9) -> "Personalized":
+        """A mix of those `learners` that can be used; without executions the first counts.
+
+        Args:
+            learners: in any number; they count by name, where they can be used themselves.
+            level: of the intervals.
+
+        Raises:
+            NoLearnerError: none of them can be used.
+        """
+        count = len(self.known)
+        wanted = {each.name for each in learners if usable(each, count, self.starts)}
+        chosen = tuple(each for each in self.learners if each.name in wanted)
+        if not chosen:
+            raise NoLearnerError(len(self.known))
+        return Personalized(self, chosen, level)
+
+    def ways_of(self, asked: Places) -> list[tuple[Asks, Mimicry | None]]:
+        """For each of the places what it asks, and how to mimic it where that is possible."""
+        kinds = asks(self.known.places, asked, size_step=HULL_MARGIN)
+        return [(kind, self._way(kind, asked, row)) for row, kind in enumerate(kinds)]
+
+    def is_inside(self, question: Question, kind: Asks, way: Mimicry | None) -> bool:
+        """Whether the question is one that folds can speak for."""
+        if kind.is_beyond or not self.hull.contains(question):
+            return False
+        if kind is Asks.SEEN:
+            return True
+        if (kind, key_of(way)) not in self._depths:
+            folds = grouped_folds(self.known.groups, self.seed) if way is None else way.folds
+            self._depths[kind, key_of(way)] = deepest(self.known.places, kind, folds)
+        asked = depth(self.known.places, places_of([question]), kind)
+        return asked <= self._depths[kind, key_of(way)] + LEVEL_STEP
+
+    def weigh(self, way: Mimicry | None) -> Weighing:
+        """How wrong every candidate is in such folds; computed once."""
+        key = key_of(way)
+        if key not in self._weighed:
+            self._weighed[key] = weigh(
+                self.known, self.learners, way, seed=self.seed, on_progress=self.on_progress
+            )
+        return self._weighed[key]
+
+    def fit(self, name: str) -> Fitted:
+        """The candidate of that name, fitted on all own executions; computed once."""
+        if name not in self.fits:
+            [learner] = [each for each in self.learners if each.name == name]
+            self.fits[name] = learner.fit(self.known.samples, self.known.log_seconds)
+        return self.fits[name]
+
+    def _way(self, kind: Asks, asked: Places, row: int) -> Mimicry | None:
+        if kind not in self._ways:
+            ways = mimicries(self.known.places, kind, self.known.samples.features)
+            self._ways[kind] = [way for way in ways if self._tells_enough(way)]
+        one = Places(asked.scale[row : row + 1], asked.size[row : row + 1])
+        return most_alike(self._ways[kind], self.known.places, one)
+
+    def _tells_enough(self, way: Mimicry) -> bool:
+        groups = self.known.groups
+        held = np.unique(groups[np.concatenate([fold.held for fold in way.folds])])
+        kept = min(len(np.unique(groups[fold.kept])) for fold in way.folds)
+        enough_kept = kept >= KEPT_SHARE * len(np.unique(groups))
+        return len(held) >= MIMICKED_FROM and enough_kept
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Personalized:
+    """A weighted mix for every kind of question; a `Predictor`.
+
+    Attributes:
+        candidates: among whom the members are.
+        learners: those that may be mixed.
+        level: of the intervals.
+        outcomes: what weighing came to, for each kind asked for so far.
+    """
+
+    candidates: Candidates
+    learners: tuple[Learner, ...]
+    level: float
+    outcomes: dict[Key, Outcome] = field(default_factory=dict)
+    _spreads: dict[Key, Spread] = field(default_factory=dict)
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """Who is mixed for questions inside, with weights and errors."""
+        return self.outcome().members
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """Weight of each member by name, for questions inside."""
+        return {member.name: member.weight for member in self.members}
+
+    @property
+    def errors(self) -> dict[str, float]:
+        """Error in folds of each member by name, for questions inside, log seconds."""
+        return {member.name: member.error for member in self.members}
+
+    @property
+    def folds(self) -> int:
+        """Number of folds behind the errors for questions inside."""
+        return self.outcome().folds
+
+    @property
+    def fold_errors(self) -> Floats:
+        """Errors of the mix for questions inside on own executions, [executions]."""
+        return self.outcome().errors
+
+    @property
+    def half_width(self) -> float:
+        """Of intervals inside the hull, log seconds."""
+        return self._spread(None).half_width(self.level)
+
+    def outcome(self, way: Mimicry | None = None) -> Outcome:
+        """What weighing came to in such folds; those that leave workloads out by default."""
+        key = key_of(way)
+        if key not in self.outcomes:
+            self.outcomes[key] = self.candidates.weigh(way).outcome(self.learners)
+        return self.outcomes[key]
+
+    def predict_log(self, questions: Sequence[Question]) -> Floats:
+        """Natural log of the median wall seconds, [questions]."""
+        return self._logs(questions, self.candidates.ways_of(places_of(questions)))
+
+    def predict(self, questions: Sequence[Question]) -> list[Prediction]:
+        """Medians with conformal intervals, in the order of `questions`."""
+        return [each.prediction for each in self.estimate(questions)]
+
+    def estimate(self, questions: Sequence[Question]) -> list[Estimate]:
+        """As `predict`, with the upper end and the chance to keep a deadline."""
+        ways = self.candidates.ways_of(places_of(questions))
+        logs = self._logs(questions, ways)
+        support = self._support(questions)
+        return [
+            Estimate.around(
+                float(log_seconds),
+                self._spreads_for(way, share),
+                kind=kind,
+                level=self.level,
+                inside=self.candidates.is_inside(question, kind, way),
+            )
+            for question, log_seconds, share, (kind, way) in zip(
+                questions, logs, support.tolist(), ways, strict=True
+            )
+        ]
+
+    def _logs(
+        self, questions: Sequence[Question], ways: Sequence[tuple[Asks, Mimicry | None]]
+    ) -> Floats:
+        answers = np.zeros(len(questions))
+        keys = [key_of(way) for _, way in ways]
+        for key in dict.fromkeys(keys):
+            rows = [row for row, each in enumerate(keys) if each == key]
+            mixture = self._mixture(ways[rows[0]][1])
+            names = {name for name, weight in mixture.weights.items() if weight > 0}
+            asked = self._encoded([questions[row] for row in rows], names)
+            answers[rows] = self.candidates.repeats.drawn(
+                asked, mixture(asked), self._error_variance(key)
+            )
+        support = self._support(questions)
+        unknown: list[int] = np.flatnonzero(support < 1).tolist()
+        if unknown:
+            start = self._without_own_executions([questions[row] for row in unknown])
+            answers[unknown] += (1 - support[unknown]) * (start - answers[unknown])
+        return answers
+
+    def _encoded(self, questions: Sequence[Question], names: Container[str]) -> Samples:
+        """Questions with the answers of the start models that learners of these names need."""
+        needed = {each.start for each in self.learners if each.name in names}
+        starts = {k: start for k, start in self.candidates.starts.items() if k in needed}
+        return encode(questions, starts)
+
+    def _support(self, questions: Sequence[Question]) -> Floats:
+        """Share of each plan's operators that own executions can speak for, in [0, 1].
+
+        1 where there is no start that could speak instead.
+        """
+        if self._start is None or len(self.candidates.known) == 0:
+            return np.ones(len(questions))
+        return np.array([self.candidates.hull.share_seen(each.plan) for each in questions])
+
+    @property
+    def _start(self) -> Learner | None:
+        """The most trusted learner that needs no own executions, but a start model."""
+        able = (each for each in self.learners if each.start is not None and each.fewest == 0)
+        return next(able, None)
+
+    def _without_own_executions(self, questions: Sequence[Question]) -> Floats:
+        """What the best start says, [questions]; there is one."""
+        learner, known = self._start, self.candidates.known
+        if learner is None:
+            raise NoLearnerError(len(known))
+        nothing = np.zeros(0, np.int64)
+        fitted = learner.fit(known.samples.take(nothing), known.log_seconds[nothing])
+        return fitted(self._encoded(questions, {learner.name}))
+
+    def _spreads_for(self, way: Mimicry | None, share: float) -> tuple[Spread, ...]:
+        """Of what speaks for a question of which own executions know that share."""
+        own = (self._spread(None), *(() if way is None else (self._spread(way),)))
+        of_start = () if share == 1 else (Spread.of(np.zeros(0), np.zeros(0, np.int64)),)
+        return (*of_start, *(own if share > 0 else ()))
+
+    def _error_variance(self, key: Key) -> float:
+        """Mean square of errors in folds; without any, of the public half width."""
+        errors = self.outcomes[key].errors
+        return float(np.mean(errors**2)) if len(errors) else DEFAULT_HALF_WIDTH**2
+
+    def _mixture(self, way: Mimicry | None) -> Mixture:
+        return Mixture.of(self.outcome(way), self.candidates.fit)
+
+    def _spread(self, way: Mimicry | None) -> Spread:
+        key = key_of(way)
+        if key not in self._spreads:
+            outcome = self.outcome(way)
+            self._spreads[key] = Spread.of(outcome.errors, outcome.groups)
+        return self._spreads[key]
+
+
+def candidates_of(
+    history: History,
+    starts: Mapping[str, PredictLog],
+    learners: Iterable[Learner],
+    *,
+    seed: int = 0,
+    on_progress: OnProgress | None = None,
+) -> Candidates:
+    """Everything that predictions are made from.
+
+    Args:
+        history: own executions, any number.
+        starts: log predictions of the start models, by name.
+        learners: in order of trust, each name once; those that need a start that is not
+            there, or another number of executions, are left out.
+        seed: of folds that leave workloads out.
+        on_progress: told of every weighing.
+
+    Raises:
+        PredictorFailedError: a start model gave values that cannot be used.
+    """
+    used = tuple(each for each in learners if usable(each, len(history), starts))
+    needed = {each.start: starts[each.start] for each in used if each.start is not None}
+    known = known_of(history, needed)
+    streams = streams_known(history, known)
+    drifts = tuple(drift for stream in streams for drift in stream.drifts)
+    hull = Hull.around(history.questions)
+    current = as_of_today(known, streams)
+    return Candidates(current, hull, used, needed, seed, on_progress, drifts)
+
+
+def personalize(
+    history: History,
+    starts: Mapping[str, PredictLog],
+    learners: Iterable[Learner],
+    *,
+    seed: int = 0,
+    level: float = 0.9,
+) -> Personalized:
+    """Mix `learners` for the organization whose own executions are `history`.
+
+    Arguments and errors as `candidates_of` and `Candidates.mix`.
+    """
+    candidates = candidates_of(history, starts, learners, seed=seed)
+    return candidates.mix(candidates.learners, level=level)
+
+
+def known_of(history: History, starts: Mapping[str, PredictLog]) -> Known:
+    """Own executions in numbers; errors as `encode`."""
+    samples = encode(history.questions, starts)
+    return Known(samples, history.log_seconds, places_of(history.questions), _groups(history))
+
+
+def places_of(questions: Sequence[Question]) -> Places:
+    """Log of the cores over all nodes, and of the rows of all sources."""
+    cores = np.array([question.cluster.cores for question in questions], dtype=np.float64)
+    rows = np.array([source_rows(question.plan) for question in questions], dtype=np.float64)
+    return Places(np.log(cores), np.log1p(rows))
+
+
+def key_of(way: Mimicry | None) -> Key:
+    """What mixes for such folds are kept by."""
+    return INSIDE if way is None else (way.kind, way.cut)
+
+
+def _groups(history: History) -> NDArray[np.int64]:
+    """Workload numbers; of one workload alone its configurations, of one of these its repeats."""
+    groups = history.workload_index()
+    if groups.max(initial=0) == 0:
+        groups = _numbered(history.questions)
+    return np.arange(len(history)) if groups.max(initial=0) == 0 else groups
+
+
+def _numbered(questions: Sequence[Question]) -> NDArray[np.int64]:
+    numbers: dict[Question, int] = {}
+    return np.array([numbers.setdefault(each, len(numbers)) for each in questions], np.int64)

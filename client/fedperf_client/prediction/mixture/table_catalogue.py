@@ -1,0 +1,154 @@
+"""The candidates for tables: one list, frozen here, for the product and for experiments.
+
+Chosen from what was published about run times of tabular jobs and by errors inside the
+training parts of public scenarios. The process with shares came last, after a look at the
+errors that the experiment `profiling_models` prints. All learn log seconds on the features
+of a `Layout`, whose inverse and log columns are what pays in feature engineering.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fedperf_client.prediction.evidence import Samples
+from fedperf_client.prediction.learners.download import Downloaded
+from fedperf_client.prediction.learners.ernest import fit_ernest
+from fedperf_client.prediction.learners.gaussian_process_learners import (
+    LocalProcess,
+    ResidualProcess,
+)
+from fedperf_client.prediction.learners.learner import Fitted, Learner
+from fedperf_client.prediction.learners.local_learners import Boosting, Constant, Forest, LogRidge
+from fedperf_client.prediction.learners.residual_learners import REFERENCE, AsIs, ShrunkenBias
+from fedperf_client.prediction.learners.ridge import WEAK_STRENGTHS
+from fedperf_client.prediction.learners.tables import Layout
+from fedperf_client.prediction.mixture.learner_catalogue import LOCAL_FROM
+from fedperf_client.prediction.prediction import Floats
+
+MORE_FROM = 30
+"""Own executions from which on more than five candidates are told apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ernest:
+    """Ernest by relative error, on two features that are logs.
+
+    Attributes:
+        scale: place of the log scale among the features.
+        size: place of the log size.
+    """
+
+    scale: int
+    size: int
+    name: str = "local ernest"
+    start: None = None
+    fewest: int = 3
+    most: int | None = None
+
+    def fit(self, samples: Samples, log_seconds: Floats) -> Fitted:
+        """Learn the four parts."""
+        if len(log_seconds) == 0:
+            return Constant().fit(samples, log_seconds)
+        scale, size = self.scale, self.size
+        model = fit_ernest(samples.features[:, scale], samples.features[:, size], log_seconds)
+        return lambda asked: model(asked.features[:, scale], asked.features[:, size])
+
+
+@dataclass(frozen=True, slots=True)
+class WithShare:
+    """A learner that reads one more feature: the share of the input that each machine has.
+
+    Attributes:
+        base: the learner.
+        scale: place of the log scale among the features.
+        size: place of the log size.
+    """
+
+    base: Learner
+    scale: int
+    size: int
+
+    @property
+    def name(self) -> str:
+        """Its name in explanations."""
+        return f"{self.base.name}+share"
+
+    @property
+    def start(self) -> str | None:
+        """The start model of the base."""
+        return self.base.start
+
+    @property
+    def fewest(self) -> int:
+        """That of the base."""
+        return self.base.fewest
+
+    @property
+    def most(self) -> int | None:
+        """That of the base."""
+        return self.base.most
+
+    def fit(self, samples: Samples, log_seconds: Floats) -> Fitted:
+        """Learn the base."""
+        fitted = self.base.fit(self._with_share(samples), log_seconds)
+        return lambda asked: fitted(self._with_share(asked))
+
+    def _with_share(self, samples: Samples) -> Samples:
+        features = samples.features
+        share = np.exp(features[:, self.size] - features[:, self.scale])
+        return replace(samples, features=np.column_stack([features, share]))
+
+
+def table_learners(layout: Layout, *, seed: int = 1) -> tuple[Learner, ...]:
+    """The candidates for tables of that layout, in order of trust; all are local-only.
+
+    Args:
+        layout: of the table.
+        seed: of the forest.
+    """
+    scale, size = layout.scale_feature, layout.size_feature
+    ernest = Ernest(scale, size)
+    return (
+        LocalProcess(),
+        WithShare(LocalProcess(fewest=10), scale, size),
+        LogRidge(strengths=WEAK_STRENGTHS),
+        ResidualProcess(ernest, fewest=10),
+        LogRidge("local ridge 2", fewest=20, degree=2, strengths=WEAK_STRENGTHS),
+        Boosting("local linear boosting", linear_leaves=True),
+        Forest(seed=seed),
+        ernest,
+        Constant(),
+    )
+
+
+def local_table_learners() -> tuple[Learner, ...]:
+    """Candidates that read no start model and need no layout; their mix is "local-only"."""
+    return (
+        LocalProcess(),
+        LogRidge(fewest=3, strengths=WEAK_STRENGTHS),
+        Boosting("local linear boosting", linear_leaves=True),
+        Forest(),
+        Constant(),
+    )
+
+
+def joined_table_learners(covariance: Floats) -> tuple[Learner, ...]:
+    """Candidates of an organization that downloaded a belief about public points.
+
+    Three below `LOCAL_FROM` own executions, then five until `MORE_FROM`: few errors cannot
+    tell many apart. The start as it is stays among them, as what the others are shrunken to.
+
+    Args:
+        covariance: of the error of the start model `REFERENCE`, [points, points].
+    """
+    as_is = AsIs(REFERENCE)
+    return (
+        as_is,
+        Downloaded(covariance),
+        ShrunkenBias(REFERENCE),
+        ResidualProcess(as_is, fewest=LOCAL_FROM),
+        LocalProcess(fewest=LOCAL_FROM),
+        LogRidge(fewest=MORE_FROM, strengths=WEAK_STRENGTHS),
+        Boosting("local linear boosting", fewest=MORE_FROM, linear_leaves=True),
+        Forest(fewest=MORE_FROM),
+    )

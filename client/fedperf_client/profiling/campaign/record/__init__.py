@@ -1,0 +1,1 @@
+"""What a campaign's trials came to: journal, outcomes, noise."""

@@ -1,0 +1,100 @@
+"""What a campaign's trials have come to so far: what is settled, what counts, what is spent."""
+
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+
+from fedperf_client.profiling.campaign.components import WHOLE
+from fedperf_client.profiling.campaign.record.journal import Key, Trial
+from fedperf_client.profiling.campaign.record.outcome import Outcome, TrialStatus
+
+_NOISY_IS_ENOUGH = 2
+"""A noisy trial is redone once; a second one says that it is like this here."""
+
+
+class History:
+    """The trials of a campaign by what they measure; trials are added as they come."""
+
+    def __init__(self, trials: Iterable[Trial], *, retries: int) -> None:
+        """Begin with what the journal holds."""
+        self._retries = retries
+        self._trials: dict[Key, list[Trial]] = defaultdict(list)
+        self._booted: set[tuple[str, int, str]] = set()
+        self.spent_trials = 0
+        self.spent_seconds = 0.0
+        for each in trials:
+            self.add(each)
+
+    def add(self, trial: Trial) -> None:
+        """A trial that was started, with its outcome unless it was lost in flight."""
+        key = trial.key
+        self._trials[key].append(trial)
+        self._booted.add((trial.boot, key.configuration, key.component))
+        if trial.outcome is not None and trial.ended is not None:
+            self.spent_trials += 1
+            # A clock that was set back in between gives no seconds back.
+            self.spent_seconds += max(0.0, (trial.ended - trial.started).total_seconds())
+
+    def attempts(self, key: Key) -> int:
+        """How often it was started, lost trials included."""
+        return len(self._trials.get(key, ()))
+
+    def is_settled(self, key: Key) -> bool:
+        """Whether nothing is left to do for it: it went well, or all attempts are used."""
+        statuses = [outcome.status for outcome in self._outcomes(key)]
+        if TrialStatus.OK in statuses or TrialStatus.WARMUP in statuses:
+            return True
+        noisy = statuses.count(TrialStatus.NOISY)
+        return noisy >= _NOISY_IS_ENOUGH or len(statuses) > self._retries
+
+    def has_failed(self, key: Key) -> bool:
+        """Whether it failed for good."""
+        return self.is_settled(key) and all(each.status.is_failure for each in self._outcomes(key))
+
+    def is_cold(self, key: Key, boot: str) -> bool:
+        """Whether nothing like it has run since the machine was started."""
+        return (boot, key.configuration, key.component) not in self._booted
+
+    def counting(self, key: Key) -> Trial | None:
+        """The trial that counts: the one that went well, else the quietest noisy one."""
+        found = [t for t in self._trials.get(key, ()) if t.outcome and t.outcome.status.is_data]
+        return min(found, key=_disturbance, default=None)
+
+    def repeats(self, configuration: int, component: str, repetitions: int) -> tuple[Trial, ...]:
+        """The trials that count, one for each repetition that has one."""
+        keys = (Key(configuration, component, n) for n in range(repetitions))
+        return tuple(each for each in map(self.counting, keys) if each is not None)
+
+    def median_seconds(
+        self, configuration: int, targets: tuple[str, ...], repetitions: int
+    ) -> float | None:
+        """Of the whole where it is measured, else of all components one after the other."""
+        wanted = (WHOLE,) if WHOLE in targets else targets
+        medians = []
+        for target in wanted:
+            seconds = list(_seconds(self.repeats(configuration, target, repetitions)))
+            if not seconds:
+                return None
+            medians.append(statistics.median(seconds))
+        return sum(medians)
+
+    def lost_tokens(self) -> tuple[str, ...]:
+        """Marks of the processes of trials that were lost in flight."""
+        every = (trial for trials in self._trials.values() for trial in trials)
+        return tuple(trial.token for trial in every if trial.outcome is None)
+
+    def _outcomes(self, key: Key) -> list[Outcome]:
+        return [trial.outcome for trial in self._trials.get(key, ()) if trial.outcome is not None]
+
+
+def _seconds(trials: Iterable[Trial]) -> Iterator[float]:
+    for trial in trials:
+        if trial.outcome is not None and trial.outcome.wall_seconds is not None:
+            yield trial.outcome.wall_seconds
+
+
+def _disturbance(trial: Trial) -> tuple[bool, float, int]:
+    outcome = trial.outcome
+    if outcome is None:
+        return True, 0.0, trial.number
+    return outcome.status is TrialStatus.NOISY, outcome.foreign_cores or 0.0, trial.number

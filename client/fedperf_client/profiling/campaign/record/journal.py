@@ -1,0 +1,329 @@
+"""The journal of a campaign: every trial of every run of it, in one SQLite file.
+
+Append-only: a trial is written when it starts and once more when it has ended, both
+synced to disk before anything else happens; nothing is changed or removed. So a campaign
+that is killed loses the trial in flight and nothing else, and what is left to do is what
+has no outcome yet, in whatever order. A trial is known by configuration, component,
+repetition and attempt; warm-ups have repetitions below 0.
+
+Refuses a file that is not a journal, or of another campaign or schema. One program at a
+time may run a campaign: `locked` holds a lock that ends with its process.
+"""
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Self
+
+import orjson
+
+from fedperf_client.home.sqlite_file import clear_errors, open_database, transaction
+from fedperf_client.profiling.campaign.record.outcome import Outcome, Resources, Span, TrialStatus
+from fedperf_shared.errors import StorageError
+from fedperf_shared.programs.process_lock import InUseError, process_lock
+from fedperf_shared.programs.resources import Closing
+
+APPLICATION_ID = 0x66704361
+"""Marks the file as a journal of a campaign ("fpCa")."""
+
+SCHEMA_VERSION = 1
+
+_TABLES = (
+    """CREATE TABLE campaign (campaign_id TEXT PRIMARY KEY) STRICT""",
+    """CREATE TABLE session (
+        session INTEGER PRIMARY KEY, began_unix_us INTEGER NOT NULL, boot TEXT NOT NULL,
+        machine TEXT NOT NULL
+    ) STRICT""",
+    """CREATE TABLE started (
+        number INTEGER PRIMARY KEY, session INTEGER NOT NULL REFERENCES session (session),
+        configuration INTEGER NOT NULL, component TEXT NOT NULL, repetition INTEGER NOT NULL,
+        attempt INTEGER NOT NULL, is_warmup INTEGER NOT NULL, is_cold INTEGER NOT NULL,
+        token TEXT NOT NULL, started_unix_us INTEGER NOT NULL,
+        UNIQUE (configuration, component, repetition, attempt)
+    ) STRICT""",
+    """CREATE TABLE ended (
+        number INTEGER PRIMARY KEY REFERENCES started (number), ended_unix_us INTEGER NOT NULL,
+        status TEXT NOT NULL, reason TEXT NOT NULL,
+        wall_seconds REAL, startup_seconds REAL, cpu_seconds REAL, peak_bytes INTEGER,
+        read_bytes INTEGER, written_bytes INTEGER, context_switches INTEGER,
+        foreign_cores REAL, stolen_cores REAL, load_before REAL, load_after REAL,
+        spans TEXT NOT NULL
+    ) STRICT""",
+    *(
+        f"""CREATE TRIGGER {table}_stays_{verb} BEFORE {verb} ON {table}
+        BEGIN SELECT RAISE (ABORT, 'a journal is append-only'); END"""
+        for table in ("campaign", "session", "started", "ended")
+        for verb in ("UPDATE", "DELETE")
+    ),
+)
+_SELECT = """
+SELECT started.*, session.boot, ended.* FROM started JOIN session USING (session)
+LEFT JOIN ended ON ended.number = started.number ORDER BY started.number
+"""
+
+
+class CampaignRunsError(StorageError):
+    """Another program runs this campaign."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(f"this campaign is running already, in another program ({path.name})")
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """What a trial measures: a configuration's number, a component or the whole, a repetition."""
+
+    configuration: int
+    component: str
+    repetition: int
+
+    @property
+    def is_warmup(self) -> bool:
+        """Whether it does not count."""
+        return self.repetition < 0
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Where a run of a campaign happened."""
+
+    node_type: str
+    architecture: str
+    processor: str
+    cores: int
+    memory_bytes: int
+    machine_speed: float
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One run of the campaign's command: its number, when it began, and where."""
+
+    session: int
+    began: datetime
+    boot: str
+    machine: Machine
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A trial that was started.
+
+    Attributes:
+        number: in the order of starting.
+        session: of which run of the campaign.
+        key: what it measures.
+        attempt: 0 for the first one.
+        is_warmup: whether it does not count, as it was meant.
+        is_cold: whether nothing of this configuration and component had run before
+            since the machine was started.
+        token: marks its processes.
+        started: when.
+        boot: of the machine.
+        ended: when; None where it was lost in flight.
+        outcome: None where it was lost in flight.
+    """
+
+    number: int
+    session: int
+    key: Key
+    attempt: int
+    is_warmup: bool
+    is_cold: bool
+    token: str
+    started: datetime
+    boot: str
+    ended: datetime | None
+    outcome: Outcome | None
+
+
+class Journal(Closing):
+    """The trials of one campaign; use it as a context manager."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
+        self._connection = connection
+        self._path = path
+
+    @classmethod
+    def open(cls, path: Path, campaign_id: str) -> Self:
+        """Open the journal of a campaign, creating the file where there is none.
+
+        Raises:
+            StorageError: it cannot be read or written, or is not that campaign's journal.
+        """
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise StorageError(f"cannot write {path.parent}: {error.strerror}") from error
+        connection = open_database(path, lambda opened: _check_or_create(opened, path, campaign_id))
+        connection.execute("PRAGMA foreign_keys = ON")
+        return cls(connection, path)
+
+    def close(self) -> None:
+        """Close the file; closing twice is harmless."""
+        self._connection.close()
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other programs from running this campaign.
+
+        Raises:
+            CampaignRunsError: another one does.
+        """
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(process_lock(self._path.with_suffix(".lock"), "the campaign"))
+            except InUseError:
+                raise CampaignRunsError(self._path) from None
+            yield
+
+    def begin_session(self, machine: Machine, *, boot: str, at: datetime) -> int:
+        """Write that a run of the campaign begins; its number."""
+        row = (_micros(at), boot, orjson.dumps(machine).decode())
+        with clear_errors(self._path), transaction(self._connection):
+            written = self._connection.execute(
+                "INSERT INTO session (began_unix_us, boot, machine) VALUES (?, ?, ?)", row
+            )
+            return int(written.lastrowid or 0)
+
+    def begin(
+        self, key: Key, *, session: int, attempt: int, is_cold: bool, token: str, at: datetime
+    ) -> int:
+        """Write that a trial starts, before it does; its number."""
+        row = (session, key.configuration, key.component, key.repetition, attempt)
+        row += (int(key.is_warmup), int(is_cold), token, _micros(at))  # type: ignore[assignment]
+        with clear_errors(self._path), transaction(self._connection):
+            written = self._connection.execute(
+                "INSERT INTO started VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row
+            )
+            return int(written.lastrowid or 0)
+
+    def end(self, number: int, outcome: Outcome, *, at: datetime) -> None:
+        """Write how a trial ended; from now on it is not repeated."""
+        used = outcome.resources
+        row = (
+            number,
+            _micros(at),
+            outcome.status.value,
+            outcome.reason.encode(errors="replace").decode(),
+            outcome.wall_seconds,
+            outcome.startup_seconds,
+            used.cpu_seconds,
+            used.peak_bytes,
+            used.read_bytes,
+            used.written_bytes,
+            used.context_switches,
+            outcome.foreign_cores,
+            outcome.stolen_cores,
+            outcome.load_before,
+            outcome.load_after,
+            orjson.dumps([asdict(span) for span in outcome.spans]).decode(),
+        )
+        marks = ", ".join("?" * len(row))
+        with clear_errors(self._path), transaction(self._connection):
+            self._connection.execute(f"INSERT INTO ended VALUES ({marks})", row)  # noqa: S608
+
+    def trials(self) -> tuple[Trial, ...]:
+        """All trials that were started, in that order."""
+        with clear_errors(self._path):
+            rows = self._connection.execute(_SELECT).fetchall()
+        return tuple(_trial(row, self._path) for row in rows)
+
+    def sessions(self) -> tuple[Session, ...]:
+        """All runs of the campaign, in their order."""
+        with clear_errors(self._path):
+            rows = self._connection.execute("SELECT * FROM session ORDER BY session").fetchall()
+        return tuple(
+            Session(number, _moment(began), boot, Machine(**orjson.loads(machine)))
+            for number, began, boot, machine in rows
+        )
+
+
+def _check_or_create(connection: sqlite3.Connection, path: Path, campaign_id: str) -> None:
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    if (application, version, tables) == (0, 0, 0):
+        for table in _TABLES:
+            connection.execute(table)
+        connection.execute("INSERT INTO campaign VALUES (?)", (campaign_id,))
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        return
+    if (application, version) != (APPLICATION_ID, SCHEMA_VERSION):
+        raise StorageError(
+            f"{path} is not a journal of a campaign that this fedperf can read; move it away "
+            "(nothing was changed)"
+        )
+    (found,) = connection.execute("SELECT campaign_id FROM campaign").fetchone()
+    if found != campaign_id:
+        raise StorageError(f"{path} belongs to another campaign; move it away")
+
+
+def _trial(row: Sequence[object], path: Path) -> Trial:
+    try:
+        return _parsed(row)
+    except (ValueError, TypeError, KeyError) as error:
+        raise StorageError(f"{path}: trial {row[0]!r} cannot be read ({error})") from error
+
+
+def _parsed(row: Sequence[object]) -> Trial:
+    number, session, configuration, component, repetition, attempt = row[:6]
+    is_warmup, is_cold, token, started, boot, ended_number, ended = row[6:13]
+    return Trial(
+        number=_int(number),
+        session=_int(session),
+        key=Key(_int(configuration), str(component), _int(repetition)),
+        attempt=_int(attempt),
+        is_warmup=bool(is_warmup),
+        is_cold=bool(is_cold),
+        token=str(token),
+        started=_moment(_int(started)),
+        boot=str(boot),
+        ended=None if ended_number is None else _moment(_int(ended)),
+        outcome=None if ended_number is None else _outcome(row[13:]),
+    )
+
+
+def _outcome(row: Sequence[object]) -> Outcome:
+    status, reason, wall, startup, *used, foreign, stolen, before, after, spans = row
+    return Outcome(
+        status=TrialStatus(str(status)),
+        reason=str(reason),
+        wall_seconds=_float(wall),
+        startup_seconds=_float(startup),
+        resources=Resources(*used),  # type: ignore[arg-type]
+        spans=tuple(_span(each) for each in orjson.loads(str(spans))),
+        foreign_cores=_float(foreign),
+        stolen_cores=_float(stolen),
+        load_before=_float(before),
+        load_after=_float(after),
+    )
+
+
+def _span(content: dict[str, object]) -> Span:
+    used = content.pop("resources")
+    if not isinstance(used, dict):
+        raise TypeError(f"no resources: {used!r}")
+    return Span(**content, resources=Resources(**used))  # type: ignore[arg-type]
+
+
+def _micros(moment: datetime) -> int:
+    return round(moment.timestamp() * 1_000_000)
+
+
+def _moment(micros: int) -> datetime:
+    return datetime.fromtimestamp(micros / 1_000_000, UTC)
+
+
+def _int(value: object) -> int:
+    if not isinstance(value, int):
+        raise TypeError(f"not a whole number: {value!r}")
+    return value
+
+
+def _float(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) else None

@@ -1,0 +1,1 @@
+"""A campaign's results: summary, charts, report, executions for the store."""

@@ -1,0 +1,131 @@
+"""Trials of a whole workflow as executions of the organization's store.
+
+The workload is the campaign: one operator per component, of the declared kind, with the
+configuration's size as rows and its parallelism as partitions and cores. Ids follow from
+the campaign and the trial, so adding the same trial twice adds it once. A resource that
+could not be seen is 0 here, as for every source that does not tell it.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+
+from fedperf_client.profiling.campaign.components import WHOLE, Component
+from fedperf_client.profiling.campaign.definition import Campaign
+from fedperf_client.profiling.campaign.expressions import Value
+from fedperf_client.profiling.campaign.record.journal import Machine, Trial
+from fedperf_client.profiling.campaign.record.outcome import TrialStatus
+from fedperf_shared.execution import (
+    ClusterConfig,
+    Execution,
+    ExecutionStatus,
+    Measurement,
+    Origin,
+    Remark,
+)
+from fedperf_shared.workflow.graph import Operator, Plan, Workflow
+from fedperf_shared.workflow.vocabulary import (
+    MAX_ITERATIONS,
+    MAX_ROWS,
+    MAX_RUNTIME_SECONDS,
+    MIN_RUNTIME_SECONDS,
+    RESERVED_PLATFORMS,
+    OperatorClass,
+    Platform,
+)
+
+MAX_CORES = 1_000_000
+_PLATFORM_COLUMN = "platform"
+_CLASSES = {
+    "graph_iterate": OperatorClass.GRAPH,
+    "ml_train": OperatorClass.ML,
+    "ml_predict": OperatorClass.ML,
+}
+
+
+def is_execution(trial: Trial) -> bool:
+    """Whether a trial becomes an execution: the whole workflow, measured, not a warm-up."""
+    outcome = trial.outcome
+    return trial.key.component == WHOLE and outcome is not None and outcome.status.is_data
+
+
+def execution_of(campaign: Campaign, trial: Trial, machine: Machine) -> Execution:
+    """The execution that a trial of the whole workflow was; see `is_execution`."""
+    configuration = campaign.grid.configurations[trial.key.configuration]
+    outcome = trial.outcome
+    measurement = None
+    is_noisy = outcome is not None and outcome.status is TrialStatus.NOISY
+    if outcome is not None and outcome.wall_seconds is not None:
+        used = outcome.resources
+        measurement = Measurement(
+            runtime_seconds=_within(outcome.wall_seconds, MIN_RUNTIME_SECONDS, MAX_RUNTIME_SECONDS),
+            cpu_seconds=used.cpu_seconds or 0.0,
+            peak_memory_bytes=used.peak_bytes or 0,
+            read_bytes=used.read_bytes or 0,
+            written_bytes=used.written_bytes or 0,
+        )
+    return Execution(
+        execution_id=_execution_id(campaign, trial),
+        workload=campaign.name,
+        plan=plan_of(campaign, configuration),
+        cluster=ClusterConfig(
+            nodes=1,
+            cores=int(_within(_number(configuration, campaign.grid.parallelism), 1, MAX_CORES)),
+            memory_bytes=machine.memory_bytes,
+            machine_speed=machine.machine_speed,
+        ),
+        status=ExecutionStatus.OK,
+        measurement=measurement,
+        finished_at=trial.ended or trial.started,
+        origin=Origin(
+            source="campaign",
+            node_type=machine.node_type,
+            architecture=machine.architecture,
+            remarks=(Remark.NOISY,) if is_noisy else (),
+        ),
+    )
+
+
+def plan_of(campaign: Campaign, configuration: Mapping[str, Value]) -> Plan:
+    """What ran where in a configuration."""
+    components = campaign.settings.component
+    rows = _within(_number(configuration, campaign.grid.size), 0, MAX_ROWS)
+    partitions = _within(_number(configuration, campaign.grid.parallelism), 1, MAX_ITERATIONS)
+    names = [each.name for each in components]
+    operators = tuple(
+        Operator(
+            kind=each.operator_kind,
+            operator_class=_CLASSES.get(each.kind, OperatorClass.RELATIONAL),
+            inputs=tuple(names.index(name) for name in dict.fromkeys(each.after)),
+            output_rows=rows,
+            partitions=int(partitions),
+        )
+        for each in components
+    )
+    return Plan(Workflow(operators), _platforms(components, configuration))
+
+
+def _platforms(
+    components: Sequence[Component], configuration: Mapping[str, Value]
+) -> tuple[Platform, ...]:
+    of_grid = str(configuration.get(_PLATFORM_COLUMN, ""))
+    return tuple(_platform(each.platform or of_grid) for each in components)
+
+
+def _platform(word: str) -> Platform:
+    """The platform of that name, `OTHER` where it is none of ours."""
+    found = Platform.__members__.get(word.upper(), Platform.OTHER)
+    return Platform.OTHER if found in RESERVED_PLATFORMS | {Platform.UNASSIGNED} else found
+
+
+def _execution_id(campaign: Campaign, trial: Trial) -> str:
+    key = trial.key
+    text = f"{campaign.campaign_id}/{key.configuration}/{key.repetition}/{trial.attempt}"
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _number(configuration: Mapping[str, Value], name: str) -> float:
+    return float(configuration[name])
+
+
+def _within(value: float, least: float, most: float) -> float:
+    return min(max(value, least), most)

@@ -1,0 +1,284 @@
+"""What a campaign came to: per configuration, per trial, and in all.
+
+A number that could not be seen is None. What never ran is skipped, with the reason, and is
+no failure: a constraint ruled it out, a budget ended, or an earlier trial of its
+configuration failed for good.
+"""
+
+import statistics
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+from fedperf_client.profiling.campaign.campaign import Stopped
+from fedperf_client.profiling.campaign.definition import Campaign
+from fedperf_client.profiling.campaign.expressions import Value
+from fedperf_client.profiling.campaign.record.history import History
+from fedperf_client.profiling.campaign.record.journal import Key, Session, Trial
+from fedperf_client.profiling.campaign.record.outcome import TrialStatus
+from fedperf_client.profiling.choosing.strategies import Strategy
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A trial that never ran."""
+
+    key: Key
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Repeats:
+    """One component, or the whole, in one configuration.
+
+    Attributes:
+        configuration: its number.
+        component: its name, or `WHOLE`.
+        seconds: wall seconds of the repetitions that count.
+    """
+
+    configuration: int
+    component: str
+    seconds: tuple[float, ...]
+
+    @property
+    def median_seconds(self) -> float | None:
+        """None where nothing was measured."""
+        return statistics.median(self.seconds) if self.seconds else None
+
+    @property
+    def noise(self) -> float | None:
+        """Mean distance from the median as a share of it; None below two repeats."""
+        if len(self.seconds) < 2:  # noqa: PLR2004 (one repeat has no noise)
+            return None
+        middle = statistics.median(self.seconds)
+        return statistics.fmean(abs(each - middle) for each in self.seconds) / middle
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """All that the reports of a campaign show.
+
+    Attributes:
+        campaign: that ran.
+        stopped: why its last run ended.
+        sessions: its runs.
+        trials: that were started, in that order.
+        repeats: what counts, by configuration and component.
+        skipped: what never ran.
+        spent_trials: trials with an outcome.
+        spent_seconds: their time, starting and ending included.
+    """
+
+    campaign: Campaign
+    stopped: Stopped
+    sessions: tuple[Session, ...]
+    trials: tuple[Trial, ...]
+    repeats: tuple[Repeats, ...]
+    skipped: tuple[Skipped, ...]
+    spent_trials: int
+    spent_seconds: float
+
+    @property
+    def statuses(self) -> dict[str, int]:
+        """Trials by status; every status has an entry."""
+        found = Counter(each.outcome.status for each in self.trials if each.outcome is not None)
+        found[TrialStatus.SKIPPED] = len(self.skipped) + self.ruled_out_trials
+        return {status.value: found[status] for status in TrialStatus}
+
+    @property
+    def ruled_out_trials(self) -> int:
+        """Trials that the constraints leave out."""
+        run = self.campaign.settings.run
+        return self.campaign.grid.ruled_out * run.repetitions * len(self.campaign.targets)
+
+    @property
+    def failed(self) -> tuple[Trial, ...]:
+        """Trials that did not end well, those that a retry mended too."""
+        return tuple(
+            t for t in self.trials if t.outcome is not None and t.outcome.status.is_failure
+        )
+
+    @property
+    def measured(self) -> int:
+        """Configurations of which anything was measured."""
+        return len({each.configuration for each in self.repeats if each.seconds})
+
+    @property
+    def flagged(self) -> tuple[Trial, ...]:
+        """Trials that failed or were disturbed."""
+        return tuple(
+            each
+            for each in self.trials
+            if each.outcome is not None
+            and (each.outcome.status.is_failure or each.outcome.status is TrialStatus.NOISY)
+        )
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing is left to do: neither somebody nor a budget stopped it."""
+        return not (self.stopped.interrupted or self.stopped.is_spent)
+
+    def values(self, configuration: int) -> Mapping[str, Value]:
+        """Of a configuration, by column."""
+        return self.campaign.grid.configurations[configuration]
+
+
+def summarize(
+    campaign: Campaign, trials: Sequence[Trial], sessions: Sequence[Session], stopped: Stopped
+) -> Summary:
+    """Everything that was found out."""
+    history = History(trials, retries=campaign.settings.run.retries)
+    repetitions = campaign.settings.run.repetitions
+    rows = sorted(stopped.rows)
+    if campaign.settings.sampling.strategy is Strategy.FULL:
+        rows = list(range(len(campaign.grid.configurations)))
+    repeats, skipped = [], []
+    for row in rows:
+        for target in campaign.targets:
+            found = history.repeats(row, target, repetitions)
+            seconds = tuple(t.outcome.wall_seconds or 0.0 for t in found if t.outcome is not None)
+            repeats.append(Repeats(row, target, seconds))
+        skipped += _skipped(campaign, history, row, stopped)
+    return Summary(
+        campaign=campaign,
+        stopped=stopped,
+        sessions=tuple(sessions),
+        trials=tuple(trials),
+        repeats=tuple(repeats),
+        skipped=tuple(skipped),
+        spent_trials=history.spent_trials,
+        spent_seconds=history.spent_seconds,
+    )
+
+
+def as_json(summary: Summary) -> dict[str, object]:
+    """The contents of summary.json."""
+    run, grid = summary.campaign.settings.run, summary.campaign.grid
+    noises = [each.noise for each in summary.repeats if each.noise is not None]
+    return {
+        "name": summary.campaign.name,
+        "campaign": summary.campaign.campaign_id,
+        "complete": summary.is_complete,
+        "stopped": summary.stopped.reason,
+        "strategy": summary.campaign.settings.sampling.strategy.value,
+        "status": summary.statuses,
+        "configurations": {
+            "allowed": len(grid.configurations),
+            "ruled_out": grid.ruled_out,
+            "measured": summary.measured,
+        },
+        "budget": {
+            "trials": summary.spent_trials,
+            "max_trials": run.max_trials,
+            "wall_seconds": summary.spent_seconds,
+            "max_wall_seconds": run.max_wall_seconds,
+        },
+        "repeat_noise": {
+            "median": statistics.median(noises) if noises else None,
+            "largest": max(noises, default=None),
+        },
+        "rows": [_row(summary, each) for each in summary.repeats],
+        "flagged": [_flag(summary, each) for each in summary.flagged],
+        "machines": [
+            {"session": each.session, "began": each.began.isoformat(), **asdict(each.machine)}
+            for each in summary.sessions
+        ],
+    }
+
+
+def trial_rows(summary: Summary) -> list[dict[str, object]]:
+    """The rows of trials.csv: every trial that ran, then those that were skipped."""
+    rows = [_trial_row(summary, each) for each in summary.trials]
+    return rows + [
+        {
+            **_place(summary, each.key),
+            "status": TrialStatus.SKIPPED.value,
+            "reason": each.reason,
+        }
+        for each in summary.skipped
+    ]
+
+
+def _skipped(campaign: Campaign, history: History, row: int, stopped: Stopped) -> list[Skipped]:
+    keys = [
+        Key(row, target, repetition)
+        for repetition in range(campaign.settings.run.repetitions)
+        for target in campaign.targets
+    ]
+    warmups = [
+        Key(row, target, repetition)
+        for repetition in range(-campaign.settings.run.warmup, 0)
+        for target in campaign.targets
+    ]
+    failed = any(history.has_failed(key) for key in (*warmups, *keys))
+    if not failed and stopped.interrupted:
+        return []
+    reason = "an earlier trial of this configuration failed for good" if failed else stopped.reason
+    return [Skipped(key, reason) for key in keys if not history.is_settled(key)]
+
+
+def _row(summary: Summary, repeats: Repeats) -> dict[str, object]:
+    return {
+        **summary.values(repeats.configuration),
+        "component": repeats.component,
+        "repeats": len(repeats.seconds),
+        "median_seconds": repeats.median_seconds,
+        "fastest_seconds": min(repeats.seconds, default=None),
+        "slowest_seconds": max(repeats.seconds, default=None),
+        "noise": repeats.noise,
+    }
+
+
+def _flag(summary: Summary, trial: Trial) -> dict[str, object]:
+    outcome = trial.outcome
+    return {
+        **_place(summary, trial.key),
+        "attempt": trial.attempt,
+        "status": "" if outcome is None else outcome.status.value,
+        "reason": "" if outcome is None else outcome.reason,
+    }
+
+
+def _place(summary: Summary, key: Key) -> dict[str, object]:
+    return {
+        "configuration": key.configuration,
+        **summary.values(key.configuration),
+        "component": key.component,
+        "repetition": key.repetition,
+    }
+
+
+def _trial_row(summary: Summary, trial: Trial) -> dict[str, object]:
+    row: dict[str, object] = {
+        **_place(summary, trial.key),
+        "attempt": trial.attempt,
+        "session": trial.session,
+        "position": trial.number,
+        "is_warmup": trial.is_warmup,
+        "is_cold": trial.is_cold,
+        "started": trial.started.isoformat(),
+        "ended": None if trial.ended is None else trial.ended.isoformat(),
+        "status": "lost",
+    }
+    outcome = trial.outcome
+    if outcome is None:
+        return row
+    return row | {
+        "status": outcome.status.value,
+        "reason": outcome.reason,
+        "wall_seconds": outcome.wall_seconds,
+        "startup_seconds": outcome.startup_seconds,
+        **asdict(outcome.resources),
+        "queue_seconds": _sum([each.queue_seconds for each in outcome.spans]),
+        "compute_seconds": _sum([each.compute_seconds for each in outcome.spans]),
+        "foreign_cores": outcome.foreign_cores,
+        "stolen_cores": outcome.stolen_cores,
+        "load_before": outcome.load_before,
+        "load_after": outcome.load_after,
+    }
+
+
+def _sum(seconds: Sequence[float | None]) -> float | None:
+    known = [each for each in seconds if each is not None]
+    return sum(known) if known else None

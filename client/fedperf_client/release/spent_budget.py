@@ -1,0 +1,144 @@
+"""What an organization has spent: in each period, and over all of them against its lifetime.
+
+Reads the ledgers and the lifetime record beside them. The unit is the workload and epsilon is
+for adding or removing one; the figure for replacing one by another stands beside it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from fedperf_client.privacy.accountant import (
+    PrivacyBudget,
+    epsilon,
+    events_of,
+    replace_one_epsilon,
+)
+from fedperf_client.release.ledger import PrivacyLedger
+from fedperf_client.release.lifetime import BegunPeriod, LifetimeRecord, lifetime_path
+from fedperf_shared.releases.period import Period
+from fedperf_shared.releases.release import Slot
+
+UNIT = "workload"
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """What one budget promises and what of it is spent.
+
+    Attributes:
+        period: that the budget is for; None for the lifetime.
+        budget: what is promised.
+        planned: epsilon of all slots of the schedules, made or not, extra ones as far as used.
+        spent: epsilon of the slots that were charged.
+        spent_replace_one: the same when one workload is replaced.
+        slots: number of planned slots.
+        made: number of charged ones.
+    """
+
+    period: Period | None
+    budget: PrivacyBudget
+    planned: float
+    spent: float
+    spent_replace_one: float
+    slots: int
+    made: int
+
+    @property
+    def left(self) -> float:
+        """The part of the promised epsilon that is not spent."""
+        return self.budget.epsilon - self.spent
+
+    def as_line(self) -> dict[str, object]:
+        """As `fedperf budget` shows it to people, short enough for a table."""
+        return {
+            "budget": "lifetime" if self.period is None else f"{self.period.start:%Y-%m-%d}",
+            "epsilon": self.budget.epsilon,
+            "planned": round(self.planned, 4),
+            "spent": round(self.spent, 4),
+            "left": round(self.left, 4),
+            "replace one": round(self.spent_replace_one, 4),
+            "delta": self.budget.delta,
+            "made": f"{self.made} of {self.slots}",
+        }
+
+    def as_row(self) -> dict[str, object]:
+        """As `fedperf budget` gives it to programs."""
+        return {
+            "scope": "lifetime" if self.period is None else "period",
+            "period_start": None if self.period is None else self.period.start.isoformat(),
+            "unit": UNIT,
+            "epsilon": self.budget.epsilon,
+            "delta": self.budget.delta,
+            "planned": self.planned,
+            "spent": self.spent,
+            "spent_replace_one": self.spent_replace_one,
+            "left": self.left,
+            "slots": self.slots,
+            "made": self.made,
+        }
+
+
+def spending_of(ledgers: Sequence[Path], *, at: datetime) -> tuple[Spending, ...]:
+    """The lifetime first, then every period, oldest first; nothing where no period has begun.
+
+    Args:
+        ledgers: files of all periods, oldest first, in one directory.
+        at: charges until then count.
+
+    Raises:
+        StorageError: a ledger or the lifetime record cannot be read.
+    """
+    if not ledgers:
+        return ()
+    opened = [PrivacyLedger.open(path) for path in ledgers]
+    record = LifetimeRecord.open(lifetime_path(ledgers[0].parent))
+    planned = [slot for each in record.periods() for slot in each.schedule.at_most()]
+    charged = {ledger.path: ledger.charged(at) for ledger in opened}
+    every = [slot for slots in charged.values() for slot in slots]
+    return (
+        _spending(None, record.promise, planned, every),
+        *(
+            _spending(
+                ledger.schedule.timetable.period,
+                ledger.budget,
+                ledger.schedule.at_most(),
+                charged[ledger.path],
+            )
+            for ledger in opened
+        ),
+    )
+
+
+def reconcile_lifetime(
+    ledgers: Sequence[PrivacyLedger], promise: PrivacyBudget
+) -> tuple[str | None, tuple[BegunPeriod, ...]]:
+    """Count every period of `ledgers`, as an operator decided; what was wrong and forgotten.
+
+    Args:
+        ledgers: of all periods, in one directory; at least one.
+        promise: for the lifetime, where the record is lost as a whole.
+
+    Raises:
+        StorageError: the record cannot be read or written.
+    """
+    record, problem = LifetimeRecord.restore(lifetime_path(ledgers[0].path.parent), promise)
+    found = [BegunPeriod(each.path.name, each.budget, each.schedule) for each in ledgers]
+    lost = record.reconcile(found)
+    return problem, lost
+
+
+def _spending(
+    period: Period | None, budget: PrivacyBudget, planned: Sequence[Slot], charged: Sequence[Slot]
+) -> Spending:
+    events = events_of(charged)
+    return Spending(
+        period=period,
+        budget=budget,
+        planned=epsilon(events_of(planned), budget.delta),
+        spent=epsilon(events, budget.delta),
+        spent_replace_one=replace_one_epsilon(events, budget.delta),
+        slots=len(planned),
+        made=len(charged),
+    )

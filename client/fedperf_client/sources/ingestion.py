@@ -1,0 +1,168 @@
+"""Take what sources hold into the store, several sources at a time.
+
+Taking in the same source twice is harmless, because the store knows executions by their
+ids. A source that cannot be read hides no other one. Memory does not grow with a source:
+executions are stored in small batches, and of what was skipped the reasons are counted, up
+to `MAX_REASONS` different ones.
+"""
+
+import multiprocessing
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field
+from functools import reduce
+from operator import add
+from pathlib import Path
+
+from fedperf_client.home.store import ExecutionStore
+from fedperf_client.sources import Skipped
+from fedperf_client.sources.kinds import read_source
+from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.execution import Execution
+
+MAX_REASONS = 50
+"""Different reasons that are told of one source; the others are counted together."""
+
+LONGEST_REASON = 300
+OTHER_REASONS = "other reasons"
+
+_BATCH = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What reading one source, or several, brought.
+
+    Attributes:
+        executions: that were found.
+        new: of them not in the store before.
+        operators: of all their plans.
+        known_operators: of them with rows that were counted or follow from counted ones.
+        skipped: records that gave no execution, by reason.
+    """
+
+    executions: int = 0
+    new: int = 0
+    operators: int = 0
+    known_operators: int = 0
+    skipped: Mapping[str, int] = field(default_factory=dict)
+
+    def __add__(self, other: "Taken") -> "Taken":
+        return Taken(
+            self.executions + other.executions,
+            self.new + other.new,
+            self.operators + other.operators,
+            self.known_operators + other.known_operators,
+            dict(Counter(self.skipped) + Counter(other.skipped)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of one source.
+
+    Attributes:
+        path: where it lies.
+        taken: what it brought; not counted where it was refused.
+        refused: why it could not be read to its end, empty otherwise.
+    """
+
+    path: Path
+    taken: Taken = field(default_factory=Taken)
+    refused: str = ""
+
+
+def total(outcomes: Sequence[Outcome]) -> Taken:
+    """What all of them brought together."""
+    return reduce(add, (each.taken for each in outcomes), Taken())
+
+
+def ingest(
+    paths: Sequence[Path], store: Path, *, jobs: int = 1, dry_run: bool = False
+) -> Iterator[Outcome]:
+    """Take in the source at every path; each is told when it is done.
+
+    Args:
+        paths: of one source each, see `kinds.places`.
+        store: the organization's database of executions.
+        jobs: processes that read at the same time, one source each.
+        dry_run: read, but store nothing.
+
+    Raises:
+        StorageError: the store cannot be written.
+    """
+    if jobs == 1 or len(paths) < 2:  # noqa: PLR2004 (one source needs no process of its own)
+        for path in paths:
+            yield _outcome(path, store, dry_run=dry_run)
+        return
+    lost: list[Path] = []
+    with _processes(min(jobs, len(paths))) as pool:
+        reading = {pool.submit(_outcome, path, store, dry_run=dry_run): path for path in paths}
+        for done in as_completed(reading):
+            try:
+                yield done.result()
+            except BrokenProcessPool:
+                lost.append(reading[done])
+    yield from _one_after_the_other(lost, store, dry_run=dry_run)
+
+
+def take_in(path: Path, store: ExecutionStore, *, dry_run: bool = False) -> Taken:
+    """Take in the source at `path`.
+
+    Raises:
+        InvalidInputError: it cannot be read to its end; what was stored before stays.
+        StorageError: the store cannot be written.
+    """
+    batch: list[Execution] = []
+    skipped: Counter[str] = Counter()
+    taken = Taken()
+    for found in read_source(path):
+        if isinstance(found, Skipped):
+            skipped[_reason(found, skipped)] += 1
+            continue
+        batch.append(found)
+        if len(batch) >= _BATCH:
+            taken += _stored(batch, store, dry_run=dry_run)
+            batch.clear()
+    return taken + _stored(batch, store, dry_run=dry_run) + Taken(skipped=skipped)
+
+
+def _reason(found: Skipped, told: Mapping[str, int]) -> str:
+    """That of a record, as it is told beside those that were told before."""
+    reason = found.reason[:LONGEST_REASON]
+    return reason if reason in told or len(told) < MAX_REASONS else OTHER_REASONS
+
+
+def _one_after_the_other(paths: Sequence[Path], store: Path, *, dry_run: bool) -> Iterator[Outcome]:
+    """What was lost when a process died, most of it without fault: now it shows whose that was."""
+    waiting = list(reversed(paths))
+    while waiting:
+        with _processes(1) as pool:
+            while waiting:
+                path = waiting.pop()
+                try:
+                    yield pool.submit(_outcome, path, store, dry_run=dry_run).result()
+                except BrokenProcessPool:
+                    yield Outcome(path, refused=f"{path}: the process that read it was lost")
+                    break
+
+
+def _processes(count: int) -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("spawn"))
+
+
+def _outcome(path: Path, store: Path, *, dry_run: bool) -> Outcome:
+    with ExecutionStore.open(store) as opened:
+        try:
+            return Outcome(path, take_in(path, opened, dry_run=dry_run))
+        except InvalidInputError as error:
+            return Outcome(path, refused=str(error))
+
+
+def _stored(batch: Sequence[Execution], store: ExecutionStore, *, dry_run: bool) -> Taken:
+    operators = [len(each.plan.workflow.operators) for each in batch]
+    known = [round(each.origin.rows_known * n) for each, n in zip(batch, operators, strict=True)]
+    new = store.missing(batch) if dry_run else store.add(batch)
+    return Taken(len(batch), new, sum(operators), sum(known))

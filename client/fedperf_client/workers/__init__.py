@@ -1,0 +1,1 @@
+"""Work beside the thread that asks for it: threads and processes."""

@@ -1,0 +1,1 @@
+"""The composition root: which parts make one coordinator process, and its life."""

@@ -1,0 +1,1 @@
+"""One step of the coordinator each: questions, reports, promotion, drift."""

@@ -1,0 +1,172 @@
+"""The desk that reads drift when a window's reports are in; where it is shared, an epoch begins.
+
+What was found is written down together with the epoch that it begins, in one transaction, and
+counts as known from then on. Reading is a function of the releases (`drift`): a coordinator
+that was killed before reads again and finds the same; killed after it, nothing of it is new.
+So it reads again as often as it likes, and what came late, or was found while it was away,
+is still found.
+
+A drift lies in the windows before the reports that show it. So a shared one begins no epoch
+where one began since then, with the window of these reports or later, announced or for another
+drift: that one parts it from what comes next. What a single organization shows begins nothing
+and is shown to the operator; what it means is refitted at home (`fedperf_client.drift`).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from fedperf_server.desks.questions import evidence
+from fedperf_server.inference.drift_evidence import Drift, read_drifts
+from fedperf_server.state import audit, releases
+from fedperf_server.state.database import Database, DriftRow
+from fedperf_server.state.epochs import Cause, Epoch, declare, epoch_at, reported
+from fedperf_shared.releases.period import Period, Timetable, from_unix_ms, to_unix_ms
+from fedperf_shared.workflow.vocabulary import Platform
+
+
+@dataclass(frozen=True, slots=True)
+class SeenDrift:
+    """A drift that was found in a period's reports about an epoch.
+
+    Attributes:
+        drift: what was found.
+        epoch_begins_at: start of that epoch.
+        seen_at: when.
+    """
+
+    drift: Drift
+    epoch_begins_at: datetime
+    seen_at: datetime
+
+
+def seen_drifts(session: Session, period: Period) -> tuple[SeenDrift, ...]:
+    """All that were found in the reports of the period, oldest first."""
+    query = (
+        select(DriftRow)
+        .where(DriftRow.period_start == to_unix_ms(period.start))
+        .order_by(DriftRow.number)
+    )
+    return tuple(map(_seen, session.scalars(query)))
+
+
+class DriftDesk:
+    """Reads the drifts of a calendar."""
+
+    def __init__(
+        self,
+        database: Database,
+        timetable: Timetable,
+        *,
+        grace: timedelta,
+        clock: Callable[[], datetime],
+    ) -> None:
+        """Reports may be `grace` late; `clock` tells when they have been read."""
+        self._database = database
+        self._timetable = timetable
+        self._grace = grace
+        self._clock = clock
+        self._heard: tuple[int, int] | None = None
+
+    def look(self, *, at: datetime) -> tuple[Drift, ...]:
+        """Read drifts if reports have arrived since the last look; those that are new.
+
+        Raises:
+            UnknownVersionError: no model was promoted yet.
+        """
+        period = self._timetable.period
+        if not at < period.end:
+            return ()
+        window = self._timetable.reported_window(at - self._grace)
+        with self._database.transaction() as session:
+            heard = (window, releases.count_reports(session, period, until=window))
+            if heard == self._heard:
+                return ()
+            epoch = reported(session, period, window=window)
+            known = evidence(session, period, window=window).until(window)
+        found = read_drifts(known.plain, known.answered)
+        read_at = self._read_at(at)
+        with self._database.transaction() as session:
+            news = self._store(session, epoch, found, at=read_at)
+            shared = [each for each in news if each.shared]
+            if shared and epoch_at(session, read_at) == epoch:
+                self._declare(session, shared, at=read_at)
+        self._heard = heard
+        return news
+
+    def _read_at(self, at: datetime) -> datetime:
+        """Now, after reading, which takes a while: no epoch may begin with a window that has begun.
+
+        Where the period ended meanwhile the epoch is the next one's, as if it were still `at`.
+        """
+        now = self._clock()
+        return max(at, now) if now < self._timetable.period.end else at
+
+    def _store(
+        self, session: Session, epoch: Epoch, found: Sequence[Drift], *, at: datetime
+    ) -> tuple[Drift, ...]:
+        """Write down what is new of it."""
+        period = self._timetable.period
+        known = [
+            each.drift
+            for each in seen_drifts(session, period)
+            if each.epoch_begins_at == epoch.begins_at
+        ]
+        news = tuple(each for each in found if not any(_same(each, other) for other in known))
+        for drift in news:
+            session.add(_row(session, period, epoch, drift, at=at))
+            session.flush()
+            detail: audit.Detail = {
+                "platform": drift.platform.name,
+                "since": drift.since,
+                "found": drift.found,
+                "log_factor": drift.log_factor,
+                "organizations": len(drift.organizations),
+                "shared": drift.shared,
+            }
+            audit.record(session, "drift_seen", detail, at=at)
+        return news
+
+    def _declare(self, session: Session, shared: Sequence[Drift], *, at: datetime) -> None:
+        platforms = sorted({each.platform for each in shared})
+        declare(session, self._timetable.period, Cause.SHARED_DRIFT, platforms=platforms, at=at)
+
+
+def _same(one: Drift, other: Drift) -> bool:
+    """Whether both say the same, though one may know more reports."""
+    same_who = one.shared == other.shared and (
+        one.shared or one.organizations == other.organizations
+    )
+    return same_who and one.like(other) and one.near(other)
+
+
+def _row(session: Session, period: Period, epoch: Epoch, drift: Drift, *, at: datetime) -> DriftRow:
+    return DriftRow(
+        number=(session.scalar(select(func.max(DriftRow.number))) or 0) + 1,
+        period_start=to_unix_ms(period.start),
+        epoch_begins_at=to_unix_ms(epoch.begins_at),
+        platform=drift.platform.name,
+        since=drift.since,
+        found=drift.found,
+        log_factor=drift.log_factor,
+        standard_error=drift.standard_error,
+        organizations=" ".join(drift.organizations),
+        shared=drift.shared,
+        seen_at=to_unix_ms(at),
+    )
+
+
+def _seen(row: DriftRow) -> SeenDrift:
+    drift = Drift(
+        Platform[row.platform],
+        row.since,
+        row.found,
+        row.log_factor,
+        row.standard_error,
+        tuple(row.organizations.split()),
+        row.shared,
+    )
+    return SeenDrift(drift, from_unix_ms(row.epoch_begins_at), from_unix_ms(row.seen_at))

@@ -1,0 +1,226 @@
+"""The desk that judges candidates: once a window, when its reports are in, before its rounds.
+
+Rounds wait a while for a verdict, and never start from what has none (`lineage`).
+
+A durable step like the others: the candidate is found by how it stands in the registry, and
+its verdict is one transaction. Killed before it, the desk judges again and finds the same;
+killed after it, there is no candidate left. A window has one verdict: the newest candidate is
+judged, and the ones before it, steps on its way, are settled with it. Where it is promoted they
+are passed over and stay what they are; where it is rejected they are rejected with it, since
+a test that is repeated on each of them would let one through by chance.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import numpy as np
+from sqlalchemy.orm import Session
+
+from fedperf_server.desks.questions import Evidence, evidence
+from fedperf_server.inference.promotion_rules import (
+    Best,
+    Floats,
+    Judgement,
+    Merits,
+    Reported,
+    errors_by_segment,
+    judge,
+)
+from fedperf_server.rehearsal import buffer
+from fedperf_server.rehearsal.synthetic_rows import CatalogueEntry, PredictLog, cell_shares
+from fedperf_server.state import audit, promotion_graph, registry
+from fedperf_server.state.database import Database
+from fedperf_server.state.registry import ModelVersion, Verdict
+from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.exchange import SyntheticRow
+from fedperf_shared.execution import MeasuredPlan
+from fedperf_shared.model.public_plans import variants_of
+from fedperf_shared.releases.basis import CELLS, cell_of
+from fedperf_shared.releases.period import Timetable
+from fedperf_shared.workflow.vocabulary import Platform
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Case:
+    """What is judged, and by what.
+
+    Attributes:
+        steps: candidates that are settled with it.
+        candidate: that is judged.
+        promoted: the version in force.
+        earlier: other versions that were promoted in the epoch, its reference included.
+        reference: of the epoch.
+        reported: what its releases tell.
+        rows: the buffer.
+    """
+
+    steps: tuple[int, ...]
+    candidate: ModelVersion
+    promoted: ModelVersion
+    earlier: tuple[ModelVersion, ...]
+    reference: ModelVersion
+    reported: Reported | None
+    rows: Sequence[SyntheticRow]
+
+
+class NothingToTakeBackError(InvalidInputError):
+    """The promoted version is the first one, which everything is measured by."""
+
+    def __init__(self, version: int) -> None:
+        super().__init__(f"version {version} is promoted and no other was before it")
+
+
+def take_back(session: Session, reason: str, *, at: datetime) -> tuple[int, int]:
+    """Reject the promoted version, as the operator wants; its number and the one in force now.
+
+    With it go all candidates that are newer than the latter: steps on the way to what is taken
+    back, and what was trained from it.
+
+    Raises:
+        NothingToTakeBackError: no other version was promoted.
+    """
+    versions = [each.version for each in registry.versions(session) if each.promoted]
+    if len(versions) < 2:  # noqa: PLR2004
+        raise NothingToTakeBackError(registry.in_force(session))
+    now, taken = versions[-2:]
+    registry.reject(session, taken, f"taken back: {reason}", at=at)
+    for each in promotion_graph.candidates_after(session, now):
+        registry.reject(session, each, f"goes with version {taken}, which was taken back", at=at)
+    audit.record(session, "version_taken_back", {"version": taken}, at=at)
+    return taken, now
+
+
+class PromotionDesk:
+    """Judges the candidates of a calendar."""
+
+    def __init__(
+        self,
+        database: Database,
+        timetable: Timetable,
+        catalogue: Sequence[MeasuredPlan],
+        *,
+        grace: timedelta,
+    ) -> None:
+        """Look at differences on the variants of `catalogue`; reports may be `grace` late."""
+        self._database = database
+        self._timetable = timetable
+        self._entries = [CatalogueEntry(plan, cluster) for plan, cluster in variants_of(catalogue)]
+        self._cells = np.array([cell_of(each.plan).index for each in self._entries], dtype=np.int64)
+        self._grace = grace
+
+    def look(self, predict_with: Callable[[bytes], PredictLog], *, at: datetime) -> Verdict | None:
+        """Judge the candidate that waits, if there is one and the window's reports are in.
+
+        Args:
+            predict_with: from a checkpoint's bytes to its predictions on catalogue entries.
+            at: now.
+        """
+        window = self._timetable.reported_window(at - self._grace)
+        if window < 0:
+            return None
+        with self._database.transaction() as session:
+            case = self._case(session, window)
+        if case is None:
+            return None
+        verdict = self._verdict(case, predict_with, at=at)
+        with self._database.transaction() as session:
+            if not self._is_as_it_was(session, window, case):
+                return None
+            self._settle(session, case, verdict)
+        return verdict
+
+    def _case(self, session: Session, window: int) -> _Case | None:
+        """What the reports of `window` judge: the newest candidate from before it."""
+        waiting = promotion_graph.undecided(session, self._timetable, window=window)
+        if not waiting:
+            return None
+        known = evidence(session, self._timetable.period, window=window)
+        *earlier, promoted = registry.promoted_since(session, known.reference_version)
+        return _Case(
+            waiting[:-1],
+            registry.get_version(session, waiting[-1]),
+            promoted,
+            tuple(earlier),
+            registry.get_version(session, known.reference_version),
+            _reported(known),
+            buffer.rows(session),
+        )
+
+    def _is_as_it_was(self, session: Session, window: int, case: _Case) -> bool:
+        """Whether neither a verdict nor a rollback nor a late round came while it was judged."""
+        waiting = promotion_graph.undecided(session, self._timetable, window=window)
+        in_force = registry.in_force(session)
+        return (*case.steps, case.candidate.version) == waiting and (
+            case.promoted.version == in_force
+        )
+
+    def _settle(self, session: Session, case: _Case, verdict: Verdict) -> None:
+        at = verdict.decided_at
+        registry.decide(session, verdict)
+        for step in () if verdict.promoted else case.steps:
+            said = f"goes with version {verdict.version}, which was rejected"
+            registry.reject(session, step, said, at=at)
+        detail: audit.Detail = {
+            "version": verdict.version,
+            "promoted": verdict.promoted,
+            "reason": verdict.reason,
+        }
+        audit.record(session, "version_judged", detail, at=at)
+
+    def _verdict(
+        self, case: _Case, predict_with: Callable[[bytes], PredictLog], *, at: datetime
+    ) -> Verdict:
+        reference = predict_with(case.reference.checkpoint)(self._entries)
+        candidate, promoted = (
+            self._merits(each, predict_with(each.checkpoint), case.rows, reference)
+            for each in (case.candidate, case.promoted)
+        )
+        earlier = (_by_segment(predict_with(e.checkpoint), case.rows) for e in case.earlier)
+        best = Best.of(
+            (each.public_error for each in (case.promoted, *case.earlier)),
+            (promoted.by_segment, *earlier),
+        )
+        found: Judgement = judge(candidate, promoted, best=best, reported=case.reported)
+        return Verdict(
+            case.candidate.version,
+            found.promoted,
+            found.reason,
+            found.gain,
+            found.gain_error,
+            candidate.by_segment,
+            at,
+        )
+
+    def _merits(
+        self,
+        version: ModelVersion,
+        predict_log: PredictLog,
+        rows: Sequence[SyntheticRow],
+        reference: Floats,
+    ) -> Merits:
+        apart = self._by_cell(predict_log(self._entries) - reference)
+        return Merits(version.public_error, apart, _by_segment(predict_log, rows))
+
+    def _by_cell(self, values: Floats) -> Floats:
+        """Mean of the entries of each cell, 0 where there is none, float64 [CELLS]."""
+        sums = np.bincount(self._cells, values, minlength=CELLS)
+        return np.asarray(sums / np.maximum(np.bincount(self._cells, minlength=CELLS), 1))
+
+
+def _by_segment(predict_log: PredictLog, rows: Sequence[SyntheticRow]) -> dict[Platform, float]:
+    """A version's mean absolute log error on the rows of each segment of the buffer."""
+    if not rows:
+        return {}
+    asked = [CatalogueEntry(row.plan, row.cluster) for row in rows]
+    errors = predict_log(asked) - np.array([row.log_runtime_seconds for row in rows])
+    return errors_by_segment([row.segment for row in rows], errors)
+
+
+def _reported(known: Evidence) -> Reported | None:
+    """What an epoch's releases tell; None where there are none."""
+    if not known.reports:
+        return None
+    correction = known.learned().correction
+    shares = cell_shares(known.plain, reference_version=known.reference_version)
+    return Reported(correction.mean, correction.covariance, shares)

@@ -1,0 +1,1 @@
+"""What organizations reach: Flower's Fleet API, and the Exchange over gRPC."""

@@ -1,0 +1,277 @@
+"""The Exchange: what organizations ask and hand in, over gRPC with mutual TLS.
+
+Whoever calls is known by the public key in their certificate, looked up in the
+database at every call. Errors are constant codes; nothing of the server's inside
+goes out. This module only translates; the rules are in `releases` and `validation`.
+"""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+
+import grpc
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from sqlalchemy.orm import Session
+
+from fedperf_server.config import ServerConfig
+from fedperf_server.desks.questions import asked_question, question_payload
+from fedperf_server.membership.enrollment import (
+    CA,
+    SERVER,
+    SIGNING,
+    Enrollment,
+    KeyRing,
+    Member,
+    listen,
+)
+from fedperf_server.state import audit, registry, releases
+from fedperf_server.state.database import Database
+from fedperf_server.state.epochs import epochs, reported
+from fedperf_server.state.validation import (
+    Reason,
+    RejectedReleaseError,
+    check_answer,
+    check_report,
+    open_signed,
+)
+from fedperf_shared.exchange import SharedModel, SignedReceipt, Status
+from fedperf_shared.releases.basis import BASIS_VERSION
+from fedperf_shared.releases.declared_bounds import NotDeclarableError, require_declarable
+from fedperf_shared.releases.period import Timetable
+from fedperf_shared.releases.release import (
+    DirectedReport,
+    Release,
+    ResidualReport,
+    Schedule,
+    SignedRelease,
+    SlotKey,
+    Update,
+)
+from fedperf_shared.wire.services import EXCHANGE_OPTIONS, CallRefusedError, serve_exchange
+from fedperf_shared.workflow.features import FEATURE_SCHEMA_VERSION
+
+_WORKERS = 8
+
+
+class ExchangeService:
+    """Answers the calls of exchange.proto, in domain types."""
+
+    def __init__(
+        self,
+        database: Database,
+        enrollment: Enrollment,
+        config: ServerConfig,
+        *,
+        signing_key: ec.EllipticCurvePrivateKey,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._database = database
+        self._enrollment = enrollment
+        self._config = config
+        self._key = signing_key
+        self._clock = clock
+
+    def admit(self, certificate: bytes) -> Member:
+        """The member whose key is in the caller's certificate (PEM)."""
+        member = self._enrollment.member_with(_key_in(certificate))
+        if member is None:
+            raise CallRefusedError(grpc.StatusCode.PERMISSION_DENIED, "not_a_member")
+        return member
+
+    def status(self, caller: Member) -> Status:
+        """The server's time and the versions in force."""
+        del caller
+        now, period = self._clock(), self._config.timetable.period
+        with self._database.transaction() as session:
+            try:
+                version = registry.in_force(session)
+                about = reported(session, period, window=period.nearest_window(now))
+                begun = [each for each in epochs(session)[1:] if each.begins_at <= now]
+            except registry.UnknownVersionError:
+                version, about, begun = 0, None, []
+            corrected = registry.published_at(session, registry.CORRECTION)
+        return Status(
+            now,
+            version,
+            FEATURE_SCHEMA_VERSION,
+            BASIS_VERSION,
+            reference_version=about.reference_version if about else 0,
+            epoch_starts=tuple(each.begins_at for each in begun),
+            correction_published=corrected,
+        )
+
+    def timetable(self, caller: Member) -> Timetable:
+        """The public calendar."""
+        del caller
+        return self._config.timetable
+
+    def declare_schedule(self, caller: Member, schedule: Schedule) -> None:
+        """Store what the caller will release in the period, if it may be declared."""
+        if schedule.timetable != self._config.timetable:
+            raise CallRefusedError(grpc.StatusCode.INVALID_ARGUMENT, "other_timetable")
+        try:
+            require_declarable(schedule)
+        except NotDeclarableError as error:
+            code = f"not_declarable: {error.rule}"
+            raise CallRefusedError(grpc.StatusCode.INVALID_ARGUMENT, code) from None
+        now = self._clock()
+        with self._database.transaction() as session:
+            try:
+                new = releases.declare_schedule(session, caller.organization_id, schedule, at=now)
+            except releases.DifferentScheduleError:
+                raise CallRefusedError(
+                    grpc.StatusCode.ALREADY_EXISTS, "other_schedule_declared"
+                ) from None
+            if new:
+                detail: audit.Detail = {"name": caller.name, "slots": len(schedule.slots)}
+                audit.record(session, "schedule_declared", detail, at=now)
+
+    def submit(self, caller: Member, signed: SignedRelease) -> SignedReceipt:
+        """Check and store a report; the receipt of the first bytes taken for its slot."""
+        try:
+            return self._accept(caller, signed)
+        except RejectedReleaseError as error:
+            with self._database.transaction() as session:
+                releases.count_rejection(session, caller.organization_id, "report", error.reason)
+            raise CallRefusedError(grpc.StatusCode.INVALID_ARGUMENT, error.reason.value) from None
+
+    def receipts(self, caller: Member) -> list[SignedReceipt]:
+        """Every receipt of the caller's releases in this period, newest first."""
+        period = self._config.timetable.period
+        with self._database.transaction() as session:
+            return releases.receipts_in(session, caller.organization_id, period)
+
+    def model(self, caller: Member, version: int) -> SharedModel:
+        """A version of the model; the newest promoted one by default."""
+        del caller
+        with self._database.transaction() as session:
+            try:
+                found = registry.get_version(session, version)
+            except registry.UnknownVersionError:
+                raise CallRefusedError(grpc.StatusCode.NOT_FOUND, "no_such_version") from None
+        return SharedModel(found.version, found.checkpoint)
+
+    def correction(self, caller: Member) -> bytes:
+        """The published correction; empty where there is none."""
+        del caller
+        return self._published(registry.CORRECTION)
+
+    def synthetic_rows(self, caller: Member) -> bytes:
+        """The published synthetic rows; empty where there are none."""
+        del caller
+        return self._published(registry.SYNTHETIC_ROWS)
+
+    def question(self, caller: Member, slot: SlotKey) -> bytes:
+        """What a directed slot asks; empty while there is no question."""
+        del caller
+        with self._database.transaction() as session:
+            return question_payload(session, self._config.timetable.period, slot)
+
+    def _accept(self, member: Member, signed: SignedRelease) -> SignedReceipt:
+        release = open_signed(signed, member.public_key)
+        period = self._config.timetable.period
+        release_id = release.slot.release_id(period)
+        now = self._clock()
+        with self._database.transaction() as session:
+            earlier = self._earlier(session, member, release, signed)
+            if earlier is not None:
+                return earlier
+            if isinstance(release, Update):  # they come through the fleet
+                raise CallRefusedError(grpc.StatusCode.NOT_FOUND, "no_receipt_yet")
+            schedule = releases.declared_schedule(session, member.organization_id, period)
+            if schedule is None:
+                raise RejectedReleaseError(Reason.NO_SCHEDULE)
+            reference = self._judge(session, release, schedule, now=now)
+            releases.store_report(
+                session,
+                member.organization_id,
+                release,
+                signed,
+                reference_version=reference,
+                period=period,
+                at=now,
+            )
+            return releases.give_receipt(
+                session, member.organization_id, release_id, signed, key=self._key, at=now
+            )
+
+    def _judge(
+        self,
+        session: Session,
+        release: ResidualReport | DirectedReport,
+        schedule: Schedule,
+        *,
+        now: datetime,
+    ) -> int:
+        """Check a report; the model version that it is about."""
+        if isinstance(release, ResidualReport):
+            known = registry.known_versions(session)
+            check_report(release, schedule, reference_versions=known, now=now)
+            return release.reference_version
+        question = asked_question(session, self._config.timetable.period, release.slot)
+        return check_answer(release, schedule, question, now=now).reference_version
+
+    def _earlier(
+        self, session: Session, member: Member, release: Release, signed: SignedRelease
+    ) -> SignedReceipt | None:
+        """The receipt of what was taken for the slot before, be it these bytes or others."""
+        release_id = release.slot.release_id(self._config.timetable.period)
+        try:
+            return releases.receipt_for(session, member.organization_id, release_id, signed)
+        except RejectedReleaseError as error:
+            kind = "model_update" if isinstance(release, Update) else "report"
+            releases.count_rejection(session, member.organization_id, kind, error.reason)
+            return releases.first_receipt(session, member.organization_id, release_id)
+
+    def _published(self, kind: str) -> bytes:
+        with self._database.transaction() as session:
+            return registry.publication(session, kind)
+
+
+class ExchangeServer:
+    """Serves `ExchangeService` on the exchange port."""
+
+    def __init__(self, service: ExchangeService, ring: KeyRing, config: ServerConfig) -> None:
+        pool = ThreadPoolExecutor(_WORKERS, thread_name_prefix="exchange")
+        self._server = grpc.server(pool, options=EXCHANGE_OPTIONS)
+        serve_exchange(self._server, service)
+        credentials = grpc.ssl_server_credentials(
+            [(ring.key_pem(SERVER), ring.certificate(SERVER))],
+            root_certificates=ring.certificate(CA),
+            require_client_auth=True,
+        )
+        listen(self._server, config.bind, config.exchange_port, credentials)
+
+    def start(self) -> None:
+        """Serve until `stop`."""
+        self._server.start()
+
+    def stop(self) -> None:
+        """Stop serving."""
+        self._server.stop(grace=1).wait()
+
+
+def exchange_server(
+    database: Database,
+    enrollment: Enrollment,
+    ring: KeyRing,
+    config: ServerConfig,
+    *,
+    clock: Callable[[], datetime],
+) -> ExchangeServer:
+    """The Exchange of this server, ready to start."""
+    service = ExchangeService(
+        database, enrollment, config, signing_key=ring.key(SIGNING), clock=clock
+    )
+    return ExchangeServer(service, ring, config)
+
+
+def _key_in(certificate: bytes) -> ec.EllipticCurvePublicKey:
+    try:
+        key = x509.load_pem_x509_certificate(certificate).public_key()
+    except ValueError:
+        raise CallRefusedError(grpc.StatusCode.UNAUTHENTICATED, "no_certificate") from None
+    if not isinstance(key, ec.EllipticCurvePublicKey):
+        raise CallRefusedError(grpc.StatusCode.UNAUTHENTICATED, "no_certificate")
+    return key

@@ -1,0 +1,1 @@
+"""What noisy sums tell: pure mathematics, without database or clock."""

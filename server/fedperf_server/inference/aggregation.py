@@ -1,0 +1,102 @@
+"""Robust, equal-weight aggregation of model updates.
+
+Every update counts the same, whatever its organization's size. Each is first scaled
+down to a public norm bound; from `TRIM_FROM` updates on, the lowest and highest values
+of every coordinate are left out. `influence_bound` says how far one update of any
+content can move the result. Updates that are not finite or of a wrong shape are refused:
+they should not have passed validation.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedperf_shared.errors import ConfigurationError
+from fedperf_shared.releases.release import InvalidReleaseError
+
+Arrays = Sequence[NDArray[np.float32]]
+
+TRIM_FROM = 5
+"""Fewest updates with which the extremes of every coordinate are left out."""
+
+TRIM_SHARE = 0.2
+"""Share of updates left out at each end, rounded down."""
+
+
+def aggregate(
+    current: Arrays, updates: Sequence[Arrays], *, norm_bound: float, learning_rate: float = 1.0
+) -> tuple[NDArray[np.float32], ...]:
+    """`current` plus `learning_rate` times the trimmed mean of the clipped updates.
+
+    Args:
+        current: weights in the order of the architecture.
+        updates: differences of the same shapes, at least one.
+        norm_bound: public bound on the L2 norm of one update over all arrays.
+        learning_rate: public factor on the mean.
+
+    Raises:
+        InvalidReleaseError: no update, a wrong shape, or a value that is not finite.
+        ConfigurationError: a bound or rate that is not positive and finite.
+    """
+    _require_positive("norm_bound", norm_bound)
+    _require_positive("learning_rate", learning_rate)
+    if not updates:
+        raise InvalidReleaseError("there is no update to aggregate")
+    factors = [_clip_factor(update, current, norm_bound) for update in updates]
+    return tuple(
+        _moved(
+            array,
+            [_scaled(u[place], f) for f, u in zip(factors, updates, strict=True)],
+            learning_rate,
+        )
+        for place, array in enumerate(current)
+    )
+
+
+def influence_bound(updates: int, *, norm_bound: float, learning_rate: float = 1.0) -> float:
+    """Most that one of `updates` updates, of any content, moves the result (L2) against zeros.
+
+    `learning_rate * norm_bound / updates` without trimming; with trimming the divisor is
+    the number of values that are left in each coordinate.
+    """
+    return learning_rate * norm_bound / (updates - 2 * _trimmed(updates))
+
+
+def update_norm(update: Arrays) -> float:
+    """L2 norm over all arrays."""
+    return math.sqrt(sum(float(np.sum(np.square(a, dtype=np.float64))) for a in update))
+
+
+def _trimmed(updates: int) -> int:
+    return int(TRIM_SHARE * updates) if updates >= TRIM_FROM else 0
+
+
+def _clip_factor(update: Arrays, current: Arrays, norm_bound: float) -> float:
+    shapes, expected = [a.shape for a in update], [a.shape for a in current]
+    if shapes != expected:
+        raise InvalidReleaseError(f"an update has shapes {shapes}, the model has {expected}")
+    norm = update_norm(update)
+    if not math.isfinite(norm):
+        raise InvalidReleaseError(f"an update has norm {norm}")
+    return min(1.0, norm_bound / norm) if norm > 0 else 1.0
+
+
+def _scaled(array: NDArray[np.float32], factor: float) -> NDArray[np.float64]:
+    return np.asarray(array.astype(np.float64) * factor, dtype=np.float64)
+
+
+def _moved(
+    array: NDArray[np.float32], changes: Sequence[NDArray[np.float64]], learning_rate: float
+) -> NDArray[np.float32]:
+    stacked = np.stack(changes)
+    trimmed = _trimmed(len(stacked))
+    if trimmed:
+        stacked = np.sort(stacked, axis=0)[trimmed:-trimmed]
+    return np.asarray(array + learning_rate * stacked.mean(axis=0), dtype=np.float32)
+
+
+def _require_positive(name: str, value: float) -> None:
+    if not 0 < value < math.inf:
+        raise ConfigurationError(f"{name} must be positive and finite, got {value!r}")

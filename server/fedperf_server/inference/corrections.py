@@ -1,0 +1,299 @@
+"""From noisy reports to a correction: a noise-aware Gaussian process over the public cells.
+
+mu_c is how far the reference model is off in cell c (log seconds). Prior: mean 0 and an
+additive kernel over platform, operator class and size. An organization's mean residual in
+a cell is mu_c + its own deviation (sd `organization_sd`) + executions' spread + the noise
+of its release. Counts are noisy too: each is a posterior under a public prior that most
+cells are empty, and what stays unknown of it counts as noise. So an empty or drowned cell
+says nothing, and a report of pure noise leaves the prior.
+
+Post-processing of releases only: costs no privacy. Influence is bounded: an organization,
+however many workloads or slots it claims, weighs at most 1 / organization_sd^2 per cell
+with a mean residual within its clip and two stddevs of its noise, and no correction leaves
+the widest clip (see `influence_bound`). A clip counts as `MAX_RESIDUAL_CLIP` at most, whatever
+was declared.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedperf_shared.errors import ConfigurationError
+from fedperf_shared.releases.basis import ALL_CELLS, BASIS_VERSION, CELLS
+from fedperf_shared.releases.declared_bounds import MAX_RESIDUAL_CLIP
+from fedperf_shared.releases.release import InvalidReleaseError, ReportParameters, ResidualReport
+
+Floats = NDArray[np.float64]
+
+COUNT_LIMIT = 10_000
+"""Most workloads that one organization can have in a cell, for the prior over counts."""
+
+EMPTY_SHARE = 0.8
+"""Prior share of cells in which an organization has nothing."""
+
+EXACT_SD = 1e-3
+"""Taken for the noise of counts that left without any: no division by 0."""
+
+SAME_PLATFORM: NDArray[np.bool_] = np.equal.outer(
+    [cell.platform for cell in ALL_CELLS], [cell.platform for cell in ALL_CELLS]
+)
+"""Which cells are of the same platform, [CELLS, CELLS]."""
+
+NOISE_ALLOWANCE = 2.0
+"""Stddevs of its noise by which a mean residual may pass the clip."""
+
+SCALES = (0.1, 0.3, 1.0, 3.0)
+"""Factors on the prior variance among which the marginal likelihood chooses."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """Public prior variances, (log seconds)^2, and spreads.
+
+    Attributes:
+        level: one offset for all cells.
+        platform: per platform.
+        operator_class: per class of operators.
+        platform_and_class: per pair.
+        size: smooth over the size groups, everywhere the same.
+        platform_and_size: smooth over the size groups, per platform.
+        cell: per cell.
+        size_length: length of the smoothness in size groups.
+        execution_sd: spread of the residuals of workloads inside a cell.
+        organization_sd: how far an organization's cell lies from everybody's.
+    """
+
+    level: float = 0.15
+    platform: float = 0.15
+    operator_class: float = 0.08
+    platform_and_class: float = 0.08
+    size: float = 0.05
+    platform_and_size: float = 0.05
+    cell: float = 0.04
+    size_length: float = 1.5
+    execution_sd: float = 0.5
+    organization_sd: float = 0.3
+
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            value = getattr(self, name)
+            if not 0 < value < math.inf:
+                raise ConfigurationError(f"kernel {name} must be positive, got {value!r}")
+
+    def matrix(self) -> Floats:
+        """Prior covariance of the cells, [CELLS, CELLS]."""
+        operator_class = np.array([cell.operator_class for cell in ALL_CELLS])
+        size = np.array([cell.size for cell in ALL_CELLS], dtype=np.float64)
+        same_class = operator_class[:, None] == operator_class
+        near = np.exp(-0.5 * ((size[:, None] - size) / self.size_length) ** 2)
+        return np.asarray(
+            self.level
+            + self.platform * SAME_PLATFORM
+            + self.operator_class * same_class
+            + self.platform_and_class * (SAME_PLATFORM & same_class)
+            + near * (self.size + self.platform_and_size * SAME_PLATFORM)
+            + self.cell * np.eye(CELLS),
+            dtype=np.float64,
+        )
+
+
+DEFAULT_KERNEL = Kernel()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReceivedReport:
+    """A validated report, who sent it, and the public parameters of its slot."""
+
+    organization: str
+    report: ResidualReport
+    parameters: ReportParameters
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Correction:
+    """What is believed about the reference model's residual.
+
+    Attributes:
+        mean: log seconds to add to the reference model's prediction, float64 [CELLS].
+        covariance: float64 [CELLS, CELLS].
+        reference_version: model version that it corrects.
+        scale: factor on the prior variance that the marginal likelihood chose.
+        organizations: how many of them it rests on.
+    """
+
+    mean: Floats
+    covariance: Floats
+    reference_version: int
+    scale: float
+    organizations: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NoisySums:
+    """One organization's releases in natural units.
+
+    Attributes:
+        counts: noisy number of workloads per cell, float64 [CELLS].
+        sums: noisy sum of their log residuals per cell, float64 [CELLS].
+        count_sd: stddev of the noise in `counts`.
+        sum_sd: stddev of the noise in `sums`, log seconds.
+        clip: bound on one residual, log seconds.
+    """
+
+    counts: Floats
+    sums: Floats
+    count_sd: float
+    sum_sd: float
+    clip: float
+
+
+def correct(
+    reports: Sequence[ReceivedReport], *, reference_version: int, kernel: Kernel = DEFAULT_KERNEL
+) -> Correction:
+    """The posterior given `reports`, all against `reference_version`; the prior without any.
+
+    Raises:
+        InvalidReleaseError: a report is of another basis, length or reference version.
+    """
+    sums = pooled_by_organization(reports, reference_version=reference_version)
+    return correct_sums(sums, reference_version=reference_version, kernel=kernel)
+
+
+def correct_sums(
+    sums: Mapping[str, NoisySums], *, reference_version: int, kernel: Kernel = DEFAULT_KERNEL
+) -> Correction:
+    """The posterior given every organization's pooled reports, by its name."""
+    prior = kernel.matrix()
+    precision, information = np.zeros(CELLS), np.zeros(CELLS)
+    for own in sums.values():
+        means, weights = cell_means(own, np.diag(prior), kernel)
+        precision += weights
+        information += weights * means
+    scale = _likeliest_scale(prior, precision, information) if sums else 1.0
+    mean, covariance = _posterior(scale * prior, precision, information)
+    limit = max((own.clip for own in sums.values()), default=0.0)
+    return Correction(np.clip(mean, -limit, limit), covariance, reference_version, scale, len(sums))
+
+
+def influence_bound(clip: float, others: int, *, kernel: Kernel = DEFAULT_KERNEL) -> float:
+    """Most that one organization moves a correction, as root mean square over the cells.
+
+    With P the precision of the posterior and A <= a I the organization's, a = 1 /
+    organization_sd^2, its move is P^-1 A (y - m). Where `others` other organizations have
+    full weight in every cell P >= others * a I, |m| <= clip (their own correction), and
+    A |y| <= a clip + 2 sqrt(a): the move is at most 2 (clip + organization_sd) / others,
+    at a fixed prior scale. In any case no cell moves by more than 2 * clip. `clip` is the widest
+    that counts, the liar's own among them.
+    """
+    shared = 2 * (clip + kernel.organization_sd) / others if others > 0 else math.inf
+    return min(shared, 2 * clip)
+
+
+def pooled_by_organization(
+    reports: Sequence[ReceivedReport], *, reference_version: int
+) -> dict[str, NoisySums]:
+    """`pooled` of every organization that sent any, in the order of their names."""
+    return {
+        name: pooled(
+            [each for each in reports if each.organization == name],
+            reference_version=reference_version,
+        )
+        for name in sorted({each.organization for each in reports})
+    }
+
+
+def pooled(reports: Sequence[ReceivedReport], *, reference_version: int) -> NoisySums:
+    """The slots of one organization as one report: means weighted by their precision.
+
+    Slots may show the same workloads again, so more slots mean less noise, never more workloads.
+    """
+    parts = [_natural(each, reference_version) for each in reports]
+    by_count = np.array([1 / part.count_sd**2 for part in parts])
+    by_sum = np.array([1 / part.sum_sd**2 for part in parts])
+    return NoisySums(
+        counts=_average([part.counts for part in parts], by_count),
+        sums=_average([part.sums for part in parts], by_sum),
+        count_sd=float(1 / np.sqrt(by_count.sum())),
+        sum_sd=float(1 / np.sqrt(by_sum.sum())),
+        clip=max(part.clip for part in parts),
+    )
+
+
+def cell_means(
+    sums: NoisySums, prior_variance: Floats, kernel: Kernel = DEFAULT_KERNEL
+) -> tuple[Floats, Floats]:
+    """An organization's mean residual per cell and its weight (1 / variance), both [CELLS].
+
+    A mean lies within the clip and `NOISE_ALLOWANCE` of its own stddev, 1 / sqrt(weight);
+    a weight lies below 1 / organization_sd^2.
+    """
+    count, uncertainty = believed_counts(sums.counts, sums.count_sd)
+    known = np.maximum(count, 1e-9)
+    noise = count * kernel.execution_sd**2 + sums.sum_sd**2 + uncertainty * prior_variance
+    weights = 1 / (kernel.organization_sd**2 + noise / known**2)
+    limit = sums.clip + NOISE_ALLOWANCE / np.sqrt(weights)
+    return np.clip(sums.sums / known, -limit, limit), weights
+
+
+def believed_counts(noisy: Floats, noise_sd: float) -> tuple[Floats, Floats]:
+    """Mean and variance of the true counts given noisy ones, under the public prior.
+
+    A count is 0 with chance `EMPTY_SHARE`, else log-uniform up to `COUNT_LIMIT`.
+    """
+    grid = np.concatenate([[0.0], np.geomspace(0.25, COUNT_LIMIT, 400)])
+    prior = np.full(len(grid), (1 - EMPTY_SHARE) / (len(grid) - 1))
+    prior[0] = EMPTY_SHARE
+    # Beyond the grid there is nothing to believe: a claim of more is one of the limit.
+    capped = np.minimum(noisy, COUNT_LIMIT)
+    spread = np.hypot(noise_sd, 0.015 * grid)  # the grid's own step, so that no noise is harmless
+    fit = -0.5 * ((capped[:, None] - grid) / spread) ** 2 - np.log(spread) + np.log(prior)
+    belief = np.exp(fit - fit.max(axis=1, keepdims=True))
+    belief /= belief.sum(axis=1, keepdims=True)
+    mean = belief @ grid
+    return mean, np.maximum(belief @ grid**2 - mean**2, 0.0)
+
+
+def _natural(received: ReceivedReport, reference_version: int) -> NoisySums:
+    report, parameters = received.report, received.parameters
+    expected = (BASIS_VERSION, reference_version, (2 * CELLS,))
+    found = (report.basis_version, report.reference_version, report.values.shape)
+    if found != expected:
+        raise InvalidReleaseError(
+            f"a report has (basis, reference version, shape) {found}, expected {expected}"
+        )
+    step = math.ldexp(math.sqrt(2.0), report.grid_exponent)
+    values = report.values.astype(np.float64) * step
+    noise_sd = parameters.noise_multiplier * math.sqrt(2.0)
+    count_sd = EXACT_SD if parameters.public_counts else noise_sd
+    clip = min(parameters.residual_clip, MAX_RESIDUAL_CLIP)
+    return NoisySums(values[:CELLS], clip * values[CELLS:], count_sd, clip * noise_sd, clip)
+
+
+def _average(vectors: Sequence[Floats], weights: Floats) -> Floats:
+    return np.asarray(weights @ np.stack(vectors) / weights.sum(), dtype=np.float64)
+
+
+def _posterior(prior: Floats, precision: Floats, information: Floats) -> tuple[Floats, Floats]:
+    """Mean and covariance of mu ~ N(0, prior) after independent evidence per cell."""
+    root = np.sqrt(precision)
+    system = np.eye(CELLS) + root[:, None] * prior * root
+    gain = np.linalg.solve(system, root[:, None] * prior)
+    covariance = prior - (prior * root) @ gain
+    covariance = (covariance + covariance.T) / 2
+    return covariance @ information, covariance
+
+
+def _likeliest_scale(prior: Floats, precision: Floats, information: Floats) -> float:
+    """The factor on `prior` under which the cells' pooled means are most likely."""
+    seen = precision > 0
+    values, noise = information[seen] / precision[seen], 1 / precision[seen]
+
+    def log_likelihood(scale: float) -> float:
+        covariance = scale * prior[np.ix_(seen, seen)] + np.diag(noise)
+        _, log_determinant = np.linalg.slogdet(covariance)
+        return float(-0.5 * (log_determinant + values @ np.linalg.solve(covariance, values)))
+
+    return max(SCALES, key=lambda scale: log_likelihood(scale) - 0.15 * math.log(scale) ** 2)

@@ -1,0 +1,365 @@
+"""Drift read from the reports: which platform changed, when, how far, and for whom.
+
+All reports of an organization about one reference model are one linear Gaussian model of a
+steady state (`steady_sums`). A drift of a platform by theta log seconds adds theta times its
+workloads to their sums in every report from some window k on. So the score of theta has a
+closed form: with b and J the information since k, g the shift, x^ and P the estimate from
+*all* reports and its covariance,
+
+    q = g'(b - J x^),   I = g'(J - J P J) g,
+
+and q has variance I and mean theta I. That the start is off, however far, is in x^ and P: it
+is no drift, and neither is a new model, since residuals are taken against a frozen one.
+
+The statistic is Page's CUSUM, two-sided: the log-likelihood ratio, in nats, of a drift by
+SHIFT since k against none, `q SHIFT - I SHIFT^2 / 2`, at the k where it is largest. A shift
+of less than half of SHIFT makes it fall, however well it is seen. For a given k it passes h
+with a chance of at most exp(-h), however long one waits; the rate over all k and platforms,
+and the power, are measured (`fedperf_simulations.experiments.drift.report_detection`).
+
+A drift that was found becomes an unknown of the model: it alarms once, does not look like a
+drift of another platform, and the search goes on.
+
+The first report of a period is about all history: so much more than the later ones that they
+would look like a change. So the first window that an organization is heard in says nothing here.
+
+Assumed: Gaussian noise as declared, workloads as steady as `Steadiness` says, and clips that
+let through what `cell_directions` says; a shift far beyond the clips is seen smaller.
+
+Post-processing of releases only: costs no privacy. Influence: an organization is judged by
+its own reports, and by questions that it hardly moves. A drift is shared where enough
+organizations show it each, or where all together do even without the one that is most
+convinced of it; one that is not convinced takes away DOUBT at most; and one that shows MOST
+drifts of its own is not heard any more. So a single one, whatever it sends, cannot make a
+drift shared that no other shows, and cannot hide what enough others show.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import block_diag
+
+from fedperf_server.inference.cell_directions import AnsweredQuestion
+from fedperf_server.inference.corrections import DEFAULT_KERNEL, Kernel, ReceivedReport
+from fedperf_server.inference.state_space import (
+    DEFAULT_STEADINESS,
+    Steadiness,
+    SteadySums,
+    WindowHeard,
+    by_organization,
+)
+from fedperf_shared.releases.basis import PLATFORM_GROUPS
+from fedperf_shared.workflow.vocabulary import Platform
+
+Floats = NDArray[np.float64]
+
+SHIFT = 0.4
+"""The drift that the statistic is made for, log seconds: a factor of 1.5."""
+
+THRESHOLD = 5.0
+"""Nats of evidence from which a drift is one; `fedperf-sim run drift` measures it."""
+
+DOUBT = 3.0
+"""Nats that one organization takes away from the evidence of all, at most."""
+
+SHARED_SHARE = 0.3
+"""Of the organizations whose reports can show a platform, those that must show a drift."""
+
+NEAR = 2
+"""Windows within which drifts of a platform are the same one."""
+
+MOST = 3
+"""Drifts of its own that an organization may show about one reference model; whoever shows so
+many is not heard any more."""
+
+KNOWN_SD = 2.0
+"""Prior stddev of the size of a drift that was found, log seconds: next to nothing is known."""
+
+_SIGNS = (1.0, -1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """A platform that got slower or faster.
+
+    Attributes:
+        platform: as the basis names it.
+        since: first window whose reports show it; it happened in the windows that these cover.
+        found: the window whose reports gave it away.
+        log_factor: log seconds by which executions take longer, negative if shorter.
+        standard_error: of that.
+        organizations: for whom it was seen, sorted.
+        shared: whether it is a drift of the federation, else of that organization alone.
+    """
+
+    platform: Platform
+    since: int
+    found: int
+    log_factor: float
+    standard_error: float
+    organizations: tuple[str, ...]
+    shared: bool
+
+    def like(self, other: "Drift") -> bool:
+        """Whether both say that the same platform got slower, or both that it got faster."""
+        same_way = (self.log_factor > 0) == (other.log_factor > 0)
+        return self.platform is other.platform and same_way
+
+    def near(self, other: "Drift") -> bool:
+        """Whether both began, or were found, at about the same time."""
+        apart = min(abs(self.since - other.since), abs(self.found - other.found))
+        return apart <= NEAR
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Evidence:
+    """What one organization says about a drift of each platform since each window.
+
+    Attributes:
+        score: q, [beginnings, platforms].
+        information: I, [beginnings, platforms]; 0 where nothing can be seen.
+    """
+
+    score: Floats
+    information: Floats
+
+    def nats(self, sign: float) -> Floats:
+        """Log-likelihood ratio of a drift by `sign` * SHIFT, [beginnings, platforms]."""
+        return sign * SHIFT * self.score - SHIFT**2 / 2 * self.information
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class _Suspect:
+    """The drift that there is most evidence for."""
+
+    nats: float
+    beginning: int
+    platform: int
+    sign: float
+
+
+def read_drifts(
+    plain: Sequence[ReceivedReport],
+    answered: Sequence[AnsweredQuestion],
+    *,
+    kernel: Kernel = DEFAULT_KERNEL,
+    steadiness: Steadiness = DEFAULT_STEADINESS,
+) -> tuple[Drift, ...]:
+    """All drifts in the order in which they were found, window after window.
+
+    A function of the releases alone, so that asking again finds the same.
+
+    Args:
+        plain: residual reports about one reference model, of one period.
+        answered: questions about it and their answers.
+        kernel: public prior of what a start is off by.
+        steadiness: what is no drift.
+
+    Raises:
+        InvalidReleaseError: reports are of different bases, lengths or reference versions.
+    """
+    heard = {name: own[1:] for name, own in by_organization(plain, answered).items()}
+    found: tuple[Drift, ...] = ()
+    for window in sorted({each.window for windows in heard.values() for each in windows}):
+        until = {
+            name: [each for each in windows if each.window <= window]
+            for name, windows in heard.items()
+        }
+        found += _new_drifts(until, found, window, kernel, steadiness)
+    return found
+
+
+def evidence_of(
+    steady: SteadySums, beginnings: Sequence[int], explained: Sequence[tuple[int, int]] = ()
+) -> Evidence:
+    """What an organization says about drifts that it does not know yet.
+
+    Args:
+        steady: its reports.
+        beginnings: windows since which there may be a drift.
+        explained: window and position of the platform of drifts that are known, whose sizes
+            are not.
+    """
+    shifts = steady.shifts()
+    sizes = np.array([place for _, place in explained], dtype=np.int64)
+    precision = block_diag(steady.precision, np.eye(len(sizes)) / KNOWN_SD**2)
+    estimated = np.concatenate([steady.information, np.zeros(len(sizes))])
+    shape = (len(beginnings), len(PLATFORM_GROUPS))
+    crossed = np.zeros((len(estimated), *shape))
+    score, information = np.zeros(shape), np.zeros(shape)
+    for told in steady.told:
+        known = shifts[:, sizes] * [told.window >= since for since, _ in explained]
+        after = np.array([[float(told.window >= since)] for since in beginnings])
+        shifted, learned = told.precision @ shifts, told.precision @ known
+        precision += np.block([[told.precision, learned], [learned.T, known.T @ learned]])
+        estimated += np.concatenate([told.information, told.information @ known])
+        crossed += np.concatenate([shifted, known.T @ shifted])[:, None, :] * after
+        score += after * (told.information @ shifts)
+        information += after * np.sum(shifts * shifted, axis=0)
+    flat = crossed.reshape(len(estimated), -1)
+    solved = np.linalg.solve(precision, np.column_stack([estimated, flat]))
+    score -= (solved[:, 0] @ flat).reshape(shape)
+    information -= np.sum(flat * solved[:, 1:], axis=0).reshape(shape)
+    return Evidence(score, np.maximum(information, 0.0))
+
+
+def _new_drifts(
+    heard: Mapping[str, Sequence[WindowHeard]],
+    before: tuple[Drift, ...],
+    window: int,
+    kernel: Kernel,
+    steadiness: Steadiness,
+) -> tuple[Drift, ...]:
+    """What the reports until `window` show and those before did not."""
+    steady = {
+        name: SteadySums.of(windows, kernel=kernel, steadiness=steadiness)
+        for name, windows in heard.items()
+        if windows
+    }
+    beginnings = sorted({each.window for own in steady.values() for each in own.told})[1:]
+    found: tuple[Drift, ...] = ()
+    while beginnings:
+        known = before + found
+        said = {
+            name: _unexplained(name, own, beginnings, known)
+            for name, own in steady.items()
+            if _believed(name, known)
+        }
+        if not said:
+            break
+        new = _shared(said, beginnings, window) or _alone(said, beginnings, window)
+        if new is None:
+            break
+        found += (new,) if new.shared else (new, *_joined(new, known, said, beginnings))
+    return found
+
+
+def _unexplained(
+    name: str, steady: SteadySums, beginnings: Sequence[int], known: Sequence[Drift]
+) -> Evidence:
+    """What an organization says beyond the drifts that are known of it."""
+    explained = [
+        (each.since, PLATFORM_GROUPS.index(each.platform))
+        for each in known
+        if each.shared or name in each.organizations
+    ]
+    evidence = evidence_of(steady, beginnings, explained)
+    windows = np.array(beginnings)
+    new = np.repeat((windows > steady.told[0].window)[:, None], len(PLATFORM_GROUPS), axis=1)
+    for since, place in explained:
+        new[:, place] &= np.abs(windows - since) > NEAR
+    return Evidence(evidence.score * new, evidence.information * new)
+
+
+def _shared(said: Mapping[str, Evidence], beginnings: Sequence[int], window: int) -> Drift | None:
+    """The drift that all show together, even without the one that is most convinced of it.
+
+    Its size is what the others say that are convinced.
+    """
+    suspects = []
+    for sign in _SIGNS:
+        nats = np.stack([np.maximum(each.nats(sign), -DOUBT) for each in said.values()])
+        suspects.append(_most(nats.sum(axis=0) - nats.max(axis=0), sign))
+    suspect = max(suspects)
+    if not suspect.nats > THRESHOLD:
+        return None
+    told = {name: _at(each, suspect) for name, each in said.items()}
+    most = max(told, key=lambda name: told[name][0])
+    convinced = tuple(name for name, (nats, _, _) in told.items() if nats > 0)
+    others = [told[name] for name in convinced if name != most]
+    return _drift(suspect, beginnings, window, others, convinced, shared=True)
+
+
+def _alone(said: Mapping[str, Evidence], beginnings: Sequence[int], window: int) -> Drift | None:
+    """The drift that one organization shows most."""
+    suspects = [
+        (_most(each.nats(sign), sign), name) for (name, each), sign in product(said.items(), _SIGNS)
+    ]
+    suspect, name = max(suspects)
+    if not suspect.nats > THRESHOLD:
+        return None
+    told = [_at(said[name], suspect)]
+    return _drift(suspect, beginnings, window, told, (name,), shared=False)
+
+
+def _joined(
+    new: Drift,
+    known: Sequence[Drift],
+    said: Mapping[str, Evidence],
+    beginnings: Sequence[int],
+) -> tuple[Drift, ...]:
+    """The shared drift that organizations, each alone, now show; none if it is no news.
+
+    The new drift and one found before are the same where they are near in time, or where the
+    new one may as well have begun with the other. Size and beginning of what is shared are
+    medians, the smaller of two.
+    """
+    place = PLATFORM_GROUPS.index(new.platform)
+    nats = said[new.organizations[0]].nats(math.copysign(1.0, new.log_factor))[:, place]
+    since = {each for each, told in zip(beginnings, nats, strict=True) if told > THRESHOLD / 2}
+    near = [
+        each for each in (*known, new) if each.like(new) and (each.near(new) or each.since in since)
+    ]
+    if any(each.shared for each in near):
+        return ()
+    own = [each for each in near if _believed(each.organizations[0], known)]
+    names = {each.organizations[0] for each in own}
+    able = {name for name, each in said.items() if _can_show(each.information[:, place])}
+    if len(names) < max(2, math.ceil(SHARED_SHARE * len(able | names))):
+        return ()
+    middle = (len(own) - 1) // 2
+    median = sorted(own, key=lambda each: abs(each.log_factor))[middle]
+    began = sorted(each.since for each in own)[middle]
+    return (
+        replace(
+            median, since=began, found=new.found, organizations=tuple(sorted(names)), shared=True
+        ),
+    )
+
+
+def _believed(name: str, known: Sequence[Drift]) -> bool:
+    own = [each for each in known if not each.shared and each.organizations == (name,)]
+    return len(own) < MOST
+
+
+def _can_show(information: Floats) -> bool:
+    """Whether a drift by SHIFT would give half of the evidence that makes an alarm."""
+    return bool(np.max(information) * SHIFT**2 / 2 >= THRESHOLD / 2)
+
+
+def _most(nats: Floats, sign: float) -> _Suspect:
+    beginning, platform = np.unravel_index(int(np.argmax(nats)), nats.shape)
+    return _Suspect(float(nats[beginning, platform]), int(beginning), int(platform), sign)
+
+
+def _at(evidence: Evidence, suspect: _Suspect) -> tuple[float, float, float]:
+    """Nats, score and information of one organization about a suspect."""
+    place = (suspect.beginning, suspect.platform)
+    nats = evidence.nats(suspect.sign)[place]
+    return float(nats), float(evidence.score[place]), float(evidence.information[place])
+
+
+def _drift(
+    suspect: _Suspect,
+    beginnings: Sequence[int],
+    window: int,
+    told: Iterable[tuple[float, float, float]],
+    organizations: tuple[str, ...],
+    *,
+    shared: bool,
+) -> Drift:
+    _, scores, informations = zip(*told, strict=True)
+    information = sum(informations)
+    return Drift(
+        platform=PLATFORM_GROUPS[suspect.platform],
+        since=beginnings[suspect.beginning],
+        found=window,
+        log_factor=sum(scores) / information,
+        standard_error=1 / math.sqrt(information),
+        organizations=organizations,
+        shared=shared,
+    )

@@ -1,0 +1,121 @@
+"""Learning from directed reports of workloads that lie somewhere on a public grid.
+
+The server asks about every point of the grid, whether or not a workload lies there, and
+each sender adds up its own workloads: one vector of norm at most 1 by the norm rule of
+`fedperf_shared.releases.directions`, which hides where the workload lies as well as what it took.
+The server knows the grid and how many workloads a sender declared, a public number. It
+takes them as distinct points drawn evenly from the grid: what another draw would have
+summed up to is one more noise, computed from the belief.
+
+Post-processing of releases only: costs no privacy; the bounds of `gaussian_process` hold.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedperf_server.inference.design import ask
+from fedperf_server.inference.gaussian_process import Belief, Observation, Update, update
+from fedperf_shared.errors import ConfigurationError
+from fedperf_shared.releases.directions import Design
+from fedperf_shared.releases.release import DirectedReport, InvalidReleaseError
+
+Floats = NDArray[np.float64]
+
+
+def ask_on_grid(
+    belief: Belief,
+    declared: float,
+    *,
+    kappa: float,
+    noise_multiplier: float,
+    record_variance: float,
+    directions: int,
+) -> Design:
+    """The question of one stage to every sender, a design over all points of the belief.
+
+    Args:
+        belief: over the grid, every point of which matters alike.
+        declared: number of workloads of a sender.
+        kappa: clip in standard deviations of what is believed of a record.
+        noise_multiplier: of a sender's noise.
+        record_variance: of a record around its point, (log seconds)^2.
+        directions: of the design.
+
+    Raises:
+        ConfigurationError: the declared number is not within the grid.
+    """
+    everywhere = np.arange(len(belief.mean))
+    question = ask(
+        belief,
+        [everywhere],
+        everywhere,
+        kappa=kappa,
+        # A grid of which a share is seen, as loud as the whole grid under more noise.
+        noise_multiplier=noise_multiplier / _share(belief, declared),
+        record_variance=record_variance,
+        directions=directions,
+    )
+    return question.designs[0]
+
+
+def learn_on_grid(
+    belief: Belief,
+    design: Design,
+    reports: Sequence[DirectedReport],
+    declared: Sequence[float],
+    *,
+    noise_multiplier: float,
+    record_variance: float,
+) -> Update:
+    """The belief after the answers of a stage.
+
+    Args:
+        belief: over the grid; the residuals were taken against its mean.
+        design: what was asked.
+        reports: one for each sender.
+        declared: number of workloads of each.
+        noise_multiplier: of each sender's noise.
+        record_variance: of a record around its point, (log seconds)^2.
+
+    Raises:
+        InvalidReleaseError: an answer has another length than the design.
+        ConfigurationError: a declared number is not within the grid.
+    """
+    for report in reports:
+        if report.values.shape != (design.values,):
+            raise InvalidReleaseError(
+                f"an answer has the shape {report.values.shape}, its design {design.values} values"
+            )
+    directions = design.directions
+    observations = []
+    for report, count in zip(reports, declared, strict=True):
+        share = _share(belief, count)
+        noise = drawing_noise(belief, directions, count)
+        noise += share * record_variance * directions @ directions.T
+        noise += noise_multiplier**2 * np.eye(design.values)
+        observations.append(Observation(share * directions, report.natural(), noise))
+    return update(belief, observations)
+
+
+def drawing_noise(belief: Belief, directions: Floats, count: float) -> Floats:
+    """Covariance of the sums over `count` distinct points drawn evenly, [values, values].
+
+    Without noise and records' spread, in the mean over what the belief holds possible.
+    """
+    points = len(belief.mean)
+    single = (directions * belief.variances()) @ directions.T / points
+    common = directions @ belief.covariance @ directions.T / points**2
+    left = 1 - _share(belief, count)
+    noise = count * left * points / max(points - 1, 1) * (single - common)
+    return np.asarray((noise + noise.T) / 2)
+
+
+def _share(belief: Belief, count: float) -> float:
+    points = len(belief.mean)
+    if not 0 < count <= points:
+        raise ConfigurationError(
+            f"a sender has above 0 and at most {points} workloads on this grid, got {count!r}"
+        )
+    return count / points

@@ -1,0 +1,1 @@
+"""Who is a member: invitations, certificates, revocation."""

@@ -1,0 +1,1 @@
+"""Synthetic rows from reports, and the buffer that keeps them for rehearsal."""

@@ -1,0 +1,181 @@
+"""Rounds that train at the tangent: organizations send sums in few directions, we make the step.
+
+The question of a round, directions and clip, follows from its base model and from how many
+steps of the epoch led to it; it is made once and stored by the coordinator, and everything
+about the step is computed from what was stored.
+
+Influence. A sender counts as one of at most `MOST_WORKLOADS` workloads, whatever it declares,
+and its vector with at most the length that these and its noise explain. So under any prior it
+changes the step by `tangent_steps.step_bound` of `believed_sums` at most, whatever it sends, and
+no step is longer than half the sum of all senders' bounds. What it can do beside is make a
+step shorter, down to none, by a sum that no model follows; the next round asks anew.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedperf_server.inference.tangent_steps import STEP_CLIPS, TangentSum, trusted_step
+from fedperf_server.rounds.round_method import Answer
+from fedperf_server.state.registry import Arrays
+from fedperf_server.state.validation import Reason, RejectedReleaseError, check_tangent_update
+from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.exchange import SyntheticRow
+from fedperf_shared.model.architecture import ARRAY_SHAPES
+from fedperf_shared.model.batches import PlanGraph
+from fedperf_shared.model.checkpoint import model_from_arrays
+from fedperf_shared.model.fit import predict
+from fedperf_shared.model.ggfn import GGFN, standardise
+from fedperf_shared.model.tangent import Tangent, coefficients_at, tangent_at, tangent_of
+from fedperf_shared.releases.directions import unit_feature_design
+from fedperf_shared.releases.release import Slot, TangentParameters, TangentUpdate, Update
+from fedperf_shared.releases.tangent_question import DIRECTIONS, TangentQuestion
+
+MOST_WORKLOADS = 20_000.0
+"""As so many workloads an organization counts at most; what it declares is not checked."""
+
+REHEARSAL_WEIGHT = 1.0
+"""Of the rows of earlier epochs, relative to all senders together."""
+
+MISFIT = 0.01
+"""Least noise that a sum is believed to have, per workload: an organization's plans are not the
+anchors, so that what little noise leaves exact is not what the anchors' features make of it;
+and who declares no noise to speak of shall not drown the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class TangentRounds:
+    """As `round_method.RoundMethod`, for GGFN.
+
+    Attributes:
+        anchors: the public plans.
+        misfit: see `MISFIT`; 0 where the anchors are a sample of what organizations run.
+    """
+
+    anchors: Sequence[PlanGraph]
+    misfit: float = MISFIT
+    rehearses_at_home: ClassVar[bool] = False
+
+    def question(self, current: Arrays, *, steps_made: int) -> TangentQuestion:
+        """Directions at the model's tangent, and a tighter clip with every step."""
+        return _question(coefficients_at(_model(current), self.anchors), steps_made)
+
+    def asked_at(self, model: GGFN, *, steps_made: int) -> tuple[TangentQuestion, Tangent]:
+        """The `question` about `model` and its `stored_tangent`, in less time than both."""
+        found, tangent = tangent_at(model, self.anchors)
+        return _question(found, steps_made), tangent
+
+    def check(self, update: Update, slot: Slot) -> None:
+        """As `RoundMethod.check`."""
+        if not isinstance(update, TangentUpdate):
+            raise RejectedReleaseError(Reason.WRONG_SLOT)
+        check_tangent_update(update, slot.parameters.noise_multiplier)
+
+    def next(
+        self,
+        current: Arrays,
+        answers: Sequence[Answer],
+        question: TangentQuestion | None,
+        *,
+        rehearsed: Sequence[SyntheticRow] = (),
+    ) -> Sequence[NDArray[np.float32]]:
+        """As `RoundMethod.next`; the rows count like one more sender, without noise.
+
+        Raises:
+            InvalidInputError: the round has no question.
+        """
+        if question is None:
+            raise InvalidInputError("a round at the tangent has a question")
+        model = _model(current)
+        tangent = stored_tangent(model, self.anchors, question)
+        state = self.stepped(model, tangent, answers, question, rehearsed=rehearsed).state_dict()
+        return [state[name].numpy() for name in ARRAY_SHAPES]
+
+    def stepped(
+        self,
+        model: GGFN,
+        tangent: Tangent,
+        answers: Sequence[Answer],
+        question: TangentQuestion,
+        *,
+        rehearsed: Sequence[SyntheticRow] = (),
+    ) -> GGFN:
+        """The model that `next` makes of `model`, where its `stored_tangent` is at hand."""
+        sums = believed_sums(answers, question, misfit=self.misfit)
+        if rehearsed and sums:
+            workloads = REHEARSAL_WEIGHT * sum(each.workloads for each in sums)
+            sums.append(
+                rehearsed_sum(model, tangent, rehearsed, clip=question.clip, workloads=workloads)
+            )
+        step = trusted_step(model, self.anchors, tangent, sums, clip=question.clip)
+        return tangent.stepped(model, step)
+
+
+def stored_tangent(model: GGFN, anchors: Sequence[PlanGraph], question: TangentQuestion) -> Tangent:
+    """The tangent that was asked about, without the directions that were not used."""
+    return tangent_of(model, anchors, question.coefficients[:, _used(question)])
+
+
+def believed_sums(
+    answers: Sequence[Answer], question: TangentQuestion, *, misfit: float = MISFIT
+) -> list[TangentSum]:
+    """What was sent in the directions that were used, as far as it is believed."""
+    used, sums = _used(question), []
+    for each in answers:
+        update, parameters = each.update, each.slot.parameters
+        if isinstance(update, TangentUpdate) and isinstance(parameters, TangentParameters):
+            workloads = min(parameters.nominal_workloads, MOST_WORKLOADS)
+            share = workloads / parameters.nominal_workloads
+            sums.append(
+                TangentSum(
+                    share * update.natural()[used],
+                    workloads,
+                    max(share * parameters.noise_multiplier, misfit * workloads),
+                )
+            )
+    return sums
+
+
+def rehearsed_sum(
+    model: GGFN,
+    tangent: Tangent,
+    rows: Sequence[SyntheticRow],
+    *,
+    clip: float,
+    workloads: float,
+) -> TangentSum:
+    """What an organization of so many workloads like these rows would send, without noise.
+
+    Args:
+        model: whose tangent it is.
+        tangent: as it was asked about.
+        rows: with the labels of their teacher.
+        clip: bound on a residual, of the standardised output.
+        workloads: how much they weigh.
+    """
+    graphs = [PlanGraph.of(row.plan, row.cluster) for row in rows]
+    labels = torch.tensor([row.log_runtime_seconds for row in rows], dtype=torch.float64)
+    residuals = (
+        standardise(labels) - standardise(torch.from_numpy(predict(model, graphs)))
+    ).numpy()
+    design = unit_feature_design(tangent.features(model, graphs), clip)
+    mean = (design.directions * np.clip(residuals, -clip, clip)).mean(axis=1)
+    return TangentSum(workloads * mean, workloads, MISFIT * workloads)
+
+
+def _question(coefficients: NDArray[np.float32], steps_made: int) -> TangentQuestion:
+    padded = np.zeros((len(coefficients), DIRECTIONS), dtype=np.float32)
+    padded[:, : coefficients.shape[1]] = coefficients
+    return TangentQuestion(STEP_CLIPS[min(steps_made, len(STEP_CLIPS) - 1)], padded)
+
+
+def _used(question: TangentQuestion) -> NDArray[np.bool_]:
+    return np.asarray(question.coefficients.any(axis=0))
+
+
+def _model(arrays: Arrays) -> GGFN:
+    return model_from_arrays(dict(zip(ARRAY_SHAPES, arrays, strict=True)))

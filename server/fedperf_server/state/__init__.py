@@ -1,0 +1,1 @@
+"""What a coordinator remembers: the database and what is stored in it."""

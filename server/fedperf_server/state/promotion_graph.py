@@ -1,0 +1,135 @@
+"""How versions descend from each other: where a round starts, and which candidates are judged.
+
+Every round is stored with the version that it started from and the one that it made. The
+version in force is the newest promoted one. Candidates that are older were passed over: they
+are steps towards it, or lost to it. Those that are newer wait for their verdict, all of the
+windows before the reports that judge them together.
+
+A round starts from the version in force, or from the newest candidate that rounds of its own
+window made of it: steps that are judged together. It never starts from a candidate of a window
+before, which may be rejected any moment. While one waits for a verdict that can be expected in
+time the round waits too, for `PATIENCE` of its slot at most, and starts from the version in
+force then. A verdict is expected once all reports of the round's window are due and their grace
+is over, however many were made: nobody's report is waited for longer. Where that is too late
+the round does not wait at all, so that calendars have reports well before rounds: in one that
+has them after, every round starts from what the window before the last one made.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sqlalchemy import and_, or_, select
+from sqlalchemy.orm import Session
+
+from fedperf_server.state import registry
+from fedperf_server.state.database import RoundRow
+from fedperf_server.state.epochs import epoch_at
+from fedperf_server.state.registry import ModelVersion, Standing
+from fedperf_server.state.round_calendar import opens_at, replies_at
+from fedperf_shared.releases.period import Timetable, to_unix_ms
+from fedperf_shared.releases.release import SlotKey
+
+PATIENCE = 0.25
+"""Share of its slot for which a round waits at most; the rest is left for training."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What a round starts from, and by how many rounds of the epoch it was made."""
+
+    version: ModelVersion
+    steps_made: int
+
+
+def start_of(session: Session, timetable: Timetable, *, window: int) -> Start:
+    """What a round of that window starts from now.
+
+    Raises:
+        UnknownVersionError: nothing was promoted yet.
+    """
+    period, start = timetable.period, _newest_step(session, timetable, window)
+    epoch = epoch_at(session, period.window_start(window))
+    first = period.window_at(epoch.begins_at) or 0
+    way = _way_to(start, _bases(session, timetable, since_window=first))
+    return Start(registry.get_version(session, start), len(way))
+
+
+def has_to_wait(
+    session: Session, timetable: Timetable, slot: SlotKey, *, grace: timedelta, now: datetime
+) -> bool:
+    """Whether a round of that slot waits for a verdict; reports may be `grace` late."""
+    opens, replies = opens_at(timetable, slot), replies_at(timetable, slot)
+    latest = opens + PATIENCE * (replies - opens)
+    is_in_time = timetable.reported_window(latest - grace) >= slot.window
+    return now < latest and is_in_time and bool(undecided(session, timetable, window=slot.window))
+
+
+def undecided(session: Session, timetable: Timetable, *, window: int) -> tuple[int, ...]:
+    """Candidates that wait for the reports of `window`, oldest first.
+
+    They were made by rounds of windows before it and are newer than the version in force.
+
+    Raises:
+        UnknownVersionError: nothing was promoted yet.
+    """
+    in_force, stand = registry.in_force(session), registry.standings(session)
+    return tuple(
+        version
+        for version in sorted(_made_before(session, timetable, window))
+        if version > in_force and stand[version] is Standing.CANDIDATE
+    )
+
+
+def candidates_after(session: Session, version: int) -> tuple[int, ...]:
+    """All candidates that are newer than `version`, oldest first."""
+    stand = registry.standings(session)
+    return tuple(each for each in stand if each > version and stand[each] is Standing.CANDIDATE)
+
+
+def follow(session: Session, version: int, *, base: int, at: datetime) -> None:
+    """Reject a version whose base was rejected or taken back while its round was under way."""
+    if registry.standings(session)[base] is Standing.REJECTED:
+        said = f"trained from version {base}, which was rejected"
+        registry.reject(session, version, said, at=at)
+
+
+def _made_before(session: Session, timetable: Timetable, window: int) -> set[int]:
+    """Versions that rounds of windows before that one made, in this period or an earlier one."""
+    start = to_unix_ms(timetable.period.start)
+    query = select(RoundRow.new_version).where(
+        RoundRow.new_version.is_not(None),
+        or_(
+            RoundRow.period_start < start,
+            and_(RoundRow.period_start == start, RoundRow.window < window),
+        ),
+    )
+    return {version for version in session.scalars(query) if version is not None}
+
+
+def _newest_step(session: Session, timetable: Timetable, window: int) -> int:
+    """The newest candidate that rounds of the window made of the version in force, or that."""
+    in_force, stand = registry.in_force(session), registry.standings(session)
+    made = _bases(session, timetable, since_window=window)
+    bases = {each: made[each] for each in made if stand[each] is Standing.CANDIDATE}
+    steps = (each for each in bases if bases[_way_to(each, bases)[-1]] == in_force)
+    return max(steps, default=in_force)
+
+
+def _way_to(version: int, bases: Mapping[int, int]) -> list[int]:
+    """The version, its base, and so on, as long as the base of each is known."""
+    way: list[int] = []
+    while version in bases:
+        way.append(version)
+        version = bases[version]
+    return way
+
+
+def _bases(session: Session, timetable: Timetable, *, since_window: int) -> dict[int, int]:
+    """What each version was made of that rounds of the period made from that window on."""
+    query = select(RoundRow.new_version, RoundRow.base_version).where(
+        RoundRow.new_version.is_not(None),
+        RoundRow.period_start == to_unix_ms(timetable.period.start),
+        RoundRow.window >= since_window,
+    )
+    return {made: base for made, base in session.execute(query) if made is not None}

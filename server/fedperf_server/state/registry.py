@@ -1,0 +1,343 @@
+"""The model registry: every version of the shared model, and what else is published.
+
+Versions count from 1 and are never changed. A new version is a candidate until it is promoted
+or rejected; organizations get the newest promoted one unless they ask for a version. Every
+decision is a verdict of its own, and a version's latest verdict counts, so that a promoted
+version can be taken back. Who is promoted is decided elsewhere (`promotion`), and where rounds
+start (`lineage`); this is only the storage.
+"""
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum, unique
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from fedperf_server.state.database import ModelVersionRow, PublicationRow, VerdictRow
+from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.exchange import Correction, SyntheticRow
+from fedperf_shared.model.architecture import ARCHITECTURE_VERSION, ARRAY_SHAPES
+from fedperf_shared.model.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
+from fedperf_shared.releases.period import from_unix_ms, to_unix_ms
+from fedperf_shared.wire.codec import encode_correction, encode_synthetic_rows
+from fedperf_shared.workflow.vocabulary import Platform
+
+CORRECTION = "correction"
+SYNTHETIC_ROWS = "synthetic_rows"
+
+Arrays = list[NDArray[np.float32]]
+
+
+class UnknownVersionError(InvalidInputError):
+    """There is no such version of the model."""
+
+    def __init__(self, version: int) -> None:
+        super().__init__(f"there is no model version {version}")
+        self.version = version
+
+
+class ModelFormat(Protocol):
+    """How arrays of one architecture become a checkpoint's bytes and back."""
+
+    @property
+    def architecture(self) -> int:
+        """Number of the architecture on the wire."""
+
+    @property
+    def shapes(self) -> Sequence[tuple[int, ...]]:
+        """Shapes of the arrays, in their order."""
+
+    def encode(self, arrays: Sequence[NDArray[np.float32]], version: int) -> bytes:
+        """The checkpoint that organizations fetch."""
+
+    def decode(self, checkpoint: bytes) -> Arrays:
+        """The arrays, in their order."""
+
+
+@dataclass(frozen=True, slots=True)
+class GgfnFormat:
+    """The product's model as safetensors checkpoints."""
+
+    architecture: int = ARCHITECTURE_VERSION
+
+    @property
+    def shapes(self) -> Sequence[tuple[int, ...]]:
+        """Shapes in the order of the state dict."""
+        return tuple(ARRAY_SHAPES.values())
+
+    def encode(self, arrays: Sequence[NDArray[np.float32]], version: int) -> bytes:
+        """Checked arrays as a checkpoint."""
+        named = dict(zip(ARRAY_SHAPES, arrays, strict=True))
+        return encode_checkpoint(Checkpoint(named, version))
+
+    def decode(self, checkpoint: bytes) -> Arrays:
+        """The arrays of a checkpoint."""
+        named = decode_checkpoint(checkpoint).arrays
+        return [named[name] for name in ARRAY_SHAPES]
+
+
+@unique
+class Standing(StrEnum):
+    """How a version stands."""
+
+    CANDIDATE = "candidate"
+    PROMOTED = "promoted"
+    REJECTED = "rejected"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelVersion:
+    """One stored version."""
+
+    version: int
+    checkpoint: bytes
+    created_at: datetime
+    standing: Standing
+    public_error: float | None
+
+    @property
+    def promoted(self) -> bool:
+        """Whether organizations may have it."""
+        return self.standing is Standing.PROMOTED
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A decision about a version.
+
+    Attributes:
+        version: that it is about.
+        promoted: or rejected.
+        reason: in words, for the operator.
+        gain: how much smaller its mean squared log error is than the promoted version's, by
+            reports; None without reports.
+        gain_error: its standard error.
+        by_segment: mean absolute log error on the buffer's rows of each segment.
+        decided_at: when.
+    """
+
+    version: int
+    promoted: bool
+    reason: str
+    gain: float | None
+    gain_error: float | None
+    by_segment: Mapping[Platform, float]
+    decided_at: datetime
+
+
+def add_version(
+    session: Session,
+    model_format: ModelFormat,
+    arrays: Sequence[NDArray[np.float32]],
+    *,
+    at: datetime,
+    public_error: float | None = None,
+    promoted: bool = False,
+) -> int:
+    """Store `arrays` as the next version, in the caller's transaction; its number."""
+    version = (session.scalar(select(func.max(ModelVersionRow.version))) or 0) + 1
+    session.add(
+        ModelVersionRow(
+            version=version,
+            checkpoint=model_format.encode(arrays, version),
+            created_at=to_unix_ms(at),
+            promoted_at=to_unix_ms(at) if promoted else None,
+            public_error=public_error,
+        )
+    )
+    session.flush()
+    return version
+
+
+def decide(session: Session, verdict: Verdict) -> None:
+    """Record a decision about a version; from now on it counts.
+
+    Raises:
+        UnknownVersionError: there is no such version.
+    """
+    row = session.get(ModelVersionRow, verdict.version)
+    if row is None:
+        raise UnknownVersionError(verdict.version)
+    at = to_unix_ms(verdict.decided_at)
+    if verdict.promoted and row.promoted_at is None:
+        row.promoted_at = at
+    session.add(
+        VerdictRow(
+            number=(session.scalar(select(func.max(VerdictRow.number))) or 0) + 1,
+            version=verdict.version,
+            promoted=verdict.promoted,
+            reason=verdict.reason,
+            gain=verdict.gain,
+            gain_error=verdict.gain_error,
+            by_segment=json.dumps({each.name: e for each, e in verdict.by_segment.items()}),
+            decided_at=at,
+        )
+    )
+    session.flush()
+
+
+def reject(session: Session, version: int, reason: str, *, at: datetime) -> None:
+    """Record a rejection for which nothing was measured; errors as `decide`."""
+    decide(session, Verdict(version, False, reason, None, None, {}, at))
+
+
+def verdicts(session: Session) -> tuple[Verdict, ...]:
+    """Every decision, oldest first."""
+    return tuple(map(_verdict, session.scalars(select(VerdictRow).order_by(VerdictRow.number))))
+
+
+def standings(session: Session) -> dict[int, Standing]:
+    """How every version stands, oldest first, without its checkpoint.
+
+    Those of before there were verdicts stand by their promotion.
+    """
+    query = select(ModelVersionRow.version, ModelVersionRow.promoted_at).order_by(
+        ModelVersionRow.version
+    )
+    found = {
+        version: Standing.CANDIDATE if promoted_at is None else Standing.PROMOTED
+        for version, promoted_at in session.execute(query)
+    }
+    decided = select(VerdictRow.version, VerdictRow.promoted).order_by(VerdictRow.number)
+    for version, promoted in session.execute(decided):
+        found[version] = Standing.PROMOTED if promoted else Standing.REJECTED
+    return found
+
+
+def versions(session: Session) -> tuple[ModelVersion, ...]:
+    """All versions, oldest first."""
+    found = standings(session)
+    rows = session.scalars(select(ModelVersionRow).order_by(ModelVersionRow.version))
+    return tuple(_version(row, found[row.version]) for row in rows)
+
+
+def newest_version(session: Session) -> ModelVersion:
+    """The newest version that was not rejected.
+
+    Raises:
+        UnknownVersionError: nothing was ever stored.
+    """
+    return _newest(session, {Standing.CANDIDATE, Standing.PROMOTED})
+
+
+def get_version(session: Session, version: int) -> ModelVersion:
+    """That version, or for 0 the newest promoted one.
+
+    Raises:
+        UnknownVersionError: there is no such version.
+    """
+    if not version:
+        return _newest(session, {Standing.PROMOTED})
+    row = session.get(ModelVersionRow, version)
+    if row is None:
+        raise UnknownVersionError(version)
+    return _version(row, standings(session)[version])
+
+
+def in_force(session: Session) -> int:
+    """The number of the newest promoted version.
+
+    Raises:
+        UnknownVersionError: nothing was promoted yet.
+    """
+    return _newest_number(session, {Standing.PROMOTED})
+
+
+def promoted_since(session: Session, version: int) -> tuple[ModelVersion, ...]:
+    """Promoted versions from `version` on, oldest first; the one in force is always the last.
+
+    Raises:
+        UnknownVersionError: nothing was promoted yet.
+    """
+    since = min(version, in_force(session))
+    promoted = (each for each, stand in standings(session).items() if stand is Standing.PROMOTED)
+    return tuple(get_version(session, each) for each in promoted if each >= since)
+
+
+def first_promoted(session: Session) -> int:
+    """The first version that was promoted.
+
+    Raises:
+        UnknownVersionError: nothing was promoted yet.
+    """
+    promoted = ModelVersionRow.promoted_at.is_not(None)
+    version = session.scalar(select(func.min(ModelVersionRow.version)).where(promoted))
+    if version is None:
+        raise UnknownVersionError(0)
+    return version
+
+
+def known_versions(session: Session) -> frozenset[int]:
+    """The numbers of all versions."""
+    return frozenset(session.scalars(select(ModelVersionRow.version)))
+
+
+def publish_correction(
+    session: Session,
+    *,
+    basis_version: int,
+    reference_version: int,
+    mean: NDArray[np.float64],
+    covariance: NDArray[np.float64],
+    at: datetime,
+) -> None:
+    """Replace the published correction: mean [cells] and covariance [cells, cells]."""
+    correction = Correction(basis_version, reference_version, mean, covariance)
+    _publish(session, CORRECTION, encode_correction(correction), at)
+
+
+def publish_synthetic_rows(session: Session, rows: Iterable[SyntheticRow], *, at: datetime) -> None:
+    """Replace the published synthetic rows."""
+    _publish(session, SYNTHETIC_ROWS, encode_synthetic_rows(rows), at)
+
+
+def publication(session: Session, kind: str) -> bytes:
+    """The serialized message published as `kind`; empty where there is none yet."""
+    row = session.get(PublicationRow, kind)
+    return row.payload if row else b""
+
+
+def published_at(session: Session, kind: str) -> datetime | None:
+    """When that was published last; None where it never was."""
+    published = select(PublicationRow.published_at).where(PublicationRow.kind == kind)
+    at = session.scalar(published)
+    return None if at is None else from_unix_ms(at)
+
+
+def _publish(session: Session, kind: str, payload: bytes, at: datetime) -> None:
+    session.merge(PublicationRow(kind=kind, payload=payload, published_at=to_unix_ms(at)))
+
+
+def _newest(session: Session, among: Collection[Standing]) -> ModelVersion:
+    return get_version(session, _newest_number(session, among))
+
+
+def _newest_number(session: Session, among: Collection[Standing]) -> int:
+    found = [version for version, each in standings(session).items() if each in among]
+    if not found:
+        raise UnknownVersionError(0)
+    return max(found)
+
+
+def _version(row: ModelVersionRow, standing: Standing) -> ModelVersion:
+    return ModelVersion(
+        row.version, row.checkpoint, from_unix_ms(row.created_at), standing, row.public_error
+    )
+
+
+def _verdict(row: VerdictRow) -> Verdict:
+    return Verdict(
+        row.version,
+        row.promoted,
+        row.reason,
+        row.gain,
+        row.gain_error,
+        {Platform[name]: error for name, error in json.loads(row.by_segment).items()},
+        from_unix_ms(row.decided_at),
+    )

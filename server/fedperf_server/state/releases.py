@@ -1,0 +1,249 @@
+"""What organizations declared and released: schedules, reports, receipts, refusals.
+
+A schedule is stored once per organization and period; one with parameters that may not be
+declared, stored before these had bounds, counts as none. A release is stored once under
+its id; the same bytes get the same receipt again, other bytes are refused: whoever sends
+them has forgotten what left before, and is shown the receipt of that. A receipt
+counts an organization's accepted releases, so its sequence never passes the number
+of releases that the organization's own ledger has charged.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from datetime import datetime
+
+from cryptography.hazmat.primitives.asymmetric import ec
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from fedperf_server.state.database import (
+    OrganizationRow,
+    ReceiptRow,
+    RejectionRow,
+    ReportRow,
+    ScheduleRow,
+)
+from fedperf_server.state.validation import Reason, RejectedReleaseError
+from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.exchange import Receipt, SignedReceipt
+from fedperf_shared.identity import sign
+from fedperf_shared.releases.declared_bounds import NotDeclarableError, require_declarable
+from fedperf_shared.releases.period import Period, to_unix_ms
+from fedperf_shared.releases.release import DirectedReport, ResidualReport, Schedule, SignedRelease
+from fedperf_shared.wire import codec
+
+
+class DifferentScheduleError(InvalidInputError):
+    """A second, different schedule was declared for the same period."""
+
+
+Report = ResidualReport | DirectedReport
+
+
+@dataclass(frozen=True, slots=True)
+class StoredReport:
+    """An accepted report and whose it is."""
+
+    organization_id: bytes
+    report: Report
+    schedule: Schedule
+
+
+def declare_schedule(
+    session: Session, organization_id: bytes, schedule: Schedule, *, at: datetime
+) -> bool:
+    """Store the schedule; False where the same one was stored already.
+
+    Raises:
+        DifferentScheduleError: another one was declared for this period.
+    """
+    start = to_unix_ms(schedule.timetable.period.start)
+    payload = codec.encode_schedule(schedule)
+    row = session.get(ScheduleRow, (organization_id, start))
+    if row is not None:
+        if row.payload != payload:
+            raise DifferentScheduleError("this period's schedule was declared already")
+        return False
+    session.add(
+        ScheduleRow(
+            organization_id=organization_id,
+            period_start=start,
+            payload=payload,
+            declared_at=to_unix_ms(at),
+        )
+    )
+    return True
+
+
+def declared_schedule(session: Session, organization_id: bytes, period: Period) -> Schedule | None:
+    """What the organization declared for the period; None if nothing yet."""
+    row = session.get(ScheduleRow, (organization_id, to_unix_ms(period.start)))
+    return _usable(row.payload) if row else None
+
+
+def declared_schedules(session: Session, period: Period) -> list[tuple[bytes, Schedule]]:
+    """What members of now declared for the period, with their ids, in the order of these."""
+    query = (
+        select(ScheduleRow)
+        .join(OrganizationRow, OrganizationRow.organization_id == ScheduleRow.organization_id)
+        .where(
+            ScheduleRow.period_start == to_unix_ms(period.start),
+            OrganizationRow.revoked_at.is_(None),
+        )
+        .order_by(ScheduleRow.organization_id)
+    )
+    found = [(row.organization_id, _usable(row.payload)) for row in session.scalars(query)]
+    return [(organization_id, each) for organization_id, each in found if each is not None]
+
+
+def receipt_for(
+    session: Session, organization_id: bytes, release_id: bytes, signed: SignedRelease
+) -> SignedReceipt | None:
+    """The receipt that these bytes got before; None if the release is new.
+
+    Raises:
+        RejectedReleaseError: other bytes were accepted under this id.
+    """
+    row = session.get(ReceiptRow, (organization_id, release_id))
+    if row is None:
+        return None
+    if row.payload_sha256 != hashlib.sha256(signed.payload).digest():
+        raise RejectedReleaseError(Reason.DIFFERENT_BYTES)
+    return SignedReceipt(row.payload, row.signature)
+
+
+def first_receipt(
+    session: Session, organization_id: bytes, release_id: bytes
+) -> SignedReceipt | None:
+    """The receipt of whatever bytes were accepted under the id; None if none were."""
+    row = session.get(ReceiptRow, (organization_id, release_id))
+    return None if row is None else SignedReceipt(row.payload, row.signature)
+
+
+def receipts_in(session: Session, organization_id: bytes, period: Period) -> list[SignedReceipt]:
+    """Every receipt that the organization was given for the period, newest first."""
+    schedule = declared_schedule(session, organization_id, period)
+    slots = () if schedule is None else schedule.slots
+    query = (
+        select(ReceiptRow)
+        .where(ReceiptRow.organization_id == organization_id)
+        .where(ReceiptRow.release_id.in_([slot.key.release_id(period) for slot in slots]))
+        .order_by(ReceiptRow.sequence.desc())
+    )
+    return [SignedReceipt(row.payload, row.signature) for row in session.scalars(query)]
+
+
+def give_receipt(
+    session: Session,
+    organization_id: bytes,
+    release_id: bytes,
+    signed: SignedRelease,
+    *,
+    key: ec.EllipticCurvePrivateKey,
+    at: datetime,
+) -> SignedReceipt:
+    """The receipt of an accepted release: an old one for the same bytes, else the next.
+
+    Raises:
+        RejectedReleaseError: other bytes were accepted under this id.
+    """
+    earlier = receipt_for(session, organization_id, release_id, signed)
+    if earlier is not None:
+        return earlier
+    query = select(func.max(ReceiptRow.sequence)).where(
+        ReceiptRow.organization_id == organization_id
+    )
+    sequence = (session.scalar(query) or 0) + 1
+    digest = hashlib.sha256(signed.payload).digest()
+    payload = codec.encode_receipt(Receipt(organization_id, release_id, digest, sequence, at))
+    row = ReceiptRow(
+        organization_id=organization_id,
+        release_id=release_id,
+        sequence=sequence,
+        payload_sha256=digest,
+        payload=payload,
+        signature=sign(key, payload),
+    )
+    session.add(row)
+    session.flush()
+    return SignedReceipt(row.payload, row.signature)
+
+
+def store_report(
+    session: Session,
+    organization_id: bytes,
+    report: Report,
+    signed: SignedRelease,
+    *,
+    reference_version: int,
+    period: Period,
+    at: datetime,
+) -> None:
+    """Keep an accepted report as it was signed, with the model version that it is about."""
+    session.add(
+        ReportRow(
+            organization_id=organization_id,
+            release_id=report.slot.release_id(period),
+            period_start=to_unix_ms(period.start),
+            window=report.slot.window,
+            index=report.slot.index,
+            reference_version=reference_version,
+            payload=signed.payload,
+            signature=signed.signature,
+            received_at=to_unix_ms(at),
+        )
+    )
+
+
+def stored_reports(
+    session: Session, period: Period, *, window: int | None = None
+) -> list[StoredReport]:
+    """Accepted reports of the period (or of one window), oldest window first."""
+    query = (
+        select(ReportRow)
+        .where(ReportRow.period_start == to_unix_ms(period.start))
+        .order_by(ReportRow.window, ReportRow.index, ReportRow.organization_id)
+    )
+    if window is not None:
+        query = query.where(ReportRow.window == window)
+    found: list[StoredReport] = []
+    for row in session.scalars(query):
+        report = codec.decode_release(row.payload)
+        schedule = declared_schedule(session, row.organization_id, period)
+        if isinstance(report, Report) and schedule is not None:
+            found.append(StoredReport(row.organization_id, report, schedule))
+    return found
+
+
+def count_reports(session: Session, period: Period, *, until: int | None = None) -> int:
+    """How many reports of the period (or of its windows up to that one) were accepted."""
+    query = select(func.count()).where(ReportRow.period_start == to_unix_ms(period.start))
+    if until is not None:
+        query = query.where(ReportRow.window <= until)
+    return session.scalar(query) or 0
+
+
+def count_rejection(session: Session, organization_id: bytes, kind: str, reason: Reason) -> None:
+    """Count that something of an organization was refused."""
+    row = session.get(RejectionRow, (organization_id, kind, reason.value))
+    if row is None:
+        row = RejectionRow(organization_id=organization_id, kind=kind, reason=reason.value, count=0)
+        session.add(row)
+    row.count += 1
+    session.flush()
+
+
+def rejections(session: Session) -> dict[tuple[bytes, str, str], int]:
+    """Counts by organization, kind and reason."""
+    rows = session.scalars(select(RejectionRow))
+    return {(row.organization_id, row.kind, row.reason): row.count for row in rows}
+
+
+def _usable(payload: bytes) -> Schedule | None:
+    """The stored schedule; None where it may not be declared (any more)."""
+    schedule = codec.decode_schedule(payload)
+    try:
+        require_declarable(schedule)
+    except NotDeclarableError:
+        return None
+    return schedule

@@ -1,0 +1,266 @@
+"""What the coordinator accepts: checks on everything that organizations send.
+
+Pure functions. A release is judged against the schedule that its organization
+declared and against public constants; a refusal has one of a closed set of reasons,
+which is counted, and carries nothing of what was sent.
+"""
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum, unique
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric import ec
+from numpy.typing import NDArray
+
+from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.exchange import Refusal
+from fedperf_shared.identity import InvalidSignatureError, verify
+from fedperf_shared.releases import basis
+from fedperf_shared.releases.cell_question import CellQuestion
+from fedperf_shared.releases.release import (
+    DirectedReport,
+    ModelUpdate,
+    Release,
+    ResidualReport,
+    Schedule,
+    SignedRelease,
+    Slot,
+    SlotKey,
+    TangentUpdate,
+    Update,
+    fits,
+)
+from fedperf_shared.releases.tangent_question import DIRECTIONS
+from fedperf_shared.wire.codec import decode_release, decode_signed_release
+
+MAX_WORKLOADS = 10_000_000
+"""More workloads than any organization has: bounds the sums of a report."""
+NOISE_DEVIATIONS = 12.0
+"""A Gaussian passes this many standard deviations with a probability below 1e-32."""
+GRID_EXPONENTS = range(-60, 1)
+CLOCK_TOLERANCE = timedelta(seconds=300)
+
+
+@unique
+class Reason(StrEnum):
+    """Why something was not accepted; who refuses to answer says why by its `Refusal`."""
+
+    MALFORMED = "malformed"
+    SIGNATURE = "signature"
+    NO_SCHEDULE = "no_schedule"
+    UNKNOWN_SLOT = "unknown_slot"
+    WRONG_SLOT = "wrong_slot"
+    NOT_OPEN = "not_open"
+    ARCHITECTURE = "architecture"
+    BASE_VERSION = "base_version"
+    SHAPE = "shape"
+    NOT_FINITE = "not_finite"
+    NORM = "norm"
+    BASIS_VERSION = "basis_version"
+    REFERENCE_VERSION = "reference_version"
+    QUESTION = "question"
+    SIZE = "size"
+    GRID = "grid"
+    RANGE = "range"
+    REFUSED = "refused"
+    UNREADABLE = "unreadable"
+    NOT_DUE = "not_due"
+    OTHER_MODEL = "other_model"
+    OTHER_METHOD = "other_method"
+    OTHER_PLANS = "other_plans"
+    BUSY = "busy"
+    GOING_OFFLINE = "going_offline"
+    MISSING = "missing"
+    DIFFERENT_BYTES = "different_bytes"
+    REVOKED = "revoked"
+
+
+class RejectedReleaseError(InvalidInputError):
+    """A release was not accepted; `reason` says why."""
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(f"release not accepted: {reason}")
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateLimits:
+    """What a model update must look like.
+
+    Attributes:
+        architecture: number of the architecture.
+        shapes: of its arrays, in order.
+        norm_bound: largest L2 norm over all arrays.
+    """
+
+    architecture: int
+    shapes: Sequence[tuple[int, ...]]
+    norm_bound: float
+
+
+def open_signed(signed: SignedRelease, key: ec.EllipticCurvePublicKey) -> Release:
+    """The release, once the signature over its bytes is the key's.
+
+    Raises:
+        RejectedReleaseError: wrong signature, or not a release.
+    """
+    try:
+        verify(key, signed.payload, signed.signature)
+        return decode_release(signed.payload)
+    except InvalidSignatureError:
+        raise RejectedReleaseError(Reason.SIGNATURE) from None
+    except InvalidInputError:
+        raise RejectedReleaseError(Reason.MALFORMED) from None
+
+
+def open_update(
+    body: bytes | None, key: ec.EllipticCurvePublicKey, *, refusal: Refusal | None = None
+) -> tuple[SignedRelease, Update]:
+    """The signed model update that answers a round; None is a refusal to answer, for `refusal`.
+
+    Raises:
+        RejectedReleaseError: refused, malformed, wrong signature, or no model update.
+    """
+    if body is None:
+        raise RejectedReleaseError(Reason[refusal.name] if refusal else Reason.REFUSED)
+    try:
+        signed = decode_signed_release(body)
+    except InvalidInputError:
+        raise RejectedReleaseError(Reason.MALFORMED) from None
+    release = open_signed(signed, key)
+    if not isinstance(release, Update):
+        raise RejectedReleaseError(Reason.WRONG_SLOT)
+    return signed, release
+
+
+def check_place(update: Update, schedule: Schedule, *, slot: SlotKey, base_version: int) -> Slot:
+    """Check that an update fills `slot`, starting from that model; the slot as declared.
+
+    Raises:
+        RejectedReleaseError: with the first reason that holds.
+    """
+    declared = _check_slot(update, schedule)
+    _require(update.slot == slot, Reason.WRONG_SLOT)
+    _require(update.base_version == base_version, Reason.BASE_VERSION)
+    return declared
+
+
+def check_update(update: ModelUpdate, limits: UpdateLimits) -> None:
+    """Check what a model update by DP-SGD holds.
+
+    Raises:
+        RejectedReleaseError: with the first reason that holds.
+    """
+    _require(update.architecture == limits.architecture, Reason.ARCHITECTURE)
+    shapes = [array.shape for array in update.arrays]
+    _require(shapes == [tuple(shape) for shape in limits.shapes], Reason.SHAPE)
+    _require(all(np.isfinite(array).all() for array in update.arrays), Reason.NOT_FINITE)
+    _require(norm(update.arrays) <= limits.norm_bound, Reason.NORM)
+
+
+def check_tangent_update(update: TangentUpdate, noise_multiplier: float) -> None:
+    """Check what a step at a tangent holds: a workload adds at most 1, in length, to the sum.
+
+    Raises:
+        RejectedReleaseError: with the first reason that holds.
+    """
+    _require(update.values.shape == (DIRECTIONS,), Reason.SIZE)
+    _require(update.grid_exponent in GRID_EXPONENTS, Reason.GRID)
+    values = update.natural()
+    margin = NOISE_DEVIATIONS * noise_multiplier + math.ldexp(1.0, update.grid_exponent)
+    _require(bool(np.all(np.abs(values) <= MAX_WORKLOADS + margin)), Reason.RANGE)
+    longest = MAX_WORKLOADS + margin * math.sqrt(DIRECTIONS)
+    _require(bool(np.linalg.norm(values) <= longest), Reason.NORM)
+
+
+def check_report(
+    report: ResidualReport,
+    schedule: Schedule,
+    *,
+    reference_versions: Collection[int],
+    now: datetime,
+) -> None:
+    """Check a residual report.
+
+    Raises:
+        RejectedReleaseError: with the first reason that holds.
+    """
+    slot = _check_slot(report, schedule)
+    _require(now >= schedule.opens_at(report.slot) - CLOCK_TOLERANCE, Reason.NOT_OPEN)
+    _require(report.basis_version == basis.BASIS_VERSION, Reason.BASIS_VERSION)
+    _require(report.reference_version in reference_versions, Reason.REFERENCE_VERSION)
+    _require(report.values.shape == (2 * basis.CELLS,), Reason.SIZE)
+    _require(report.grid_exponent in GRID_EXPONENTS, Reason.GRID)
+    _require(_in_range(report, slot.parameters.noise_multiplier), Reason.RANGE)
+
+
+def check_answer(
+    report: DirectedReport, schedule: Schedule, question: CellQuestion | None, *, now: datetime
+) -> CellQuestion:
+    """Check a directed report, the answer to the question of its slot; that question.
+
+    Raises:
+        RejectedReleaseError: with the first reason that holds.
+    """
+    slot = _check_slot(report, schedule)
+    _require(now >= schedule.opens_at(report.slot) - CLOCK_TOLERANCE, Reason.NOT_OPEN)
+    if question is None or report.design_version != question.version:
+        raise RejectedReleaseError(Reason.QUESTION)
+    _require(report.values.shape == (question.design.values,), Reason.SIZE)
+    _require(report.grid_exponent in GRID_EXPONENTS, Reason.GRID)
+    _require(_answers(report, question, slot.parameters.noise_multiplier), Reason.RANGE)
+    return question
+
+
+def norm(arrays: Sequence[NDArray[np.float32]]) -> float:
+    """L2 norm over all values of all arrays."""
+    squares = (float(np.sum(np.square(array, dtype=np.float64))) for array in arrays)
+    return math.sqrt(sum(squares))
+
+
+def _check_slot(release: Release, schedule: Schedule) -> Slot:
+    slot = schedule.slot(release.slot)
+    if slot is None:
+        raise RejectedReleaseError(Reason.UNKNOWN_SLOT)
+    _require(fits(release, slot), Reason.WRONG_SLOT)
+    return slot
+
+
+def _in_range(report: ResidualReport, noise_multiplier: float) -> bool:
+    """Whether noise of the declared size on sums of contributions can give these values.
+
+    A contribution's counts are not negative, and its residual in a cell is never
+    longer than its count there; so the sums obey the same, up to the noise.
+    """
+    values = report.values * math.ldexp(1.0, report.grid_exponent)
+    counts, residuals = values[: basis.CELLS], values[basis.CELLS :]
+    step = math.ldexp(1.0, report.grid_exponent)
+    margin = NOISE_DEVIATIONS * noise_multiplier + step
+    return bool(
+        np.all(counts >= -margin)
+        and np.all(counts <= MAX_WORKLOADS + margin)
+        and np.all(np.abs(residuals) <= counts + 2 * margin)
+    )
+
+
+def _answers(report: DirectedReport, question: CellQuestion, noise_multiplier: float) -> bool:
+    """Whether noise of the declared size on sums of answers can give these values.
+
+    A workload adds at most the largest |direction| * clip to a value, and 1 to their norm.
+    """
+    values = report.natural()
+    most = np.max(np.abs(question.design.directions) * question.design.clips, axis=1)
+    margin = NOISE_DEVIATIONS * noise_multiplier + math.ldexp(1.0, report.grid_exponent)
+    longest = MAX_WORKLOADS + margin * math.sqrt(len(values))
+    return bool(
+        np.all(np.abs(values) <= MAX_WORKLOADS * most + margin)
+        and np.linalg.norm(values) <= longest
+    )
+
+
+def _require(holds: bool, reason: Reason) -> None:
+    if not holds:
+        raise RejectedReleaseError(reason)

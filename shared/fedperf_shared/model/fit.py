@@ -1,0 +1,195 @@
+"""Ordinary, non-private training and prediction.
+
+Used for the public base model and for models that never leave an organization.
+Same seed, data and versions give the same weights; torch's global generator is
+left as it was. Refused: no samples, labels or weights that are not finite, and a
+training that diverges.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.utils import clip_grad_norm_
+
+from fedperf_shared.errors import FedperfError, InvalidInputError
+from fedperf_shared.model.batches import PlanGraph, collate
+from fedperf_shared.model.ggfn import GGFN, standardise
+from fedperf_shared.model.loss import huber_per_sample, huber_within
+from fedperf_shared.workflow.vocabulary import MAX_RUNTIME_SECONDS, MIN_RUNTIME_SECONDS
+
+MAX_GRADIENT_NORM = 5.0
+_BUCKET_BATCHES = 16
+_TOGETHER = 8
+"""So many answers to one question are in a batch together, so that there are others as well."""
+
+Progress = Callable[[int, float], None]
+"""Called after every epoch with its number, from 1, and its mean loss."""
+
+
+class InvalidTrainingDataError(InvalidInputError):
+    """The samples or settings of a training cannot be used."""
+
+
+class TrainingDivergedError(FedperfError):
+    """The loss became non-finite; the model's weights are of no use."""
+
+
+@dataclass(frozen=True, slots=True)
+class FitReport:
+    """What a training did: optimizer steps and the mean loss of every epoch."""
+
+    steps: int
+    epoch_losses: tuple[float, ...]
+
+
+def fit(
+    model: GGFN,
+    graphs: Sequence[PlanGraph],
+    log_seconds: NDArray[np.floating],
+    *,
+    epochs: int,
+    seed: int,
+    batch_size: int = 64,
+    learning_rate: float = 2e-3,
+    on_progress: Progress | None = None,
+    weights: NDArray[np.floating] | None = None,
+    questions: NDArray[np.integer] | None = None,
+) -> FitReport:
+    """Train `model` in place by Adam with a one-cycle schedule; it ends in evaluation mode.
+
+    Args:
+        model: changed in place.
+        graphs: the plans.
+        log_seconds: natural log of their measured run times in seconds.
+        epochs: passes over the data.
+        seed: of batches and dropout.
+        batch_size: plans per step.
+        learning_rate: peak of the schedule.
+        on_progress: told after every epoch.
+        weights: relative weight of every sample; equal if None.
+        questions: a number per plan, the same for plans of one workflow on one cluster. Where
+            it is given, how such plans differ counts as much as what each of them takes,
+            because choosing among them is what a cost model is for (`huber_within`).
+
+    Raises:
+        InvalidTrainingDataError: see the module.
+        TrainingDivergedError: a loss was not finite.
+    """
+    targets, importance = _checked(graphs, log_seconds, weights)
+    asked = None if questions is None else torch.from_numpy(np.asarray(questions, np.int64))
+    if not (epochs > 0 and batch_size > 0 and 0 < learning_rate < float("inf")):
+        raise InvalidTrainingDataError(
+            "epochs, batch_size and learning_rate must be positive, got "
+            f"{epochs}, {batch_size}, {learning_rate}"
+        )
+    steps = epochs * -(-len(graphs) // batch_size)
+    optimizer = torch.optim.Adam(model.parameters(), lr=learning_rate)
+    # A one-cycle schedule of a single step has no way down.
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, learning_rate, max(steps, 2))
+    lengths = torch.tensor([len(graph) for graph in graphs])
+    losses: list[float] = []
+    model.train()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)  # dropout knows no other generator
+        generator = torch.Generator().manual_seed(seed)
+        for epoch in range(1, epochs + 1):
+            total = 0.0
+            for chosen in _batches(lengths, asked, batch_size, generator):
+                predicted = model(collate([graphs[index] for index in chosen.tolist()]))
+                errors = huber_per_sample(predicted, targets[chosen])
+                if asked is not None:
+                    errors = errors + huber_within(predicted, targets[chosen], asked[chosen])
+                total += _step(model, optimizer, errors * importance[chosen])
+                schedule.step()
+            losses.append(total / len(graphs))
+            if on_progress is not None:
+                on_progress(epoch, losses[-1])
+    model.eval()
+    return FitReport(steps, tuple(losses))
+
+
+def predict(model: GGFN, graphs: Sequence[PlanGraph], batch_size: int = 256) -> NDArray[np.float64]:
+    """Natural log of the predicted run times in seconds [plans], without dropout.
+
+    The model stays in the mode it was in.
+    """
+    order = sorted(range(len(graphs)), key=lambda index: len(graphs[index]))
+    predicted = np.empty(len(graphs))
+    training = model.training
+    model.eval()
+    try:
+        with torch.inference_mode():
+            for start in range(0, len(order), batch_size):
+                chosen = order[start : start + batch_size]
+                batch = collate([graphs[index] for index in chosen])
+                predicted[chosen] = model.predict_log_seconds(batch).numpy()
+    finally:
+        model.train(training)
+    # Again, because float32 rounds the bounds.
+    return np.clip(predicted, math.log(MIN_RUNTIME_SECONDS), math.log(MAX_RUNTIME_SECONDS))
+
+
+def _step(model: GGFN, optimizer: torch.optim.Optimizer, losses: Tensor) -> float:
+    """One optimizer step on the mean of `losses`; returns their sum."""
+    total = float(losses.detach().sum())
+    if not abs(total) < float("inf"):
+        raise TrainingDivergedError(f"the loss of a batch of {len(losses)} plans is {total}")
+    optimizer.zero_grad()
+    losses.mean().backward()  # type: ignore[no-untyped-call]
+    clip_grad_norm_(model.parameters(), MAX_GRADIENT_NORM)
+    optimizer.step()
+    return total
+
+
+def _batches(
+    lengths: Tensor, questions: Tensor | None, batch_size: int, generator: torch.Generator
+) -> list[Tensor]:
+    """Every sample once, in random batches of plans of similar length.
+
+    Shuffled, cut into buckets of several batches, sorted by length inside a bucket.
+    """
+    shuffled = torch.randperm(len(lengths), generator=generator)
+    if questions is not None:
+        shuffled = _together(shuffled, questions, generator)
+    batches: list[Tensor] = []
+    for bucket in torch.split(shuffled, batch_size * _BUCKET_BATCHES):
+        by_length = bucket[torch.argsort(lengths[bucket], stable=True)]
+        batches.extend(torch.split(by_length, batch_size))
+    order = torch.randperm(len(batches), generator=generator).tolist()
+    return [batches[index] for index in order]
+
+
+def _together(shuffled: Tensor, questions: Tensor, generator: torch.Generator) -> Tensor:
+    """The samples in another random order, few answers to a question next to each other."""
+    dealt = shuffled[torch.argsort(questions[shuffled], stable=True)]
+    _, sizes = torch.unique_consecutive(questions[dealt], return_counts=True)
+    places = torch.cat([torch.arange(size) for size in sizes.tolist()])
+    handful = torch.cumsum(places % _TOGETHER == 0, 0) - 1
+    order = torch.randperm(int(handful[-1]) + 1, generator=generator)
+    return dealt[torch.argsort(order[handful], stable=True)]
+
+
+def _checked(
+    graphs: Sequence[PlanGraph],
+    log_seconds: NDArray[np.floating],
+    weights: NDArray[np.floating] | None,
+) -> tuple[Tensor, Tensor]:
+    """Standardised targets and weights of mean 1."""
+    count = len(graphs)
+    importance = np.ones(count) if weights is None else weights
+    if count == 0 or log_seconds.shape != (count,) or importance.shape != (count,):
+        raise InvalidTrainingDataError(
+            f"{count} plans, {log_seconds.shape} labels and {importance.shape} weights "
+            "do not make a training set"
+        )
+    if not np.isfinite(log_seconds).all():
+        raise InvalidTrainingDataError("labels must be finite")
+    if not (np.isfinite(importance).all() and importance.min() >= 0 and importance.sum() > 0):
+        raise InvalidTrainingDataError("weights must be finite, not negative and not all zero")
+    targets = standardise(torch.tensor(log_seconds, dtype=torch.float32))
+    return targets, torch.tensor(importance / importance.mean(), dtype=torch.float32)

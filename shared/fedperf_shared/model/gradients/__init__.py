@@ -1,0 +1,1 @@
+"""Gradients of GGFN plan by plan, in arithmetic whose bits do not depend on the batch."""

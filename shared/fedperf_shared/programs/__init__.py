@@ -1,0 +1,1 @@
+"""What all programs share: command line, settings files, locks, clean ends."""

@@ -1,0 +1,1 @@
+"""Opponents: cost models and rules of others."""

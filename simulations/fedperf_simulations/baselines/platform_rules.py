@@ -1,0 +1,60 @@
+"""Rules of thumb that a choice has to beat: one platform for everything, or one per class.
+
+A rule knows nothing of a workflow but the classes of its operators. An operator that the
+rule's platform cannot run goes where the operator before it ran, or else to the first
+platform that can.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+
+from fedperf_client.optimizer.plan_scores import Assignment
+from fedperf_client.platforms.operations import Sink
+from fedperf_client.platforms.program import Program
+from fedperf_client.platforms.support import EMBEDDED_PLATFORMS, supporting, supports
+from fedperf_shared.workflow.graph import Workflow
+from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A platform for each class of operators.
+
+    Attributes:
+        name: in tables.
+        platforms: of every class.
+    """
+
+    name: str
+    platforms: Mapping[OperatorClass, Platform]
+
+    def plan(self, program: Program, workflow: Workflow) -> Assignment:
+        """What the rule says of a workflow; a sink runs where its input does."""
+        chosen: list[Platform] = []
+        for step, operator in zip(program.steps, workflow.operators, strict=True):
+            able = supporting(step.operation)
+            before = [chosen[parent] for parent in step.inputs]
+            wanted = [self.platforms[operator.operator_class], *before]
+            if isinstance(step.operation, Sink):
+                wanted = before
+            chosen.append(next((each for each in wanted if each in able), able[0]))
+        return tuple(chosen)
+
+
+def constant_rules() -> Iterator[Rule]:
+    """Always the same platform, of those that can run everything."""
+    for platform in EMBEDDED_PLATFORMS:
+        if supports(OperatorKind.FILE_SOURCE, platform):
+            yield Rule(f"always {platform.name.lower()}", dict.fromkeys(OperatorClass, platform))
+
+
+def class_rules() -> Iterator[Rule]:
+    """Every way to give each class of operators a platform."""
+    for platforms in product(EMBEDDED_PLATFORMS, repeat=len(OperatorClass)):
+        yield Rule("best rule per class", dict(zip(OperatorClass, platforms, strict=True)))
+
+
+def best_rule(rules: Iterable[Rule], mean_regret: Callable[[Rule], float]) -> Rule:
+    """The rule with the smallest mean regret, the first of equal ones."""
+    return min(rules, key=mean_regret)

@@ -1,0 +1,46 @@
+"""The published search: delayed greedy pruning, every sub-plan scored by the model, one by one.
+
+It stands beside the optimizer in comparisons only. Sub-plans that differ in the last two
+operators placed are kept, k^2 of them, and every extension of each by each of k platforms is
+a workflow of its own that the model is asked about.
+"""
+
+import numpy as np
+
+from fedperf_client.optimizer.costs import AdditiveCosts, Floats, Ints
+from fedperf_client.optimizer.plan_prefixes import Prefixes, best_per_key, search
+from fedperf_client.optimizer.steps import Step, steps_of
+from fedperf_client.prediction.prediction import PredictLog, Question
+from fedperf_shared.execution import ClusterConfig
+from fedperf_shared.workflow.graph import Plan
+from fedperf_shared.workflow.topology import topological_order
+from fedperf_shared.workflow.vocabulary import Platform
+
+APART = 2
+
+
+def published_search(
+    costs: AdditiveCosts, cluster: ClusterConfig, predict_log: PredictLog
+) -> tuple[tuple[Platform, ...], int]:
+    """The plan that is left, and how many times the model was asked.
+
+    Args:
+        costs: say where operators may run; what anything costs is not looked at.
+        cluster: what the plans are to run on.
+        predict_log: the model.
+    """
+    steps = steps_of(costs, topological_order(costs.workflow))
+    placed: list[int] = []
+
+    def scores(extended: Prefixes) -> Floats:
+        prefix, rows = costs.workflow.prefix(placed), extended.columns[:, sorted(placed)]
+        plans = (Plan(prefix, costs.assignment(columns)) for columns in rows)
+        return np.array([predict_log([Question(plan, cluster)])[0] for plan in plans])
+
+    def keep(step: Step, extended: Prefixes) -> Ints:
+        placed.append(step.operator)
+        key = extended.key(placed[-APART:], len(costs.platforms))
+        return best_per_key(key, scores(extended), 1)
+
+    kept, asked = search(costs, steps, keep)
+    return costs.assignment(kept.columns[0]), asked

@@ -1,0 +1,326 @@
+"""The public C3O runs: 930 configurations of five Spark jobs, cut into 29 organizations.
+
+A configuration is the median of its five repeats, and stands for a workload. The three
+kinds of organizations:
+
+* published: the eight (job, machine) cells of six configurations. Everybody knows these
+  48 runs, so they are no organizations that could join.
+* slices: the four large cells, each cut by one input size into what 18 organizations
+  with data sets of their own would have (24 to 90 configurations each). A newcomer is
+  one slice, the others of its cell are the federation.
+* sort: three cells of 42 configurations. Their labels are for the kernel's constants.
+
+Public, and constants of this module: the box of every job (bounds of its inputs), the
+scaling of the features into [-1, 1] and the physics prior. None is read off the data;
+a configuration outside of its box is refused.
+
+The data carry no licence: they are read from the folder of public data sets, and never
+part of the project. Source: dos-group/c3o-experiments; Will et al. 2020.
+"""
+
+import csv
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedperf_shared.errors import InvalidInputError
+from fedperf_simulations.data.datasets import MissingDataError
+
+Floats = NDArray[np.float64]
+Texts = NDArray[np.str_]
+Bounds = tuple[float, float]
+
+FOLDER = "c3o-experiments"
+
+SLOTS, MEGABYTES, RUNTIME = "slots", "data_size_MB", "gross_runtime"
+
+FEATURES = 5
+"""Log slots, log megabytes, and up to three parameters of the job; 0 where a job has fewer."""
+
+SLOT_BOUNDS: Bounds = (8, 96)
+MEGABYTE_BOUNDS: Bounds = (100, 32_000)
+"""Over all jobs, so that a doubling means the same step of the feature in each."""
+
+START_SECONDS = 30.0
+MEGABYTES_PER_SECOND = 5.0
+DEFAULT_PASSES = 10
+"""The physics prior: start-up, megabytes a core reads per second, passes of iterative jobs."""
+
+PUBLISHED_SIZE = 6
+"""Configurations of a cell whose runs everybody knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What is public about a job.
+
+    Attributes:
+        name: as its file is called.
+        megabytes: box of its input size.
+        parameters: box of each parameter, by column.
+        cut: the column by which its large cell is cut into organizations, None for none.
+        passes: over the data; a column or a number.
+    """
+
+    name: str
+    megabytes: Bounds
+    parameters: Mapping[str, Bounds]
+    cut: str | None
+    passes: str | int
+
+    def features(self, columns: Mapping[str, Floats]) -> Floats:
+        """Scaled features [configurations, FEATURES], every one in [-1, 1].
+
+        Args:
+            columns: `slots`, `data_size_MB` and each parameter, [configurations].
+
+        Raises:
+            InvalidInputError: a value lies outside of its public box.
+        """
+        slots, megabytes = columns[SLOTS], columns[MEGABYTES]
+        _require_inside(self.name, MEGABYTES, megabytes, self.megabytes)
+        scaled = np.zeros((len(slots), FEATURES))
+        scaled[:, 0] = _scaled(self.name, SLOTS, slots, SLOT_BOUNDS)
+        scaled[:, 1] = _scaled(self.name, MEGABYTES, megabytes, MEGABYTE_BOUNDS)
+        for position, (name, bounds) in enumerate(self.parameters.items(), start=2):
+            scaled[:, position] = _scaled(self.name, name, columns[name], bounds)
+        return scaled
+
+    def physics(self, columns: Mapping[str, Floats]) -> Floats:
+        """Log seconds that reading the data takes, [configurations]; fixed beforehand."""
+        passes = columns[self.passes] if isinstance(self.passes, str) else self.passes
+        reading = columns[MEGABYTES] * passes / (MEGABYTES_PER_SECOND * columns[SLOTS])
+        return np.asarray(np.log(START_SECONDS + reading), dtype=np.float64)
+
+    def random_features(self, rng: np.random.Generator, count: int) -> Floats:
+        """Features of `count` random points of the public box, [count, FEATURES]."""
+        low, high = self.feature_box
+        return rng.uniform(low, high, (count, FEATURES))
+
+    @property
+    def feature_box(self) -> tuple[Floats, Floats]:
+        """Lower and upper bounds of the scaled features, [FEATURES] each."""
+        low, high = np.zeros(FEATURES), np.zeros(FEATURES)
+        low[0], high[0] = -1.0, 1.0
+        ends = np.array(self.megabytes, dtype=np.float64)
+        low[1], high[1] = _scaled(self.name, MEGABYTES, ends, MEGABYTE_BOUNDS)
+        for position, (lower, upper) in enumerate(self.parameters.values(), start=2):
+            if lower < upper:
+                low[position], high[position] = -1.0, 1.0
+        return low, high
+
+
+GREP = Job(
+    "grep",
+    (10_000, 21_000),
+    {"line_length": (100, 100), "lines": (1e8, 2e8), "p_occurrence": (0, 1)},
+    "lines",
+    1,
+)
+KMEANS = Job(
+    "kmeans",
+    (8_000, 31_000),
+    {"features": (5, 15), "observations": (1e8, 2e8), "k": (3, 9)},
+    "observations",
+    DEFAULT_PASSES,
+)
+PAGERANK = Job(
+    "pagerank",
+    (130, 440),
+    {"pages": (1e6, 3e6), "links": (1e7, 3e7), "convergence_criterion": (1e-4, 1e-2)},
+    "links",
+    DEFAULT_PASSES,
+)
+SGD = Job(
+    "sgd",
+    (9_700, 30_000),
+    {"features": (5, 15), "observations": (1e8, 3e8), "iterations": (1, 100)},
+    "observations",
+    "iterations",
+)
+SORT = Job("sort", (9_500, 19_300), {"line_length": (100, 1_000), "lines": (1e7, 2e8)}, None, 1)
+
+JOBS: Mapping[str, Job] = {job.name: job for job in (GREP, KMEANS, PAGERANK, SGD, SORT)}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Configurations:
+    """Configurations and what they took, one row each.
+
+    Attributes:
+        jobs: name of the job, [configurations].
+        machines: machine type.
+        organizations: whose it is: job, machine type and, for a slice, the size of its input.
+        features: scaled into [-1, 1], [configurations, FEATURES].
+        physics: physics prior, log seconds.
+        log_seconds: log of the median run time of the repeats.
+    """
+
+    jobs: Texts
+    machines: Texts
+    organizations: Texts
+    features: Floats
+    physics: Floats
+    log_seconds: Floats
+
+    def __len__(self) -> int:
+        return len(self.jobs)
+
+    def where(self, chosen: NDArray[np.bool_ | np.int64]) -> "Configurations":
+        """The rows for which `chosen` [configurations] holds, or those at its places."""
+        return Configurations(
+            self.jobs[chosen],
+            self.machines[chosen],
+            self.organizations[chosen],
+            self.features[chosen],
+            self.physics[chosen],
+            self.log_seconds[chosen],
+        )
+
+    def of(self, organization: str) -> "Configurations":
+        """The rows of one organization."""
+        return self.where(self.organizations == organization)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class C3O:
+    """The data as the experiments use them.
+
+    Attributes:
+        published: the 48 runs that everybody knows.
+        sort: the 126 configurations of the job `sort`.
+        slices: the 756 configurations of the 18 slices.
+        files: what was read.
+    """
+
+    published: Configurations
+    sort: Configurations
+    slices: Configurations
+    files: tuple[Path, ...]
+
+    @property
+    def newcomers(self) -> tuple[str, ...]:
+        """Names of the 18 slices, each of which can be the newcomer."""
+        return tuple(sorted(set(self.slices.organizations.tolist())))
+
+
+def load(data: Path | None) -> C3O:
+    """Read the data from the folder of public data sets.
+
+    Args:
+        data: that folder (`Settings.data`), None where there is none.
+
+    Raises:
+        MissingDataError: there is no folder, or the files are not in it.
+        InvalidInputError: a value lies outside of its public box.
+    """
+    files = data_files(data)
+    tables = [read_job(path, job) for path, job in zip(files, JOBS.values(), strict=True)]
+    everything = _joined(tables)
+    sizes = dict(zip(*np.unique(everything.organizations, return_counts=True), strict=True))
+    published = np.array([sizes[each] == PUBLISHED_SIZE for each in everything.organizations])
+    sort = everything.jobs == SORT.name
+    return C3O(
+        everything.where(published),
+        everything.where(sort),
+        everything.where(~published & ~sort),
+        files,
+    )
+
+
+def data_files(data: Path | None) -> tuple[Path, ...]:
+    """The files of the runs in the folder of public data sets, in the order of `JOBS`.
+
+    Raises:
+        MissingDataError: there is no folder, or the files are not in it.
+    """
+    if data is None:
+        raise MissingDataError("no folder of public data sets: set FEDPERF_DATA or give --data")
+    files = tuple(data / FOLDER / f"{name}.tsv" for name in JOBS)
+    missing = [str(path) for path in files if not path.is_file()]
+    if missing:
+        raise MissingDataError(f"the C3O runs are not there: {', '.join(missing)}")
+    return files
+
+
+def read_job(path: Path, job: Job, *, is_median: bool = True) -> Configurations:
+    """Every configuration of a job, the median over its repeats, or every repeat as a row.
+
+    Raises:
+        InvalidInputError: the columns are others, or a value lies outside of its public box.
+    """
+    repeats: dict[tuple[str, ...], list[float]] = {}
+    with path.open(newline="", encoding="utf-8") as lines:
+        rows = csv.reader(lines, delimiter="\t")
+        names = next(rows)
+        for row in rows:
+            repeats.setdefault(tuple(row[:-1]), []).append(float(row[-1]))
+    if names[-1] != RUNTIME:
+        raise InvalidInputError(f"{path}: the last column is {names[-1]!r}, expected {RUNTIME!r}")
+    texts = dict(zip(names, zip(*repeats, strict=True), strict=False))
+    wanted = (SLOTS, MEGABYTES, *job.parameters)
+    columns = {name: np.array(texts[name], dtype=np.float64) for name in wanted}
+    machines = np.array(texts["machine_type"])
+    medians = Configurations(
+        jobs=np.full(len(repeats), job.name),
+        machines=machines,
+        organizations=_organizations(job, machines, columns),
+        features=job.features(columns),
+        physics=job.physics(columns),
+        log_seconds=np.log([float(np.median(each)) for each in repeats.values()]),
+    )
+    if is_median:
+        return medians
+    counts = [len(each) for each in repeats.values()]
+    every = medians.where(np.repeat(np.arange(len(repeats)), counts))
+    return replace(every, log_seconds=np.log(np.concatenate(list(repeats.values()))))
+
+
+def _organizations(job: Job, machines: Texts, columns: Mapping[str, Floats]) -> Texts:
+    """A cell is one organization; a large one is cut by the job's column."""
+    names = [f"{job.name} {machine}" for machine in machines]
+    if job.cut is None:
+        return np.array(names)
+    large = {each for each in names if names.count(each) > PUBLISHED_SIZE}
+    sizes = columns[job.cut]
+    return np.array(
+        [
+            f"{name} {size:.3g}" if name in large else name
+            for name, size in zip(names, sizes, strict=True)
+        ]
+    )
+
+
+def _joined(tables: Sequence[Configurations]) -> Configurations:
+    return Configurations(
+        np.concatenate([each.jobs for each in tables]),
+        np.concatenate([each.machines for each in tables]),
+        np.concatenate([each.organizations for each in tables]),
+        np.concatenate([each.features for each in tables]),
+        np.concatenate([each.physics for each in tables]),
+        np.concatenate([each.log_seconds for each in tables]),
+    )
+
+
+def _scaled(job: str, name: str, values: Floats, bounds: Bounds) -> Floats:
+    """Into [-1, 1], linear in the log unless the box touches 0; 0 where the box is a point."""
+    _require_inside(job, name, values, bounds)
+    lower, upper = bounds
+    if not lower < upper:
+        return np.zeros(len(values))
+    if lower > 0:
+        values, lower, upper = np.log(values), math.log(lower), math.log(upper)
+    return np.asarray(2 * (values - lower) / (upper - lower) - 1, dtype=np.float64)
+
+
+def _require_inside(job: str, name: str, values: Floats, bounds: Bounds) -> None:
+    inside = (values >= bounds[0]) & (values <= bounds[1])
+    if not np.all(inside):
+        raise InvalidInputError(
+            f"{job}: {name} {values[~inside][0]:g} lies outside of its public box "
+            f"{bounds[0]:g} to {bounds[1]:g}"
+        )

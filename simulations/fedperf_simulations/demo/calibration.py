@@ -1,0 +1,73 @@
+"""How fast this machine works for one organization; prints JSON.
+
+Run as a program (`python -m fedperf_simulations.demo.calibration HISTORY`), so that it has one
+thread and a memory of its own like the daemon whose work it foretells. Nothing that
+it computes leaves it except run times.
+"""
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import orjson
+
+_PLANS = 64
+"""Whose features at a tangent are timed."""
+
+_T = TypeVar("_T")
+
+
+def main() -> None:
+    """Measure on the history file that is the only argument."""
+    print(orjson.dumps(measured_pace(Path(sys.argv[1]))).decode())
+
+
+def measured_pace(history: Path) -> dict[str, float]:
+    """Seconds of each part of a daemon's work, by the names of `scenario.Pace`."""
+    before = time.monotonic()
+    from fedperf_shared.programs.flower_settings import quiet_flower
+
+    quiet_flower()
+    import fedperf_client.daemon.daemon
+    from fedperf_client.learning.residuals import labelled_graphs, workload_residuals
+    from fedperf_client.learning.tangent_answer import workload_features
+    from fedperf_client.sources.history_file import executions_of
+    from fedperf_shared.model.batches import PlanGraph
+    from fedperf_shared.model.ggfn import GGFN
+    from fedperf_shared.model.public_plans import anchors_of, load_public_plans
+    from fedperf_shared.model.tangent import directions_of
+    from fedperf_shared.releases.tangent_question import DIRECTIONS
+
+    del fedperf_client.daemon.daemon  # its imports are what counts
+    startup = time.monotonic() - before
+    model = GGFN(seed=0).eval()
+    labelled, reading = _timed(lambda: labelled_graphs(executions_of(history)))
+    _, residuals = _timed(lambda: workload_residuals(model, labelled))
+    some = labelled[:_PLANS]
+    anchors = [PlanGraph.of(plan, cluster) for plan, cluster in anchors_of(load_public_plans())]
+    coefficients = np.eye(len(anchors), DIRECTIONS, dtype=np.float32)
+    directions = directions_of(model, anchors[:1], coefficients[:1])
+    workload_features(model, some, directions)  # what is loaded on first use
+    _, together = _timed(lambda: directions_of(model, anchors, coefficients))
+    _, full = _timed(lambda: workload_features(model, some, directions))
+    return {
+        "startup_seconds": startup,
+        "reading_seconds": reading,
+        "residuals_seconds": residuals,
+        "executions": float(len(labelled)),
+        "anchor_seconds": together / len(anchors),
+        "plan_seconds": full / max(len(some), 1),
+    }
+
+
+def _timed(work: Callable[[], _T]) -> tuple[_T, float]:
+    before = time.monotonic()
+    result = work()
+    return result, time.monotonic() - before
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""How many configurations a campaign has to run."""

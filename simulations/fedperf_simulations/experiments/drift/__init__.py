@@ -1,0 +1,1 @@
+"""What learning a drifting sequence forgets, and how drift is noticed."""

@@ -1,0 +1,255 @@
+"""Learning a sequence segment by segment, and how well each segment is known after each.
+
+Each seed has its own split of every segment into training and test rows, its own untrained
+model and its own draws; all methods share the split and the untrained model.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedperf_simulations.baselines.batched_mlp import SeedModels, fit
+from fedperf_simulations.data.public_table import Columns, Floats, Table
+from fedperf_simulations.experiments.drift.rehearsal_methods import (
+    ROWS,
+    Closed,
+    Method,
+    Records,
+    Source,
+    Teacher,
+)
+from fedperf_simulations.experiments.drift.sequences import Drift, Segment
+
+TRAINING_SHARE = 0.7
+STEPS = 400
+"""Per segment, whatever its size."""
+DP_STEPS = 100
+"""The same where training is private: fewer steps of more rows, for less noise."""
+
+MAE, MAPE, Q50 = "MAE", "MAPE", "q50"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Dealt:
+    """One segment for one seed.
+
+    Attributes:
+        table: training rows in random order.
+        training: the same for the model.
+        test: rows to judge by.
+    """
+
+    table: Table
+    training: Records
+    test: Records
+
+    @classmethod
+    def of(cls, segment: Segment, columns: Columns, rng: np.random.Generator) -> "Dealt":
+        """A random part to train on, the rest to judge by."""
+        order = rng.permutation(len(segment.table))
+        cut = int(TRAINING_SHARE * len(order))
+        records = Records(
+            columns.encoded(segment.table).astype(np.float32), segment.targets.astype(np.float32)
+        )
+        training, test = (
+            Records(records.inputs[part], records.targets[part])
+            for part in (order[:cut], order[cut:])
+        )
+        return cls(segment.table.at(order[:cut]), training, test)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Course:
+    """A sequence, dealt to several seeds.
+
+    Attributes:
+        drift: the sequence.
+        dealt: by segment and seed.
+        seeds: what draws follow from, one list of numbers per seed.
+        steps: per segment.
+        dp_steps: per segment where training is private.
+    """
+
+    drift: Drift
+    dealt: Sequence[Sequence[Dealt]]
+    seeds: Sequence[Sequence[int]]
+    steps: int = STEPS
+    dp_steps: int = DP_STEPS
+
+    @classmethod
+    def of(
+        cls,
+        drift: Drift,
+        seeds: Sequence[Sequence[int]],
+        *,
+        steps: int = STEPS,
+        dp_steps: int = DP_STEPS,
+    ) -> "Course":
+        """Dealt by the seeds."""
+        dealt = [
+            [
+                Dealt.of(segment, drift.columns, np.random.default_rng([*seed, 0, place]))
+                for seed in seeds
+            ]
+            for place, segment in enumerate(drift.segments)
+        ]
+        return cls(drift, dealt, seeds, steps, dp_steps)
+
+    @property
+    def training_rows(self) -> int:
+        """Of all segments together, for one seed."""
+        return sum(len(segment[0].training) for segment in self.dealt)
+
+    def generators(self, *purpose: int) -> list[np.random.Generator]:
+        """One per seed, for one purpose."""
+        return [np.random.default_rng([*seed, *purpose]) for seed in self.seeds]
+
+    def untrained(self) -> SeedModels:
+        """Where every method starts."""
+        return SeedModels.drawn(self.drift.columns.inputs, self.generators(1))
+
+    def errors(self, models: SeedModels) -> dict[str, Floats]:
+        """Errors of the models on every segment's test rows, [seeds, segments] each."""
+        judged = [self._judged(models, segment) for segment in self.dealt]
+        return {name: np.stack([each[name] for each in judged], axis=1) for name in judged[0]}
+
+    def _judged(self, models: SeedModels, segment: Sequence[Dealt]) -> dict[str, Floats]:
+        answers = models.answers([each.test.inputs for each in segment])
+        truth = np.stack([each.test.targets for each in segment])
+        off = self.drift.unit * (np.stack(answers) - truth).astype(np.float64)
+        return {
+            MAE: np.abs(off).mean(axis=1),
+            MAPE: 100 * np.abs(np.expm1(off)).mean(axis=1),
+            Q50: np.exp(np.median(np.abs(off), axis=1)),
+        }
+
+
+def learn(course: Course, method: Method, *, ewc: float | None = None) -> dict[str, Floats]:
+    """Errors by metric, [seeds, after segment, on segment].
+
+    Args:
+        course: to learn.
+        method: of not forgetting.
+        ewc: weight of elastic weight consolidation beside it, None for none.
+    """
+    models, errors = course.untrained(), []
+    kept: list[list[Sequence[Records]]] = [[] for _ in course.seeds]
+    anchors: list[Anchor] = []
+    for place, segment in enumerate(course.dealt):
+        if not (method.is_frozen and place):
+            inputs, targets = lessons(course, method, place, models, kept)
+            penalty = partial(_pull, anchors, ewc) if ewc is not None else None
+            models = fit(models, inputs, targets, penalty=penalty)
+        errors.append(course.errors(models))
+        close(course, method, place, models, kept)
+        if ewc is not None:
+            anchors.append(Anchor.of(models, segment))
+    return over_time(errors)
+
+
+def lessons(
+    course: Course,
+    method: Method,
+    place: int,
+    models: SeedModels,
+    kept: Sequence[Sequence[Sequence[Records]]],
+) -> tuple[Tensor, Tensor]:
+    """The rows of all steps of a segment, [seeds, steps, rows, inputs] and [seeds, steps, rows].
+
+    Args:
+        course: that is learnt.
+        method: of not forgetting.
+        place: of the segment.
+        models: as they are before it: the teachers.
+        kept: of the earlier segments, by seed.
+    """
+    drawn = []
+    for seed, (dealt, rng) in enumerate(
+        zip(course.dealt[place], course.generators(3, place), strict=True)
+    ):
+        sources: Sequence[Source] = [Source([dealt.training], ROWS)]
+        if place:
+            sources = method.sources(kept[seed], dealt.training, teacher(models, seed))
+        drawn.append([each.draw(course.steps, rng) for each in sources])
+    inputs = [[by_step(each.inputs, course.steps) for each in of_seed] for of_seed in drawn]
+    targets = [[by_step(each.targets, course.steps) for each in of_seed] for of_seed in drawn]
+    return _stacked(inputs), _stacked(targets)
+
+
+def close(
+    course: Course,
+    method: Method,
+    place: int,
+    models: SeedModels,
+    kept: Sequence[list[Sequence[Records]]],
+) -> None:
+    """Keep of a segment what the method keeps; nothing else of it is looked at again."""
+    for seed, (dealt, rng) in enumerate(
+        zip(course.dealt[place], course.generators(2, place), strict=True)
+    ):
+        closed = Closed(dealt.table, dealt.training, teacher(models, seed), rng)
+        kept[seed].append(method.keep(closed))
+
+
+def teacher(models: SeedModels, seed: int) -> Teacher:
+    """The model of one seed as it is now."""
+    alone = models.of_seed(seed)
+    return lambda inputs: alone.answers([inputs])[0]
+
+
+def over_time(errors: Sequence[Mapping[str, Floats]]) -> dict[str, Floats]:
+    """From [seeds, on segment] after each segment to [seeds, after segment, on segment]."""
+    return {name: np.stack([each[name] for each in errors], axis=1) for name in errors[0]}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Anchor:
+    """Where the parameters were after a segment, and how much it minds that they move.
+
+    Kirkpatrick et al., PNAS 2017, with the mean square of each row's gradient.
+    """
+
+    parameters: tuple[Tensor, ...]
+    stiffness: tuple[Tensor, ...]
+
+    @classmethod
+    def of(cls, models: SeedModels, segment: Sequence[Dealt]) -> "Anchor":
+        """After a segment, from all of its training rows."""
+        inputs = torch.from_numpy(np.stack([each.training.inputs for each in segment]))
+        targets = torch.from_numpy(np.stack([each.training.targets for each in segment]))
+        made = models.layers(inputs)
+        said = models.back(made, 2 * (made[-1].squeeze(-1) - targets))
+        rows = inputs.shape[1]
+        weights = [
+            torch.bmm(a.square().mT, d.square()) / rows
+            for a, d in zip(made[:-1], said, strict=True)
+        ]
+        biases = [d.square().mean(dim=1, keepdim=True) for d in said]
+        return cls(models.parameters, (*weights, *biases))
+
+
+def _pull(anchors: Sequence[Anchor], weight: float, models: SeedModels) -> Tensor:
+    """The penalty of elastic weight consolidation, summed over seeds."""
+    pulls = [
+        (stiff * (now - then).square()).sum()
+        for anchor in anchors
+        for stiff, now, then in zip(
+            anchor.stiffness, models.parameters, anchor.parameters, strict=True
+        )
+    ]
+    return weight * sum(pulls, torch.zeros(()))
+
+
+def by_step(values: NDArray[np.float32], steps: int) -> Tensor:
+    """Rows of all steps as [steps, rows, ...]."""
+    return torch.from_numpy(values.reshape(steps, -1, *values.shape[1:]))
+
+
+def _stacked(parts: Sequence[Sequence[Tensor]]) -> Tensor:
+    """Rows of a step beside each other, seeds in front."""
+    return torch.stack([torch.cat(list(of_seed), dim=1) for of_seed in parts])

@@ -1,0 +1,238 @@
+"""A sequence whose teacher is private too: the shared model learns by DP-SGD, homes learn from it.
+
+In each segment the shared model, as it is, is the teacher. It is trained on privately and
+becomes the next one; beside it an organization trains a copy at home on its raw rows, which
+nobody else ever sees. Both rehearse the same private inputs with the teacher's answers.
+
+Sensitivity. In a step each record of the segment is drawn by itself with the sampling
+probability, and its gradient is multiplied by at most clip / norm: adding or removing it
+changes the sum by at most the clip in L2 norm over all parameters. The noise is Gaussian
+with noise multiplier times that clip, also where nothing was drawn, so a step is a
+Poisson-sampled Gaussian and the steps compose (`fedperf_client.privacy.accountant`). The
+rehearsed rows come from what was released; their gradient, the division by the released
+noisy count, and Adam are post-processing. A record is in one segment only, so what a
+segment's inputs and its training cost together is what a record's privacy costs.
+
+The norm of a record's gradient is exact: a layer's gradient for one row is the outer product
+of its inputs, with 1 for the bias, and of what the loss says to its output.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedperf_client.privacy.accountant import PrivacyBudget, calibrate, event_of
+from fedperf_shared.releases.release import TrainingParameters
+from fedperf_simulations.baselines.batched_mlp import SeedModels, fit
+from fedperf_simulations.data.public_table import Floats
+from fedperf_simulations.experiments.drift.continual import (
+    Course,
+    by_step,
+    close,
+    lessons,
+    over_time,
+    teacher,
+)
+from fedperf_simulations.experiments.drift.rehearsal_methods import Records, Taught
+from fedperf_simulations.federation.channel import DELTA
+
+SAMPLING, CLIP, RATE = 0.25, 1.0, 1e-2
+"""Of DP-SGD; chosen on an inner split of the training rows of one seed, which is not accounted."""
+
+_ROUNDING_UNITS = 64
+"""Units in the last place by which a clipped gradient stays below the bound."""
+
+SHARED, HOME = "shared", "home"
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """What a segment's release and training cost.
+
+    Attributes:
+        inputs: epsilon of the private inputs, delta 0.
+        training: epsilon of DP-SGD at `DELTA`.
+    """
+
+    inputs: float
+    training: float
+
+    @property
+    def together(self) -> float:
+        """Epsilon of both on the same records."""
+        return self.inputs + self.training
+
+    def noise_multiplier(self, steps: int) -> float:
+        """Of DP-SGD with so many steps."""
+        return calibrate(
+            lambda sigma: [event_of(TrainingParameters(sigma, SAMPLING, steps, CLIP, 1.0))],
+            PrivacyBudget(self.training, DELTA),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class DpTraining:
+    """How the shared model is trained in one segment.
+
+    Attributes:
+        noise_multiplier: stddev of the noise / clip.
+        steps: of Adam.
+    """
+
+    noise_multiplier: float
+    steps: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Replay:
+    """Rows that are no secret, with the teacher's answers.
+
+    Attributes:
+        inputs: [seeds, steps, rows, inputs].
+        targets: [seeds, steps, rows].
+    """
+
+    inputs: Tensor
+    targets: Tensor
+
+
+def learn_privately(course: Course, promise: Promise) -> dict[str, dict[str, Floats]]:
+    """Errors by metric of the shared models and of those at home, as from `continual.learn`."""
+    shared, sigma = course.untrained(), promise.noise_multiplier(course.dp_steps)
+    method = Taught(course.drift.columns, promise.inputs)
+    kept: list[list[Sequence[Records]]] = [[] for _ in course.seeds]
+    errors: dict[str, list[dict[str, Floats]]] = {SHARED: [], HOME: []}
+    for place, segment in enumerate(course.dealt):
+        home = fit(shared, *lessons(course, method, place, shared, kept))
+        replay = _replay(course, method, place, shared, kept)
+        close(course, method, place, home, kept)
+        shared = dp_fit(
+            shared,
+            [each.training for each in segment],
+            [_released_count(mine) for mine in kept],
+            DpTraining(sigma, course.dp_steps),
+            generators=course.generators(4, place),
+            replay=replay,
+        )
+        errors[HOME].append(course.errors(home))
+        errors[SHARED].append(course.errors(shared))
+    return {whose: over_time(found) for whose, found in errors.items()}
+
+
+def dp_fit(
+    models: SeedModels,
+    records: Sequence[Records],
+    counts: Sequence[int],
+    training: DpTraining,
+    *,
+    generators: Sequence[np.random.Generator],
+    replay: Replay | None = None,
+) -> SeedModels:
+    """New models, trained from `models` by DP-SGD.
+
+    Args:
+        models: left as they are.
+        records: private ones of each seed, equally many.
+        counts: how many each seed has, as was released.
+        training: noise and steps.
+        generators: of sampling and noise, one per seed.
+        replay: rows of earlier segments for every step; none by default.
+    """
+    inputs = of_seeds([each.inputs for each in records])
+    targets = of_seeds([each.targets for each in records])
+    nominal = SAMPLING * torch.tensor(counts).view(-1, 1, 1)
+    trained = SeedModels.of([each.clone() for each in models.parameters])
+    optimizer = torch.optim.Adam(trained.parameters, lr=RATE)
+    for step in range(training.steps):
+        sums = clipped_sums(trained, inputs, targets, sampled(inputs.shape[1], generators))
+        private = noised(sums, training.noise_multiplier, generators)
+        for parameter, each in zip(trained.parameters, private, strict=True):
+            parameter.grad = each / nominal
+        if replay is not None:
+            _add_gradient(trained, replay.inputs[:, step], replay.targets[:, step])
+        optimizer.step()
+    return trained
+
+
+def sampled(rows: int, generators: Sequence[np.random.Generator]) -> Tensor:
+    """1 for rows that are drawn in a step, each by itself, else 0; [seeds, rows]."""
+    return of_seeds([rng.random(rows) < SAMPLING for rng in generators])
+
+
+def noised(
+    sums: Sequence[Tensor], noise_multiplier: float, generators: Sequence[np.random.Generator]
+) -> list[Tensor]:
+    """The sums with Gaussian noise of their sensitivity, each number its own."""
+    return [
+        each
+        + noise_multiplier
+        * CLIP
+        * of_seeds([rng.standard_normal(each.shape[1:]) for rng in generators])
+        for each in sums
+    ]
+
+
+def clipped_sums(
+    models: SeedModels, inputs: Tensor, targets: Tensor, drawn: Tensor
+) -> list[Tensor]:
+    """Sum of the drawn rows' gradients, each clipped to `CLIP`, by parameter.
+
+    Args:
+        models: one per seed.
+        inputs: [seeds, rows, inputs].
+        targets: [seeds, rows].
+        drawn: 1 for rows that count, 0 for others, [seeds, rows].
+    """
+    made = models.layers(inputs)
+    said = models.back(made, 2 * (made[-1].squeeze(-1) - targets))
+    squares = [
+        (a.square().sum(dim=2) + 1) * d.square().sum(dim=2)
+        for a, d in zip(made[:-1], said, strict=True)
+    ]
+    bound = CLIP * (1 - _ROUNDING_UNITS * torch.finfo(inputs.dtype).eps)
+    weights = drawn * (bound / torch.stack(squares).sum(dim=0).sqrt()).clamp(max=1.0)
+    return models.gradients(made, [each * weights.unsqueeze(2) for each in said])
+
+
+def _add_gradient(models: SeedModels, inputs: Tensor, targets: Tensor) -> None:
+    """Of the mean squared error over rows that are no secret."""
+    made = models.layers(inputs)
+    said = models.back(made, 2 * (made[-1].squeeze(-1) - targets) / targets.shape[1])
+    for parameter, gradient in zip(models.parameters, models.gradients(made, said), strict=True):
+        parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
+
+
+def _replay(
+    course: Course,
+    method: Taught,
+    place: int,
+    shared: SeedModels,
+    kept: Sequence[Sequence[Sequence[Records]]],
+) -> Replay | None:
+    """What the shared model rehearses; None where a seed has nothing, as at the beginning."""
+    drawn = [
+        source.draw(course.dp_steps, rng)
+        for seed, rng in enumerate(course.generators(5, place))
+        for source in method.rehearsed(kept[seed], teacher(shared, seed))
+    ]
+    if len(drawn) < len(course.seeds):
+        return None
+    return Replay(
+        torch.stack([by_step(each.inputs, course.dp_steps) for each in drawn]),
+        torch.stack([by_step(each.targets, course.dp_steps) for each in drawn]),
+    )
+
+
+def _released_count(kept: Sequence[Sequence[Records]]) -> int:
+    """As many rows as the last release says there were, at least one."""
+    (last,) = kept[-1]
+    return max(1, len(last))
+
+
+def of_seeds(values: Sequence[NDArray[np.generic]]) -> Tensor:
+    """One tensor, seeds in front."""
+    return torch.from_numpy(np.stack(values)).float()

@@ -1,0 +1,200 @@
+"""Organizations whose workloads run again and again, and what they report about them.
+
+Residuals are drawn directly, no model and no engine: the truth of the cells from the
+coordinator's own public prior, an organization's deviation from it and a workload's from
+its cell stay, executions scatter. Reports are made by the client's own code. Only the sum
+over workloads is computed for all at once, which is the same (`tests`) in a hundredth of
+the time.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedperf_client.privacy.directed_report import cell_report_from_sum
+from fedperf_client.privacy.randomness import NoiseSource
+from fedperf_client.privacy.report_mechanism import (
+    GRID_EXPONENT,
+    WorkloadResiduals,
+    report_from_sum,
+)
+from fedperf_server.inference.cell_directions import Answer
+from fedperf_server.inference.corrections import DEFAULT_KERNEL, ReceivedReport
+from fedperf_shared.releases.basis import ALL_CELLS, CELLS, PLATFORM_GROUPS
+from fedperf_shared.releases.cell_question import CellQuestion
+from fedperf_shared.releases.release import DirectedParameters, ReportParameters, SlotKey
+from fedperf_shared.workflow.vocabulary import Platform
+
+Floats = NDArray[np.float64]
+Positions = NDArray[np.int64]
+
+USED = PLATFORM_GROUPS[:3]
+"""Platforms that organizations use."""
+
+CELLS_OF_A_PLATFORM = 8
+"""Cells of each of them in which an organization has workloads."""
+
+EXECUTIONS = 3.0
+"""Of a workload in a window, on average; in some it does not run at all."""
+
+WORKLOAD_SD = 0.4
+"""How far a workload lies from its cell, for good, log seconds."""
+
+EXECUTION_SD = 0.3
+"""How far an execution lies from its workload; both together are `Kernel.execution_sd`."""
+
+REFERENCE = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """A platform that takes longer from a moment on.
+
+    Attributes:
+        platform: which.
+        at: when, in windows after the start of the period.
+        log_factor: log seconds by which its executions take longer.
+        only: the organization whose platform it is; None for everybody's.
+    """
+
+    platform: Platform
+    at: float
+    log_factor: float
+    only: str | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Recurring:
+    """An organization: its workloads, each in one cell.
+
+    Attributes:
+        name: of the organization.
+        cells: of each workload, [workloads].
+        levels: log residual that each has on average, [workloads].
+    """
+
+    name: str
+    cells: Positions
+    levels: Floats
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lived:
+    """What an organization executed in some windows.
+
+    Attributes:
+        organization: whose.
+        workloads: of each execution, [executions].
+        residuals: log measured minus log predicted seconds, [executions].
+    """
+
+    organization: Recurring
+    workloads: Positions
+    residuals: Floats
+
+    def residuals_by_workload(self) -> list[WorkloadResiduals]:
+        """As the client's mechanism takes them."""
+        return [
+            WorkloadResiduals(self._cells()[mine], self.residuals[mine])
+            for each in np.unique(self.workloads)
+            if len(mine := np.flatnonzero(self.workloads == each))
+        ]
+
+    def plain_sum(self, clip: float) -> Positions:
+        """`report_mechanism.noiseless_sum` of it, [2 * CELLS]."""
+        cells, means = self._means(np.zeros(CELLS), np.full(CELLS, clip))
+        total = np.zeros(2 * CELLS, dtype=np.int64)
+        np.add.at(total, cells, _steps(np.full(len(cells), math.sqrt(0.5))))
+        np.add.at(total, CELLS + cells, _steps(means / clip * math.sqrt(0.5)))
+        return total
+
+    def cell_sum(self, question: CellQuestion) -> Positions:
+        """`directed_report.cell_sum` of it, [values]."""
+        cells, means = self._means(question.center, question.design.clips)
+        found: Positions = _steps(question.design.directions[:, cells] * means).sum(axis=1)
+        return found
+
+    def plain(
+        self, slot: SlotKey, parameters: ReportParameters, noise: NoiseSource
+    ) -> ReceivedReport:
+        """The residual report of `slot`."""
+        report = report_from_sum(
+            self.plain_sum(parameters.residual_clip),
+            noise,
+            slot=slot,
+            parameters=parameters,
+            reference_version=REFERENCE,
+        )
+        return ReceivedReport(self.organization.name, report, parameters)
+
+    def answer(
+        self, question: CellQuestion, parameters: DirectedParameters, noise: NoiseSource
+    ) -> Answer:
+        """The answer to `question`."""
+        report = cell_report_from_sum(
+            self.cell_sum(question), question, noise, slot=question.slot, parameters=parameters
+        )
+        return Answer(self.organization.name, report, parameters)
+
+    def _cells(self) -> Positions:
+        return self.organization.cells[self.workloads]
+
+    def _means(self, center: Floats, clips: Floats) -> tuple[Positions, Floats]:
+        """Cell and mean clipped residual of each workload that ran."""
+        cells = self._cells()
+        clipped = np.clip(self.residuals - center[cells], -clips[cells], clips[cells])
+        executions = np.bincount(self.workloads)
+        ran = np.flatnonzero(executions)
+        sums = np.bincount(self.workloads, clipped)
+        return self.organization.cells[ran], sums[ran] / executions[ran]
+
+
+def draw_organizations(
+    count: int, workloads: int, rng: np.random.Generator
+) -> tuple[Recurring, ...]:
+    """Organizations with `workloads` on each platform, in a world drawn from the public prior."""
+    truth = np.linalg.cholesky(DEFAULT_KERNEL.matrix()) @ rng.standard_normal(CELLS)
+    return tuple(_drawn(str(number), truth, workloads, rng) for number in range(count))
+
+
+def draw_executions(
+    organization: Recurring,
+    since: float,
+    until: float,
+    shifts: Sequence[Shift],
+    rng: np.random.Generator,
+) -> Lived:
+    """What an organization executes from window `since` until window `until`."""
+    many = rng.poisson(EXECUTIONS * (until - since), len(organization.cells))
+    workloads = np.repeat(np.arange(len(many)), many)
+    moments = rng.uniform(since, until, len(workloads))
+    residuals = organization.levels[workloads]
+    residuals = residuals + EXECUTION_SD * rng.standard_normal(len(workloads))
+    for shift in shifts:
+        platform = np.array([cell.platform is shift.platform for cell in ALL_CELLS])
+        if shift.only in (None, organization.name):
+            hit = platform[organization.cells[workloads]] & (moments >= shift.at)
+            residuals += shift.log_factor * hit
+    return Lived(organization, workloads, residuals)
+
+
+def _drawn(name: str, truth: Floats, workloads: int, rng: np.random.Generator) -> Recurring:
+    platforms = np.array([cell.platform for cell in ALL_CELLS])
+    cells = np.concatenate(
+        [
+            rng.choice(
+                rng.choice(np.flatnonzero(platforms == each), CELLS_OF_A_PLATFORM, replace=False),
+                workloads,
+            )
+            for each in USED
+        ]
+    )
+    own = truth + DEFAULT_KERNEL.organization_sd * rng.standard_normal(CELLS)
+    return Recurring(name, cells, own[cells] + WORKLOAD_SD * rng.standard_normal(len(cells)))
+
+
+def _steps(values: Floats) -> Positions:
+    return np.trunc(np.ldexp(values, -GRID_EXPONENT)).astype(np.int64)

@@ -1,0 +1,229 @@
+"""Ways of not forgetting: what is kept of a segment, and what later steps are made of.
+
+Every method makes the same steps of the same number of rows. Where something is rehearsed,
+half of the rows are of the current segment and half of what was kept, evenly over the
+earlier segments. A teacher, the model as it was before the segment, labels inputs that
+carry no target of their own.
+
+* naive: nothing is kept; frozen: nothing is learnt after the first segment.
+* cumulative: every row of every segment, the reference.
+* own history: all rows are drawn from everything, every segment as often as any other; for
+  the sequence of one organization, which keeps its own data anyway.
+* raw buffer: a share of all rows that there will be, evenly over the segments seen.
+* DER++: the same buffer, by halves with targets and with the model's answers of then
+  (Buzzega et al., NeurIPS 2020).
+* private inputs: rows of a private release of each segment (`cell_histogram`); random
+  inputs: rows from the public bounds, no data at all. Both are labelled by the teacher.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedperf_simulations.data.public_table import Columns, Table
+from fedperf_simulations.experiments.drift.cell_histogram import release
+
+ROWS = 128
+"""Of one step: all current, or half of them rehearsed."""
+
+Rows32 = NDArray[np.float32]
+Teacher = Callable[[Rows32], Rows32]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Records:
+    """Rows to learn from.
+
+    Attributes:
+        inputs: of the model, [rows, inputs].
+        targets: scaled, [rows].
+    """
+
+    inputs: Rows32
+    targets: Rows32
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def first(self, count: int) -> "Records":
+        """At most so many; segments are in random order."""
+        return Records(self.inputs[:count], self.targets[:count])
+
+    def labelled(self, teacher: Teacher) -> "Records":
+        """The same inputs with the teacher's answers."""
+        return Records(self.inputs, teacher(self.inputs))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Source:
+    """Where some rows of each step come from: a stratum by chance, then one of its rows.
+
+    Attributes:
+        strata: none of them empty.
+        rows: of each step.
+    """
+
+    strata: Sequence[Records]
+    rows: int = ROWS // 2
+
+    def draw(self, steps: int, rng: np.random.Generator) -> Records:
+        """Rows of all steps, [steps * rows]."""
+        sizes = np.array([len(each) for each in self.strata])
+        starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+        stratum = rng.integers(len(sizes), size=steps * self.rows)
+        places = starts[stratum] + rng.integers(sizes[stratum])
+        together = joined(self.strata)
+        return Records(together.inputs[places], together.targets[places])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Closed:
+    """A segment that is over, as its method may look at it once.
+
+    Attributes:
+        table: its training rows, in random order.
+        records: the same for the model.
+        model: as it is now.
+        rng: for what is released of it.
+    """
+
+    table: Table
+    records: Records
+    model: Teacher
+    rng: np.random.Generator
+
+
+class Method(Protocol):
+    """One way of not forgetting."""
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether the model stays as it is after the first segment."""
+
+    def keep(self, closed: Closed) -> Sequence[Records]:
+        """What is kept of a segment, one or several views of it."""
+
+    def sources(
+        self, kept: Sequence[Sequence[Records]], current: Records, teacher: Teacher
+    ) -> Sequence[Source]:
+        """Where the rows of the steps come from; `kept` of each earlier segment, at least one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Naive:
+    """Goes on with the current segment alone, or not at all."""
+
+    is_frozen: bool = False
+
+    def keep(self, closed: Closed) -> Sequence[Records]:
+        """Nothing."""
+        return ()
+
+    def sources(
+        self, kept: Sequence[Sequence[Records]], current: Records, teacher: Teacher
+    ) -> Sequence[Source]:
+        """The current segment."""
+        return [Source([current], ROWS)]
+
+
+@dataclass(frozen=True, slots=True)
+class Everything:
+    """Keeps all rows and draws from all of them; by segment where `is_even`."""
+
+    is_even: bool
+    is_frozen: bool = False
+
+    def keep(self, closed: Closed) -> Sequence[Records]:
+        """All rows."""
+        return [closed.records]
+
+    def sources(
+        self, kept: Sequence[Sequence[Records]], current: Records, teacher: Teacher
+    ) -> Sequence[Source]:
+        """One union."""
+        segments = [*(each for (each,) in kept), current]
+        return [Source(segments if self.is_even else [joined(segments)], ROWS)]
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """Rehearses raw rows.
+
+    Attributes:
+        rows: that the buffer holds.
+        is_dark: DER++: rehearses answers of then as well.
+    """
+
+    rows: int
+    is_dark: bool = False
+    is_frozen: bool = False
+
+    def keep(self, closed: Closed) -> Sequence[Records]:
+        """As much as the buffer could hold, with targets, and with answers of now."""
+        raw = closed.records.first(self.rows)
+        return [raw, raw.labelled(closed.model)] if self.is_dark else [raw]
+
+    def sources(
+        self, kept: Sequence[Sequence[Records]], current: Records, teacher: Teacher
+    ) -> Sequence[Source]:
+        """The current segment, and an equal quota of every earlier one."""
+        quota = max(1, self.rows // len(kept))
+        views = [[each.first(quota) for each in view] for view in zip(*kept, strict=True)]
+        rows = ROWS // 2 // len(views)
+        return [Source([current]), *(Source(view, rows) for view in views)]
+
+
+@dataclass(frozen=True, slots=True)
+class Taught:
+    """Rehearses inputs that the teacher labels.
+
+    Attributes:
+        columns: what is public.
+        epsilon: of the release of each segment; None: random inputs, nothing is released.
+    """
+
+    columns: Columns
+    epsilon: float | None
+    is_frozen: bool = False
+
+    def keep(self, closed: Closed) -> Sequence[Records]:
+        """Inputs without targets."""
+        if self.epsilon is None:
+            table = self.columns.random(RANDOM_ROWS, closed.rng)
+        else:
+            released = release(closed.table, self.columns, epsilon=self.epsilon, rng=closed.rng)
+            table = released.rows(closed.rng)
+        return [unlabelled(table, self.columns)]
+
+    def sources(
+        self, kept: Sequence[Sequence[Records]], current: Records, teacher: Teacher
+    ) -> Sequence[Source]:
+        """The current segment, and the inputs of every earlier one."""
+        earlier = self.rehearsed(kept, teacher)
+        return [Source([current]), *earlier] if earlier else [Source([current], ROWS)]
+
+    def rehearsed(self, kept: Sequence[Sequence[Records]], teacher: Teacher) -> Sequence[Source]:
+        """The earlier segments alone; empty where nothing was released of any."""
+        earlier = [each.labelled(teacher) for (each,) in kept if len(each)]
+        return [Source(earlier)] if earlier else []
+
+
+RANDOM_ROWS = 2_000
+"""Random inputs per segment; more of them change nothing."""
+
+
+def unlabelled(table: Table, columns: Columns) -> Records:
+    """Inputs without targets."""
+    inputs = columns.encoded(table).astype(np.float32)
+    return Records(inputs, np.zeros(len(table), dtype=np.float32))
+
+
+def joined(parts: Sequence[Records]) -> Records:
+    """One after another."""
+    return Records(
+        np.concatenate([each.inputs for each in parts]),
+        np.concatenate([each.targets for each in parts]),
+    )

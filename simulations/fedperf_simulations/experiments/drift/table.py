@@ -1,0 +1,130 @@
+"""Errors of methods over a sequence: cells to keep, rows to compare, charts to look at."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedperf_simulations.experiments.drift.continual import MAE, MAPE, Q50
+from fedperf_simulations.experiments.drift.forgetting_metrics import Forgetting, seen_so_far
+from fedperf_simulations.harness.charts import Line, lines_chart
+from fedperf_simulations.harness.experiment import Row
+
+Floats = NDArray[np.float64]
+
+FINAL, FACTOR, WORSE, TRANSFER = "MAE", "x naive", "vs cumulative, %", "BWT"
+NAIVE, CUMULATIVE = "naive", "cumulative (the ceiling)"
+
+COLUMNS: Mapping[str, str] = {
+    FINAL: "final",
+    FACTOR: "final",
+    WORSE: "final",
+    "averaged": "averaged",
+    TRANSFER: "backward_transfer",
+    "forgetting": "forgetting",
+    "MAPE, %": MAPE,
+    Q50: Q50,
+}
+"""Titles, and the score that each is made of; the second and third compare it with others'."""
+
+DECIMALS = 3
+
+_SEEN = "seen"
+
+
+def cell_of(errors: Mapping[str, Mapping[str, Floats]]) -> Row:
+    """What is kept of some methods of one sequence.
+
+    Args:
+        errors: by method and metric, [seeds, after segment, on segment].
+    """
+    found: dict[str, float] = {}
+    for method, by_metric in errors.items():
+        for seed, square in enumerate(by_metric[MAE]):
+            scores = {
+                **asdict(Forgetting.of(square)),
+                **{name: float(by_metric[name][seed, -1].mean()) for name in (MAPE, Q50)},
+                **{f"{_SEEN}{i}": float(each) for i, each in enumerate(seen_so_far(square))},
+            }
+            found |= {f"{method}|{name}|{seed}": value for name, value in scores.items()}
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class DriftTable:
+    """Methods on one sequence.
+
+    Attributes:
+        scores: by method and name of the score, one value per seed.
+    """
+
+    scores: Mapping[str, Mapping[str, Floats]]
+
+    @classmethod
+    def of(cls, cells: Sequence[Row]) -> "DriftTable":
+        """From all cells of a sequence."""
+        found: dict[str, dict[str, list[float]]] = {}
+        for cell in cells:
+            for key, value in cell.items():
+                method, name, _ = key.split("|")
+                if isinstance(value, int | float):
+                    found.setdefault(method, {}).setdefault(name, []).append(float(value))
+        return cls(
+            {
+                method: {name: np.array(values) for name, values in scores.items()}
+                for method, scores in found.items()
+            }
+        )
+
+    def means(self, method: str) -> dict[str, float]:
+        """Over the seeds; how a method compares is the ratio of two means."""
+        found = {title: float(self._of(method, title).mean()) for title in COLUMNS}
+        naive, ceiling = (float(self._of(each, FINAL).mean()) for each in (NAIVE, CUMULATIVE))
+        return _rounded(
+            found | {FACTOR: naive / found[FINAL], WORSE: 100 * (found[FINAL] / ceiling - 1)}
+        )
+
+    def spreads(self, method: str) -> dict[str, float]:
+        """Standard deviations over the seeds, of comparisons seed by seed."""
+        final = self._of(method, FINAL)
+        factors = self._of(NAIVE, FINAL) / final
+        worse = 100 * (final / self._of(CUMULATIVE, FINAL) - 1)
+        found = {title: float(self._of(method, title).std()) for title in COLUMNS}
+        return _rounded(found | {FACTOR: float(factors.std()), WORSE: float(worse.std())})
+
+    def _of(self, method: str, title: str) -> Floats:
+        return self.scores[method][COLUMNS[title]]
+
+    def line(self, method: str, *, dashed: bool) -> Line:
+        """Mean error over the segments seen, after each segment."""
+        mine = self.scores[method]
+        seen = [
+            mine[f"{_SEEN}{place}"] for place in range(sum(each.startswith(_SEEN) for each in mine))
+        ]
+        return Line(
+            method,
+            range(len(seen)),
+            [float(each.mean()) for each in seen],
+            dashed,
+            spread=[float(each.std() / np.sqrt(len(each))) for each in seen],
+        )
+
+
+def _rounded(values: Mapping[str, float]) -> dict[str, float]:
+    return {title: round(value, DECIMALS) for title, value in values.items()}
+
+
+def plotted(
+    out: Path, sequence: str, table: DriftTable, methods: Sequence[str], marks: Sequence[str]
+) -> Path:
+    """Error over the segments seen so far, a line per method."""
+    lines = [table.line(each, dashed=each in {NAIVE, CUMULATIVE}) for each in methods]
+    marks = [each.replace("-", "\n") for each in marks]
+    across = f"after each segment of {sequence}"
+    chart = lines_chart(lines, across, "MAE (log) over the segments seen", marks=marks)
+    path = out / f"drift_{sequence.replace(' ', '_')}.svg"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(chart, encoding="utf-8")
+    return path

@@ -1,0 +1,1 @@
+"""How fast history is taken in."""

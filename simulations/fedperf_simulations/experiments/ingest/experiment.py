@@ -1,0 +1,172 @@
+"""How fast history is taken in: events per CPU second, memory, and what more processes bring.
+
+One real log of 48 MB (zstd), beside parsing all of its lines by the standard library and by
+orjson; a made-up log of a gigabyte, for the memory; and many logs at once by one process and
+by one per core. Every measurement is of a process of its own: the real log is read a few times
+in each, of which the fastest counts, and of all processes the median.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import median
+
+import orjson
+
+from fedperf_client.sources.ingestion import ingest
+from fedperf_client.sources.spark.streams import lines
+from fedperf_simulations.data.datasets import MissingDataError
+from fedperf_simulations.experiments.ingest.spark_log import write_log
+from fedperf_simulations.harness.experiment import Outcome, Row, Settings, Target
+
+REAL = "spark-eventlogs/qualification/nds_q72_dataproc_2_2.zstd"
+
+LEAST_EVENTS_PER_SECOND = 500_000
+MOST_MEGABYTES = 64
+LEAST_SPEED_UP_PER_CORE = 0.75
+
+LARGE_BYTES, QUICK_LARGE_BYTES = 1_000_000_000, 20_000_000
+MANY, MANY_BYTES, QUICK_MANY_BYTES = 24, 150_000_000, 5_000_000
+REPEATS, QUICK_REPEATS, READS = 15, 2, 5
+MEGABYTE = 1024**2
+
+
+class IngestBenchmark:
+    """The benchmark."""
+
+    name = "ingest"
+    claim = "event logs are read at 500,000 events per CPU second in less than 64 MB"
+
+    def run(self, settings: Settings) -> Outcome:
+        """A row per log and way to read it."""
+        if settings.data is None:
+            raise MissingDataError("no folder of public data sets: set FEDPERF_DATA or give --data")
+        real = settings.data / REAL
+        if not real.is_file():
+            raise MissingDataError(f"the event log {real} is not there")
+        with tempfile.TemporaryDirectory() as directory:
+            rows = [
+                *_real(real, Path(directory), QUICK_REPEATS if settings.quick else REPEATS),
+                _large(Path(directory), QUICK_LARGE_BYTES if settings.quick else LARGE_BYTES),
+                _many(Path(directory), QUICK_MANY_BYTES if settings.quick else MANY_BYTES),
+            ]
+        cores = os.cpu_count() or 1
+        targets = [
+            Target(
+                "a real log: events per CPU second, decompression included",
+                LEAST_EVENTS_PER_SECOND,
+                _number(rows[0], "events_per_cpu_second"),
+                at_most=False,
+            ),
+            Target("a real log: peak MB", MOST_MEGABYTES, _number(rows[0], "peak_megabytes")),
+            Target("a gigabyte: peak MB", MOST_MEGABYTES, _number(rows[-2], "peak_megabytes")),
+            Target(
+                f"{MANY} logs: times as fast with {cores} processes",
+                LEAST_SPEED_UP_PER_CORE * cores,
+                _number(rows[-1], "ratio"),
+                at_most=False,
+            ),
+        ]
+        return Outcome(rows, targets, [real])
+
+
+def _real(path: Path, directory: Path, repeats: int) -> list[Row]:
+    ours = [
+        _measured(path, directory / f"real-{each}.sqlite", repeats=READS) for each in range(repeats)
+    ]
+    peers: dict[str, Callable[[bytes], object]] = {
+        "every line by orjson": orjson.loads,
+        "every line by json": json.loads,
+    }
+    speed = median(each["events"] / each["read_cpu_seconds"] for each in ours)
+    rows: list[Row] = [_row("a real log, zstd", ours)]
+    for name, parse in peers.items():
+        seconds = median(
+            min(_all_parsed(path, parse) for _ in range(READS)) for _ in range(max(repeats // 5, 1))
+        )
+        peer = ours[0]["events"] / seconds
+        rows.append(
+            {
+                "what": name,
+                "events": int(ours[0]["events"]),
+                "events_per_cpu_second": peer,
+                "ratio": speed / peer,
+            }
+        )
+    return rows
+
+
+def _large(directory: Path, size: int) -> Row:
+    path = directory / "large"
+    write_log(path, size)
+    row = _row(f"made up, {size // 10**6} MB", [_measured(path, directory / "large.sqlite")])
+    path.unlink()
+    return row
+
+
+def _many(directory: Path, size: int) -> Row:
+    """Wall seconds for many logs, one after the other and side by side."""
+    paths = [directory / f"many-{number}" for number in range(MANY)]
+    write_log(paths[0], size)
+    for path in paths[1:]:
+        path.hardlink_to(paths[0])
+    cores = os.cpu_count() or 1
+    one, all_cores = (
+        _seconds(paths, directory / f"many-{jobs}.sqlite", jobs) for jobs in (1, cores)
+    )
+    return {
+        "what": f"{MANY} logs by {cores} processes",
+        "seconds": all_cores,
+        "seconds_by_one": one,
+        "ratio": one / all_cores,
+    }
+
+
+def _seconds(paths: Sequence[Path], store: Path, jobs: int) -> float:
+    start = time.monotonic()
+    for outcome in ingest(paths, store, jobs=jobs):
+        if outcome.refused:
+            raise RuntimeError(outcome.refused)
+    return time.monotonic() - start
+
+
+def _measured(path: Path, store: Path, *, repeats: int = 1) -> dict[str, float]:
+    command = [sys.executable, "-m", "fedperf_simulations.experiments.ingest.measurement"]
+    arguments = [str(path), str(store), str(repeats)]
+    answer = subprocess.run([*command, *arguments], check=True, capture_output=True)
+    found: dict[str, float] = orjson.loads(answer.stdout)
+    return found
+
+
+def _all_parsed(path: Path, parse: Callable[[bytes], object]) -> float:
+    start = time.process_time()
+    for _, line in lines(path):
+        if line is not None:
+            parse(line)
+    return time.process_time() - start
+
+
+def _row(what: str, measured: Sequence[dict[str, float]]) -> Row:
+    return {
+        "what": what,
+        "events": int(measured[0]["events"]),
+        "events_per_cpu_second": median(
+            each["events"] / each["read_cpu_seconds"] for each in measured
+        ),
+        "first_time": median(each["events"] / each["first_read_cpu_seconds"] for each in measured),
+        "with_storing": median(each["events"] / each["take_in_cpu_seconds"] for each in measured),
+        "peak_megabytes": max(each["peak_bytes"] for each in measured) / MEGABYTE,
+    }
+
+
+def _number(row: Row, name: str) -> float:
+    value = row.get(name)
+    return float(value) if isinstance(value, int | float) else float("nan")
+
+
+EXPERIMENT = IngestBenchmark()

@@ -1,0 +1,55 @@
+"""What taking in one source costs: a program of its own, so that nobody else's memory counts.
+
+Usage: python -m fedperf_simulations.experiments.ingest.measurement SOURCE STORE REPEATS
+
+Prints JSON with the CPU seconds of reading (the first time, and at best) and of storing as
+well, the lines of an event log, what was taken in, and the peak of this process's memory as
+the kernel kept it.
+"""
+
+import sys
+import time
+from pathlib import Path
+
+import orjson
+
+from fedperf_client.home.store import ExecutionStore
+from fedperf_client.sources import Skipped
+from fedperf_client.sources.ingestion import take_in
+from fedperf_client.sources.kinds import open_source
+from fedperf_client.sources.spark.streams import lines
+
+
+def main(source: Path, store: Path, repeats: int) -> None:
+    """Read the source some times without storing anything, then take it in."""
+    opened = open_source(source)
+    reads = []
+    for _ in range(repeats):
+        start = time.process_time()
+        skipped = sum(isinstance(each, Skipped) for each in opened.read())
+        reads.append(time.process_time() - start)
+    with ExecutionStore.open(store) as executions:
+        start = time.process_time()
+        taken = take_in(source, executions)
+        took = time.process_time() - start
+    facts = {
+        "events": sum(1 for _ in lines(source)),
+        "first_read_cpu_seconds": reads[0],
+        "read_cpu_seconds": min(reads),
+        "take_in_cpu_seconds": took,
+        "executions": taken.executions,
+        "skipped": skipped,
+        "peak_bytes": _peak_bytes(),
+    }
+    sys.stdout.buffer.write(orjson.dumps(facts))
+
+
+def _peak_bytes() -> int:
+    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))

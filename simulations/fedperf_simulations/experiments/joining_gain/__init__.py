@@ -1,0 +1,1 @@
+"""What an organization gains by joining."""

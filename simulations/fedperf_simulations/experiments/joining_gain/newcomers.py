@@ -1,0 +1,173 @@
+"""A newcomer with few own executions: how wrong each way to predict the others is.
+
+Three worlds, one shape: a newcomer draws n of its own executions, the rest (or some that
+were held out) is asked about, and every predictor that an organization could use answers:
+from own executions alone, with the public start, with what joining gave. Predictors and
+their weighting are the client's.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedperf_client.prediction.evidence import History, Samples
+from fedperf_client.prediction.learners.gaussian_process_learners import LocalProcess
+from fedperf_client.prediction.learners.learner import Learner
+from fedperf_client.prediction.learners.residual_learners import PUBLIC, REFERENCE, SHARED
+from fedperf_client.prediction.mixture.learner_catalogue import (
+    joined_learners,
+    local_learners,
+    public_learners,
+)
+from fedperf_client.prediction.mixture.matched_folds import Asks, Places
+from fedperf_client.prediction.mixture.mixture import Known, mixed_for
+from fedperf_client.prediction.mixture.personal import personalize
+from fedperf_client.prediction.mixture.table_catalogue import (
+    joined_table_learners,
+    local_table_learners,
+)
+from fedperf_client.prediction.prediction import PredictLog
+from fedperf_server.inference.gaussian_process import Belief
+from fedperf_shared.model.metrics import mape, median_q_error
+
+Floats = NDArray[np.float64]
+Positions = NDArray[np.int64]
+
+LOCAL = "local-only"
+LOCAL_PROCESS = "local-only, Gaussian process"
+PUBLIC_AS_IS = "public start as is"
+WITH_PUBLIC = "local + public start"
+
+LOCALS = (LOCAL, LOCAL_PROCESS)
+"""The strongest of these, chosen in hindsight, is what joining is compared with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """How wrong one predictor was.
+
+    Attributes:
+        mape: mean absolute error relative to what was measured, percent.
+        q50: median q-error.
+    """
+
+    mape: float
+    q50: float
+
+    @classmethod
+    def of(cls, answers: Floats, measured: Floats) -> "Judged":
+        """Of natural logs, [asked]."""
+        given, truth = np.exp(answers), np.exp(measured)
+        return cls(100 * mape(given, truth), median_q_error(given, truth))
+
+
+Predictors = Mapping[str, Judged]
+
+
+def as_is(joined: str) -> str:
+    """Name of the shared belief or model without own executions."""
+    return f"{joined}, as is"
+
+
+def personalized(joined: str) -> str:
+    """Name of the mix that an organization that joined predicts with."""
+    return f"{joined}, personalized"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TableRows:
+    """A newcomer's own executions as rows of a table.
+
+    Attributes:
+        features: what predictors read, [rows, columns].
+        measured: natural log of what is asked about, [rows].
+        points: public point of each row in every belief, [rows].
+    """
+
+    features: Floats
+    measured: Floats
+    points: Positions
+
+    def samples(self, rows: Positions, belief: Belief) -> Samples:
+        """Those rows, with the mean of `belief` as the start model."""
+        points = self.points[rows]
+        return Samples(self.features[rows], points, {REFERENCE: belief.mean[points]})
+
+
+def judge_tables(
+    rows: TableRows,
+    own: Positions,
+    asked: Positions,
+    beliefs: Mapping[str, Belief],
+    *,
+    start: Belief,
+    seed: int,
+) -> Predictors:
+    """Every predictor's errors on `asked`, knowing `own` executions.
+
+    Args:
+        rows: the newcomer's.
+        own: rows that it ran, any number.
+        asked: rows that it asks about.
+        beliefs: what joining gave, by name.
+        start: the public start.
+        seed: of folds.
+    """
+
+    def answers(learners: Sequence[Learner], belief: Belief) -> Judged:
+        known = Known(
+            rows.samples(own, belief),
+            rows.measured[own],
+            _nowhere(len(own)),
+            np.arange(len(own)),
+        )
+        mixture = mixed_for(Asks.SEEN, _nowhere(len(asked)), known, learners, seed=seed)
+        return Judged.of(mixture(rows.samples(asked, belief)), rows.measured[asked])
+
+    def uncorrected(belief: Belief) -> Judged:
+        return Judged.of(belief.mean[rows.points[asked]], rows.measured[asked])
+
+    found = {PUBLIC_AS_IS: uncorrected(start)}
+    if len(own):
+        found[LOCAL] = answers(local_table_learners(), start)
+        found[LOCAL_PROCESS] = answers([LocalProcess()], start)
+    found[WITH_PUBLIC] = answers(joined_table_learners(start.covariance), start)
+    for name, belief in beliefs.items():
+        found[as_is(name)] = uncorrected(belief)
+        found[personalized(name)] = answers(joined_table_learners(belief.covariance), belief)
+    return found
+
+
+def judge_plans(
+    own: History,
+    asked: History,
+    models: Mapping[str, PredictLog],
+    *,
+    start: PredictLog,
+    seed: int,
+) -> Predictors:
+    """As `judge_tables`, for plans; the joined models start from `start`."""
+
+    def answers(learners: Sequence[Learner], starts: Mapping[str, PredictLog]) -> Judged:
+        mix = personalize(own, starts, learners, seed=seed)
+        return Judged.of(mix.predict_log(asked.questions), asked.log_seconds)
+
+    def uncorrected(model: PredictLog) -> Judged:
+        return Judged.of(model(asked.questions), asked.log_seconds)
+
+    found = {PUBLIC_AS_IS: uncorrected(start)}
+    if len(own):
+        found[LOCAL] = answers(local_learners(), {})
+    found[WITH_PUBLIC] = answers(public_learners(), {PUBLIC: start})
+    for name, model in models.items():
+        starts = {PUBLIC: start, REFERENCE: start, SHARED: model}
+        found[as_is(name)] = uncorrected(model)
+        found[personalized(name)] = answers(joined_learners(is_newer=True), starts)
+    return found
+
+
+def _nowhere(count: int) -> Places:
+    """Places that say nothing: what is asked is drawn like what is known."""
+    return Places(np.zeros(count), np.zeros(count))

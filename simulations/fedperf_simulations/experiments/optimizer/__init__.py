@@ -1,0 +1,1 @@
+"""How long it takes to choose platforms, and what pruning gives away."""

@@ -1,0 +1,237 @@
+"""How long it takes to choose platforms, and what each rule of pruning gives away.
+
+Time is processor time on one thread, which is wall time where nobody else computes, end to end
+(`choosing_measure`), over the number of operators and beside two peers: the published figure,
+and the published way to search, one question to the model after the other, in the same run.
+Regrets of the rules, and brute force beside the exact search: `pruning_regret`.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
+
+import numpy as np
+import orjson
+from rich.console import Console
+from rich.progress import track
+
+from fedperf_client.optimizer.methods import Method
+from fedperf_client.profiling.trials.pool import THREAD_VARIABLES
+from fedperf_simulations.experiments.optimizer.measurement import ONE_BY_ONE, Taken, Task
+from fedperf_simulations.experiments.optimizer.pruning_regret import (
+    BEST,
+    equal_to_brute_force,
+    regrets,
+)
+from fedperf_simulations.harness.charts import Line, lines_chart
+from fedperf_simulations.harness.experiment import Outcome, Row, Settings, Target, Value
+
+MOST_MS, MOST_WIDE_MS = 30.0, 300.0
+PUBLISHED_MS, PUBLISHED_OPERATORS = 3000.0, 25
+
+OPERATORS, QUICK_OPERATORS = (5, 10, 15, 20, 25, 30, 40, 50), (5, 25)
+ONE_BY_ONE_OPERATORS, QUICK_ONE_BY_ONE_OPERATORS = (10, 25), (5,)
+PLATFORMS = 3
+WIDE_OPERATORS, WIDE_PLATFORMS, WIDTH = 50, 5, 3
+WORKFLOWS, QUICK_WORKFLOWS = 6, 1
+REPEATS, QUICK_REPEATS = 7, 2
+REGRET_WORKFLOWS, QUICK_REGRET_WORKFLOWS = 300, 10
+COMPARED, QUICK_COMPARED = 1000, 20
+
+CHOICE, SEARCH, BRUTE_FORCE = "choice", "search", "brute force"
+BY = " x "
+CHART = "optimization_time.svg"
+LABELS = {
+    ONE_BY_ONE: "published way, one question after the other",
+    Method.FRONTIER.value: "exact (frontier)",
+    Method.BEAM.value: "beam",
+    Method.DELAYED_GREEDY.value: "delayed greedy",
+    Method.GREEDY.value: "greedy",
+}
+
+
+class OptimizerBenchmark:
+    """The benchmark."""
+
+    name = "optimizer"
+    claim = "platforms of 25 operators are chosen in 30 ms on one core; published: in 3 s"
+
+    def run(self, settings: Settings) -> Outcome:
+        """Rows of times, of rules with their regrets, and one about brute force.
+
+        `candidates` are plans that the model was asked about; of a search alone, prefixes or
+        cells of tables.
+        """
+        tasks = track(_tasks(settings), "choosing", console=Console(stderr=True))
+        times = [row for task in tasks for row in _times(settings, task)]
+        rows = [
+            *times,
+            *_regrets(settings),
+            settings.cell("compared", partial(_compared, settings)),
+        ]
+        chart = settings.out / CHART
+        chart.write_text(optimization_time(times))
+        return Outcome(rows, targets_of(rows), plots=[chart])
+
+
+def targets_of(rows: Sequence[Row]) -> list[Target]:
+    """What was promised, from the rows alone."""
+    choice = _exact(rows, CHOICE, _size(PUBLISHED_OPERATORS, PLATFORMS))
+    wide = _exact(rows, CHOICE, _size(WIDE_OPERATORS, WIDE_PLATFORMS))
+    search, compared = _exact(rows, SEARCH), _exact(rows, BRUTE_FORCE)
+    workflows = _number(compared, "workflows")
+    return [
+        Target(
+            f"workflows with best plan and {BEST} least costs as by brute force",
+            workflows,
+            workflows * _number(compared, "optimal"),
+            at_most=False,
+        ),
+        Target("25 operators x 3 platforms: median ms", MOST_MS, _number(choice, "median_ms")),
+        Target("25 operators x 3 platforms: best ms", MOST_MS, _number(choice, "best_ms")),
+        Target(
+            f"50 operators x 5 platforms, {WIDTH} open at once: median ms",
+            MOST_WIDE_MS,
+            _number(wide, "median_ms"),
+        ),
+        Target("exact search: largest regret", 0.0, _number(search, "max_regret")),
+    ]
+
+
+def optimization_time(times: Iterable[Row]) -> str:
+    """The chart of times over operators, those on `PLATFORMS`, with the published figure."""
+    found: dict[Value, dict[int, float]] = {}
+    for row in times:
+        operators, _, platforms = str(row["size"]).partition(BY)
+        if int(platforms) == PLATFORMS:
+            found.setdefault(row["method"], {})[int(operators)] = _number(row, "median_ms")
+    ends = [min(found[Method.FRONTIER.value]), PUBLISHED_OPERATORS]
+    published = f"published: less than 3 s up to {PUBLISHED_OPERATORS} operators"
+    lines = [
+        Line(published, ends, [PUBLISHED_MS, PUBLISHED_MS], dashed=True),
+        *(Line(LABELS[name], list(found[name]), list(found[name].values())) for name in LABELS),
+    ]
+    up = "milliseconds on one core, median"
+    return lines_chart(lines, f"operators, {PLATFORMS} platforms", up, is_log=True)
+
+
+def _tasks(settings: Settings) -> list[Task]:
+    """The last one is on more platforms."""
+    quick, seed = settings.quick, settings.seed
+    sizes = QUICK_OPERATORS if quick else OPERATORS
+    slow = QUICK_ONE_BY_ONE_OPERATORS if quick else ONE_BY_ONE_OPERATORS
+    workflows, repeats = (QUICK_WORKFLOWS, QUICK_REPEATS) if quick else (WORKFLOWS, REPEATS)
+    return [
+        *(Task(size, PLATFORMS, workflows, repeats, seed, size in slow) for size in sizes),
+        Task(WIDE_OPERATORS, WIDE_PLATFORMS, workflows, repeats, seed, width=WIDTH),
+    ]
+
+
+def _times(settings: Settings, task: Task) -> Sequence[Row]:
+    """A row per way to choose."""
+    size = _size(task.operators, task.platforms)
+    cell = settings.cell(
+        f"choice-{task.operators}-{task.platforms}", lambda: _flat(_summed_up(_measured(task)))
+    )
+    about: Row = {"what": CHOICE, "size": size, "workflows": task.workflows}
+    rows: list[dict[str, Value]] = [{**about, "method": name, **row} for name, row in _rows(cell)]
+    if size == _size(PUBLISHED_OPERATORS, PLATFORMS):
+        for row in rows:
+            row["3 s / this"] = round(PUBLISHED_MS / _number(row, "median_ms"))
+    return rows
+
+
+def _measured(task: Task) -> Mapping[str, Sequence[Taken]]:
+    """By a process of its own with one thread."""
+    command = [sys.executable, "-m", "fedperf_simulations.experiments.optimizer.measurement"]
+    answer = subprocess.run(
+        [*command, orjson.dumps(asdict(task)).decode()],
+        check=True,
+        capture_output=True,
+        env={**os.environ, **dict.fromkeys(THREAD_VARIABLES, "1")},
+    )
+    found: Mapping[str, Sequence[Taken]] = orjson.loads(answer.stdout)
+    return found
+
+
+def _summed_up(measured: Mapping[str, Sequence[Taken]]) -> dict[str, dict[str, float]]:
+    """Medians; of what was taken side by side first the ratio, then the median."""
+    seconds = {name: np.array(taken)[:, 0] for name, taken in measured.items()}
+    rows = {
+        name: {
+            "median_ms": 1e3 * float(np.median(seconds[name])),
+            "best_ms": 1e3 * float(seconds[name].min()),
+            "candidates": float(np.median([plans for _, plans in taken])),
+        }
+        for name, taken in measured.items()
+    }
+    if ONE_BY_ONE in seconds:
+        for name, row in rows.items():
+            row["one by one / this"] = float(np.median(seconds[ONE_BY_ONE] / seconds[name]))
+    return rows
+
+
+def _regrets(settings: Settings) -> list[Row]:
+    workflows = QUICK_REGRET_WORKFLOWS if settings.quick else REGRET_WORKFLOWS
+
+    def compute() -> Row:
+        rng = np.random.default_rng([settings.seed, workflows])
+        return _flat(regrets(rng, PUBLISHED_OPERATORS, PLATFORMS, workflows=workflows))
+
+    about: Row = {
+        "what": SEARCH,
+        "size": _size(PUBLISHED_OPERATORS, PLATFORMS),
+        "workflows": workflows,
+    }
+    rows = _rows(settings.cell("regrets", compute))
+    return [{**about, "method": name, **row} for name, row in rows]
+
+
+def _compared(settings: Settings) -> Row:
+    workflows = QUICK_COMPARED if settings.quick else COMPARED
+    rng = np.random.default_rng([settings.seed, workflows])
+    return {
+        "what": BRUTE_FORCE,
+        "method": Method.FRONTIER.value,
+        "workflows": workflows,
+        "optimal": equal_to_brute_force(rng, PLATFORMS, workflows=workflows) / workflows,
+    }
+
+
+def _flat(rows: Mapping[str, Mapping[str, float]]) -> Row:
+    """Rows by name as one, the way a cell is kept; four digits are enough for a table."""
+    return {
+        f"{name}: {what}": float(f"{value:.4g}")
+        for name, row in rows.items()
+        for what, value in row.items()
+    }
+
+
+def _rows(flat: Row) -> list[tuple[str, dict[str, Value]]]:
+    """What `_flat` was made of."""
+    found: dict[str, dict[str, Value]] = {}
+    for key, value in flat.items():
+        name, _, what = key.partition(": ")
+        found.setdefault(name, {})[what] = value
+    return list(found.items())
+
+
+def _exact(rows: Iterable[Row], what: str, size: str | None = None) -> Row:
+    """The row of the exact search."""
+    asked = {"what": what, "method": Method.FRONTIER.value} | ({"size": size} if size else {})
+    return next(row for row in rows if asked.items() <= row.items())
+
+
+def _size(operators: int, platforms: int) -> str:
+    return f"{operators}{BY}{platforms}"
+
+
+def _number(row: Row, name: str) -> float:
+    value = row.get(name)
+    return float(value) if isinstance(value, int | float) else float("nan")
+
+
+EXPERIMENT = OptimizerBenchmark()

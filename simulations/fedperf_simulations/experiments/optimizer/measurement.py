@@ -1,0 +1,135 @@
+"""How long it takes to choose: a program of its own, so that the threads are told in time.
+
+Usage: python -m fedperf_simulations.experiments.optimizer.measurement TASK
+
+TASK is a `Task` as JSON, and so is what it prints: per way to choose a list of [processor
+seconds, plans scored].
+
+Choosing is all that a caller waits for: additive costs by the head that ships, the search,
+features, one batched answer of the public start. All ways take turns on each workflow, in
+random order.
+"""
+
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import orjson
+
+from fedperf_client.optimizer.enumeration import choose
+from fedperf_client.optimizer.head import Head
+from fedperf_client.optimizer.heads import shipped_head
+from fedperf_client.optimizer.methods import Method
+from fedperf_client.optimizer.pruned_search import EXHAUSTIVE_LIMIT
+from fedperf_client.prediction.base_models import predictor
+from fedperf_client.prediction.prediction import Prediction, PredictLog, Question
+from fedperf_shared.execution import ClusterConfig
+from fedperf_shared.model.public_start import load_public_start
+from fedperf_shared.workflow.graph import Workflow
+from fedperf_simulations.baselines.published_search import published_search
+from fedperf_simulations.experiments.optimizer.random_workflows import (
+    PLATFORMS,
+    random_workflow,
+    random_workflow_of_width,
+)
+
+ONE_BY_ONE = "one_by_one"
+"""The published way, beside the names of `Method`."""
+
+CLUSTER = ClusterConfig(nodes=1, cores=2, memory_bytes=2**33)
+
+Taken = tuple[float, int]
+"""Processor seconds, plans scored."""
+
+Way = Callable[[Workflow], int]
+"""Chooses; says how many plans the model was asked about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What to measure.
+
+    Attributes:
+        operators: of every workflow.
+        platforms: to choose from.
+        workflows: how many.
+        repeats: how often each way is taken on each, beside once to warm up.
+        seed: of workflows and turns.
+        one_by_one: whether the published way is taken too.
+        width: operators open at once; None for as it comes.
+    """
+
+    operators: int
+    platforms: int
+    workflows: int
+    repeats: int
+    seed: int
+    one_by_one: bool = False
+    width: int | None = None
+
+
+def measure(task: Task) -> Mapping[str, Sequence[Taken]]:
+    """Every way's times, over all workflows and repeats, in one order for all."""
+    rng = np.random.default_rng([task.seed, task.operators, task.platforms])
+    ways = _ways(task, shipped_head())
+    taken: dict[str, list[Taken]] = {name: [] for name in ways}
+    for _ in range(task.workflows):
+        workflow = _drawn(task, rng)
+        for repeat in range(1 + task.repeats):
+            for name in rng.permutation(list(ways)).tolist():
+                found = _taken(ways[name], workflow)
+                if repeat > 0:
+                    taken[name].append(found)
+    return taken
+
+
+def _drawn(task: Task, rng: np.random.Generator) -> Workflow:
+    if task.width is None:
+        return random_workflow(rng, task.operators)
+    return random_workflow_of_width(rng, task.operators, task.platforms, open_at_once=task.width)
+
+
+def _ways(task: Task, head: Head) -> dict[str, Way]:
+    methods = [
+        method
+        for method in Method
+        if method is not Method.EXHAUSTIVE or task.platforms**task.operators <= EXHAUSTIVE_LIMIT
+    ]
+    model = predictor(load_public_start())
+    ways: dict[str, Way] = {
+        method.value: partial(_chosen, task, head, model, method=method) for method in methods
+    }
+    if task.one_by_one:
+        ways[ONE_BY_ONE] = partial(_chosen_one_by_one, task, head, model)
+    return ways
+
+
+def _chosen(
+    task: Task, head: Head, model: PredictLog, workflow: Workflow, *, method: Method
+) -> int:
+    platforms = PLATFORMS[: task.platforms]
+
+    def predict(questions: Sequence[Question]) -> list[Prediction]:
+        return [Prediction(s, s / 2, 2 * s) for s in np.exp(model(questions)).tolist()]
+
+    costs = head.costs(workflow, CLUSTER, platforms)
+    choice = choose(workflow, CLUSTER, platforms, predict, costs=costs, method=method)
+    return choice.plans_scored
+
+
+def _chosen_one_by_one(task: Task, head: Head, model: PredictLog, workflow: Workflow) -> int:
+    costs = head.costs(workflow, CLUSTER, PLATFORMS[: task.platforms])
+    return published_search(costs, CLUSTER, model)[1]
+
+
+def _taken(way: Way, workflow: Workflow) -> Taken:
+    before = time.process_time()
+    plans = way(workflow)
+    return time.process_time() - before, plans
+
+
+if __name__ == "__main__":
+    sys.stdout.buffer.write(orjson.dumps(measure(Task(**orjson.loads(sys.argv[1])))))

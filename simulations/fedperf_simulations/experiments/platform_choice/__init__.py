@@ -1,0 +1,1 @@
+"""Whether GGFN predicts and chooses better than its baselines."""

@@ -1,0 +1,228 @@
+"""Whether GGFN predicts and chooses better than its baselines, on plans that really ran.
+
+The comparison set is dealt into five folds by logical plan; what a model says of a fold it
+says without having seen any of its logical plans at any size (`fold_models`). Six parts:
+
+- accuracy: errors of GGFN, the forest, the deep network and Wayang's costs on all plans.
+- fastest: how often each platform is the fastest, per family and size.
+- one platform: of plans that keep to one platform, the one that is predicted to be fastest.
+- mixed: platforms per operator, where every assignment has been measured. What is chosen,
+  what rules of thumb say and the fastest of the log are run again side by side, so that
+  nobody gains by a lucky run.
+- labels: run times between measured sizes, by the published rule and by others.
+- charts: measured run time over input size per platform, with our choice marked.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import cache, partial
+from pathlib import Path
+
+from fedperf_client.optimizer.plan_scores import Assignment
+from fedperf_client.prediction.prediction import Floats, PredictLog
+from fedperf_client.profiling.trials.pool import WorkerPool
+from fedperf_shared.workflow.vocabulary import Platform
+from fedperf_simulations.baselines.cost_models import deep_network, forest, wayang
+from fedperf_simulations.baselines.platform_rules import constant_rules
+from fedperf_simulations.data.datasets import COMPARISONS, LESSONS, MissingDataError, measured_files
+from fedperf_simulations.experiments.platform_choice.fold_models import (
+    FoldModels,
+    Folds,
+    answers,
+    baseline,
+)
+from fedperf_simulations.experiments.platform_choice.mixed_choice import (
+    CHOICE,
+    Rerun,
+    chosen_plan,
+    mixed_rows,
+    rerun_row,
+    rules_of_thumb,
+)
+from fedperf_simulations.experiments.platform_choice.size_charts import size_charts
+from fedperf_simulations.experiments.platform_choice.size_labels import label_rows
+from fedperf_simulations.experiments.platform_choice.tables import (
+    ALL,
+    Said,
+    accuracy_rows,
+    fastest_rows,
+    one_platform_row,
+)
+from fedperf_simulations.harness.experiment import Outcome, Row, Settings, Target, Value
+from fedperf_simulations.harness.side_by_side import computed
+from fedperf_simulations.measured_set.comparisons import FOLDS, Case
+from fedperf_simulations.measured_set.measured_log import Role
+from fedperf_simulations.measured_set.measurement import one_core_for_trials
+from fedperf_simulations.measured_set.training_set import Measurements
+
+EPOCHS, QUICK_EPOCHS = 30, 1
+NETWORK_EPOCHS = 60
+TREES, QUICK_TREES = 200, 5
+REPEATS, QUICK_REPEATS = 5, 1
+QUICK_CASES = 1
+GGFN, FOREST, NETWORK, WAYANG = "GGFN", "forest", "deep network", "Wayang costs"
+
+MOST_ERROR, BELOW_NETWORK, BELOW_FOREST = 0.20, 0.08, 0.02
+BEST, NEAR_BEST, MOST_REGRET = 0.87, 0.95, 0.05
+
+
+class PlatformChoice:
+    """The experiment."""
+
+    name = "platform_choice"
+    claim = "GGFN beats forest and deep network, and picks the best platform in 87 % of cases"
+
+    def run(self, settings: Settings) -> Outcome:
+        """Rows of all parts, see the module."""
+        folds = _folds(settings.seed)
+        said = _said(settings)
+        cases = [case for case in folds.cases if case.role is not Role.EXHAUSTIVE]
+        series = [case for case in cases if case.role is Role.SERIES]
+        rows = [
+            *(row for each in said for row in accuracy_rows(each, _by_fold(folds, cases))),
+            *fastest_rows(cases),
+            *_one_platform(said, cases),
+            *_mixed(settings),
+            *label_rows(series),
+        ]
+        files = tuple(f for name in (None, COMPARISONS, LESSONS) for f in measured_files(name))
+        return Outcome(rows, _targets(rows), files, size_charts(series, said[0], settings.out))
+
+
+def _by_fold(folds: Folds, cases: Sequence[Case]) -> list[list[Case]]:
+    return [
+        [case for case in cases if folds.fold_of[case.workload] == fold] for fold in range(FOLDS)
+    ]
+
+
+@cache
+def _folds(seed: int) -> Folds:
+    """Read once by each process, as they are large to hand over."""
+    return Folds.of(Measurements.read(seed))
+
+
+def _said(settings: Settings) -> list[Said]:
+    """What every model says of every case, GGFN's first."""
+    names = [GGFN, FOREST, NETWORK, WAYANG]
+    if settings.data is None:
+        names.remove(WAYANG)
+    tasks = [(name, fold) for name in names for fold in range(FOLDS)]
+    found = computed(partial(_answers, settings), tasks, "models of folds", jobs=settings.jobs)
+    by_task = dict(zip(tasks, found, strict=True))
+    return [
+        Said(name, {k: v for fold in range(FOLDS) for k, v in by_task[name, fold].items()})
+        for name in names
+    ]
+
+
+def _answers(settings: Settings, task: tuple[str, int]) -> Mapping[str, Floats]:
+    name, fold = task
+    folds = _folds(settings.seed)
+    path = settings.out / "answers" / settings.variant / f"{name.replace(' ', '-')}-{fold}.npz"
+    return answers(folds, _model(settings, name), fold, path)
+
+
+def _model(settings: Settings, name: str) -> Callable[[int], PredictLog]:
+    """For a fold, the model of that name."""
+    if name == GGFN:
+        return _fold_models(settings).answer
+    folds = _folds(settings.seed)
+    if name == FOREST:
+        trees = QUICK_TREES if settings.quick else TREES
+        return baseline(folds, forest(trees=trees, seed=settings.seed))
+    if name == NETWORK:
+        epochs = QUICK_EPOCHS if settings.quick else NETWORK_EPOCHS
+        return baseline(folds, deep_network(epochs=epochs, seed=settings.seed))
+    return baseline(folds, wayang(_wayang_files(settings.data)))
+
+
+def _wayang_files(data: Path | None) -> Path:
+    if data is None:
+        raise MissingDataError("Wayang's costs are in no --data")
+    return data / "wayang"
+
+
+def _fold_models(settings: Settings) -> FoldModels:
+    folds = _folds(settings.seed)
+    epochs = QUICK_EPOCHS if settings.quick else EPOCHS
+    return FoldModels(folds, settings.out / "models" / settings.variant, epochs, settings.seed)
+
+
+def _one_platform(said: Sequence[Said], cases: Sequence[Case]) -> Iterator[Row]:
+    for each in said:
+        yield one_platform_row(each.model, each.cheapest_platform, cases)
+    for rule in constant_rules():
+        platform = next(iter(rule.platforms.values()))
+        yield one_platform_row(rule.name, partial(_always, platform), cases)
+
+
+def _mixed(settings: Settings) -> Iterator[Row]:
+    folds = _folds(settings.seed)
+    cases = [case for case in folds.cases if case.role is Role.EXHAUSTIVE]
+    cases = cases[: QUICK_CASES if settings.quick else None]
+    models, rules = _fold_models(settings), rules_of_thumb(cases)
+    with one_core_for_trials() as cores, WorkerPool(cores=cores, max_workers=16) as pool:
+        repeats = QUICK_REPEATS if settings.quick else REPEATS
+        rerun = Rerun(pool, settings.out / "data", repeats, lambda: datetime.now(UTC))
+        again = partial(_rerun_cell, settings, models, rules, rerun)
+        cells = list(computed(again, cases, "programs run again", jobs=1))
+    return mixed_rows(cells, [CHOICE, *rules])
+
+
+def _always(platform: Platform, case: Case) -> Platform:
+    del case
+    return platform
+
+
+def _rerun_cell(
+    settings: Settings,
+    models: FoldModels,
+    rules: Mapping[str, Mapping[str, Assignment]],
+    rerun: Rerun,
+    case: Case,
+) -> Row:
+    return settings.cell(f"mixed-{case.name}", partial(_rerun, models, rules, rerun, case))
+
+
+def _rerun(
+    models: FoldModels, rules: Mapping[str, Mapping[str, Assignment]], rerun: Rerun, case: Case
+) -> Row:
+    fold = models.folds.fold_of[case.workload]
+    ours = chosen_plan(case, models.answer(fold), models.head(fold))
+    said = {name: plans[case.name] for name, plans in rules.items()}
+    return rerun_row(case, {CHOICE: ours, **said}, rerun)
+
+
+def _targets(rows: Sequence[Row]) -> list[Target]:
+    error = {r["model"]: _number(r["relative error"]) for r in rows if r.get("family") == ALL}
+    alone = {r["chooser"]: r for r in rows if r["part"] == "one platform"}
+    mixed = {r["chooser"]: _number(r["mean regret"]) for r in rows if r["part"] == "mixed"}
+    rules = [regret for name, regret in mixed.items() if name != CHOICE]
+    ours = alone[GGFN]
+    return [
+        Target("relative error of GGFN", MOST_ERROR, error[GGFN]),
+        Target(
+            "relative error below that of the deep network",
+            BELOW_NETWORK,
+            error[NETWORK] - error[GGFN],
+            at_most=False,
+        ),
+        Target(
+            "relative error below that of the forest",
+            BELOW_FOREST,
+            error[FOREST] - error[GGFN],
+            at_most=False,
+        ),
+        Target("best platform chosen", BEST, _number(ours["best"]), at_most=False),
+        Target("within a tenth of it", NEAR_BEST, _number(ours["within a tenth"]), at_most=False),
+        Target("mean regret of mixed plans", MOST_REGRET, mixed[CHOICE]),
+        Target("mean regret beyond the best rule", 0.0, mixed[CHOICE] - min(rules)),
+    ]
+
+
+def _number(value: Value) -> float:
+    return float(value) if isinstance(value, int | float) else math.nan
+
+
+EXPERIMENT = PlatformChoice()

@@ -1,0 +1,121 @@
+"""Cost models that have not seen a fold of the comparison set, and what they say of it.
+
+A model of a fold learns from the measured set and from the other folds (`lessons`): no
+logical plan of the fold is among them, whatever its size. Models, heads and answers are kept
+as files, so that what was trained once is not trained again.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+
+from fedperf_client.optimizer.distillation import distil
+from fedperf_client.optimizer.head import Head, load_head, save_head
+from fedperf_client.platforms.support import EMBEDDED_PLATFORMS, supports
+from fedperf_client.prediction.base_models import predictor
+from fedperf_client.prediction.prediction import Floats, PredictLog, Question
+from fedperf_shared.model.checkpoint import load_checkpoint, save_model
+from fedperf_simulations.baselines.cost_models import CostModel, Lesson, train_ggfn
+from fedperf_simulations.measured_set.comparisons import Case, folds_of
+from fedperf_simulations.measured_set.training_set import Known, Measurements
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Folds:
+    """The comparison set dealt into folds.
+
+    Attributes:
+        measurements: all that there is to learn from.
+        fold_of: of every workload of the comparison set.
+    """
+
+    measurements: Measurements
+    fold_of: Mapping[str, int]
+
+    @classmethod
+    def of(cls, measurements: Measurements) -> Self:
+        """Dealt by the seed of the measurements."""
+        return cls(measurements, folds_of(measurements.cases, seed=measurements.seed))
+
+    @property
+    def cases(self) -> tuple[Case, ...]:
+        """Of all folds."""
+        return self.measurements.cases
+
+    def asked(self, fold: int) -> list[Case]:
+        """The cases of a fold."""
+        return [case for case in self.cases if self.fold_of[case.workload] == fold]
+
+    def known(self, fold: int) -> Known:
+        """Which workloads a model of the fold may know."""
+        return lambda workload: self.fold_of.get(workload) != fold
+
+    def lesson(self, fold: int) -> Lesson:
+        """What a model of the fold learns from."""
+        return self.measurements.lesson(self.known(fold))
+
+
+@dataclass(frozen=True, slots=True)
+class FoldModels:
+    """GGFN and its head of every fold, kept in a directory; trained where they are missing."""
+
+    folds: Folds
+    directory: Path
+    epochs: int
+    seed: int
+
+    def answer(self, fold: int) -> PredictLog:
+        """The GGFN of a fold."""
+        path = self.directory / f"ggfn-{fold}.safetensors"
+        if not path.is_file():
+            self.directory.mkdir(parents=True, exist_ok=True)
+            lesson = self.folds.lesson(fold)
+            model = train_ggfn(lesson, epochs=self.epochs, seed=self.seed)
+            save_model(path, model, model_version=1)
+        return predictor(load_checkpoint(path))
+
+    def head(self, fold: int) -> Head:
+        """The additive head of a fold."""
+        path = self.directory / f"head-{fold}.safetensors"
+        if not path.is_file():
+            workflows = self.folds.measurements.workflows(self.folds.known(fold))
+            head = distil(
+                self.answer(fold), workflows, EMBEDDED_PLATFORMS, supports, seed=self.seed
+            )
+            save_head(head, path)
+        return load_head(path)
+
+
+def answers(
+    folds: Folds, learn: Callable[[int], PredictLog], fold: int, path: Path
+) -> dict[str, Floats]:
+    """What a model says of every plan of the cases of a fold, by name; kept at `path`.
+
+    Args:
+        folds: the comparison set.
+        learn: the model of a fold, asked for where there is no such file.
+        fold: which.
+        path: of the file, npz.
+    """
+    if not path.is_file():
+        predict_log = learn(fold)
+        said = {case.name: predict_log(questions(case)) for case in folds.asked(fold)}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        scratch = path.with_suffix(".partial.npz")
+        np.savez(scratch, allow_pickle=False, **said)
+        scratch.replace(path)
+    with np.load(path) as kept:
+        return dict(kept)
+
+
+def questions(case: Case) -> list[Question]:
+    """One per measured plan, in their order."""
+    return Question.of(case.workflow, list(case.seconds), case.cluster)
+
+
+def baseline(folds: Folds, model: CostModel) -> Callable[[int], PredictLog]:
+    """A model for `answers` that is trained when it is asked for."""
+    return lambda fold: model(folds.lesson(fold))

@@ -1,0 +1,152 @@
+"""Platforms per operator, chosen and then run beside what rules of thumb say and the optimum.
+
+Every assignment of a case has been measured once. The fastest of so many single runs was
+partly lucky, so the fastest few are run again, in turns with whatever was chosen, and
+regret is told by the medians of those runs.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from fedperf_client.advice.turns import in_turns
+from fedperf_client.optimizer.enumeration import choose
+from fedperf_client.optimizer.head import Head
+from fedperf_client.optimizer.plan_scores import Assignment
+from fedperf_client.platforms.operations import Sink
+from fedperf_client.platforms.program import Program
+from fedperf_client.platforms.support import EMBEDDED_PLATFORMS, supports
+from fedperf_client.prediction.prediction import Prediction, PredictLog, Question
+from fedperf_client.profiling.trials.machine import available_memory_bytes
+from fedperf_client.profiling.trials.pool import WorkerPool
+from fedperf_client.profiling.trials.profiler import Profiler
+from fedperf_client.profiling.trials.trial import TrialLimits
+from fedperf_client.workloads.data import prepare
+from fedperf_shared.workflow.vocabulary import Platform
+from fedperf_simulations.baselines.platform_rules import (
+    Rule,
+    best_rule,
+    class_rules,
+    constant_rules,
+)
+from fedperf_simulations.experiments.platform_choice.tables import NEAR
+from fedperf_simulations.harness.experiment import Row
+from fedperf_simulations.measured_set.comparisons import Case
+
+CHOICE = "our choice"
+FASTEST = "fastest"
+RERUN = 8
+"""So many of the fastest assignments run again."""
+
+TIMEOUT_SECONDS = 60.0
+
+RunAgain = Callable[[Case, Sequence[Assignment]], Mapping[Assignment, float]]
+"""Median seconds of each plan of a case; infinity where a run did not end well."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rerun:
+    """How plans are run again.
+
+    Attributes:
+        pool: children that run them.
+        data_directory: of generated data.
+        repeats: runs of each.
+        clock: moments with time zone.
+    """
+
+    pool: WorkerPool
+    data_directory: Path
+    repeats: int
+    clock: Callable[[], datetime]
+
+    def __call__(self, case: Case, plans: Sequence[Assignment]) -> dict[Assignment, float]:
+        """Median seconds of each plan."""
+        prepare(case.program.datasets, self.data_directory)
+        profiler = Profiler(
+            self.pool,
+            data_directory=self.data_directory,
+            limits=TrialLimits(TIMEOUT_SECONDS, available_memory_bytes() * 7 // 10),
+            clock=self.clock,
+            new_id=lambda: "not stored",
+        )
+        run = partial(profiler.trial, case.program, threads=1)
+        found = in_turns(run, plans, repeats=self.repeats)
+        return {
+            plan: math.inf if runs.runtime_seconds is None else runs.runtime_seconds
+            for plan, runs in zip(plans, found, strict=True)
+        }
+
+
+def chosen_plan(case: Case, answer: PredictLog, head: Head) -> Assignment:
+    """What the optimizer chooses for engines that are awake, as those of the measurements are."""
+    costs = head.costs(case.workflow, case.cluster, EMBEDDED_PLATFORMS, startup_seconds={})
+
+    def predict(questions: Sequence[Question]) -> list[Prediction]:
+        return [Prediction(each, each, each) for each in np.exp(answer(questions)).tolist()]
+
+    def can_run(position: int, platform: Platform) -> bool:
+        return supports(case.program.steps[position].operation, platform)
+
+    choice = choose(
+        case.workflow, case.cluster, EMBEDDED_PLATFORMS, predict, costs=costs, supports=can_run
+    )
+    return sinks_at_home(case.program, choice.plan.platforms)
+
+
+def sinks_at_home(program: Program, plan: Assignment) -> Assignment:
+    """The plan with every sink where its input runs: a sink hands on what is there."""
+    return tuple(
+        plan[step.inputs[0]] if isinstance(step.operation, Sink) else platform
+        for step, platform in zip(program.steps, plan, strict=True)
+    )
+
+
+def rules_of_thumb(cases: Sequence[Case]) -> Mapping[str, Mapping[str, Assignment]]:
+    """For every rule what it says of each case by name.
+
+    The rule per class is the best of all in hindsight, by the cases themselves.
+    """
+
+    def mean_regret(rule: Rule) -> float:
+        return float(np.mean([c.regret(rule.plan(c.program, c.workflow)) for c in cases]))
+
+    rules = [*constant_rules(), best_rule(class_rules(), mean_regret)]
+    return {
+        rule.name: {case.name: rule.plan(case.program, case.workflow) for case in cases}
+        for rule in rules
+    }
+
+
+def rerun_row(case: Case, said: Mapping[str, Assignment], rerun: RunAgain) -> Row:
+    """Seconds of what each chooser said and of the fastest of all, run side by side."""
+    fastest = sorted(case.seconds, key=lambda plan: case.seconds[plan])[:RERUN]
+    plans = [sinks_at_home(case.program, plan) for plan in (*said.values(), *fastest)]
+    seconds = rerun(case, list(dict.fromkeys(plans)))
+    row: dict[str, float | str] = {"case": case.name, "family": case.family.value}
+    row |= {name: seconds[sinks_at_home(case.program, plan)] for name, plan in said.items()}
+    return row | {FASTEST: min(seconds.values())}
+
+
+def mixed_rows(cells: Sequence[Row], choosers: Sequence[str]) -> Iterator[Row]:
+    """Regret of every chooser, as a share of the fastest plan's seconds."""
+    for name in choosers:
+        regrets = np.array([_number(each[name]) / _number(each[FASTEST]) - 1 for each in cells])
+        yield {
+            "part": "mixed",
+            "chooser": name,
+            "cases": len(regrets),
+            "mean regret": float(np.mean(regrets)),
+            "p95 regret": float(np.percentile(regrets, 95, method="higher")),
+            "within a tenth": float(np.mean(regrets <= NEAR)),
+        }
+
+
+def _number(value: object) -> float:
+    """JSON has no infinity: a plan that failed is kept as nothing."""
+    return float(value) if isinstance(value, int | float) else math.inf

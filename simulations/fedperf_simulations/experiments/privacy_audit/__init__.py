@@ -1,0 +1,1 @@
+"""Whether the promised epsilon holds against an attacker."""

@@ -1,0 +1,389 @@
+"""Whether the promised epsilon holds against an attacker.
+
+Every mechanism of a release is attacked as it is, with the noise that stands behind real
+releases, and attacked again with a fake source of a quarter of that noise and of none. A
+lower bound on epsilon above the claim, which the accountant recomputes from the slot's
+parameters, refutes the claim: that must never happen with real noise and always with
+fake noise. The bound against real noise as a share of the claim is the audit's power:
+what is left to 1 could hide from it.
+
+DP-SGD is audited by canaries that are in by a coin each (many in a run, some runs, and the
+first run alone beside it); steps at the tangent, reports and the synthetic batch that
+follows from one by many releases of two neighbouring inputs. Real noise has no seed, so
+the bounds vary a little from run to run.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache, partial
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.progress import track
+
+from fedperf_client.privacy.accountant import PrivacyBudget, calibrate, epsilon, event_of
+from fedperf_client.privacy.directed_report import PointResiduals, directed_report
+from fedperf_client.privacy.randomness import NoiseSource
+from fedperf_client.privacy.report_mechanism import WorkloadResiduals, residual_report
+from fedperf_client.privacy.tangent_update import (
+    WorkloadFeatures,
+    noiseless_sum,
+    update_from_sum,
+)
+from fedperf_client.release.noise import SystemNoise
+from fedperf_server.inference.corrections import ReceivedReport, correct
+from fedperf_server.rehearsal.synthetic_batch import SyntheticBatch
+from fedperf_server.rehearsal.synthetic_rows import CatalogueEntry, by_cell
+from fedperf_shared.model.ggfn import GGFN
+from fedperf_shared.model.public_plans import load_public_plans
+from fedperf_shared.releases.basis import cell_of
+from fedperf_shared.releases.directions import feature_design
+from fedperf_shared.releases.release import (
+    ReleaseKind,
+    ReportParameters,
+    ResidualReport,
+    SlotKey,
+    TangentParameters,
+    TrainingParameters,
+)
+from fedperf_shared.releases.tangent_question import DIRECTIONS
+from fedperf_simulations.experiments.privacy_audit.attacks import (
+    NOMINAL_WORKLOADS,
+    CanaryAttack,
+    FakeNoise,
+    Twice,
+    canaries,
+)
+from fedperf_simulations.experiments.privacy_audit.bounds import (
+    Floats,
+    best_direction,
+    best_guesses,
+    best_threshold,
+)
+from fedperf_simulations.harness.experiment import Outcome, Row, Settings, Target
+
+REAL = "as declared"
+FACTORS = {REAL: 1.0, "a quarter": 0.25, "none": 0.0}
+"""Of the noise, by name; all but the real one are controls."""
+
+CANARIES = 500
+GUESSED = ((0.02, 0.0), (0.05, 0.05), (0.3, 0.3))
+"""Shares of the canaries that an attack calls in and out, fixed before any run."""
+
+CLIP = 1.5
+BACKGROUND_WORKLOADS = 40
+SYNTHETIC_ROWS = 512
+TUNING_SHARE = 0.1
+QUICK_SHARE = 0.01
+
+_SLOT = SlotKey(ReleaseKind.RESIDUAL_REPORT, 0, 0)
+_UPDATE_SLOT = SlotKey(ReleaseKind.MODEL_UPDATE, 0, 0)
+_REFERENCE = 1
+
+Parameters = TrainingParameters | ReportParameters | TangentParameters
+Release = Callable[[bool, NoiseSource], Floats]
+"""One release with or without the workload in question, as the attacker's few features."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What an attack proved.
+
+    Attributes:
+        bound: lower bound on epsilon.
+        looks: canaries, or pairs of releases, that it rests on.
+        one_run: the bound from the first training run alone, NaN for other mechanisms.
+    """
+
+    bound: float
+    looks: int
+    one_run: float = math.nan
+
+
+@dataclass(frozen=True, slots=True)
+class Mechanism:
+    """A mechanism, what is claimed of it, and the attack on it.
+
+    Attributes:
+        name: of the row.
+        epsilon: that its noise is calibrated for.
+        delta: of the claim; for canaries well below the inverse of their number, without
+            which no attack could refute much.
+        make: a slot's parameters for a noise multiplier.
+        looks: training runs, or pairs of releases.
+        attack: from parameters, delta, factor on the noise, number of looks and seed.
+        silent_looks: as `looks`, where there is no noise; 0 for as many.
+    """
+
+    name: str
+    epsilon: float
+    delta: float
+    make: Callable[[float], Parameters]
+    looks: int
+    attack: Callable[[Parameters, float, float, int, int], Finding]
+    silent_looks: int = 0
+
+    def looks_at(self, factor: float) -> int:
+        """How often to look at releases with this factor on the noise."""
+        return self.silent_looks if self.silent_looks and not factor else self.looks
+
+
+class PrivacyAudit:
+    """The experiment."""
+
+    name = "privacy_audit"
+    claim = "the promised epsilon holds against an attacker, and fake noise is caught"
+
+    def run(self, settings: Settings) -> Outcome:
+        """One row per mechanism and noise."""
+        parts = [(mechanism, noise) for mechanism in MECHANISMS for noise in FACTORS]
+        rows = [
+            settings.cell(
+                f"{mechanism.name}-epsilon{mechanism.epsilon:g}-{noise}".replace(" ", "-"),
+                partial(_row, mechanism, noise, settings),
+            )
+            for mechanism, noise in track(parts, "auditing", console=Console(stderr=True))
+        ]
+        return Outcome(rows, [_target(row) for row in rows])
+
+
+def _row(mechanism: Mechanism, noise: str, settings: Settings) -> Row:
+    epsilon_claimed = claimed(mechanism)
+    factor = FACTORS[noise]
+    looks = mechanism.looks_at(factor)
+    if settings.quick:
+        looks = math.ceil(QUICK_SHARE * looks)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        found = mechanism.attack(
+            _parameters(mechanism), mechanism.delta, factor, looks, settings.seed
+        )
+    finally:
+        torch.set_num_threads(threads)
+    return {
+        "mechanism": f"{mechanism.name}, epsilon {mechanism.epsilon:g}",
+        "noise": noise,
+        "claimed": epsilon_claimed,
+        "delta": mechanism.delta,
+        "bound": found.bound,
+        "bound / claimed": found.bound / epsilon_claimed,
+        "caught": found.bound > epsilon_claimed,
+        "one run": None if math.isnan(found.one_run) else found.one_run,
+        "looks": found.looks,
+    }
+
+
+def _target(row: Row) -> Target:
+    bound, limit = row["bound"], row["claimed"]
+    if not (isinstance(bound, float) and isinstance(limit, float)):
+        raise TypeError("a row of the audit has a bound and a claim")
+    is_real = row["noise"] == REAL
+    what = "bound is below the claim" if is_real else f"noise {row['noise']}: caught"
+    return Target(f"{row['mechanism']}: {what}", limit, bound, at_most=is_real)
+
+
+def claimed(mechanism: Mechanism) -> float:
+    """The epsilon of the mechanism's parameters, as the accountant of the ledger has it."""
+    return epsilon([event_of(_parameters(mechanism))], mechanism.delta)
+
+
+@lru_cache(maxsize=16)
+def _parameters(mechanism: Mechanism) -> Parameters:
+    budget = PrivacyBudget(mechanism.epsilon, mechanism.delta)
+    return mechanism.make(calibrate(lambda noise: [event_of(mechanism.make(noise))], budget))
+
+
+def _noise(factor: float, seed: int) -> NoiseSource:
+    """The source of real releases, or a fake one."""
+    return SystemNoise() if factor == FACTORS[REAL] else FakeNoise(seed, factor=factor)
+
+
+# DP-SGD: canaries.
+
+
+def _one_step(noise_multiplier: float) -> TrainingParameters:
+    return TrainingParameters(noise_multiplier, 1.0, 1, 1.0, NOMINAL_WORKLOADS)
+
+
+def _sampled_steps(noise_multiplier: float) -> TrainingParameters:
+    return TrainingParameters(noise_multiplier, 0.25, 8, 1.0, NOMINAL_WORKLOADS)
+
+
+@lru_cache(maxsize=1)
+def _canary_attack(count: int, seed: int) -> CanaryAttack:
+    rng = np.random.default_rng([seed, 1])
+    return CanaryAttack.on(GGFN(seed=seed, dropout=0.0), canaries(count, rng))
+
+
+def _attack_training(
+    parameters: Parameters, delta: float, factor: float, runs: int, seed: int
+) -> Finding:
+    if not isinstance(parameters, TrainingParameters):
+        raise TypeError("canaries are for DP-SGD")
+    attack, rng = _canary_attack(CANARIES, seed), np.random.default_rng([seed, 2])
+    noise = _noise(factor, seed)
+    inside = rng.integers(0, 2, (runs, CANARIES)).astype(bool)
+    scores = np.stack([attack.scores(parameters, noise, factor=factor, inside=r) for r in inside])
+    bounds = [
+        best_guesses(scores[:count].ravel(), inside[:count].ravel(), shares=GUESSED, delta=delta)
+        for count in (runs, 1)
+    ]
+    return Finding(bounds[0], inside.size, bounds[1])
+
+
+# All others: neighbouring inputs.
+
+
+def _report_slot(noise_multiplier: float) -> ReportParameters:
+    return ReportParameters(noise_multiplier, CLIP)
+
+
+def _tangent_slot(noise_multiplier: float) -> TangentParameters:
+    return TangentParameters(noise_multiplier, NOMINAL_WORKLOADS)
+
+
+def _attack_neighbours(
+    parameters: Parameters,
+    delta: float,
+    factor: float,
+    pairs: int,
+    seed: int,
+    *,
+    mechanism: Callable[[float], Release],
+) -> Finding:
+    """Many releases of an input and its neighbour; the score is learned on the first of them."""
+    release, noise = mechanism(parameters.noise_multiplier), Twice(_noise(factor, seed))
+    released = np.array([(release(False, noise), release(True, noise)) for _ in range(pairs)])
+    without, with_one = released[:, 0], released[:, 1]
+    tuning = math.ceil(TUNING_SHARE * pairs)
+    direction = best_direction(without[:tuning], with_one[:tuning])
+    bound = best_threshold(without[tuning:] @ direction, with_one[tuning:] @ direction, delta=delta)
+    return Finding(bound, pairs)
+
+
+def _residual_report(noise_multiplier: float) -> Release:
+    """The report, seen along what one workload adds to it."""
+    made = partial(_made_report, _report_slot(noise_multiplier))
+    silence = FakeNoise(0, factor=0.0)
+    added = (made(True, silence).values - made(False, silence).values).astype(np.float64)
+    return lambda present, noise: np.array([made(present, noise).values @ added])
+
+
+def _directed_report(noise_multiplier: float) -> Release:
+    """A directed report with private configurations, seen along what one workload adds."""
+    design = feature_design(np.array([[0.0], [1.0]]), CLIP, offset_share=0.5)
+    background = [PointResiduals(np.array([0]), np.array([0.0]))]
+    attacked = PointResiduals(np.array([1]), np.array([CLIP]))
+
+    def made(present: bool, noise: NoiseSource) -> Floats:
+        report = directed_report(
+            [*background, attacked] if present else background,
+            design,
+            noise,
+            slot=_SLOT,
+            noise_multiplier=noise_multiplier,
+            design_version=1,
+        )
+        return report.natural()
+
+    silence = FakeNoise(0, factor=0.0)
+    added = made(True, silence) - made(False, silence)
+    return lambda present, noise: np.array([made(present, noise) @ added])
+
+
+def _tangent_step(noise_multiplier: float) -> Release:
+    """A step at the tangent, seen along what one workload adds to it."""
+    parameters = _tangent_slot(noise_multiplier)
+    features = np.ones((1, DIRECTIONS))
+    background = [WorkloadFeatures(features, np.array([0.0]))] * BACKGROUND_WORKLOADS
+    attacked = WorkloadFeatures(features, np.array([CLIP]))
+    sums = {
+        present: noiseless_sum([*background, attacked] if present else background, CLIP)
+        for present in (False, True)
+    }
+    added = (sums[True] - sums[False]).astype(np.float64)
+
+    def released(present: bool, noise: NoiseSource) -> Floats:
+        update = update_from_sum(
+            sums[present], noise, slot=_UPDATE_SLOT, parameters=parameters, base_version=1
+        )
+        return np.array([update.values @ added])
+
+    return released
+
+
+def _synthetic_batch(noise_multiplier: float) -> Release:
+    """The batch that follows from one report: mean label and number of rows in one cell."""
+    parameters = _report_slot(noise_multiplier)
+    entries = [CatalogueEntry(each.plan, each.cluster) for each in load_public_plans()]
+    catalogue = by_cell(entries)
+    plans = {id(each.plan) for each in catalogue[_attacked_cell()]}
+
+    def release(present: bool, noise: NoiseSource) -> Floats:
+        report = ReceivedReport("audited", _made_report(parameters, present, noise), parameters)
+        batch = SyntheticBatch.from_reports(
+            [report],
+            correct([report], reference_version=_REFERENCE),
+            catalogue,
+            rows=SYNTHETIC_ROWS,
+            predict=lambda asked: np.zeros(len(asked)),  # public, so the attacker subtracts it
+            seed=0,
+        )
+        labels = [row.log_runtime_seconds for row in batch.rows if id(row.plan) in plans]
+        return np.array([np.mean(labels) if labels else 0.0, len(labels)])
+
+    return release
+
+
+@lru_cache(maxsize=1)
+def _attacked_cell() -> int:
+    return cell_of(load_public_plans()[0].plan).index
+
+
+def _made_report(parameters: ReportParameters, present: bool, noise: NoiseSource) -> ResidualReport:
+    """Workloads without error in one cell, and one that is off as far as the clip allows."""
+    place = np.array([_attacked_cell()])
+    workloads = [WorkloadResiduals(place, np.array([0.0]))] * BACKGROUND_WORKLOADS
+    attacked = [WorkloadResiduals(place, np.array([CLIP]))] if present else []
+    return residual_report(
+        workloads + attacked,
+        noise,
+        slot=_SLOT,
+        parameters=parameters,
+        reference_version=_REFERENCE,
+    )
+
+
+MECHANISMS = (
+    *(
+        Mechanism("update, one step of all", target, 1e-6, _one_step, runs, _attack_training)
+        for target, runs in ((1.0, 100), (8.0, 200))
+    ),
+    *(
+        Mechanism("update, sampled steps", target, 1e-6, _sampled_steps, runs, _attack_training)
+        for target, runs in ((1.0, 40), (4.0, 80))
+    ),
+    *(
+        Mechanism(
+            name,
+            target,
+            1e-5,
+            make,
+            pairs,
+            partial(_attack_neighbours, mechanism=released),
+            silent,
+        )
+        for name, target, make, pairs, silent, released in (
+            ("step at the tangent", 1.0, _tangent_slot, 3000, 1000, _tangent_step),
+            ("residual report", 1.0, _report_slot, 3000, 1000, _residual_report),
+            ("directed report", 1.0, _report_slot, 25_000, 1000, _directed_report),
+            ("directed report", 8.0, _report_slot, 40_000, 0, _directed_report),
+            ("synthetic batch", 3.0, _report_slot, 4500, 1000, _synthetic_batch),
+        )
+    ),
+)
+
+EXPERIMENT = PrivacyAudit()

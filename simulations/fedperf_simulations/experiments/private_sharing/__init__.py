@@ -1,0 +1,1 @@
+"""What sharing few runs privately costs."""

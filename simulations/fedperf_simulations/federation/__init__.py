@@ -1,0 +1,1 @@
+"""Organizations and a coordinator in one process."""

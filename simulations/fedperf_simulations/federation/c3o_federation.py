@@ -1,0 +1,108 @@
+"""A C3O job as a federation: one slice is the newcomer, the others have run it already.
+
+Everybody has the public start: the physics prior and a Gaussian process conditioned on 48
+published runs, its constants fitted to those and to the job `sort`, never to a label of the
+jobs asked about. The newcomer has its own configurations, the federation those of the other
+slices of its job, and the public box of the job says what may be asked.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedperf_server.inference.gaussian_process import Belief, conditioned
+from fedperf_server.inference.job_kernel import RECORD_VARIANCE, JobKernel, JobPoints, fit_kernel
+from fedperf_simulations.data.c3o import C3O, JOBS, Configurations
+from fedperf_simulations.federation.channel import Sender
+
+Floats = NDArray[np.float64]
+Positions = NDArray[np.int64]
+
+TARGET_POINTS = 80
+"""Random points of the job's box that the coordinator asks for."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class JobFederation:
+    """A newcomer, the organizations of its job, and what is public.
+
+    Attributes:
+        number: of the newcomer.
+        start: the public start, over others, newcomer and box.
+        others: the federation's workloads.
+        newcomer: the newcomer's, only to judge by.
+        box: scaled features of the job's public box, those that vary.
+        features: the others', scaled the same.
+    """
+
+    number: int
+    start: Belief
+    others: Configurations
+    newcomer: Configurations
+    box: Floats
+    features: Floats
+
+    @property
+    def targets(self) -> Positions:
+        """Positions of the box in the belief."""
+        return np.arange(len(self.box)) + len(self.others) + len(self.newcomer)
+
+    def organizations(self) -> list[Sender]:
+        """Everybody of the federation by itself."""
+        names = sorted(set(self.others.organizations.tolist()))
+        return [
+            Sender(np.flatnonzero(chosen), self.others.log_seconds[chosen])
+            for chosen in (self.others.organizations == name for name in names)
+        ]
+
+    def together(self) -> Sender:
+        """Everybody of the federation with one noise, as secure aggregation would give."""
+        return Sender(np.arange(len(self.others)), self.others.log_seconds)
+
+    def asked(self, belief: Belief) -> Belief:
+        """What `belief` says about the newcomer's configurations."""
+        return belief.at(np.arange(len(self.newcomer)) + len(self.others))
+
+
+def published_kernel(data: C3O) -> JobKernel:
+    """The kernel fitted to the job `sort` and to the published runs."""
+    points = _points(data.sort).joined(_points(data.published))
+    both = (data.sort, data.published)
+    return fit_kernel(points, np.concatenate([each.log_seconds - each.physics for each in both]))
+
+
+def job_federation(data: C3O, kernel: JobKernel, number: int, *, seed: int) -> JobFederation:
+    """The federation that the newcomer of that number finds; `seed` draws the box's points."""
+    name = data.newcomers[number]
+    newcomer = data.slices.of(name)
+    job = JOBS[str(newcomer.jobs[0])]
+    same_job = data.slices.jobs == job.name
+    others = data.slices.where(same_job & (data.slices.organizations != name))
+    rng = np.random.default_rng([seed, number])
+    box = job.random_features(rng, TARGET_POINTS)
+    machine = newcomer.machines[:1].repeat(TARGET_POINTS)
+    asked = JobPoints(newcomer.jobs[:1].repeat(TARGET_POINTS), machine, box)
+    points = _points(data.published).joined(_points(others)).joined(_points(newcomer))
+    physics = [data.published.physics, others.physics, newcomer.physics, np.zeros(TARGET_POINTS)]
+    prior = Belief(np.concatenate(physics), kernel.covariance(points.joined(asked)))
+    known = np.arange(len(data.published))
+    start = conditioned(prior, known, data.published.log_seconds, RECORD_VARIANCE)
+    low, high = job.feature_box
+    varies = low < high
+
+    def scaled(features: Floats) -> Floats:
+        return 2 * (features[:, varies] - low[varies]) / (high - low)[varies] - 1
+
+    return JobFederation(
+        number,
+        start.at(np.arange(len(data.published), len(prior.mean))),
+        others,
+        newcomer,
+        scaled(box),
+        scaled(others.features),
+    )
+
+
+def _points(configurations: Configurations) -> JobPoints:
+    return JobPoints(configurations.jobs, configurations.machines, configurations.features)

@@ -1,0 +1,231 @@
+"""Organizations and a coordinator talk through directed reports: client and server, wired.
+
+Nothing of an organization reaches the coordinator's side but its `DirectedReport`s. Works
+on any list of public points with a belief (mean and covariance) about them; the points
+of the organizations, the targets that the design is for, and whatever else one wants to
+know about are positions in that belief.
+
+Two policies. `public_configurations`: the coordinator knows the points and designs
+directions for them. `private_configurations`: it knows the box of the job only.
+
+Noise is seeded, so that an experiment can be repeated: for simulations, never for a
+release.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedperf_client.privacy.accountant import (
+    PrivacyBudget,
+    calibrate,
+    epsilon,
+    event_of,
+    replace_one_epsilon,
+)
+from fedperf_client.privacy.directed_report import PointResiduals, directed_report
+from fedperf_client.privacy.randomness import NoiseSource
+from fedperf_server.inference.design import DIRECTIONS, STAGES, Stage, ask, learn
+from fedperf_server.inference.gaussian_process import Belief
+from fedperf_server.inference.hidden_points import HiddenStage, PublicBox, clip_over, learn_hidden
+from fedperf_server.inference.job_kernel import RECORD_VARIANCE
+from fedperf_shared.releases.directions import feature_design
+from fedperf_shared.releases.release import DirectedReport, ReleaseKind, ReportParameters, SlotKey
+
+Floats = NDArray[np.float64]
+Positions = NDArray[np.int64]
+
+DELTA = 1e-5
+
+
+class SeededNoise:
+    """Noise that repeats itself."""
+
+    def __init__(self, seed: Sequence[int]) -> None:
+        self._generator = np.random.default_rng(seed)
+
+    def uniform(self, size: int) -> Floats:
+        """Uniform numbers."""
+        return self._generator.random(size)
+
+    def gaussian(self, size: int) -> Floats:
+        """Standard normal numbers."""
+        return self._generator.standard_normal(size)
+
+    def discrete_gaussian(self, size: int, scale: float) -> NDArray[np.int64]:
+        """Rounded normal numbers, which is the same at the report's scales."""
+        return np.rint(scale * self.gaussian(size)).astype(np.int64)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sender:
+    """Who adds up workloads: an organization, or several by secure aggregation.
+
+    Attributes:
+        positions: in the belief, of the point of each workload, [workloads].
+        log_seconds: what each took, [workloads]; only reports on it leave.
+        lies: None for an honest sender; else it sends so many times its noise's scale,
+            with random signs.
+    """
+
+    positions: Positions
+    log_seconds: Floats
+    lies: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """The public parameters of all stages.
+
+    Attributes:
+        noise_multiplier: one Gaussian of that would cost what all stages cost.
+        stages: shares of the budget and clips.
+        directions: of each sender in each stage.
+        record_variance: of a record around its point, (log seconds)^2.
+    """
+
+    noise_multiplier: float
+    stages: tuple[Stage, ...] = STAGES
+    directions: int = DIRECTIONS
+    record_variance: float = RECORD_VARIANCE
+
+    def spent(self) -> tuple[float, float]:
+        """Epsilon of all stages at DELTA: add or remove a workload, and replace one."""
+        events = [
+            event_of(ReportParameters(stage.noise_multiplier(self.noise_multiplier), 1.0))
+            for stage in self.stages
+        ]
+        return epsilon(events, DELTA), replace_one_epsilon(events, DELTA)
+
+
+def noise_for(promised: float, *, replace_one: bool = False, delta: float = DELTA) -> float:
+    """The noise multiplier that meets epsilon `promised`.
+
+    Replacing a workload moves a report by 2 where adding or removing one moves it by 1, so
+    the same promise takes exactly twice the noise.
+    """
+    budget = PrivacyBudget(promised, delta)
+    found = calibrate(lambda noise: [event_of(ReportParameters(noise, 1.0))], budget)
+    return 2 * found if replace_one else found
+
+
+def public_configurations(
+    belief: Belief,
+    senders: Sequence[Sender],
+    targets: Positions,
+    *,
+    channel: Channel,
+    noise: NoiseSource,
+) -> Belief:
+    """The belief after all stages; the list of points is public, what runs took is secret.
+
+    Args:
+        belief: the public start, over the points of senders and targets and any others.
+        senders: each with noise of its own.
+        targets: positions that the answers should tell about.
+        channel: public parameters.
+        noise: of everybody; independent in every draw.
+    """
+    for number, stage in enumerate(channel.stages):
+        noise_multiplier = stage.noise_multiplier(channel.noise_multiplier)
+        question = ask(
+            belief,
+            [each.positions for each in senders],
+            targets,
+            kappa=stage.kappa,
+            noise_multiplier=noise_multiplier,
+            record_variance=channel.record_variance,
+            directions=channel.directions,
+        )
+        reports = []
+        for sender, design in zip(senders, question.designs, strict=True):
+            report = directed_report(
+                _residuals(belief, sender),
+                design,
+                noise,
+                slot=_slot(number),
+                noise_multiplier=noise_multiplier,
+                design_version=number,
+            )
+            reports.append(_said(sender, report, noise_multiplier, noise))
+        belief = learn(
+            belief,
+            question,
+            reports,
+            noise_multiplier=noise_multiplier,
+            record_variance=channel.record_variance,
+        ).belief
+    return belief
+
+
+def private_configurations(
+    belief: Belief,
+    senders: Sequence[Sender],
+    box: PublicBox,
+    *,
+    features: Sequence[Floats],
+    declared: Sequence[float],
+    offset_share: float,
+    channel: Channel,
+    noise: NoiseSource,
+) -> Belief:
+    """The belief after all stages; the points of the senders are secret as well.
+
+    Args:
+        belief: over the box, and over the senders' points, which the coordinator's side
+            never uses; the senders take the mean there, as anybody can who has the belief.
+        senders: each with noise of its own.
+        box: public points of the job, which are also the questions.
+        features: of each sender's workloads, scaled as the box's, [workloads, features].
+        declared: number of workloads that each sender declared.
+        offset_share: of a report's squared norm, that tells where the workloads are.
+        channel: public parameters.
+        noise: of everybody; independent in every draw.
+    """
+    answers: list[list[tuple[HiddenStage, DirectedReport]]] = [[] for _ in senders]
+    for number, stage in enumerate(channel.stages):
+        noise_multiplier = stage.noise_multiplier(channel.noise_multiplier)
+        clip = clip_over(belief, box, kappa=stage.kappa, record_variance=channel.record_variance)
+        hidden = HiddenStage(clip, offset_share, noise_multiplier)
+        for sender, places, said in zip(senders, features, answers, strict=True):
+            report = directed_report(
+                _residuals(belief, sender),
+                feature_design(places, clip, offset_share=offset_share),
+                noise,
+                slot=_slot(number),
+                noise_multiplier=noise_multiplier,
+                design_version=number,
+            )
+            said.append((hidden, _said(sender, report, noise_multiplier, noise)))
+        belief = learn_hidden(
+            belief, box, answers, declared, record_variance=channel.record_variance
+        ).belief
+    return belief
+
+
+def _residuals(belief: Belief, sender: Sender) -> list[PointResiduals]:
+    """Computed at home: every workload of the sender, at its place in the sender's design."""
+    residuals = sender.log_seconds - belief.mean[sender.positions]
+    return [
+        PointResiduals(np.array([place]), np.array([residual]))
+        for place, residual in enumerate(residuals)
+    ]
+
+
+def _said(
+    sender: Sender, report: DirectedReport, noise_multiplier: float, noise: NoiseSource
+) -> DirectedReport:
+    if sender.lies is None:
+        return report
+    size = sender.lies * math.ldexp(noise_multiplier, -report.grid_exponent)
+    signs = np.sign(noise.gaussian(len(report.values))).astype(np.int64)
+    return DirectedReport(
+        report.slot, report.design_version, report.grid_exponent, signs * int(size)
+    )
+
+
+def _slot(number: int) -> SlotKey:
+    return SlotKey(ReleaseKind.RESIDUAL_REPORT, number, 0)

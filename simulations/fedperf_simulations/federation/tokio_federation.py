@@ -1,0 +1,16 @@
+"""The platforms of the I/O probes as organizations that add up what files cost."""
+
+import numpy as np
+
+from fedperf_simulations.data.tokio import Runs
+from fedperf_simulations.federation.channel import Sender
+
+
+def sender(runs: Runs, platform: str, target: str, *, by_run: bool) -> Sender:
+    """What a platform adds up: every run, or every point's mean as one workload."""
+    own = runs.of(platform)
+    point, measured = runs.point[own], runs.measured(target)[own]
+    if by_run:
+        return Sender(point, measured)
+    points, place = np.unique(point, return_inverse=True)
+    return Sender(points, np.bincount(place, measured) / np.bincount(place))

@@ -1,0 +1,1 @@
+"""What every experiment has in common: settings, cells, targets, charts, progress."""

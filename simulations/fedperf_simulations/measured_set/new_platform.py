@@ -1,0 +1,117 @@
+"""Organizations that all run a platform which the public model has never seen.
+
+Public: the measured set without that platform (the base model is trained on it), and plans
+for the platform that nobody ran (anchors). Private: workloads that were measured on that
+platform alone, dealt among the organizations by a seed; a workload that is public by
+name is nobody's. Who is asked at the end belongs to no organization.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedperf_shared.errors import ConfigurationError
+from fedperf_shared.execution import Execution
+from fedperf_shared.model.batches import PlanGraph
+from fedperf_shared.workflow.vocabulary import Platform
+from fedperf_simulations.data.datasets import measured_executions
+from fedperf_simulations.measured_set.starts import one_per_workload
+from fedperf_simulations.measured_set.training_set import measured_plans
+
+Floats = NDArray[np.float64]
+
+ANCHORS = 1500
+"""Public plans for the new platform, without a run time."""
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """Plans and what they took.
+
+    Attributes:
+        graphs: one per workload.
+        log_seconds: float64 [workloads].
+    """
+
+    graphs: tuple[PlanGraph, ...]
+    log_seconds: Floats
+
+    def __len__(self) -> int:
+        return len(self.graphs)
+
+    def of(self, positions: NDArray[np.int64]) -> "Measured":
+        """The workloads at `positions`."""
+        return Measured(
+            tuple(self.graphs[position] for position in positions), self.log_seconds[positions]
+        )
+
+    @cached_property
+    def seconds(self) -> Floats:
+        """Measured wall seconds, [workloads]."""
+        return np.exp(self.log_seconds)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NewPlatform:
+    """What is public, and what was measured on the new platform."""
+
+    public: Measured
+    anchors: tuple[PlanGraph, ...]
+    private: Measured
+
+    @classmethod
+    def load(cls, platform: Platform) -> "NewPlatform":
+        """From the measured sets that ship with the project.
+
+        Raises:
+            MissingDataError: there is no set of that platform.
+        """
+        name = platform.name.lower()
+        known = one_per_workload(measured_executions())
+        public = [each for each in known if platform not in each.plan.platforms]
+        unrun = [each for each in known if set(each.plan.platforms) == {platform}]
+        names = {each.workload for each in known}
+        private = one_per_workload(
+            each for each in measured_executions(name) if each.workload not in names
+        )
+        return cls(_measured(public), _measured(unrun).graphs[:ANCHORS], _measured(private))
+
+    def deal(self, organizations: int, workloads: int, *, seed: int) -> "Dealt":
+        """Give each organization its workloads by `seed`; the rest is asked about.
+
+        Raises:
+            ConfigurationError: there are not more workloads than the organizations get.
+        """
+        given = organizations * workloads
+        if not given < len(self.private):
+            raise ConfigurationError(
+                f"{organizations} organizations with {workloads} workloads need more than "
+                f"{given} measured ones, there are {len(self.private)}"
+            )
+        order = np.random.default_rng([seed, 0]).permutation(len(self.private))
+        hands = np.split(order[:given], organizations)
+        return Dealt(tuple(self.private.of(hand) for hand in hands), self.private.of(order[given:]))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Dealt:
+    """Who has what.
+
+    Attributes:
+        organizations: their workloads.
+        asked: workloads of nobody, to judge by.
+    """
+
+    organizations: tuple[Measured, ...]
+    asked: Measured
+
+
+def _measured(executions: Iterable[Execution]) -> Measured:
+    plans = measured_plans(executions)
+    return Measured(
+        tuple(PlanGraph.of(each.plan, each.cluster) for each in plans),
+        np.array([each.log_runtime_seconds for each in plans]),
+    )

@@ -1,0 +1,112 @@
+"""What cost models learn from: plans and prefixes of everything that was measured.
+
+Complete plans by their median run time, and of executions with more than one segment a random
+prefix. Who trains says which workloads a model may know; of the others it sees nothing.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+
+from fedperf_shared.execution import ClusterConfig, Execution, MeasuredPlan
+from fedperf_shared.workflow.graph import Plan, Workflow
+from fedperf_simulations.baselines.cost_models import Lesson
+from fedperf_simulations.data.datasets import (
+    COMPARISONS,
+    LESSONS,
+    measured_executions,
+    measured_files,
+)
+from fedperf_simulations.measured_set.comparisons import Case, read_cases
+from fedperf_simulations.measured_set.measured_prefixes import measured_prefixes
+
+MOST_DISTILLED = 400
+"""Workflows that a head is distilled from."""
+
+Known = Callable[[str], bool]
+"""Whether a workload may be learnt from."""
+
+Sized = tuple[Workflow, ClusterConfig]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Measurements:
+    """Everything that was measured.
+
+    Attributes:
+        cases: of the comparison set.
+        executions: of the measured set.
+        prefixes: of all three, by workload.
+        seed: of what is drawn.
+        further: cases of the lessons, which nothing is judged by.
+    """
+
+    cases: tuple[Case, ...]
+    executions: tuple[Execution, ...]
+    prefixes: Mapping[str, Sequence[MeasuredPlan]]
+    seed: int
+    further: tuple[Case, ...] = ()
+
+    @classmethod
+    def read(cls, seed: int) -> Self:
+        """All three sets; errors as `measured_files`, `read_cases`."""
+        compared, lessons = measured_files(COMPARISONS), measured_files(LESSONS)
+        rng = np.random.default_rng(seed)
+        prefixes: dict[str, list[MeasuredPlan]] = {}
+        for path in (*measured_files(), *compared, *lessons):
+            for workload, prefix in _prefixes(path, rng):
+                prefixes.setdefault(workload, []).append(prefix)
+        cases, further = (
+            tuple(case for path in paths for case in read_cases(path))
+            for paths in (compared, lessons)
+        )
+        return cls(cases, tuple(measured_executions()), prefixes, seed, further)
+
+    def lesson(self, is_known: Known) -> Lesson:
+        """The plans and prefixes of workloads that are known."""
+        complete = [
+            *measured_plans(each for each in self.executions if is_known(each.workload)),
+            *(
+                plan
+                for case in (*self.cases, *self.further)
+                if is_known(case.workload)
+                for plan in _ended(case)
+            ),
+        ]
+        begun = [p for name, each in self.prefixes.items() if is_known(name) for p in each]
+        return Lesson.of([*complete, *begun])
+
+    def workflows(self, is_known: Known) -> list[Sized]:
+        """Workflows of known cases, which a head is distilled from."""
+        rng = np.random.default_rng([self.seed, 1])
+        cases = (*self.cases, *self.further)
+        known = [(case.workflow, case.cluster) for case in cases if is_known(case.workload)]
+        return [known[place] for place in rng.permutation(len(known))[:MOST_DISTILLED].tolist()]
+
+
+def measured_plans(executions: Iterable[Execution]) -> tuple[MeasuredPlan, ...]:
+    """Plans with run times of the executions that ended well."""
+    return tuple(
+        MeasuredPlan(each.plan, each.cluster, float(np.log(each.measurement.runtime_seconds)))
+        for each in executions
+        if each.is_ok and each.measurement is not None
+    )
+
+
+def _ended(case: Case) -> Iterator[MeasuredPlan]:
+    for platforms, seconds in case.seconds.items():
+        if seconds < math.inf:
+            yield MeasuredPlan(Plan(case.workflow, platforms), case.cluster, math.log(seconds))
+
+
+def _prefixes(path: Path, rng: np.random.Generator) -> Iterator[tuple[str, MeasuredPlan]]:
+    """Workload and a random prefix of executions that have any."""
+    found: dict[str, list[tuple[str, MeasuredPlan]]] = {}
+    for execution, prefix in measured_prefixes(path):
+        found.setdefault(execution.execution_id, []).append((execution.workload, prefix))
+    for prefixes in found.values():
+        yield prefixes[int(rng.integers(len(prefixes)))]

@@ -1,0 +1,99 @@
+"""Words of the command line that a plan must keep to."""
+
+import pytest
+
+from fedperf_client.advice import constraints
+from fedperf_client.advice.constraints import (
+    InvalidWishError,
+    NotInstalledError,
+    Wishes,
+    candidates,
+    parse_memory,
+    parse_pins,
+    parse_platforms,
+)
+from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.execution import ClusterConfig
+from fedperf_shared.workflow.vocabulary import Platform
+from tests.unit.client.advice.jobs import DUCKDB, GIB, PANDAS, POLARS, SPARK, learning
+
+
+def test_operators_are_pinned_by_number_or_by_a_kind_that_only_one_has() -> None:
+    assert parse_pins(["3=spark", "ml_train = duckdb"], learning()) == {3: SPARK, 4: DUCKDB}
+    assert parse_pins(["join=spark", "3=spark"], learning()) == {3: SPARK}
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("join", "--pin is like 3=spark or join=spark, got 'join'"),
+        ("=spark", "--pin is like"),
+        ("file_source=spark", r"several operators are file_source \(0, 1\): pin one by number"),
+        ("window=spark", "no operator is 'window'; there are file_source, filter, join"),
+        ("join=abacus", "unknown platform 'abacus'; known are duckdb"),
+    ],
+)
+def test_a_pin_that_says_nothing_is_refused(text: str, says: str) -> None:
+    with pytest.raises(InvalidInputError, match=says):
+        parse_pins([text], learning())
+
+
+def test_an_operator_stays_on_one_platform() -> None:
+    with pytest.raises(InvalidWishError, match="operator 3 cannot stay on two platforms"):
+        parse_pins(["3=spark", "join=duckdb"], learning())
+
+
+def test_memory_is_capped_by_platform_or_for_all() -> None:
+    caps, others = parse_memory(["pandas=1.5GB", "8 GiB", "duckdb=500MB"])
+    assert caps == {PANDAS: 1.5e9, DUCKDB: 5e8}
+    assert others == 8 * GIB
+    for text in ("much", "pandas=", "=4GB", "4", "pandas=4gb"):
+        with pytest.raises(InvalidInputError, match="--memory is like 8GB or pandas=4GB"):
+            parse_memory([text])
+    with pytest.raises(InvalidInputError, match="unknown platform 'abacus'"):
+        parse_memory(["abacus=4GB"])
+
+
+def test_without_a_word_what_cannot_spill_gets_the_memory_of_a_node() -> None:
+    cluster = ClusterConfig(2, 8, 16 * GIB)
+    three = (DUCKDB, PANDAS, SPARK)
+    assert Wishes(three).memory_caps(cluster) == {PANDAS: 8 * GIB}
+    assert Wishes(three, memory={SPARK: 5.0}).memory_caps(cluster) == {PANDAS: 8 * GIB, SPARK: 5.0}
+    all_capped = Wishes(three, memory={PANDAS: 7.0}, memory_of_others=9.0)
+    assert all_capped.memory_caps(cluster) == {DUCKDB: 9.0, PANDAS: 7.0, SPARK: 9.0}
+
+
+@pytest.fixture
+def only_duckdb(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constraints, "installed_platforms", lambda: (DUCKDB,))
+
+
+@pytest.mark.usefixtures("only_duckdb")
+def test_candidates_are_what_is_installed_or_known_from_home() -> None:
+    assert candidates(None, (), ()) == (DUCKDB,)
+    assert candidates(None, (), {SPARK, Platform.UNASSIGNED, Platform.OTHER}) == (DUCKDB, SPARK)
+    assert candidates([DUCKDB, DUCKDB], (), ()) == (DUCKDB,)
+
+
+@pytest.mark.usefixtures("only_duckdb")
+@pytest.mark.parametrize(
+    ("platform", "says"),
+    [
+        (SPARK, "spark is not installed: pip install 'fedperf[spark]' and Java 17"),
+        (POLARS, "polars is not installed: pip install polars"),
+        (Platform.FLINK, "flink is not installed, and no own execution ran on it"),
+    ],
+)
+def test_a_platform_that_is_not_here_is_named_with_what_to_do(
+    platform: Platform, says: str
+) -> None:
+    for named, pinned in (([platform], []), (None, [platform])):
+        with pytest.raises(NotInstalledError) as caught:
+            candidates(named, pinned, ())
+        assert str(caught.value) == says
+
+
+def test_platforms_are_words_between_commas() -> None:
+    assert parse_platforms("duckdb, Polars") == (DUCKDB, POLARS)
+    with pytest.raises(InvalidInputError, match="unknown platform ''"):
+        parse_platforms("duckdb,")

@@ -1,0 +1,143 @@
+"""Reasons say what the figures say, and nothing where they say nothing."""
+
+from dataclasses import replace
+
+import pytest
+
+from fedperf_client.advice import explanation
+from fedperf_client.advice.constraints import Wishes
+from fedperf_client.advice.explanation import numbers_text, platforms_text, reasons_of
+from fedperf_client.prediction.mixture.support import Reach
+from fedperf_client.prediction.prediction import Question
+from fedperf_client.text.durations import duration_text
+from fedperf_shared.workflow.graph import Plan, Workflow
+from fedperf_shared.workflow.vocabulary import OperatorKind
+from tests.unit.client.advice.jobs import (
+    ALL,
+    DUCKDB,
+    FOUR_CORES,
+    PANDAS,
+    POLARS,
+    SKLEARN,
+    SPARK,
+    advised,
+    job,
+    learning,
+    operator,
+)
+
+MIXED = (DUCKDB, DUCKDB, DUCKDB, DUCKDB, SKLEARN, SKLEARN)
+WARM = frozenset(ALL)
+ANY_SIZE = Reach({})
+
+
+def a_second_for_every_operator_elsewhere(question: Question) -> float:
+    return 0.5 + sum(a is not b for a, b in zip(question.plan.platforms, MIXED, strict=True))
+
+
+def test_every_group_is_compared_with_its_best_other_place() -> None:
+    found = advised(
+        a_second_for_every_operator_elsewhere,
+        Wishes(ALL[:4], warm=WARM),
+        what=replace(job(), today=Plan(learning(), MIXED)),
+    )
+    assert found.choice.plan.platforms == MIXED
+    told = reasons_of(found, ANY_SIZE, all_platforms=False)
+    assert told[0].startswith("4 operators (#0-3) on duckdb: 500 ms in all instead of 4.5 s with ")
+    assert told[1].startswith("#4 ml train, #5 sink on sklearn: 500 ms in all instead of 2.5 s ")
+    [row] = [at for at, edge in enumerate(found.job.workflow.edges) if edge == (3, 4)]
+    columns = found.costs.platforms.index(DUCKDB), found.costs.platforms.index(SKLEARN)
+    seconds = duration_text(float(found.costs.transfer_seconds[row][columns]))
+    assert told[2] == (
+        f"moving 20.0 MB from duckdb to sklearn costs about {seconds} by the additive "
+        "costs, and saves 2 s in all"
+    )
+    assert len(told) == 3
+
+
+def test_nothing_is_said_where_another_place_is_as_fast() -> None:
+    found = advised(lambda _: 1.0, Wishes(ALL[:3], warm=WARM))
+    assert reasons_of(found, ANY_SIZE, all_platforms=False) == []
+
+
+def test_memory_that_keeps_a_platform_away_is_told_in_bytes() -> None:
+    small = replace(FOUR_CORES, memory_bytes=200_000_000)
+    found = advised(lambda _: 1.0, Wishes((DUCKDB, POLARS, PANDAS), warm=WARM), sizes=[small])
+    [told] = reasons_of(found, ANY_SIZE, all_platforms=False)
+    assert told == (  # of 40 MB that are read, ten bytes for one; polars takes 120 MB
+        "memory: pandas would need about 400.0 MB of 200.0 MB for #0 file source "
+        "(--memory pandas=... if it has more)"
+    )
+
+
+def test_starts_that_take_longer_than_the_choice_are_told() -> None:
+    found = advised(lambda _: 1.0, Wishes((DUCKDB, PANDAS, SPARK), warm=frozenset({DUCKDB})))
+    assert found.choice.plan.platforms == (DUCKDB,) * 6
+    told = reasons_of(found, ANY_SIZE, all_platforms=False)
+    assert told[-1] == (
+        "starting would take longer than the choice in all: spark 14 s "
+        "(--warm spark where running already)"
+    )
+    assert told[0] == "everything on duckdb: 1 s in all instead of 1.35 s with pandas there"
+
+
+def test_what_is_not_installed_is_told_where_all_were_wished_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(explanation, "installed_platforms", lambda: (DUCKDB, PANDAS))
+    found = advised(lambda _: 1.0, Wishes((DUCKDB, PANDAS, SPARK), warm=WARM))
+    assert reasons_of(found, ANY_SIZE, all_platforms=True) == [
+        "polars, sklearn left out: not installed"
+    ]
+    assert reasons_of(found, ANY_SIZE, all_platforms=False) == []
+
+
+def test_plans_are_named_by_what_differs() -> None:
+    mixed, chosen = Plan(learning(), MIXED), Plan.on_one_platform(learning(), POLARS)
+    assert platforms_text(chosen) == platforms_text(chosen, mixed) == "polars"
+    assert platforms_text(mixed) == "duckdb (#0-3), sklearn (#4-5)"
+    other = Plan(learning(), (DUCKDB, POLARS, DUCKDB, POLARS, SKLEARN, SKLEARN))
+    assert platforms_text(other, mixed) == "but #1, #3 on polars"
+    assert numbers_text([7, 1, 2, 4]) == "#1-2, #4, #7"
+
+
+def test_a_platform_that_only_ran_small_jobs_is_told() -> None:
+    found = advised(lambda _: 1.0, Wishes((DUCKDB,), warm=WARM))
+    [told] = reasons_of(found, Reach({DUCKDB: 1000.0, PANDAS: 1e9}), all_platforms=False)
+    assert told == (
+        "careful: duckdb ran jobs of up to 1,000 source rows here, this one has 1,100,000; "
+        "try it before you rely on it"
+    )
+    for near in (Reach({DUCKDB: 1e6}), Reach({PANDAS: 1.0})):
+        assert reasons_of(found, near, all_platforms=False) == []
+
+
+def test_what_the_fastest_size_would_cost_is_told() -> None:
+    sizes = [replace(FOUR_CORES, cores=each) for each in (1, 2, 4)]
+
+    def seconds(question: Question) -> float:
+        return {1: 2.0, 2: 1.05, 4: 1.0}[question.cluster.cores]
+
+    found = advised(seconds, Wishes((DUCKDB,), warm=WARM), sizes=sizes)
+    assert found.best.cluster.cores == 2
+    told = reasons_of(found, ANY_SIZE, all_platforms=False)
+    assert told == ["4 cores would take 1 s, 5% less, for 1.9 times the core-seconds"]
+    assert reasons_of(replace(found, best=found.sizes[2]), ANY_SIZE, all_platforms=False) == []
+
+
+def test_no_saving_is_claimed_where_several_groups_read_what_moves() -> None:
+    kinds = OperatorKind
+    split = Workflow(
+        (operator(kinds.FILE_SOURCE), operator(kinds.FILTER, 0), operator(kinds.FILTER, 0))
+    )
+    best = (DUCKDB, POLARS, POLARS)
+
+    def seconds(question: Question) -> float:
+        return 0.5 + sum(a is not b for a, b in zip(question.plan.platforms, best, strict=True))
+
+    here = replace(job(split), today=Plan(split, best))
+    found = advised(seconds, Wishes((DUCKDB, POLARS), warm=WARM), what=here)
+    assert found.choice.plan.platforms == best
+    [moving] = [told for told in reasons_of(found, ANY_SIZE, all_platforms=False) if "mov" in told]
+    assert moving.startswith("moving 40.0 kB from duckdb to polars costs about ")
+    assert "saves" not in moving

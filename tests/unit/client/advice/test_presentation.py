@@ -1,0 +1,117 @@
+"""What people read about advice, and about the runs that came of it."""
+
+from dataclasses import replace
+
+import pytest
+
+from fedperf_client.advice.constraints import Wishes
+from fedperf_client.advice.presentation import (
+    facts_of,
+    headline,
+    legend,
+    measured_lines,
+    outcome,
+    plan_lines,
+    size_lines,
+    verdict,
+    without_empty,
+)
+from fedperf_client.advice.turns import Measured
+from fedperf_client.prediction.prediction import Question
+from tests.unit.client.advice.jobs import DUCKDB, FOUR_CORES, PANDAS, POLARS, SPARK, advised, job
+
+COLD = Wishes((DUCKDB, POLARS))
+SECONDS = {DUCKDB: 1.0, POLARS: 2.0, SPARK: 4.0}
+
+
+def seconds(question: Question) -> float:
+    used = set(question.plan.platforms)
+    return SECONDS[next(iter(used))] if len(used) == 1 else 3.0
+
+
+def test_one_sentence_says_where_how_long_and_what_of_it_is_a_start() -> None:
+    told = headline(advised(seconds, COLD))
+    assert told.startswith("run it on duckdb with 4 cores: 1.1 s, 90% interval ")
+    assert told.endswith("; 100 ms of it to start")
+    warm = headline(advised(seconds, replace(COLD, warm=frozenset({DUCKDB}))))
+    assert warm.startswith("run it on duckdb with 4 cores: 1 s, ")
+    assert "to start" not in warm
+
+
+@pytest.mark.parametrize(
+    ("deadline", "says"),
+    [
+        (60.0, "keeps 60 s at the fewest core-seconds, with a chance of 9"),
+        (0.5, "no size asked about keeps 500 ms with a chance of 90%; the fastest is shown: 4 co"),
+    ],
+)
+def test_the_verdict_on_a_deadline(deadline: float, says: str) -> None:
+    assert str(verdict(advised(seconds, COLD, deadline_seconds=deadline))).startswith(says)
+    assert verdict(advised(seconds, COLD)) is None
+
+
+def test_rivals_are_told_by_how_much_slower_they_are() -> None:
+    lines = plan_lines(advised(seconds, Wishes((DUCKDB, SPARK)), what=job(today=SPARK)))
+    assert [lines[0]["plan"], lines[0]["slower"]] == ["chosen", "1.00x"]
+    [today] = [line for line in lines if line["remarks"] == "runs today"]
+    assert (today["plan"], today["time"], today["start"]) == ("spark", "18 s", "14 s")
+    assert today["slower"] == f"{18 / 1.1:.2f}x"
+
+
+def test_sizes_show_which_is_chosen_and_nodes_only_where_they_differ() -> None:
+    sizes = [replace(FOUR_CORES, cores=each) for each in (1, 4)]
+    lines = without_empty(size_lines(advised(seconds, COLD, sizes=sizes, deadline_seconds=60.0)))
+    assert [line[""] for line in lines] == ["->", " "]
+    assert [line["core s"] for line in lines] == ["1.1", "4.4"]
+    assert str(lines[0]["deadline"]).startswith("holds, ")
+    assert "nodes" not in lines[0]
+    several = [*sizes, replace(FOUR_CORES, nodes=2)]
+    assert [line["nodes"] for line in size_lines(advised(seconds, COLD, sizes=several))] == [
+        1,
+        1,
+        2,
+    ]
+
+
+def test_what_extrapolates_is_marked_and_explained() -> None:
+    sure, unsure = advised(seconds, COLD), advised(seconds, COLD, inside=False)
+    assert legend(sure) is None
+    assert str(legend(unsure)).startswith("* extrapolating")
+    assert headline(unsure).endswith(" *; 100 ms of it to start")
+    assert facts_of(unsure, [])["choice"]["extrapolating"]  # type: ignore[index]
+
+
+def runs(*measured: float | None) -> tuple[str, list[dict[str, object]]]:
+    """What is told of the choice (DuckDB) and its rivals, by their run times."""
+    found = advised(seconds, Wishes((DUCKDB, POLARS, PANDAS), warm=frozenset({DUCKDB, POLARS})))
+    plans = [found.choice, *(each for each in found.rivals if each is not found.choice)]
+    ran = [
+        Measured(plan, took, "" if took else "out of memory")
+        for plan, took in zip(plans, measured, strict=False)
+    ]
+    return outcome(ran, found), measured_lines(ran, found)
+
+
+SECONDS |= {PANDAS: 9.0}
+
+
+@pytest.mark.parametrize(
+    ("measured", "says"),
+    [
+        ((1.0, 1.5, 3.0), "the choice was the fastest; the next took 1.50 times as long"),
+        ((3.0, 2.0, 4.0), "polars was the fastest, 2 s; the choice took 1.50 times as long"),
+        ((1.0, None), "only the choice ended well"),
+        ((1.0,), "the choice ran alone"),
+        ((None, 1.0), "the choice did not end well: out of memory"),
+        ((None, None), "no plan ended well"),
+    ],
+)
+def test_who_was_the_fastest_and_by_how_much(measured: tuple[float | None], says: str) -> None:
+    told, lines = runs(*measured)
+    assert told == says
+    assert lines[0]["plan"] == "chosen"
+    assert lines[0]["measured"] == (
+        "out of memory" if measured[0] is None else lines[0]["measured"]
+    )
+    in_the_interval = measured[0] is not None and 0.7 < measured[0] < 1.4
+    assert lines[0]["in the interval"] == (None if measured[0] is None else in_the_interval)

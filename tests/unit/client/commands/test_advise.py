@@ -1,0 +1,375 @@
+"""`fedperf advise`: a plan and a size, reasons, real runs, and one clear line for bad input."""
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from fedperf_client.advice import constraints
+from fedperf_client.home.config import Home
+from fedperf_client.home.store import ExecutionStore
+from fedperf_client.optimizer import heads
+from fedperf_client.optimizer.methods import Method
+from fedperf_client.platforms.program import to_json
+from fedperf_client.prediction.base_models import FetchedModels
+from fedperf_shared.model.checkpoint import encode_checkpoint
+from fedperf_shared.programs.command_line import EXIT_CODES, NO_ANSWER
+from fedperf_shared.workflow.vocabulary import Platform
+from tests.unit.client.homes import empty_home, fedperf, with_history
+from tests.unit.client.prediction.worlds import executions_of_world
+from tests.unit.client.profiling.trials.test_profiler import program
+from tests.unit.client.public import seeded_checkpoint
+from tests.unit.client.workflow_files import GOOD
+from tests.unit.shared.console_programs import contents, nothing_lost
+
+README = Path(__file__).parents[3] / "README.md"
+
+
+def advice(home: Home, *arguments: object, code: int = 0) -> dict[str, object]:
+    ended = fedperf(home, "advise", *arguments, "--json")
+    assert ended.code == code, ended.err
+    found = ended.json()
+    assert isinstance(found, dict)
+    return found
+
+
+@pytest.fixture
+def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+    monkeypatch.setenv("COLUMNS", "120")
+    return empty_home(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def home(empty: Home) -> Home:
+    return with_history(empty)
+
+
+@pytest.fixture
+def workflow(tmp_path: Path) -> Path:
+    operators = [{k: v for k, v in each.items() if k != "platform"} for each in GOOD["operators"]]  # type: ignore[attr-defined]
+    path = tmp_path / "workflow.json"
+    path.write_text(json.dumps({"operators": operators, "cluster": {"cores": 8}}))
+    return path
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    (tmp_path / "data").mkdir()
+    table = pa.table({"key": [n % 4 for n in range(100)], "value": [n / 8 for n in range(100)]})
+    parquet.write_table(table, tmp_path / "data" / "numbers.parquet")
+    (tmp_path / "totals.json").write_bytes(to_json(program()))
+    return tmp_path / "data"
+
+
+EMBEDDED = ("--platforms", "duckdb,polars,pandas")
+
+
+def test_a_workflow_gets_a_platform_for_every_operator_and_a_size(
+    home: Home, workflow: Path
+) -> None:
+    found = advice(home, workflow, *EMBEDDED, "--deadline", "100h")
+    choice, sizes, plans = found["choice"], found["sizes"], found["plans"]
+    assert isinstance(choice, dict)
+    assert isinstance(sizes, list)
+    assert isinstance(plans, list)
+    assert len(choice["platforms"]) == 3
+    assert set(choice["platforms"]) <= {"duckdb", "polars", "pandas"}
+    assert [each["cores"] for each in sizes] == [1, 2, 4, 8]
+    assert found["keeps_deadline"] is True
+    best = min(sizes, key=lambda each: each["core_seconds"])
+    assert choice["cores"] == best["cores"]
+    assert choice["lower_seconds"] <= choice["seconds"] <= choice["upper_seconds"]
+    for platform in ("duckdb", "polars", "pandas"):
+        assert [platform] * 3 in [choice["platforms"], *(each["platforms"] for each in plans)]
+    assert all(each["times_the_choice"] >= 1 for each in plans)
+    assert found["method"] == "frontier"
+    assert found["is_exact"] is True
+
+
+def test_people_get_one_screen(home: Home, workflow: Path) -> None:
+    ended = fedperf(home, "advise", workflow, *EMBEDDED, "--deadline", "100h")
+    assert ended.code == 0
+    assert ended.out.startswith("run it on ")
+    for words in (
+        "keeps 4.2 d at the fewest core-seconds, with a chance of ",
+        "#2 aggregate, on ",
+        " in all instead of ",
+        "chosen",
+        "core s",
+        "holds, 9",
+        "searched 4 sizes in ",
+    ):
+        assert words in ended.out
+    assert len(ended.out.splitlines()) < 50
+
+
+def test_no_size_in_time_is_one_line_the_fastest_and_the_documented_code(
+    home: Home, workflow: Path
+) -> None:
+    asked = ["advise", workflow, *EMBEDDED, "--deadline", "1ms", "--cores", "1,2"]
+    ended = fedperf(home, *asked)
+    assert ended.code == NO_ANSWER
+    assert NO_ANSWER in EXIT_CODES
+    assert "no size asked about keeps 1 ms with a chance of 90%; the fastest is shown" in ended.out
+    found = advice(home, *asked[1:], code=NO_ANSWER)
+    sizes, choice = found["sizes"], found["choice"]
+    assert isinstance(sizes, list)
+    assert isinstance(choice, dict)
+    assert choice["seconds"] == min(each["seconds"] for each in sizes)
+    assert f"7 {EXIT_CODES[NO_ANSWER]}" in README.read_text()
+
+
+def test_an_own_execution_is_asked_by_its_id_and_what_it_does_today_is_beside(home: Home) -> None:
+    found = advice(home, "--execution", "own-3", "--warm", "duckdb,polars,pandas,sklearn,spark")
+    [own] = [each for each in executions_of_world(0, 12, "own") if each.execution_id == "own-3"]
+    choice, plans = found["choice"], found["plans"]
+    assert isinstance(choice, dict)
+    assert isinstance(plans, list)
+    today = [each for each in [choice, *plans] if each["runs_today"]]
+    assert [each["platforms"] for each in today] == [
+        [platform.name.lower() for platform in own.plan.platforms]
+    ]
+    assert max(size["cores"] for size in found["sizes"]) == own.cluster.cores  # type: ignore[attr-defined]
+
+
+def test_pins_and_warm_platforms_are_kept_to(home: Home, workflow: Path) -> None:
+    found = advice(home, workflow, *EMBEDDED, "--pin", "aggregate=pandas", "--pin", "0=polars")
+    choice = found["choice"]
+    assert isinstance(choice, dict)
+    assert (choice["platforms"][0], choice["platforms"][2]) == ("polars", "pandas")
+    assert choice["startup_seconds"] > 0
+    warm = advice(home, workflow, *EMBEDDED, "--warm", "duckdb,polars,pandas")["choice"]
+    assert isinstance(warm, dict)
+    assert warm["startup_seconds"] == 0
+
+
+@pytest.mark.parametrize("method", [each.value for each in Method])
+def test_every_method_answers(method: str, home: Home, workflow: Path) -> None:
+    assert advice(home, workflow, *EMBEDDED, "--method", method)["method"] == method
+
+
+@pytest.mark.parametrize(("suffix", "start"), [(".png", b"\x89PNG"), (".html", b"<!doctype html>")])
+def test_pictures_are_drawn(
+    suffix: str, start: bytes, home: Home, workflow: Path, tmp_path: Path
+) -> None:
+    picture = tmp_path / f"advice{suffix}"
+    asked = [workflow, *EMBEDDED, "--deadline", "100h", "--plot", picture]
+    assert fedperf(home, "advise", *asked).code == 0
+    assert picture.read_bytes().startswith(start)
+    if suffix == ".html":
+        for words in ("#2 aggregate", "deadline", "8 cores", "chosen", "duckdb"):
+            assert words in picture.read_text()
+
+
+def test_a_program_is_counted_and_nothing_of_it_is_stored_unless_it_runs(
+    home: Home, data: Path
+) -> None:
+    before = stored(home)
+    found = advice(home, data.parent / "totals.json", "--data", data, *EMBEDDED, "--cores", "1")
+    choice = found["choice"]
+    assert isinstance(choice, dict)
+    assert len(choice["platforms"]) == 4
+    assert "measured" not in found
+    assert stored(home) == before
+
+
+@pytest.mark.slow
+def test_the_choice_and_its_rivals_run_for_real_and_are_stored(home: Home, data: Path) -> None:
+    before = stored(home)
+    asked = [data.parent / "totals.json", "--data", data, "--cores", "1", "--execute"]
+    found = advice(home, *asked, "--platforms", "duckdb,polars", "--repeats", "2")
+    measured, choice = found["measured"], found["choice"]
+    assert isinstance(measured, list)
+    assert isinstance(choice, dict)
+    ran = [each["platforms"] for each in measured]
+    assert ran[0] == choice["platforms"]
+    assert ["duckdb"] * 4 in ran
+    assert ["polars"] * 4 in ran
+    assert all(0 < each["measured_runtime_seconds"] < 5 for each in measured)
+    assert stored(home) == before + 2 * len(measured)
+    with ExecutionStore.open(home.store) as store:
+        newest = store.newest(1)[0]
+    assert newest.workload.startswith("own-")
+    assert [o.output_rows for o in newest.plan.workflow.operators] == [100, 60, 4, 4]
+
+
+def test_people_see_what_was_predicted_beside_what_was_measured(home: Home, data: Path) -> None:
+    asked = [data.parent / "totals.json", "--data", data, "--cores", "1", "--execute"]
+    ended = fedperf(home, "advise", *asked, "--platforms", "duckdb", "--repeats", "1")
+    assert ended.code == 0
+    assert "predicted" in ended.out
+    assert ended.out.endswith("the choice ran alone\n")
+
+
+def test_a_fetched_model_gets_additive_costs_of_its_own(
+    home: Home, workflow: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(heads, "load_public_plans", lambda: ())
+    FetchedModels(home.models).keep_shared(encode_checkpoint(seeded_checkpoint(1, version=3)))
+    for _ in range(2):
+        advice(home, workflow, *EMBEDDED)
+        assert len(list(home.models.glob("head-*"))) == 1
+
+
+def test_before_any_execution_the_user_is_told_what_to_do(empty: Home, workflow: Path) -> None:
+    ended = fedperf(empty, "advise", workflow, *EMBEDDED)
+    assert ended.code == 0
+    assert "fedperf ingest FILE" in ended.err
+    assert "* extrapolating" in ended.out
+
+
+def stored(home: Home) -> int:
+    with ExecutionStore.open(home.store) as store:
+        return store.counts().executions
+
+
+BAD: dict[str, tuple[list[str], int, str]] = {
+    "no file": (["missing.json"], 3, "cannot read the workflow missing.json"),
+    "unknown id": (["--execution", "nobody"], 3, "fedperf ingest FILE"),
+    "program without data": (["totals.json"], 3, "name its data sets' directory with --data"),
+    "data without program": (["workflow.json", "--data", "data"], 3, "this is none"),
+    "no data set": (["totals.json", "--data", "."], 3, "data set 'numbers' is missing"),
+    "no program": (["broken.json", "--data", "data"], 3, "not a program: steps"),
+    "execute a workflow": (["workflow.json", "--execute"], 3, "--execute needs a program"),
+    "execute elsewhere": (
+        ["totals.json", "--data", "data", "--execute", "--nodes", "2"],
+        3,
+        "--execute runs on this machine alone",
+    ),
+    "execute on more": (
+        ["totals.json", "--data", "data", "--execute", "--cores", "4096"],
+        3,
+        "not 4096",
+    ),
+    "cores": (["workflow.json", "--cores", "many"], 3, "--cores must be whole numbers"),
+    "nodes": (["workflow.json", "--nodes", "0"], 3, "--nodes must be up to"),
+    "cores for nodes": (["workflow.json", "--cores", "2", "--nodes", "4"], 3, "needs a core"),
+    "too many sizes": (
+        ["workflow.json", "--cores", ",".join(map(str, range(1, 50)))],
+        3,
+        "49 sizes are too many",
+    ),
+    "deadline": (["workflow.json", "--deadline", "soon"], 3, "20m"),
+    "platform": (["workflow.json", "--platforms", "abacus"], 3, "unknown platform 'abacus'"),
+    "not installed": (
+        ["workflow.json", "--platforms", "spark"],
+        3,
+        "spark is not installed: pip install 'fedperf[spark]' and Java 17",
+    ),
+    "pin": (["workflow.json", "--pin", "join"], 3, "--pin is like 3=spark or join=spark"),
+    "pin beyond": (["workflow.json", "--pin", "9=duckdb"], 3, "operators 0 to 2"),
+    "pin elsewhere": (
+        ["workflow.json", "--platforms", "duckdb", "--pin", "2=polars"],
+        3,
+        "operator 2 (AGGREGATE) is to stay on polars, which is not installed or not a candidate",
+    ),
+    "pin to what cannot": (
+        ["workflow.json", "--pin", "2=sklearn"],
+        3,
+        "operator 2 (AGGREGATE) is to stay on sklearn, which cannot run it",
+    ),
+    "no platform": (
+        ["workflow.json", "--platforms", "sklearn"],
+        3,
+        "operator 0 (TABLE_SOURCE) runs on none of the candidate platforms (sklearn)",
+    ),
+    "memory": (["workflow.json", "--memory", "much"], 3, "--memory is like 8GB or pandas=4GB"),
+    "memory too small": (["workflow.json", "--memory", "1MB"], 3, "fits the memory cap of no"),
+    "chart": (["workflow.json", "--plot", "chart.pdf"], 3, ".html"),
+    "neither": ([], 2, ""),
+    "both": (["workflow.json", "--execution", "own-1"], 2, ""),
+    "method": (["workflow.json", "--method", "guess"], 2, ""),
+}
+
+
+@pytest.mark.usefixtures("workflow", "data")
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_clear_line_and_nothing_is_lost(
+    case: str, home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    embedded = (Platform.DUCKDB, Platform.POLARS, Platform.PANDAS, Platform.SKLEARN)
+    monkeypatch.setattr(constraints, "installed_platforms", lambda: embedded)
+    Path("broken.json").write_text('{"steps": [{}]}')
+    command, code, says = BAD[case]
+    before = contents(home.directory)
+    ended = fedperf(home, "advise", *command)
+    assert (ended.code, ended.out) == (code, "")
+    assert code == 2 or says in ended.complaint()
+    assert nothing_lost(before, home.directory)
+
+
+def test_a_platform_that_own_executions_ran_on_needs_no_installation(
+    home: Home, workflow: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(constraints, "installed_platforms", lambda: (Platform.DUCKDB,))
+    found = advice(home, workflow)["plans"]
+    assert isinstance(found, list)
+    assert {name for each in found for name in each["platforms"]} == {"duckdb", "polars", "pandas"}
+
+
+def test_what_is_to_run_here_needs_its_platforms_here(
+    home: Home, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(constraints, "installed_platforms", lambda: (Platform.DUCKDB,))
+    asked = [data.parent / "totals.json", "--data", data, "--platforms", "polars"]
+    ended = fedperf(home, "advise", *asked)
+    assert ended.code == 3
+    assert "polars is not installed: pip install polars" in ended.complaint()
+
+
+@pytest.mark.slow
+def test_advice_needs_no_torch(home: Home, workflow: Path) -> None:
+    program = (
+        "import sys\n"
+        "from fedperf_client import cli\n"
+        "try:\n    cli.main()\n"
+        "finally:\n    print('torch' in sys.modules, file=sys.stderr)\n"
+    )
+    asked = ["--home", str(home.directory), "advise", str(workflow), "--json"]
+    ended = subprocess.run(
+        [sys.executable, "-c", program, *asked], capture_output=True, text=True, check=True
+    )
+    assert ended.stderr.splitlines()[-1] == "False"
+
+
+def readme_section() -> Iterator[str]:
+    """The blocks of code of the section, in their order."""
+    text = README.read_text(encoding="utf-8").partition("### Where should I run it?\n")[2]
+    text = re.split(r"^##", text, maxsplit=1, flags=re.MULTILINE)[0]
+    yield from re.findall(r"^```\w*\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.slow
+def test_the_readmes_example_works_as_it_stands(empty: Home, tmp_path: Path) -> None:
+    commands, totals = readme_section()
+    (tmp_path / "totals.json").write_text(totals)
+    lines = [line.removeprefix("$ ") for line in commands.splitlines() if line.startswith("$ ")]
+    assert len(lines) == 4
+    for line in lines:
+        name, *arguments = shlex.split(line)
+        python = (
+            "import sys; sys.argv[0] = 'fedperf'; "
+            "from fedperf_client.commands.cli import main; main()"
+        )
+        start = {"fedperf": [sys.executable, "-c", python], "python": [sys.executable]}
+        ended = subprocess.run(
+            [*start.get(name, [name]), *arguments],
+            cwd=tmp_path,
+            env=os.environ | {"FEDPERF_HOME": str(empty.directory)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ended.returncode == 0, ended.stderr
+    assert (tmp_path / "advice.html").read_text().startswith("<!doctype html>")
+    assert ended.stdout.startswith("run it on ")
+    assert re.search(r"the choice (was the fastest|took \d)", ended.stdout)

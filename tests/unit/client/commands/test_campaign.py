@@ -1,0 +1,172 @@
+"""`fedperf profile`: what it checks before it runs, and what it leaves when nothing ran well."""
+
+from pathlib import Path
+
+import pytest
+
+from fedperf_client.commands import cli
+from fedperf_client.home.config import Home, write_private
+from fedperf_client.profiling.campaign.results.report import holds_measurements
+from fedperf_shared.programs.command_line import EXIT_CODES, NOTHING_MEASURED
+from tests.unit.client.profiling.campaign.campaigns import GRID, campaign_text, write_campaign
+from tests.unit.shared.console_programs import Ended, contents, run
+
+README = Path(__file__).parents[3] / "README.md"
+ONCE = "repetitions = 1\nretries = 0"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    home = Home(tmp_path / "home")
+    home.create("")
+    return home
+
+
+def command(*words: str, more: str = "") -> str:
+    quoted = ", ".join(f'"{each}"' for each in words)
+    return f'[[component]]\nname = "job"\ncommand = [{quoted}]\n{more}\n'
+
+
+def function(target: str) -> str:
+    return f'[[component]]\nname = "job"\ncallable = "{target}"\n'
+
+
+def profile(home: Home, components: str, *options: object, grid: str = GRID) -> Ended:
+    text = campaign_text(components=components, grid=grid, run=ONCE)
+    file = write_campaign(home.directory.parent, text)
+    return run(cli.main, "--home", home.directory, "profile", file, *options)
+
+
+def test_a_campaign_whose_every_trial_failed_keeps_the_good_results(home: Home) -> None:
+    results = home.directory / "campaigns" / "nightly"
+    assert profile(home, command("true")).code == 0
+    before = contents(results)
+    assert len(before) == 3
+    ended = profile(home, command("false"))
+    assert ended.code == NOTHING_MEASURED
+    assert contents(results) == before
+    assert "status: nothing was measured: 4 failed" in ended.out
+    assert "exit code 1" in ended.err
+    assert f"{results} stay as they are" in ended.err
+    again = profile(home, command("false"), "--json")
+    assert (again.code, contents(results)) == (NOTHING_MEASURED, before)
+    facts = again.json()
+    assert isinstance(facts, dict)
+    assert facts["report"] is None
+
+
+def test_a_campaign_that_succeeded_in_part_replaces_results(home: Home) -> None:
+    results = home.directory / "campaigns" / "nightly"
+    assert profile(home, command("true")).code == 0
+    before = contents(results)
+    ended = profile(home, command("sh", "-c", "test {rows} = 100"))
+    assert ended.code == 0
+    assert all(content != before[path] for path, content in contents(results).items())
+    assert "2 failed" in ended.out
+    assert "0 oom" not in ended.out
+
+
+def test_what_failed_is_written_where_no_results_are_or_none_that_measured(home: Home) -> None:
+    report = home.directory / "campaigns" / "nightly" / "report.html"
+    assert profile(home, command("false")).code == NOTHING_MEASURED
+    first = report.read_bytes()
+    assert profile(home, command("sh", "-c", "exit 3")).code == NOTHING_MEASURED
+    assert report.read_bytes() != first
+
+
+def test_results_that_cannot_be_read_count_as_measured(tmp_path: Path) -> None:
+    assert not holds_measurements(tmp_path / "none")
+    for number, content in enumerate((b"{}", b"[]", b"no JSON", b'{"configurations": 1}')):
+        write_private(tmp_path / str(number) / "summary.json", content)
+        assert holds_measurements(tmp_path / str(number))
+    write_private(tmp_path / "old" / "report.html", b"")
+    assert holds_measurements(tmp_path / "old")
+
+
+def test_the_exit_code_is_documented() -> None:
+    assert f"{NOTHING_MEASURED} {EXIT_CODES[NOTHING_MEASURED]}" in README.read_text()
+
+
+def test_trials_find_the_environment_that_the_program_found(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    ended = profile(home, command("sh", "-c", "test -z ${{OPENBLAS_NUM_THREADS}}"))
+    assert ended.code == 0
+    assert "4 ok" in ended.out or "noisy" in ended.out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("pyhton", "x.py"), "there is no program 'pyhton' on the PATH"),
+        (("./absent",), "./absent is no program"),
+        (("./data.txt",), "./data.txt is no program"),
+        (("job-{rows}",), "there is no program 'job-200' on the PATH"),
+    ],
+)
+def test_a_dry_run_finds_commands_that_cannot_be_started(
+    home: Home, words: tuple[str, ...], said: str
+) -> None:
+    beside = home.directory.parent
+    (beside / "data.txt").write_text("no program")
+    (beside / "job-100").write_text("#!/bin/sh\n")
+    (beside / "job-100").chmod(0o700)
+    path = "environment = { PATH = '.:/usr/bin' }"
+    ended = profile(home, command(*words, more=path), "--dry-run")
+    assert ended.code == 3
+    assert f"component.0.command: {said}" in ended.complaint()
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("jobs:totall", "module 'jobs' has no attribute 'totall'"),
+        ("jbs:total", "No module named 'jbs'"),
+        ("jobs:NUMBER", "cannot be called"),
+        ("broken:total", "SyntaxError"),
+        ("leaving:total", "SystemExit"),
+    ],
+)
+def test_a_dry_run_finds_functions_that_are_not_there(home: Home, target: str, said: str) -> None:
+    write_jobs(home.directory.parent)
+    ended = profile(home, function(target), "--dry-run")
+    assert ended.code == 3
+    assert f"component.0.callable: {target} cannot be imported: " in ended.complaint()
+    assert said in ended.complaint()
+
+
+def test_a_dry_run_starts_nothing(home: Home) -> None:
+    beside = home.directory.parent
+    write_jobs(beside)
+    assert profile(home, function("jobs:total"), "--dry-run").code == 0
+    assert profile(home, command("touch", "called"), "--dry-run").code == 0
+    assert not (beside / "called").exists()
+    assert not (home.directory / "campaigns").exists()
+
+
+def test_what_a_component_before_may_make_is_not_missed(home: Home) -> None:
+    build = command("cc", "-o", "job").replace('"cc"', '"true"').replace('"job"\nc', '"build"\nc')
+    built = command("./job", more='after = ["build"]')
+    assert profile(home, build + built, "--dry-run").code == 0
+    assert profile(home, command("{trial_directory}/job"), "--dry-run").code == 0
+
+
+def test_unknown_keys_come_with_the_one_that_may_be_meant(home: Home) -> None:
+    grid = GRID.replace("[100, 200]", "{ start = 1, stop = 2, steps = 1 }")
+    wrong = command("true", more='kid = "sort"')
+    said = profile(home, wrong + "[runn]\n", "--dry-run", grid=grid).complaint()
+    assert 'component.0.kid: unknown key; did you mean "kind"?' in said
+    assert 'steps: unknown key; did you mean "step"?' in said
+    assert 'runn: unknown key; did you mean "run"?' in said
+    home.config.write_text("pol_seconds = 3\nzzz = 1\n")
+    said = profile(home, wrong).complaint()
+    assert 'pol_seconds: unknown key; did you mean "poll_seconds"?' in said
+    assert "zzz: unknown key; known are history, poll_seconds" in said
+
+
+def write_jobs(directory: Path) -> None:
+    called = "def total(rows, workers):\n    open('called', 'w').close()\n"
+    (directory / "jobs.py").write_text(f"NUMBER = 1\n{called}")
+    (directory / "broken.py").write_text("def total(:\n")
+    (directory / "leaving.py").write_text(f"{called}\nraise SystemExit(0)\n")

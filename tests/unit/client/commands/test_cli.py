@@ -1,0 +1,354 @@
+"""`fedperf`: documented, light at its start, and clear about bad input."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import typer
+
+from fedperf_client.commands import cli
+from fedperf_client.home.config import Home
+from fedperf_client.home.store import ExecutionStore
+from fedperf_client.release.ledger import PrivacyLedger
+from fedperf_client.release.lifetime import lifetime_path
+from fedperf_client.release.policy import load_policy
+from fedperf_client.release.schedule import plan_schedule
+from fedperf_client.release.tamper import counter_path
+from fedperf_client.sources.history_file import write_history
+from tests.unit.client.executions import make_execution
+from tests.unit.client.release.periods import START, timetable
+from tests.unit.shared.console_programs import Ended, commands, contents, nothing_lost, run
+
+README = Path(__file__).parents[3] / "README.md"
+HEAVY = ("torch", "flwr", "sdv", "pandas", "polars", "duckdb", "scipy", "sklearn", "lightgbm")
+COMMANDS = dict(commands(typer.main.get_command(cli.app)))
+SHOWS_NOTHING = {"daemon"}
+
+
+def fedperf(home: Home, *arguments: object) -> Ended:
+    return run(cli.main, "--home", home.directory, *arguments)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    home = Home(tmp_path / "home")
+    assert fedperf(home, "init").code == 0
+    return home
+
+
+def write_jobs(path: Path, count: int = 3) -> Path:
+    write_history(path, [make_execution(number) for number in range(count)])
+    return path
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_and_json_where_it_shows_something(name: str) -> None:
+    ended = run(cli.main, *name.split(), "--help")
+    assert ended.code == 0
+    assert COMMANDS[name].help
+    assert ("--json" in ended.out) == (name not in SHOWS_NOTHING)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_is_in_the_readme(name: str) -> None:
+    text = README.read_text(encoding="utf-8") if README.exists() else ""
+    if "fedperf init" not in text:
+        pytest.skip("README.md has no section of commands yet")
+    assert f"fedperf {name}" in text
+
+
+def test_exit_codes_are_in_the_help() -> None:
+    assert "130" in run(cli.main, "--help").out
+
+
+def test_help_imports_nothing_heavy() -> None:
+    program = (
+        "import sys\n"
+        "from fedperf_client import cli\n"
+        "sys.argv = ['fedperf', '--help']\n"
+        "try:\n    cli.main()\n"
+        f"finally:\n    print([m for m in {HEAVY!r} if m in sys.modules], file=sys.stderr)\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert ended.stderr.strip() == "[]"
+
+
+def test_init_leaves_what_people_wrote(home: Home) -> None:
+    home.config.write_text("poll_seconds = 7.0\n")
+    before = contents(home.directory)
+    assert fedperf(home, "init", "--size", "large", "--json").code == 3
+    assert fedperf(home, "init", "--json").code == 0
+    assert contents(home.directory) == before
+
+
+def test_the_first_init_says_what_comes_next(tmp_path: Path) -> None:
+    ended = fedperf(Home(tmp_path / "home"), "init")
+    assert "next: read the policy" in ended.out
+    assert ended.err == ""
+    assert fedperf(Home(tmp_path / "other"), "init", "--json").json()
+
+
+def test_a_second_init_with_other_options_says_what_differs_and_what_to_do(home: Home) -> None:
+    before = contents(home.directory)
+    ended = fedperf(home, "init", "--size", "large", "--workloads", 5000)
+    assert ended.code == 3
+    said = ended.complaint()
+    assert f"{home.directory} exists already and was left as it is" in said
+    assert "size_class small, not large, nominal_workloads 200, not 5000" in said
+    assert f"edit {home.policy}" in said
+    assert "it counts at once, as no period has begun" in said
+    assert contents(home.directory) == before
+    said = fedperf(home, "init", "--size", "small", "--workloads", 4000).complaint()
+    assert "size_class" not in said
+
+
+def test_a_second_init_in_a_period_says_that_changes_count_from_the_next(home: Home) -> None:
+    planned = plan_schedule(load_policy(home.policy), timetable())
+    PrivacyLedger.create(home.ledger(START), planned.budget, planned.schedule)
+    said = fedperf(home, "init", "--workloads", 4000).complaint()
+    assert "it counts with the next period" in said
+
+
+@pytest.mark.parametrize("options", [(), ("--size", "small"), ("--workloads", 200)])
+def test_a_second_init_with_the_same_options_says_that_the_home_exists(
+    home: Home, options: tuple[object, ...]
+) -> None:
+    before = contents(home.directory)
+    ended = fedperf(home, "init", *options)
+    assert ended.code == 0
+    assert f"{home.directory} exists already" in ended.err
+    assert "next:" not in ended.out
+    assert contents(home.directory) == before
+
+
+def test_ingesting_twice_is_harmless(home: Home, tmp_path: Path) -> None:
+    jobs = write_jobs(tmp_path / "jobs.parquet")
+    brought = {"read": 3, "operators": 9, "rows_known": 1.0, "skipped": {}}
+    first = {**brought, "new": 3}
+    sources = [{**first, "source": str(jobs), "refused": ""}]
+    found = fedperf(home, "ingest", jobs, "--json").json()
+    assert found == {**first, "stored": True, "sources": sources}
+    again = fedperf(home, "ingest", jobs, "--json").json()
+    assert isinstance(again, dict)
+    assert again["new"] == 0
+    assert fedperf(home, "status", "--json").json() == {
+        "coordinator": None,
+        "fingerprint": "",
+        "executions": 3,
+        "workloads": 3,
+        "model_version": 0,
+        "epsilon_spent": None,
+        "stopped": None,
+    }
+
+
+def test_before_a_period_there_is_nothing_to_show(home: Home) -> None:
+    for command in (["budget"], ["release", "list"], ["release", "slots"], ["reconcile"]):
+        assert fedperf(home, *command, "--json").json() == []
+        assert "\n" not in fedperf(home, *command).out.strip()
+
+
+def test_status_and_budget_show_a_stop_and_what_to_do(home: Home) -> None:
+    planned = plan_schedule(load_policy(home.policy), timetable())
+    ledger = PrivacyLedger.create(home.ledger(START), planned.budget, planned.schedule)
+    first = planned.schedule.slots[0].key
+    ledger.reserve(first, planned.schedule.opens_at(first))
+    assert "stopped" not in fedperf(home, "budget").out
+    counter_path(ledger.path).unlink()
+    status = fedperf(home, "status", "--json").json()
+    assert isinstance(status, dict)
+    assert "the counter file is missing" in str(status["stopped"])
+    assert "until an operator calls fedperf reconcile" in fedperf(home, "budget").out
+    assert fedperf(home, "reconcile").code == 0
+    assert "stopped: -\n" in fedperf(home, "status").out
+
+
+def test_budget_and_slots_are_those_of_the_ledger(home: Home) -> None:
+    planned = plan_schedule(load_policy(home.policy), timetable())
+    PrivacyLedger.create(home.ledger(START), planned.budget, planned.schedule)
+    lifetime, row = fedperf(home, "budget", "--json").rows()
+    assert (row["epsilon"], row["delta"], row["unit"]) == (1.0, 1e-5, "workload")
+    assert (row["spent"], row["spent_replace_one"], row["left"], row["made"]) == (0, 0, 1.0, 0)
+    assert (row["scope"], row["period_start"]) == ("period", START.isoformat())
+    assert (row["slots"], row["planned"]) == (len(planned.schedule.slots), planned.epsilon)
+    assert (lifetime["scope"], lifetime["epsilon"], lifetime["left"]) == ("lifetime", 10.0, 10.0)
+    assert lifetime["planned"] == planned.epsilon
+    table = fedperf(home, "budget").out
+    assert "lifetime" in table
+    assert "workload" in table
+    slots = fedperf(home, "release", "slots", "--json").rows()
+    assert [slot["noise_multiplier"] for slot in slots] == [
+        slot.parameters.noise_multiplier for slot in planned.schedule.slots
+    ]
+    assert fedperf(home, "release", "list", "--json").json() == []
+
+
+def test_a_lost_lifetime_record_is_made_again_by_reconciling(home: Home) -> None:
+    planned = plan_schedule(load_policy(home.policy), timetable())
+    PrivacyLedger.create(home.ledger(START), planned.budget, planned.schedule)
+    before = fedperf(home, "budget", "--json").rows()
+    lifetime_path(home.directory).unlink()
+    ended = fedperf(home, "budget")
+    assert (ended.code, ended.out) == (4, "")
+    assert "fedperf reconcile" in ended.complaint()
+    ledger, lifetime = fedperf(home, "reconcile", "--json").rows()
+    assert (ledger["problem"], ledger["charged"]) == (None, 0)
+    assert (lifetime["problem"], lifetime["charged"]) == ("it was missing", 1)
+    assert fedperf(home, "budget", "--json").rows() == before
+    assert fedperf(home, "reconcile", "--json").rows()[1]["problem"] is None
+
+
+Spoil = Callable[[Home], None]
+
+
+def write(path: str, content: str | bytes) -> Spoil:
+    data = content.encode() if isinstance(content, str) else content
+
+    def spoil(home: Home) -> None:
+        (home.directory / path).write_bytes(data)
+
+    return spoil
+
+
+def policy_with(line: str) -> Spoil:
+    def spoil(home: Home) -> None:
+        text = home.policy.read_text().replace("epsilon = 1.0", line)
+        assert line in text
+        home.policy.write_text(text)
+
+    return spoil
+
+
+def nothing(home: Home) -> None:
+    del home
+
+
+BAD = {
+    "broken TOML": (write("config.toml", "history = ["), ["status"], 3, "is not TOML"),
+    "not text": (write("config.toml", b"\xff\xfe"), ["status"], 3, "is not TOML"),
+    "unknown key": (write("config.toml", "histroy = []"), ["status"], 3, "histroy"),
+    "all problems": (
+        write("config.toml", "poll_seconds = -1\nhistory = 3"),
+        ["status"],
+        3,
+        "history",
+    ),
+    "poll 0": (write("config.toml", "poll_seconds = 0"), ["status"], 3, "poll_seconds"),
+    "poll NaN": (write("config.toml", "poll_seconds = nan"), ["status"], 3, "poll_seconds"),
+    "poll infinite": (write("config.toml", "poll_seconds = inf"), ["status"], 3, "poll_seconds"),
+    "no such history": (nothing, ["ingest", "missing.parquet"], 3, "missing.parquet"),
+    "no history file": (nothing, ["ingest", str(README)], 3, "not of a kind that can be read"),
+    "no held-out file": (nothing, ["gain", "--held-out", "missing.parquet"], 3, "missing.parquet"),
+    "store is text": (write("executions.sqlite", "hello" * 500), ["status"], 4, "not a store"),
+    "store of another": (
+        write("executions.sqlite", "hello" * 500),
+        ["calibrate"],
+        4,
+        "not a store",
+    ),
+    "no ledger": (write("ledger-20270101T000000.sqlite", "x" * 5000), ["budget"], 4, "ledger"),
+    "unknown family": (nothing, ["calibrate", "--family", "nonsense"], 3, "nonsense"),
+    "too few rows": (nothing, ["calibrate", "--max-rows", "1"], 3, "at least"),
+    "no join URL": (nothing, ["join", "https://example.org"], 3, "not a join URL"),
+    "nobody there": (
+        nothing,
+        ["join", f"fedperf://127.0.0.1:9/#{'0' * 64}.{'0' * 48}"],
+        6,
+        "no coordinator answers",
+    ),
+    "not joined": (nothing, ["daemon"], 3, "fedperf join URL"),
+    "budget 0": (policy_with("epsilon = 0"), ["daemon"], 3, "budget.epsilon"),
+    "budget NaN": (policy_with("epsilon = nan"), ["daemon"], 3, "budget.epsilon"),
+    "budget infinite": (policy_with("epsilon = inf"), ["daemon"], 3, "budget.epsilon"),
+    "budget negative": (policy_with("epsilon = -1.0"), ["daemon"], 3, "budget.epsilon"),
+    "budget off": (policy_with('epsilon = "off"'), ["daemon"], 3, "budget.epsilon"),
+    "budget missing": (policy_with("# none"), ["daemon"], 3, "budget.epsilon: missing"),
+    "lifetime 0": (policy_with("epsilon = 1.0\nlifetime_epsilon = 0"), ["daemon"], 3, "lifetime"),
+    "lifetime NaN": (
+        policy_with("epsilon = 1.0\nlifetime_epsilon = nan"),
+        ["daemon"],
+        3,
+        "budget.lifetime_epsilon",
+    ),
+    "broken policy": (write("policy.toml", "size_class ="), ["daemon"], 3, "not TOML"),
+    "unknown limit": (write("policy.toml", "epsilonn = 1"), ["daemon"], 3, "epsilonn"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_clear_line_and_nothing_is_lost(case: str, home: Home) -> None:
+    spoil, command, code, says = BAD[case]
+    with ExecutionStore.open(home.store) as store:
+        store.add([make_execution()])
+    spoil(home)
+    before = contents(home.directory)
+    ended = fedperf(home, *command)
+    assert (ended.code, ended.out) == (code, "")
+    assert says in ended.complaint()
+    assert nothing_lost(before, home.directory)
+
+
+@pytest.mark.parametrize("command", ["status", "budget", "daemon", "release list", "reconcile"])
+def test_a_directory_that_is_none_of_ours_is_named_and_not_made(
+    command: str, tmp_path: Path
+) -> None:
+    home = Home(tmp_path / "missing")
+    ended = fedperf(home, *command.split())
+    assert ended.code == 3
+    assert "fedperf init" in ended.complaint()
+    assert not home.directory.exists()
+
+
+@pytest.mark.parametrize("workloads", ["0", "-5"])
+def test_a_directory_is_not_made_with_a_policy_that_cannot_be(
+    workloads: str, tmp_path: Path
+) -> None:
+    home = Home(tmp_path / "home")
+    ended = fedperf(home, "init", "--workloads", workloads)
+    assert ended.code == 3
+    assert "nominal_workloads" in ended.complaint()
+    assert not home.directory.exists()
+
+
+def test_a_home_that_is_a_file_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("mine")
+    ended = fedperf(Home(path), "init")
+    assert ended.code == 4
+    assert "--home" in ended.complaint()
+    assert path.read_text() == "mine"
+
+
+def test_a_history_with_bad_rows_gives_the_good_ones_and_counts_the_others(
+    home: Home, tmp_path: Path
+) -> None:
+    from pyarrow import parquet
+
+    from fedperf_client.sources.history_file import to_table, write_table
+
+    path = tmp_path / "jobs.parquet"
+    table = to_table([make_execution(number) for number in range(3)])
+    seconds = np.array([0.5, -1.0, np.nan])
+    column = table.schema.get_field_index("runtime_seconds")
+    import pyarrow as pa
+
+    write_table(path, table.set_column(column, "runtime_seconds", pa.array(seconds)))
+    assert parquet.read_table(path).num_rows == 3
+    found = fedperf(home, "ingest", path, "--json").json()
+    assert isinstance(found, dict)
+    assert (found["read"], found["new"], sum(found["skipped"].values())) == (1, 1, 2)
+
+
+def test_what_is_refused_commands_no_terminal(home: Home, tmp_path: Path) -> None:
+    (tmp_path / "found").mkdir()
+    write_jobs(tmp_path / "found" / "jobs.parquet")
+    (tmp_path / "found" / "\x1b[31mred").write_text("nothing that can be read")
+    shown = fedperf(home, "ingest", tmp_path / "found", "--jobs", 1).out
+    assert "refused: " in shown
+    assert "\\x1b[31mred: not of a kind that can be read" in shown
+    assert "\x1b" not in shown

@@ -1,0 +1,137 @@
+"""`fedperf drift`, and what doctor and predictions say of drift at home."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from fedperf_client.commands import predict
+from fedperf_client.commands.checks import Finding, Verdict, examine, surroundings
+from fedperf_client.home.config import Home
+from fedperf_client.home.store import ExecutionStore
+from tests.unit.client.executions import START
+from tests.unit.client.homes import empty_home, fedperf
+from tests.unit.client.prediction.drifting_jobs import BEFORE, executions
+from tests.unit.shared.console_programs import contents, nothing_lost
+
+README = Path(__file__).parents[3] / "README.md"
+SINCE = START + timedelta(hours=BEFORE)
+SOON = SINCE + timedelta(days=20)
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
+    """A home whose jobs take half as long again on DuckDB from one day on."""
+    with pytest.MonkeyPatch.context() as patch:
+        home = empty_home(tmp_path_factory.mktemp("drifting"), patch)
+        with ExecutionStore.open(home.store) as store:
+            store.add(executions())
+        yield home
+
+
+@pytest.fixture
+def home(template: Home, tmp_path: Path) -> Home:
+    shutil.copytree(template.directory, tmp_path / "home")
+    return Home(tmp_path / "home")
+
+
+def plan_on(home: Home, platform: str) -> str:
+    """Id of an own execution there, long before the drift."""
+    with ExecutionStore.open(home.store) as store:
+        return next(
+            each.execution_id
+            for each in store.executions()
+            if each.plan.platforms[0].name.lower() == platform
+        )
+
+
+def of_doctor(home: Home, now: datetime) -> list[Finding]:
+    found = examine(home, surroundings(lambda: now))
+    return [each for each in found if each.check == "drift"]
+
+
+def test_programs_get_every_stream_with_its_drifts(home: Home) -> None:
+    rows = json.loads(fedperf(home, "drift", "--json").out)
+    assert [(row["platform"], row["class"]) for row in rows] == [
+        (each, "relational") for each in ("duckdb", "polars", "pandas")
+    ]
+    assert sum(row["executions"] for row in rows) == len(executions())
+    assert [len(row["drifts"]) for row in rows] == [1, 0, 0]
+    [drift] = rows[0]["drifts"]
+    assert drift["kinds"] == ["concept"]
+    assert 1.35 < drift["factor"] < 1.65
+    since = datetime.fromisoformat(drift["since"])
+    assert abs(since - SINCE) < timedelta(days=1)
+    assert datetime.fromisoformat(drift["noticed_at"]) > since
+
+
+def test_people_get_what_the_readme_shows(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    shown = fedperf(home, "drift").out
+    assert "1.5x slower since 2026-03-13" in shown
+    assert shown in README.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(("suffix", "start"), [(".svg", "<svg"), (".html", "<!doctype html>")])
+def test_a_timeline_is_drawn(suffix: str, start: str, home: Home, tmp_path: Path) -> None:
+    chart = tmp_path / f"chart{suffix}"
+    assert fedperf(home, "drift", "--plot", chart).code == 0
+    text = chart.read_text()
+    assert text.startswith(start)
+    for words in ("1.5x slower since 2026-03-13", "relational work on polars"):
+        assert words in text
+    assert "<script" not in text
+
+
+def test_few_executions_and_none_are_told_as_such(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = empty_home(tmp_path, monkeypatch)
+    chart = tmp_path / "chart.png"
+    assert "fedperf ingest FILE" in fedperf(home, "drift", "--plot", chart).out
+    assert fedperf(home, "drift", "--json").rows() == []
+    assert chart.read_bytes().startswith(b"\x89PNG")
+    with ExecutionStore.open(home.store) as store:
+        store.add(executions()[:12])
+    assert "too few to tell" in fedperf(home, "drift", "--plot", chart).out
+
+
+def test_a_picture_of_another_kind_is_refused_before_anything_is_read(home: Home) -> None:
+    before = contents(home.directory)
+    ended = fedperf(home, "drift", "--plot", "chart.pdf")
+    assert (ended.code, ended.out) == (3, "")
+    assert ".svg" in ended.complaint()
+    assert nothing_lost(before, home.directory)
+
+
+def test_a_plan_whose_stream_drifted_lately_is_answered_with_a_note(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also from what is kept, which answers the same; on other platforms there is none."""
+    monkeypatch.setattr(predict, "now", lambda: SOON)
+    here, elsewhere = plan_on(home, "duckdb"), plan_on(home, "polars")
+    note = "note: relational work on duckdb is 1.5x slower since 2026-03-13, which is counted in"
+    anew, kept = (fedperf(home, "predict", "--execution", here).out for _ in range(2))
+    assert note in anew
+    assert kept == anew
+    assert "note" not in fedperf(home, "predict", "--execution", elsewhere).out
+    for asked, platform in ((here, "duckdb"), (elsewhere, None)):
+        found = fedperf(home, "predict", "--execution", asked, "--json").json()
+        assert isinstance(found, dict)
+        assert (found["drift"] or {}).get("platform") == platform
+    monkeypatch.setattr(predict, "now", lambda: SOON + timedelta(days=90))
+    assert "note" not in fedperf(home, "predict", "--execution", here).out
+
+
+def test_the_doctor_warns_of_a_recent_drift_and_forgets_it(home: Home) -> None:
+    before = {path.name for path in contents(home.directory)}
+    [warning] = of_doctor(home, SOON)
+    assert warning.verdict is Verdict.WARNING
+    assert warning.what == "relational work on duckdb: 1.5x slower since 2026-03-13"
+    assert "fedperf drift" in warning.advice
+    [later] = of_doctor(home, SOON + timedelta(days=90))
+    assert later.verdict is Verdict.OK
+    assert {path.name for path in contents(home.directory)} == before

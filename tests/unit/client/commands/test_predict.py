@@ -1,0 +1,260 @@
+"""`fedperf predict`, `models` and `gain`: tables, files, and one clear line for bad input."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from fedperf_client.federation.enrollment import load_or_create_key
+from fedperf_client.home.config import Home
+from fedperf_client.release.ledger import PrivacyLedger
+from fedperf_client.release.policy import load_policy
+from fedperf_client.release.schedule import plan_schedule
+from fedperf_client.text import progress
+from fedperf_shared.programs.command_line import NO_ANSWER
+from tests.fakes.coordinator import membership_with
+from tests.unit.client.homes import empty_home, fedperf, with_history
+from tests.unit.client.prediction.worlds import executions_of_world
+from tests.unit.client.release.periods import START, timetable
+from tests.unit.client.terminals import on_a_terminal
+from tests.unit.client.workflow_files import GOOD, changed
+from tests.unit.shared.console_programs import contents, nothing_lost
+
+
+@pytest.fixture
+def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+    return empty_home(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def home(empty: Home) -> Home:
+    return with_history(empty)
+
+
+@pytest.fixture
+def workflow(tmp_path: Path) -> Path:
+    path = tmp_path / "workflow.json"
+    path.write_text(json.dumps(GOOD))
+    return path
+
+
+def test_a_workflow_is_answered_for_every_number_of_cores(home: Home, workflow: Path) -> None:
+    ended = fedperf(home, "predict", workflow, "--cores", "16,4,8", "--deadline", "20m", "--json")
+    found = ended.json()
+    assert isinstance(found, dict)
+    assert [each["cores"] for each in found["answers"]] == [4, 8, 16]
+    for each in found["answers"]:
+        ends = [each[name] for name in ("lower_seconds", "p50_seconds", "p90_seconds")]
+        assert ends == sorted(ends)
+        assert each["p90_seconds"] <= each["upper_seconds"]
+        assert each["holds"] == (each["chance"] >= 0.9)
+    assert found["answers"][2]["extrapolating"]
+    assert found["deadline_seconds"] == 1200
+    held = [each["cores"] for each in found["answers"] if each["holds"]]
+    assert found["smallest_cores"] == min(held, default=None)
+
+
+def test_people_get_a_table_and_a_sentence(home: Home, workflow: Path) -> None:
+    ended = fedperf(home, "predict", workflow, "--cores", "2,4", "--deadline", "100h")
+    assert ended.code == 0
+    for word in ("P50", "P90", "interval", "deadline", "fewest cores that keep 4.2 d: 2"):
+        assert word in ended.out
+    ended = fedperf(home, "predict", workflow, "--cores", "2,4", "--deadline", "0.001s")
+    assert "no number of cores asked about keeps 1 ms" in ended.out
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_a_deadline_that_nothing_keeps_ends_with_a_code_of_its_own(
+    home: Home, workflow: Path, form: tuple[str, ...]
+) -> None:
+    def code(*deadline: str) -> int:
+        return fedperf(home, "predict", workflow, "--cores", "2,4", *deadline, *form).code
+
+    assert code("--deadline", "0.001s") == NO_ANSWER
+    assert code("--deadline", "100h") == 0
+    assert code() == 0
+
+
+def test_a_bar_shows_on_a_terminal_and_nowhere_else(
+    home: Home, workflow: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def said(*form: str) -> str:
+        home.predictor.unlink(missing_ok=True)
+        return fedperf(home, "predict", workflow, *form).err
+
+    monkeypatch.setattr(progress, "PATIENCE_SECONDS", 0.0)
+    assert said() == ""
+    with on_a_terminal():
+        assert "weighing predictors" in said()
+        assert said("--json") == ""
+
+
+def test_an_own_execution_is_asked_by_its_id(home: Home) -> None:
+    found = fedperf(home, "predict", "--execution", "own-3", "--json").json()
+    assert isinstance(found, dict)
+    [answer] = found["answers"]
+    [own] = [each for each in executions_of_world(0, 12, "own") if each.execution_id == "own-3"]
+    assert answer["cores"] == own.cluster.cores
+    moved = fedperf(home, "predict", "--execution", "own-3", "--platform", "spark", "--json").json()
+    assert isinstance(moved, dict)
+    assert moved["answers"][0]["extrapolating"]
+
+
+@pytest.mark.parametrize(("suffix", "start"), [(".png", b"\x89PNG"), (".html", b"<!doctype html>")])
+def test_charts_are_drawn(suffix: str, start: bytes, home: Home, tmp_path: Path) -> None:
+    chart = tmp_path / f"chart{suffix}"
+    ask = ["--execution", "own-3", "--cores", "1,2,4,8", "--deadline", "1s", "--plot", chart]
+    assert fedperf(home, "predict", *ask).code == NO_ANSWER  # drawn all the same
+    assert chart.read_bytes().startswith(start)
+    if suffix == ".html":
+        assert "own executions" in chart.read_text()
+        assert "<script" not in chart.read_text()
+
+
+def test_models_shows_who_was_mixed_for_what_was_asked(home: Home, workflow: Path) -> None:
+    rows = fedperf(home, "models", "--json").rows()
+    assert {row["question"] for row in rows} == {"inside"}
+    assert sum(float(str(row["weight"])) for row in rows) == pytest.approx(1.0)
+    assert {row["folds"] for row in rows} == {12}
+    assert all(float(str(row["error"])) >= 1 for row in rows)
+    assert "member" in fedperf(home, "models").out
+
+
+def test_gain_is_a_row_for_every_number_of_own_executions(home: Home, tmp_path: Path) -> None:
+    chart = tmp_path / "gain.html"
+    rows = fedperf(home, "gain", "--chart", chart, "--json").rows()
+    assert [row["own"] for row in rows] == [0, 3, 5]
+    assert set(rows[0]) == {
+        "own",
+        "asked",
+        "local_only",
+        "with_public_start",
+        "shared_as_is",
+        "personalized",
+    }
+    assert "with public start" in chart.read_text()
+
+
+def test_before_any_execution_others_are_believed_and_the_user_is_told_what_to_do(
+    empty: Home, workflow: Path
+) -> None:
+    for command in (["predict", workflow], ["models"]):
+        ended = fedperf(empty, *command)
+        assert ended.code == 0
+        assert "fedperf ingest FILE" in ended.err
+        assert len(ended.err.splitlines()) == 1
+
+
+BAD: dict[str, tuple[list[str], int, str]] = {
+    "no file": (["predict", "missing.json"], 3, "missing.json"),
+    "cycle": (["predict", "cycle.json"], 3, "operator 1 (open) is part of, or behind, a cycle"),
+    "unknown id": (["predict", "--execution", "nobody"], 3, "fedperf ingest FILE"),
+    "unclear id": (["predict", "--execution", "own-"], 3, "several executions"),
+    "cores": (["predict", "--execution", "own-1", "--cores", "many"], 3, "--cores"),
+    "deadline": (["predict", "--execution", "own-1", "--deadline", "soon"], 3, "20m"),
+    "platform": (["predict", "--execution", "own-1", "--platform", "abacus"], 3, "abacus"),
+    "chart": (["predict", "--execution", "own-1", "--plot", "chart.pdf"], 3, ".html"),
+    "gain chart": (["gain", "--chart", "chart.pdf"], 3, ".html"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_clear_line_and_nothing_is_lost(
+    case: str, home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("cycle.json").write_text(json.dumps(changed(1, inputs=["totals"])))
+    command, code, says = BAD[case]
+    before = contents(home.directory)
+    ended = fedperf(home, *command)
+    assert (ended.code, ended.out) == (code, "")
+    assert says in ended.complaint()
+    assert nothing_lost(before, home.directory)
+
+
+def test_an_empty_store_names_the_next_command(empty: Home) -> None:
+    for command in (["predict", "--execution", "one"], ["gain"]):
+        ended = fedperf(empty, *command)
+        assert (ended.code, ended.out) == (3, "")
+        assert "fedperf ingest FILE" in ended.complaint()
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["workflow.json", "--execution", "own-1"]], ids=["neither", "both"]
+)
+def test_a_file_or_an_id_is_needed_not_both(arguments: list[str], home: Home) -> None:
+    assert fedperf(home, "predict", *arguments).code == 2
+
+
+GUARDED = """
+import sys
+seen = []
+def hook(event, arguments):
+    if event.startswith("socket."):
+        seen.append(event)
+        raise OSError("no traffic")
+sys.addaudithook(hook)
+from fedperf_client import cli
+sys.argv = ["fedperf", *sys.argv[1:]]
+try:
+    cli.main()
+except SystemExit as ended:
+    code = ended.code or 0
+else:
+    code = 0
+print("sockets", seen, file=sys.stderr)
+sys.exit(1 if seen else code)
+"""
+
+
+@pytest.mark.slow
+def test_questions_cause_no_traffic_and_touch_nothing_that_counts_releases(
+    home: Home, tmp_path: Path
+) -> None:
+    """In a home that joined and has a ledger, every socket call forbidden."""
+    load_or_create_key(home.identity)
+    membership_with(ec.generate_private_key(ec.SECP256R1())).save(home.identity)
+    planned = plan_schedule(load_policy(home.policy), timetable())
+    PrivacyLedger.create(home.ledger(START), planned.budget, planned.schedule)
+    before = contents(home.directory)
+    workflow = tmp_path / "workflow.json"
+    workflow.write_text(json.dumps(GOOD))
+    for command in (
+        ["predict", str(workflow), "--cores", "1,64", "--plot", str(tmp_path / "a.png")],
+        ["predict", "--execution", "own-3", "--deadline", "5s"],
+        ["advise", str(workflow), "--plot", str(tmp_path / "c.png")],
+        ["models"],
+        ["drift", "--plot", str(tmp_path / "d.svg")],
+        ["gain", "--chart", str(tmp_path / "b.html")],
+    ):
+        ended = subprocess.run(
+            [sys.executable, "-c", GUARDED, "--home", str(home.directory), *command],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ended.returncode == 0, ended.stderr
+        assert "sockets []" in ended.stderr
+    after = contents(home.directory)
+    new = {path.name for path in set(after) - set(before)}
+    assert new <= {"predictor.safetensors", "executions.sqlite-wal", "executions.sqlite-shm"}
+    kept = [path for path in before if not path.name.startswith("executions.sqlite")]
+    assert all(after[path] == before[path] for path in kept)
+
+
+@pytest.mark.slow
+def test_the_guard_sees_traffic(home: Home) -> None:
+    load_or_create_key(home.identity)
+    membership_with(ec.generate_private_key(ec.SECP256R1())).save(home.identity)
+    url = f"fedperf://127.0.0.1:9/#{'0' * 64}.{'0' * 48}"
+    ended = subprocess.run(
+        [sys.executable, "-c", GUARDED, "--home", str(home.directory), "join", url],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 1
+    assert "sockets ['socket" in ended.stderr

@@ -1,0 +1,208 @@
+"""`fedperf runs`: what is stored, as a list and as a tree of operators."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from fedperf_client.home.config import Home
+from fedperf_client.home.store import ExecutionStore
+from fedperf_client.text.operator_tree import operator_tree
+from fedperf_shared.execution import Execution, ExecutionStatus, Origin, Remark
+from fedperf_shared.workflow.graph import Operator, Plan, Workflow
+from fedperf_shared.workflow.vocabulary import MAX_OPERATORS, OperatorClass, OperatorKind, Platform
+from tests.unit.client.executions import chain_plan, make_execution
+from tests.unit.client.homes import fedperf
+
+K = OperatorKind
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+    monkeypatch.setenv("COLUMNS", "200")
+    home = Home(tmp_path / "home")
+    assert fedperf(home, "init").code == 0
+    return home
+
+
+def keep(home: Home, *executions: Execution) -> None:
+    with ExecutionStore.open(home.store) as store:
+        store.add(executions)
+
+
+def shared_input_plan() -> Plan:
+    """A filtered table that is joined with its own totals, on two platforms."""
+
+    def operator(kind: OperatorKind, *inputs: int, rows: float) -> Operator:
+        return Operator(
+            kind, OperatorClass.RELATIONAL, inputs, rows, 10.0, partitions=int(rows == 5)
+        )
+
+    operators = (
+        operator(K.TABLE_SOURCE, rows=12_345),
+        operator(K.FILTER, 0, rows=1000),
+        operator(K.AGGREGATE, 1, rows=5),
+        operator(K.JOIN, 1, 2, rows=1000),
+        operator(K.SINK, 3, rows=1000),
+    )
+    platforms = (Platform.DUCKDB,) * 2 + (Platform.POLARS,) * 3
+    return Plan(Workflow(operators), platforms)
+
+
+def lines_of(plan: Plan) -> list[str]:
+    tree, _ = operator_tree(plan)
+    console = Console(width=500)
+    with console.capture() as captured:
+        console.print(tree)
+    return captured.get().splitlines()
+
+
+def test_executions_are_listed_newest_first(home: Home) -> None:
+    keep(home, *(make_execution(n, execution_id=f"{n}-long-identifier") for n in range(30)))
+    rows = fedperf(home, "runs", "--json").rows()
+    assert [row["id"] for row in rows] == [f"{n}-long-identifier" for n in range(29, 9, -1)]
+    assert len(fedperf(home, "runs", "--last", "3", "--json").rows()) == 3
+    table = fedperf(home, "runs", "--last", "2").out
+    assert "29-long-" in table
+    assert "29-long-i" not in table
+    assert table.index("29-long-") < table.index("28-long-")
+    assert "27-long-" not in table
+    for shown in ("workload-29", "2026-03-01 00:00", "ok", "29.5 s", "100%"):
+        assert shown in table
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        ("nds-power/c3a812", ["c3", "c3"]),
+        ("nds-power", ["4f", "c3", "c3"]),
+        ("NDS", ["4f", "c3", "c3"]),
+        ("power/4f", ["4f"]),
+        ("etl", ["etl"]),
+        ("nds%", []),
+    ],
+)
+def test_a_workload_is_found_by_its_name_or_a_part_of_it(
+    home: Home, asked: str, found: list[str]
+) -> None:
+    names = ("nds-power/c3a812", "nds-power/c3a812", "nds-power/4f11", "etl", "etl-late")
+    keep(home, *(make_execution(n, workload=name) for n, name in enumerate(names)))
+    rows = fedperf(home, "runs", "--workload", asked, "--json").rows()
+    assert [str(row["workload"]).removeprefix("nds-power/")[:2] for row in rows] == [
+        each[:2] for each in found
+    ]
+    assert "etl-late" not in {row["workload"] for row in rows}
+
+
+def test_a_workload_that_nobody_has_is_named(home: Home) -> None:
+    keep(home, make_execution(0, workload="etl"))
+    said = fedperf(home, "runs", "--workload", "nds").out
+    assert "no such execution of a workload with 'nds' in its name; " in said
+
+
+def test_the_list_can_be_of_one_workload_or_status(home: Home) -> None:
+    keep(
+        home,
+        make_execution(0, workload="a"),
+        make_execution(1, workload="b", status=ExecutionStatus.OUT_OF_MEMORY, measurement=None),
+        make_execution(2, workload="b"),
+    )
+    [row] = fedperf(home, "runs", "--workload", "a", "--json").rows()
+    assert row["workload"] == "a"
+    [row] = fedperf(home, "runs", "--status", "out_of_memory", "--json").rows()
+    assert (row["id"], row["runtime_seconds"]) == ("execution-1", None)
+    assert fedperf(home, "runs", "--status", "great").code == 2
+    assert "fedperf ingest" in fedperf(home, "runs", "--workload", "none").out
+
+
+def test_before_any_execution_there_is_one_line(home: Home) -> None:
+    assert fedperf(home, "runs", "--json").json() == []
+    assert fedperf(home, "runs").out.count("\n") == 1
+
+
+def test_where_it_is_known_from_and_what_to_mind_are_shown(home: Home) -> None:
+    origin = Origin("spark 3.5.3", "m5.xlarge", "arm64", 0.5, (Remark.FAILED_TASKS, Remark.NOISY))
+    keep(home, make_execution(0, origin=origin))
+    table = fedperf(home, "runs").out
+    for shown in ("spark 3.5.3", "50%", "failed tasks", "noisy"):
+        assert shown in table
+    one = fedperf(home, "runs", "show", "execution-0").out
+    for shown in ("node type: m5.xlarge", "architecture: arm64", "rows known: 50%"):
+        assert shown in one
+
+
+def test_the_result_is_at_the_top_and_a_shared_input_is_shown_once() -> None:
+    assert lines_of(shared_input_plan()) == [
+        "#4 sink, on polars, 1,000 rows, 10.0 kB",
+        "└── #3 join, on polars, 1,000 rows, 10.0 kB",
+        "    ├── #1 filter, on duckdb, 1,000 rows, 10.0 kB",
+        "    │   └── #0 table source, on duckdb, 12,345 rows, 123.5 kB",
+        "    └── #2 aggregate, on polars, 5 rows, 50 bytes, 1 partitions",
+        "        └── #1 (above)",
+    ]
+
+
+def test_every_end_is_a_tree_of_its_own() -> None:
+    plan = chain_plan(1)
+    two = Plan(Workflow(plan.workflow.operators * 2), plan.platforms * 2)
+    assert [line[:2] for line in lines_of(two)] == ["#0", "#1"]
+
+
+def test_one_execution_is_shown_with_its_operators(home: Home) -> None:
+    keep(home, make_execution(0, plan=shared_input_plan()), make_execution(1))
+    shown = fedperf(home, "runs", "show", "execution-0")
+    assert shown.code == 0
+    assert "workload: workload-0\n" in shown.out
+    assert "    ├── #1 filter, on duckdb, 1,000 rows, 10.0 kB" in shown.out
+    found = fedperf(home, "runs", "show", "execution-0", "--json").json()
+    assert isinstance(found, dict)
+    assert found["cores"] == 2
+    assert [each["inputs"] for each in found["plan"]] == [[], [0], [1], [1, 2], [3]]
+    assert found["plan"][0] == {
+        "operator": 0,
+        "kind": "table_source",
+        "class": "relational",
+        "platform": "duckdb",
+        "inputs": [],
+        "output_rows": 12_345.0,
+        "row_bytes": 10.0,
+        "output_bytes": 123_450.0,
+        "partitions": 0,
+    }
+
+
+def test_the_beginning_of_an_id_is_enough_and_anything_else_is_one_line(home: Home) -> None:
+    keep(home, make_execution(0, execution_id="abcd1"), make_execution(1, execution_id="abcd2"))
+    assert "id: abcd1\n" in fedperf(home, "runs", "show", "abcd1").out
+    for unclear, said in (("abcd", "several executions"), ("x", "no execution 'x'"), ("", "''")):
+        ended = fedperf(home, "runs", "show", unclear)
+        assert ended.code == 3
+        assert said in ended.complaint()
+
+
+def test_hostile_names_are_only_shown(home: Home) -> None:
+    hostile = "\x1b[2J[bold red]x[/] :smile:\n\u202e" + "y" * 1000
+    origin = Origin(hostile, hostile, hostile)
+    keep(home, make_execution(0, workload=hostile, execution_id="id" + hostile, origin=origin))
+    for ended in (fedperf(home, "runs"), fedperf(home, "runs", "show", "id")):
+        assert ended.code == 0
+        assert "\x1b" not in ended.out
+        assert "\u202e" not in ended.out
+        assert "[bold red]x[/] :smile:\\n" in ended.out.replace("\n", "")
+    assert "y" * 50 not in fedperf(home, "runs").out
+    assert fedperf(home, "runs", "--json").rows()[0]["workload"] == hostile
+
+
+def test_the_longest_chain_is_a_line_per_operator(home: Home) -> None:
+    keep(home, make_execution(0, plan=chain_plan(MAX_OPERATORS)))
+    lines = fedperf(home, "runs", "show", "execution-0").out.splitlines()
+    assert sum(" rows, " in line for line in lines) == MAX_OPERATORS
+    assert lines[-1].strip(" └─").startswith("#0 table source")
+
+
+def test_a_plan_that_reads_everything_many_times_is_shown_once() -> None:
+    source = Operator(K.TABLE_SOURCE, OperatorClass.RELATIONAL, (), 1.0, 1.0)
+    layers = [replace(source, kind=K.JOIN, inputs=(n, n)) for n in range(60)]
+    lines = lines_of(Plan.on_one_platform(Workflow((source, *layers)), Platform.DUCKDB))
+    assert len(lines) == 61 + 60

@@ -1,0 +1,557 @@
+"""What the daemon does when it is time, and what it does not when something fails.
+
+The coordinator is a fake that fails on demand; ledger, gate, noise, store and receipts are real.
+"""
+
+import hashlib
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from numpy.typing import NDArray
+from structlog.testing import capture_logs
+
+from fedperf_client.daemon.daemon import Duties, TooLateError, open_ledger
+from fedperf_client.federation.enrollment import load_or_create_key
+from fedperf_client.federation.exchange import (
+    ExchangeClient,
+    ExchangeError,
+    RefusedByCoordinatorError,
+    VerifiedReceipt,
+    read_receipt,
+)
+from fedperf_client.federation.node import RequestRefusedError
+from fedperf_client.home.config import Home
+from fedperf_client.home.store import ExecutionStore
+from fedperf_client.learning.tasks import ReportTask
+from fedperf_client.privacy.accountant import PrivacyBudget
+from fedperf_client.privacy.report_mechanism import residual_report
+from fedperf_client.release.gate import WithheldError
+from fedperf_client.release.history import past_releases
+from fedperf_client.release.ledger import PrivacyLedger, ReleaseState
+from fedperf_client.release.policy import Policy
+from fedperf_client.workers.computing_process import ComputationFailedError
+from fedperf_shared.errors import PrivacyRefusedError
+from fedperf_shared.exchange import (
+    Correction,
+    Receipt,
+    SharedModel,
+    SignedReceipt,
+    Status,
+    TrainRequest,
+)
+from fedperf_shared.identity import new_private_key, sign
+from fedperf_shared.model.architecture import ARCHITECTURE_VERSION
+from fedperf_shared.model.checkpoint import encode_checkpoint
+from fedperf_shared.programs.troubles import LONGEST_REST_SECONDS, Troubles
+from fedperf_shared.releases.cell_question import CellQuestion
+from fedperf_shared.releases.period import ModelMethod, Period, SlotTimes, Timetable
+from fedperf_shared.releases.release import (
+    ReleaseKind,
+    ReportParameters,
+    Schedule,
+    SizeClass,
+    Slot,
+    SlotKey,
+    TrainingParameters,
+)
+from fedperf_shared.wire.codec import (
+    decode_release,
+    decode_signed_release,
+    encode_receipt,
+    encode_release,
+    encode_signed_receipt,
+)
+from tests.fakes.computing import at_once, in_this_process
+from tests.fakes.coordinator import membership_with
+from tests.unit.client.executions import START, make_execution
+from tests.unit.client.privacy.seeded_noise import SeededNoise
+from tests.unit.client.public import install_start, seeded_checkpoint
+
+T = TypeVar("T")
+
+HOUR = timedelta(hours=1)
+REPORT_TIMES, UPDATE_TIMES = SlotTimes(HOUR, 3 * HOUR), SlotTimes(4 * HOUR, 6 * HOUR)
+TABLE = Timetable(Period(START, 24 * HOUR, 2), (REPORT_TIMES,), (UPDATE_TIMES,), ModelMethod.DP_SGD)
+REPORT = SlotKey(ReleaseKind.RESIDUAL_REPORT, 0, 0)
+UPDATE = SlotKey(ReleaseKind.MODEL_UPDATE, 0, 0)
+REPORT_PARAMETERS = ReportParameters(20.0, 1.5)
+SCHEDULE = Schedule(
+    TABLE,
+    (
+        Slot(REPORT, REPORT_PARAMETERS),
+        Slot(UPDATE, TrainingParameters(4.0, 0.5, 1, 0.5, 10.0)),
+    ),
+)
+POLICY = Policy(size_class=SizeClass.LARGE, nominal_workloads=5000)
+ARRAYS = tuple(seeded_checkpoint().arrays.values())
+
+
+class FakeExchange(ExchangeClient):
+    """A coordinator in this process; `fault` is raised by whatever is asked next."""
+
+    def __init__(self, key: ec.EllipticCurvePrivateKey, clock: Callable[[], datetime]) -> None:
+        self.signing_key = key
+        self._clock = clock
+        self._membership = membership_with(key)
+        self.fault: Exception | None = None
+        self.left_before: dict[SlotKey, bytes] = {}
+        self.submitted: list[tuple[datetime, bytes]] = []
+        self.calls: list[tuple[datetime, str]] = []
+        self.tried = 0
+        self.models: dict[int, bytes] = {}
+        self.reference = 1
+        self.epoch_starts: tuple[datetime, ...] = ()
+        self.published: Correction | None = None
+        self.published_at: datetime | None = None
+        self.questions: dict[SlotKey, CellQuestion] = {}
+        self.bad_question: Exception | None = None
+        self.calendar = TABLE
+        self.declared: list[Schedule] = []
+
+    def timetable(self) -> Timetable:
+        self._called("timetable")
+        return self.calendar
+
+    def declare_schedule(self, schedule: Schedule) -> None:
+        self._called("declare")
+        self.declared.append(schedule)
+
+    def status(self) -> Status:
+        self._called("status")
+        newest = max(self.models, default=0)
+        return Status(
+            self._clock(), newest, 1, 1, self.reference, self.epoch_starts, self.published_at
+        )
+
+    def publish(self, correction: Correction) -> None:
+        self.published, self.published_at = correction, self._clock()
+
+    def submit(self, signed_release: bytes) -> VerifiedReceipt:
+        self.tried += 1
+        self._called("submit")
+        self.submitted.append((self._clock(), signed_release))
+        payload = decode_signed_release(signed_release).payload
+        slot = decode_release(payload).slot
+        return self._receipt(slot, self.left_before.get(slot, payload), len(self.submitted))
+
+    def receipts(self) -> tuple[VerifiedReceipt, ...]:
+        self._called("receipts")
+        left = enumerate(self.left_before.items(), 1)
+        return tuple(self._receipt(slot, payload, number) for number, (slot, payload) in left)
+
+    def _receipt(self, slot: SlotKey, payload: bytes, sequence: int) -> VerifiedReceipt:
+        receipt = Receipt(
+            self._membership.organization_id,
+            slot.release_id(TABLE.period),
+            hashlib.sha256(payload).digest(),
+            sequence,
+            self._clock(),
+        )
+        content = encode_receipt(receipt)
+        signed = SignedReceipt(content, sign(self.signing_key, content))
+        return read_receipt(encode_signed_receipt(signed), self._membership)
+
+    def model(self, version: int = 0) -> SharedModel:
+        self._called("model")
+        return SharedModel(version, self.models[version])
+
+    def correction(self) -> Correction | None:
+        self._called("correction")
+        return self.published
+
+    def question(self, slot: SlotKey) -> CellQuestion | None:
+        self._called("question")
+        if self.bad_question is not None:
+            raise self.bad_question
+        return self.questions.get(slot)
+
+    def _called(self, what: str) -> None:
+        self.calls.append((self._clock(), what))
+        if self.fault is not None:
+            raise self.fault
+
+
+@dataclass
+class Scene:
+    """An organization that joined the fake."""
+
+    home: Home
+    policy: Policy = POLICY
+    schedule: Schedule = SCHEDULE
+    now: datetime = START
+    stop: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        key = new_private_key()
+        self.key = load_or_create_key(self.home.identity)
+        membership_with(key).save(self.home.identity)
+        self.exchange = FakeExchange(key, lambda: self.now)
+        path = self.home.ledger(START)
+        self.ledger = PrivacyLedger.create(path, PrivacyBudget(5.0, 1e-5), self.schedule)
+        self.restart()
+
+    def restart(self, troubles: Troubles | None = None) -> None:
+        self.duties = Duties(
+            self.home,
+            self.exchange,
+            self.ledger,
+            SeededNoise(),
+            self.key,
+            policy=self.policy,
+            reporting=in_this_process,
+            training=in_this_process,
+            start=at_once,
+            clock=lambda: self.now,
+            stop=self.stop,
+            troubles=troubles,
+        )
+
+    def seconds(self) -> float:
+        return self.now.timestamp()
+
+    def look_at(self, hours: float) -> None:
+        self.now = START + hours * HOUR
+        self.duties.look()
+
+    def ask_at(self, hours: float, **changes: object) -> bytes:
+        self.now = START + hours * HOUR
+        values = {
+            "slot": UPDATE,
+            "architecture": ARCHITECTURE_VERSION,
+            "base_version": 1,
+            "arrays": ARRAYS,
+        }
+        return self.duties.model_update(TrainRequest(**{**values, **changes}))  # type: ignore[arg-type]
+
+
+def lost(task: Callable[[], T], /, *, seconds: float | None = None) -> T:
+    """A computing process whose child is killed."""
+    del task, seconds
+    raise ComputationFailedError("its process was lost")
+
+
+@pytest.fixture
+def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    install_start(tmp_path, monkeypatch)
+    home = Home(tmp_path / "home")
+    home.create("")
+    with ExecutionStore.open(home.store) as store:
+        store.add([make_execution(number) for number in range(5)])
+    return Scene(home)
+
+
+def test_a_report_is_drawn_when_its_slot_opens_and_leaves_at_its_time(scene: Scene) -> None:
+    scene.look_at(0.9)
+    assert scene.ledger.entries() == ()
+    scene.look_at(1.0)
+    (entry,) = scene.ledger.entries()
+    assert entry.key == REPORT
+    scene.look_at(2.99)
+    assert scene.exchange.submitted == []
+    scene.look_at(3.0)
+    scene.look_at(3.5)
+    ((at, _),) = scene.exchange.submitted
+    assert at == START + 3 * HOUR
+    assert len(list(scene.home.receipts.iterdir())) == 1
+    assert scene.ledger.disagreement() is None
+
+
+def test_the_daemon_sleeps_no_longer_than_until_the_next_moment(scene: Scene) -> None:
+    scene.now = START + 0.5 * HOUR
+    assert scene.duties.pause(2 * HOUR) == 0.5 * HOUR
+    scene.look_at(2.5)
+    assert scene.duties.pause(2 * HOUR) == 0.5 * HOUR
+    scene.look_at(3.0)
+    assert scene.duties.pause(2 * HOUR) == 2 * HOUR
+
+
+def test_a_coordinator_that_is_away_gets_the_same_bytes_later(scene: Scene) -> None:
+    scene.look_at(1.0)
+    scene.exchange.fault = ExchangeError("away")
+    scene.look_at(3.0)
+    scene.look_at(4.0)
+    stored = scene.ledger.stored(REPORT)
+    scene.restart()
+    scene.exchange.fault = None
+    scene.look_at(5.0)
+    ((_, sent),) = scene.exchange.submitted
+    assert stored is not None
+    assert decode_signed_release(sent).payload == stored.payload
+    assert scene.exchange.tried == 3
+
+
+def test_a_daemon_that_was_away_when_an_epoch_began_reports_about_that_epoch_alone(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it did not know while it was away it is told before its report is drawn."""
+    heard: list[ReportTask] = []
+
+    def listening(task: Callable[[], T], /, *, seconds: float | None = None) -> T:
+        if isinstance(task, ReportTask):
+            heard.append(task)
+        return in_this_process(task, seconds=seconds)
+
+    monkeypatch.setattr(scene.duties._reports, "_compute", listening)
+    scene.exchange.epoch_starts = (START - 30 * HOUR, START)
+    scene.exchange.models[2] = encode_checkpoint(replace(seeded_checkpoint(), model_version=2))
+    scene.exchange.reference = 2
+    scene.look_at(1.0)
+    (task,) = heard
+    assert (task.since, task.until) == (START - 30 * HOUR, START)
+    assert task.reference.model_version == 2
+
+
+@pytest.mark.parametrize(("code", "again"), [("range", False), ("internal", True)])
+def test_what_is_refused_for_good_is_not_sent_again(scene: Scene, code: str, again: bool) -> None:
+    scene.look_at(1.0)
+    scene.exchange.fault = RefusedByCoordinatorError(code)
+    scene.look_at(3.0)
+    scene.exchange.fault = None
+    scene.look_at(3.1)
+    assert bool(scene.exchange.submitted) is again
+    assert len(scene.ledger.entries()) == 1
+
+
+def test_a_daemon_that_was_away_hands_in_after_the_slots_own_span(scene: Scene) -> None:
+    scene.look_at(5.0)
+    assert scene.exchange.submitted == []
+    scene.look_at(6.9)
+    assert scene.exchange.submitted == []
+    scene.look_at(7.0)
+    ((at, _),) = scene.exchange.submitted
+    assert at == START + 7 * HOUR
+
+
+def test_a_window_that_is_over_sends_nothing_any_more(scene: Scene) -> None:
+    scene.look_at(24.5)
+    assert scene.ledger.entries() == ()
+
+
+def test_a_report_that_is_ready_too_late_stays_here(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(task: Callable[[], T], /, *, seconds: float | None = None) -> T:
+        assert seconds == pytest.approx(0.9 * 2 * 3600)
+        scene.now = START + 3.5 * HOUR
+        return task()
+
+    monkeypatch.setattr(scene.duties._reports, "_compute", slow)
+    scene.look_at(1.0)
+    scene.look_at(4.0)
+    scene.restart()
+    scene.look_at(4.5)
+    scene.look_at(9.0)
+    assert scene.exchange.submitted == []
+    (entry,) = scene.ledger.entries()
+    assert entry.payload_bytes > 0
+    (listed,) = past_releases([scene.ledger], scene.home.receipts, read=None)
+    assert (listed.state, listed.because) == ("withheld", "too_late")
+
+
+def test_nothing_is_left_to_draw_when_the_sum_is_there(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that a machine under load does not miss the slot's time after waiting for the sum."""
+    drawn: list[str] = []
+    plain = SeededNoise.discrete_gaussian
+
+    def noted(noise: SeededNoise, size: int, scale: float) -> NDArray[np.int64]:
+        drawn.append("noise")
+        return plain(noise, size, scale)
+
+    def late(task: Callable[[], T], /, *, seconds: float | None = None) -> T:
+        drawn.append("sum")
+        return lost(task, seconds=seconds)
+
+    monkeypatch.setattr(SeededNoise, "discrete_gaussian", noted)
+    monkeypatch.setattr(scene.duties._reports, "_compute", late)
+    scene.look_at(1.0)
+    assert drawn == ["noise", "sum"]
+
+
+def test_a_report_whose_computation_fails_leaves_at_its_time_as_noise_alone(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the same size, and with all the noise of its slot."""
+    monkeypatch.setattr(scene.duties._reports, "_compute", lost)
+    scene.look_at(1.0)
+    scene.look_at(3.0)
+    ((at, sent),) = scene.exchange.submitted
+    assert at == START + 3 * HOUR
+    noise_alone = residual_report(
+        (), SeededNoise(), slot=REPORT, parameters=REPORT_PARAMETERS, reference_version=1
+    )
+    assert decode_signed_release(sent).payload == encode_release(noise_alone)
+
+
+def test_the_daemon_looks_around_while_a_report_is_computed(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What takes too long beyond that, whatever it is, holds up nothing and stays here."""
+    begun: list[Callable[[], object]] = []
+
+    def held(work: Callable[[], T], /) -> Future[T]:
+        begun.append(work)
+        return Future()
+
+    monkeypatch.setattr(scene.duties, "_start", held)
+    for hours in (1.0, 1.5, 2.0):
+        scene.look_at(hours)
+        assert scene.exchange.calls[-1] == (scene.now, "status")
+    assert scene.duties.pause(2 * HOUR) == HOUR
+    assert len(begun) == 1
+    scene.look_at(3.0)
+    with pytest.raises(WithheldError):
+        begun[0]()
+    scene.look_at(9.0)
+    assert scene.exchange.submitted == []
+    assert scene.ledger.entries() == ()
+
+
+def test_an_update_leaves_at_its_time_and_a_second_request_gets_the_same(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moments: list[timedelta] = []
+
+    def wait(timeout: float | None = None) -> bool:
+        moments.append(timedelta(seconds=timeout or 0))
+        scene.now += moments[-1]
+        return False
+
+    monkeypatch.setattr(scene.stop, "wait", wait)
+    first = scene.ask_at(4.5)
+    assert scene.now == START + 6 * HOUR
+    assert scene.ask_at(6.5, base_version=9) == first
+    assert scene.now == START + 6.5 * HOUR
+    assert [entry.state for entry in scene.ledger.entries()] == [ReleaseState.HANDED_OUT]
+
+
+@pytest.mark.parametrize(
+    ("hours", "changes"),
+    [
+        (3.9, {}),  # before it opens
+        (6.1, {}),  # after its time, and nothing was drawn in it
+        (50.0, {}),  # after the period
+        (4.5, {"slot": SlotKey(ReleaseKind.MODEL_UPDATE, 1, 0)}),  # not in the schedule
+        (4.5, {"slot": REPORT}),  # not in time of an update
+        (4.5, {"architecture": ARCHITECTURE_VERSION + 1}),
+        (4.5, {"arrays": ()}),
+        (4.5, {"arrays": ARRAYS[:-1]}),
+        (4.5, {"arrays": (np.zeros(3, np.float32), *ARRAYS[1:])}),
+    ],
+)
+def test_a_request_that_is_not_due_or_not_ours_is_refused_and_charges_nothing(
+    scene: Scene, hours: float, changes: dict[str, object]
+) -> None:
+    with pytest.raises(RequestRefusedError):
+        scene.ask_at(hours, **changes)
+    assert [entry for entry in scene.ledger.entries() if entry.key == UPDATE] == []
+
+
+def test_an_update_does_not_leave_early_because_the_daemon_stops(scene: Scene) -> None:
+    scene.stop.set()
+    with pytest.raises(RequestRefusedError, match="offline"):
+        scene.ask_at(4.5)
+    assert scene.ledger.stored(UPDATE) is not None
+
+
+def test_an_update_that_is_ready_too_late_stays_here(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(task: Callable[[], T], /, *, seconds: float | None = None) -> T:
+        assert seconds is None
+        scene.now = START + 6.5 * HOUR
+        return task()
+
+    monkeypatch.setattr(scene.duties._updates, "_compute", slow)
+    with pytest.raises(TooLateError):
+        scene.ask_at(4.5)
+    with pytest.raises(RequestRefusedError):
+        scene.ask_at(7.0)
+
+
+def test_a_training_process_that_is_lost_wastes_its_slot_and_nothing_leaves(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scene.duties._updates, "_compute", lost)
+    with pytest.raises(ComputationFailedError):
+        scene.ask_at(4.5)
+    monkeypatch.setattr(scene.duties._updates, "_compute", in_this_process)
+    with pytest.raises(PrivacyRefusedError):
+        scene.ask_at(5.0)
+    assert [entry.state for entry in scene.ledger.entries()] == [ReleaseState.RESERVED]
+
+
+def test_what_is_new_is_fetched_and_junk_is_not(scene: Scene) -> None:
+    scene.exchange.models = {2: encode_checkpoint(seeded_checkpoint(5, version=2))}
+    scene.look_at(0.1)
+    assert scene.duties._models.shared_version == 2
+    scene.exchange.models = {3: b"junk"}
+    scene.look_at(0.2)
+    assert scene.duties._models.shared_version == 2
+
+
+def test_a_correction_counts_only_with_its_reference(scene: Scene) -> None:
+    from fedperf_shared.releases.basis import BASIS_VERSION, CELLS
+
+    def published(reference: int) -> Correction:
+        return Correction(BASIS_VERSION, reference, np.full(CELLS, 0.5), np.eye(CELLS))
+
+    scene.exchange.publish(published(9))
+    scene.look_at(0.1)
+    assert not scene.duties._models.correction().mean.any()
+    scene.exchange.publish(published(1))
+    scene.look_at(0.2)
+    assert scene.duties._models.correction().mean.all()
+
+
+def test_a_correction_is_fetched_and_written_only_when_it_changed(scene: Scene) -> None:
+    from fedperf_shared.releases.basis import BASIS_VERSION, CELLS
+
+    def fetched() -> int:
+        return sum(what == "correction" for _, what in scene.exchange.calls)
+
+    scene.look_at(0.1)
+    assert fetched() == 0
+    for level in (0.5, 0.7):
+        mean = np.full(CELLS, level)
+        scene.exchange.publish(Correction(BASIS_VERSION, 1, mean, np.eye(CELLS)))
+        before = fetched()
+        for _ in range(3):
+            scene.look_at(0.2 + level)
+        assert fetched() == before + 1
+        np.testing.assert_array_equal(scene.duties._models.correction().mean, mean)
+
+
+def test_a_period_begun_keeps_its_schedule_whatever_the_policy_says(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    policy = Policy(size_class=SizeClass.SMALL, nominal_workloads=5000)
+    begun = open_ledger(home, policy, TABLE)
+    changed = Policy(size_class=SizeClass.SMALL, nominal_workloads=9000, epsilon=3.0)
+    again = open_ledger(home, changed, TABLE)
+    assert (again.schedule, again.budget) == (begun.schedule, begun.budget)
+
+
+def test_a_coordinator_that_is_away_for_an_hour_is_asked_ever_more_rarely_and_said_a_few_times(
+    scene: Scene,
+) -> None:
+    scene.restart(Troubles(timer=scene.seconds))
+    scene.exchange.fault = ExchangeError("away")
+    with capture_logs() as logs:
+        for second in range(5, 3000, 5):
+            scene.look_at(second / 3600)
+        scene.exchange.fault = None
+        scene.look_at(0.9)
+    asked = sum(what == "status" for _, what in scene.exchange.calls)
+    assert asked == pytest.approx(3000 / LONGEST_REST_SECONDS, rel=0.2)
+    said = [(each["event"], each["what"]) for each in logs]
+    assert said[:4] == [("failing", "fetching")] * 4
+    assert said[4:] == [("works again", "fetching")]

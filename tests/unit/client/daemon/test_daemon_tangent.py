@@ -1,0 +1,157 @@
+"""Model rounds at the tangent: what the daemon answers, when, and what it refuses."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import pytest
+
+from fedperf_client.federation.node import RequestRefusedError
+from fedperf_client.home.config import Home
+from fedperf_client.home.store import ExecutionStore
+from fedperf_client.learning.residuals import labelled_graphs
+from fedperf_client.learning.tangent_answer import tangent_sum
+from fedperf_client.privacy.tangent_update import update_from_sum
+from fedperf_client.release.ledger import ReleaseState
+from fedperf_shared.model.architecture import ARCHITECTURE_VERSION
+from fedperf_shared.model.checkpoint import model_from_arrays
+from fedperf_shared.releases.period import ModelMethod
+from fedperf_shared.releases.release import Schedule, Slot, TangentParameters, TangentUpdate
+from fedperf_shared.releases.tangent_question import DIRECTIONS
+from fedperf_shared.wire.codec import decode_release, decode_signed_release, encode_release
+from tests.fakes.tangents import ANCHORS, few_anchors, install_plans, make_tangent_question
+from tests.unit.client.daemon.test_daemon import HOUR, TABLE, UPDATE, Scene, lost
+from tests.unit.client.executions import START, make_execution
+from tests.unit.client.privacy.seeded_noise import SeededNoise
+from tests.unit.client.public import install_start, seeded_checkpoint
+
+T = TypeVar("T")
+
+PARAMETERS = TangentParameters(20.0, 5000.0)
+AT_TANGENT = Schedule(replace(TABLE, model_method=ModelMethod.TANGENT), (Slot(UPDATE, PARAMETERS),))
+QUESTION = make_tangent_question()
+
+
+def make_scene(directory: Path, monkeypatch: pytest.MonkeyPatch, *, executions: int = 5) -> Scene:
+    directory.mkdir(exist_ok=True)
+    install_start(directory, monkeypatch)
+    install_plans(directory, monkeypatch)
+    home = Home(directory / "home")
+    home.create("")
+    with ExecutionStore.open(home.store) as store:
+        store.add([make_execution(number) for number in range(executions)])
+    scene = Scene(home, schedule=AT_TANGENT)
+
+    def wait(timeout: float | None = None) -> bool:
+        scene.now += timedelta(seconds=timeout or 0)
+        return False
+
+    monkeypatch.setattr(scene.stop, "wait", wait)
+    return scene
+
+
+@pytest.fixture
+def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    return make_scene(tmp_path, monkeypatch)
+
+
+def sent(body: bytes) -> TangentUpdate:
+    update = decode_release(decode_signed_release(body).payload)
+    assert isinstance(update, TangentUpdate)
+    return update
+
+
+def noise_alone() -> bytes:
+    nothing = np.zeros(DIRECTIONS, dtype=np.int64)
+    return encode_release(
+        update_from_sum(nothing, SeededNoise(), slot=UPDATE, parameters=PARAMETERS, base_version=1)
+    )
+
+
+def test_an_answer_is_the_sum_with_the_noise_of_the_slot_and_leaves_at_its_time(
+    scene: Scene,
+) -> None:
+    body = scene.ask_at(4.5, question=QUESTION)
+    assert scene.now == START + 6 * HOUR
+    with ExecutionStore.open(scene.home.store) as store:
+        own = labelled_graphs(store.executions())
+    model = model_from_arrays(seeded_checkpoint().arrays)
+    total = tangent_sum(model, own, QUESTION, few_anchors())
+    assert total.any()
+    expected = update_from_sum(
+        total, SeededNoise(), slot=UPDATE, parameters=PARAMETERS, base_version=1
+    )
+    assert decode_signed_release(body).payload == encode_release(expected)
+
+
+def test_another_question_for_the_slot_gets_the_bytes_that_were_drawn(scene: Scene) -> None:
+    first = scene.ask_at(4.5, question=QUESTION)
+    assert scene.ask_at(6.5, question=make_tangent_question(seed=9), base_version=9) == first
+    assert [entry.state for entry in scene.ledger.entries()] == [ReleaseState.HANDED_OUT]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},  # DP-SGD is asked for
+        {"question": make_tangent_question(ANCHORS + 1)},
+        {"question": make_tangent_question(ANCHORS - 1)},
+        {"question": QUESTION, "architecture": ARCHITECTURE_VERSION + 1},
+        {"question": QUESTION, "arrays": ()},
+    ],
+)
+def test_a_request_that_does_not_go_with_the_slot_is_refused_and_charges_nothing(
+    scene: Scene, changes: dict[str, object]
+) -> None:
+    with pytest.raises(RequestRefusedError):
+        scene.ask_at(4.5, **changes)
+    assert scene.ledger.entries() == ()
+
+
+def test_a_question_is_refused_where_the_slot_trains_by_dp_sgd(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install_start(tmp_path, monkeypatch)
+    home = Home(tmp_path / "home")
+    home.create("")
+    scene = Scene(home)
+    with pytest.raises(RequestRefusedError, match="method"):
+        scene.ask_at(4.5, question=QUESTION)
+    assert scene.ledger.entries() == ()
+
+
+def test_a_computation_that_fails_leaves_at_its_time_as_noise_alone(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scene.duties._updates, "_compute", lost)
+    body = scene.ask_at(4.5, question=QUESTION)
+    assert scene.now == START + 6 * HOUR
+    assert decode_signed_release(body).payload == noise_alone()
+
+
+def test_a_sum_has_until_shortly_before_its_time(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[float | None] = []
+
+    def counted(task: Callable[[], T], /, *, seconds: float | None = None) -> T:
+        given.append(seconds)
+        return task()
+
+    monkeypatch.setattr(scene.duties._updates, "_compute", counted)
+    scene.ask_at(4.5, question=QUESTION)
+    assert given == [pytest.approx((6 - 4.5 - 0.1 * 2) * 3600)]
+
+
+def test_an_empty_history_sends_noise_of_the_same_size(
+    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    empty = make_scene(tmp_path / "empty", monkeypatch, executions=0)
+    nothing, something = (each.ask_at(4.5, question=QUESTION) for each in (empty, scene))
+    assert decode_signed_release(nothing).payload == noise_alone()
+    payloads = [decode_signed_release(each).payload for each in (nothing, something)]
+    assert len(payloads[0]) == len(payloads[1]) < 8 * DIRECTIONS + 200
+    assert sent(something).values.shape == (DIRECTIONS,)

@@ -1,0 +1,70 @@
+"""The home directory of an organization and its configuration file."""
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from fedperf_client.home.config import Home, write_private
+from fedperf_shared.errors import ConfigurationError, StorageError
+
+
+def test_a_new_home_is_for_its_owner_only(tmp_path: Path) -> None:
+    home = Home(tmp_path / "a" / "home")
+    home.create("policy")
+    assert stat.S_IMODE(home.directory.stat().st_mode) == 0o700
+    for path in (home.config, home.policy):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert home.load_config().history == ()
+
+
+def test_creating_again_changes_nothing(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.policy.write_text("mine")
+    home.create("theirs")
+    assert home.policy.read_text() == "mine"
+
+
+def test_relative_histories_count_from_the_home(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.config.write_text('history = ["jobs", "/var/jobs", "~/jobs"]')
+    assert home.load_config().history == (
+        tmp_path / "jobs",
+        Path("/var/jobs"),
+        Path.home() / "jobs",
+    )
+
+
+def test_every_problem_is_named_at_once_with_its_key(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.config.write_text('poll_seconds = nan\nhistory = 3\nunknown = "x"')
+    with pytest.raises(ConfigurationError) as caught:
+        home.load_config()
+    for key in ("poll_seconds", "history", "unknown", str(home.config)):
+        assert key in str(caught.value)
+
+
+def test_ledgers_come_oldest_first(tmp_path: Path) -> None:
+    for name in ("ledger-20280101T000000.sqlite", "ledger-20270101T000000.sqlite"):
+        (tmp_path / name).touch()
+    assert [path.name for path in Home(tmp_path).ledgers] == [
+        "ledger-20270101T000000.sqlite",
+        "ledger-20280101T000000.sqlite",
+    ]
+
+
+def test_a_directory_that_cannot_be_made_is_one_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match="--home"):
+        Home(tmp_path / "file" / "home").create("policy")
+
+
+def test_a_private_file_is_replaced_whole(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "file"
+    write_private(path, b"old")
+    with path.open("rb") as reader:
+        write_private(path, b"new and longer")
+        assert reader.read() == b"old"
+    assert path.read_bytes() == b"new and longer"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert [each.name for each in path.parent.iterdir()] == ["file"]

@@ -1,0 +1,382 @@
+import multiprocessing
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from fedperf_client.home.store import (
+    APPLICATION_ID,
+    SCHEMA_VERSION,
+    AmbiguousExecutionError,
+    ExecutionStore,
+    UnknownExecutionError,
+)
+from fedperf_shared.errors import InvalidInputError, StorageError
+from fedperf_shared.execution import Execution, ExecutionStatus, Measurement
+from tests.unit.client.executions import START, chain_plan, executions, make_execution
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "executions.sqlite"
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+@given(execution=executions())
+def test_every_execution_comes_back_equal(tmp_path: Path, execution: Execution) -> None:
+    path = tmp_path / f"{time.monotonic_ns()}.sqlite"
+    with ExecutionStore.open(path) as store:
+        assert store.add([execution]) == 1
+    with ExecutionStore.open(path) as store:
+        assert list(store.executions()) == [execution]
+
+
+def test_adding_twice_stores_once_and_keeps_the_first(path: Path) -> None:
+    first = make_execution(1)
+    with ExecutionStore.open(path) as store:
+        assert store.add([first, make_execution(2)]) == 2
+        assert store.add([make_execution(1, workload="changed"), make_execution(3)]) == 1
+        assert [e.execution_id for e in store.executions()] == [
+            "execution-1",
+            "execution-2",
+            "execution-3",
+        ]
+        assert next(store.executions()) == first
+
+
+def test_filters_narrow_what_is_read(path: Path) -> None:
+    failed = make_execution(7, workload="a", status=ExecutionStatus.FAILED, measurement=None)
+    with ExecutionStore.open(path) as store:
+        store.add([make_execution(n, workload="ab"[n % 2]) for n in range(6)] + [failed])
+        assert [e.execution_id for e in store.executions(workload="b")] == [
+            "execution-1",
+            "execution-3",
+            "execution-5",
+        ]
+        assert list(store.executions(status=ExecutionStatus.FAILED)) == [failed]
+        late = list(store.executions(since=START + timedelta(seconds=5)))
+        assert [e.execution_id for e in late] == ["execution-5", "execution-7"]
+        early = list(store.executions(until=START + timedelta(seconds=1)))
+        assert [e.execution_id for e in early] == ["execution-0"]
+        assert list(store.executions(workload="nobody")) == []
+
+
+def test_reading_crosses_pages_and_writes_in_between_do_no_harm(path: Path) -> None:
+    same_moment = [make_execution(n, finished_at=START) for n in range(1201)]
+    with ExecutionStore.open(path) as store:
+        store.add(same_moment)
+        found = []
+        for execution in store.executions():
+            found.append(execution.execution_id)
+            if len(found) == 10:
+                store.add([make_execution(5000)])
+    assert len(found) == 1202
+    assert len(set(found)) == 1202
+
+
+def test_counts_name_every_status(path: Path) -> None:
+    with ExecutionStore.open(path) as store:
+        assert store.counts().executions == 0
+        store.add([make_execution(n, workload="ab"[n % 2]) for n in range(5)])
+        counts = store.counts()
+        assert store.workloads() == ("a", "b")
+    assert (counts.executions, counts.workloads) == (5, 2)
+    assert counts.by_status[ExecutionStatus.OK] == 5
+    assert counts.by_status[ExecutionStatus.TIMEOUT] == 0
+    assert set(counts.by_status) == set(ExecutionStatus)
+
+
+def test_a_moment_comes_back_as_the_same_moment(path: Path) -> None:
+    eastern = datetime.fromisoformat("2026-03-01T12:00:00.123456+09:00")
+    with ExecutionStore.open(path) as store:
+        store.add([make_execution(finished_at=eastern)])
+        found = next(store.executions()).finished_at
+    assert found == eastern
+    assert found.tzinfo is UTC
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        make_execution(1, workload="\ud800"),
+        make_execution(1, execution_id=""),
+        make_execution(1, measurement=Measurement(1.0, 1.0, 2**63)),
+    ],
+    ids=["not text", "no id", "too large"],
+)
+def test_a_value_that_does_not_fit_is_refused_and_nothing_of_the_call_is_stored(
+    path: Path, bad: Execution
+) -> None:
+    with ExecutionStore.open(path) as store:
+        with pytest.raises(InvalidInputError):
+            store.add([make_execution(0), bad])
+        assert store.counts().executions == 0
+
+
+@pytest.mark.parametrize("content", [b"no database at all, but long enough" * 40, b"SQLite for"])
+def test_a_file_that_is_no_database_is_refused_and_left_alone(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+    with pytest.raises(StorageError, match="not a store of fedperf, name another file") as caught:
+        ExecutionStore.open(path)
+    assert "\n" not in str(caught.value)
+    assert path.read_bytes() == content
+
+
+def test_a_database_of_another_program_is_refused_and_left_alone(path: Path) -> None:
+    with sqlite3.connect(path) as other:
+        other.execute("CREATE TABLE mine (x)")
+    other.close()
+    before = path.read_bytes()
+    with pytest.raises(StorageError, match="another program"):
+        ExecutionStore.open(path)
+    assert path.read_bytes() == before
+
+
+def test_a_store_of_schema_1_is_brought_up_to_date_and_loses_nothing(path: Path) -> None:
+    with ExecutionStore.open(path) as store:
+        store.add([make_execution(1)])
+    with sqlite3.connect(path) as connection:
+        for column in ("source", "node_type", "architecture", "rows_known", "remarks"):
+            connection.execute(f"ALTER TABLE execution DROP COLUMN {column}")
+        connection.execute("DROP TABLE source")
+        connection.execute("PRAGMA user_version = 1")
+    connection.close()
+    with ExecutionStore.open(path) as store:
+        assert list(store.executions()) == [make_execution(1)]
+        assert store.add([make_execution(2)]) == 1
+
+
+def test_a_newer_schema_is_refused_with_both_versions(path: Path) -> None:
+    ExecutionStore.open(path).close()
+    newer = sqlite3.connect(path)
+    newer.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
+    newer.close()
+    with pytest.raises(StorageError, match=f"schema {SCHEMA_VERSION + 1}.*knows {SCHEMA_VERSION}"):
+        ExecutionStore.open(path)
+
+
+def test_a_damaged_store_is_one_clear_error(path: Path) -> None:
+    with ExecutionStore.open(path) as store:
+        store.add(make_execution(n) for n in range(300))
+    content = bytearray(path.read_bytes())
+    for start in range(4096, len(content), 4096):
+        content[start : start + 512] = b"\xa5" * 512
+    path.write_bytes(content)
+    with ExecutionStore.open(path) as store, pytest.raises(StorageError, match="damaged"):
+        list(store.executions())
+
+
+def test_a_row_with_a_damaged_plan_names_its_execution(path: Path) -> None:
+    with ExecutionStore.open(path) as store:
+        store.add([make_execution(1)])
+    tampered = sqlite3.connect(path)
+    tampered.execute("UPDATE execution SET plan = x'ffff'")
+    tampered.commit()
+    tampered.close()
+    with ExecutionStore.open(path) as store, pytest.raises(StorageError, match="execution-1"):
+        list(store.executions())
+
+
+@pytest.mark.parametrize("path", [Path("/proc/executions.sqlite"), Path("/nowhere/at/all.sqlite")])
+def test_a_directory_that_cannot_be_written_is_one_clear_error(path: Path) -> None:
+    with pytest.raises(StorageError, match="the directory must exist and be writable"):
+        ExecutionStore.open(path)
+
+
+def test_a_store_made_read_only_loses_nothing(path: Path) -> None:
+    with ExecutionStore.open(path) as store:
+        store.add([make_execution(0)])
+        store._connection.execute("PRAGMA query_only = 1")
+        with pytest.raises(StorageError, match="writable"):
+            store.add([make_execution(1)])
+        assert [e.execution_id for e in store.executions()] == ["execution-0"]
+
+
+def test_the_file_is_marked_and_uses_a_write_ahead_log(path: Path) -> None:
+    ExecutionStore.open(path).close()
+    raw = sqlite3.connect(path)
+    try:
+        assert raw.execute("PRAGMA application_id").fetchone() == (APPLICATION_ID,)
+        assert raw.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    finally:
+        raw.close()
+
+
+def test_many_openers_at_once_all_succeed(path: Path) -> None:
+    failures: list[Exception] = []
+    barrier = threading.Barrier(8)
+
+    def use(number: int) -> None:
+        barrier.wait()
+        try:
+            with ExecutionStore.open(path) as store:
+                store.add([make_execution(number)])
+        except StorageError as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=use, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    with ExecutionStore.open(path) as store:
+        assert store.counts().executions == 8
+
+
+class RefusedTwice(sqlite3.Connection):
+    """As SQLite now and then does when two programs turn the write-ahead log on at once."""
+
+    refusals = 2
+
+    def execute(self, sql: str, *parameters: Any) -> sqlite3.Cursor:
+        if sql.startswith("PRAGMA journal_mode") and self.refusals:
+            self.refusals -= 1
+            error = sqlite3.OperationalError("database is locked")
+            error.sqlite_errorname = "SQLITE_BUSY"
+            raise error
+        return super().execute(sql, *parameters)
+
+
+def test_who_is_refused_the_write_ahead_log_asks_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=RefusedTwice))
+    with ExecutionStore.open(path) as store:
+        store.add([make_execution(1)])
+        assert tuple(store._connection.execute("PRAGMA journal_mode").fetchone()) == ("wal",)
+
+
+def _write(path: Path, first: int) -> None:
+    with ExecutionStore.open(path) as store:
+        for start in range(first, first + 200, 10):
+            store.add([make_execution(n) for n in range(start, start + 10)])
+
+
+def test_two_processes_write_at_once_and_nothing_is_lost(path: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    writers = [context.Process(target=_write, args=(path, first)) for first in (0, 1000)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+        assert writer.exitcode == 0
+    with ExecutionStore.open(path) as store:
+        assert store.counts().executions == 400
+
+
+_ENDLESS_WRITER = """
+import sys
+from pathlib import Path
+from fedperf_client.home.store import ExecutionStore
+from tests.unit.client.executions import make_execution
+number = int(sys.argv[2])
+with ExecutionStore.open(Path(sys.argv[1])) as store:
+    while True:
+        store.add([make_execution(n) for n in range(number, number + 5)])
+        print(number, flush=True)
+        number += 5
+"""
+
+
+@pytest.mark.fault
+def test_killing_a_writer_never_corrupts_the_store_or_loses_what_was_confirmed(path: Path) -> None:
+    confirmed = -5
+    for attempt in range(6):
+        writer = subprocess.Popen(
+            [sys.executable, "-c", _ENDLESS_WRITER, str(path), str(confirmed + 5)],
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=Path(__file__).parents[3],
+        )
+        assert writer.stdout is not None
+        writer.stdout.readline()
+        time.sleep(0.01 + 0.017 * attempt)
+        os.kill(writer.pid, signal.SIGKILL)
+        rest = writer.stdout.read()
+        writer.wait()
+        writer.stdout.close()
+        complete = [int(line) for line in rest.splitlines() if line]
+        confirmed = max([confirmed + 5, *complete])
+        with ExecutionStore.open(path) as store:
+            (verdict,) = store._connection.execute("PRAGMA integrity_check").fetchone()
+            found = {e.execution_id for e in store.executions()}
+        assert verdict == "ok"
+        assert {f"execution-{n}" for n in range(confirmed + 5)} <= found
+        assert len(found) % 5 == 0
+
+
+def test_importing_the_store_imports_nothing_heavy() -> None:
+    code = (
+        "import sys, fedperf_client.home.store; "
+        "print([m for m in ('torch', 'pandas', 'duckdb', 'polars', 'pyarrow') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_plans_are_stored_compactly(path: Path) -> None:
+    with ExecutionStore.open(path) as store:
+        store.add([make_execution(n, plan=chain_plan(20)) for n in range(200)])
+    assert path.stat().st_size < 200 * 1000
+
+
+def test_an_execution_is_found_by_its_id_and_nobody_else_is(tmp_path: Path) -> None:
+    stored = [make_execution(number) for number in range(3)]
+    with ExecutionStore.open(tmp_path / "executions.sqlite") as store:
+        store.add(stored)
+        assert store.find("execution-1") == stored[1]
+        with pytest.raises(UnknownExecutionError, match="'execution-9' among the 3 in the store"):
+            store.find("execution-9")
+        with pytest.raises(UnknownExecutionError, match="''"):
+            store.find("")
+
+
+def test_the_beginning_of_an_id_is_enough_where_only_one_begins_so(tmp_path: Path) -> None:
+    ids = ["0123456789ab", "0123456789cd", "0123", "01%45678zz", "zz"]
+    with ExecutionStore.open(tmp_path / "executions.sqlite") as store:
+        store.add([make_execution(execution_id=each) for each in ids])
+        assert store.find("0123456789a").execution_id == "0123456789ab"
+        assert store.find("0123").execution_id == "0123"
+        assert store.find("01%").execution_id == "01%45678zz"
+        with pytest.raises(AmbiguousExecutionError, match="begins with '01234'"):
+            store.find("01234")
+        for each in ids:
+            short = store.short_id(each)
+            assert store.find(short).execution_id == each
+            assert len(short) == min(len(each), max(8, len(short)))
+        assert store.short_id(ids[0]) == "0123456789a"
+        assert store.short_id(ids[3]) == "01%45678"
+
+
+def test_the_newest_come_first(tmp_path: Path) -> None:
+    stored = [
+        make_execution(n, workload=f"w{n % 2}", status=ExecutionStatus(n % 3)) for n in range(9)
+    ]
+    with ExecutionStore.open(tmp_path / "executions.sqlite") as store:
+        store.add(stored)
+        assert store.newest(3) == (stored[8], stored[7], stored[6])
+        assert store.newest(2, workload="w1") == (stored[7], stored[5])
+        failed = ExecutionStatus.FAILED
+        assert store.newest(9, status=failed) == (stored[7], stored[4], stored[1])
+
+
+def test_a_digest_tells_what_is_stored_from_anything_else(tmp_path: Path) -> None:
+    def digest(name: str, *numbers: int) -> bytes:
+        with ExecutionStore.open(tmp_path / name) as store:
+            for number in numbers:
+                store.add([make_execution(number)])
+            return store.digest()
+
+    assert digest("one", 0, 1) == digest("other order", 1, 0) == digest("one", 1)
+    assert len({digest("none"), digest("one"), digest("more", 0, 1, 2)}) == 3

@@ -1,0 +1,152 @@
+"""What predictions are made from is kept between commands, and never trusted when stale."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedperf_client.home.config import write_private
+from fedperf_client.home.store import ExecutionStore
+from fedperf_client.prediction.answers import predictor_cache as kept_module
+from fedperf_client.prediction.answers.predictor_cache import Kept, open_kept
+from fedperf_client.prediction.base_models import FetchedModels
+from fedperf_client.prediction.evidence import History
+from fedperf_client.prediction.learners.residual_learners import CellCorrection
+from fedperf_shared.model.checkpoint import encode_checkpoint
+from fedperf_shared.releases.basis import CELLS
+from tests.unit.client.prediction.synthetic import draw_questions
+from tests.unit.client.prediction.worlds import executions_of_world
+from tests.unit.client.public import install_start, seeded_checkpoint
+
+ASKED = draw_questions(np.random.default_rng(9), 6)
+
+
+class Place:
+    """A store, models and the file."""
+
+    def __init__(self, directory: Path) -> None:
+        self.file = directory / "predictor.safetensors"
+        self.models = FetchedModels(directory / "models")
+        self.store = directory / "executions.sqlite"
+        self.read_anew = 0
+        self.add(0, 12)
+
+    def add(self, seed: int, count: int) -> None:
+        with ExecutionStore.open(self.store) as store:
+            store.add(executions_of_world(seed, count, f"own-{seed}"))
+
+    def opened(self) -> Kept:
+        with ExecutionStore.open(self.store) as store:
+            return open_kept(self.file, store, self.models)
+
+    def answered(self) -> tuple[list[float], Kept]:
+        kept = self.opened()
+        found = [each.median_seconds for each in kept.predictor.predict(ASKED)]
+        kept.keep(write_private)
+        return found, kept
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    install_start(tmp_path, monkeypatch)
+    return Place(tmp_path)
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many executions were read anew, call by call."""
+    found: list[int] = []
+
+    class Counted(History):
+        @classmethod
+        def from_executions(cls, executions):  # type: ignore[no-untyped-def]
+            history = History.from_executions(executions)
+            found.append(len(history))
+            return history
+
+    monkeypatch.setattr(kept_module, "History", Counted)
+    return found
+
+
+def test_the_next_command_answers_the_same_without_reading_or_weighing_again(
+    place: Place, reads: list[int]
+) -> None:
+    place.add(2, 28)  # enough for trees
+    first, made = place.answered()
+    again, found = place.answered()
+    np.testing.assert_allclose(again, first, rtol=1e-9)
+    assert reads == [40]
+    assert any("boosting" in name for name in found.predictor.candidates.fits)
+    assert list(found.predictor.outcomes) == list(made.predictor.outcomes)
+    assert found.predictor.candidates._weighed == {}
+    assert found.usual == made.usual
+
+
+def test_new_executions_models_and_corrections_make_it_stale(
+    place: Place, reads: list[int]
+) -> None:
+    place.answered()
+    place.add(1, 5)
+    place.answered()
+    place.models.keep_shared(encode_checkpoint(seeded_checkpoint(3, version=2)))
+    place.answered()
+    place.models.keep_shared(encode_checkpoint(seeded_checkpoint(4, version=2)))
+    place.answered()
+    covariance = 0.1 * np.eye(CELLS)
+    place.models.keep_correction(CellCorrection(np.full(CELLS, 0.5), covariance), write_private)
+    place.answered()
+    place.answered()
+    assert reads == [12, 17, 17, 17, 17]
+
+
+def test_a_changed_public_start_is_never_answered_from_an_old_file(
+    place: Place, reads: list[int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    start = install_start(tmp_path, monkeypatch)
+    place.answered()
+    start.write_bytes(encode_checkpoint(seeded_checkpoint(8, version=1)))
+    place.answered()
+    assert reads == [12, 12]
+
+
+@pytest.mark.parametrize("what", ["PREDICTOR_VERSION", "FEATURE_SCHEMA_VERSION", "version"])
+def test_another_version_of_what_predicts_makes_it_stale(
+    what: str, place: Place, reads: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.answered()
+    monkeypatch.setattr(kept_module, what, (lambda _: "0.2.0") if what == "version" else 99)
+    place.answered()
+    place.answered()
+    assert reads == [12, 12]
+
+
+@pytest.mark.parametrize("spoilt", [b"", b"{}", b"\x00" * 200, "cut", "flipped", "bent"])
+def test_a_spoilt_file_is_made_again(spoilt: bytes | str, place: Place, reads: list[int]) -> None:
+    first, _ = place.answered()
+    data = place.file.read_bytes()
+    contents = {
+        "cut": data[: len(data) // 2],
+        "flipped": data.replace(b"scale and size seen", b"scale and size sewn"),
+        "bent": data.replace(b"log_seconds", b"log_minutes"),
+    }
+    place.file.write_bytes(contents[spoilt] if isinstance(spoilt, str) else spoilt)
+    again, _ = place.answered()
+    np.testing.assert_allclose(again, first, rtol=1e-9)
+    assert reads == [12, 12]
+
+
+def test_the_file_is_for_its_owner_and_is_not_written_in_vain(place: Place) -> None:
+    place.answered()
+    assert place.file.stat().st_mode & 0o077 == 0
+    before = place.file.stat().st_mtime_ns
+    place.answered()
+    assert place.file.stat().st_mtime_ns == before
+
+
+def test_without_executions_the_start_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install_start(tmp_path, monkeypatch)
+    with ExecutionStore.open(tmp_path / "empty.sqlite") as store:
+        kept = open_kept(tmp_path / "file", store, FetchedModels(tmp_path / "models"))
+    assert all(each.extrapolating for each in kept.predictor.predict(ASKED))

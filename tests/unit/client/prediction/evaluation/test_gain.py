@@ -1,0 +1,82 @@
+"""Joining must not make predictions worse, and intervals must mean what they say."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedperf_client.prediction.base_models import FetchedModels
+from fedperf_client.prediction.evaluation.gain import Gain, gain_on
+from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.execution import ExecutionStatus
+from fedperf_shared.model.checkpoint import encode_checkpoint
+from tests.unit.client.prediction.worlds import executions_of_world
+from tests.unit.client.public import garbage_checkpoint, install_start
+
+WORSE_BY_AT_MOST = 1.05
+
+
+@pytest.fixture
+def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FetchedModels:
+    install_start(tmp_path, monkeypatch)
+    return FetchedModels(tmp_path / "models")
+
+
+def played(seed: int, models: FetchedModels, own: int = 120) -> Gain:
+    return gain_on(
+        executions_of_world(seed, own, "own"),
+        executions_of_world(seed + 1000, 150, "held-out"),
+        models,
+    )
+
+
+@pytest.mark.slow
+def test_a_garbage_shared_model_makes_no_organization_worse(models: FetchedModels) -> None:
+    """At 120 own executions, on average over 3 worlds."""
+    models.keep_shared(encode_checkpoint(garbage_checkpoint(2)))
+    gains = [played(seed, models) for seed in range(3)]
+    ratios = [gain.personalized / gain.local for gain in gains]
+    coverage = float(np.mean([gain.coverage for gain in gains]))
+    print(f"personalized / local: {np.round(ratios, 3)}, coverage {coverage:.3f}")
+    assert all(gain.shared > 1.5 * gain.local for gain in gains)  # it is garbage
+    assert np.mean(ratios) <= WORSE_BY_AT_MOST
+    assert 0.84 <= coverage <= 0.97
+
+
+def test_the_comparison_names_every_column(models: FetchedModels) -> None:
+    gain = played(1, models, own=12)
+    assert (gain.executions, gain.held_out) == (12, 150)
+    assert set(gain.as_row()) == {
+        "executions",
+        "held_out",
+        "local",
+        "base",
+        "shared",
+        "personalized",
+        "coverage",
+    }
+    assert min(gain.local, gain.base, gain.shared, gain.personalized) >= 1.0
+    assert gain.base == gain.shared  # before a shared model is there
+
+
+def test_without_own_executions_the_public_start_answers(models: FetchedModels) -> None:
+    gain = gain_on([], executions_of_world(5, 20, "held-out"), models)
+    assert gain.executions == 0
+    assert np.isfinite(gain.personalized)
+
+
+def test_workloads_that_were_learnt_from_are_refused(models: FetchedModels) -> None:
+    own = executions_of_world(1, 10, "own")
+    with pytest.raises(InvalidInputError, match="10 of whose workloads"):
+        gain_on(own, own, models)
+
+
+def test_nothing_to_compare_on_is_refused(models: FetchedModels) -> None:
+    failed = [
+        replace(each, status=ExecutionStatus.FAILED, measurement=None)
+        for each in executions_of_world(1, 5, "held-out")
+    ]
+    for held_out in ([], failed):
+        with pytest.raises(InvalidInputError, match="must be some"):
+            gain_on(executions_of_world(2, 10, "own"), held_out, models)

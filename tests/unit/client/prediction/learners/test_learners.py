@@ -1,0 +1,239 @@
+"""Promises of every learner, and of each alone."""
+
+import numpy as np
+import pytest
+
+from fedperf_client.prediction.evidence import Samples, encode
+from fedperf_client.prediction.learners.download import Downloaded
+from fedperf_client.prediction.learners.ernest import fit_ernest
+from fedperf_client.prediction.learners.gaussian_process_learners import (
+    LocalProcess,
+    ResidualProcess,
+)
+from fedperf_client.prediction.learners.learner import Learner
+from fedperf_client.prediction.learners.local_learners import (
+    Boosting,
+    Constant,
+    Forest,
+    LogRidge,
+    Nearest,
+)
+from fedperf_client.prediction.learners.residual_learners import (
+    REFERENCE,
+    SHARED,
+    AsIs,
+    CellCorrected,
+    CellCorrection,
+    InvalidCorrectionError,
+    ResidualBoosting,
+    ResidualRidge,
+    ShrunkenBias,
+    shrunken_mean,
+)
+from fedperf_client.prediction.mixture.table_catalogue import Ernest, WithShare, table_learners
+from fedperf_client.prediction.prediction import Floats
+from fedperf_shared.releases.basis import CELLS
+from fedperf_shared.workflow.flat import FLAT_FEATURES
+from tests.unit.client.prediction.jobs import grid, law, layout, noisy, samples
+from tests.unit.client.prediction.synthetic import draw_history, excellent, true_log_seconds
+
+LEARNERS: tuple[Learner, ...] = (
+    AsIs(),
+    ShrunkenBias(),
+    CellCorrected(CellCorrection.nothing_known()),
+    ResidualRidge(),
+    ResidualBoosting(),
+    Constant(),
+    Nearest(),
+    LogRidge(),
+    Boosting(),
+    Forest(),
+    LocalProcess(),
+    ResidualProcess(AsIs()),
+    LogRidge("local ridge 2", degree=2),
+    Boosting("local linear boosting", linear_leaves=True),
+    Ernest(FLAT_FEATURES - 1, FLAT_FEATURES - 2),
+    ResidualProcess(Ernest(FLAT_FEATURES - 1, FLAT_FEATURES - 2)),
+    WithShare(LogRidge(), FLAT_FEATURES - 1, FLAT_FEATURES - 2),
+    Downloaded(0.1 * np.eye(CELLS)),
+)
+every_learner = pytest.mark.parametrize("learner", LEARNERS, ids=lambda each: each.name)
+
+
+def draw_samples(count: int, seed: int = 0) -> tuple[Samples, Floats]:
+    history = draw_history(np.random.default_rng(seed), count)
+    return encode(history.questions, {SHARED: excellent, REFERENCE: excellent}), history.log_seconds
+
+
+@every_learner
+@pytest.mark.parametrize("count", [0, 1, 2, 60])
+def test_any_number_of_executions_gives_finite_answers(learner: Learner, count: int) -> None:
+    samples, log_seconds = draw_samples(max(count, learner.fewest - 1))
+    asked, _ = draw_samples(9, seed=1)
+    answers = learner.fit(samples, log_seconds)(asked)
+    assert answers.shape == (9,)
+    assert np.isfinite(answers).all()
+
+
+@every_learner
+def test_executions_that_are_all_the_same_give_finite_answers(learner: Learner) -> None:
+    samples, log_seconds = draw_samples(1)
+    same = np.zeros(40, np.int64)
+    asked, _ = draw_samples(5, seed=1)
+    answers = learner.fit(samples.take(same), log_seconds[same])(asked)
+    assert np.isfinite(answers).all()
+
+
+@every_learner
+def test_the_same_evidence_gives_the_same_answers_bit_for_bit(learner: Learner) -> None:
+    samples, log_seconds = draw_samples(60)
+    asked, _ = draw_samples(20, seed=1)
+    one, other = learner.fit(samples, log_seconds)(asked), learner.fit(samples, log_seconds)(asked)
+    np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(
+    "learner", [each for each in LEARNERS if each.start is None], ids=lambda each: each.name
+)
+def test_a_local_learner_reads_no_start_model(learner: Learner) -> None:
+    samples, log_seconds = draw_samples(60)
+    bare = Samples(samples.features, samples.cells, {})
+    np.testing.assert_array_equal(
+        learner.fit(bare, log_seconds)(bare), learner.fit(samples, log_seconds)(samples)
+    )
+
+
+@pytest.mark.parametrize("learner", [LogRidge(), Boosting(), Forest(), Nearest(), LocalProcess()])
+def test_local_learners_beat_the_constant_with_enough_executions(learner: Learner) -> None:
+    history = draw_history(np.random.default_rng(2), 250)
+    test = draw_history(np.random.default_rng(3), 150)
+    samples, asked = encode(history.questions, {}), encode(test.questions, {})
+    truth = true_log_seconds(test.questions)
+
+    def error(each: Learner) -> float:
+        return float(np.mean(np.abs(each.fit(samples, history.log_seconds)(asked) - truth)))
+
+    assert error(learner) < 0.8 * error(Constant())
+
+
+def test_a_bias_that_may_be_chance_is_shrunken_and_a_clear_one_is_kept() -> None:
+    assert shrunken_mean(np.array([])) == 0.0
+    assert shrunken_mean(np.array([0.1])) == 0.0
+    assert shrunken_mean(np.array([0.5, -0.4, 0.1])) == 0.0
+    assert shrunken_mean(np.full(50, 1.0)) == pytest.approx(1.0, abs=0.01)
+    few, many = shrunken_mean(np.full(2, 0.6)), shrunken_mean(np.full(20, 0.6))
+    assert 0.0 < few < many < 0.6
+
+
+def test_without_own_executions_the_coordinators_correction_is_taken() -> None:
+    mean = np.linspace(-1, 1, CELLS)
+    learner = CellCorrected(CellCorrection(mean, 0.1 * np.eye(CELLS)))
+    nothing, asked = draw_samples(0)[0], draw_samples(9)[0]
+    answers = learner.fit(nothing, np.zeros(0))(asked)
+    np.testing.assert_allclose(answers - asked.starts[REFERENCE], mean[asked.cells])
+
+
+def test_own_executions_overrule_the_coordinator_as_they_grow() -> None:
+    learner = CellCorrected(CellCorrection(np.full(CELLS, 1.0), 0.05 * np.eye(CELLS)))
+    distances = []
+    for count in (1, 10, 300):
+        samples, _ = draw_samples(count)
+        own = samples.starts[REFERENCE] - 0.5
+        distances.append(
+            float(np.mean(learner.fit(samples, own)(samples) - samples.starts[REFERENCE] + 0.5))
+        )
+    assert distances[0] > distances[1] > distances[2]
+    assert abs(distances[2]) < 0.1
+
+
+def test_one_wild_execution_of_a_few_moves_the_others_little() -> None:
+    samples, _ = draw_samples(5)
+    calm = samples.starts[REFERENCE] + 0.1
+    wild = calm + np.array([0, 0, 6.0, 0, 0])
+    learner = CellCorrected(CellCorrection.nothing_known())
+    moved = [learner.fit(samples, own)(samples) - samples.starts[REFERENCE] for own in (calm, wild)]
+    assert np.abs(moved[1] - moved[0]).mean() < 0.3
+
+
+def test_a_certain_correction_moves_less_than_an_uncertain_one() -> None:
+    samples, _ = draw_samples(30)
+    own = samples.starts[REFERENCE] + 1.0
+
+    def correction(variance: float) -> float:
+        prior = CellCorrection(np.zeros(CELLS), variance * np.eye(CELLS))
+        learnt = CellCorrected(prior).fit(samples.take(np.arange(3)), own[:3])
+        return float(np.mean(learnt(samples.take(np.arange(3))) - samples.starts[REFERENCE][:3]))
+
+    assert 0 < correction(1e-6) < correction(1.0) < 1.0
+
+
+@pytest.mark.parametrize(
+    ("mean", "covariance", "complaint"),
+    [
+        (np.zeros(3), np.zeros((3, 3)), "cells"),
+        (np.full(CELLS, np.nan), np.zeros((CELLS, CELLS)), "finite"),
+        (np.zeros(CELLS), -np.eye(CELLS), "semi-definite"),
+        (np.zeros(CELLS), np.triu(np.ones((CELLS, CELLS))), "symmetric"),
+    ],
+)
+def test_a_correction_that_is_none_is_refused(
+    mean: Floats, covariance: Floats, complaint: str
+) -> None:
+    with pytest.raises(InvalidCorrectionError, match=complaint):
+        CellCorrection(mean, covariance)
+
+
+@pytest.mark.parametrize("learner", table_learners(layout()), ids=lambda each: each.name)
+def test_learners_of_tables_stay_near_what_they_saw_wherever_they_are_asked(
+    learner: Learner,
+) -> None:
+    fitted = learner.fit(samples(), noisy())
+    absurd = layout().samples({"nodes": [1e6], "megabytes": [1e12], "machine": ["new"]})
+    assert np.isfinite(fitted(absurd)).all()
+    constant = Constant().fit(samples(), noisy())
+    most = np.abs(constant(samples()) - law(grid())).mean()
+    assert np.abs(fitted(samples()) - law(grid())).mean() <= most
+
+
+def test_squares_help_inside_the_hull_and_are_not_followed_beyond() -> None:
+    across = np.linspace(-1, 1, 40)
+    bent = Samples(across[:, None], np.zeros(40, np.int64), {})
+    fitted = LogRidge(degree=2, strengths=(1e-4,)).fit(bent, 2 * across**2)
+    assert np.abs(fitted(bent) - 2 * across**2).max() < 0.05
+    beyond = Samples(np.array([[1.0], [2.5]]), np.zeros(2, np.int64), {})
+    at_the_edge, outside = fitted(beyond)
+    assert abs(outside - at_the_edge) < 0.1
+
+
+def test_ernest_finds_the_parts_of_a_job_that_follows_it() -> None:
+    log_scale, log_size = np.log(np.tile([2.0, 4, 8], 3)), np.log(np.repeat([1.0, 2, 4], 3))
+    seconds = 5 + 30 * np.exp(log_size - log_scale) + 0.5 * np.exp(log_scale)
+    answer = fit_ernest(log_scale, log_size, np.log(seconds))
+    np.testing.assert_allclose(answer(log_scale, log_size), np.log(seconds), atol=1e-6)
+    more_work, less = answer(np.log([4.0, 4.0]), np.log([100.0, 4.0]))
+    assert more_work == pytest.approx(np.log(5 + 30 * 25 + 2), abs=1e-6)
+    assert more_work > less
+
+
+def test_ernest_counts_long_and_short_executions_alike() -> None:
+    log_scale = np.zeros(3)
+    answer = fit_ernest(log_scale, log_scale, np.log([1.0, 1.0, 1000.0]))
+    assert answer(log_scale[:1], log_scale[:1])[0] == pytest.approx(np.log(1.0), abs=0.1)
+
+
+def test_a_process_on_another_learner_learns_what_that_leaves() -> None:
+    ernest = Ernest(layout().scale_feature, layout().size_feature)
+    rows = np.random.default_rng(0).permutation(60)[:30]
+    left = [
+        np.abs(each.fit(samples().take(rows), noisy()[rows])(samples()) - law(grid())).mean()
+        for each in (ernest, ResidualProcess(ernest))
+    ]
+    assert left[1] < left[0]
+    assert ResidualProcess(AsIs(SHARED)).name == "shared+process"
+    assert ResidualProcess(AsIs(SHARED)).start == SHARED
+
+
+def test_names_of_table_learners_are_their_own() -> None:
+    names = [each.name for each in table_learners(layout())]
+    assert len(set(names)) == len(names)
+    assert all(each.start is None for each in table_learners(layout()))

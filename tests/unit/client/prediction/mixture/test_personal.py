@@ -1,0 +1,223 @@
+"""Promises about a predictor that is mixed for every kind of question."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedperf_client.prediction.answers.predictor_cache import Kept
+from fedperf_client.prediction.evidence import History
+from fedperf_client.prediction.learners.local_learners import LogRidge
+from fedperf_client.prediction.learners.residual_learners import PUBLIC, REFERENCE, SHARED
+from fedperf_client.prediction.mixture.intervals import source_rows
+from fedperf_client.prediction.mixture.learner_catalogue import joined_learners, local_learners
+from fedperf_client.prediction.mixture.matched_folds import Asks
+from fedperf_client.prediction.mixture.personal import (
+    INSIDE,
+    Personalized,
+    candidates_of,
+    key_of,
+    personalize,
+    places_of,
+)
+from fedperf_client.prediction.prediction import Question
+from fedperf_shared.errors import StorageError
+from fedperf_shared.workflow.graph import Plan, Workflow
+from tests.unit.client.prediction.synthetic import (
+    draw_history,
+    draw_questions,
+    excellent,
+    garbage,
+    true_log_seconds,
+)
+
+HISTORY = draw_history(np.random.default_rng(0), 120)
+
+
+def on_cores(question: Question, cores: int) -> Question:
+    return Question(question.plan, replace(question.cluster, cores=cores))
+
+
+def of_rows(question: Question, rows: float) -> Question:
+    first, *others = question.plan.workflow.operators
+    operators = (replace(first, output_rows=rows), *others)
+    return Question(Plan(Workflow(operators), question.plan.platforms), question.cluster)
+
+
+def predictor(history: History = HISTORY) -> Personalized:
+    return personalize(history, {}, [*local_learners()[1:3], LogRidge("other ridge")])
+
+
+@pytest.mark.parametrize(
+    ("cores", "rows", "kind"),
+    [
+        (4, None, Asks.SEEN),
+        (3, None, Asks.BETWEEN_SCALES),
+        (64, None, Asks.BEYOND_SCALES),
+        (4, 1e9, Asks.BEYOND_SIZES),
+        (4, 10.0, Asks.BEYOND_SIZES),
+    ],
+)
+def test_a_question_is_weighed_by_folds_of_its_kind_when_it_is_asked(
+    cores: int, rows: float | None, kind: Asks
+) -> None:
+    own = predictor()
+    assert own.outcomes == {}
+    asked = on_cores(HISTORY.questions[0], cores)
+    [estimate] = own.estimate([asked if rows is None else of_rows(asked, rows)])
+    assert estimate.kind is kind
+    assert {found for found, _ in own.outcomes} == {Asks.SEEN, kind}
+    assert estimate.prediction.extrapolating is kind.is_beyond
+
+
+def test_a_question_a_little_beyond_what_was_seen_is_flagged_though_the_hull_has_a_margin() -> None:
+    own = predictor()
+    largest = max(HISTORY.questions, key=lambda each: source_rows(each.plan))
+    for factor, kind in ((1.0, Asks.SEEN), (1.5, Asks.BEYOND_SIZES)):
+        asked = of_rows(largest, factor * largest.plan.workflow.operators[0].output_rows)
+        [estimate] = own.estimate([asked])
+        assert own.candidates.hull.contains(asked)
+        assert (estimate.kind, estimate.prediction.extrapolating) == (kind, kind.is_beyond)
+
+
+def test_an_answer_does_not_depend_on_what_else_is_asked() -> None:
+    asked = draw_questions(np.random.default_rng(1), 30)
+    asked = (*asked, on_cores(asked[0], 16), on_cores(asked[0], 512), of_rows(asked[1], 1e11))
+    together = predictor().predict_log(asked)
+    alone = [predictor().predict_log([each])[0] for each in asked[-5:]]
+    np.testing.assert_allclose(together[-5:], alone)
+
+
+def test_folds_for_questions_inside_split_no_workload_and_no_fold_splits_repeats() -> None:
+    history = draw_history(np.random.default_rng(2), 60, executions=3)
+    candidates = candidates_of(history, {}, [LogRidge()])
+    groups = candidates.known.groups
+    inside = candidates.weigh(None)
+    for fold in range(inside.folds.max() + 1):
+        held, rest = (
+            groups[inside.rows[inside.folds == fold]],
+            groups[inside.rows[inside.folds != fold]],
+        )
+        assert not set(held.tolist()) & set(rest.tolist())
+    configurations = np.array([hash(each) for each in history.questions])
+    asked = places_of([on_cores(history.questions[0], 64), on_cores(history.questions[0], 3)])
+    ways = [way for _, way in candidates.ways_of(asked) if way is not None]
+    assert ways
+    for way in ways:
+        for each in way.folds:
+            held, kept = configurations[each.held], configurations[each.kept]
+            assert not set(held.tolist()) & set(kept.tolist())
+
+
+def test_one_workload_alone_is_split_into_configurations_not_into_repeats() -> None:
+    questions = tuple(
+        on_cores(HISTORY.questions[0], cores) for cores in (1, 2, 4, 8) for _ in range(5)
+    )
+    history = History(questions, ("w",) * 20, np.arange(20) / 20)
+    assert candidates_of(history, {}, [LogRidge()]).weigh(None).folds.max() + 1 == 4
+
+
+def test_intervals_outside_are_wider_and_upper_ends_are_ordered() -> None:
+    own = predictor()
+    inside, beyond = own.estimate([on_cores(HISTORY.questions[0], each) for each in (4, 64)])
+    widths = [
+        np.log(each.prediction.upper_seconds / each.prediction.median_seconds)
+        for each in (inside, beyond)
+    ]
+    assert widths[1] >= 2 * widths[0]
+    for each in (inside, beyond):
+        assert each.prediction.median_seconds <= each.p90_seconds <= each.prediction.upper_seconds
+
+
+def test_the_chance_to_keep_a_deadline_grows_with_it_and_agrees_with_p90() -> None:
+    [estimate] = predictor().estimate(HISTORY.questions[:1])
+    median = estimate.prediction.median_seconds
+    chances = [estimate.chance_within(median * factor) for factor in (0.01, 0.5, 1, 2, 100)]
+    assert chances == sorted(chances)
+    assert 0 < chances[0] < 0.05
+    assert 0.3 < chances[2] < 0.7
+    assert 0.95 < chances[-1] < 1
+    assert estimate.chance_within(1.0001 * estimate.p90_seconds) >= 0.9
+
+
+@pytest.mark.parametrize("executions", [0, 3, 12])
+def test_with_few_executions_chances_are_a_guess_that_agrees_with_the_interval(
+    executions: int,
+) -> None:
+    starts = {REFERENCE: excellent, SHARED: excellent, PUBLIC: excellent}
+    history = draw_history(np.random.default_rng(3), executions)
+    [estimate] = personalize(history, starts, joined_learners()).estimate(HISTORY.questions[:1])
+    assert estimate.chance_within(estimate.prediction.median_seconds) == pytest.approx(0.5, abs=0.3)
+    assert estimate.chance_within(estimate.p90_seconds * 1.001) >= 0.9
+
+
+@pytest.mark.statistical
+def test_nine_of_ten_new_workloads_stay_below_p90() -> None:
+    below = []
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        own = personalize(draw_history(rng, 60), {}, [LogRidge()])
+        asked = draw_questions(rng, 100)
+        seconds = np.exp(true_log_seconds(asked) + 0.1 * rng.standard_normal(100))
+        below += [
+            measured <= each.p90_seconds
+            for each, measured in zip(own.estimate(asked), seconds, strict=True)
+            if not each.prediction.extrapolating
+        ]
+    assert 0.87 < np.mean(below) < 0.95
+
+
+@pytest.mark.slow
+def test_a_garbage_shared_model_costs_little_outside_of_what_was_seen() -> None:
+    """Beyond known sizes, at 100 own executions, on average over 4 worlds."""
+    ratios = []
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        history = draw_history(rng, 100)
+        asked = [of_rows(each, 2e7) for each in draw_questions(rng, 60)]
+        starts = {SHARED: garbage(seed), REFERENCE: garbage(seed), PUBLIC: garbage(seed + 50)}
+        truth = true_log_seconds(asked)
+        errors = [
+            np.abs(own.predict_log(asked) - truth).mean()
+            for own in (
+                personalize(history, {}, local_learners()),
+                personalize(history, starts, joined_learners()),
+            )
+        ]
+        ratios.append(errors[1] / errors[0])
+    print(np.round(ratios, 3))
+    assert np.mean(ratios) <= 1.05
+
+
+def test_too_few_workloads_are_not_believed_to_mimic_a_question() -> None:
+    few = draw_history(np.random.default_rng(4), 25)
+    candidates = candidates_of(few, {}, [LogRidge()])
+    asked = places_of([on_cores(few.questions[0], 64)])
+    [(kind, way)] = candidates.ways_of(asked)
+    assert kind is Asks.BEYOND_SCALES
+    assert key_of(way) == INSIDE
+
+
+def test_a_question_deeper_in_a_gap_than_any_that_folds_held_out_is_not_spoken_for() -> None:
+    questions = [
+        of_rows(each, rows)
+        for rows in (1e3, 2e3, 4e3, 8e3, 1.6e4, 1e7, 2e7, 4e7)
+        for each in HISTORY.questions[:10]
+    ]
+    names = tuple(str(number) for number in range(80))
+    history = History(tuple(questions), names, true_log_seconds(questions))
+    own = personalize(history, {}, [LogRidge()])
+    near, deep = own.estimate([of_rows(questions[0], rows) for rows in (2e3, 4e5)])
+    assert (near.kind, near.prediction.extrapolating) == (Asks.SEEN, False)
+    assert (deep.kind, deep.prediction.extrapolating) == (Asks.BETWEEN_SIZES, True)
+
+
+def test_a_home_that_cannot_be_written_is_a_clear_error() -> None:
+    def full(path: Path, content: bytes) -> None:
+        raise OSError(28, "No space left on device")
+
+    own = predictor()
+    own.outcome()
+    with pytest.raises(StorageError, match="No space left"):
+        Kept(own, {}, Path("predictor"), "", 0).keep(full)

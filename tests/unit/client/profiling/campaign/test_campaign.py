@@ -1,0 +1,352 @@
+"""The campaign's loop, with trials and a machine that do as they are told."""
+
+import itertools
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from fedperf_client.profiling.campaign.campaign import Stopped, Surroundings, run_campaign
+from fedperf_client.profiling.campaign.components import Component
+from fedperf_client.profiling.campaign.definition import Campaign
+from fedperf_client.profiling.campaign.expressions import Value
+from fedperf_client.profiling.campaign.order import AllAtOnce, Sampler, sampler_of
+from fedperf_client.profiling.campaign.record.journal import Journal, Key
+from fedperf_client.profiling.campaign.record.noise import HostReading
+from fedperf_client.profiling.campaign.record.outcome import Outcome, TrialStatus
+from fedperf_client.profiling.campaign.results.summary import summarize
+from fedperf_client.profiling.campaign.trials.trial_runner import Limits, TrialStoppedError
+from tests.unit.client.profiling.campaign.campaigns import BUSY, MACHINE, QUIET, make_campaign
+
+Ran = tuple[tuple[str, ...], tuple[Value, ...]]
+OK = Outcome(TrialStatus.OK, wall_seconds=1.0)
+FAILED = Outcome(TrialStatus.FAILED, "it broke", wall_seconds=0.5)
+
+
+@dataclass
+class World:
+    """Trials by a function of (components, configuration, how many ran before)."""
+
+    outcome: Callable[[dict[str, Value], int], Outcome] = lambda row, number: OK
+    readings: Iterator[HostReading] = field(default_factory=lambda: itertools.repeat(QUIET))
+    boot: str = "boot 1"
+    stop: threading.Event = field(default_factory=threading.Event)
+    ran: list[Ran] = field(default_factory=list)
+    told: list[bool] = field(default_factory=list)
+    now: datetime = datetime(2027, 1, 1, tzinfo=UTC)
+
+    def run(
+        self,
+        components: Sequence[Component],
+        configuration: Mapping[str, Value],
+        *,
+        limits: Limits,
+        token: str,
+    ) -> Outcome:
+        del limits, token
+        number = len(self.ran)
+        self.ran.append((tuple(c.name for c in components), tuple(configuration.values())))
+        if self.stop.is_set():
+            raise TrialStoppedError("stopped")
+        return self.outcome(dict(configuration), number)
+
+    def begin(self) -> None:
+        pass
+
+    def end(self) -> HostReading:
+        return next(self.readings)
+
+    def clock(self) -> datetime:
+        self.now += timedelta(seconds=1)
+        return self.now
+
+    def surroundings(self) -> Surroundings:
+        return Surroundings(
+            trials=self,
+            host=self,
+            machine=MACHINE,
+            boot=self.boot,
+            clock=self.clock,
+            new_token=lambda: "t",
+            stop=self.stop,
+            on_trial=lambda trial, is_settled: self.told.append(is_settled),
+        )
+
+
+@dataclass
+class Place:
+    """A campaign and its journal on disk."""
+
+    campaign: Campaign
+    path: Path
+
+    def run(self, world: World, sampler: Sampler | None = None) -> Stopped:
+        with Journal.open(self.path, self.campaign.campaign_id) as journal:
+            chosen = sampler or sampler_of(self.campaign)
+            return run_campaign(self.campaign, journal, chosen, world.surroundings())
+
+    def statuses(self) -> list[str]:
+        with Journal.open(self.path, self.campaign.campaign_id) as journal:
+            return [
+                each.outcome.status.value if each.outcome else "lost" for each in journal.trials()
+            ]
+
+    def measured(self) -> list[Key]:
+        with Journal.open(self.path, self.campaign.campaign_id) as journal:
+            return [each.key for each in journal.trials()]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Callable[[str], Place]:
+    def made(run: str, components: str | None = None) -> Place:
+        extra = {} if components is None else {"components": components}
+        return Place(make_campaign(tmp_path, run=run, **extra), tmp_path / "j.sqlite")
+
+    return made
+
+
+Places = Callable[..., Place]
+
+
+def test_every_configuration_runs_once_per_block(place: Places) -> None:
+    world, here = World(), place("repetitions = 2")
+    stopped = here.run(world)
+    assert not stopped.interrupted
+    assert len(world.ran) == 8
+    assert sorted(world.ran[:4]) == sorted(set(world.ran[:4]))
+    assert here.statuses() == ["ok"] * 8
+
+
+ACTIVE = '[sampling]\nstrategy = "active"\ntarget_mape = 0.05\npatience = 2'
+LARGE_GRID = """
+[grid]
+size = "rows"
+parallelism = "workers"
+[grid.columns]
+rows = { start = 1000, stop = 512000, doubling = true }
+workers = [1, 2, 4, 8, 16]
+"""
+
+
+def by_law(row: dict[str, Value], number: int) -> Outcome:
+    """Start-up, and work that is divided among the workers."""
+    rows, workers = float(row["rows"]), float(row["workers"])
+    wobble = 1 + 0.01 * ((31 * number) % 7 - 3) / 3
+    return replace(OK, wall_seconds=(2.0 + rows / 4000 / workers**0.8) * wobble)
+
+
+def test_an_active_campaign_ends_early_and_goes_on_as_it_would_have(tmp_path: Path) -> None:
+    def campaign(name: str) -> Place:
+        (tmp_path / name).mkdir()
+        made = make_campaign(tmp_path / name, grid=LARGE_GRID, more=ACTIVE)
+        return Place(made, tmp_path / name / "j.sqlite")
+
+    whole, world = campaign("whole"), World(by_law)
+    stopped = whole.run(world)
+    assert "configurations left out is" in stopped.reason
+    assert len(stopped.rows) < 25  # of 50
+    broken = World()
+
+    def eight_at_a_time(row: dict[str, Value], number: int) -> Outcome:
+        if number % 8 == 7:
+            broken.stop.set()
+        return by_law(row, number)
+
+    broken.outcome = eight_at_a_time
+    parts = campaign("parts")
+    while parts.run(broken).interrupted:
+        broken.stop.clear()
+    assert parts.measured() == whole.measured()
+
+
+def test_warm_ups_come_before_the_first_repetition_and_do_not_count(place: Places) -> None:
+    world, here = World(), place("repetitions = 2\nwarmup = 2")
+    here.run(world)
+    assert here.statuses().count("warmup") == 8
+    repetitions = [key.repetition for key in here.measured() if key.configuration == 0]
+    assert repetitions == [-2, -1, 0, 1]
+    assert world.ran[0] == world.ran[1] == world.ran[2]
+
+
+def test_a_failure_is_retried_and_then_final(place: Places) -> None:
+    bad = {"rows": 100, "workers": 2}
+    world = World(lambda row, number: FAILED if row == bad else OK)
+    here = place("repetitions = 2\nretries = 2")
+    stopped = here.run(world)
+    assert here.statuses().count("failed") == 3
+    assert here.statuses().count("ok") == 6
+    with Journal.open(here.path, here.campaign.campaign_id) as journal:
+        summary = summarize(here.campaign, journal.trials(), journal.sessions(), stopped)
+    assert [each.key.repetition for each in summary.skipped] == [1]
+    assert "failed for good" in summary.skipped[0].reason
+    assert summary.statuses["skipped"] == 1
+
+
+def test_a_failure_that_a_retry_mends_leaves_nothing_out(place: Places) -> None:
+    world = World(lambda row, number: FAILED if number == 2 else OK)
+    here = place("repetitions = 2\nretries = 1")
+    here.run(world)
+    assert sorted(here.statuses()) == ["failed"] + ["ok"] * 8
+    assert world.told == [True, True, False] + [True] * 6
+
+
+def test_a_noisy_trial_is_redone_once_and_stays_data(place: Places) -> None:
+    readings = itertools.chain([BUSY, BUSY, BUSY, QUIET], itertools.repeat(QUIET))
+    world, here = World(readings=readings), place("repetitions = 1\nretries = 5")
+    stopped = here.run(world)
+    assert here.statuses()[:5] == ["noisy", "noisy", "noisy", "ok", "ok"]
+    assert len(world.ran) == 4 + 2
+    with Journal.open(here.path, here.campaign.campaign_id) as journal:
+        summary = summarize(here.campaign, journal.trials(), journal.sessions(), stopped)
+    assert all(each.seconds for each in summary.repeats)
+    assert len(summary.flagged) == 3
+
+
+def test_a_noisy_trial_stays_where_there_are_no_retries(place: Places) -> None:
+    world = World(readings=itertools.repeat(BUSY))
+    here = place("repetitions = 1\nretries = 0")
+    here.run(world)
+    assert here.statuses() == ["noisy"] * 4
+
+
+def test_a_finished_campaign_repeats_nothing(place: Places) -> None:
+    here = place("repetitions = 2\nwarmup = 1")
+    here.run(World())
+    again = World()
+    assert not here.run(again).interrupted
+    assert again.ran == []
+
+
+def test_a_resumed_campaign_does_what_is_left_in_the_same_order(place: Places) -> None:
+    full, here = World(), place("repetitions = 2\nmax_trials = 3")
+    stopped = here.run(full)
+    assert "budget of 3 trials" in stopped.reason
+    more = place("repetitions = 2")
+    assert more.campaign.campaign_id == here.campaign.campaign_id
+    rest = World()
+    more.run(rest)
+    assert len(full.ran) + len(rest.ran) == 8
+    assert len(set(more.measured())) == 8
+
+
+def test_a_budget_of_seconds_counts_over_all_runs(place: Places) -> None:
+    here = place("repetitions = 2\nmax_wall_seconds = 3")
+    first, second = World(), World()
+    assert "budget of 3 seconds" in here.run(first).reason
+    here.run(second)
+    assert (len(first.ran), len(second.ran)) == (3, 0)
+
+
+def test_a_campaign_whose_budget_is_spent_is_not_complete(place: Places) -> None:
+    for run, is_complete in (("max_trials = 3", False), ("", True)):
+        here = place(f"repetitions = 1\n{run}")
+        stopped = here.run(World())
+        with Journal.open(here.path, here.campaign.campaign_id) as journal:
+            summary = summarize(here.campaign, journal.trials(), journal.sessions(), stopped)
+        assert not stopped.interrupted
+        assert summary.is_complete is is_complete
+        assert summary.statuses["skipped"] == (0 if is_complete else 1)
+
+
+def test_a_clock_that_is_set_back_gives_no_budget_back(place: Places) -> None:
+    world, here = World(), place("repetitions = 2\nmax_wall_seconds = 3")
+
+    def outcome(row: dict[str, Value], number: int) -> Outcome:
+        world.now -= timedelta(hours=number == 0)
+        return OK
+
+    world.outcome = outcome
+    assert "budget of 3 seconds" in here.run(world).reason
+    assert len(world.ran) == 4
+
+
+def test_a_stop_ends_also_the_walk_through_what_was_finished(place: Places) -> None:
+    here, chosen = place("repetitions = 1"), Greedy()
+    here.run(World())
+    world = World()
+    world.stop.set()
+    assert here.run(world, chosen).interrupted
+    assert len(chosen.told) == 1
+
+
+def test_a_stopped_campaign_loses_the_trial_in_flight_alone(place: Places) -> None:
+    here, world = place("repetitions = 1"), World()
+
+    def outcome(row: dict[str, Value], number: int) -> Outcome:
+        if number == 2:
+            raise TrialStoppedError("stopped")
+        return OK
+
+    world.outcome = outcome
+    assert here.run(world).interrupted
+    assert here.statuses() == ["ok", "ok", "lost"]
+    rest = World()
+    assert not here.run(rest).interrupted
+    assert len(rest.ran) == 2
+    assert here.statuses() == ["ok", "ok", "lost", "ok", "ok"]
+
+
+def test_a_stop_before_the_next_trial_begins_none(place: Places) -> None:
+    here, world = place("repetitions = 1"), World()
+    world.stop.set()
+    assert here.run(world).interrupted
+    assert here.statuses() == []
+
+
+def test_cold_is_what_did_not_run_since_the_machine_started(place: Places) -> None:
+    here = place("repetitions = 2\nmax_trials = 4")
+    here.run(World())
+    more = place("repetitions = 2")
+    more.run(World(boot="boot 2"))
+    with Journal.open(more.path, more.campaign.campaign_id) as journal:
+        cold = [each.is_cold for each in journal.trials()]
+    assert cold == [True] * 8  # once per configuration and boot
+
+
+def test_components_alone_and_together(place: Places) -> None:
+    two = (
+        '[[component]]\nname = "a"\ncommand = ["x"]\n'
+        '[[component]]\nname = "b"\ncommand = ["x"]\nafter = ["a"]\n'
+    )
+    world, here = World(), place('repetitions = 1\ncomponents = "both"', two)
+    here.run(world)
+    assert {names for names, _ in world.ran} == {("a",), ("b",), ("a", "b")}
+    assert len(world.ran) == 12
+    orders = {tuple(n for n, row in world.ran if row == each) for _, each in world.ran}
+    assert len(orders) > 1
+
+
+class Greedy:
+    """Chooses by what was measured, and remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.told: list[dict[int, float]] = []
+        self.reason = "three are enough"
+
+    def next(self, measured: Mapping[int, float], unavailable: frozenset[int]) -> int | None:
+        del unavailable
+        self.told.append(dict(measured))
+        if not measured:
+            return 2
+        return None if len(measured) == 3 else (max(measured) + round(sum(measured.values()))) % 4
+
+
+def test_a_resumed_sampler_is_told_the_same_as_an_uninterrupted_one(place: Places) -> None:
+    def seconds(row: dict[str, Value], number: int) -> Outcome:
+        return Outcome(TrialStatus.OK, wall_seconds=float(row["workers"]) * 1.5)
+
+    here = place("repetitions = 2")
+    world, whole = World(seconds), Greedy()
+    here.run(world, AllAtOnce(whole, repetitions=2))
+    here.path.unlink()
+    cut = place("repetitions = 2\nmax_trials = 3")
+    cut.run(World(seconds), AllAtOnce(Greedy(), repetitions=2))
+    resumed, rest = Greedy(), World(seconds)
+    stopped = here.run(rest, AllAtOnce(resumed, repetitions=2))
+    assert resumed.told == whole.told
+    assert len(rest.ran) == len(world.ran) - 3
+    assert stopped.reason == "three are enough"
+    assert len(stopped.rows) == 3

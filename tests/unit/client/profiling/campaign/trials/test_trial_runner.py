@@ -1,0 +1,377 @@
+"""One trial in real processes: what it used, how it ended, and that nothing stays behind."""
+
+import os
+import re
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from fedperf_client.profiling.campaign.components import Component
+from fedperf_client.profiling.campaign.record.noise import own_seconds
+from fedperf_client.profiling.campaign.record.outcome import Outcome, Resources, TrialStatus
+from fedperf_client.profiling.campaign.trials import trial_runner
+from fedperf_client.profiling.campaign.trials.trial_process import Ended, Runnable, run_components
+from fedperf_client.profiling.campaign.trials.trial_runner import (
+    TOKEN_VARIABLE,
+    Limits,
+    TrialRunner,
+    TrialStoppedError,
+    kill_leftovers,
+)
+from fedperf_shared.errors import StorageError
+from tests.fakes.functions import TOKEN, function_server
+
+ROW = {"rows": 20_000, "workers": 2}
+MARK = "271828"
+"""Seconds that only tests sleep: what of them is found later was left behind."""
+
+
+@pytest.fixture
+def runner(tmp_path: Path) -> TrialRunner:
+    shutil.copy(Path(__file__).with_name("jobs.py"), tmp_path / "campaign_jobs.py")
+    return TrialRunner(tmp_path, tmp_path / "scratch", stop=threading.Event())
+
+
+@pytest.fixture(scope="module")
+def functions() -> Iterator[str]:
+    with function_server() as address:
+        yield address
+
+
+def shell(script: str, name: str = "job", after: tuple[str, ...] = ()) -> Component:
+    return Component(name=name, command=("sh", "-c", script), after=after)
+
+
+def python(script: str, name: str = "job", after: tuple[str, ...] = ()) -> Component:
+    return Component(name=name, command=(sys.executable, "-S", "-c", script), after=after)
+
+
+def function(name: str) -> Component:
+    return Component.model_validate({"name": "job", "callable": f"campaign_jobs:{name}"})
+
+
+def http(url: str, **more: object) -> Component:
+    return Component.model_validate({"name": "job", "http": {"url": url, **more}})
+
+
+def run(
+    runner: TrialRunner, *components: Component, seconds: float = 30.0, memory: int | None = None
+) -> Outcome:
+    return runner.run(components, ROW, limits=Limits(seconds, memory), token=secrets.token_hex())
+
+
+def sleeping() -> list[int]:
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        if MARK in (process.info["cmdline"] or ()) and process.status() != psutil.STATUS_ZOMBIE:
+            found.append(process.pid)
+    return found
+
+
+def assert_nothing_left() -> None:
+    deadline = time.monotonic() + 5
+    while sleeping() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert sleeping() == []
+
+
+def test_a_command_is_measured(runner: TrialRunner) -> None:
+    burn = "import time\nb = bytearray(50_000_000)\nwhile time.process_time() < 0.2: pass"
+    outcome = run(runner, python(burn))
+    assert outcome.status is TrialStatus.OK, outcome.reason
+    used = outcome.resources
+    assert outcome.wall_seconds is not None
+    assert outcome.wall_seconds >= 0.2
+    assert used.cpu_seconds is not None
+    assert 0.2 <= used.cpu_seconds < 2
+    assert used.peak_bytes is not None
+    assert 50_000_000 < used.peak_bytes < 150_000_000
+    assert used.context_switches is not None
+
+
+def test_bytes_are_counted_also_of_children(runner: TrialRunner) -> None:
+    outcome = run(
+        runner,
+        shell(
+            "head -c 3000000 /dev/zero > {trial_directory}/x; cat {trial_directory}/x >/dev/null"
+        ),
+    )
+    assert outcome.resources.written_bytes is not None
+    assert outcome.resources.read_bytes is not None
+    assert 6_000_000 <= outcome.resources.written_bytes < 6_500_000
+    assert 6_000_000 <= outcome.resources.read_bytes < 7_000_000
+
+
+def test_what_a_short_command_used_is_known(runner: TrialRunner) -> None:
+    used = run(runner, shell("true")).resources
+    assert None not in (used.cpu_seconds, used.peak_bytes, used.read_bytes, used.written_bytes)
+
+
+def test_a_process_that_outlives_its_command_is_counted_and_ended(runner: TrialRunner) -> None:
+    burn = "import time\nwhile time.process_time() < 0.15: pass\ntime.sleep(600)"
+    outcome = run(
+        runner,
+        shell(f"setsid sleep {MARK} & (setsid {sys.executable} -S -c '{burn}' &) ; sleep 0.6"),
+    )
+    assert outcome.status is TrialStatus.OK
+    assert outcome.resources.cpu_seconds is not None
+    assert outcome.resources.cpu_seconds >= 0.15
+    assert_nothing_left()
+
+
+def test_what_a_trial_uses_is_no_foreign_load(runner: TrialRunner) -> None:
+    before = own_seconds()
+    burn = f"setsid {sys.executable} -S -c 'while True: pass' & sleep 0.4"
+    outcome = run(runner, shell(burn))
+    assert outcome.resources.cpu_seconds is not None
+    assert own_seconds() - before >= outcome.resources.cpu_seconds > 0
+
+
+def test_a_function_is_called_with_the_configuration(runner: TrialRunner) -> None:
+    outcome = run(runner, function("work"))
+    assert outcome.status is TrialStatus.OK, outcome.reason
+    used = outcome.resources
+    assert outcome.wall_seconds is not None
+    assert outcome.startup_seconds is not None
+    assert outcome.startup_seconds > 0
+    assert used.cpu_seconds is not None
+    assert 0.05 <= used.cpu_seconds < 0.5
+    assert used.peak_bytes is not None
+    assert used.peak_bytes > 20_000_000
+    assert used.read_bytes is not None
+
+
+def test_a_function_finds_what_another_component_left(runner: TrialRunner) -> None:
+    write = shell("printf {rows} > {trial_directory}/rows", "write")
+    read = function("read").model_copy(update={"after": ("write",)})
+    outcome = run(runner, write, read)
+    assert outcome.status is TrialStatus.OK, outcome.reason
+
+
+@pytest.mark.parametrize(
+    ("component", "status", "reason"),
+    [
+        (function("fail"), TrialStatus.FAILED, "RuntimeError: <b>20000</b> rows and 2 workers"),
+        (function("leave"), TrialStatus.FAILED, "exit code 7"),
+        (function("leave_a_child"), TrialStatus.FAILED, "exit code 7"),
+        (function("run_out"), TrialStatus.OOM, "MemoryError"),
+        (function("not_callable"), TrialStatus.FAILED, "cannot be called"),
+        (function("nothing"), TrialStatus.FAILED, "cannot be imported: AttributeError"),
+        (shell("echo oh no >&2; exit 3"), TrialStatus.FAILED, "job: exit code 3. oh no"),
+        (shell("kill -9 $$"), TrialStatus.FAILED, "SIGKILL. (killed by somebody else)"),
+        (shell("kill -9 $PPID; sleep 1"), TrialStatus.FAILED, "process was lost"),
+        (Component(name="job", command=("no such program",)), TrialStatus.FAILED, "not be started"),
+        (shell("printf '\\377\\376'; exit 1"), TrialStatus.FAILED, "exit code 1"),
+    ],
+)
+def test_a_failure_is_an_outcome_with_a_reason(
+    runner: TrialRunner, component: Component, status: TrialStatus, reason: str
+) -> None:
+    outcome = run(runner, component)
+    assert outcome.status is status
+    assert reason in outcome.reason
+
+
+def test_a_trial_that_takes_too_long_is_ended_with_all_its_processes(runner: TrialRunner) -> None:
+    outcome = run(runner, shell(f"setsid sleep {MARK} & sleep {MARK}"), seconds=0.3)
+    assert outcome.status is TrialStatus.TIMEOUT
+    assert outcome.reason == "stopped after 0.3 s"
+    assert outcome.wall_seconds is not None
+    assert outcome.wall_seconds >= 0.3
+    assert_nothing_left()
+
+
+def test_a_trial_that_needs_too_much_memory_is_ended(runner: TrialRunner) -> None:
+    hungry = "import time\nb = bytearray(400_000_000)\ntime.sleep(600)"
+    outcome = run(runner, python(hungry), memory=100_000_000)
+    assert outcome.status is TrialStatus.OOM
+    assert "of 100000000 bytes" in outcome.reason
+
+
+def test_memory_of_processes_side_by_side_adds_up(runner: TrialRunner) -> None:
+    hold = "import time\nb = bytearray(40_000_000)\ntime.sleep(0.5)"
+    outcome = run(runner, python(hold, "a"), python(hold, "b"))
+    assert outcome.resources.peak_bytes is not None
+    assert outcome.resources.peak_bytes > 80_000_000
+
+
+def test_a_component_starts_as_soon_as_what_it_comes_after_has_ended(runner: TrialRunner) -> None:
+    outcome = run(
+        runner,
+        shell("sleep 0.1; echo a > {trial_directory}/a", "a"),
+        shell("sleep 0.4", "b"),
+        shell("cat {trial_directory}/a", "c", ("a",)),
+        shell("true", "d", ("b", "c")),
+    )
+    assert outcome.status is TrialStatus.OK, outcome.reason
+    spans = {each.component: each for each in outcome.spans}
+    assert list(spans) == ["a", "c", "b", "d"]
+    assert spans["a"].end_seconds <= spans["c"].start_seconds < spans["b"].end_seconds
+    assert spans["b"].end_seconds <= spans["d"].start_seconds
+    assert outcome.wall_seconds is not None
+    assert outcome.wall_seconds >= 0.4
+
+
+def test_the_first_failure_ends_the_rest(runner: TrialRunner) -> None:
+    outcome = run(
+        runner,
+        shell("sleep 0.1; exit 2", "a"),
+        shell(f"sleep {MARK}", "b"),
+        shell("true", "c", ("a",)),
+    )
+    assert outcome.status is TrialStatus.FAILED
+    assert outcome.reason.startswith("a: exit code 2")
+    assert_nothing_left()
+
+
+def test_a_stop_ends_the_trial_in_flight(runner: TrialRunner, tmp_path: Path) -> None:
+    stop = threading.Event()
+    stopped = TrialRunner(tmp_path, tmp_path / "scratch", stop=stop)
+    threading.Timer(0.4, stop.set).start()
+    with pytest.raises(TrialStoppedError):
+        run(stopped, shell(f"sleep {MARK}"))
+    assert_nothing_left()
+
+
+def test_scratch_directories_are_removed(runner: TrialRunner, tmp_path: Path) -> None:
+    run(runner, shell("touch {trial_directory}/x"))
+    assert not (tmp_path / "scratch").exists()
+
+
+def test_commands_find_a_scratch_directory_that_was_named_from_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "job").mkdir()
+    monkeypatch.chdir(tmp_path)
+    runner = TrialRunner(tmp_path / "job", Path("scratch"), stop=threading.Event())
+    outcome = run(runner, shell("touch {trial_directory}/x"))
+    assert outcome.status is TrialStatus.OK, outcome.reason
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_directories_that_nobody_may_write_in_are_removed(
+    runner: TrialRunner, tmp_path: Path
+) -> None:
+    script = "mkdir -p {trial_directory}/a/b; touch {trial_directory}/a/b/x; "
+    run(runner, shell(script + "ln -s / {trial_directory}/all; chmod -R a-w {trial_directory}/a"))
+    assert not (tmp_path / "scratch").exists()
+
+
+def test_a_scratch_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "scratch").write_text("a file")
+    with pytest.raises(StorageError, match="cannot write"):
+        run(TrialRunner(tmp_path, tmp_path / "scratch", stop=threading.Event()), shell("true"))
+
+
+def test_what_a_trial_prints_does_not_fill_the_disk(
+    runner: TrialRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trial_runner, "MOST_LOG_BYTES", 1_000_000)
+    script = "head -c 3000000 /dev/zero; sleep 0.3; du -sk {trial_directory}/../logs >&2; exit 1"
+    outcome = run(runner, shell(script))
+    (kibibytes,) = re.findall(r"(\d+) \S*/logs", outcome.reason)
+    assert int(kibibytes) < 100
+    assert outcome.resources.written_bytes is not None
+    assert outcome.resources.written_bytes >= 3_000_000
+
+
+def test_a_component_that_breaks_in_our_hands_is_a_failure() -> None:
+    class Breaks(Runnable):
+        def run(self) -> Ended:
+            raise OSError(28, "no space left")
+
+    reply = run_components({"job": Breaks()}, {"job": []})
+    assert reply["status"] == "failed"
+    assert reply["reason"] == "job: OSError: [Errno 28] no space left"
+
+
+def test_a_file_of_the_campaign_takes_no_module_of_ours(
+    runner: TrialRunner, tmp_path: Path
+) -> None:
+    for name in ("json", "orjson", "subprocess", "ctypes"):
+        (tmp_path / f"{name}.py").write_text("raise RuntimeError('not this one')")
+    assert run(runner, shell("true")).status is TrialStatus.OK
+    assert run(runner, function("work")).status is TrialStatus.OK
+
+
+def test_leftovers_are_found_by_their_mark() -> None:
+    command = ["sleep", MARK]
+    with subprocess.Popen(command, env=os.environ | {TOKEN_VARIABLE: "lost one"}) as process:
+        assert kill_leftovers(["another", "lost one"]) == 1
+        assert process.wait(5) == -signal.SIGKILL
+
+
+def test_a_function_elsewhere_is_timed_and_shows_no_resources(
+    runner: TrialRunner, functions: str
+) -> None:
+    outcome = run(runner, http(f"{functions}/function/slow"))
+    assert outcome.status is TrialStatus.OK, outcome.reason
+    assert outcome.wall_seconds is not None
+    assert outcome.wall_seconds >= 0.2
+    assert outcome.resources == Resources()
+    (span,) = outcome.spans
+    assert span.resources == Resources()
+    assert span.compute_seconds is not None
+    assert span.compute_seconds >= 0.2
+    assert span.queue_seconds is not None
+    assert 0 <= span.queue_seconds <= outcome.wall_seconds - span.compute_seconds + 0.01
+
+
+def test_a_function_says_how_long_it_waited(runner: TrialRunner, functions: str) -> None:
+    (span,) = run(runner, http(f"{functions}/function/timed", method="GET")).spans
+    assert (span.queue_seconds, span.compute_seconds) == (0.1255, 0.25)
+
+
+def test_a_token_is_taken_from_the_environment(
+    runner: TrialRunner, functions: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call = http(f"{functions}/run/echo", token_env="OSCAR_TOKEN", body='{"rows": {rows}}')
+    assert "holds no token" in run(runner, call).reason
+    monkeypatch.setenv("OSCAR_TOKEN", "wrong")
+    assert "answered 401 instead of 200" in run(runner, call).reason
+    monkeypatch.setenv("OSCAR_TOKEN", TOKEN)
+    assert run(runner, call).status is TrialStatus.OK
+
+
+@pytest.mark.parametrize("token", [TOKEN + "\r", f"x\n{TOKEN}", f" {TOKEN}", TOKEN + "\u00e9"])
+def test_a_token_that_no_header_can_hold_is_refused_and_not_shown(
+    runner: TrialRunner, functions: str, monkeypatch: pytest.MonkeyPatch, token: str
+) -> None:
+    monkeypatch.setenv("OSCAR_TOKEN", token)
+    outcome = run(runner, http(f"{functions}/run/echo", token_env="OSCAR_TOKEN"))
+    assert outcome.status is TrialStatus.FAILED
+    assert "OSCAR_TOKEN holds no token" in outcome.reason
+    assert TOKEN not in outcome.reason
+
+
+@pytest.mark.parametrize("before", [0, 250, 290, 298])
+def test_a_token_that_is_answered_is_not_written_down(
+    runner: TrialRunner, functions: str, monkeypatch: pytest.MonkeyPatch, before: int
+) -> None:
+    monkeypatch.setenv("OSCAR_TOKEN", TOKEN)
+    said = {"token_env": "OSCAR_TOKEN", "expected_status": 404, "body": before * "-" + TOKEN}
+    outcome = run(runner, http(f"{functions}/run/echo", **said))
+    assert outcome.reason.startswith("job: answered 200 instead of 404")
+    assert TOKEN[:3] not in outcome.reason
+
+
+def test_what_a_function_answers_wrongly_is_a_failure(runner: TrialRunner, functions: str) -> None:
+    broken = run(runner, http(f"{functions}/function/broken"))
+    assert broken.status is TrialStatus.FAILED
+    assert "answered 500 instead of 200. <b>it broke</b>" in broken.reason
+    assert run(runner, http(f"{functions}/x", expected_status=404)).status is TrialStatus.OK
+    assert "ConnectError" in run(runner, http("http://127.0.0.1:9/")).reason
+    missing = run(runner, http(functions, body_file="no-such-file")).reason
+    assert missing.startswith("job: ")
+    assert "no-such-file" in missing
+    hangs = run(runner, http(f"{functions}/function/hang"), seconds=0.5)
+    assert hangs.status is TrialStatus.TIMEOUT

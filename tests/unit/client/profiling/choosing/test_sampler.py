@@ -1,0 +1,299 @@
+"""Promises of what chooses the next configuration of a campaign, and says when it is enough."""
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedperf_client.prediction.learners.tables import InvalidTableError, Table
+from fedperf_client.profiling.choosing import sampler
+from fedperf_client.profiling.choosing.grid_points import Rows
+from fedperf_client.profiling.choosing.sampler import (
+    LEAST_JUDGED,
+    START,
+    Grid,
+    InvalidSamplingError,
+)
+from fedperf_client.profiling.choosing.strategies import CHOOSING, Strategy
+from tests.unit.client.profiling.grids import (
+    NODE_TYPES,
+    NONE_FAILED,
+    campaign,
+    corner_rows,
+    grid,
+    made,
+    seconds,
+)
+
+STRATEGIES = [each.value for each in CHOOSING]
+SPREAD = [Strategy.SPACE_FILLING.value, Strategy.ACTIVE.value]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_campaign_that_is_resumed_goes_on_as_it_would_have(strategy: str) -> None:
+    table = grid()
+    whole = list(campaign(made(table, strategy, target=0.01), table, most=START + 2).items())
+    for count in (0, 3, 6, START + 1):
+        afresh = made(table, strategy, target=0.01)
+        assert afresh.next(dict(whole[:count]), NONE_FAILED) == whole[count][0]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_what_was_measured_or_failed_for_good_is_never_proposed(strategy: str) -> None:
+    table = grid()
+    choosing = made(table, strategy)
+    measured: dict[int, float] = {}
+    failed: set[int] = set()
+    for turn in range(18):
+        row = choosing.next(measured, frozenset(failed))
+        assert row is not None
+        assert row not in measured
+        assert row not in failed
+        if turn % 3 == 1:
+            failed.add(row)
+        else:
+            measured[row] = seconds(table, row)
+
+
+@pytest.mark.parametrize("strategy", SPREAD)
+def test_the_corners_of_size_and_parallelism_come_first(strategy: str) -> None:
+    table = grid()
+    first = list(campaign(made(table, strategy), table, most=4))
+    assert all(len(corner & set(first)) == 1 for corner in corner_rows(table))
+
+
+def test_a_corner_at_which_everything_fails_is_passed_over() -> None:
+    table = grid()
+    gone = frozenset(corner_rows(table)[0])
+    choosing = made(table, "space_filling")
+    measured: dict[int, float] = {}
+    for _ in range(4):
+        row = choosing.next(measured, gone)
+        assert row is not None
+        measured[row] = seconds(table, row)
+    assert all(len(corner & set(measured)) == 1 for corner in corner_rows(table)[1:])
+
+
+@pytest.mark.parametrize("count", [3, 6, 12, 30])
+def test_words_are_balanced_among_spread_configurations(count: int) -> None:
+    table = grid()
+    measured = campaign(made(table, "space_filling"), table, most=count)
+    had = Counter(table["type"][row] for row in measured)
+    assert set(had) == set(NODE_TYPES)
+    # Three words and four corners: a corner may have to take the word of another.
+    assert max(had.values()) - min(had.values()) <= 1
+
+
+def test_random_is_another_order_for_another_seed_and_asks_no_run_time() -> None:
+    table = grid()
+    orders = [list(campaign(made(table, "random", seed=seed), table)) for seed in (0, 1)]
+    assert sorted(orders[0]) == sorted(orders[1]) == list(range(72))
+    assert orders[0] != orders[1]
+    odd = {orders[0][0]: 1e6}
+    assert made(table, "random").next(odd, NONE_FAILED) == orders[0][1]
+
+
+def tell_errors(monkeypatch: pytest.MonkeyPatch, errors: Mapping[int, float]) -> None:
+    def told(_: Grid, measured: Mapping[int, float]) -> float:
+        return errors.get(len(measured), 1.0)
+
+    monkeypatch.setattr(Grid, "left_out_error", told)
+
+
+def test_it_stops_when_the_error_was_small_enough_as_often_as_patience_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    table = grid()
+    tell_errors(monkeypatch, {10: 0.04, 11: 0.04, 12: 0.06, 13: 0.05, 14: 0.04, 15: 0.03})
+    choosing = made(table, "space_filling", target=0.05, patience=3)
+    assert len(campaign(choosing, table)) == 15
+    assert "3.0%" in choosing.reason
+    assert "3 times in a row" in choosing.reason
+    patient = made(table, "space_filling", target=0.05, patience=4, most=20)
+    assert len(campaign(patient, table)) == 20
+    assert "20 configurations" in patient.reason
+
+
+def test_a_model_that_is_sure_of_itself_does_not_stop_a_campaign(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from fedperf_client.prediction.learners.gaussian_process import GaussianProcess
+
+    def sure(_: GaussianProcess, asked: np.ndarray) -> np.ndarray:
+        return np.full(len(asked), 1e-3)
+
+    monkeypatch.setattr(GaussianProcess, "sd", sure)
+    table = grid()
+    noise = np.random.default_rng(0).lognormal(0, 1.0, 72)
+    choosing = made(table, "active", target=0.05, patience=1, most=12)
+    measured: dict[int, float] = {}
+    while (row := choosing.next(measured, NONE_FAILED)) is not None:
+        measured[row] = float(noise[row])
+    assert len(measured) == 12
+
+
+def test_the_error_is_that_on_configurations_left_out() -> None:
+    table = grid()
+    rows = list(campaign(made(table, "random"), table, most=30))
+    whole = Grid.of(table, scale="machines", size="size")
+    lawful = {row: seconds(table, row) for row in rows}
+    chance = np.random.default_rng(1).lognormal(3, 0.8, 72)
+    lawless = {row: float(chance[row]) for row in rows}
+    assert whole.left_out_error(lawful) < 0.05
+    # Log-normal with a spread of 0.8: nobody who has not seen one can be nearer than this.
+    assert whole.left_out_error(lawless) > 0.4
+    assert whole.left_out_error(dict(list(lawful.items())[: LEAST_JUDGED - 1])) == math.inf
+
+
+def test_a_lawful_job_is_enough_long_before_the_grid_ends() -> None:
+    table = grid()
+    choosing = made(table, "active", target=0.05)
+    measured = campaign(choosing, table)
+    assert LEAST_JUDGED + 2 <= len(measured) < 36
+    assert "left out" in choosing.reason
+
+
+def test_the_reason_is_empty_while_it_goes_on() -> None:
+    table = grid()
+    choosing = made(table, "active", most=1)
+    assert choosing.next({}, NONE_FAILED) is not None
+    assert choosing.reason == ""
+    assert choosing.next({3: 1.0}, NONE_FAILED) is None
+    assert choosing.reason == "1 configurations were measured, as many as allowed"
+
+
+DEGENERATE: dict[str, Table] = {
+    "one row": {"machines": [2.0], "size": [5.0]},
+    "two rows": {"machines": [2.0, 4.0], "size": [5.0, 5.0]},
+    "one column varies": {"machines": [4.0] * 12, "size": [float(n) for n in range(1, 13)]},
+    "only words vary": {"machines": [4.0] * 12, "size": [5.0] * 12, "word": list("abcdefghijkl")},
+    "nothing varies": {"machines": [4.0] * 12, "size": [5.0] * 12},
+}
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("name", list(DEGENERATE))
+def test_degenerate_grids_are_run_to_their_end(strategy: str, name: str) -> None:
+    table = DEGENERATE[name]
+    count = len(table["size"])
+    choosing = made(table, strategy)
+    measured: dict[int, float] = {}
+    while (row := choosing.next(measured, NONE_FAILED)) is not None:
+        measured[row] = 7.0
+    assert sorted(measured) == list(range(count))
+    assert choosing.reason == f"no configuration is left; {count} were measured"
+
+
+def test_equal_seconds_are_enough_as_soon_as_an_error_is_believed() -> None:
+    table = grid()
+    choosing = made(table, "active", target=0.05)
+    measured: dict[int, float] = {}
+    while (row := choosing.next(measured, NONE_FAILED)) is not None:
+        measured[row] = 7.0
+    assert len(measured) == LEAST_JUDGED + 2 < START
+
+
+numbers = st.floats(0.1, 1e6).map(lambda value: float(f"{value:.2g}"))
+words = st.sampled_from(["a", "b", "c"])
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    rows=st.lists(st.tuples(numbers, numbers, words, st.floats(-5, 5)), min_size=1, max_size=14),
+    took=st.lists(st.floats(1e-3, 1e5), min_size=14, max_size=14),
+    failing=st.sets(st.integers(0, 13)),
+    strategy=st.sampled_from(STRATEGIES),
+    target=st.none() | st.floats(0.001, 1.0),
+)
+def test_over_any_grid_it_ends_and_never_leaves_the_grid(
+    rows: list[tuple[float, float, str, float]],
+    took: list[float],
+    failing: set[int],
+    strategy: str,
+    target: float | None,
+) -> None:
+    columns = zip(*rows, strict=True)
+    table: Table = dict(zip(("machines", "size", "word", "other"), columns, strict=True))
+    choosing = made(table, strategy, target=target, patience=2)
+    measured: dict[int, float] = {}
+    failed: set[int] = set()
+    for _ in range(len(rows)):
+        row = choosing.next(measured, frozenset(failed))
+        if row is None:
+            break
+        assert 0 <= row < len(rows)
+        assert row not in measured
+        assert row not in failed
+        if row in failing:
+            failed.add(row)
+        else:
+            measured[row] = took[row]
+    else:
+        assert choosing.next(measured, frozenset(failed)) is None
+    assert choosing.reason
+
+
+def test_a_large_grid_is_judged_by_some_of_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = grid()
+    before = campaign(made(table, "active"), table, most=START)
+    monkeypatch.setattr(sampler, "MOST_JUDGED", 20)
+    row = made(table, "active").next(before, NONE_FAILED)
+    assert row is not None
+    assert row not in before
+
+
+def test_of_a_large_grid_some_rows_are_offered_and_the_same_ones_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    table = grid()
+    before = campaign(made(table, "active"), table, most=START)
+    monkeypatch.setattr(sampler, "MOST_OFFERED", 3)
+    offered: list[list[int]] = []
+
+    def first(*_: object, free: Rows, **__: object) -> int:
+        offered.append(free.tolist())
+        return int(free[0])
+
+    monkeypatch.setattr(sampler, "most_useful", first)
+    one, again = (made(table, "active").next(before, NONE_FAILED) for _ in range(2))
+    assert one == again == offered[0][0]
+    assert offered[0] == offered[1] == sorted(set(offered[0]) - set(before))
+    assert len(offered[0]) == 3
+
+
+@pytest.mark.parametrize("wrong", [0.0, -1.0, math.nan, math.inf])
+def test_targets_that_cannot_be_kept_are_refused(wrong: float) -> None:
+    with pytest.raises(InvalidSamplingError, match="target_mape"):
+        made(grid(), "active", target=wrong)
+
+
+def test_rules_strategies_and_grids_that_make_no_sense_are_refused() -> None:
+    with pytest.raises(InvalidSamplingError, match="patience"):
+        made(grid(), "active", patience=0)
+    with pytest.raises(InvalidSamplingError, match="max_configurations"):
+        made(grid(), "active", most=0)
+    with pytest.raises(InvalidSamplingError, match="random, space_filling, active"):
+        made(grid(), "lhs")
+    with pytest.raises(InvalidSamplingError, match="at least one configuration"):
+        made({"machines": [], "size": []}, "active")
+    with pytest.raises(InvalidTableError, match="machines"):
+        made({"size": [1.0]}, "active")
+
+
+@pytest.mark.parametrize("row", [-1, 72])
+def test_rows_that_are_not_in_the_grid_are_refused(row: int) -> None:
+    with pytest.raises(InvalidSamplingError, match=f"row {row} is not in a grid of 72"):
+        made(grid(), "random").next({row: 1.0}, NONE_FAILED)
+    with pytest.raises(InvalidSamplingError, match=f"row {row} is not in a grid of 72"):
+        made(grid(), "random").next({}, frozenset({row}))
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("wrong", [0.0, -1.0, math.nan, math.inf])
+def test_run_times_that_are_none_are_refused(strategy: str, wrong: float) -> None:
+    with pytest.raises(InvalidSamplingError, match="seconds"):
+        made(grid(), strategy).next({3: wrong}, NONE_FAILED)

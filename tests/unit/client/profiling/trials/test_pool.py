@@ -1,0 +1,341 @@
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import orjson
+import psutil
+import pytest
+
+from fedperf_client.profiling.trials.pool import Key, UncountableProgramError, WorkerPool
+from fedperf_client.profiling.trials.trial import (
+    InvalidTrialError,
+    Trial,
+    TrialLimits,
+    TrialRequest,
+)
+from fedperf_shared.execution import ExecutionStatus, Measurement
+from fedperf_shared.workflow.vocabulary import Platform
+
+COMMAND = (sys.executable, str(Path(__file__).with_name("fake_worker.py")))
+LIMITS = TrialLimits(timeout_seconds=20.0, memory_bytes=2_000_000_000)
+
+
+@pytest.fixture(scope="module")
+def shared_pool() -> Iterator[WorkerPool]:
+    with WorkerPool(command=COMMAND) as pool:
+        yield pool
+
+
+@pytest.fixture
+def pool() -> Iterator[WorkerPool]:
+    with WorkerPool(command=COMMAND, max_trials=4, max_workers=2) as pool:
+        yield pool
+
+
+def request(
+    task: str, value: object, *, platform: Platform = Platform.DUCKDB, threads: int = 1
+) -> TrialRequest:
+    return TrialRequest(orjson.dumps({task: value}), (platform,) * 2, Path("/tmp"), threads)
+
+
+def run(pool: WorkerPool, task: str, value: object, limits: TrialLimits = LIMITS) -> Trial:
+    return pool.run(request(task, value), limits)
+
+
+def measured(trial: Trial) -> Measurement:
+    assert trial.measurement is not None
+    return trial.measurement
+
+
+def pid_of(pool: WorkerPool) -> int:
+    return pool._workers[Key(frozenset({Platform.DUCKDB}), 1)]._process.pid
+
+
+def test_a_trial_says_how_long_it_took_and_where(shared_pool: WorkerPool) -> None:
+    trial = run(shared_pool, "sleep", 0.1)
+    assert (trial.status, trial.reason) == (ExecutionStatus.OK, "")
+    assert measured(trial).runtime_seconds >= 0.1
+    assert measured(trial).cpu_seconds < 0.05
+    assert [(s.platform, s.seconds) for s in trial.segments] == [(Platform.DUCKDB, 0.25)] * 2
+    assert trial.host_busy_cores >= 0
+
+
+def test_processor_time_is_that_of_the_work(shared_pool: WorkerPool) -> None:
+    assert 0.2 <= measured(run(shared_pool, "burn", 0.2)).cpu_seconds < 0.25
+
+
+def test_peak_memory_is_that_of_the_trial_and_not_of_an_earlier_one(
+    shared_pool: WorkerPool,
+) -> None:
+    small = measured(run(shared_pool, "sleep", 0.0)).peak_memory_bytes
+    large = measured(run(shared_pool, "allocate", 200)).peak_memory_bytes
+    again = measured(run(shared_pool, "sleep", 0.0)).peak_memory_bytes
+    assert 200_000_000 <= large - small < 260_000_000
+    assert abs(again - small) < 20_000_000
+
+
+def test_reading_and_writing_are_counted(shared_pool: WorkerPool) -> None:
+    used = measured(run(shared_pool, "write", 5))
+    assert 5_000_000 <= used.written_bytes < 6_000_000
+    assert 5_000_000 <= used.read_bytes < 6_000_000
+
+
+def test_what_an_engine_prints_does_not_garble_the_reply(shared_pool: WorkerPool) -> None:
+    assert run(shared_pool, "print", '{"status": "OK"}\n').status is ExecutionStatus.OK
+
+
+def test_an_error_is_a_failed_trial_with_its_reason(pool: WorkerPool) -> None:
+    trial = run(pool, "fail", "column missing")
+    assert trial.status is ExecutionStatus.FAILED
+    assert trial.reason == "ValueError: column missing"
+    assert trial.segments == ()
+
+
+def test_a_trial_beyond_its_timeout_is_stopped(pool: WorkerPool) -> None:
+    trial = run(pool, "sleep", 60, TrialLimits(0.4, 2_000_000_000))
+    assert trial.status is ExecutionStatus.TIMEOUT
+    assert 0.4 <= measured(trial).runtime_seconds < 60
+    assert "0.4 s" in trial.reason
+
+
+def test_a_trial_that_allocates_too_much_is_stopped_near_its_cap(pool: WorkerPool) -> None:
+    trial = run(pool, "allocate", 20_000, TrialLimits(30.0, 400_000_000))
+    assert trial.status is ExecutionStatus.OUT_OF_MEMORY
+    assert 400_000_000 < measured(trial).peak_memory_bytes < 900_000_000
+
+
+def test_a_memory_error_of_the_engine_is_out_of_memory(pool: WorkerPool) -> None:
+    assert run(pool, "memory_error", 0).status is ExecutionStatus.OUT_OF_MEMORY
+
+
+def test_a_kill_near_the_cap_is_out_of_memory_and_a_kill_out_of_nothing_a_failure(
+    pool: WorkerPool,
+) -> None:
+    capped = TrialLimits(30.0, 400_000_000)
+    near = run(pool, "allocate_and_die", 250, capped)
+    assert near.status is ExecutionStatus.OUT_OF_MEMORY
+    far = run(pool, "kill", int(signal.SIGKILL), LIMITS)
+    assert far.status is ExecutionStatus.FAILED
+
+
+@pytest.mark.parametrize(
+    ("task", "value", "said"),
+    [("exit", 3, "exit code 3.*about to leave"), ("kill", int(signal.SIGSEGV), "SIGSEGV")],
+)
+def test_a_crash_is_a_failed_trial_that_says_how(
+    pool: WorkerPool, task: str, value: int, said: str
+) -> None:
+    trial = run(pool, task, value)
+    assert trial.status is ExecutionStatus.FAILED
+    assert re.search(said, trial.reason)
+    assert run(pool, "sleep", 0.0).status is ExecutionStatus.OK
+
+
+def test_a_child_is_reused_and_replaced_after_its_number_of_trials(pool: WorkerPool) -> None:
+    pids = []
+    for _ in range(6):
+        assert run(pool, "sleep", 0.0).status is ExecutionStatus.OK
+        pids.append(pid_of(pool))
+    assert pids[:4] == [pids[0]] * 4
+    assert pids[4:] == [pids[4]] * 2
+    assert pids[0] != pids[4]
+    assert not psutil.pid_exists(pids[0])
+
+
+def test_a_child_is_replaced_after_a_failure(pool: WorkerPool) -> None:
+    first = run(pool, "pid", 0)
+    second = run(pool, "pid", 0)
+    assert first.reason.startswith("ValueError: pid ")
+    assert first.reason != second.reason
+
+
+def test_a_child_that_keeps_memory_is_replaced(pool: WorkerPool) -> None:
+    run(pool, "leak", 300)
+    leaking = pid_of(pool)
+    run(pool, "sleep", 0.0)
+    assert pid_of(pool) != leaking
+
+
+def capped(memory_bytes: int | None, task: str = "memory", value: object = 0) -> TrialRequest:
+    return replace(request(task, value), memory_bytes=memory_bytes)
+
+
+def test_engines_are_told_the_cap_of_their_request(pool: WorkerPool) -> None:
+    assert "told 1500000000," in pool.run(capped(1_500_000_000), LIMITS).reason
+    assert "told None," in pool.run(capped(None), LIMITS).reason
+
+
+def test_a_child_serves_requests_of_one_cap_only(pool: WorkerPool) -> None:
+    for memory in (None, 1_500_000_000):
+        assert pool.run(capped(memory, "sleep", 0.0), LIMITS).status is ExecutionStatus.OK
+    assert [key.memory_bytes for key in pool._workers] == [None, 1_500_000_000]
+    pids = {worker._process.pid for worker in pool._workers.values()}
+    assert len(pids) == 2
+    pool.run(capped(1_500_000_000, "sleep", 0.0), LIMITS)
+    assert {worker._process.pid for worker in pool._workers.values()} == pids
+
+
+def test_a_cap_below_the_limits_stops_an_engine_that_cannot_be_told(pool: WorkerPool) -> None:
+    trial = pool.run(capped(400_000_000, "allocate", 20_000), LIMITS)
+    assert trial.status is ExecutionStatus.OUT_OF_MEMORY
+    assert "of 4e+08 bytes" in trial.reason
+    assert 400_000_000 < measured(trial).peak_memory_bytes < 900_000_000
+
+
+def test_a_cap_above_the_limits_changes_nothing(pool: WorkerPool) -> None:
+    limits = TrialLimits(30.0, 400_000_000)
+    trial = pool.run(capped(2_000_000_000, "allocate", 20_000), limits)
+    assert trial.status is ExecutionStatus.OUT_OF_MEMORY
+    assert measured(trial).peak_memory_bytes < 900_000_000
+
+
+def test_a_cap_of_nothing_is_refused() -> None:
+    with pytest.raises(InvalidTrialError, match="memory_bytes"):
+        capped(0)
+
+
+def test_a_child_has_a_temporary_directory_that_goes_with_it(pool: WorkerPool) -> None:
+    found = re.search("in (/.*)", pool.run(capped(None), LIMITS).reason)
+    assert found is not None
+    assert "fedperf-trials-" in found[1]
+    pool.close()
+    assert not Path(found[1]).exists()
+
+
+def test_only_so_many_children_stay_warm(pool: WorkerPool) -> None:
+    for platform in (Platform.DUCKDB, Platform.POLARS, Platform.PANDAS):
+        pool.run(request("sleep", 0.0, platform=platform), LIMITS)
+    pool.run(request("sleep", 0.0, threads=2), LIMITS)
+    assert len(pool._workers) == 2
+
+
+def test_closing_leaves_no_process_behind_not_even_a_grandchild() -> None:
+    before = set(psutil.Process().children(recursive=True))
+    pool = WorkerPool(command=COMMAND)
+    trial = run(pool, "start_child", 101.375, TrialLimits(0.5, 2_000_000_000))
+    assert trial.status is ExecutionStatus.TIMEOUT
+    run(pool, "sleep", 0.0)
+    pool.close()
+    assert set(psutil.Process().children(recursive=True)) <= before
+    commands = [process.info["cmdline"] for process in psutil.process_iter(["cmdline"])]
+    assert ["sleep", "101.375"] not in commands
+
+
+def test_a_child_that_never_gets_ready_is_a_failed_trial(pool: WorkerPool) -> None:
+    trial = pool.run(request("sleep", 0.0, platform=Platform.FLINK), LIMITS)
+    assert trial.status is ExecutionStatus.FAILED
+    assert "no such engine here" in trial.reason
+
+
+def test_a_command_that_cannot_be_started_is_a_failed_trial() -> None:
+    with WorkerPool(command=("/no/such/program",)) as pool:
+        trial = run(pool, "sleep", 0.0)
+    assert trial.status is ExecutionStatus.FAILED
+    assert "could not be started" in trial.reason
+
+
+def test_a_child_that_died_while_idle_is_replaced(pool: WorkerPool) -> None:
+    run(pool, "sleep", 0.0)
+    os.kill(pid_of(pool), signal.SIGKILL)
+    time.sleep(0.1)
+    assert run(pool, "sleep", 0.0).status is ExecutionStatus.OK
+
+
+def test_trials_are_pinned_to_as_many_cores_as_they_have_threads() -> None:
+    cores = sorted(os.sched_getaffinity(0))
+    with WorkerPool(command=COMMAND, cores=cores) as pool:
+        assert run(pool, "cores", 0).reason == f"ValueError: cores {cores[-1:]}"
+
+
+@pytest.mark.slow
+def test_foreign_load_is_noticed_and_the_own_is_not() -> None:
+    with WorkerPool(command=COMMAND) as pool:
+        run(pool, "sleep", 0.3)
+        quiet = min(run(pool, "burn", 0.25).host_busy_cores for _ in range(3))
+        with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as loud:
+            disturbed = max(run(pool, "sleep", 0.25).host_busy_cores for _ in range(2))
+            loud.kill()
+    assert disturbed - quiet > 0.2
+
+
+def test_counting_gives_the_answer_of_the_worker(shared_pool: WorkerPool) -> None:
+    reply = shared_pool.count(request("sleep", 0.0), LIMITS)
+    assert reply["steps"] == [[3, 8.0, 0.5]]
+
+
+def test_counting_that_fails_says_so(pool: WorkerPool) -> None:
+    with pytest.raises(UncountableProgramError, match="no such file"):
+        pool.count(request("fail", "no such file"), LIMITS)
+
+
+def test_children_end_with_their_parent() -> None:
+    code = f"""
+import os, sys
+from pathlib import Path
+from fedperf_client.profiling.trials.pool import WorkerPool
+from fedperf_client.profiling.trials.trial import TrialLimits, TrialRequest
+from fedperf_shared.workflow.vocabulary import Platform
+pool = WorkerPool(command={COMMAND!r})
+request = TrialRequest(b'{{"sleep": 0.0}}', (Platform.DUCKDB,), Path("/tmp"), 1)
+pool.run(request, TrialLimits(20.0, 2e9))
+(worker,) = pool._workers.values()
+print(worker._process.pid, worker._scratch.name, flush=True)
+os.kill(os.getpid(), 9)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    child, scratch = done.stdout.split()
+    deadline = time.monotonic() + 10
+    while _runs(int(child)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not _runs(int(child))
+    assert not Path(scratch).exists()
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+@pytest.mark.parametrize(("timeout", "memory"), [(0.0, 1), (float("nan"), 1), (1.0, 0), (2e6, 1)])
+def test_limits_that_are_none_are_refused(timeout: float, memory: int) -> None:
+    with pytest.raises(InvalidTrialError):
+        TrialLimits(timeout, memory)
+
+
+def test_a_request_without_threads_or_platforms_is_refused() -> None:
+    with pytest.raises(InvalidTrialError, match="threads"):
+        request("sleep", 0.0, threads=0)
+    with pytest.raises(InvalidTrialError, match="platform"):
+        TrialRequest(b"{}", (), Path("/tmp"), 1)
+
+
+def test_warm_children_are_the_ones_that_run(pool: WorkerPool) -> None:
+    pool.warm([Key(frozenset({Platform.DUCKDB}), 1), Key(frozenset({Platform.POLARS}), 1)])
+    warm = pid_of(pool)
+    assert run(pool, "sleep", 0.0).status is ExecutionStatus.OK
+    assert pid_of(pool) == warm
+
+
+def test_warming_keeps_to_the_room_there_is(pool: WorkerPool) -> None:
+    platforms = (Platform.DUCKDB, *list(Platform)[2:6])
+    pool.warm(Key(frozenset({platform}), 1) for platform in platforms)
+    assert len(pool._workers) == 2
+    warm = pid_of(pool)
+    pool.warm([Key(frozenset({Platform.PANDAS}), 1)])
+    assert pid_of(pool) == warm
+
+
+def test_a_child_that_cannot_be_warmed_says_so_when_it_is_needed() -> None:
+    with WorkerPool(command=(sys.executable, "-c", "raise SystemExit(3)")) as pool:
+        pool.warm([Key(frozenset({Platform.DUCKDB}), 1)])
+        trial = run(pool, "sleep", 0.0)
+    assert trial.status is ExecutionStatus.FAILED
+    assert "exit code 3" in trial.reason

@@ -1,0 +1,77 @@
+"""Sources are taken in one or several at a time; none hides another, and twice is harmless."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from fedperf_client.home.store import ExecutionStore
+from fedperf_client.sources import ingestion
+from fedperf_client.sources.history_file import write_history
+from fedperf_client.sources.ingestion import Outcome, Taken, ingest, total
+from tests.fakes.spark_logs import SparkLog, node
+from tests.unit.client.executions import make_execution
+
+
+@pytest.fixture
+def sources(tmp_path: Path) -> Sequence[Path]:
+    """A history, a Spark log, something damaged and something unknown."""
+    history, log, damaged, notes = (tmp_path / name for name in ("a", "b", "c.parquet", "d"))
+    write_history(history, [make_execution(number) for number in range(3)])
+    scan = node("Scan parquet", rows=1)
+    SparkLog().begin().query(7, scan, {1: 10}).start(8, scan).write(log)
+    damaged.write_bytes(b"PAR1 and no more")
+    notes.write_text("hello")
+    return history, log, damaged, notes
+
+
+def stored(path: Path) -> int:
+    with ExecutionStore.open(path) as store:
+        return store.counts().executions
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_every_source_is_taken_in_or_has_its_reason(
+    tmp_path: Path, sources: Sequence[Path], jobs: int
+) -> None:
+    found = {each.path: each for each in ingest(sources, tmp_path / "store", jobs=jobs)}
+    assert set(found) == set(sources)
+    history, log, damaged, notes = (found[path] for path in sources)
+    assert history == Outcome(sources[0], Taken(3, 3, 9, 9))
+    assert log == Outcome(sources[1], Taken(1, 1, 1, 1, {"no end: the log stops before it": 1}))
+    assert "not a readable Parquet file" in damaged.refused
+    assert "not of a kind that can be read" in notes.refused
+    assert stored(tmp_path / "store") == 4
+    again = total(list(ingest(sources, tmp_path / "store")))
+    assert (again.executions, again.new) == (4, 0)
+
+
+def test_a_dry_run_says_what_would_be_new_and_stores_nothing(
+    tmp_path: Path, sources: Sequence[Path]
+) -> None:
+    dry = total(list(ingest(sources, tmp_path / "store", dry_run=True)))
+    assert (dry.executions, dry.new, stored(tmp_path / "store")) == (4, 4, 0)
+    list(ingest(sources[:1], tmp_path / "store"))
+    assert total(list(ingest(sources, tmp_path / "store", dry_run=True))).new == 1
+
+
+def dies_of_some(path: Path, store: Path, *, dry_run: bool) -> Outcome:
+    """As what reads one source in a process of its own, which some sources kill."""
+    del store, dry_run
+    if path.name in ("b", "d"):
+        os._exit(9)
+    return Outcome(path, Taken(1))
+
+
+@pytest.mark.fault
+def test_a_source_that_kills_its_process_hides_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ingestion, "_outcome", dies_of_some)
+    paths = [Path(name) for name in "abcdef"]
+    found = {each.path.name: each for each in ingest(paths, tmp_path / "store", jobs=2)}
+    assert sorted(found) == list("abcdef")
+    assert {name for name, each in found.items() if each.refused} == {"b", "d"}
+    assert "b: the process that read it was lost" in found["b"].refused
+    assert total(list(found.values())).executions == 4

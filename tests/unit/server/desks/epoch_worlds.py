@@ -1,0 +1,333 @@
+"""A coordinator over some windows, with everything of its own but the sockets, that can be killed.
+
+Three organizations report and train as their schedules say; from the middle of window 1 on
+Polars takes longer for all of them. Windows, desks, rounds, registry and database are the
+coordinator's own; what an organization draws for a slot it draws once, as its ledger would.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from threading import Event
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric import ec
+from numpy.typing import NDArray
+from sqlalchemy import event
+from sqlalchemy.orm import Session
+
+from fedperf_client.privacy.report_mechanism import WorkloadResiduals, residual_report
+from fedperf_server.config import ServerConfig
+from fedperf_server.desks.drift import DriftDesk
+from fedperf_server.desks.promotion import PromotionDesk
+from fedperf_server.desks.questions import QuestionDesk
+from fedperf_server.desks.reports import ReportDesk
+from fedperf_server.endpoints.exchange import ExchangeService
+from fedperf_server.membership.enrollment import SIGNING, Enrollment, KeyRing, Member, init
+from fedperf_server.rehearsal.synthetic_rows import CatalogueEntry, PredictLog
+from fedperf_server.rounds.coordinator import Coordinator, RoundRules
+from fedperf_server.state import registry, releases
+from fedperf_server.state.database import Database, OrganizationRow
+from fedperf_shared.execution import MeasuredPlan
+from fedperf_shared.identity import new_private_key, public_bytes, sign
+from fedperf_shared.releases.basis import ALL_CELLS
+from fedperf_shared.releases.period import ModelMethod, Period, SlotTimes, Timetable
+from fedperf_shared.releases.release import (
+    ReleaseKind,
+    ReportParameters,
+    Schedule,
+    SignedRelease,
+    Slot,
+    SlotKey,
+    TrainingParameters,
+)
+from fedperf_shared.wire import codec
+from fedperf_shared.workflow.vocabulary import Platform
+from tests.fakes.rounds import dp_sgd_rounds
+from tests.fakes.tangents import few_plans
+from tests.unit.client.prediction.synthetic import draw_questions
+from tests.unit.client.privacy.seeded_noise import SeededNoise
+from tests.unit.server.rounds.test_coordinator import FakeFleet, TinyFormat, update
+
+START = datetime(2027, 1, 1, tzinfo=UTC)
+DAY = timedelta(days=1)
+GRACE = timedelta(hours=1)
+WINDOWS = 5
+DRIFT_WINDOW, DRIFT = 1, 0.7
+TABLE = Timetable(
+    Period(START, 28 * DAY, WINDOWS),
+    (SlotTimes(4 * DAY, 5 * DAY),),
+    (SlotTimes(10 * DAY, 11 * DAY),),
+    ModelMethod.DP_SGD,
+    (SlotTimes(14 * DAY, 15 * DAY), SlotTimes(18 * DAY, 19 * DAY)),
+    1,
+)
+REPORT = ReportParameters(0.5, 3.0)
+UPDATE = TrainingParameters(1.0, 0.1, 1, 1.0, 100.0)
+KEYS = [
+    *(SlotKey(ReleaseKind.RESIDUAL_REPORT, window, 0) for window in range(WINDOWS)),
+    *(
+        SlotKey(ReleaseKind.MODEL_UPDATE, window, index)
+        for window in range(WINDOWS)
+        for index in range(len(TABLE.model_times))
+    ),
+]
+SCHEDULE = Schedule(
+    TABLE,
+    tuple(Slot(key, REPORT if key.kind is ReleaseKind.RESIDUAL_REPORT else UPDATE) for key in KEYS),
+)
+CELLS_USED = [
+    *(each for each in ALL_CELLS if each.platform is Platform.POLARS),
+    *(each for each in ALL_CELLS if each.platform is Platform.DUCKDB),
+]
+WORKLOADS = 30
+"""Of every organization in each cell."""
+
+CATALOGUE = [
+    MeasuredPlan(question.plan, question.cluster, 0.0)
+    for question in draw_questions(np.random.default_rng(3), 60)
+]
+PLANS = few_plans()
+
+
+MOST_WRITES = 2
+"""Transactions of one step of the coordinator that store something."""
+
+
+class Killed(BaseException):
+    """The coordinator's process is gone."""
+
+
+@dataclass
+class Fate:
+    """When a coordinator dies: at its writing transactions, before or after they are stored.
+
+    Attributes:
+        before: at these ones, by how many were stored until then; nothing of it is stored.
+        after: right after each that was stored, unless it is spared.
+        spared: for now.
+        stored: how many were.
+    """
+
+    before: set[int] = field(default_factory=set)
+    after: bool = False
+    spared: bool = False
+    stored: int = 0
+
+    def about_to_store(self) -> None:
+        if self.stored in self.before:
+            self.before.remove(self.stored)
+            raise Killed
+
+    def has_stored(self) -> None:
+        self.stored += 1
+        if self.after and not self.spared:
+            raise Killed
+
+
+class MortalDatabase(Database):
+    """Dies as its fate says."""
+
+    def __init__(self, url: str, fate: Fate) -> None:
+        super().__init__(url)
+        self._fate = fate
+
+    @contextmanager
+    def transaction(self) -> Iterator[Session]:
+        wrote: list[object] = []
+        with super().transaction() as session:
+            event.listen(session, "after_flush", lambda *arguments: wrote.append(arguments))
+            yield session
+            session.flush()
+            if wrote:
+                self._fate.about_to_store()
+        if wrote:
+            self._fate.has_stored()
+
+
+@dataclass
+class Organization:
+    """Draws every slot once; `asked` is what the coordinator's rounds wanted to know."""
+
+    number: int
+    key: ec.EllipticCurvePrivateKey
+    drawn: dict[SlotKey, bytes] = field(default_factory=dict)
+    asked: dict[SlotKey, set[bytes]] = field(default_factory=lambda: defaultdict(set))
+    references: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def identity(self) -> bytes:
+        return bytes([self.number])
+
+    def report(self, window: int, reference_version: int) -> SignedRelease:
+        slot = SlotKey(ReleaseKind.RESIDUAL_REPORT, window, 0)
+        if slot not in self.drawn:
+            self.references[window] = reference_version
+            content = residual_report(
+                workloads(self.number, window),
+                SeededNoise(1000 * self.number + window),
+                slot=slot,
+                parameters=REPORT,
+                reference_version=reference_version,
+            )
+            self.drawn[slot] = codec.encode_release(content)
+        return SignedRelease(self.drawn[slot], sign(self.key, self.drawn[slot]))
+
+    def answer(self, body: bytes) -> bytes:
+        slot = codec.decode_train_request(body).slot
+        self.asked[slot].add(body)
+        if slot not in self.drawn:
+            self.drawn[slot] = update(self.key, body, 0.02)
+        return self.drawn[slot]
+
+
+def workloads(organization: int, window: int) -> list[WorkloadResiduals]:
+    """What ran in the window before: steady workloads, Polars slower since `DRIFT_WINDOW`."""
+    steady = np.random.default_rng([7, organization]).normal(0.1, 0.3, (len(CELLS_USED), WORKLOADS))
+    fresh = np.random.default_rng([8, organization, window]).normal(0, 0.1, steady.shape)
+    found = []
+    for cell, residuals in zip(CELLS_USED, steady + fresh, strict=True):
+        slower = DRIFT if cell.platform is Platform.POLARS and window > DRIFT_WINDOW else 0.0
+        found += [
+            WorkloadResiduals(np.array([cell.index]), np.array([each + slower]))
+            for each in residuals
+        ]
+    return found
+
+
+def predict_with(checkpoint: bytes) -> PredictLog:
+    """A model of one number, which it predicts everywhere."""
+    value = float(np.frombuffer(checkpoint, dtype=np.float32)[0])
+
+    def predict(entries: Sequence[CatalogueEntry]) -> NDArray[np.float64]:
+        return np.full(len(entries), value)
+
+    return predict
+
+
+class World:
+    """What survives a kill; `coordinator()` starts everything that does not."""
+
+    def __init__(
+        self, directory: Path, ring: KeyRing, organizations: Sequence[Organization]
+    ) -> None:
+        """On the directory of `founded`."""
+        self.config = ServerConfig(directory, "localhost", TABLE)
+        self.ring = ring
+        self.organizations = organizations
+        self.fate = Fate()
+        self.now = START
+        self.kills = 0
+        self.start_again()
+
+    def start_again(self) -> None:
+        """New objects on the same files."""
+
+        def clock() -> datetime:
+            return self.now
+
+        database = MortalDatabase(self.config.database_url, self.fate)
+        enrollment = Enrollment(database, self.ring, self.config, clock=clock)
+        fleet = FakeFleet(lambda: None, {each.identity: each.answer for each in self.organizations})
+        self.database = database
+        self.members: list[Member] = enrollment.members()
+        self.exchange = ExchangeService(
+            database, enrollment, self.config, signing_key=self.ring.key(SIGNING), clock=clock
+        )
+        self.questions = QuestionDesk(database, TABLE)
+        self.reports = ReportDesk(database, TABLE, CATALOGUE, grace=GRACE)
+        self.promotions = PromotionDesk(database, TABLE, PLANS, grace=GRACE)
+        self.drifts = DriftDesk(database, TABLE, grace=GRACE, clock=clock)
+        self.coordinator = Coordinator(
+            database,
+            enrollment,
+            fleet,
+            timetable=TABLE,
+            rules=RoundRules(2, GRACE, poll=timedelta(0)),
+            model_format=TinyFormat(),
+            signing_key=self.ring.key(SIGNING),
+            method=dp_sgd_rounds(TinyFormat(), 10.0, _mean),
+            evaluate=lambda arrays: 2.0,
+            clock=clock,
+        )
+
+    def live(self, windows: Sequence[int]) -> None:
+        """Through these windows, moment by moment; what is killed is started and tried again."""
+        for window in windows:
+            for at, act in self._moments(window):
+                self.now = TABLE.period.window_start(window) + at
+                self._do(act)
+
+    def _moments(self, window: int) -> Iterator[tuple[timedelta, Callable[[], object]]]:
+        (reports,) = TABLE.report_slots
+        for organization in self.organizations:
+            yield reports.replies_after, partial(self._hand_in, organization, window)
+        for at in (reports.replies_after, reports.replies_after + GRACE):
+            yield from ((at, step) for step in self._steps())
+        for times in TABLE.model_times:
+            yield times.opens_after, lambda: self.coordinator.step(Event())
+            yield from ((times.replies_after, step) for step in self._steps())
+
+    def _steps(self) -> list[Callable[[], object]]:
+        """As `running` takes them."""
+        return [
+            lambda: self.questions.ask(at=self.now),
+            lambda: self.reports.look(predict_with, at=self.now),
+            lambda: self.promotions.look(predict_with, at=self.now),
+            lambda: self.drifts.look(at=self.now),
+        ]
+
+    def _hand_in(self, organization: Organization, window: int) -> None:
+        (member,) = (e for e in self.members if e.organization_id == organization.identity)
+        reference = self.exchange.status(member).reference_version
+        self.exchange.submit(member, organization.report(window, reference))
+
+    def _do(self, act: Callable[[], object]) -> None:
+        """Until it is done. What is published anew at every start is not killed for ever."""
+        for attempt in range(MOST_WRITES + 2):
+            self.fate.spared = attempt > MOST_WRITES
+            try:
+                act()
+            except Killed:
+                self.kills += 1
+                self.database.close()
+                self.start_again()
+            else:
+                return
+        raise RuntimeError("killed again and again, it gets nowhere")
+
+
+def _mean(
+    current: list[NDArray[np.float32]], updates: Sequence[list[NDArray[np.float32]]]
+) -> list[NDArray[np.float32]]:
+    return [current[0] + np.mean([each[0] for each in updates], axis=0)]
+
+
+def founded(directory: Path, organizations: Sequence[Organization] = ()) -> World:
+    """A coordinator with its start model, and three members: new ones where none are given."""
+    ring = init(directory, "localhost", now=START)
+    organizations = organizations or [Organization(n, new_private_key()) for n in range(3)]
+    database = Database(ServerConfig(directory, "localhost", TABLE).database_url)
+    with database.transaction() as session:
+        zeros = [np.zeros(2, dtype=np.float32)]
+        registry.add_version(
+            session, TinyFormat(), zeros, at=START, public_error=2.0, promoted=True
+        )
+        for each in organizations:
+            session.add(
+                OrganizationRow(
+                    organization_id=each.identity,
+                    name=str(each.number),
+                    public_key=public_bytes(each.key.public_key()),
+                    joined_at=0,
+                    revoked_at=None,
+                )
+            )
+            session.flush()
+            releases.declare_schedule(session, each.identity, SCHEDULE, at=START)
+    database.close()
+    return World(directory, ring, organizations)

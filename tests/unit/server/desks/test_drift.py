@@ -1,0 +1,236 @@
+"""Drift that several show begins an epoch, once; what one shows is shown to the operator."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedperf_server.desks.drift import DriftDesk, seen_drifts
+from fedperf_server.inference.drift_evidence import SHIFT, Drift, read_drifts
+from fedperf_server.state import audit, registry, releases
+from fedperf_server.state.database import Database, OrganizationRow, QuestionRow
+from fedperf_server.state.epochs import Cause, Epoch, declare, epochs
+from fedperf_server.state.registry import UnknownVersionError
+from fedperf_shared.releases.period import to_unix_ms
+from fedperf_shared.releases.release import DirectedReport, ResidualReport, SignedRelease
+from fedperf_shared.wire.codec import encode_question, encode_release
+from fedperf_shared.workflow.vocabulary import Platform
+from fedperf_simulations.experiments.drift.recurring_workloads import Shift
+from fedperf_simulations.experiments.drift.report_detection import (
+    Year,
+    schedule_of,
+    year_of_reports,
+)
+from tests.unit.server.rounds.test_coordinator import TinyFormat
+
+SCHEDULE = schedule_of(200)
+TABLE = SCHEDULE.timetable
+PERIOD = TABLE.period
+GRACE = timedelta(hours=1)
+SLOWER = Shift(Platform.POLARS, 5.2, SHIFT)
+LATE_ENOUGH = TABLE.report_slots[-1].replies_after + GRACE
+
+
+@lru_cache(maxsize=4)
+def year(*shifts: Shift, organizations: int = 3) -> Year:
+    return year_of_reports(200, organizations, shifts, [1])
+
+
+@lru_cache(maxsize=1)
+def shared_drift() -> Drift:
+    """What all reports of the year with `SLOWER` show together."""
+    (found,) = (e for e in read_drifts(year(SLOWER).plain, year(SLOWER).answered) if e.shared)
+    return found
+
+
+def reports_are_in(window: int) -> datetime:
+    return PERIOD.window_start(window) + LATE_ENOUGH
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    database = Database(f"sqlite:///{tmp_path / 'test.sqlite'}")
+    with database.transaction() as session:
+        arrays = [np.zeros(2, dtype=np.float32)]
+        registry.add_version(session, TinyFormat(), arrays, at=PERIOD.start, promoted=True)
+        for number in range(3):
+            identity = bytes([number])
+            session.add(
+                OrganizationRow(
+                    organization_id=identity,
+                    name=str(number),
+                    public_key=identity,
+                    joined_at=0,
+                    revoked_at=None,
+                )
+            )
+            session.flush()
+            releases.declare_schedule(session, identity, SCHEDULE, at=PERIOD.start)
+    yield database
+    database.close()
+
+
+def hand_in(database: Database, reports: Year, windows: Sequence[int]) -> None:
+    for plain in reports.plain:
+        if plain.report.slot.window in windows:
+            store(database, plain.organization, plain.report)
+    for version, answered in enumerate(reports.answered, 1):
+        slot = answered.question.slot
+        if slot.window not in windows:
+            continue
+        with database.transaction() as session:
+            session.add(
+                QuestionRow(
+                    period_start=to_unix_ms(PERIOD.start),
+                    window=slot.window,
+                    index=slot.index,
+                    version=version,
+                    payload=encode_question(answered.question),
+                    asked_at=0,
+                )
+            )
+        for answer in answered.answers:
+            store(database, answer.organization, answer.report)
+
+
+def store(database: Database, organization: str, report: ResidualReport | DirectedReport) -> None:
+    with database.transaction() as session:
+        releases.store_report(
+            session,
+            bytes([int(organization)]),
+            report,
+            SignedRelease(encode_release(report), b""),
+            reference_version=1,
+            period=PERIOD,
+            at=PERIOD.start,
+        )
+
+
+def desk(database: Database, read_at: datetime = PERIOD.start) -> DriftDesk:
+    """One that has read at that moment; at once where that is over."""
+    return DriftDesk(database, TABLE, grace=GRACE, clock=lambda: read_at)
+
+
+def live(
+    database: Database, reports: Year, windows: Sequence[int], *, quiet: int = 6
+) -> list[tuple[int, Drift]]:
+    """Window by window, by a coordinator that is started anew in each; what it found when.
+
+    In the first `quiet` windows it does not look.
+    """
+    news = []
+    for window in windows:
+        hand_in(database, reports, [window])
+        if window >= quiet:
+            news += [(window, each) for each in desk(database).look(at=reports_are_in(window))]
+    return news
+
+
+def declared(database: Database) -> tuple[Epoch, ...]:
+    with database.transaction() as session:
+        assert audit.verify(session) >= 0
+        return epochs(session)[1:]
+
+
+def test_a_drift_that_several_show_begins_an_epoch_with_the_next_window(
+    database: Database,
+) -> None:
+    """What the epoch's first reports show is of the epoch before, and known already."""
+    news = live(database, year(SLOWER), range(shared_drift().found + 3))
+    ((window, drift),) = [each for each in news if each[1].shared]
+    assert window == shared_drift().found
+    assert drift == replace(shared_drift(), organizations=drift.organizations)
+    (epoch,) = declared(database)
+    assert epoch.begins_at == PERIOD.window_start(window + 1)
+    assert (epoch.cause, epoch.platforms) == (Cause.SHARED_DRIFT, (Platform.POLARS,))
+    with database.transaction() as session:
+        seen = seen_drifts(session, PERIOD)
+    assert [each.seen_at for each in seen] == [reports_are_in(window) for window, _ in news]
+    assert [each.drift for each in seen] == [each for _, each in news]
+
+
+def test_before_its_reports_are_in_a_window_says_nothing(database: Database) -> None:
+    hand_in(database, year(SLOWER), range(shared_drift().found + 1))
+    early = reports_are_in(shared_drift().found) - timedelta(seconds=1)
+    watching = desk(database)
+    assert not any(each.shared for each in watching.look(at=early))
+    assert declared(database) == ()
+    assert any(each.shared for each in watching.look(at=early + timedelta(seconds=1)))
+    assert watching.look(at=early + timedelta(days=1)) == ()
+
+
+def test_what_one_organization_shows_is_shown_and_begins_nothing(database: Database) -> None:
+    alone = Shift(Platform.POLARS, 5.2, 0.8, only="1")
+    news = live(database, year(alone), range(10), quiet=9)
+    assert [(each.platform, each.organizations, each.shared) for _, each in news] == [
+        (Platform.POLARS, ("01",), False)
+    ]
+    assert declared(database) == ()
+
+
+def test_found_by_the_first_reports_of_an_epoch_it_needs_no_other(database: Database) -> None:
+    """These are about the windows before, so that the drift is older than the epoch."""
+    window = shared_drift().found
+    with database.transaction() as session:
+        declare(session, PERIOD, Cause.ANNOUNCED, at=PERIOD.window_start(window - 1))
+    news = live(database, year(SLOWER), range(window + 1), quiet=window)
+    assert any(each.shared for _, each in news)
+    assert [each.cause for each in declared(database)] == [Cause.ANNOUNCED]
+
+
+def test_a_coordinator_that_was_away_declares_when_it_is_back(database: Database) -> None:
+    hand_in(database, year(SLOWER), range(10))
+    news = desk(database).look(at=reports_are_in(9))
+    assert [each.shared for each in news].count(True) == 1
+    (epoch,) = declared(database)
+    assert epoch.begins_at == PERIOD.window_start(10)
+    assert desk(database).look(at=reports_are_in(9)) == ()
+    assert len(declared(database)) == 1
+
+
+def test_read_across_the_start_of_a_window_a_drift_begins_an_epoch_with_the_one_after(
+    database: Database,
+) -> None:
+    hand_in(database, year(SLOWER), range(10))
+    late = PERIOD.window_start(10)
+    news = desk(database, late).look(at=late - timedelta(seconds=1))
+    assert any(each.shared for each in news)
+    (epoch,) = declared(database)
+    assert epoch.begins_at == PERIOD.window_start(11)
+    with database.transaction() as session:
+        assert {each.seen_at for each in seen_drifts(session, PERIOD)} == {late}
+
+
+def test_read_across_the_start_of_an_announced_epoch_a_drift_begins_no_other(
+    database: Database,
+) -> None:
+    hand_in(database, year(SLOWER), range(10))
+    late = PERIOD.window_start(10)
+    with database.transaction() as session:
+        declare(session, PERIOD, Cause.ANNOUNCED, at=late - timedelta(days=1))
+    assert any(e.shared for e in desk(database, late).look(at=late - timedelta(seconds=1)))
+    assert [each.cause for each in declared(database)] == [Cause.ANNOUNCED]
+
+
+def test_read_across_the_end_of_the_calendar_a_drift_begins_an_epoch_with_the_next(
+    database: Database,
+) -> None:
+    hand_in(database, year(SLOWER), range(10))
+    news = desk(database, PERIOD.end).look(at=PERIOD.end - timedelta(seconds=1))
+    assert any(each.shared for each in news)
+    assert [each.begins_at for each in declared(database)] == [PERIOD.end]
+
+
+def test_after_the_calendar_and_without_a_model_nothing_is_read(
+    database: Database, tmp_path: Path
+) -> None:
+    hand_in(database, year(SLOWER), range(PERIOD.windows))
+    assert desk(database).look(at=PERIOD.end) == ()
+    empty = Database(f"sqlite:///{tmp_path / 'empty.sqlite'}")
+    with pytest.raises(UnknownVersionError):
+        desk(empty).look(at=reports_are_in(1))
+    empty.close()

@@ -1,0 +1,291 @@
+"""Drift in reports: found where it is, once, and not made or hidden by a single organization."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import TypeVar
+
+import numpy as np
+import pytest
+
+from fedperf_server.inference.cell_directions import Answer
+from fedperf_server.inference.corrections import DEFAULT_KERNEL, ReceivedReport
+from fedperf_server.inference.drift_evidence import (
+    MOST,
+    SHIFT,
+    THRESHOLD,
+    Drift,
+    evidence_of,
+    read_drifts,
+)
+from fedperf_server.inference.state_space import (
+    DEFAULT_STEADINESS,
+    STATE,
+    Steadiness,
+    SteadySums,
+    WindowTold,
+    by_organization,
+)
+from fedperf_shared.errors import ConfigurationError
+from fedperf_shared.releases.basis import CELLS, PLATFORM_GROUPS
+from fedperf_shared.workflow.vocabulary import Platform
+from fedperf_simulations.experiments.drift.recurring_workloads import Shift
+from fedperf_simulations.experiments.drift.report_detection import Year, year_of_reports
+from tests.fakes.new_workloads import year_of_new_workloads
+
+Said = TypeVar("Said", Answer, ReceivedReport)
+SLOWER = Shift(Platform.POLARS, 5.2, SHIFT)
+
+
+WORKLOADS = 400
+"""On each platform: so many that what is found does not hang on one draw of the noise."""
+
+
+@lru_cache(maxsize=16)
+def year(*shifts: Shift, organizations: int = 1, seed: int = 1) -> Year:
+    return year_of_reports(WORKLOADS, organizations, shifts, [seed])
+
+
+def found(reports: Year) -> tuple[Drift, ...]:
+    return read_drifts(reports.plain, reports.answered)
+
+
+def until(reports: Year, window: int) -> Year:
+    return Year(
+        tuple(each for each in reports.plain if each.report.slot.window <= window),
+        tuple(each for each in reports.answered if each.question.slot.window <= window),
+    )
+
+
+def since(reports: Year, window: int) -> Year:
+    return Year(
+        tuple(each for each in reports.plain if each.report.slot.window >= window),
+        tuple(each for each in reports.answered if each.question.slot.window >= window),
+    )
+
+
+def edited(
+    reports: Year,
+    organization: str,
+    answer: Callable[[Answer], Answer],
+    plain: Callable[[ReceivedReport], ReceivedReport] = lambda each: each,
+) -> Year:
+    """The year with other answers and plain reports of one organization."""
+    answered = tuple(
+        replace(
+            each,
+            answers=tuple(
+                answer(said) if said.organization == organization else said for said in each.answers
+            ),
+        )
+        for each in reports.answered
+    )
+    said = (plain(each) if each.organization == organization else each for each in reports.plain)
+    return Year(tuple(said), answered)
+
+
+def test_a_slower_platform_is_found_with_its_moment_and_its_size() -> None:
+    (drift,) = found(year(SLOWER))
+    assert drift.platform is Platform.POLARS
+    assert drift.organizations == ("0",)
+    assert not drift.shared
+    assert 6 <= drift.since <= drift.found <= 9  # the report of window 6 is the first about it
+    assert abs(drift.log_factor - SHIFT) < 3 * drift.standard_error < SHIFT
+
+
+def test_a_faster_platform_is_found_as_faster() -> None:
+    (drift,) = found(year(replace(SLOWER, log_factor=-SHIFT)))
+    assert drift.platform is Platform.POLARS
+    assert drift.log_factor < -SHIFT / 2
+
+
+def test_a_start_that_is_far_off_is_no_drift() -> None:
+    always = [Shift(platform, -100.0, 1.5) for platform in (Platform.DUCKDB, Platform.POLARS)]
+    assert found(year(*always)) == ()
+    assert found(year()) == ()
+
+
+def test_a_first_report_about_all_history_makes_no_drift() -> None:
+    """Where workloads do not recur it is about many more of them than the later ones."""
+
+    def all_history(window: int) -> float:
+        return 13.0 if window == 0 else 1.0
+
+    for seed in (1, 2):
+        new = year_of_new_workloads(all_history, off_by=0.5, seed=[seed], asked=False)
+        assert found(until(new, 4)) == ()
+
+
+def test_the_first_window_that_an_organization_is_heard_in_says_nothing() -> None:
+    """Exactly: whatever it sends there, what is found is the same. Here it joins in window 2."""
+    joined = since(year(SLOWER), 2)
+    drifts = found(joined)
+    assert drifts
+    for factor in (-13, 0, 13):
+
+        def other(each: Said, factor: int = factor) -> Said:
+            if each.report.slot.window != 2:
+                return each
+            return replace(each, report=replace(each.report, values=factor * each.report.values))
+
+        assert found(edited(joined, "0", other, other)) == drifts
+
+
+def test_more_workloads_with_the_same_residuals_make_no_drift() -> None:
+    """The sums of a reference that is off grow as the counts do."""
+
+    def growing(window: int) -> float:
+        return 3.0 if window >= 3 else 1.0
+
+    for seed in (1, 2):
+        new = year_of_new_workloads(growing, off_by=1.0, seed=[seed], asked=False)
+        assert found(until(new, 6)) == ()
+
+
+def test_nothing_is_found_without_reports_and_in_a_single_window() -> None:
+    assert read_drifts([], []) == ()
+    assert found(until(year(), 0)) == ()
+
+
+def test_what_several_organizations_show_is_shared() -> None:
+    first = found(year(SLOWER, organizations=3))[0]
+    assert first.shared
+    assert first.platform is Platform.POLARS
+    assert len(first.organizations) >= 2
+    assert first.found <= 8
+
+
+def test_what_one_organization_shows_is_its_own() -> None:
+    drifts = found(year(replace(SLOWER, only="1", log_factor=0.8), organizations=3))
+    assert [(each.platform, each.organizations, each.shared) for each in drifts] == [
+        (Platform.POLARS, ("1",), False)
+    ]
+
+
+def test_a_drift_is_found_once_and_the_search_goes_on() -> None:
+    later = Shift(Platform.DUCKDB, 8.3, -0.6)
+    drifts = found(year(SLOWER, later))
+    assert [each.platform for each in drifts] == [Platform.POLARS, Platform.DUCKDB]
+
+
+def test_later_reports_change_nothing_that_was_found() -> None:
+    whole = found(year(SLOWER))
+    for window in (6, 9):
+        early = found(until(year(SLOWER), window))
+        assert early == tuple(each for each in whole if each.found <= window)
+
+
+def lies(window: int, size: float) -> Callable[[Answer], Answer]:
+    """From a window on all values are `size` times the noise, with signs that fit no truth."""
+
+    def lie(answer: Answer) -> Answer:
+        if answer.report.slot.window < window:
+            return answer
+        scale = size * answer.parameters.noise_multiplier * 2.0**-answer.report.grid_exponent
+        signs = np.where(np.arange(len(answer.report.values)) % 2, 1, -1)
+        values = (scale * signs).astype(np.int64)
+        return replace(answer, report=replace(answer.report, values=values))
+
+    return lie
+
+
+@pytest.mark.parametrize("size", [5.0, 1e4])
+def test_one_that_lies_makes_no_drift_shared(size: float) -> None:
+    drifts = found(edited(year(organizations=3), "0", lies(6, size)))
+    assert len(drifts) == MOST
+    assert {each.organizations for each in drifts} == {("0",)}
+    assert not any(each.shared for each in drifts)
+
+
+@pytest.mark.parametrize("size", [5.0, -1e4])
+def test_one_that_lies_does_not_hide_what_the_others_show(size: float) -> None:
+    drifts = found(edited(year(SLOWER, organizations=3), "0", lies(0, size)))
+    (shared,) = (each for each in drifts if each.shared and each.platform is Platform.POLARS)
+    assert {"1", "2"} & set(shared.organizations)
+    assert 0 < shared.log_factor < 2 * SHIFT
+
+
+def test_one_that_claims_many_workloads_makes_no_drift_shared() -> None:
+    def claim(received: ReceivedReport) -> ReceivedReport:
+        values = received.report.values.copy()
+        values[:CELLS] += np.int64(1000) << 20
+        return replace(received, report=replace(received.report, values=values))
+
+    drifts = found(edited(year(organizations=3), "0", lies(6, 5.0), claim))
+    assert not any(each.shared for each in drifts)
+
+
+def test_one_that_claims_much_and_denies_takes_away_a_bounded_doubt() -> None:
+    def claim(received: ReceivedReport) -> ReceivedReport:
+        values = received.report.values.copy()
+        values[:CELLS] += np.int64(60) << 20
+        return replace(received, report=replace(received.report, values=values))
+
+    shifts = [replace(SLOWER, only=str(number)) for number in range(1, 5)]
+    reports = edited(year(*shifts, organizations=5, seed=4), "0", lambda each: each, claim)
+    (drift,) = (each for each in found(reports) if each.shared)
+    assert drift.organizations == ("1", "2", "3", "4")
+    assert abs(drift.log_factor - SHIFT) < 3 * drift.standard_error
+
+
+def a_steady_state(seed: int, windows: Sequence[int]) -> SteadySums:
+    rng = np.random.default_rng(seed)
+
+    def some(scale: float, rank: int) -> np.ndarray:
+        root = scale * rng.standard_normal((STATE, rank))
+        return root @ root.T / rank
+
+    told = tuple(
+        WindowTold(window, some(0.1, 30), 0.1 * rng.standard_normal(STATE)) for window in windows
+    )
+    prior = some(0.3, 2 * STATE) + 0.01 * np.eye(STATE)
+    return SteadySums(rng.uniform(0, 20, CELLS), prior, rng.standard_normal(STATE), told)
+
+
+def test_the_evidence_is_the_likelihood_ratio_of_a_shift_against_none() -> None:
+    """Against the marginal likelihood as a function of the shift, integrated over the state."""
+    steady = a_steady_state(1, (0, 2, 3, 7))
+    evidence = evidence_of(steady, (2, 3, 7))
+    precision = steady.precision + sum(each.precision for each in steady.told)
+    for row, since in enumerate((2, 3, 7)):
+        for place in range(len(PLATFORM_GROUPS)):
+            shift = steady.shifts()[:, place]
+            after = [each for each in steady.told if each.window >= since]
+
+            def likelihood(
+                size: float, shift: np.ndarray = shift, after: list[WindowTold] = after
+            ) -> float:
+                seen = steady.information + sum(each.information for each in steady.told)
+                seen = seen - size * sum(each.precision @ shift for each in after)
+                own = sum(
+                    size * shift @ each.information - size**2 / 2 * shift @ each.precision @ shift
+                    for each in after
+                )
+                return float(seen @ np.linalg.solve(precision, seen) / 2 + own)
+
+            for sign in (1.0, -1.0):
+                expected = likelihood(sign * SHIFT) - likelihood(0.0)
+                assert evidence.nats(sign)[row, place] == pytest.approx(expected, rel=1e-6)
+
+
+def test_what_is_explained_by_a_known_drift_is_no_evidence_of_another() -> None:
+    heard = by_organization(year(SLOWER).plain, year(SLOWER).answered)["0"]
+    steady = SteadySums.of(heard, kernel=DEFAULT_KERNEL, steadiness=DEFAULT_STEADINESS)
+    place = PLATFORM_GROUPS.index(Platform.POLARS)
+    before = evidence_of(steady, (6,)).nats(1.0)[0, place]
+    after = evidence_of(steady, (6,), [(6, place)]).nats(1.0)[0, place]
+    assert before > THRESHOLD
+    assert abs(after) < 1
+
+
+def test_a_platform_that_wanders_more_takes_more_to_be_believed() -> None:
+    heard = by_organization(year(SLOWER).plain, year(SLOWER).answered)["0"]
+    found_by = {
+        wander: evidence_of(
+            SteadySums.of(heard, kernel=DEFAULT_KERNEL, steadiness=Steadiness(wander=wander)), (6,)
+        ).information.max()
+        for wander in (0.0, 0.05, 0.3)
+    }
+    assert found_by[0.0] > found_by[0.05] > 2 * found_by[0.3]
+    with pytest.raises(ConfigurationError, match="steadiness wander must not be negative"):
+        Steadiness(wander=-0.1)

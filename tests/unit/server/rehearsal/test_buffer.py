@@ -1,0 +1,255 @@
+"""What an epoch left is kept once, labelled by its teacher, before anything of the next one."""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sqlalchemy import delete, select
+
+from fedperf_server.desks.promotion import take_back
+from fedperf_server.desks.questions import evidence
+from fedperf_server.desks.reports import ReportDesk
+from fedperf_server.rehearsal import buffer
+from fedperf_server.rehearsal.synthetic_rows import PredictLog
+from fedperf_server.state import registry
+from fedperf_server.state.database import BufferTeacherRow, Database, PublishedEpochRow
+from fedperf_server.state.epochs import Cause, declare, epochs
+from fedperf_server.state.registry import GgfnFormat
+from fedperf_shared.exchange import SyntheticRow
+from fedperf_shared.execution import ClusterConfig
+from fedperf_shared.model.checkpoint import decode_checkpoint
+from fedperf_shared.releases.period import Period
+from fedperf_shared.wire.codec import decode_synthetic_rows
+from fedperf_shared.workflow.graph import Plan
+from fedperf_shared.workflow.vocabulary import Platform
+from tests.unit.client.public import seeded_checkpoint
+from tests.unit.server.desks.test_reports import CATALOGUE, SLOTS_WINDOWS, TABLE, hand_in
+
+PERIOD = TABLE.period
+GRACE = timedelta(days=1)
+REPORTED = TABLE.report_slots[-1].replies_after + GRACE
+"""After the start of a window, when its reports are in."""
+
+
+def moment(window: int, after: timedelta = timedelta(0)) -> datetime:
+    return PERIOD.window_start(window) + after
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    database = Database(f"sqlite:///{tmp_path / 'test.sqlite'}")
+    for _ in range(2):
+        promote(database)
+    yield database
+    database.close()
+
+
+def promote(database: Database) -> int:
+    arrays = [*seeded_checkpoint(1).arrays.values()]
+    with database.transaction() as session:
+        return registry.add_version(session, GgfnFormat(), arrays, at=moment(0), promoted=True)
+
+
+def begin_epoch(database: Database, window: int) -> None:
+    """With the newest promoted version as its reference."""
+    with database.transaction() as session:
+        declared = declare(session, PERIOD, Cause.ANNOUNCED, at=moment(window - 1))
+        assert declared.begins_at == moment(window)
+
+
+def predict_with(checkpoint: bytes) -> PredictLog:
+    """A model that predicts the number of its version."""
+    version = decode_checkpoint(checkpoint).model_version
+    return lambda entries: np.full(len(entries), float(version))
+
+
+def look(database: Database, at: datetime, *, grace: timedelta = GRACE) -> int:
+    """A coordinator that was just started; how many rows it rehearses."""
+    ReportDesk(database, TABLE, CATALOGUE, grace=grace).look(predict_with, at=at)
+    with database.transaction() as session:
+        return len(buffer.rows(session))
+
+
+def configurations(rows: Sequence[SyntheticRow]) -> list[tuple[Plan, ClusterConfig]]:
+    return [(row.plan, row.cluster) for row in rows]
+
+
+def published(database: Database) -> list[tuple[Plan, ClusterConfig]]:
+    with database.transaction() as session:
+        payload = registry.publication(session, registry.SYNTHETIC_ROWS)
+    return configurations(decode_synthetic_rows(payload))
+
+
+def rehearsed(database: Database) -> list[tuple[Plan, ClusterConfig]]:
+    with database.transaction() as session:
+        return configurations(buffer.rows(session))
+
+
+def reports_about(database: Database, window: int) -> int:
+    with database.transaction() as session:
+        return evidence(session, PERIOD, window=window).reports
+
+
+def test_reports_of_an_epochs_first_window_are_evidence_of_the_epoch_before(
+    database: Database,
+) -> None:
+    begin_epoch(database, 1)
+    hand_in(database, b"1", window=0)
+    hand_in(database, b"1", window=1)
+    hand_in(database, b"1", window=2, reference_version=2)
+    hand_in(database, b"2", window=2)  # it did not know of the epoch
+    assert [reports_about(database, window) for window in range(SLOTS_WINDOWS)] == [2, 2, 1, 1]
+    with database.transaction() as session:
+        found = evidence(session, PERIOD, window=1)
+        assert [found.until(window).reports for window in range(-1, 2)] == [0, 1, 2]
+
+
+def test_a_report_that_comes_when_its_epoch_is_over_is_evidence_of_nothing_that_is_read_again(
+    database: Database,
+) -> None:
+    begin_epoch(database, 1)
+    hand_in(database, b"1", window=1)
+    look(database, moment(1, timedelta(days=6)))
+    hand_in(database, b"1", window=2, reference_version=2)
+    kept, now = look(database, moment(2, REPORTED)), reports_about(database, 2)
+    hand_in(database, b"2", window=0)  # months late
+    hand_in(database, b"2", window=1)
+    assert look(database, moment(2, REPORTED)) == kept > 0
+    assert reports_about(database, 2) == now == 1
+
+
+def test_rows_are_kept_with_the_last_reports_of_their_epoch_and_once(database: Database) -> None:
+    begin_epoch(database, 1)
+    hand_in(database, b"1", window=0)
+    assert look(database, moment(0, REPORTED)) == 0
+    assert look(database, moment(1, REPORTED - timedelta(seconds=1))) == 0
+    hand_in(database, b"1", window=1)
+    look(database, moment(1, timedelta(days=2)))
+    kept = look(database, moment(1, REPORTED))
+    assert kept > 0
+    hand_in(database, b"2", window=1)  # too late for the buffer
+    assert look(database, moment(1, REPORTED)) == kept
+    with database.transaction() as session:
+        assert {row.log_runtime_seconds for row in buffer.rows(session)} == {2.0}
+
+
+def test_a_coordinator_that_was_away_keeps_them_before_the_next_epoch_publishes(
+    database: Database,
+) -> None:
+    begin_epoch(database, 1)
+    hand_in(database, b"1", window=0)
+    look(database, moment(0, REPORTED))
+    hand_in(database, b"1", window=2, reference_version=2)
+    assert look(database, moment(2, timedelta(days=2))) > 0
+    with database.transaction() as session:
+        batch = decode_synthetic_rows(registry.publication(session, registry.SYNTHETIC_ROWS))
+        labels = {row.log_runtime_seconds for row in buffer.rows(session)}
+    assert labels == {2.0}
+    assert not {row.log_runtime_seconds for row in batch} & labels  # they were corrected
+
+
+def test_an_epoch_about_which_nobody_reported_leaves_nothing(database: Database) -> None:
+    """Else the rows of the one before it would be rehearsed twice."""
+    for window in (1, 2, 3):
+        begin_epoch(database, window)
+    hand_in(database, b"1", window=1)
+    assert look(database, moment(1, timedelta(days=2))) == 0
+    kept = look(database, moment(1, REPORTED))
+    assert kept > 0
+    for window in (2, 3):
+        assert look(database, moment(window, REPORTED)) == kept
+
+
+def labels(database: Database) -> set[float]:
+    with database.transaction() as session:
+        return {row.log_runtime_seconds for row in buffer.rows(session)}
+
+
+def test_a_model_that_was_taken_back_does_not_teach(database: Database) -> None:
+    begin_epoch(database, 1)
+    hand_in(database, b"1", window=0)
+    look(database, moment(0, REPORTED))
+    with database.transaction() as session:
+        assert take_back(session, "astray", at=moment(1)) == (2, 1)
+    promote(database)  # it knows of the next epoch already
+    look(database, moment(1, REPORTED))
+    assert labels(database) == {1.0}
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_rows_get_a_new_teacher_when_theirs_is_taken_back(database: Database, known: bool) -> None:
+    """As well those that were kept before it was stored who taught them."""
+    begin_epoch(database, 1)
+    begin_epoch(database, 2)
+    for window, reference in ((1, 1), (2, 2)):
+        hand_in(database, b"1", window=window, reference_version=reference)
+        look(database, moment(window, timedelta(days=2)))
+        look(database, moment(window, REPORTED))
+    kept = rehearsed(database)
+    assert labels(database) == {2.0}
+    with database.transaction() as session:
+        assert len(session.scalars(select(BufferTeacherRow)).all()) == 2
+        take_back(session, "astray", at=moment(3))
+        if not known:
+            session.execute(delete(BufferTeacherRow))
+    look(database, moment(3))
+    assert labels(database) == {1.0}
+    assert rehearsed(database) == kept
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_rows_outlive_two_changes_that_came_while_the_coordinator_was_away(
+    database: Database, known: bool
+) -> None:
+    """As well those that were published before it was stored which epoch they are about."""
+    begin_epoch(database, 1)
+    begin_epoch(database, 2)
+    hand_in(database, b"1", window=0)
+    look(database, moment(0, REPORTED))
+    before = published(database)
+    if not known:
+        with database.transaction() as session:
+            session.execute(delete(PublishedEpochRow))
+    look(database, moment(2, REPORTED))
+    assert rehearsed(database)
+    assert set(rehearsed(database)) <= set(before)
+
+
+def test_with_a_long_grace_the_rows_of_the_epoch_before_are_kept_not_those_of_the_next(
+    database: Database,
+) -> None:
+    grace = PERIOD.window - timedelta(hours=1)
+    begin_epoch(database, 1)
+    hand_in(database, b"1", window=0)
+    look(database, moment(0, REPORTED), grace=grace)
+    before = published(database)
+    hand_in(database, b"1", window=2, reference_version=2)
+    early = TABLE.report_slots[-1].replies_after - timedelta(hours=2)
+    look(database, moment(2, early), grace=grace)  # those of window 1 may still come
+    assert published(database) != before
+    kept = rehearsed(database)
+    assert kept
+    assert all(each in before for each in kept)
+    with database.transaction() as session:
+        assert buffer.waiting(session, PERIOD, window=0) is None  # what the next one published
+    for at in (moment(2, PERIOD.window * 0.75), moment(3, PERIOD.window - timedelta(hours=1))):
+        look(database, at, grace=grace)
+        assert rehearsed(database) == kept
+
+
+def test_rows_of_a_period_that_ended_are_kept_before_the_next_one_publishes(
+    database: Database,
+) -> None:
+    """An epoch began with its last window, whose reports were about the one before."""
+    earlier = Period(PERIOD.start - 5 * PERIOD.window, PERIOD.window, 4)  # a window apart
+    with database.transaction() as session:
+        declare(session, earlier, Cause.ANNOUNCED, at=earlier.window_start(2))
+        (start, _) = epochs(session)
+        rows = [SyntheticRow(each.plan, each.cluster, 0.0, Platform.POLARS) for each in CATALOGUE]
+        buffer.publish(session, rows, about=start.begins_at, at=earlier.window_start(3))
+    hand_in(database, b"1", window=0, reference_version=2)
+    look(database, moment(0, timedelta(hours=1)))
+    assert rehearsed(database) == configurations(rows)
+    assert published(database) != configurations(rows)

@@ -1,0 +1,322 @@
+"""The synthetic batch follows from released reports, and SDV only ever sees such a batch."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from fedperf_client.learning.residuals import labelled_graphs, workload_residuals
+from fedperf_client.privacy.report_mechanism import WorkloadResiduals, residual_report
+from fedperf_server import cli
+from fedperf_server.config import load_config
+from fedperf_server.inference.corrections import ReceivedReport, correct
+from fedperf_server.rehearsal import synthetic_batch
+from fedperf_server.rehearsal.synthetic_batch import (
+    MOST_ROWS,
+    Condition,
+    NoSuchRowsError,
+    NotReleasedError,
+    SyntheticBatch,
+    more_rows,
+)
+from fedperf_server.rehearsal.synthetic_rows import CatalogueEntry, on_grid
+from fedperf_server.state import registry
+from fedperf_server.state.database import Database
+from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.exchange import SyntheticRow
+from fedperf_shared.model.checkpoint import model_from_arrays
+from fedperf_shared.model.public_plans import load_public_plans
+from fedperf_shared.releases.basis import CELLS, cell_of
+from fedperf_shared.releases.public_table import COLUMNS, TableRow
+from fedperf_shared.releases.release import ReleaseKind, ReportParameters, SlotKey
+from fedperf_shared.wire.codec import encode_synthetic_rows
+from fedperf_shared.workflow.graph import Operator, Plan, Workflow
+from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform
+from tests.unit.client.prediction.worlds import executions_of_world
+from tests.unit.client.privacy.seeded_noise import SeededNoise
+from tests.unit.client.public import seeded_checkpoint
+from tests.unit.server.desks.report_worlds import simulated_report
+from tests.unit.shared.console_programs import run
+
+AT = datetime(2027, 1, 20, tzinfo=UTC)
+PARAMETERS = ReportParameters(1.4, 3.0)
+SLOT = SlotKey(ReleaseKind.RESIDUAL_REPORT, 0, 0)
+ENTRIES = [CatalogueEntry(each.plan, each.cluster) for each in load_public_plans()]
+CATALOGUE = on_grid(ENTRIES)
+CLUSTER = ENTRIES[0].cluster
+POLARS_ML = Condition(Platform.POLARS, OperatorClass.ML)
+
+
+def predict(entries: Sequence[CatalogueEntry]) -> NDArray[np.float64]:
+    return np.array([math.log1p(len(entry.plan.platforms)) for entry in entries])
+
+
+def batch_of(reports: Sequence[ReceivedReport], *, seed: int = 0) -> SyntheticBatch:
+    correction = correct(reports, reference_version=1)
+    return SyntheticBatch.from_reports(
+        reports, correction, CATALOGUE, rows=200, predict=predict, seed=seed
+    )
+
+
+def released(workloads: Sequence[WorkloadResiduals], *, noise: int = 0) -> ReceivedReport:
+    """What an organization's own mechanism releases, with that draw of the noise."""
+    report = residual_report(
+        workloads, SeededNoise(noise), slot=SLOT, parameters=PARAMETERS, reference_version=1
+    )
+    return ReceivedReport("one", report, PARAMETERS)
+
+
+def history(count: int) -> list[WorkloadResiduals]:
+    rng = np.random.default_rng(5)
+    return [
+        WorkloadResiduals(rng.choice([*CATALOGUE], size=3), rng.normal(0.4, 0.3, size=3))
+        for _ in range(count)
+    ]
+
+
+def unions() -> tuple[SyntheticRow, ...]:
+    """Plans with a source fewer than operators."""
+    table = Operator(OperatorKind.TABLE_SOURCE, OperatorClass.RELATIONAL, (), 100.0, 8.0)
+    plans = [
+        Workflow(
+            (*(table,) * count, replace(table, kind=OperatorKind.UNION, inputs=(0, count - 1)))
+        )
+        for count in range(2, 12)
+    ]
+    return tuple(
+        SyntheticRow(Plan.on_one_platform(each, Platform.POLARS), CLUSTER, 0.1, Platform.POLARS)
+        for each in plans
+    )
+
+
+@pytest.fixture(scope="module")
+def batch() -> SyntheticBatch:
+    rng = np.random.default_rng(0)
+    truth = np.linspace(0.0, 1.5, CELLS)
+    return batch_of([simulated_report(rng, truth, cells=CELLS, noise_multiplier=0.3)])
+
+
+@pytest.fixture(scope="module")
+def drawn(batch: SyntheticBatch) -> tuple[TableRow, ...]:
+    return more_rows(batch, POLARS_ML, rows=80, seed=1)
+
+
+def test_rows_are_public_plans_on_the_public_grid(batch: SyntheticBatch) -> None:
+    plans = {entry.plan for entry in ENTRIES}
+    clusters = {entry.cluster for entry in ENTRIES}
+    assert len(batch.rows) == 200
+    assert {row.plan for row in batch.rows} <= plans
+    assert {row.cluster for row in batch.rows} <= clusters
+    pairs = {(row.plan, row.cluster) for row in batch.rows}
+    assert not pairs <= {(entry.plan, entry.cluster) for entry in ENTRIES}  # it is a grid
+
+
+def test_the_same_report_gives_the_same_batch_whatever_lies_behind_it() -> None:
+    """Post-processing: neighbours differ in the report, and by nothing else in the batch."""
+    whole = released(history(40))
+    neighbour = released(history(40)[1:])
+    assert not np.array_equal(whole.report.values, neighbour.report.values)
+    assert batch_of([whole]) != batch_of([neighbour])
+    as_if = replace(neighbour, report=replace(neighbour.report, values=whole.report.values))
+    assert encode_synthetic_rows(batch_of([as_if]).rows) == encode_synthetic_rows(
+        batch_of([whole]).rows
+    )
+    asked = Condition(Platform.DUCKDB, size=1)
+    assert more_rows(batch_of([as_if]), asked, rows=20, seed=3) == more_rows(
+        batch_of([whole]), asked, rows=20, seed=3
+    )
+
+
+def test_another_public_seed_draws_another_batch() -> None:
+    report = released(history(40))
+    assert batch_of([report], seed=1) == batch_of([report], seed=1)
+    assert batch_of([report], seed=1) != batch_of([report], seed=2)
+
+
+def test_without_reports_the_batch_is_empty() -> None:
+    assert batch_of([]).rows == ()
+
+
+def test_no_string_of_a_history_is_in_what_follows_from_it() -> None:
+    own = [
+        replace(each, execution_id=f"CANARY-{at}", workload=f"/secret/CANARY_{at}")
+        for at, each in enumerate(executions_of_world(0, 40, "own"))
+    ]
+    reference = model_from_arrays(seeded_checkpoint().arrays)
+    batch = batch_of([released(workload_residuals(reference, labelled_graphs(own)))])
+    found = more_rows(batch, Condition(size=1), rows=50, seed=0)
+    text = json.dumps([row.as_record() for row in found])
+    for canary in ("CANARY", "secret"):
+        assert canary not in text
+        assert canary.encode() not in encode_synthetic_rows(batch.rows)
+
+
+def test_drawn_rows_are_of_the_kind_that_was_asked_for(drawn: tuple[TableRow, ...]) -> None:
+    assert len(drawn) == 80
+    kinds = {(row.cell.platform, row.cell.operator_class) for row in drawn}
+    assert kinds == {(Platform.POLARS, OperatorClass.ML)}
+
+
+def test_drawn_rows_have_the_public_columns_and_hold_the_constraints(
+    batch: SyntheticBatch, drawn: tuple[TableRow, ...]
+) -> None:
+    any_kind = more_rows(batch, Condition(), rows=150, seed=4)
+    assert max(row.sources for row in any_kind) > 1
+    cells = {cell_of(row.plan) for row in batch.rows}
+    clusters = {row.cluster for row in batch.rows}
+    for row in (*drawn, *any_kind):
+        assert tuple(row.as_record()) == COLUMNS
+        assert row.cell in cells
+        assert row.cluster in clusters
+        assert 1 <= row.sources <= row.operators
+        assert TableRow.from_record(row.as_record()) == row
+
+
+def test_no_drawn_row_has_more_sources_than_operators() -> None:
+    found = more_rows(SyntheticBatch(unions()), Condition(), rows=300, seed=0)
+    assert all(row.sources <= row.operators for row in found)
+
+
+def test_drawn_run_times_have_the_level_of_their_cell(
+    batch: SyntheticBatch, drawn: tuple[TableRow, ...]
+) -> None:
+    real = [row.log_runtime_seconds for row in batch.table() if POLARS_ML.holds(row.cell)]
+    assert np.mean([row.log_runtime_seconds for row in drawn]) == pytest.approx(
+        np.mean(real), abs=0.3
+    )
+
+
+def test_the_same_seed_draws_the_same_rows_and_another_others(
+    batch: SyntheticBatch, drawn: tuple[TableRow, ...]
+) -> None:
+    before = np.random.get_state(legacy=False)["state"]["key"]  # nobody else's generator is touched
+    assert more_rows(batch, POLARS_ML, rows=80, seed=1) == drawn
+    other = more_rows(batch, POLARS_ML, rows=80, seed=2)
+    labels = {row.log_runtime_seconds for row in drawn}
+    assert len(labels & {row.log_runtime_seconds for row in other}) < 8
+    np.testing.assert_array_equal(np.random.get_state(legacy=False)["state"]["key"], before)
+
+
+@pytest.mark.parametrize("kind", ["table", "rows", "nothing"])
+def test_nothing_is_fitted_on_what_is_no_synthetic_batch(batch: SyntheticBatch, kind: str) -> None:
+    raw: Any = {"table": batch.table(), "rows": batch.rows, "nothing": None}[kind]
+    with pytest.raises(NotReleasedError, match="released reports") as refused:
+        more_rows(raw, Condition(), rows=5, seed=0)
+    assert refused.value.exit_code == 5
+
+
+def test_rows_that_the_batch_does_not_have_are_not_made_up(batch: SyntheticBatch) -> None:
+    with pytest.raises(NoSuchRowsError, match="0 of them of platform spark"):
+        more_rows(batch, Condition(Platform.SPARK), rows=5, seed=0)
+    with pytest.raises(NoSuchRowsError, match="any kind"):
+        more_rows(SyntheticBatch(()), Condition(), rows=5, seed=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("found", [0, 1])
+def test_a_kind_too_rare_to_draw_is_one_clear_line(
+    batch: SyntheticBatch, found: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    more_rows(batch, POLARS_ML, rows=1, seed=0)  # imports SDV as the product does
+    from sdv.single_table import GaussianCopulaSynthesizer
+
+    monkeypatch.setattr(
+        GaussianCopulaSynthesizer,
+        "_filter_conditions",
+        staticmethod(lambda sampled, conditions, tolerance: sampled.head(found)),
+    )
+    monkeypatch.setattr(synthetic_batch, "DRAWN_AT_ONCE", 5)
+    with pytest.raises(NoSuchRowsError, match=f"only {found} of"):
+        more_rows(batch, POLARS_ML, rows=5, seed=0)
+
+
+@pytest.mark.parametrize("rows", [0, -1, MOST_ROWS + 1])
+def test_a_number_of_rows_out_of_bounds_is_refused(batch: SyntheticBatch, rows: int) -> None:
+    with pytest.raises(InvalidInputError, match="rows must be"):
+        more_rows(batch, Condition(), rows=rows, seed=0)
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_the_smallest_batches_can_be_drawn_from(batch: SyntheticBatch, count: int) -> None:
+    few = SyntheticBatch((batch.rows[0],) * (count - 1) + batch.rows[:1])
+    found = more_rows(few, Condition(), rows=7, seed=0)
+    assert {row.cell for row in found} == {cell_of(batch.rows[0].plan)}
+    different = SyntheticBatch(batch.rows[:count])
+    assert len(more_rows(different, Condition(), rows=7, seed=0)) == 7
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ({"platform": "flink", "size": None}, "platform must be one of duckdb"),
+        ({"operator_class": "sql", "size": None}, "relational, text, graph, ml"),
+        ({"size": 4}, "size must be 0 to 3"),
+    ],
+)
+def test_words_outside_of_the_vocabulary_are_refused(words: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        Condition.parse(**words)
+
+
+@pytest.mark.slow
+def test_sdv_is_imported_when_used_and_leaves_no_trace(tmp_path: Path) -> None:
+    """No file, no connection and no print: in a process of its own, with an empty home."""
+    program = """
+import socket, sys
+def refuse(*arguments): raise OSError("a connection was tried")
+socket.socket.connect = socket.getaddrinfo = refuse
+from fedperf_server.rehearsal.synthetic_batch import Condition, SyntheticBatch, more_rows
+assert "sdv" not in sys.modules
+from fedperf_shared.wire.codec import decode_synthetic_rows
+batch = SyntheticBatch(decode_synthetic_rows(sys.stdin.buffer.read()))
+assert len(more_rows(batch, Condition(), rows=5, seed=0)) == 5
+assert "sdv" in sys.modules
+"""
+    rows = encode_synthetic_rows(batch_of([released(history(40))]).rows)
+    ended = subprocess.run(
+        [sys.executable, "-c", program],
+        input=rows,
+        capture_output=True,
+        cwd=tmp_path,
+        env={"HOME": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)},
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"", b"")
+    assert [*tmp_path.rglob("*")] == []
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    path = tmp_path / "server"
+    assert run(cli.main, "--directory", path, "init", "--host", "127.0.0.1").code == 0
+    return path
+
+
+def publish(directory: Path, rows: Sequence[SyntheticRow]) -> None:
+    database = Database(load_config(directory).database_url)
+    with database.transaction() as session:
+        registry.publish_synthetic_rows(session, rows, at=AT)
+    database.close()
+
+
+def test_an_operator_gets_rows_of_a_segment(directory: Path, batch: SyntheticBatch) -> None:
+    command = ("--directory", directory, "synthesize", "--platform", "polars", "--rows", 6)
+    ended = run(cli.main, *command, "--json")
+    assert ended.code == 3
+    assert "wait for more reports" in ended.complaint()
+    publish(directory, batch.rows)
+    found = run(cli.main, *command, "--json")
+    assert found.code == 0
+    rows = json.loads(found.out)
+    assert len(rows) == 6
+    assert all(tuple(row) == COLUMNS and row["platform"] == "polars" for row in rows)

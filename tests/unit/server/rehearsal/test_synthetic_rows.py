@@ -1,0 +1,141 @@
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from fedperf_server.rehearsal.synthetic_rows import (
+    Catalogue,
+    CatalogueEntry,
+    InvalidLabelsError,
+    RehearsalBuffer,
+    by_cell,
+    cell_shares,
+    draw_rows,
+)
+from fedperf_shared.errors import ConfigurationError
+from fedperf_shared.exchange import SyntheticRow
+from fedperf_shared.execution import ClusterConfig
+from fedperf_shared.releases.basis import CELLS, cell_of
+from fedperf_shared.workflow.graph import Operator, Plan, Workflow
+from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform
+from tests.unit.server.desks.report_worlds import simulated_report
+
+CLUSTER = ClusterConfig(1, 2, 2**33)
+
+
+def entry(platform: Platform, rows: float) -> CatalogueEntry:
+    operators = (
+        Operator(OperatorKind.TABLE_SOURCE, OperatorClass.RELATIONAL, (), rows, 8.0),
+        Operator(OperatorKind.SORT, OperatorClass.RELATIONAL, (0,), rows, 8.0),
+    )
+    return CatalogueEntry(Plan.on_one_platform(Workflow(operators), platform), CLUSTER)
+
+
+def catalogue() -> Catalogue:
+    platforms = (Platform.DUCKDB, Platform.POLARS, Platform.PANDAS)
+    return by_cell(entry(p, rows) for p in platforms for rows in (10.0, 5e3, 5e4, 5e5, 5e6))
+
+
+def one_second(entries: Sequence[CatalogueEntry]) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
+    return np.zeros(len(entries))
+
+
+def draw(seed: int = 0, rows: int = 200) -> tuple[SyntheticRow, ...]:
+    return draw_rows(
+        np.ones(CELLS) / CELLS,
+        catalogue(),
+        rows=rows,
+        predict=one_second,
+        correction=np.arange(CELLS, dtype=np.float64),
+        seed=seed,
+    )
+
+
+def test_rows_are_public_plans_labelled_by_model_plus_correction() -> None:
+    known = {each for entries in catalogue().values() for each in entries}
+    rows = draw()
+    assert len(rows) == 200
+    for row in rows:
+        assert CatalogueEntry(row.plan, row.cluster) in known
+        assert row.log_runtime_seconds == cell_of(row.plan).index
+        assert row.segment is cell_of(row.plan).platform
+
+
+def test_the_same_seed_draws_the_same_rows_and_another_others() -> None:
+    assert draw(seed=3) == draw(seed=3)
+    assert draw(seed=3) != draw(seed=4)
+
+
+def test_cells_that_reports_fill_are_drawn_and_others_are_not() -> None:
+    rng = np.random.default_rng(0)
+    report = simulated_report(rng, np.zeros(CELLS), cells=2, workloads=1000, noise_multiplier=0.1)
+    shares = cell_shares([report], reference_version=1)
+    assert shares.sum() == pytest.approx(1.0)
+    assert shares[:2].sum() > 0.95
+
+
+def test_without_a_report_there_are_no_shares_and_no_rows() -> None:
+    nothing = cell_shares([], reference_version=1)
+    np.testing.assert_array_equal(nothing, 0.0)
+    rows = draw_rows(
+        nothing,
+        catalogue(),
+        rows=10,
+        predict=one_second,
+        correction=np.zeros(CELLS),
+        seed=0,
+    )
+    assert rows == ()
+
+
+def test_the_one_batch_for_all_is_drawn_from_everybodys_reports() -> None:
+    rng = np.random.default_rng(1)
+    reports = [
+        simulated_report(rng, np.zeros(CELLS), organization=name, noise_multiplier=0.1)
+        for name in ("a", "b")
+    ]
+    alone = [cell_shares([each], reference_version=1) for each in reports]
+    together = cell_shares(reports, reference_version=1)
+    np.testing.assert_allclose(together, np.mean(alone, axis=0), atol=1e-12)
+
+
+def test_organizations_count_the_same_whatever_they_claim() -> None:
+    rng = np.random.default_rng(2)
+    truth = np.zeros(CELLS)
+    small = simulated_report(rng, truth, organization="a", cells=1, workloads=200)
+    large = simulated_report(rng, truth, organization="b", cells=20, workloads=20_000)
+    shares = cell_shares([small, large], reference_version=1)
+    assert 0.4 < shares[0] < 0.6
+
+
+@pytest.mark.parametrize("bad", [np.array([np.nan] * 10), np.zeros(3)])
+def test_labels_that_cannot_be_used_are_refused(
+    bad: "np.ndarray[tuple[int], np.dtype[np.float64]]",
+) -> None:
+    with pytest.raises(InvalidLabelsError, match="10 rows"):
+        draw_rows(
+            np.ones(CELLS),
+            catalogue(),
+            rows=10,
+            predict=lambda entries: bad,
+            correction=np.zeros(CELLS),
+            seed=0,
+        )
+
+
+def test_the_buffer_holds_the_newest_rows_of_every_segment_up_to_its_capacity() -> None:
+    buffer = RehearsalBuffer(capacity_per_segment=20)
+    old, new = draw(seed=1), draw(seed=2, rows=60)
+    filled = buffer.with_rows(old).with_rows(new)
+    counts = Counter(row.segment for row in filled.rows)
+    assert set(counts.values()) == {20}
+    for segment in counts:
+        kept = [row for row in filled.rows if row.segment is segment]
+        came = [row for row in (*old, *new) if row.segment is segment]
+        assert kept == came[-20:]
+
+
+def test_a_buffer_of_nothing_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="capacity"):
+        RehearsalBuffer(0)

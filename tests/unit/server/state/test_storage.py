@@ -1,0 +1,108 @@
+"""The database, the audit log, the registry and the keys on disk."""
+
+import stat
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sqlalchemy import delete, update
+
+from fedperf_server.membership.enrollment import CA, KeyRing, init
+from fedperf_server.state import audit, registry
+from fedperf_server.state.audit import AuditBrokenError
+from fedperf_server.state.database import Database, DatabaseError, EventRow, ModelVersionRow
+from fedperf_server.state.registry import GgfnFormat, UnknownVersionError
+from fedperf_shared.errors import ConfigurationError
+
+NOW = datetime(2027, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Database:
+    return Database(f"sqlite:///{tmp_path / 'test.sqlite'}")
+
+
+def events(database: Database) -> None:
+    with database.transaction() as session:
+        for number in range(4):
+            audit.record(session, "test", {"number": number}, at=NOW)
+
+
+def test_a_transaction_that_fails_leaves_no_trace(database: Database) -> None:
+    def half_done() -> None:
+        with database.transaction() as session:
+            audit.record(session, "test", {}, at=NOW)
+            raise ValueError
+
+    with pytest.raises(ValueError, match=r"^$"):
+        half_done()
+    with database.transaction() as session:
+        assert audit.verify(session) == 0
+
+
+def test_an_untouched_audit_log_verifies(database: Database) -> None:
+    events(database)
+    with database.transaction() as session:
+        assert audit.verify(session) == 4
+
+
+def test_a_changed_or_removed_audit_entry_shows(database: Database) -> None:
+    events(database)
+    with database.transaction() as session:
+        session.execute(update(EventRow).where(EventRow.event_id == 2).values(detail="{}"))
+    with database.transaction() as session, pytest.raises(AuditBrokenError, match="entry 2"):
+        audit.verify(session)
+    with database.transaction() as session:
+        session.execute(delete(EventRow).where(EventRow.event_id == 2))
+    with database.transaction() as session, pytest.raises(AuditBrokenError, match="entry 3"):
+        audit.verify(session)
+
+
+@pytest.mark.parametrize("url", ["nonsense", "sqlite:////no/such/folder/x.sqlite", "oracle7://x/y"])
+def test_a_database_that_cannot_be_used_is_one_line(url: str) -> None:
+    with pytest.raises(DatabaseError) as error:
+        Database(url)
+    assert "\n" not in str(error.value)
+
+
+def promoted(version: int) -> registry.Verdict:
+    return registry.Verdict(version, True, "good", None, None, {}, NOW)
+
+
+def test_versions_count_from_one_and_keep_their_arrays(database: Database) -> None:
+    model_format = GgfnFormat()
+    random = np.random.default_rng(1)
+    arrays = [random.normal(size=shape).astype(np.float32) for shape in model_format.shapes]
+    with database.transaction() as session:
+        with pytest.raises(UnknownVersionError):
+            registry.newest_version(session)
+        with pytest.raises(UnknownVersionError):
+            registry.first_promoted(session)
+        first = registry.add_version(session, model_format, arrays, at=NOW, promoted=True)
+        second = registry.add_version(session, model_format, arrays, at=NOW, public_error=1.5)
+    assert (first, second) == (1, 2)
+    with database.transaction() as session:
+        assert registry.get_version(session, 0).version == 1
+        newest = registry.newest_version(session)
+        assert (newest.version, newest.promoted, newest.public_error) == (2, False, 1.5)
+        assert registry.known_versions(session) == {1, 2}
+        registry.decide(session, promoted(2))
+        assert registry.get_version(session, 0).version == 2
+        assert registry.first_promoted(session) == 1
+        with pytest.raises(UnknownVersionError):
+            registry.decide(session, promoted(3))
+        assert session.get_one(ModelVersionRow, 2).promoted_at is not None
+    for stored, given in zip(model_format.decode(newest.checkpoint), arrays, strict=True):
+        np.testing.assert_array_equal(stored, given)
+
+
+def test_keys_are_private_and_never_overwritten(tmp_path: Path) -> None:
+    ring = init(tmp_path / "server", "localhost", now=NOW)
+    assert stat.S_IMODE(ring.key_path(CA).stat().st_mode) == 0o600
+    before = ring.key_pem(CA)
+    with pytest.raises(ConfigurationError, match="exists already"):
+        init(tmp_path / "server", "localhost", now=NOW + timedelta(days=1))
+    assert ring.key_pem(CA) == before
+    with pytest.raises(ConfigurationError, match="fedperf-server init"):
+        KeyRing(tmp_path).key(CA)

@@ -1,0 +1,301 @@
+"""What is accepted, and why the rest is not."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedperf_server.state.validation import (
+    MAX_WORKLOADS,
+    NOISE_DEVIATIONS,
+    Reason,
+    RejectedReleaseError,
+    UpdateLimits,
+    check_answer,
+    check_place,
+    check_report,
+    check_tangent_update,
+    check_update,
+    norm,
+    open_update,
+)
+from fedperf_shared.exchange import Refusal
+from fedperf_shared.identity import new_private_key, sign
+from fedperf_shared.releases import basis
+from fedperf_shared.releases.period import ModelMethod, Period, SlotTimes, Timetable
+from fedperf_shared.releases.release import (
+    DirectedParameters,
+    DirectedReport,
+    ModelUpdate,
+    ReleaseKind,
+    ReportParameters,
+    ResidualReport,
+    Schedule,
+    Slot,
+    SlotKey,
+    TangentParameters,
+    TangentUpdate,
+    TrainingParameters,
+)
+from fedperf_shared.releases.tangent_question import DIRECTIONS
+from fedperf_shared.wire import codec
+from tests.fakes.questions import DIRECTED, make_question
+
+START = datetime(2027, 1, 1, tzinfo=UTC)
+TIMES = (SlotTimes(timedelta(days=1), timedelta(days=2)),) * 2
+TABLE = Timetable(Period(START, windows=2), TIMES, TIMES, ModelMethod.DP_SGD)
+REPORT = SlotKey(ReleaseKind.RESIDUAL_REPORT, 0, 0)
+MODEL = SlotKey(ReleaseKind.MODEL_UPDATE, 0, 0)
+SIGMA = 4.0
+SCHEDULE = Schedule(
+    TABLE,
+    (
+        Slot(REPORT, ReportParameters(SIGMA, 1.0)),
+        Slot(DIRECTED, DirectedParameters(SIGMA, 100.0)),
+        Slot(MODEL, TrainingParameters(1.0, 0.1, 10, 1.0, 2000.0)),
+        Slot(replace(MODEL, window=1), TrainingParameters(1.0, 0.1, 10, 1.0, 2000.0)),
+    ),
+)
+LIMITS = UpdateLimits(1, ((2,), (1, 2)), 5.0)
+UPDATE = ModelUpdate(
+    MODEL, 1, 3, (np.full(2, 1.0, dtype=np.float32), np.full((1, 2), 2.0, dtype=np.float32))
+)
+EXPONENT = -10
+STEPS = 2**10
+NOW = START + timedelta(days=1)
+
+
+def reason_of(update: ModelUpdate) -> Reason | None:
+    try:
+        check_place(update, SCHEDULE, slot=MODEL, base_version=3)
+        check_update(update, LIMITS)
+    except RejectedReleaseError as error:
+        return error.reason
+    return None
+
+
+def filled(value: float) -> tuple[np.ndarray[tuple[int, ...], np.dtype[np.float32]], ...]:
+    return tuple(np.full(shape, value, dtype=np.float32) for shape in LIMITS.shapes)
+
+
+def test_a_good_update_is_accepted() -> None:
+    assert reason_of(UPDATE) is None
+
+
+@pytest.mark.parametrize(
+    ("update", "reason"),
+    [
+        (replace(UPDATE, slot=SlotKey(ReleaseKind.MODEL_UPDATE, 0, 1)), Reason.UNKNOWN_SLOT),
+        (replace(UPDATE, slot=replace(MODEL, window=1)), Reason.WRONG_SLOT),
+        (replace(UPDATE, slot=REPORT), Reason.WRONG_SLOT),
+        (replace(UPDATE, architecture=2), Reason.ARCHITECTURE),
+        (replace(UPDATE, base_version=2), Reason.BASE_VERSION),
+        (replace(UPDATE, arrays=UPDATE.arrays[:1]), Reason.SHAPE),
+        (replace(UPDATE, arrays=UPDATE.arrays[::-1]), Reason.SHAPE),
+        (replace(UPDATE, arrays=()), Reason.SHAPE),
+        (replace(UPDATE, arrays=filled(float("nan"))), Reason.NOT_FINITE),
+        (replace(UPDATE, arrays=filled(float("-inf"))), Reason.NOT_FINITE),
+        (replace(UPDATE, arrays=filled(3e38)), Reason.NORM),
+        (replace(UPDATE, arrays=filled(2.6)), Reason.NORM),
+    ],
+)
+def test_a_bad_update_is_refused_with_its_reason(update: ModelUpdate, reason: Reason) -> None:
+    assert reason_of(update) is reason
+
+
+def test_the_norm_bound_itself_is_allowed() -> None:
+    assert norm(filled(2.5)) == 5.0
+    assert reason_of(replace(UPDATE, arrays=filled(2.5))) is None
+
+
+AT_TANGENT = Schedule(
+    replace(TABLE, model_method=ModelMethod.TANGENT),
+    (Slot(MODEL, TangentParameters(SIGMA, 100.0)),),
+)
+
+
+def tangent_update(value: float = 0.0, *, width: int = DIRECTIONS, **changes: int) -> TangentUpdate:
+    """`value` in every direction, in units of the sensitivity."""
+    values = np.full(width, round(value * STEPS), dtype=np.int64)
+    plain = TangentUpdate(MODEL, 3, EXPONENT, values)
+    return replace(plain, **changes)  # type: ignore[arg-type]  # tests name real fields
+
+
+def tangent_verdict(update: TangentUpdate, schedule: Schedule = AT_TANGENT) -> Reason | None:
+    try:
+        slot = check_place(update, schedule, slot=MODEL, base_version=3)
+        check_tangent_update(update, slot.parameters.noise_multiplier)
+    except RejectedReleaseError as error:
+        return error.reason
+    return None
+
+
+MOST_EACH = MAX_WORKLOADS / DIRECTIONS**0.5
+"""In every direction, so that the whole is as long as the most workloads can make it."""
+
+
+@pytest.mark.parametrize(
+    ("update", "reason"),
+    [
+        (tangent_update(), None),
+        (tangent_update(NOISE_DEVIATIONS * SIGMA), None),
+        (tangent_update(-MOST_EACH), None),
+        (tangent_update(base_version=4), Reason.BASE_VERSION),
+        (tangent_update(width=DIRECTIONS - 1), Reason.SIZE),
+        (tangent_update(width=0), Reason.SIZE),
+        (tangent_update(grid_exponent=1), Reason.GRID),
+        (tangent_update(1.01 * MAX_WORKLOADS), Reason.RANGE),
+        (tangent_update(1e9, grid_exponent=0), Reason.RANGE),
+        (tangent_update(1.01 * MOST_EACH), Reason.NORM),
+    ],
+)
+def test_a_step_at_a_tangent_holds_what_workloads_and_noise_can_give(
+    update: TangentUpdate, reason: Reason | None
+) -> None:
+    assert tangent_verdict(update) is reason
+
+
+def test_an_update_of_the_other_method_does_not_fill_a_slot() -> None:
+    assert tangent_verdict(tangent_update(), SCHEDULE) is Reason.WRONG_SLOT
+    with pytest.raises(RejectedReleaseError, match="wrong_slot"):
+        check_place(UPDATE, AT_TANGENT, slot=MODEL, base_version=3)
+
+
+def report(counts: float = 0.0, residuals: float = 0.0, **changes: object) -> ResidualReport:
+    """In units of a workload's contribution."""
+    values = np.zeros(2 * basis.CELLS)
+    values[0], values[basis.CELLS] = counts, residuals
+    whole = np.round(values * STEPS).astype(np.int64)
+    plain = ResidualReport(REPORT, basis.BASIS_VERSION, 1, EXPONENT, whole)
+    return replace(plain, **changes)  # type: ignore[arg-type]  # tests name real fields
+
+
+def verdict(content: ResidualReport, now: datetime = NOW) -> Reason | None:
+    try:
+        check_report(content, SCHEDULE, reference_versions={1}, now=now)
+    except RejectedReleaseError as error:
+        return error.reason
+    return None
+
+
+MARGIN = NOISE_DEVIATIONS * SIGMA
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (report(), None),
+        (report(-MARGIN), None),
+        (report(-MARGIN - 1), Reason.RANGE),
+        (report(100, 100 + 2 * MARGIN), None),
+        (report(100, -101 - 2 * MARGIN), Reason.RANGE),
+        (report(1e7 + MARGIN + 1), Reason.RANGE),
+        (report(slot=replace(REPORT, window=1)), Reason.UNKNOWN_SLOT),
+        (report(slot=MODEL), Reason.WRONG_SLOT),
+        (report(slot=DIRECTED), Reason.WRONG_SLOT),
+        (report(basis_version=99), Reason.BASIS_VERSION),
+        (report(reference_version=2), Reason.REFERENCE_VERSION),
+        (report(grid_exponent=1), Reason.GRID),
+        (report(grid_exponent=2_000_000), Reason.GRID),
+        (report(values=np.zeros(2 * basis.CELLS + 1, dtype=np.int64)), Reason.SIZE),
+    ],
+)
+def test_a_report_must_be_one_that_the_mechanism_can_give(
+    content: ResidualReport, reason: Reason | None
+) -> None:
+    assert verdict(content) is reason
+
+
+def test_a_report_is_not_taken_before_its_slot_opens() -> None:
+    assert verdict(report(), NOW - timedelta(seconds=300)) is None
+    assert verdict(report(), NOW - timedelta(seconds=301)) is Reason.NOT_OPEN
+
+
+def test_a_real_report_is_within_its_range() -> None:
+    random = np.random.default_rng(0)
+    total = np.zeros(2 * basis.CELLS)
+    for _ in range(500):
+        cells = random.integers(0, basis.CELLS, size=5)
+        total += basis.contribution(cells, random.normal(0, 3, size=5), 1.0)
+    noisy = total + random.normal(0, SIGMA, size=total.shape)
+    assert verdict(report(values=np.round(noisy * STEPS).astype(np.int64))) is None
+
+
+QUESTION = make_question()
+
+
+def answer(first: float = 0.0, **changes: object) -> DirectedReport:
+    """In units of a workload's contribution."""
+    values = np.zeros(QUESTION.design.values)
+    values[0] = first
+    whole = np.round(values * STEPS).astype(np.int64)
+    plain = DirectedReport(DIRECTED, QUESTION.version, EXPONENT, whole)
+    return replace(plain, **changes)  # type: ignore[arg-type]  # tests name real fields
+
+
+def judged(content: DirectedReport, *, is_asked: bool = True, now: datetime = NOW) -> Reason | None:
+    try:
+        check_answer(content, SCHEDULE, QUESTION if is_asked else None, now=now)
+    except RejectedReleaseError as error:
+        return error.reason
+    return None
+
+
+LARGEST = 1e7 * float(np.max(np.abs(QUESTION.design.directions[0]) * QUESTION.design.clips))
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (answer(), None),
+        (answer(-MARGIN), None),
+        (answer(LARGEST + 0.99 * MARGIN), None),
+        (answer(LARGEST + 1.01 * MARGIN), Reason.RANGE),
+        (answer(-1.01 * (LARGEST + MARGIN)), Reason.RANGE),
+        (answer(values=np.full(16, int(4e6 * STEPS))), Reason.RANGE),
+        (answer(slot=replace(DIRECTED, window=1)), Reason.UNKNOWN_SLOT),
+        (answer(slot=REPORT), Reason.WRONG_SLOT),
+        (answer(slot=MODEL), Reason.WRONG_SLOT),
+        (answer(design_version=2), Reason.QUESTION),
+        (answer(grid_exponent=1), Reason.GRID),
+        (answer(values=np.zeros(15, dtype=np.int64)), Reason.SIZE),
+    ],
+)
+def test_an_answer_must_be_one_that_the_mechanism_can_give(
+    content: DirectedReport, reason: Reason | None
+) -> None:
+    assert judged(content) is reason
+
+
+def test_an_answer_to_nothing_or_before_its_time_is_not_taken() -> None:
+    assert judged(answer(), is_asked=False) is Reason.QUESTION
+    assert judged(answer(), now=NOW - timedelta(seconds=301)) is Reason.NOT_OPEN
+
+
+@given(st.binary(max_size=300))
+def test_junk_never_passes_for_an_update(junk: bytes) -> None:
+    with pytest.raises(RejectedReleaseError):
+        open_update(junk, KEY.public_key())
+
+
+KEY = new_private_key()
+
+
+def test_only_the_organizations_own_signature_opens_an_update() -> None:
+    payload = codec.encode_release(UPDATE)
+    data = codec.encode_signed_release(payload, sign(KEY, payload))
+    signed, update = open_update(data, KEY.public_key())
+    assert (signed.payload, update.slot) == (payload, MODEL)
+    with pytest.raises(RejectedReleaseError, match="signature"):
+        open_update(data, new_private_key().public_key())
+    with pytest.raises(RejectedReleaseError, match="refused"):
+        open_update(None, KEY.public_key())
+
+
+@pytest.mark.parametrize("refusal", Refusal)
+def test_who_refuses_to_answer_is_counted_with_the_reason_it_gave(refusal: Refusal) -> None:
+    with pytest.raises(RejectedReleaseError, match=f"not accepted: {refusal.name.lower()}$"):
+        open_update(None, KEY.public_key(), refusal=refusal)

@@ -1,0 +1,75 @@
+"""What may be declared has public bounds, whatever kind of slot it is for."""
+
+from dataclasses import fields
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from fedperf_shared.releases.declared_bounds import (
+    DECLARABLE,
+    NotDeclarableError,
+    require_declarable,
+)
+from fedperf_shared.releases.period import ModelMethod, Period, SlotTimes, Timetable
+from fedperf_shared.releases.release import (
+    DirectedParameters,
+    Parameters,
+    ReleaseKind,
+    ReportParameters,
+    Schedule,
+    Slot,
+    SlotKey,
+    TangentParameters,
+    TrainingParameters,
+)
+
+HOUR = timedelta(hours=1)
+PERIOD = Period(datetime(2027, 1, 1, tzinfo=UTC))
+
+
+def declared(parameters: Parameters) -> Schedule:
+    at_tangent = isinstance(parameters, TangentParameters)
+    table = Timetable(
+        PERIOD,
+        (SlotTimes(0 * HOUR, HOUR),),
+        (SlotTimes(HOUR, 3 * HOUR),),
+        ModelMethod.TANGENT if at_tangent else ModelMethod.DP_SGD,
+    )
+    is_report = isinstance(parameters, ReportParameters | DirectedParameters)
+    kind = ReleaseKind.RESIDUAL_REPORT if is_report else ReleaseKind.MODEL_UPDATE
+    return Schedule(table, (Slot(SlotKey(kind, 0, 0), parameters),))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "name"),
+    [
+        (ReportParameters(1e-170, 3.0), "noise_multiplier"),
+        (ReportParameters(1e200, 3.0), "noise_multiplier"),
+        (ReportParameters(1.0, 1e6), "residual_clip"),
+        (ReportParameters(1.0, 1e-9), "residual_clip"),
+        (DirectedParameters(1e-160, 100.0), "noise_multiplier"),
+        (DirectedParameters(1.0, 1e300), "nominal_workloads"),
+        (TangentParameters(1e200, 100.0), "noise_multiplier"),
+        (TangentParameters(1.0, 1e-300), "nominal_workloads"),
+        (TrainingParameters(1.0, 1e-30, 1, 1.0, 100.0), "sampling_probability"),
+        (TrainingParameters(1.0, 0.1, 1, 1e200, 100.0), "clip_norm"),
+    ],
+)
+def test_what_nobody_could_compute_with_may_not_be_declared(
+    parameters: Parameters, name: str
+) -> None:
+    with pytest.raises(NotDeclarableError, match=f"^{name} must be .* to .*, got ") as refused:
+        require_declarable(declared(parameters))
+    assert repr(refused.value.value) not in refused.value.rule
+
+
+@pytest.mark.parametrize("end", ["least", "most"])
+@pytest.mark.parametrize(
+    "kind", [ReportParameters, DirectedParameters, TangentParameters, TrainingParameters]
+)
+def test_both_ends_of_the_bounds_may_be_declared_and_every_number_has_some(
+    kind: type[Parameters], end: str
+) -> None:
+    names = [each.name for each in fields(kind) if each.name != "public_counts"]
+    values = {name: getattr(DECLARABLE[name], end) for name in names}
+    require_declarable(declared(kind(**values)))

@@ -1,0 +1,109 @@
+"""Slots and schedules: fixed in advance, named once, and the same id whoever asks."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from fedperf_shared.errors import ConfigurationError
+from fedperf_shared.releases.period import ModelMethod, Period, SlotTimes, Timetable
+from fedperf_shared.releases.release import (
+    ReleaseKind,
+    ReportParameters,
+    Schedule,
+    Slot,
+    SlotKey,
+    TangentParameters,
+    TrainingParameters,
+)
+
+START = datetime(2027, 1, 1, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+TIMETABLE = Timetable(
+    Period(START),
+    (SlotTimes(0 * HOUR, HOUR),),
+    (SlotTimes(HOUR, 3 * HOUR),),
+    ModelMethod.DP_SGD,
+)
+REPORT = ReportParameters(noise_multiplier=4.0, residual_clip=1.5)
+TRAINING = TrainingParameters(
+    noise_multiplier=2.0,
+    sampling_probability=0.05,
+    steps=10,
+    clip_norm=0.5,
+    nominal_workloads=2000,
+)
+TANGENT = TangentParameters(noise_multiplier=2.0, nominal_workloads=2000)
+
+
+def report_key(window: int = 0, index: int = 0) -> SlotKey:
+    return SlotKey(ReleaseKind.RESIDUAL_REPORT, window, index)
+
+
+def test_a_release_id_depends_on_period_kind_window_and_index() -> None:
+    keys = [
+        SlotKey(kind, window, index)
+        for kind in ReleaseKind
+        for window in range(3)
+        for index in range(3)
+    ]
+    ids = {key.release_id(TIMETABLE.period) for key in keys}
+    assert len(ids) == len(keys)
+    later = replace(TIMETABLE.period, start=START + timedelta(days=364))
+    assert keys[0].release_id(later) not in ids
+    assert all(len(each) == 32 for each in ids)
+
+
+def test_a_schedule_names_each_slot_once() -> None:
+    with pytest.raises(ConfigurationError, match="each slot once"):
+        Schedule(TIMETABLE, (Slot(report_key(), REPORT), Slot(report_key(), REPORT)))
+
+
+@pytest.mark.parametrize("key", [report_key(window=13), report_key(index=1), report_key(index=-1)])
+def test_slots_outside_of_the_timetable_are_refused(key: SlotKey) -> None:
+    with pytest.raises(ConfigurationError, match="slot"):
+        Schedule(TIMETABLE, (Slot(key, REPORT),))
+
+
+def test_a_slot_holds_the_parameters_of_its_kind() -> None:
+    with pytest.raises(ConfigurationError, match="TrainingParameters"):
+        Slot(report_key(), TRAINING)
+    with pytest.raises(ConfigurationError, match="TangentParameters"):
+        Slot(report_key(), TANGENT)
+    with pytest.raises(ConfigurationError, match="ReportParameters"):
+        Slot(SlotKey(ReleaseKind.MODEL_UPDATE, 0, 0), REPORT)
+
+
+def test_all_model_slots_of_a_period_train_by_the_method_of_its_calendar() -> None:
+    key = SlotKey(ReleaseKind.MODEL_UPDATE, 1, 0)
+    at_tangent = replace(TIMETABLE, model_method=ModelMethod.TANGENT)
+    assert Schedule(at_tangent, (Slot(key, TANGENT),)).slot(key) == Slot(key, TANGENT)
+    with pytest.raises(ConfigurationError, match="does not train by tangent"):
+        Schedule(at_tangent, (Slot(key, TRAINING),))
+    with pytest.raises(ConfigurationError, match="does not train by dp_sgd"):
+        Schedule(TIMETABLE, (Slot(key, TANGENT),))
+
+
+def test_slots_open_and_reply_at_public_moments() -> None:
+    key = SlotKey(ReleaseKind.MODEL_UPDATE, 1, 0)
+    schedule = Schedule(TIMETABLE, (Slot(key, TRAINING),))
+    assert schedule.opens_at(key) == START + timedelta(weeks=4) + HOUR
+    assert schedule.replies_at(key) == START + timedelta(weeks=4) + 3 * HOUR
+    assert schedule.slot(key) == Slot(key, TRAINING)
+    assert schedule.slot(report_key()) is None
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf")])
+def test_noise_is_never_off(value: float) -> None:
+    with pytest.raises(ConfigurationError, match="noise_multiplier"):
+        replace(REPORT, noise_multiplier=value)
+    with pytest.raises(ConfigurationError, match="noise_multiplier"):
+        replace(TRAINING, noise_multiplier=value)
+    with pytest.raises(ConfigurationError, match="noise_multiplier"):
+        replace(TANGENT, noise_multiplier=value)
+
+
+@pytest.mark.parametrize("value", [0.0, 1.1, float("nan")])
+def test_sampling_probability_is_a_probability(value: float) -> None:
+    with pytest.raises(ConfigurationError, match="sampling_probability"):
+        replace(TRAINING, sampling_probability=value)

@@ -1,0 +1,88 @@
+"""Wayang's costs as the property files give them."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from fedperf_shared.execution import ClusterConfig
+from fedperf_shared.workflow.graph import Operator, Plan, Workflow
+from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform
+from fedperf_simulations.baselines.wayang import InvalidWayangCostsError, WayangCosts
+
+DATA = os.environ.get("FEDPERF_DATA")
+CLUSTER = ClusterConfig(nodes=1, cores=1, memory_bytes=2**30, machine_speed=1.0)
+ROWS = 1_000_000.0
+
+needs_data = pytest.mark.skipif(not DATA, reason="FEDPERF_DATA names no folder of public data")
+
+
+def chain(*kinds: OperatorKind, iterations: int = 0) -> Workflow:
+    return Workflow(
+        tuple(
+            Operator(
+                kind,
+                OperatorClass.RELATIONAL,
+                inputs=(position - 1,) if position else (),
+                output_rows=ROWS,
+                row_bytes=8,
+                iterations=iterations if kind is OperatorKind.ML_TRAIN else 0,
+            )
+            for position, kind in enumerate(kinds)
+        )
+    )
+
+
+@pytest.fixture
+def costs() -> WayangCosts:
+    return WayangCosts.read(Path(str(DATA)) / "wayang")
+
+
+@needs_data
+def test_loads_are_those_of_the_files(costs: WayangCosts) -> None:
+    workflow = chain(OperatorKind.FILE_SOURCE, OperatorKind.FILTER)
+    java = (1500 * ROWS + 1_400_000 + 25 * ROWS + 350_000) / 2.7e9
+    spark = 4.5 + (700 * ROWS + 56_789 + 500 * ROWS + 56_789) / 2.7e9
+    plans = [Plan.on_one_platform(workflow, p) for p in (Platform.DUCKDB, Platform.SPARK)]
+    assert [costs.seconds(plan, CLUSTER) for plan in plans] == pytest.approx([java, spark])
+
+
+@needs_data
+def test_a_switch_collects_and_distributes(costs: WayangCosts) -> None:
+    workflow = chain(OperatorKind.FILE_SOURCE, OperatorKind.FILTER)
+    mixed = Plan(workflow, (Platform.SPARK, Platform.POLARS))
+    apart = 4.5 + (700 * ROWS + 56_789 + 25 * ROWS + 350_000) / 2.7e9
+    switch = (100 * 0 + 56_789 + 4 * ROWS + 1_000_000) / 2.7e9
+    assert costs.seconds(mixed, CLUSTER) == pytest.approx(apart + switch, abs=0.05)
+    assert costs.seconds(mixed, CLUSTER) > apart
+
+
+@needs_data
+def test_rounds_count(costs: WayangCosts) -> None:
+    one, ten = (
+        costs.seconds(
+            Plan.on_one_platform(chain(OperatorKind.ML_TRAIN, iterations=rounds), Platform.PANDAS),
+            CLUSTER,
+        )
+        for rounds in (1, 10)
+    )
+    assert ten == pytest.approx(10 * one)
+
+
+@pytest.mark.parametrize(
+    "expression", ["__import__('os')", "in0 ** 2", "in0 +", "in0 if in1 else 1"]
+)
+def test_an_expression_that_is_no_sum_of_products_is_refused(
+    tmp_path: Path, expression: str
+) -> None:
+    text = f'wayang.java.map.load = {{\\\n  "cpu":"${{{expression}}}"\\\n}}\n'
+    for name in ("java", "spark"):
+        (tmp_path / f"wayang-{name}-defaults.properties").write_text(text)
+    with pytest.raises(InvalidWayangCostsError, match="no sum of products"):
+        WayangCosts.read(tmp_path)
+
+
+def test_missing_loads_are_named(tmp_path: Path) -> None:
+    (tmp_path / "wayang-java-defaults.properties").write_text("wayang.java.cpu.mhz = 2700\n")
+    with pytest.raises(InvalidWayangCostsError, match="needed: cogroup, distinct"):
+        WayangCosts.read(tmp_path)

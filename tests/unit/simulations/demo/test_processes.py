@@ -1,0 +1,113 @@
+import os
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+import psutil
+import pytest
+
+from fedperf_simulations.demo.processes import Call, Programs, StepFailedError, client, server
+
+
+def python(code: str, *, step: str = "a step", seconds: float = 20.0) -> Call:
+    return Call(step, (sys.executable, "-c", code), "one.log", seconds)
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> "Programs":
+    return Programs(tmp_path / "logs", dict(os.environ))
+
+
+def test_a_program_answers_with_what_it_prints(programs: Programs) -> None:
+    with programs:
+        assert programs.facts(python("print('{\"a\": 1}')")) == {"a": 1}
+
+
+def test_a_failure_names_the_step_the_reason_and_the_log(programs: Programs) -> None:
+    failing = python("import sys; print('error: no room', file=sys.stderr); sys.exit(4)")
+    with programs, pytest.raises(StepFailedError) as caught:
+        programs.call(failing)
+    message = str(caught.value)
+    assert message.startswith("a step failed: exit code 4, no room; read ")
+    assert message.endswith("one.log")
+    assert "no room" in programs.log_of("one.log")
+
+
+def test_a_program_that_takes_too_long_is_ended(programs: Programs) -> None:
+    with programs, pytest.raises(StepFailedError, match=r"longer than 0\.3 s"):
+        programs.call(python("import time; time.sleep(60)", seconds=0.3))
+
+
+def test_what_is_no_json_fails_the_step(programs: Programs) -> None:
+    with programs, pytest.raises(StepFailedError, match="no JSON"):
+        programs.facts(python("print('hello')"))
+
+
+def test_a_program_that_does_not_exist_fails_the_step(programs: Programs, tmp_path: Path) -> None:
+    missing = Call("looking", (str(tmp_path / "missing"),), "one.log")
+    with programs, pytest.raises(StepFailedError, match="cannot be started"):
+        programs.call(missing)
+
+
+def test_nothing_runs_on_after_the_block_however_it_is_left(
+    programs: Programs, tmp_path: Path
+) -> None:
+    pid_file = tmp_path / "pid"
+    write = f"import os, time; open({str(pid_file)!r}, 'w').write(str(os.getpid())); time.sleep(60)"
+    with pytest.raises(KeyboardInterrupt), programs:  # noqa: PT012
+        programs.start(python(write))
+        while not (pid_file.exists() and pid_file.read_text()):
+            time.sleep(0.02)
+        raise KeyboardInterrupt
+    assert not psutil.pid_exists(int(pid_file.read_text()))
+    with pytest.raises(StepFailedError, match="being stopped"):
+        programs.call(python("pass"))
+
+
+def test_the_first_failure_side_by_side_stops_the_others(programs: Programs) -> None:
+    works = [
+        partial(programs.call, python("import time; time.sleep(1000)")),  # beyond the test's limit
+        partial(programs.call, python("import sys; sys.exit(3)", step="the bad one")),
+    ]
+    with programs, pytest.raises(StepFailedError, match="the bad one failed: exit code 3"):
+        programs.together(works, at_once=2)
+
+
+def test_a_service_that_ended_by_itself_is_noticed(programs: Programs) -> None:
+    with programs:
+        programs.start(python("print('error: no such port')", step="serving"))
+        with pytest.raises(StepFailedError, match="serving failed: exit code 0, no such port"):  # noqa: PT012
+            for _ in range(200):
+                programs.check()
+                time.sleep(0.05)
+
+
+def test_services_end_when_asked_and_programs_may_follow(programs: Programs) -> None:
+    with programs:
+        programs.start(python("import time; time.sleep(60)"))
+        programs.pause()
+        programs.check()
+        assert programs.call(python("print(1)")) == b"1\n"
+
+
+def test_the_secret_of_a_join_url_is_in_no_log(programs: Programs) -> None:
+    joining = Call("joining", (sys.executable, "-c", "", "fedperf://host:1/#secret"), "one.log")
+    with programs:
+        programs.call(joining)
+    assert "fedperf://host:1/#..." in programs.log_of("one.log")
+    assert "secret" not in programs.log_of("one.log")
+
+
+def test_own_variables_are_not_handed_on(tmp_path: Path) -> None:
+    environment = {**os.environ, "FEDPERF_HOME": "/somebody/elses", "KEPT": "yes"}
+    asked = python("import os; print(os.environ.get('FEDPERF_HOME'), os.environ['KEPT'])")
+    with Programs(tmp_path, environment) as programs:
+        assert programs.call(asked) == b"None yes\n"
+
+
+def test_commands_are_the_programs_that_users_have(tmp_path: Path) -> None:
+    script, *rest = client(tmp_path, "status", "--json")
+    assert Path(script).name == "fedperf"
+    assert rest == ["--home", str(tmp_path), "status", "--json"]
+    assert Path(server(tmp_path, "run")[0]).name == "fedperf-server"

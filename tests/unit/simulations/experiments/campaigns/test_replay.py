@@ -1,0 +1,154 @@
+"""The experiment on campaigns: what is held out, where errors stay low, rows and targets."""
+
+import math
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedperf_client.profiling.choosing.strategies import Strategy
+from fedperf_simulations.data.c3o_scenarios import MOST_MEGABYTES_KNOWN, medians, of_job
+from fedperf_simulations.data.datasets import MissingDataError
+from fedperf_simulations.experiments.campaigns.experiment import (
+    DEVELOPMENT_SEEDS,
+    EVERY,
+    EXPERIMENT,
+    OVERHEAD,
+    RATIO,
+    SEEDS,
+    STAYS,
+)
+from fedperf_simulations.experiments.campaigns.replay import Campaign, divided, judged, stays_below
+from fedperf_simulations.harness.experiment import Row, Settings, Value
+from tests.public_data import public_data
+
+HEAD = "instance_count\tmachine_type\tslots\tmemory\tdata_size_MB\tk\tgross_runtime"
+
+
+@pytest.fixture
+def made_up(tmp_path: Path) -> Path:
+    """A folder with five jobs of a law of their own, 60 configurations, two repeats each."""
+    folder = tmp_path / "c3o-experiments"
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    for job in MOST_MEGABYTES_KNOWN:
+        lines = [HEAD]
+        for nodes in (2, 4, 6, 8, 10, 12):
+            for size in (1000, 2000, 3000, 4000, 5000):
+                for k in (3, 5):
+                    for _ in range(2):
+                        seconds = (30 + size * k / nodes / 10) * rng.lognormal(0, 0.02)
+                        lines.append(f"{nodes}\tm\t{8 * nodes}\t1000\t{size}\t{k}\t{seconds}")
+        (folder / f"{job}.tsv").write_text("\n".join(lines))
+    return tmp_path
+
+
+def test_grids_are_as_large_as_published() -> None:
+    data = public_data("c3o-experiments")
+    counts = {job: len(medians(of_job(data, job)).seconds) for job in MOST_MEGABYTES_KNOWN}
+    assert counts == {"sort": 126, "grep": 162, "sgd": 180, "kmeans": 180, "pagerank": 282}
+
+
+def test_repeats_count_once_by_their_median(tmp_path: Path) -> None:
+    (tmp_path / "c3o-experiments").mkdir()
+    lines = [f"2\tm\t16\t1\t{size}\t3\t{took}" for size in (7, 5) for took in (9, 1, size)]
+    (tmp_path / "c3o-experiments" / "sort.tsv").write_text("\n".join([HEAD, *lines]))
+    found = medians(of_job(tmp_path, "sort"))
+    assert list(found.table["data_size_MB"]) == [7.0, 5.0]
+    assert found.seconds.tolist() == [7.0, 5.0]
+
+
+def test_a_quarter_is_held_out_and_is_never_in_the_grid(made_up: Path) -> None:
+    both = divided(made_up, "sort", np.random.default_rng(5))
+    grid, asked = (set(zip(*part.table.values(), strict=True)) for part in (both.known, both.asked))
+    assert (len(grid), len(asked)) == (45, 15)
+    assert not grid & asked
+
+
+def test_a_campaign_is_judged_at_the_numbers_asked_for_and_costs_machine_seconds(
+    made_up: Path,
+) -> None:
+    both = divided(made_up, "sort", np.random.default_rng(5))
+    campaign = Campaign.over(both.known, Strategy.ACTIVE, target=None, most=11, seed=0)
+    assert len(set(campaign.rows)) == 11
+    row = judged(both, campaign, (5, 11, 50))
+    assert {"mape 5", "mape 11", "cost 5", "cost 11"} <= set(row)
+    assert "mape 50" not in row
+    machines = np.array(both.known.table["instance_count"], dtype=float)[list(campaign.rows[:5])]
+    assert row["cost 5"] == pytest.approx(both.known.seconds[list(campaign.rows[:5])] @ machines)
+    assert 0 < float(str(row["mape 11"])) < 15
+
+
+@pytest.mark.parametrize(
+    ("errors", "first"),
+    [
+        ({5: 9.0, 6: 4.0, 7: 4.9}, 6),
+        ({5: 4.0, 6: 5.0, 7: 4.9}, 7),
+        ({5: 4.0, 6: 4.0, 7: math.nan}, None),
+        ({5: 4.0, 6: 4.0, 7: 6.0}, None),
+        ({5: 4.0, 6: 4.0}, 5),
+    ],
+)
+def test_an_error_stays_low_only_when_it_does_not_rise_again(
+    errors: Mapping[int, float], first: int | None
+) -> None:
+    assert stays_below(5.0, errors) == first
+
+
+def test_missing_data_is_said(tmp_path: Path) -> None:
+    with pytest.raises(MissingDataError, match="sort"):
+        EXPERIMENT.run(Settings(seed=0, out=tmp_path / "out", data=tmp_path, quick=True))
+
+
+@pytest.mark.slow
+def test_a_quick_run_has_a_row_per_job_strategy_and_number_and_a_chart_per_job(
+    made_up: Path, tmp_path: Path
+) -> None:
+    settings = Settings(seed=3, out=tmp_path / "out", data=made_up, quick=True)
+    outcome = EXPERIMENT.run(settings)
+    errors = [row for row in outcome.rows if row["what"] == "error"]
+    assert len(errors) == 2 * 3 * 3
+    assert [path.is_file() for path in outcome.plots] == [True, True]
+    assert EXPERIMENT.run(settings).rows == outcome.rows
+
+
+def kept(settings: Settings, errors: Mapping[tuple[str, Strategy], float]) -> None:
+    """Cells of a whole run, as if each strategy's error fell by one with each configuration."""
+    for job in MOST_MEGABYTES_KNOWN:
+        for strategy in Strategy:
+            start = errors.get((job, strategy), 30.0)
+            row: dict[str, Value] = {"stopped at": None, "slowest step": 0.1}
+            row |= {f"mape {number}": max(start - number, 1.0) for number in EVERY}
+            row |= {f"cost {number}": 10.0 * number for number in EVERY}
+            if strategy is Strategy.ACTIVE:
+                row |= {"stopped at": 20, "mape where stopped": 1.5, "cost where stopped": 200.0}
+            for seed in range(max(SEEDS, DEVELOPMENT_SEEDS)):
+                settings.cell(f"{job}-{strategy}-{seed}", partial(dict, row))
+
+
+def test_targets_are_the_first_numbers_from_which_active_errors_stay_low(
+    made_up: Path, tmp_path: Path
+) -> None:
+    settings = Settings(seed=0, out=tmp_path / "out", data=made_up)
+    for part in ("added", "slowdown"):
+        settings.cell(part, partial(dict, {"job": part, "what": OVERHEAD, "value": 0.75}))
+    kept(settings, {("sort", Strategy.ACTIVE): 20.0, ("grep", Strategy.ACTIVE): 26.0})
+    outcome = EXPERIMENT.run(settings)
+    found = {target.what.split(":")[0]: (target.value, target.holds) for target in outcome.targets}
+    assert found == {"sort": (16.0, True), "grep": (22.0, False), "profiler": (1.5, True)}
+
+    def of_job(what: str) -> Row:
+        [row] = [
+            row
+            for row in outcome.rows
+            if row["job"] == "sort"
+            and str(row["what"]).startswith(what)
+            and row.get("strategy") in {None, "active"}
+        ]
+        return row
+
+    assert of_job(STAYS)["mape"] == 4.0
+    assert of_job(RATIO)["configurations"] == round(16 / 26, 2)
+    assert of_job("stopped by the rule, 10 of 10")["mape"] == 1.5

@@ -1,0 +1,142 @@
+"""What methods keep of a segment, and what the steps after it are made of."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from fedperf_simulations.data.public_table import Columns
+from fedperf_simulations.experiments.drift.cell_histogram import release
+from fedperf_simulations.experiments.drift.rehearsal_methods import (
+    ROWS,
+    Buffer,
+    Closed,
+    Everything,
+    Method,
+    Naive,
+    Records,
+    Source,
+    Taught,
+)
+
+COLUMNS = Columns((4,), 1)
+SIZES = (300, 100, 50)
+TAUGHT = 77.0
+METHODS: list[Method] = [
+    Naive(),
+    Everything(is_even=False),
+    Everything(is_even=True),
+    Buffer(60),
+    Buffer(60, is_dark=True),
+    Taught(COLUMNS, 1.0),
+    Taught(COLUMNS, None),
+]
+
+
+def segment(place: int) -> Closed:
+    """Rows of one category, whose targets say which segment and row they are."""
+    count = SIZES[place]
+    numbers = np.random.default_rng(place).uniform(-1, 1, (count, 1))
+    table = COLUMNS.of_cells(np.full(count, place), numbers)
+    targets = 1_000 * place + np.arange(count)
+    records = Records(COLUMNS.encoded(table).astype(np.float32), targets.astype(np.float32))
+    return Closed(
+        table, records, lambda inputs: np.full(len(inputs), -1.0, dtype=np.float32), rng(place)
+    )
+
+
+def rng(seed: int) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def teacher(inputs: np.ndarray) -> np.ndarray:
+    return np.full(len(inputs), TAUGHT, dtype=np.float32)
+
+
+def sources(method: Method) -> Sequence[Source]:
+    kept = [method.keep(segment(place)) for place in (0, 1)]
+    return method.sources(kept, segment(2).records, teacher)
+
+
+def drawn(method: Method, steps: int = 200) -> Records:
+    parts = [each.draw(steps, rng(9)) for each in sources(method)]
+    return Records(
+        np.concatenate([each.inputs for each in parts]),
+        np.concatenate([each.targets for each in parts]),
+    )
+
+
+def shares(records: Records) -> list[float]:
+    """Of rows of each segment, by the category that stands for it."""
+    return [float(each) for each in records.inputs[:, :3].mean(axis=0)]
+
+
+@pytest.mark.parametrize("method", METHODS, ids=str)
+def test_every_method_makes_steps_of_the_same_number_of_rows(method: Method) -> None:
+    assert sum(each.rows for each in sources(method)) == ROWS
+
+
+def test_naive_sees_the_current_segment_only() -> None:
+    assert shares(drawn(Naive())) == [0, 0, 1]
+
+
+def test_cumulative_sees_every_row_as_often_and_own_history_every_segment() -> None:
+    by_row, by_segment = drawn(Everything(is_even=False)), drawn(Everything(is_even=True))
+    assert shares(by_row) == pytest.approx(np.array(SIZES) / sum(SIZES), abs=0.02)
+    assert shares(by_segment) == pytest.approx([1 / 3] * 3, abs=0.02)
+    assert len(np.unique(by_row.targets)) == sum(SIZES)
+
+
+def test_a_buffer_has_an_equal_quota_of_each_segment_and_no_more_rows_than_it_holds() -> None:
+    _, replay = sources(Buffer(60))
+    assert [len(each) for each in replay.strata] == [30, 30]
+    assert shares(drawn(Buffer(60))) == pytest.approx([0.25, 0.25, 0.5], abs=0.02)
+
+
+def test_dark_experience_is_half_targets_and_half_answers_of_then() -> None:
+    current, with_targets, with_answers = sources(Buffer(60, is_dark=True))
+    assert (current.rows, with_targets.rows, with_answers.rows) == (ROWS // 2, ROWS // 4, ROWS // 4)
+    assert {float(each) for part in with_answers.strata for each in part.targets} == {-1.0}
+    assert min(float(part.targets.min()) for part in with_targets.strata) >= 0
+
+
+@pytest.mark.parametrize("epsilon", [1.0, None])
+def test_inputs_are_labelled_by_the_teacher_and_hold_no_target_of_anybody(
+    epsilon: float | None,
+) -> None:
+    _, replay = sources(Taught(COLUMNS, epsilon))
+    for part in replay.strata:
+        assert set(part.targets.tolist()) == {TAUGHT}
+
+
+def test_private_inputs_are_like_the_segment_but_no_row_of_it() -> None:
+    raw = segment(0)
+    (kept,) = Taught(COLUMNS, 2.0).keep(raw)
+    assert len(kept) == pytest.approx(SIZES[0], abs=40)
+    assert kept.inputs[:, 0].mean() > 0.9
+    assert not set(kept.inputs[:, -1].tolist()) & set(raw.records.inputs[:, -1].tolist())
+
+
+def test_private_inputs_are_what_was_released_at_that_epsilon() -> None:
+    raw, again = segment(0), rng(0)
+    (kept,) = Taught(COLUMNS, 0.3).keep(raw)
+    rows = release(raw.table, COLUMNS, epsilon=0.3, rng=again).rows(again)
+    np.testing.assert_array_equal(kept.inputs, COLUMNS.encoded(rows).astype(np.float32))
+
+
+def test_random_inputs_do_not_look_at_the_segment() -> None:
+    method = Taught(COLUMNS, None)
+    one, other = (
+        Closed(segment(each).table, segment(each).records, teacher, rng(1)) for each in (0, 1)
+    )
+    (first,), (second,) = method.keep(one), method.keep(other)
+    np.testing.assert_array_equal(first.inputs, second.inputs)
+
+
+def test_where_nothing_was_released_the_current_segment_fills_the_step() -> None:
+    (only,) = Taught(COLUMNS, 1.0).sources(
+        [[Records(np.zeros((0, 5), np.float32), np.zeros(0, np.float32))]],
+        segment(2).records,
+        teacher,
+    )
+    assert only.rows == ROWS

@@ -1,0 +1,97 @@
+"""The experiment on what joining gains: rows, changes and targets."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedperf_simulations.experiments.joining_gain.experiment import (
+    C3O,
+    EXPERIMENT,
+    MOST_CHANGE,
+    STRONGEST,
+    WORLDS,
+    _targets,
+)
+from fedperf_simulations.experiments.joining_gain.newcomers import (
+    LOCAL,
+    LOCAL_PROCESS,
+    PUBLIC_AS_IS,
+    WITH_PUBLIC,
+    personalized,
+)
+from fedperf_simulations.experiments.joining_gain.table import EPS1, EPS3, GainTable
+from fedperf_simulations.harness.experiment import Row, Settings
+from tests.public_data import public_data
+
+
+def cell(own: int, **mape: float) -> Row:
+    names = {
+        "mix": LOCAL,
+        "process": LOCAL_PROCESS,
+        "public": WITH_PUBLIC,
+        "one": personalized(EPS1),
+        "three": personalized(EPS3),
+    }
+    found: dict[str, float] = {}
+    for key, value in mape.items():
+        found |= {f"{names[key]}|{own}|mape": value, f"{names[key]}|{own}|q50": 1.1}
+    return found
+
+
+TABLE = GainTable.of(
+    [
+        cell(3, mix=40.0, process=30.0, public=28.0, one=20.0, three=12.0),
+        cell(3, mix=50.0, process=50.0, public=32.0, one=40.0, three=28.0),
+        cell(10, mix=10.0, process=11.0, public=10.0, one=11.0, three=10.0),
+    ]
+)
+
+
+def test_changes_are_paired_and_against_the_strongest_in_hindsight() -> None:
+    assert TABLE.strongest(3) == LOCAL_PROCESS
+    assert TABLE.strongest(10) == LOCAL
+    assert TABLE.strongest(0) is None
+    change = TABLE.change(personalized(EPS1), LOCAL_PROCESS, 3)
+    assert change.percent == pytest.approx(-25.0)
+    assert (change.error, change.better) == (0.0, 2)
+    rows = {(row["predictor"], row["n"]): row for row in TABLE.rows(C3O)}
+    assert rows[personalized(EPS3), 3]["vs local, %"] == pytest.approx(-50.0)
+    assert rows[personalized(EPS3), 3]["vs local + public, %"] == pytest.approx(-100 / 3)
+    assert rows[personalized(EPS3), 3]["newcomers"] == 2
+    assert rows[LOCAL, 3]["vs local, %"] is None
+
+
+def test_harm_is_the_worst_of_all_from_ten_executions_on() -> None:
+    tables = {name: GainTable({}, {}) for name in WORLDS} | {C3O: TABLE}
+    found = {each.what: each for each in _targets(tables)}
+    harm = next(each for what, each in found.items() if what.startswith("most that joining"))
+    assert harm.value == pytest.approx(10.0)
+    assert not harm.holds
+    gain = found[f"{C3O}, {EPS1}, n = 3: percent against {STRONGEST}"]
+    assert gain.value == pytest.approx(-25.0)
+    assert (gain.limit, gain.holds) == (-30, False)
+
+
+def test_every_figure_that_was_promised_is_of_a_data_set_that_is_run() -> None:
+    assert {data for data, *_ in MOST_CHANGE} <= set(WORLDS)
+    assert {rival for _, _, rival, _ in MOST_CHANGE} == {STRONGEST, WITH_PUBLIC}
+
+
+@pytest.mark.slow
+def test_a_quick_run_judges_one_newcomer_of_each_data_set(tmp_path: Path) -> None:
+    folder = public_data("tokio-abc")
+    public_data("c3o-experiments")
+    settings = Settings(seed=1, out=tmp_path, data=folder, quick=True)
+    outcome = EXPERIMENT.run(settings)
+    assert {row["data"] for row in outcome.rows} == set(WORLDS)
+    for row in outcome.rows:
+        assert row["newcomers"] == 1
+        assert isinstance(row["MAPE"], float)
+        assert np.isfinite(row["MAPE"])
+        assert (row["vs local, %"] is not None) == (
+            row["n"] != 0 and row["predictor"] not in {LOCAL, LOCAL_PROCESS}
+        )
+    assert PUBLIC_AS_IS in {row["predictor"] for row in outcome.rows}
+    assert all(path.read_text().startswith("<svg") for path in outcome.plots)
+    assert list(EXPERIMENT.run(settings).rows) == list(outcome.rows)

@@ -1,0 +1,225 @@
+"""The benchmark of the optimizer, small, and its parts."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedperf_client.optimizer.costs import AdditiveCosts
+from fedperf_client.optimizer.frontier import Found, cheapest_plans
+from fedperf_client.optimizer.methods import Method
+from fedperf_client.optimizer.pruned_search import Rule, pruned_search
+from fedperf_client.optimizer.steps import narrow_order, width
+from fedperf_client.prediction.prediction import Floats, Question
+from fedperf_shared.execution import ClusterConfig
+from fedperf_shared.workflow.graph import Workflow
+from fedperf_simulations.baselines.published_search import published_search
+from fedperf_simulations.experiments.optimizer.experiment import (
+    BRUTE_FORCE,
+    CHART,
+    CHOICE,
+    EXPERIMENT,
+    SEARCH,
+    optimization_time,
+    targets_of,
+)
+from fedperf_simulations.experiments.optimizer.measurement import ONE_BY_ONE, Task, measure
+from fedperf_simulations.experiments.optimizer.pruning_regret import (
+    BEST,
+    equal_to_brute_force,
+    regrets,
+)
+from fedperf_simulations.experiments.optimizer.random_workflows import (
+    knotty_costs,
+    random_costs,
+    random_workflow,
+    random_workflow_of_width,
+)
+from fedperf_simulations.harness.experiment import Row, Settings, Value
+
+CLUSTER = ClusterConfig(1, 2, 2**33)
+EXACT = Method.FRONTIER.value
+
+
+@pytest.mark.slow
+def test_the_benchmark_runs_and_goes_on_where_it_was(tmp_path: Path) -> None:
+    settings = Settings(seed=0, out=tmp_path, quick=True)
+    outcome = EXPERIMENT.run(settings)
+    exact = [row for row in outcome.rows if row["method"] == EXACT]
+    assert [row["what"] for row in exact] == [CHOICE, CHOICE, CHOICE, SEARCH, BRUTE_FORCE]
+    assert [row.get("size") for row in exact] == ["5 x 3", "25 x 3", "50 x 5", "25 x 3", None]
+    assert exact[0]["one by one / this"] > 1  # type: ignore[operator]
+    assert exact[1]["3 s / this"] == round(3000 / float(exact[1]["median_ms"] or 0))
+    values = {target.what: target.value for target in outcome.targets}
+    assert values["exact search: largest regret"] == 0
+    assert values["workflows with best plan and 12 least costs as by brute force"] == 20
+    [chart] = outcome.plots
+    assert chart == tmp_path / CHART
+    assert "published: less than 3 s up to 25 operators" in chart.read_text()
+    assert EXPERIMENT.run(settings).rows == outcome.rows
+
+
+def a_row(what: str, size: str | None, **values: Value) -> Row:
+    return {"what": what, "method": EXACT} | ({"size": size} if size else {}) | values
+
+
+def rows_with(
+    *, median: float = 29.0, wide: float = 299.0, regret: float = 0.0, equal: float = 1.0
+) -> list[Row]:
+    """As the benchmark makes them, with others around that no target is about."""
+    return [
+        a_row(CHOICE, "5 x 3", median_ms=1e6, best_ms=1e6),
+        {**a_row(CHOICE, "25 x 3", median_ms=1e6, best_ms=1e6), "method": "beam"},
+        a_row(CHOICE, "25 x 3", median_ms=median, best_ms=median - 20),
+        a_row(CHOICE, "50 x 5", median_ms=wide, best_ms=1e6),
+        {**a_row(SEARCH, "25 x 3", max_regret=0.5), "method": "greedy"},
+        a_row(SEARCH, "25 x 3", max_regret=regret),
+        a_row(BRUTE_FORCE, None, workflows=1000, optimal=equal),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "missed"),
+    [
+        ({}, []),
+        ({"equal": 0.999}, [0]),
+        ({"median": 31.0}, [1]),
+        ({"median": 51.0}, [1, 2]),
+        ({"wide": 301.0}, [3]),
+        ({"regret": 1e-9}, [4]),
+        ({"median": float("nan")}, [1, 2]),
+    ],
+)
+def test_targets_are_computed_from_the_rows(
+    wrong: Mapping[str, float], missed: Sequence[int]
+) -> None:
+    targets = targets_of(rows_with(**wrong))
+    assert [place for place, target in enumerate(targets) if not target.holds] == missed
+
+
+def test_the_chart_has_a_line_per_method_and_no_other_number_of_platforms() -> None:
+    names = [*Method, ONE_BY_ONE]
+    times: list[Row] = [
+        {"what": CHOICE, "method": str(name), "size": size, "median_ms": 7.0}
+        for name in names
+        for size in ("5 x 3", "25 x 3")
+    ]
+    chart = optimization_time(times)
+    for text in ("exact (frontier)", "beam", "greedy", "one question after the other"):
+        assert text in chart
+    other: Row = {"what": CHOICE, "method": EXACT, "size": "25 x 5", "median_ms": 9.0}
+    assert optimization_time([*times, other]) == chart
+
+
+def test_every_way_to_choose_is_timed_equally_often() -> None:
+    task = Task(operators=4, platforms=2, workflows=2, repeats=1, seed=3, one_by_one=True)
+    found = measure(task)
+    assert list(found) == [*Method, ONE_BY_ONE]
+    assert {len(taken) for taken in found.values()} == {2}
+    assert all(seconds > 0 for taken in found.values() for seconds, _ in taken)
+    plans = {name: [count for _, count in taken] for name, taken in found.items()}
+    assert plans[Method.EXHAUSTIVE] == [2**4, 2**4]
+    assert max(plans[Method.GREEDY]) <= 1 + 2
+    assert plans[ONE_BY_ONE] == [2 + 4 + 8 + 8] * 2  # two, then all pairs kept, each extended
+
+
+def test_too_many_assignments_are_not_all_timed() -> None:
+    found = measure(Task(operators=13, platforms=2, workflows=1, repeats=1, seed=0))
+    assert Method.EXHAUSTIVE not in found
+    assert ONE_BY_ONE not in found
+
+
+def test_the_exact_search_gives_nothing_away_and_who_keeps_less_apart_does() -> None:
+    found = regrets(np.random.default_rng(1), 25, 3, workflows=20)
+    exact, greedy, delayed = found[EXACT], found["greedy"], found["delayed greedy, last two"]
+    assert (exact["optimal"], exact["mean_regret"], exact["max_regret"]) == (1, 0, 0)
+    assert found["every state kept"]["max_regret"] == 0
+    assert greedy["mean_regret"] > delayed["mean_regret"] > 0
+    assert greedy["max_regret"] > greedy["mean_regret"]
+    assert greedy["optimal"] <= delayed["optimal"] < 1
+    assert (greedy["candidates"], delayed["candidates"]) == (25 * 3, 3 + 9 + 23 * 27)
+
+
+def doubled(costs: AdditiveCosts) -> Found:
+    """As many plans with the right costs as there are, but one of them twice."""
+    right = cheapest_plans(costs, BEST)
+    plans = right.plans.copy()
+    plans[-1] = plans[0]
+    return Found(plans, right.seconds, is_exact=True, candidates=0)
+
+
+def dearer(costs: AdditiveCosts) -> Found:
+    right = cheapest_plans(costs, BEST)
+    seconds = right.seconds * (1 + 1e-9)
+    return Found(right.plans, seconds, is_exact=True, candidates=0)
+
+
+def test_the_exact_search_is_equal_to_brute_force() -> None:
+    assert equal_to_brute_force(np.random.default_rng(2), 3, workflows=60) == 60
+
+
+@pytest.mark.parametrize(
+    "search",
+    [
+        doubled,
+        dearer,
+        partial(cheapest_plans, count=BEST - 1),
+        partial(pruned_search, rule=Rule.OPEN_FRONTIER, count=BEST),
+    ],
+)
+def test_brute_force_finds_out_a_search_that_is_wrong(search: object) -> None:
+    rng = np.random.default_rng(2)
+    equal = equal_to_brute_force(rng, 3, workflows=60, search=search)  # type: ignore[arg-type]
+    assert equal < 60
+
+
+def test_the_published_search_asks_about_every_kept_sub_plan_on_every_platform() -> None:
+    """The model is a fake by which everything is fastest where its place in the order says."""
+    rng = np.random.default_rng(4)
+    costs = random_costs(rng, random_workflow(rng, 6), 3)
+    asked: list[Question] = []
+
+    def model(questions: Sequence[Question]) -> Floats:
+        asked.extend(questions)
+        wished = [costs.platforms[place % 3] for place in range(6)]
+        plans = [question.plan.platforms for question in questions]
+        return np.array([sum(a != b for a, b in zip(p, wished, strict=False)) for p in plans])
+
+    assignment, count = published_search(costs, CLUSTER, model)
+    lengths = [len(question.plan.platforms) for question in asked]
+    assert [lengths.count(length) for length in range(1, 7)] == [3, 9, 27, 27, 27, 27]
+    assert count == len(asked)
+    assert sum(map(assignment.count, costs.platforms)) == 6
+    assert [assignment.count(platform) for platform in costs.platforms] == [2, 2, 2]
+    whole = asked[-1].plan.workflow
+    assert flows(whole) == flows(costs.workflow)
+    assert flows(asked[0].plan.workflow) == []
+
+
+def flows(of: Workflow) -> list[tuple[float, float]]:
+    """Edges, whatever the order in which operators are written down: by their rows."""
+    rows = [operator.output_rows for operator in of.operators]
+    return sorted((rows[parent], rows[child]) for parent, child in of.edges)
+
+
+def test_random_workflows_are_of_all_shapes_and_follow_from_the_generator() -> None:
+    one, again = (random_workflow(np.random.default_rng(5), 200) for _ in range(2))
+    assert one == again
+    shares = np.bincount([len(each.inputs) for each in one.operators], minlength=3) / 200
+    assert shares == pytest.approx([0.15, 0.6, 0.25], abs=0.08)
+    assert max(map(len, one.children)) > 1
+    rng = np.random.default_rng(6)
+    for open_at_once in (2, 3, 4):
+        drawn = random_workflow_of_width(rng, 25, 3, open_at_once=open_at_once)
+        assert width(drawn, narrow_order(drawn, 3)) == open_at_once
+
+
+def test_knotty_costs_have_all_knots() -> None:
+    rng = np.random.default_rng(7)
+    drawn = [knotty_costs(rng, random_workflow(rng, 7), 3) for _ in range(40)]
+    assert any(not each.allowed.all() for each in drawn)
+    assert any((each.startup_seconds == 0).any() for each in drawn)
+    whole = [each.operator_seconds[each.allowed] % 1 == 0 for each in drawn]
+    assert 0 < sum(bool(each.all()) for each in whole) < 40

@@ -1,0 +1,99 @@
+"""A model of a fold has seen nothing of it."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from fedperf_client.prediction.prediction import Floats, PredictLog
+from fedperf_shared.execution import MeasuredPlan
+from fedperf_shared.workflow.graph import Plan
+from fedperf_simulations.baselines.cost_models import Lesson
+from fedperf_simulations.experiments.platform_choice.fold_models import Folds, answers, questions
+from fedperf_simulations.measured_set.comparisons import FOLDS
+from fedperf_simulations.measured_set.training_set import Measurements
+from tests.unit.simulations.compared import (
+    CLUSTER,
+    DUCKDB,
+    PANDAS,
+    POLARS,
+    case,
+    everywhere,
+    workflow,
+)
+
+
+def measurements() -> Measurements:
+    """Cases whose seconds, and whose prefixes' seconds, tell the workload."""
+    cases = tuple(
+        case(
+            f"c{number}",
+            {everywhere(DUCKDB): 1.0 + number, everywhere(PANDAS): math.inf},
+            workload=f"w{number}",
+        )
+        for number in range(20)
+    )
+    plan = Plan(workflow(), everywhere(POLARS)).prefix([0])
+    prefixes = {
+        f"w{number}": [MeasuredPlan(plan, CLUSTER, math.log(1.0 + number))] for number in range(20)
+    }
+    return Measurements(cases, (), prefixes, seed=0)
+
+
+def test_no_workload_of_a_fold_is_in_its_lesson() -> None:
+    folds = Folds.of(measurements())
+    for fold in range(FOLDS):
+        asked = {each.seconds[everywhere(DUCKDB)] for each in folds.asked(fold)}
+        learnt = np.exp(folds.lesson(fold).log_seconds).round(6).tolist()
+        assert asked
+        assert asked | set(learnt) == {1.0 + number for number in range(20)}
+        assert not asked & set(learnt)
+        assert len(learnt) == 2 * len(set(learnt))  # the plan that ended well and the prefix
+
+
+def test_lessons_are_learnt_from_but_not_those_of_a_workload_of_the_fold() -> None:
+    known = measurements()
+    further = (
+        case("c0", {everywhere(DUCKDB): 100.0}, workload="w0"),
+        case("c1", {everywhere(DUCKDB): 200.0}, workload="of the lessons alone"),
+    )
+    folds = Folds.of(replace(known, further=further))
+    assert len(folds.cases) == len(known.cases)
+    for fold in range(FOLDS):
+        learnt = set(np.exp(folds.lesson(fold).log_seconds).round(6).tolist())
+        assert 200.0 in learnt
+        assert (100.0 in learnt) is (folds.fold_of["w0"] != fold)
+
+
+def test_plans_of_one_workflow_on_one_cluster_answer_the_same_question() -> None:
+    plans = [
+        MeasuredPlan(Plan(workflow(rows), everywhere(platform)), cluster, 0.0)
+        for rows in (10, 1000)
+        for cluster in (CLUSTER, replace(CLUSTER, cores=4))
+        for platform in (DUCKDB, POLARS)
+    ]
+    assert Lesson.of(plans).asked.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
+def test_answers_are_kept(tmp_path: Path) -> None:
+    folds = Folds.of(measurements())
+    asked: list[int] = []
+
+    def learn(fold: int) -> PredictLog:
+        asked.append(fold)
+
+        def answer(questions: object) -> Floats:
+            del questions
+            return np.array([0.5, 1.5])
+
+        return answer
+
+    path = tmp_path / "answers" / "model-0.npz"
+    first, second = (answers(folds, learn, 0, path) for _ in range(2))
+    assert asked == [0]
+    assert {name: said.tolist() for name, said in second.items()} == {
+        each.name: [0.5, 1.5] for each in folds.asked(0)
+    }
+    assert first.keys() == second.keys()
+    assert len(questions(folds.asked(0)[0])) == 2

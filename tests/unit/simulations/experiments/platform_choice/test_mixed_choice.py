@@ -1,0 +1,79 @@
+"""Regret of mixed plans is told by plans that ran side by side."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from fedperf_client.optimizer.heads import shipped_head
+from fedperf_client.optimizer.plan_scores import Assignment
+from fedperf_client.prediction.prediction import Floats, Question
+from fedperf_simulations.experiments.platform_choice.mixed_choice import (
+    CHOICE,
+    FASTEST,
+    RERUN,
+    chosen_plan,
+    mixed_rows,
+    rerun_row,
+    rules_of_thumb,
+    sinks_at_home,
+)
+from fedperf_simulations.measured_set.comparisons import Case
+from tests.unit.simulations.compared import DUCKDB, PANDAS, POLARS, PROGRAM, case, everywhere
+
+MIXED = (DUCKDB, DUCKDB, POLARS, POLARS)
+OTHERS = [
+    (a, b, c, c) for a in (DUCKDB, POLARS) for b in (DUCKDB, PANDAS) for c in (DUCKDB, PANDAS)
+]
+
+
+def exhaustive() -> Case:
+    seconds: dict[Assignment, float] = {plan: 9.0 - p for p, plan in enumerate(OTHERS)}
+    return case("x1", {**seconds, everywhere(POLARS): 2.0, everywhere(PANDAS): 11.0, MIXED: 1.0})
+
+
+def test_a_sink_runs_where_its_input_does() -> None:
+    assert sinks_at_home(PROGRAM, (DUCKDB, DUCKDB, POLARS, PANDAS)) == MIXED
+
+
+def test_the_rule_per_class_is_the_best_in_hindsight() -> None:
+    rules = rules_of_thumb([exhaustive()])
+    assert rules["always pandas"] == {"x1": everywhere(PANDAS)}
+    assert rules["best rule per class"] == {"x1": everywhere(POLARS)}
+
+
+def test_what_was_said_and_the_fastest_of_the_log_run_side_by_side() -> None:
+    asked: list[Assignment] = []
+
+    def rerun(_: Case, plans: Sequence[Assignment]) -> dict[Assignment, float]:
+        asked.extend(plans)
+        return {plan: 0.5 if plan == everywhere(POLARS) else 2.0 for plan in plans}
+
+    said = {CHOICE: (*MIXED[:3], PANDAS), "always pandas": everywhere(PANDAS)}
+    row = rerun_row(exhaustive(), said, rerun)
+    assert asked[0] == MIXED
+    fastest = sorted(exhaustive().seconds.items(), key=lambda each: each[1])[:RERUN]
+    assert set(asked) == {everywhere(PANDAS), *(plan for plan, _ in fastest)}
+    assert len(asked) == len(set(asked))
+    assert (row[CHOICE], row["always pandas"], row[FASTEST]) == (2.0, 2.0, 0.5)
+
+
+def test_regret_is_told_by_the_fastest_of_the_second_runs() -> None:
+    cells: list[dict[str, float | None]] = [
+        {FASTEST: 1.0, CHOICE: 1.0, "rule": 1.05},
+        {FASTEST: 2.0, CHOICE: 2.4, "rule": None},  # its runs failed
+    ]
+    ours, rule = mixed_rows(cells, [CHOICE, "rule"])
+    assert ours["mean regret"] == pytest.approx(0.1)
+    assert (ours["cases"], ours["within a tenth"]) == (2, 0.5)
+    assert rule["mean regret"] == math.inf
+
+
+def test_the_optimizer_chooses_what_is_predicted_to_be_fastest() -> None:
+    def answer(questions: Sequence[Question]) -> Floats:
+        return np.array([float(each.plan.platforms[0] is not PANDAS) for each in questions])
+
+    found = chosen_plan(exhaustive(), answer, shipped_head())
+    assert found[0] is PANDAS
+    assert sinks_at_home(PROGRAM, found) == found

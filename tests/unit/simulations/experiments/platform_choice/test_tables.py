@@ -1,0 +1,65 @@
+"""Accuracy and choice tables count what they say they count."""
+
+import math
+
+import numpy as np
+import pytest
+
+from fedperf_simulations.experiments.platform_choice.tables import (
+    Said,
+    accuracy_rows,
+    comparable,
+    fastest_rows,
+    one_platform_row,
+)
+from tests.unit.simulations.compared import DUCKDB, POLARS, alone, case, everywhere
+
+FIRST = alone("a", duckdb=1.0, polars=2.0, pandas=4.0)
+SECOND = alone("b", duckdb=1.05, polars=1.0, pandas=math.inf)
+
+
+def said(factor: float = 1.0) -> Said:
+    """True but for a factor; infinity is said to be 9."""
+    logs = {
+        each.name: np.log([min(seconds, 9.0) * factor for seconds in each.seconds.values()])
+        for each in (FIRST, SECOND)
+    }
+    return Said("model", logs)
+
+
+def test_errors_count_plans_that_ended_well() -> None:
+    everything, of_family = accuracy_rows(said(1.5), [[FIRST], [SECOND]])
+    assert everything["relative error"] == pytest.approx(0.5)
+    assert everything["sd"] == pytest.approx(0.0)
+    assert everything["q50"] == pytest.approx(1.5)
+    assert everything["absolute error s"] == pytest.approx((3.5 / 3 + 2.05 / 4) / 2)
+    assert of_family["family"] == "relational"
+    assert of_family["absolute error s"] == pytest.approx((3.5 + 2.05 / 2) / 5)
+
+
+def test_the_fastest_platform_is_counted_per_family_and_size() -> None:
+    [row] = fastest_rows([FIRST, SECOND])
+    assert row == {
+        "part": "fastest", "family": "relational", "rows": 1000, "cases": 2,
+        "duckdb": 1, "polars": 1, "pandas": 0,
+    }  # fmt: skip
+
+
+def test_the_best_platform_and_one_nearly_as_good_are_told_apart() -> None:
+    row = one_platform_row("always duckdb", lambda _: DUCKDB, [FIRST, SECOND])
+    assert (row["cases"], row["best"], row["within a tenth"]) == (2, 0.5, 1.0)
+    assert row["mean regret"] == pytest.approx(0.025)
+    perfect = said()
+    assert one_platform_row("model", perfect.cheapest_platform, [FIRST, SECOND])["best"] == 1.0
+    polars = one_platform_row("always polars", lambda _: POLARS, [FIRST, SECOND])
+    assert (polars["best"], polars["within a tenth"]) == (0.5, 0.5)
+
+
+def test_a_choice_that_fails_is_no_good_choice() -> None:
+    row = one_platform_row("none", lambda _: None, [FIRST])
+    assert (row["best"], row["within a tenth"], row["failed"]) == (0.0, 0.0, 1)
+
+
+def test_one_run_time_is_nothing_to_choose_from() -> None:
+    single = case("c", {everywhere(DUCKDB): 1.0, everywhere(POLARS): math.inf})
+    assert comparable([single, FIRST]) == [FIRST]

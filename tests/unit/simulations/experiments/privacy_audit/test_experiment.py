@@ -1,0 +1,49 @@
+"""The audit in small: real noise is not accused, no noise at all is caught."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from fedperf_simulations.experiments.privacy_audit import experiment
+from fedperf_simulations.experiments.privacy_audit.experiment import EXPERIMENT, MECHANISMS, REAL
+from fedperf_simulations.harness.experiment import Settings
+
+QUICK = {
+    "update, one step of all": 2,
+    "step at the tangent": 40,
+    "directed report": 600,
+    "synthetic batch": 40,
+}
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = {
+        mechanism.name: dataclasses.replace(
+            mechanism, looks=QUICK[mechanism.name], silent_looks=0, epsilon=1.0
+        )
+        for mechanism in MECHANISMS
+        if mechanism.name in QUICK
+    }
+    monkeypatch.setattr(experiment, "MECHANISMS", tuple(chosen.values()))
+    monkeypatch.setattr(experiment, "CANARIES", 150)
+
+
+@pytest.mark.statistical
+@pytest.mark.usefixtures("small")
+def test_real_noise_keeps_the_claim_and_none_is_caught(tmp_path: Path) -> None:
+    outcome = EXPERIMENT.run(Settings(seed=0, out=tmp_path))
+    found = {(row["mechanism"], row["noise"]): row for row in outcome.rows}
+    for mechanism in QUICK:
+        name = f"{mechanism}, epsilon 1"
+        assert not found[name, REAL]["caught"]
+        assert found[name, "none"]["caught"]
+    targets = [target for target in outcome.targets if "a quarter" not in target.what]
+    assert len(targets) == 2 * len(QUICK)
+    assert all(target.holds for target in targets)
+
+
+def test_a_claim_is_what_the_accountant_says_of_the_parameters() -> None:
+    for mechanism in (MECHANISMS[1], MECHANISMS[-1]):
+        assert 0.99 * mechanism.epsilon < experiment.claimed(mechanism) <= mechanism.epsilon

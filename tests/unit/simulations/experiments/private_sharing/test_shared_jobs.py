@@ -1,0 +1,147 @@
+"""Sharing few runs: priors see no private run time, what is shared keeps its promise."""
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from fedperf_client.privacy import accountant
+from fedperf_client.privacy.report_mechanism import GRID_EXPONENT
+from fedperf_server.inference.gaussian_process import Belief
+from fedperf_shared.releases.release import ReportParameters
+from fedperf_simulations.experiments.private_sharing.priors import (
+    features,
+    prior_from_other_jobs,
+    prior_from_same_job,
+)
+from fedperf_simulations.experiments.private_sharing.shared_jobs import (
+    DELTA,
+    noise_multiplier,
+    planned_stages,
+    replace_one_epsilon,
+    shared_belief,
+    synthetic_seconds,
+)
+from fedperf_simulations.federation.channel import SeededNoise
+from tests.unit.simulations.made_up_jobs import elsewhere, made_up, others
+
+
+@pytest.fixture(scope="module")
+def start() -> Belief:
+    return prior_from_other_jobs(made_up("target").grid, others())
+
+
+def _error(belief: Belief, level: float = 5.3) -> float:
+    truth = np.log(made_up("target", level=level).seconds)
+    return float(np.abs(belief.mean - truth).mean())
+
+
+def test_features_run_from_least_to_most_work_and_machines_are_centred() -> None:
+    grid = made_up("target").grid
+    found = features(grid, grid.inputs)
+    assert found[:, 0].mean() == pytest.approx(0.0, abs=1e-12)
+    assert (found[:, 1].min(), found[:, 1].max()) == pytest.approx((-1.0, 1.0))
+    assert not found[:, 2:].any()
+
+
+def test_the_prior_knows_what_the_other_jobs_have_in_common(start: Belief) -> None:
+    assert _error(start) < 0.1
+    assert 0.1 < np.sqrt(start.variances().mean()) < 1.0
+
+
+def test_runs_of_the_same_job_elsewhere_say_how_slow_it_is(start: Belief) -> None:
+    target = made_up("target", level=6.2)
+    known = prior_from_same_job(target.grid, others(), elsewhere(6.2))
+    assert _error(known, 6.2) < 0.2 < _error(start, 6.2)
+    assert known.variances().mean() < start.variances().mean()
+
+
+def test_few_runs_with_much_noise_get_one_stage_and_many_get_three() -> None:
+    lengths = [len(planned_stages(declared, 1.0)) for declared in (3, 12, 30, 60, 200)]
+    assert lengths == [1, 1, 2, 2, 3]
+
+
+@pytest.mark.parametrize("declared", [9, 30, 200])
+def test_all_stages_together_keep_the_promise_and_use_it_up(declared: int) -> None:
+    stages = planned_stages(declared, 1.0)
+    whole = noise_multiplier(stages, 1.0)
+    events = [
+        accountant.event_of(ReportParameters(stage.noise_multiplier(whole), 1.0))
+        for stage in stages
+    ]
+    assert 0.99 < accountant.epsilon(events, DELTA) <= 1.0
+    replaced = accountant.replace_one_epsilon(events, DELTA)
+    assert replace_one_epsilon(1.0) == pytest.approx(replaced, rel=1e-3)
+    assert 2.0 < replaced < 2.3
+
+
+class RecordingNoise(SeededNoise):
+    """Remembers the scale of every draw, in units of what one run can move."""
+
+    def __init__(self) -> None:
+        super().__init__([1])
+        self.multipliers: list[float] = []
+
+    def discrete_gaussian(self, size: int, scale: float) -> NDArray[np.int64]:
+        self.multipliers.append(scale * 2.0**GRID_EXPONENT)
+        return super().discrete_gaussian(size, scale)
+
+
+@pytest.mark.parametrize(("declared", "draws"), [(9, 1), (30, 2), (100, 3)])
+def test_the_noise_that_is_drawn_costs_what_was_promised(declared: int, draws: int) -> None:
+    noise = RecordingNoise()
+    start = Belief(np.zeros(120), 0.2 + 0.05 * np.eye(120))
+    rows, values = np.arange(declared), np.linspace(0.0, 5.0, declared)
+    shared_belief(start, rows, values, declared=declared, epsilon=1.0, noise=noise)
+    assert len(noise.multipliers) == draws
+    events = [accountant.event_of(ReportParameters(each, 1.0)) for each in noise.multipliers]
+    assert accountant.epsilon(events, DELTA) == pytest.approx(1.0, rel=1e-3)
+
+
+def _shared(start: Belief, level: float, *, epsilon: float, outlier: float = 0.0) -> Belief:
+    target = made_up("target", level=level)
+    rows = np.arange(1, 30, 3)
+    values = np.log(target.seconds[rows])
+    values[4] += outlier
+    return shared_belief(
+        start, rows, values, declared=len(rows), epsilon=epsilon, noise=SeededNoise([5])
+    )
+
+
+def test_hardly_any_epsilon_leaves_the_prior(start: Belief) -> None:
+    shared = _shared(start, 6.0, epsilon=0.01)
+    assert np.allclose(shared.mean, start.mean, atol=0.1)
+
+
+def test_much_epsilon_tells_nearly_what_the_runs_tell(start: Belief) -> None:
+    assert _error(start, 6.0) > 0.6
+    assert _error(_shared(start, 6.0, epsilon=50.0), 6.0) < 0.15
+
+
+def test_a_run_has_the_same_bounded_say_however_long_it_took(start: Belief) -> None:
+    long, longer = (_shared(start, 5.3, epsilon=1.0, outlier=by) for by in (20.0, 500.0))
+    assert np.array_equal(long.mean, longer.mean)
+    moved = np.abs(long.mean - _shared(start, 5.3, epsilon=1.0).mean)
+    assert 0 < moved.max() < 0.3
+
+
+def test_what_is_asked_and_how_it_is_read_do_not_depend_on_which_configurations_ran(
+    start: Belief,
+) -> None:
+    values = np.log(made_up("target").seconds)
+    few, many = (
+        shared_belief(start, rows, values[rows], declared=9, epsilon=1.0, noise=SeededNoise([5]))
+        for rows in (np.arange(4), np.arange(4, 30))
+    )
+    assert np.array_equal(few.covariance, many.covariance)
+    assert not np.array_equal(few.mean, many.mean)
+
+
+def test_synthetic_labels_have_the_least_expected_relative_error() -> None:
+    belief = Belief(np.array([5.0]), np.array([[0.36]]))
+    truth = np.exp(5.0 + 0.6 * np.random.default_rng(1).standard_normal(100_000))
+
+    def expected(label: float) -> float:
+        return float(np.abs(label / truth - 1).mean())
+
+    label = float(synthetic_seconds(belief)[0])
+    assert expected(label) < min(expected(label * 1.1), expected(label / 1.1))

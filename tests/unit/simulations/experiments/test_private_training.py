@@ -1,0 +1,96 @@
+"""What `run private_training` promises, and that it runs."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedperf_shared.errors import ConfigurationError
+from fedperf_shared.model.batches import PlanGraph
+from fedperf_shared.workflow.vocabulary import Platform
+from fedperf_simulations.experiments.private_training import (
+    BASE,
+    DP_SGD,
+    EPSILONS,
+    EXPERIMENT,
+    NEW,
+    NO_PRIVACY,
+    TANGENT,
+    TRAININGS,
+    TWICE,
+    Training,
+    _compared,
+    _targets,
+)
+from fedperf_simulations.harness.experiment import Row, Settings
+from fedperf_simulations.measured_set.new_platform import ANCHORS, Measured, NewPlatform
+from tests.fakes.plans import ONE_CORE, diamond
+
+FIGURES = {BASE: 0.9, NO_PRIVACY: 0.1, TWICE: 0.099, DP_SGD: 0.4}
+
+
+def made_up(ours: float) -> list[dict[str, str | float | None]]:
+    return [
+        {"what": each.what, "epsilon": each.epsilon, "relative": FIGURES.get(each.what, ours)}
+        for each in TRAININGS
+    ]
+
+
+def test_every_figure_that_was_promised_is_a_target() -> None:
+    good, bad = _targets(made_up(0.119)), _targets(made_up(0.6))
+    assert len(good) == 2 * len(EPSILONS) + 1
+    assert all(target.holds for target in good)
+    assert [target.holds for target in bad] == [False] * (2 * len(EPSILONS)) + [True]
+
+
+def test_rows_say_what_privacy_costs_and_what_is_gained() -> None:
+    rows = {(row["what"], row["epsilon"]): row for row in _compared(made_up(0.12))}
+    ours = rows[TANGENT, 1.0]
+    assert ours["worse, %"] == pytest.approx(20.0)
+    assert ours["gap closed, %"] == pytest.approx(97.5)
+
+
+def test_every_training_has_a_cell_of_its_own() -> None:
+    assert len({each.key for each in TRAININGS}) == len(TRAININGS)
+    assert Training(TANGENT, 1.0).key == "private-steps-at-the-tangent-eps1"
+
+
+@pytest.mark.slow
+def test_the_base_has_never_seen_the_platform_and_anchors_have_no_run_times() -> None:
+    world = NewPlatform.load(NEW)
+    assert NEW is Platform.POLARS
+    assert len(world.anchors) == ANCHORS
+    assert len(world.private) > 6_300 > len(world.public) > 3_000
+
+
+def measured(count: int) -> Measured:
+    """Workloads of one plan, each with a graph of its own."""
+    graph = PlanGraph.of(diamond(), ONE_CORE)
+    return Measured(tuple(replace(graph) for _ in range(count)), np.arange(count) / count)
+
+
+def test_a_workload_is_dealt_once_and_another_seed_deals_otherwise() -> None:
+    world = NewPlatform(measured(0), (), measured(100))
+    first, other = (world.deal(3, 30, seed=seed) for seed in (1, 2))
+    hands = [graph for each in first.organizations for graph in each.graphs]
+    dealt = [*hands, *first.asked.graphs]
+    assert len({id(graph) for graph in dealt}) == len(dealt) == len(world.private)
+    assert [len(each) for each in first.organizations] == [30] * 3
+    assert not np.array_equal(first.asked.log_seconds, other.asked.log_seconds)
+    with pytest.raises(ConfigurationError, match="more than"):
+        world.deal(3, len(world.private), seed=1)
+
+
+@pytest.mark.slow
+def test_a_quick_run_is_sound_and_spends_what_it_says(tmp_path: Path) -> None:
+    settings = Settings(seed=1, out=tmp_path, quick=True)
+    outcome = EXPERIMENT.run(settings)
+    rows: dict[object, Row] = {(row["what"], row["epsilon"]): row for row in outcome.rows}
+    for what in (TANGENT, DP_SGD):
+        for epsilon in EPSILONS:
+            row = rows[what, epsilon]
+            assert row["add or remove"] == pytest.approx(epsilon, rel=0.01)
+            assert isinstance(row["replace one"], float)
+            assert row["replace one"] > epsilon
+    assert list(EXPERIMENT.run(settings).rows) == list(outcome.rows)

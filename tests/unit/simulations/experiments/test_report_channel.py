@@ -1,0 +1,58 @@
+from pathlib import Path
+
+import pytest
+
+from fedperf_simulations.experiments.report_channel import (
+    CONDITIONS,
+    EXPERIMENT,
+    HIDDEN_OWN,
+    LIMITS,
+    ONCE,
+    OWN,
+    START,
+    Condition,
+    _targets,
+)
+from fedperf_simulations.harness.experiment import Row, Settings
+from tests.public_data import public_data
+
+
+def made_up(value: float) -> list[Row]:
+    rows: list[Row] = [
+        {"what": each.what, "epsilon": each.epsilon, "MAPE": value} for each in CONDITIONS
+    ]
+    return [{**row, "MAPE": 58.0} if row["what"] == START else row for row in rows]
+
+
+def test_every_figure_that_was_promised_is_a_target() -> None:
+    targets = {target.what: target for target in _targets(made_up(25.0))}
+    assert len(targets) == len(LIMITS) + 4
+    own, once = (f"{what}, epsilon 1: MAPE at n = 0" for what in (OWN, ONCE))
+    assert (targets[own].limit, targets[once].limit) == (40.0, 30.0)
+    assert targets[f"{OWN}, epsilon 3: MAPE at n = 0"].limit == 29.0
+    assert targets[f"{ONCE}, epsilon 3: MAPE at n = 0"].limit == 20.0
+    assert targets[f"{HIDDEN_OWN}, epsilon 1: MAPE at n = 0"].limit == 58.0
+    assert [name for name, each in targets.items() if not each.holds] == [
+        f"{ONCE}, epsilon 3: MAPE at n = 0"
+    ]
+
+
+def test_every_condition_has_a_cell_of_its_own() -> None:
+    assert len({each.key for each in CONDITIONS}) == len(CONDITIONS)
+    assert Condition(OWN, 1).key == "own-noise-eps1"
+
+
+@pytest.mark.slow
+def test_a_quick_run_is_sound_and_says_what_was_spent(tmp_path: Path) -> None:
+    settings = Settings(seed=1, out=tmp_path, data=public_data("c3o-experiments"), quick=True)
+    outcome = EXPERIMENT.run(settings)
+    assert [row["what"] for row in outcome.rows] == [each.what for each in CONDITIONS]
+    for condition, row in zip(CONDITIONS, outcome.rows, strict=True):
+        assert isinstance(row["MAPE"], float)
+        assert (row["replace one"] is None) == (condition.epsilon is None)
+    rows = {(row["what"], row["epsilon"]): row for row in outcome.rows}
+    assert rows[OWN, 1]["replace one"] == pytest.approx(1.0, abs=0.01)
+    assert rows[OWN, 1]["add or remove"] == pytest.approx(0.47, abs=0.02)
+    again = EXPERIMENT.run(settings)
+    assert list(again.rows) == list(outcome.rows)
+    assert len(outcome.data_files) == 5

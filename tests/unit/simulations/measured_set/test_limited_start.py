@@ -1,0 +1,48 @@
+"""Simulations of joining begin with a start that knows little, all else with the shipped one."""
+
+import os
+
+import numpy as np
+import pytest
+
+from fedperf_shared.model.public_plans import load_public_plans
+from fedperf_shared.model.public_start import (
+    PUBLIC_START_PATH,
+    PUBLIC_START_VARIABLE,
+    load_public_start,
+    public_start_path,
+)
+from fedperf_simulations.demo.results import error_on_plans
+from fedperf_simulations.measured_set.limited_start import (
+    LIMITED_START_PATH,
+    limited_start_in_use,
+    load_limited_start,
+)
+
+
+def test_it_is_in_use_for_as_long_as_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(PUBLIC_START_VARIABLE, raising=False)
+    assert public_start_path() == PUBLIC_START_PATH
+    with limited_start_in_use():
+        assert public_start_path() == LIMITED_START_PATH
+        loaded, limited = load_public_start(), load_limited_start()
+        assert all(
+            np.array_equal(loaded.arrays[name], limited.arrays[name]) for name in limited.arrays
+        )
+    assert public_start_path() == PUBLIC_START_PATH
+    assert PUBLIC_START_VARIABLE not in os.environ
+
+
+def test_another_choice_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PUBLIC_START_VARIABLE, "mine.safetensors")
+    with limited_start_in_use():
+        pass
+    assert str(public_start_path()) == "mine.safetensors"
+
+
+def test_the_start_that_ships_knows_more() -> None:
+    plans = load_public_plans()
+    shipped, limited = (
+        error_on_plans(each(), plans) for each in (load_public_start, load_limited_start)
+    )
+    assert shipped < 1.2 < limited
