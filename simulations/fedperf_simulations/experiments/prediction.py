@@ -99,7 +99,7 @@ def _commands(home: Home, executions: Sequence[Execution], count: int) -> tuple[
 def _seconds(*arguments: str) -> float:
     before = time.monotonic()
     subprocess.run(
-        [sys.executable, "-c", "from fedperf_client.commands.cli import main; main()", *arguments],
+        [sys.executable, "-c", "from fedperf_client.cli import main; main()", *arguments],
         check=True,
         capture_output=True,
         env=os.environ,

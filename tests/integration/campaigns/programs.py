@@ -13,7 +13,7 @@ from fedperf_client.profiling.campaign.command import journal_path
 from fedperf_client.profiling.campaign.definition import load_campaign
 from fedperf_client.profiling.campaign.record.journal import Journal, Trial
 
-PROFILE = (sys.executable, "-c", "from fedperf_client.commands.cli import main; main()")
+PROFILE = (sys.executable, "-c", "from fedperf_client.cli import main; main()")
 
 
 @dataclass(frozen=True)

@@ -75,7 +75,7 @@ def main() -> None:
     if record := os.environ.get(RECORD):
         record_outgoing(Path(record))
     if program == "fedperf":
-        from fedperf_client.commands.cli import main as run
+        from fedperf_client.cli import main as run
     else:
         from fedperf_server.cli import main as run
     run()

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from fedperf_client.commands import cli
+from fedperf_client import cli
 from fedperf_client.daemon.daemon import Duties, open_ledger, recall, run_daemon
 from fedperf_client.federation.enrollment import Membership, load_or_create_key
 from fedperf_client.federation.exchange import ExchangeClient

@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedperf_client.commands import cli
+from fedperf_client import cli
 from fedperf_client.home.config import Home
 from fedperf_client.prediction.base_models import FetchedModels
 from fedperf_client.release.ledger import LedgerEntry, PrivacyLedger, ReleaseState

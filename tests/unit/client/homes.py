@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fedperf_client.commands import cli
+from fedperf_client import cli
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
 from tests.unit.client.prediction.worlds import executions_of_world

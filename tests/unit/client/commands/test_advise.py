@@ -30,7 +30,7 @@ from tests.unit.client.public import seeded_checkpoint
 from tests.unit.client.workflow_files import GOOD
 from tests.unit.shared.console_programs import contents, nothing_lost
 
-README = Path(__file__).parents[3] / "README.md"
+README = Path(__file__).parents[4] / "README.md"
 
 
 def advice(home: Home, *arguments: object, code: int = 0) -> dict[str, object]:
@@ -356,10 +356,7 @@ def test_the_readmes_example_works_as_it_stands(empty: Home, tmp_path: Path) -> 
     assert len(lines) == 4
     for line in lines:
         name, *arguments = shlex.split(line)
-        python = (
-            "import sys; sys.argv[0] = 'fedperf'; "
-            "from fedperf_client.commands.cli import main; main()"
-        )
+        python = "import sys; sys.argv[0] = 'fedperf'; from fedperf_client.cli import main; main()"
         start = {"fedperf": [sys.executable, "-c", python], "python": [sys.executable]}
         ended = subprocess.run(
             [*start.get(name, [name]), *arguments],

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from fedperf_client.commands import cli
+from fedperf_client import cli
 from fedperf_client.home.config import Home, write_private
 from fedperf_client.profiling.campaign.results.report import holds_measurements
 from fedperf_shared.programs.command_line import EXIT_CODES, NOTHING_MEASURED
 from tests.unit.client.profiling.campaign.campaigns import GRID, campaign_text, write_campaign
 from tests.unit.shared.console_programs import Ended, contents, run
 
-README = Path(__file__).parents[3] / "README.md"
+README = Path(__file__).parents[4] / "README.md"
 ONCE = "repetitions = 1\nretries = 0"
 
 

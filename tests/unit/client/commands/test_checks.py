@@ -13,7 +13,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from fedperf_client.commands import checks, cli
+from fedperf_client import cli
+from fedperf_client.commands import checks
 from fedperf_client.commands.checks import Finding, Surroundings, Verdict, examine, surroundings
 from fedperf_client.federation.enrollment import KEY_FILE, Membership, load_or_create_key
 from fedperf_client.federation.exchange import ExchangeError, NoMemberError

@@ -17,7 +17,7 @@ from tests.unit.client.homes import empty_home, fedperf
 from tests.unit.client.prediction.drifting_jobs import BEFORE, executions
 from tests.unit.shared.console_programs import contents, nothing_lost
 
-README = Path(__file__).parents[3] / "README.md"
+README = Path(__file__).parents[4] / "README.md"
 SINCE = START + timedelta(hours=BEFORE)
 SOON = SINCE + timedelta(days=20)
 

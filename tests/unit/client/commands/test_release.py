@@ -9,7 +9,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from fedperf_client.commands import cli
+from fedperf_client import cli
 from fedperf_client.federation import exchange
 from fedperf_client.federation.enrollment import load_or_create_key
 from fedperf_client.home.config import Home, write_private

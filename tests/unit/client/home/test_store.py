@@ -297,7 +297,7 @@ def test_killing_a_writer_never_corrupts_the_store_or_loses_what_was_confirmed(p
             [sys.executable, "-c", _ENDLESS_WRITER, str(path), str(confirmed + 5)],
             stdout=subprocess.PIPE,
             text=True,
-            cwd=Path(__file__).parents[3],
+            cwd=Path(__file__).parents[4],
         )
         assert writer.stdout is not None
         writer.stdout.readline()

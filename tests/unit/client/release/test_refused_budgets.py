@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fedperf_client.commands import cli
+from fedperf_client import cli
 from fedperf_client.home.config import Home
 from fedperf_client.privacy.accountant import PrivacyBudget, calibrate, event_of
 from fedperf_client.release.ledger import PrivacyLedger

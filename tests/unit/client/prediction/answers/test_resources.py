@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedperf_client.commands import cli
+from fedperf_client import cli
 from fedperf_client.prediction.answers.resources import moved, sizes_of
 from fedperf_client.sources.history_file import executions_of
 from fedperf_shared.execution import ClusterConfig
@@ -15,7 +15,7 @@ from fedperf_shared.workflow.graph import Plan
 from tests.fakes.plans import diamond
 from tests.unit.shared.console_programs import run
 
-NIGHTLY = Path(__file__).parents[3] / "cases" / "nightly" / "executions.parquet"
+NIGHTLY = Path(__file__).parents[4] / "cases" / "nightly" / "executions.parquet"
 ONE = ClusterConfig(nodes=1, cores=8, memory_bytes=1 << 34)
 FOUR = ClusterConfig(nodes=4, cores=32, memory_bytes=1 << 36)
 

@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 import pytest
 
-from fedperf_client.commands import cli
+from fedperf_client import cli
 from fedperf_client.federation import enrollment
 from fedperf_client.federation import exchange as exchange_module
 from fedperf_client.home.config import Home

@@ -24,7 +24,7 @@ from tests.unit.client.executions import make_execution
 from tests.unit.client.homes import fedperf
 from tests.unit.client.profiling.trials.test_profiler import program
 
-ROOT = Path(__file__).parents[4]
+ROOT = Path(__file__).parents[5]
 NIGHTLY = ROOT / "tests" / "cases" / "nightly" / "executions.parquet"
 TRUTH_SECONDS = 2e-3
 """What the example really takes on a machine of two cores: 1.6 to 2.7 ms."""

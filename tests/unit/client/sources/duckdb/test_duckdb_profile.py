@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fedperf_client.commands import cli
+from fedperf_client import cli
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.sources import Skipped, Source
 from fedperf_client.sources.duckdb.operators import KINDS

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import typer
 
-from fedperf_client.commands import cli
+from fedperf_client import cli
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.release.ledger import PrivacyLedger
