@@ -57,8 +57,8 @@ from fedperf_shared.errors import ConfigurationError, FedperfError, InvalidInput
 from fedperf_shared.exchange import Refusal, SyntheticRow, TrainRequest
 from fedperf_shared.programs.troubles import Troubles
 from fedperf_shared.releases.period import Timetable, to_unix_ms
+from fedperf_shared.releases.questions import TangentQuestion
 from fedperf_shared.releases.release import Schedule, SignedRelease, SlotKey
-from fedperf_shared.releases.tangent_question import TangentQuestion
 from fedperf_shared.wire.codec import (
     decode_tangent_question,
     encode_tangent_question,

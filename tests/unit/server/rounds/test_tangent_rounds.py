@@ -40,8 +40,8 @@ from fedperf_shared.model.checkpoint import model_from_arrays
 from fedperf_shared.model.fit import predict
 from fedperf_shared.releases.declared_bounds import DECLARABLE
 from fedperf_shared.releases.period import ModelMethod
+from fedperf_shared.releases.questions import DIRECTIONS, TangentQuestion
 from fedperf_shared.releases.release import Schedule, Slot, TangentParameters, TangentUpdate
-from fedperf_shared.releases.tangent_question import DIRECTIONS, TangentQuestion
 from fedperf_shared.wire import codec
 from fedperf_shared.workflow.vocabulary import Platform
 from tests.fakes.tangents import few_plans, tangent_at
