@@ -84,7 +84,7 @@ def init(
     A directory that holds a server stays as it is: exit code 3 where other options are asked for.
     """
     from fedperf_server.config import FILE_NAME, ServerConfig, default_timetable, write_config
-    from fedperf_server.membership import enrollment
+    from fedperf_server.membership import authority
     from fedperf_server.state.database import Database
     from fedperf_shared.errors import StorageError
 
@@ -98,7 +98,7 @@ def init(
     start = given or _now().replace(hour=0, minute=0, second=0, microsecond=0)
     config = ServerConfig(directory, host, default_timetable(start))
     try:
-        enrollment.init(directory, host, now=_now())
+        authority.init(directory, host, now=_now())
         path = write_config(config)
         Database(config.database_url).close()
     except OSError as error:
@@ -437,7 +437,8 @@ def _config(context: typer.Context) -> "ServerConfig":
 
 
 def _enrollment(context: typer.Context) -> "tuple[ServerConfig, Enrollment]":
-    from fedperf_server.membership.enrollment import Enrollment, KeyRing
+    from fedperf_server.membership.authority import KeyRing
+    from fedperf_server.membership.enrollment import Enrollment
     from fedperf_server.state.database import Database
 
     config = _config(context)

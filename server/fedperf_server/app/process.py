@@ -10,14 +10,10 @@ from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 
 from fedperf_server.config import ServerConfig
+from fedperf_server.endpoints.enrollment_port import EnrollmentServer
 from fedperf_server.endpoints.exchange import exchange_server
-from fedperf_server.membership.enrollment import (
-    SERVER,
-    SIGNING,
-    Enrollment,
-    EnrollmentServer,
-    KeyRing,
-)
+from fedperf_server.membership.authority import SERVER, SIGNING, KeyRing
+from fedperf_server.membership.enrollment import Enrollment
 from fedperf_server.rounds.coordinator import Coordinator, Evaluate, RoundRules
 from fedperf_server.rounds.round_method import RoundMethod
 from fedperf_server.state import registry

@@ -27,7 +27,7 @@ from fedperf_client.federation.node import (
 )
 from fedperf_server.endpoints import gateway as gateway_module
 from fedperf_server.endpoints.gateway import BODY_LIMIT, FleetReply, FleetRound, Gateway
-from fedperf_server.membership.enrollment import CA, SERVER, KeyRing
+from fedperf_server.membership.authority import CA, SERVER, KeyRing
 from fedperf_shared.exchange import Refusal, TrainRequest
 from fedperf_shared.identity import new_private_key
 from fedperf_shared.releases.release import ReleaseKind, SlotKey
