@@ -14,7 +14,9 @@ from fedperf_server.endpoints.enrollment_port import EnrollmentServer
 from fedperf_server.endpoints.exchange import exchange_server
 from fedperf_server.membership.authority import SERVER, SIGNING, KeyRing
 from fedperf_server.membership.enrollment import Enrollment
-from fedperf_server.rounds.coordinator import Coordinator, Evaluate, RoundRules
+from fedperf_server.rounds.coordinator import Coordinator
+from fedperf_server.rounds.next_model import Evaluate
+from fedperf_server.rounds.open_round import RoundRules
 from fedperf_server.rounds.round_method import RoundMethod
 from fedperf_server.state import registry
 from fedperf_server.state.database import Database

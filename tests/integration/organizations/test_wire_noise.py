@@ -31,7 +31,7 @@ from fedperf_client.release.schedule import plan_schedule
 from fedperf_server.app.process import serving, store_start_model
 from fedperf_server.config import ServerConfig
 from fedperf_server.desks.questions import QuestionDesk
-from fedperf_server.rounds.coordinator import RoundRules
+from fedperf_server.rounds.open_round import RoundRules
 from fedperf_server.rounds.round_method import Answer, RoundMethod
 from fedperf_server.state.database import Database
 from fedperf_server.state.registry import Arrays, GgfnFormat

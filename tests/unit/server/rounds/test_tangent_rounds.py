@@ -19,7 +19,8 @@ from fedperf_server.inference.aggregation import update_norm
 from fedperf_server.inference.tangent_steps import STEP_CLIPS, step_bound
 from fedperf_server.membership.authority import SIGNING, KeyRing, init
 from fedperf_server.membership.enrollment import Enrollment
-from fedperf_server.rounds.coordinator import Coordinator, RoundRules
+from fedperf_server.rounds.coordinator import Coordinator
+from fedperf_server.rounds.open_round import RoundRules
 from fedperf_server.rounds.round_method import Answer
 from fedperf_server.rounds.tangent_rounds import (
     MISFIT,
