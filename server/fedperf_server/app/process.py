@@ -1,10 +1,9 @@
 """One coordinator process: enrollment, Exchange, gateway and rounds, started and stopped together.
 
-`start` opens the three ports in the order in which clients need them; `run` holds
-the rounds until told to stop; whatever of it was started is stopped at the end.
+`serving` opens the three ports in the order in which clients need them, and hands out the
+coordinator; whatever was started is stopped at the end.
 """
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
@@ -98,18 +97,3 @@ def serving(
             clock=clock,
             troubles=troubles,
         )
-
-
-def run(
-    config: ServerConfig,
-    stop: threading.Event,
-    *,
-    model_format: ModelFormat,
-    method: RoundMethod,
-    evaluate: Evaluate,
-) -> None:
-    """Serve until `stop` is set; errors as `serving`."""
-    with serving(
-        config, model_format=model_format, method=method, evaluate=evaluate
-    ) as coordinator:
-        coordinator.run(stop)
