@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig
+from fedperf_shared.releases.questions import TangentQuestion
 from fedperf_shared.releases.release import SlotKey
-from fedperf_shared.releases.tangent_question import TangentQuestion
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import Platform
 

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from fedperf_simulations.experiments import Kind
     from fedperf_simulations.harness.experiment import Settings
     from fedperf_simulations.measured_set.comparison_set import ComparisonSettings
-    from fedperf_simulations.measured_set.measurement import Design, MeasuringSettings
+    from fedperf_simulations.measured_set.measurement import Design
+    from fedperf_simulations.measured_set.workload_draws import MeasuringSettings
 
 app = typer.Typer(
     name="fedperf-sim",
@@ -284,7 +285,7 @@ def _measuring_settings(
     seed: int, workloads: int | None, platform: str | None, *, quick: bool
 ) -> "MeasuringSettings":
     from fedperf_shared.workflow.vocabulary import platform_of
-    from fedperf_simulations.measured_set.measurement import MeasuringSettings
+    from fedperf_simulations.measured_set.workload_draws import MeasuringSettings
 
     alone = platform_of(platform) if platform else None
     full = MeasuringSettings(seed)

@@ -14,8 +14,8 @@ from fedperf_server.state.validation import UpdateLimits
 from fedperf_shared.exchange import SyntheticRow
 from fedperf_shared.model.batches import PlanGraph
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
+from fedperf_shared.releases.questions import TangentQuestion
 from fedperf_shared.releases.release import Slot, Update
-from fedperf_shared.releases.tangent_question import TangentQuestion
 
 
 def dp_sgd_rounds(

@@ -17,7 +17,7 @@ from fedperf_shared.model.public_plans import (
     save_public_plans,
 )
 from fedperf_shared.model.tangent import Tangent
-from fedperf_shared.releases.tangent_question import DIRECTIONS, TangentQuestion
+from fedperf_shared.releases.questions import DIRECTIONS, TangentQuestion
 from tests.unit.client.prediction.synthetic import draw_questions, true_log_seconds
 
 PLANS = 6

@@ -26,6 +26,7 @@ from fedperf_client.workers.computing_process import ComputationFailedError, Com
 from fedperf_shared.exchange import Refusal, TrainRequest
 from fedperf_shared.model.architecture import ARCHITECTURE_VERSION, ARRAY_SHAPES
 from fedperf_shared.model.public_plans import Anchor, anchors_of, load_public_plans
+from fedperf_shared.releases.questions import DIRECTIONS
 from fedperf_shared.releases.release import (
     ModelUpdate,
     Slot,
@@ -33,7 +34,6 @@ from fedperf_shared.releases.release import (
     TrainingParameters,
     Update,
 )
-from fedperf_shared.releases.tangent_question import DIRECTIONS
 
 log = structlog.get_logger()
 

@@ -32,7 +32,7 @@ from fedperf_client.release.schedule import span_covered
 from fedperf_client.workers.computing_process import ComputationFailedError, Compute
 from fedperf_shared.exchange import Refusal
 from fedperf_shared.model.checkpoint import Checkpoint
-from fedperf_shared.releases.cell_question import CellQuestion
+from fedperf_shared.releases.questions import CellQuestion
 from fedperf_shared.releases.release import (
     DirectedParameters,
     Release,

@@ -21,8 +21,8 @@ from fedperf_shared.errors import ConnectionRefusedByPeerError, InvalidInputErro
 from fedperf_shared.exchange import Correction, Receipt, SharedModel, Status, SyntheticRow
 from fedperf_shared.identity import verify
 from fedperf_shared.programs.resources import Closing
-from fedperf_shared.releases.cell_question import CellQuestion
 from fedperf_shared.releases.period import Timetable
+from fedperf_shared.releases.questions import CellQuestion
 from fedperf_shared.releases.release import Schedule, SlotKey
 from fedperf_shared.wire.codec import (
     decode_receipt,

@@ -25,6 +25,7 @@ from fedperf_shared.model.fit import predict
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
 from fedperf_shared.model.public_start import load_public_start
 from fedperf_shared.releases.basis import PLATFORM_GROUPS, SIZE_BOUNDS, cell_of
+from fedperf_shared.releases.questions import DIRECTIONS, TangentQuestion
 from fedperf_shared.releases.release import (
     DirectedParameters,
     ModelUpdate,
@@ -33,7 +34,6 @@ from fedperf_shared.releases.release import (
     TangentParameters,
     TrainingParameters,
 )
-from fedperf_shared.releases.tangent_question import DIRECTIONS, TangentQuestion
 from fedperf_shared.workflow.graph import Operator, Plan, SourceStatistics, Workflow
 from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform
 

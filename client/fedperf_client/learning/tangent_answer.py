@@ -19,7 +19,7 @@ from fedperf_shared.model.batches import PlanGraph
 from fedperf_shared.model.ggfn import GGFN, standardise
 from fedperf_shared.model.public_plans import Anchor
 from fedperf_shared.model.tangent import directions_of, felt
-from fedperf_shared.releases.tangent_question import TangentQuestion
+from fedperf_shared.releases.questions import TangentQuestion
 
 
 def tangent_sum(

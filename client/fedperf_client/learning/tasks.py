@@ -23,8 +23,8 @@ from fedperf_client.privacy.report_mechanism import WorkloadResiduals
 from fedperf_shared.exchange import SyntheticRow
 from fedperf_shared.model.checkpoint import Checkpoint
 from fedperf_shared.model.public_plans import Anchor
+from fedperf_shared.releases.questions import TangentQuestion
 from fedperf_shared.releases.release import TrainingParameters
-from fedperf_shared.releases.tangent_question import TangentQuestion
 
 Arrays = tuple[NDArray[np.float32], ...]
 

@@ -8,7 +8,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -101,23 +100,6 @@ class Prediction:
     def covers(self, seconds: float) -> bool:
         """Whether an execution that took so long lies in the interval."""
         return self.lower_seconds <= seconds <= self.upper_seconds
-
-
-class Predictor(Protocol):
-    """Anything that answers questions with log seconds.
-
-    `fold_errors` are the errors (truth - prediction, log seconds) on own executions
-    that it had not seen when it predicted them; empty where there were none.
-    """
-
-    @property
-    def fold_errors(self) -> Floats:
-        """Out-of-sample errors on the own executions, [executions]."""
-        ...
-
-    def predict_log(self, questions: Sequence[Question]) -> Floats:
-        """Natural log of the median wall seconds, [questions]."""
-        ...
 
 
 def checked_log(name: str, values: Floats, expected: int) -> Floats:

@@ -38,8 +38,8 @@ from fedperf_client.privacy.report_mechanism import (
     on_grid,
 )
 from fedperf_shared.errors import FedperfError
-from fedperf_shared.releases.cell_question import CellQuestion
 from fedperf_shared.releases.directions import Design
+from fedperf_shared.releases.questions import CellQuestion
 from fedperf_shared.releases.release import DirectedParameters, DirectedReport, SlotKey
 
 _ROUNDING = 1e-9

@@ -25,8 +25,8 @@ from fedperf_client.privacy.randomness import NoiseSource
 from fedperf_client.privacy.report_mechanism import GRID_EXPONENT, noise_steps
 from fedperf_shared.errors import FedperfError
 from fedperf_shared.releases.directions import unit_feature_design
+from fedperf_shared.releases.questions import DIRECTIONS
 from fedperf_shared.releases.release import SlotKey, TangentParameters, TangentUpdate
-from fedperf_shared.releases.tangent_question import DIRECTIONS
 
 
 @dataclass(frozen=True, slots=True, eq=False)

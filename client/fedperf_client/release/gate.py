@@ -21,7 +21,7 @@ from fedperf_client.release.policy import ReleaseMode
 from fedperf_client.release.slot_names import slot_name
 from fedperf_shared.errors import PrivacyRefusedError
 from fedperf_shared.identity import sign
-from fedperf_shared.releases.cell_question import QUESTION_DIRECTIONS
+from fedperf_shared.releases.questions import DIRECTIONS, QUESTION_DIRECTIONS
 from fedperf_shared.releases.release import (
     DirectedReport,
     ModelUpdate,
@@ -33,7 +33,6 @@ from fedperf_shared.releases.release import (
     TangentUpdate,
     fits,
 )
-from fedperf_shared.releases.tangent_question import DIRECTIONS
 from fedperf_shared.wire.codec import encode_release
 
 Mechanism = Callable[[Slot, NoiseSource], Release]

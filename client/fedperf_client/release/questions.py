@@ -12,8 +12,8 @@ from pathlib import Path
 from fedperf_client.home.config import write_private
 from fedperf_client.release.slot_names import slot_name
 from fedperf_shared.errors import InvalidInputError, PrivacyRefusedError
-from fedperf_shared.releases.cell_question import CellQuestion
 from fedperf_shared.releases.period import Period
+from fedperf_shared.releases.questions import CellQuestion
 from fedperf_shared.releases.release import SlotKey
 from fedperf_shared.wire.codec import decode_question, encode_question
 

@@ -90,11 +90,6 @@ def descending(column: str) -> tuple[Order, ...]:
     return (Order(column, descending=True),)
 
 
-def ascending(column: str) -> tuple[Order, ...]:
-    """Smallest first."""
-    return (Order(column),)
-
-
 def between(rng: np.random.Generator, low: int, high: int) -> int:
     """A whole number from low to high, both included."""
     return int(rng.integers(low, high + 1))

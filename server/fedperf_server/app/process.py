@@ -1,24 +1,21 @@
 """One coordinator process: enrollment, Exchange, gateway and rounds, started and stopped together.
 
-`start` opens the three ports in the order in which clients need them; `run` holds
-the rounds until told to stop; whatever of it was started is stopped at the end.
+`serving` opens the three ports in the order in which clients need them, and hands out the
+coordinator; whatever was started is stopped at the end.
 """
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 
 from fedperf_server.config import ServerConfig
+from fedperf_server.endpoints.enrollment_port import EnrollmentServer
 from fedperf_server.endpoints.exchange import exchange_server
-from fedperf_server.membership.enrollment import (
-    SERVER,
-    SIGNING,
-    Enrollment,
-    EnrollmentServer,
-    KeyRing,
-)
-from fedperf_server.rounds.coordinator import Coordinator, Evaluate, RoundRules
+from fedperf_server.membership.authority import SERVER, SIGNING, KeyRing
+from fedperf_server.membership.enrollment import Enrollment
+from fedperf_server.rounds.coordinator import Coordinator
+from fedperf_server.rounds.next_model import Evaluate
+from fedperf_server.rounds.open_round import RoundRules
 from fedperf_server.rounds.round_method import RoundMethod
 from fedperf_server.state import registry
 from fedperf_server.state.database import Database
@@ -100,18 +97,3 @@ def serving(
             clock=clock,
             troubles=troubles,
         )
-
-
-def run(
-    config: ServerConfig,
-    stop: threading.Event,
-    *,
-    model_format: ModelFormat,
-    method: RoundMethod,
-    evaluate: Evaluate,
-) -> None:
-    """Serve until `stop` is set; errors as `serving`."""
-    with serving(
-        config, model_format=model_format, method=method, evaluate=evaluate
-    ) as coordinator:
-        coordinator.run(stop)

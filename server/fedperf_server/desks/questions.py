@@ -25,8 +25,8 @@ from fedperf_server.inference.corrections import ReceivedReport
 from fedperf_server.state import audit, releases
 from fedperf_server.state.database import Database, QuestionRow
 from fedperf_server.state.epochs import epochs, reported_among
-from fedperf_shared.releases.cell_question import CellQuestion
 from fedperf_shared.releases.period import Period, Timetable, to_unix_ms
+from fedperf_shared.releases.questions import CellQuestion
 from fedperf_shared.releases.release import (
     DirectedParameters,
     DirectedReport,

@@ -1,1 +1,1 @@
-"""What organizations reach: Flower's Fleet API, and the Exchange over gRPC."""
+"""What organizations reach: Flower's Fleet API, and enrollment and the Exchange over gRPC."""

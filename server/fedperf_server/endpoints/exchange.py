@@ -16,15 +16,9 @@ from sqlalchemy.orm import Session
 
 from fedperf_server.config import ServerConfig
 from fedperf_server.desks.questions import asked_question, question_payload
-from fedperf_server.membership.enrollment import (
-    CA,
-    SERVER,
-    SIGNING,
-    Enrollment,
-    KeyRing,
-    Member,
-    listen,
-)
+from fedperf_server.endpoints.grpc_port import listen
+from fedperf_server.membership.authority import CA, SERVER, SIGNING, KeyRing
+from fedperf_server.membership.enrollment import Enrollment, Member
 from fedperf_server.state import audit, registry, releases
 from fedperf_server.state.database import Database
 from fedperf_server.state.epochs import epochs, reported

@@ -45,14 +45,14 @@ from fedperf_server.inference.design import STAGES, Stage, best_directions, on_g
 from fedperf_server.inference.gaussian_process import Belief, Observation, update
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.releases.basis import BASIS_VERSION, CELLS
-from fedperf_shared.releases.cell_question import (
+from fedperf_shared.releases.directions import public_design
+from fedperf_shared.releases.questions import (
+    MAX_CELL_CLIP,
     MAX_CENTER,
-    MAX_CLIP,
-    MIN_CLIP,
+    MIN_CELL_CLIP,
     QUESTION_DIRECTIONS,
     CellQuestion,
 )
-from fedperf_shared.releases.directions import public_design
 from fedperf_shared.releases.release import (
     DirectedParameters,
     DirectedReport,
@@ -259,7 +259,7 @@ def ask_cells(
     center = on_grid(np.clip(correction.mean, -MAX_CENTER, MAX_CENTER))
     belief = Belief(correction.mean, correction.covariance)
     clips = on_grid(_stage(slot).kappa * _record_sd(belief, kernel))
-    clips = np.clip(clips, MIN_CLIP, MAX_CLIP)
+    clips = np.clip(clips, MIN_CELL_CLIP, MAX_CELL_CLIP)
     own = [each for each, _ in senders]
     counts, slopes = _mean([each.counts for each in own]), _mean([each.slopes for each in own])
     unknown = _mean([each.covariance for each in own])

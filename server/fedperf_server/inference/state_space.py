@@ -31,7 +31,7 @@ from fedperf_server.inference.cell_directions import (
 from fedperf_server.inference.corrections import Kernel, NoisySums, ReceivedReport, pooled
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.releases.basis import ALL_CELLS, CELLS, PLATFORM_GROUPS
-from fedperf_shared.releases.cell_question import CellQuestion
+from fedperf_shared.releases.questions import CellQuestion
 
 Floats = NDArray[np.float64]
 

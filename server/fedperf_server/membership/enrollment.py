@@ -8,44 +8,29 @@ public key, now: a certificate alone opens nothing, so revoking takes effect at 
 """
 
 import hashlib
-import ipaddress
-import os
 import secrets
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
+from datetime import datetime, timedelta
 
-import grpc
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from fedperf_server.config import ServerConfig
+from fedperf_server.membership.authority import CA, ENROLLMENT, KeyRing, issue
 from fedperf_server.state import audit
 from fedperf_server.state.database import Database, InvitationRow, OrganizationRow
 from fedperf_shared import identity
-from fedperf_shared.errors import ConfigurationError, InvalidInputError, StorageError
-from fedperf_shared.exchange import JoinReply
+from fedperf_shared.errors import InvalidInputError, StorageError
 from fedperf_shared.releases.period import from_unix_ms, to_unix_ms
-from fedperf_shared.wire.services import CallRefusedError, serve_enrollment
 
 INVITATION_LIFETIME = timedelta(days=7)
-CERTIFICATE_LIFETIME = timedelta(days=825)
-AUTHORITY_LIFETIME = timedelta(days=3650)
 _ID_BYTES = 16
 _TOKEN_BYTES = 24
-_MAX_MESSAGE = 64 << 10
-
-CA = "authority"
-SERVER = "server"
-ENROLLMENT = "enrollment"
-SIGNING = "signing"
 
 
 class EnrollmentRefusedError(InvalidInputError):
@@ -101,89 +86,6 @@ class Joined:
     member: Member
     certificate: bytes
     ca_certificate: bytes
-
-
-class KeyRing:
-    """The server's keys and certificates as PEM files in its directory; keys are mode 0600."""
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-
-    def certificate_path(self, name: str) -> Path:
-        """Where the certificate called `name` is."""
-        return self._directory / f"{name}.pem"
-
-    def key_path(self, name: str) -> Path:
-        """Where the private key called `name` is."""
-        return self._directory / f"{name}.key.pem"
-
-    def certificate(self, name: str) -> bytes:
-        """The certificate, PEM."""
-        return self._read(self.certificate_path(name))
-
-    def key_pem(self, name: str) -> bytes:
-        """The private key, PEM."""
-        return self._read(self.key_path(name))
-
-    def key(self, name: str) -> ec.EllipticCurvePrivateKey:
-        """The private key.
-
-        Raises:
-            StorageError: there is none that can be read.
-        """
-        try:
-            key = serialization.load_pem_private_key(self.key_pem(name), None)
-        except ValueError as error:
-            raise StorageError(f"{self.key_path(name)} is not a private key: {error}") from error
-        if not isinstance(key, ec.EllipticCurvePrivateKey):
-            raise StorageError(f"{self.key_path(name)} is not an elliptic-curve key")
-        return key
-
-    def write(self, name: str, key: ec.EllipticCurvePrivateKey, certificate: bytes = b"") -> None:
-        """Store a new key and its certificate; an existing key is never overwritten."""
-        pem = key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-        try:
-            descriptor = os.open(self.key_path(name), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(pem)
-            if certificate:
-                self.certificate_path(name).write_bytes(certificate)
-        except FileExistsError:
-            raise ConfigurationError(f"{self.key_path(name)} exists already") from None
-        except OSError as error:
-            raise StorageError(f"cannot write {self.key_path(name)}: {error.strerror}") from error
-
-    def _read(self, path: Path) -> bytes:
-        try:
-            return path.read_bytes()
-        except FileNotFoundError:
-            raise ConfigurationError(f"{path} does not exist; run `fedperf-server init`") from None
-        except OSError as error:
-            raise StorageError(f"cannot read {path}: {error.strerror}") from error
-
-
-def init(directory: Path, host: str, *, now: datetime) -> KeyRing:
-    """Make the authority, the server's certificates for `host` and the signing key.
-
-    Raises:
-        ConfigurationError: the directory holds a server already.
-    """
-    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-    ring = KeyRing(directory)
-    ca_key = identity.new_private_key()
-    ca = _authority(ca_key, now=now)
-    ring.write(CA, ca_key, _pem(ca))
-    server_key = identity.new_private_key()
-    server = _server_certificate(host, server_key.public_key(), issuer=ca, key=ca_key, now=now)
-    ring.write(SERVER, server_key, _pem(server))
-    door_key = identity.new_private_key()
-    ring.write(ENROLLMENT, door_key, _pem(_self_signed(host, door_key, now=now)))
-    ring.write(SIGNING, identity.new_private_key())
-    return ring
 
 
 def organization_names(session: Session) -> dict[str, str]:
@@ -271,7 +173,8 @@ class Enrollment:
                 at=now,
             )
             member = _member(row)
-        return Joined(member, self._issue(member, now), self._ring.certificate(CA))
+        certificate = issue(self._ring, member.organization_id, member.public_key, now=now)
+        return Joined(member, certificate, self._ring.certificate(CA))
 
     def revoke(self, name: str) -> Member:
         """End a membership, or take back an unused invitation's place.
@@ -304,77 +207,11 @@ class Enrollment:
             row = _by_key(session, key)
             return _member(row) if row else None
 
-    def _issue(self, member: Member, now: datetime) -> bytes:
-        issuer = x509.load_pem_x509_certificate(self._ring.certificate(CA))
-        name = _name(member.organization_id.hex())
-        builder = _builder(name, issuer.subject, member.public_key, now, CERTIFICATE_LIFETIME)
-        builder = builder.add_extension(x509.BasicConstraints(False, None), critical=True)
-        builder = builder.add_extension(
-            x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False
-        )
-        return _pem(builder.sign(self._ring.key(CA), hashes.SHA384()))
-
     def _url(self, token: bytes) -> str:
         certificate = x509.load_pem_x509_certificate(self._ring.certificate(ENROLLMENT))
         pin = certificate.fingerprint(hashes.SHA256()).hex()
         host = f"[{self._config.host}]" if ":" in self._config.host else self._config.host
         return f"fedperf://{host}:{self._config.enrollment_port}/#{pin}.{token.hex()}"
-
-
-class EnrollmentServer:
-    """The gRPC endpoint of joining, on the enrollment port."""
-
-    def __init__(self, enrollment: Enrollment, ring: KeyRing, config: ServerConfig) -> None:
-        self._enrollment = enrollment
-        self._config = config
-        self._coordinator_key = ring.key(SIGNING).public_key()
-        self._server = grpc.server(
-            ThreadPoolExecutor(4, thread_name_prefix="enrollment"),
-            options=[("grpc.max_receive_message_length", _MAX_MESSAGE)],
-        )
-        serve_enrollment(self._server, self)
-        credentials = grpc.ssl_server_credentials(
-            [(ring.key_pem(ENROLLMENT), ring.certificate(ENROLLMENT))]
-        )
-        listen(self._server, config.bind, config.enrollment_port, credentials)
-
-    def start(self) -> None:
-        """Serve until `stop`."""
-        self._server.start()
-
-    def stop(self) -> None:
-        """Stop serving."""
-        self._server.stop(grace=1).wait()
-
-    def join(self, token: bytes, certificate_request: bytes) -> JoinReply:
-        """Answer one organization."""
-        try:
-            joined = self._enrollment.join(token, certificate_request)
-        except EnrollmentRefusedError as error:
-            raise CallRefusedError(grpc.StatusCode.PERMISSION_DENIED, str(error)) from None
-        return JoinReply(
-            organization_id=joined.member.organization_id,
-            certificate=joined.certificate,
-            ca_certificate=joined.ca_certificate,
-            coordinator_public_key=self._coordinator_key.public_bytes(
-                serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
-            ),
-            exchange_address=self._config.exchange_address,
-            fleet_address=self._config.fleet_address,
-        )
-
-
-def listen(server: grpc.Server, bind: str, port: int, credentials: grpc.ServerCredentials) -> None:
-    """Let `server` listen.
-
-    Raises:
-        ConfigurationError: the port is taken.
-    """
-    address = f"[{bind}]:{port}" if ":" in bind else f"{bind}:{port}"
-    try:
-        server.add_secure_port(address, credentials)
-    except RuntimeError as error:
-        raise ConfigurationError(f"cannot listen on {address}: is the port taken?") from error
 
 
 def _requested_key(certificate_request: bytes) -> ec.EllipticCurvePublicKey:
@@ -413,78 +250,3 @@ def _member(row: OrganizationRow) -> Member:
     if not isinstance(key, ec.EllipticCurvePublicKey):
         raise StorageError("the database holds a key that is not an elliptic-curve key")
     return Member(row.organization_id, row.name, key, from_unix_ms(row.joined_at))
-
-
-def _authority(key: ec.EllipticCurvePrivateKey, *, now: datetime) -> x509.Certificate:
-    name = _name("fedperf coordinator")
-    builder = _builder(name, name, key.public_key(), now, AUTHORITY_LIFETIME)
-    builder = builder.add_extension(x509.BasicConstraints(True, 0), critical=True)
-    usage = x509.KeyUsage(
-        digital_signature=False,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=True,
-        crl_sign=True,
-        encipher_only=False,
-        decipher_only=False,
-    )
-    return builder.add_extension(usage, critical=True).sign(key, hashes.SHA384())
-
-
-def _server_certificate(
-    host: str,
-    public_key: ec.EllipticCurvePublicKey,
-    *,
-    issuer: x509.Certificate,
-    key: ec.EllipticCurvePrivateKey,
-    now: datetime,
-) -> x509.Certificate:
-    builder = _builder(_name(host), issuer.subject, public_key, now, AUTHORITY_LIFETIME)
-    builder = builder.add_extension(x509.BasicConstraints(False, None), critical=True)
-    return _for_host(builder, host).sign(key, hashes.SHA384())
-
-
-def _self_signed(host: str, key: ec.EllipticCurvePrivateKey, *, now: datetime) -> x509.Certificate:
-    builder = _builder(_name(host), _name(host), key.public_key(), now, AUTHORITY_LIFETIME)
-    builder = builder.add_extension(x509.BasicConstraints(True, 0), critical=True)
-    return _for_host(builder, host).sign(key, hashes.SHA384())
-
-
-def _for_host(builder: x509.CertificateBuilder, host: str) -> x509.CertificateBuilder:
-    try:
-        name: x509.GeneralName = x509.IPAddress(ipaddress.ip_address(host))
-    except ValueError:
-        name = x509.DNSName(host)
-    builder = builder.add_extension(x509.SubjectAlternativeName([name]), critical=False)
-    return builder.add_extension(
-        x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False
-    )
-
-
-def _builder(
-    subject: x509.Name,
-    issuer: x509.Name,
-    key: ec.EllipticCurvePublicKey,
-    now: datetime,
-    lifetime: timedelta,
-) -> x509.CertificateBuilder:
-    start = now.astimezone(UTC) - timedelta(days=2)  # a wrong clock is told as such later on
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(start)
-        .not_valid_after(start + lifetime)
-    )
-
-
-def _name(common_name: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
-
-
-def _pem(certificate: x509.Certificate) -> bytes:
-    return certificate.public_bytes(serialization.Encoding.PEM)

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from fedperf_server.state.registry import Arrays
 from fedperf_shared.exchange import SyntheticRow
+from fedperf_shared.releases.questions import TangentQuestion
 from fedperf_shared.releases.release import Slot, Update
-from fedperf_shared.releases.tangent_question import TangentQuestion
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,8 +32,8 @@ from fedperf_shared.model.fit import predict
 from fedperf_shared.model.ggfn import GGFN, standardise
 from fedperf_shared.model.tangent import Tangent, coefficients_at, tangent_at, tangent_of
 from fedperf_shared.releases.directions import unit_feature_design
+from fedperf_shared.releases.questions import DIRECTIONS, TangentQuestion
 from fedperf_shared.releases.release import Slot, TangentParameters, TangentUpdate, Update
-from fedperf_shared.releases.tangent_question import DIRECTIONS, TangentQuestion
 
 MOST_WORKLOADS = 20_000.0
 """As so many workloads an organization counts at most; what it declares is not checked."""

@@ -19,7 +19,7 @@ from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.exchange import Refusal
 from fedperf_shared.identity import InvalidSignatureError, verify
 from fedperf_shared.releases import basis
-from fedperf_shared.releases.cell_question import CellQuestion
+from fedperf_shared.releases.questions import DIRECTIONS, CellQuestion
 from fedperf_shared.releases.release import (
     DirectedReport,
     ModelUpdate,
@@ -33,7 +33,6 @@ from fedperf_shared.releases.release import (
     Update,
     fits,
 )
-from fedperf_shared.releases.tangent_question import DIRECTIONS
 from fedperf_shared.wire.codec import decode_release, decode_signed_release
 
 MAX_WORKLOADS = 10_000_000

@@ -3,8 +3,6 @@
 Refused: empty or unequal arrays, and values that no run time can have.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -15,19 +13,6 @@ _Floats = NDArray[np.float64]
 
 class InvalidMetricInputError(InvalidInputError):
     """Predictions and true values cannot be compared."""
-
-
-@dataclass(frozen=True, slots=True)
-class ErrorSummary:
-    """The usual figures of one set of predictions; q-errors are >= 1, the rest ratios >= 0."""
-
-    samples: int
-    q_error_median: float
-    q_error_90: float
-    q_error_95: float
-    relative_error_mean: float
-    relative_error_median: float
-    absolute_error_seconds: float
 
 
 def q_error(predicted: ArrayLike, true: ArrayLike) -> _Floats:
@@ -63,21 +48,6 @@ def q_error_percentiles(
 ) -> tuple[float, ...]:
     """Percentiles of the q-error."""
     return tuple(float(value) for value in np.percentile(q_error(predicted, true), percentiles))
-
-
-def summarise(predicted: ArrayLike, true: ArrayLike) -> ErrorSummary:
-    """The usual figures together."""
-    median, ninety, ninety_five = q_error_percentiles(predicted, true)
-    relative = relative_errors(predicted, true)
-    return ErrorSummary(
-        samples=relative.size,
-        q_error_median=median,
-        q_error_90=ninety,
-        q_error_95=ninety_five,
-        relative_error_mean=float(relative.mean()),
-        relative_error_median=float(np.median(relative)),
-        absolute_error_seconds=mae(predicted, true),
-    )
 
 
 def _checked(predicted: ArrayLike, true: ArrayLike) -> tuple[_Floats, _Floats]:

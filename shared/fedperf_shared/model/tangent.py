@@ -27,7 +27,7 @@ from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.model.batches import PlanGraph
 from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.model.gradients.plan_gradients import Network, sample_gradients
-from fedperf_shared.releases.tangent_question import DIRECTIONS
+from fedperf_shared.releases.questions import DIRECTIONS
 
 Floats = NDArray[np.float64]
 

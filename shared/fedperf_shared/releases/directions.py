@@ -15,7 +15,7 @@ or holds a number that is not finite, cannot be made: whoever computed it, the s
 that asks or the client that answers, has checked it.
 
 The product asks about the cells of the public basis, one design for everybody
-(`cell_question`): everybody knows the cells, nobody where a workload lies. Two more kinds
+(`questions`): everybody knows the cells, nobody where a workload lies. Two more kinds
 are for lists of points of one's own: public ones, which the server knows and designs
 for; and private ones, where the client computes the design at home from a public feature
 map (`feature_design`).

@@ -290,7 +290,7 @@ class TangentUpdate:
         slot: the slot that it fills.
         base_version: model version whose tangent it is.
         grid_exponent: one integer step is 2**grid_exponent.
-        values: int64 [DIRECTIONS] (see `tangent_question`).
+        values: int64 [DIRECTIONS] (see `questions`).
     """
 
     slot: SlotKey

@@ -20,8 +20,8 @@ from fedperf_shared.exchange import (
     Status,
     SyntheticRow,
 )
-from fedperf_shared.releases.cell_question import CellQuestion
 from fedperf_shared.releases.period import Timetable
+from fedperf_shared.releases.questions import CellQuestion
 from fedperf_shared.releases.release import Schedule, SignedRelease, SlotKey
 from fedperf_shared.wire import exchange_pb2, exchange_pb2_grpc, release_pb2
 from fedperf_shared.wire.codec import exchange, questions, releases, schedules

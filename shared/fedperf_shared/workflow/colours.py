@@ -44,20 +44,6 @@ def refine(colours: list[int], workflow: Workflow) -> list[int]:
         colours = refined
 
 
-def separate(colours: list[int], workflow: Workflow) -> list[int]:
-    """Break every tie: mark one operator of the first tied colour, refine, repeat.
-
-    Tied operators are interchangeable (up to what refinement can see), so it does
-    not matter which one is marked.
-    """
-    while len(set(colours)) < len(colours):
-        tied = min(colour for colour in set(colours) if colours.count(colour) > 1)
-        marked = [2 * colour + 1 for colour in colours]
-        marked[colours.index(tied)] -= 1
-        colours = refine(ranks(marked), workflow)
-    return colours
-
-
 def signatures(colours: Sequence[int], workflow: Workflow) -> list[Signature]:
     """Per operator: its colour, its parents' colours and its children's colours."""
     return [

@@ -46,8 +46,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.workflow.columns import Floats, Ints, Placements, WorkflowColumns, sum_by_row
 from fedperf_shared.workflow.graph import Plan, Workflow
-from fedperf_shared.workflow.topology import depths, heights, topological_orders
+from fedperf_shared.workflow.topology import topological_orders
 from fedperf_shared.workflow.vocabulary import (
     NAMED_PLATFORMS,
     ORDERING_KINDS,
@@ -68,8 +69,6 @@ _GIB = 2.0**30
 _ORDERING = np.isin(np.arange(len(OperatorKind)), [int(kind) for kind in ORDERING_KINDS])
 
 Float32Array = NDArray[np.float32]
-_Floats = NDArray[np.float64]
-_Ints = NDArray[np.int64]
 
 
 class InvalidFeaturesError(InvalidInputError):
@@ -139,20 +138,21 @@ def featurize_assignments(
     found: dict[int, Features] = {}
     for order in dict.fromkeys(orders):
         same = [place for place, each in enumerate(orders) if each == order]
-        view = _View.of(workflow, order)
+        columns = WorkflowColumns.of(workflow, order)
         platforms = np.array([assignments[place] for place in same], dtype=np.int64)[:, order]
-        found |= zip(same, _of_view(view, order, platforms, cluster), strict=True)
+        found |= zip(same, _of_columns(columns, order, platforms, cluster), strict=True)
     return [found[place] for place in range(len(orders))]
 
 
-def _of_view(
-    view: "_View", order: tuple[int, ...], platforms: _Ints, cluster: Resources
+def _of_columns(
+    columns: WorkflowColumns, order: tuple[int, ...], platforms: Ints, cluster: Resources
 ) -> list[Features]:
-    placed = _Placed.of(view, platforms)
-    operators = _clamped(_operator_rows(view, placed, cluster))
-    plans = _clamped(_plan_rows(view, placed, cluster))
+    placed = Placements.of(columns, platforms)
+    operators = _clamped(_operator_rows(columns, placed, cluster))
+    plans = _clamped(_plan_rows(columns, placed, cluster))
     return [
-        Features(rows, plan, view.edges, order) for rows, plan in zip(operators, plans, strict=True)
+        Features(rows, plan, columns.edges, order)
+        for rows, plan in zip(operators, plans, strict=True)
     ]
 
 
@@ -184,188 +184,88 @@ def feature_names() -> tuple[tuple[str, ...], tuple[str, ...]]:
     return operator, plan
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _View:
-    """The columns of a workflow as arrays, one row per operator in a topological order."""
-
-    workflow: Workflow
-    edges: _Ints
-    kind: _Ints
-    operator_class: _Ints
-    complexity: _Ints
-    depth: _Ints
-    height: _Ints
-    rows: _Floats
-    row_bytes: _Floats
-    code_steps: _Floats
-    iterations: _Floats
-    key_distinct_ratio: _Floats
-    partitions: _Floats
-    parents: _Ints
-    children: _Ints
-
-    @classmethod
-    def of(cls, workflow: Workflow, order: Sequence[int]) -> "_View":
-        depth, height = depths(workflow), heights(workflow)
-        discrete = np.array(
-            [
-                (o.kind, o.operator_class, o.complexity, depth[p], height[p])
-                for p, o in ((p, workflow.operators[p]) for p in order)
-            ],
-            dtype=np.int64,
-        ).T
-        measured = np.array(
-            [
-                (
-                    o.output_rows,
-                    o.row_bytes,
-                    o.code_steps,
-                    o.iterations,
-                    o.key_distinct_ratio,
-                    o.partitions,
-                )
-                for o in (workflow.operators[p] for p in order)
-            ],
-            dtype=np.float64,
-        ).T
-        edges = _edge_rows(workflow, order)
-        return cls(
-            workflow=workflow,
-            edges=edges,
-            kind=discrete[0],
-            operator_class=discrete[1],
-            complexity=discrete[2],
-            depth=discrete[3],
-            height=discrete[4],
-            rows=measured[0],
-            row_bytes=measured[1],
-            code_steps=measured[2],
-            iterations=measured[3],
-            key_distinct_ratio=measured[4],
-            partitions=measured[5],
-            parents=np.bincount(edges[1], minlength=len(order)),
-            children=np.bincount(edges[0], minlength=len(order)),
-        )
-
-    @property
-    def output_bytes(self) -> _Floats:
-        return self.rows * self.row_bytes
-
-    def summed(self, per_edge: _Floats) -> _Floats:
-        """Per operator the sum over its incoming edges."""
-        return _summed(self.edges[1], per_edge, len(self.rows))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Placed:
-    """What platforms decide: their numbers [plans, operators], the switches [plans, edges]."""
-
-    platforms: _Ints
-    switch: NDArray[np.bool_]
-
-    @classmethod
-    def of(cls, view: _View, platforms: _Ints) -> "_Placed":
-        parent, child = platforms[:, view.edges[0]], platforms[:, view.edges[1]]
-        both = (parent != Platform.UNASSIGNED) & (child != Platform.UNASSIGNED)
-        return cls(platforms, (parent != child) & both)
-
-
-def _summed(rows: _Ints, values: _Floats, count: int) -> _Floats:
-    return np.bincount(rows, weights=values, minlength=count).astype(np.float64)
-
-
-def _edge_rows(workflow: Workflow, order: Sequence[int]) -> _Ints:
-    row = [0] * len(order)
-    for index, position in enumerate(order):
-        row[position] = index
-    pairs = [
-        (row[parent], index)
-        for index, position in enumerate(order)
-        for parent in workflow.operators[position].inputs
-    ]
-    return np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-
-
-def _operator_rows(view: _View, placed: _Placed, cluster: Resources) -> _Floats:
+def _operator_rows(columns: WorkflowColumns, placed: Placements, cluster: Resources) -> Floats:
     """[plans, operators, 63]: the same for all but what platforms decide."""
     plans, count = placed.platforms.shape
-    rows = np.repeat(_rows_without_platforms(view, cluster)[None], plans, axis=0)
+    rows = np.repeat(_rows_without_platforms(columns, cluster)[None], plans, axis=0)
     rows[np.arange(plans)[:, None], np.arange(count), _PLATFORM + placed.platforms] = 1
-    _fill_switches(rows, view, placed)
+    _fill_switches(rows, columns, placed)
     return rows
 
 
-def _rows_without_platforms(view: _View, cluster: Resources) -> _Floats:
-    count = len(view.rows)
+def _rows_without_platforms(columns: WorkflowColumns, cluster: Resources) -> Floats:
+    count = len(columns.rows)
     every = np.arange(count)
     features = np.zeros((count, OPERATOR_FEATURES))
-    features[every, _KIND + view.kind] = 1
-    features[every, _CLASS + view.operator_class] = 1
-    features[:, 38] = view.parents
-    features[:, 39] = view.children
-    features[:, 40] = view.depth / 12
-    features[:, 41] = view.height / 12
-    features[:, 42] = view.parents == 0
-    features[:, 43] = view.children == 0
+    features[every, _KIND + columns.kind] = 1
+    features[every, _CLASS + columns.operator_class] = 1
+    features[:, 38] = columns.parents
+    features[:, 39] = columns.children
+    features[:, 40] = columns.depth / 12
+    features[:, 41] = columns.height / 12
+    features[:, 42] = columns.parents == 0
+    features[:, 43] = columns.children == 0
     features[:, 44] = math.log2(1 + cluster.cores) / 10
-    features[:, 45] = np.log2(1 + view.partitions) / 10
-    features[every, _COMPLEXITY + view.complexity] = 1 + np.log2(1 + view.code_steps) / 8
-    _fill_sizes(features, view)
-    features[:, 60] = np.log1p(view.iterations) / 10
-    features[:, 61] = view.key_distinct_ratio
-    features[:, 62] = _ORDERING[view.kind]
+    features[:, 45] = np.log2(1 + columns.partitions) / 10
+    features[every, _COMPLEXITY + columns.complexity] = 1 + np.log2(1 + columns.code_steps) / 8
+    _fill_sizes(features, columns)
+    features[:, 60] = np.log1p(columns.iterations) / 10
+    features[:, 61] = columns.key_distinct_ratio
+    features[:, 62] = _ORDERING[columns.kind]
     return features
 
 
-def _fill_sizes(features: _Floats, view: _View) -> None:
-    parent, child = view.edges
-    is_source = view.parents == 0
-    largest = np.zeros(len(view.rows))
-    np.maximum.at(largest, child, view.rows[parent])
-    input_rows = np.where(is_source, view.rows, view.summed(view.rows[parent]))
-    input_bytes = np.where(is_source, view.output_bytes, view.summed(view.output_bytes[parent]))
+def _fill_sizes(features: Floats, columns: WorkflowColumns) -> None:
+    parent, child = columns.edges
+    is_source = columns.parents == 0
+    largest = np.zeros(len(columns.rows))
+    np.maximum.at(largest, child, columns.rows[parent])
+    input_rows = np.where(is_source, columns.rows, columns.summed(columns.rows[parent]))
+    input_bytes = np.where(
+        is_source, columns.output_bytes, columns.summed(columns.output_bytes[parent])
+    )
     features[:, 50] = np.log1p(input_rows) / 10
-    features[:, 51] = np.log1p(np.where(is_source, view.rows, largest)) / 10
-    features[:, 52] = np.log1p(view.rows) / 10
+    features[:, 51] = np.log1p(np.where(is_source, columns.rows, largest)) / 10
+    features[:, 52] = np.log1p(columns.rows) / 10
     features[:, 53] = features[:, 52] - features[:, 50]
     features[:, 54] = np.log1p(input_bytes) / 10
-    features[:, 55] = np.log1p(view.output_bytes) / 10
-    features[:, 56] = np.log1p(view.row_bytes) / 10
+    features[:, 55] = np.log1p(columns.output_bytes) / 10
+    features[:, 56] = np.log1p(columns.row_bytes) / 10
 
 
-def _fill_switches(rows: _Floats, view: _View, placed: _Placed) -> None:
+def _fill_switches(rows: Floats, columns: WorkflowColumns, placed: Placements) -> None:
     plans, count = placed.platforms.shape
     plan, edge = np.nonzero(placed.switch)
-    parent, child = plan * count + view.edges[:, edge]
-    crossing = _summed(child, view.output_bytes[view.edges[0, edge]], plans * count)
+    parent, child = plan * count + columns.edges[:, edge]
+    crossing = sum_by_row(child, columns.output_bytes[columns.edges[0, edge]], plans * count)
     rows[:, :, 57] = np.bincount(child, minlength=plans * count).reshape(plans, count)
     rows[:, :, 58] = np.log1p(crossing).reshape(plans, count) / 10
     rows[:, :, 59] = np.bincount(parent, minlength=plans * count).reshape(plans, count)
 
 
-def _plan_rows(view: _View, placed: _Placed, cluster: Resources) -> _Floats:
+def _plan_rows(columns: WorkflowColumns, placed: Placements, cluster: Resources) -> Floats:
     """[plans, 39]: the same for all but what platforms decide."""
     plans, count = placed.platforms.shape
-    rows = np.repeat(_row_without_platforms(view, cluster)[None], plans, axis=0)
+    rows = np.repeat(_row_without_platforms(columns, cluster)[None], plans, axis=0)
     per_platform = (placed.platforms[:, :, None] == np.arange(len(Platform))).sum(axis=1)
     rows[:, 8] = np.count_nonzero(per_platform[:, : Platform.UNASSIGNED], axis=1) / 3
     rows[:, 9:17] = per_platform[:, :8] / count
     rows[:, 17] = placed.switch.sum(axis=1) / 6
-    sent = view.output_bytes[view.edges[0]]
+    sent = columns.output_bytes[columns.edges[0]]
     rows[:, 18] = [math.log1p(sent[switch].sum()) / 20 for switch in placed.switch]
     return rows
 
 
-def _row_without_platforms(view: _View, cluster: Resources) -> _Floats:
-    count = len(view.rows)
+def _row_without_platforms(columns: WorkflowColumns, cluster: Resources) -> Floats:
+    count = len(columns.rows)
     features = np.zeros(PLAN_FEATURES)
-    features[0:8] = _shape(view)
-    features[19:23] = np.bincount(view.operator_class, minlength=4) / count
-    features[23] = view.parents.max() < 2  # noqa: PLR2004 - two parents make a juncture
+    features[0:8] = _shape(columns)
+    features[19:23] = np.bincount(columns.operator_class, minlength=4) / count
+    features[23] = columns.parents.max() < 2  # noqa: PLR2004 - two parents make a juncture
     features[24] = 1 - features[23]
-    features[25] = view.children.max() > 1
-    features[26] = (view.iterations > 0).any()
-    features[27:35] = _sources(view)
+    features[25] = columns.children.max() > 1
+    features[26] = (columns.iterations > 0).any()
+    features[27:35] = _sources(columns)
     features[35] = math.log1p(cluster.cores) / 5
     features[36] = math.log(cluster.memory_bytes / _GIB) / 5
     features[37] = 1 + math.log2(cluster.nodes)
@@ -373,25 +273,25 @@ def _row_without_platforms(view: _View, cluster: Resources) -> _Floats:
     return features
 
 
-def _shape(view: _View) -> tuple[float, ...]:
+def _shape(columns: WorkflowColumns) -> tuple[float, ...]:
     return (
-        len(view.rows) / 12,
-        view.edges.shape[1] / 12,
-        int(view.depth.max()) / 12,
-        int(np.bincount(view.depth).max()) / 4,
-        np.count_nonzero(view.parents == 0) / 3,
-        np.count_nonzero(view.children == 0) / 3,
-        np.count_nonzero(view.kind == OperatorKind.JOIN) / 3,
-        np.count_nonzero(view.iterations) / 3,
+        len(columns.rows) / 12,
+        columns.edges.shape[1] / 12,
+        int(columns.depth.max()) / 12,
+        int(np.bincount(columns.depth).max()) / 4,
+        np.count_nonzero(columns.parents == 0) / 3,
+        np.count_nonzero(columns.children == 0) / 3,
+        np.count_nonzero(columns.kind == OperatorKind.JOIN) / 3,
+        np.count_nonzero(columns.iterations) / 3,
     )
 
 
-def _sources(view: _View) -> tuple[float, ...]:
-    source = view.parents == 0
-    rows, width = view.rows[source], view.row_bytes[source]
+def _sources(columns: WorkflowColumns) -> tuple[float, ...]:
+    source = columns.parents == 0
+    rows, width = columns.rows[source], columns.row_bytes[source]
     total = float(rows.sum())
     total_bytes = float((rows * width).sum())
-    known = view.workflow.sources
+    known = columns.workflow.sources
     return (
         math.log1p(total) / 10,
         math.log1p(total_bytes) / 20,
@@ -404,7 +304,7 @@ def _sources(view: _View) -> tuple[float, ...]:
     )
 
 
-def _clamped(features: _Floats) -> Float32Array:
+def _clamped(features: Floats) -> Float32Array:
     return np.clip(features, -FEATURE_LIMIT, FEATURE_LIMIT).astype(np.float32)
 
 

@@ -7,19 +7,9 @@ Operators on a platform without a name (`OTHER`, `UNASSIGNED`) count only in the
 Bounded, because the features are and a plan has at most `MAX_OPERATORS` operators.
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 
-from fedperf_shared.workflow.features import (
-    PLAN_FEATURES,
-    Features,
-    Float32Array,
-    Resources,
-    feature_names,
-    featurize,
-)
-from fedperf_shared.workflow.graph import Plan
+from fedperf_shared.workflow.features import PLAN_FEATURES, Features, Float32Array
 from fedperf_shared.workflow.vocabulary import NAMED_PLATFORMS, OperatorKind
 
 _INPUT_ROWS, _OUTPUT_ROWS = 50, 52
@@ -28,11 +18,6 @@ _CELLS = len(OperatorKind) * len(NAMED_PLATFORMS)
 
 FLAT_FEATURES = 3 * _CELLS + len(_SUMMED) + PLAN_FEATURES
 """Length of the flat vector: 3 x 24 x 8 + 13 + 39 = 628."""
-
-
-def flat_features(plan: Plan, cluster: Resources) -> Float32Array:
-    """The flat vector of `plan` on `cluster`, float32 [628]."""
-    return flatten(featurize(plan, cluster))
 
 
 def flatten(features: Features) -> Float32Array:
@@ -46,23 +31,3 @@ def flatten(features: Features) -> Float32Array:
     cells = np.einsum("wo,ok,op->wkp", weights, kind, platform)
     sums = operators[:, _SUMMED].sum(axis=0)
     return np.concatenate([cells.ravel(), sums, features.plan]).astype(np.float32)
-
-
-def flat_matrix(plans: Sequence[Features]) -> Float32Array:
-    """The flat vectors of many plans, float32 [plans, 628]."""
-    matrix = np.empty((len(plans), FLAT_FEATURES), dtype=np.float32)
-    for row, features in enumerate(plans):
-        matrix[row] = flatten(features)
-    return matrix
-
-
-def flat_feature_names() -> tuple[str, ...]:
-    """Readable names of the 628 numbers."""
-    operator, plan = feature_names()
-    cells = (
-        f"{what}_{kind.name.lower()}_on_{platform.name.lower()}"
-        for what in ("count", operator[_INPUT_ROWS], operator[_OUTPUT_ROWS])
-        for kind in OperatorKind
-        for platform in NAMED_PLATFORMS
-    )
-    return (*cells, *(f"sum_{operator[slot]}" for slot in _SUMMED), *plan)

@@ -39,7 +39,7 @@ def measured_pace(history: Path) -> dict[str, float]:
     from fedperf_shared.model.ggfn import GGFN
     from fedperf_shared.model.public_plans import anchors_of, load_public_plans
     from fedperf_shared.model.tangent import directions_of
-    from fedperf_shared.releases.tangent_question import DIRECTIONS
+    from fedperf_shared.releases.questions import DIRECTIONS
 
     del fedperf_client.daemon.daemon  # its imports are what counts
     startup = time.monotonic() - before

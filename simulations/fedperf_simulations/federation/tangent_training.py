@@ -21,6 +21,7 @@ from fedperf_server.rounds.tangent_rounds import TangentRounds
 from fedperf_shared.model.fit import predict
 from fedperf_shared.model.ggfn import GGFN, standardise
 from fedperf_shared.model.tangent import Tangent
+from fedperf_shared.releases.questions import DIRECTIONS
 from fedperf_shared.releases.release import (
     ReleaseKind,
     Slot,
@@ -28,7 +29,6 @@ from fedperf_shared.releases.release import (
     TangentParameters,
     TangentUpdate,
 )
-from fedperf_shared.releases.tangent_question import DIRECTIONS
 from fedperf_simulations.federation.channel import SeededNoise
 from fedperf_simulations.measured_set.new_platform import Measured
 

@@ -49,7 +49,7 @@ from fedperf_client.workloads.program_draft import Draft, between, count, mean
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.measured_set.measured_log import Role, Task
-from fedperf_simulations.measured_set.measurement import comparison_plans, require_scale
+from fedperf_simulations.measured_set.workload_draws import comparison_plans, require_scale
 
 MOST_ROWS = {
     Family.WORD_COUNT: 10_000_000,

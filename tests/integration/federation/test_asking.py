@@ -16,8 +16,8 @@ from fedperf_server.desks.questions import QuestionDesk, evidence
 from fedperf_server.state import releases
 from fedperf_server.state.database import QuestionRow
 from fedperf_shared.errors import InvalidInputError
-from fedperf_shared.releases.cell_question import CellQuestion
 from fedperf_shared.releases.period import SlotTimes, Timetable
+from fedperf_shared.releases.questions import CellQuestion
 from fedperf_shared.releases.release import (
     DirectedParameters,
     DirectedReport,

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from fedperf_server.app.process import system_clock
-from fedperf_server.membership.enrollment import Enrollment, KeyRing
+from fedperf_server.membership.authority import KeyRing
+from fedperf_server.membership.enrollment import Enrollment
 from fedperf_server.state import registry
 from fedperf_server.state.database import Database
 from fedperf_server.state.rounds import Outcome, RoundResult, round_results

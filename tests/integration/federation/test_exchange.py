@@ -17,7 +17,7 @@ from fedperf_client.federation.exchange import (
     read_receipt,
 )
 from fedperf_server.app.process import system_clock
-from fedperf_server.membership.enrollment import SIGNING, KeyRing
+from fedperf_server.membership.authority import SIGNING, KeyRing
 from fedperf_server.state import registry, releases
 from fedperf_server.state.database import EpochRow
 from fedperf_server.state.epochs import Cause, declare

@@ -25,9 +25,11 @@ from fedperf_client.federation.node import (
     RequestRefusedError,
     open_request,
 )
-from fedperf_server.endpoints import gateway as gateway_module
-from fedperf_server.endpoints.gateway import BODY_LIMIT, FleetReply, FleetRound, Gateway
-from fedperf_server.membership.enrollment import CA, SERVER, KeyRing
+from fedperf_server.endpoints import fleet_round as round_module
+from fedperf_server.endpoints.fleet_round import FleetReply, FleetRound
+from fedperf_server.endpoints.fleet_routes import BODY_LIMIT
+from fedperf_server.endpoints.gateway import Gateway
+from fedperf_server.membership.authority import CA, SERVER, KeyRing
 from fedperf_shared.exchange import Refusal, TrainRequest
 from fedperf_shared.identity import new_private_key
 from fedperf_shared.releases.release import ReleaseKind, SlotKey
@@ -231,7 +233,7 @@ def test_a_foreign_body_is_refused(tmp_path: Path, body: bytes) -> None:
 def test_a_foreign_message_type_is_refused(
     tmp_path: Path, foreign: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gateway_module, "MESSAGE_TYPE", foreign)
+    monkeypatch.setattr(round_module, "MESSAGE_TYPE", foreign)
     with fleet(tmp_path) as (gateway, acme), node(acme, echo), gateway.round() as channel:
         ask(channel, acme, request())
         reply = wait_for_reply(channel)

@@ -18,8 +18,10 @@ from fedperf_client.federation.exchange import ExchangeClient
 from fedperf_client.federation.node import Node, Rhythm
 from fedperf_server.app.process import serving, store_start_model, system_clock
 from fedperf_server.config import ServerConfig, write_config
-from fedperf_server.membership.enrollment import Enrollment, KeyRing, init
-from fedperf_server.rounds.coordinator import Coordinator, RoundRules
+from fedperf_server.membership.authority import KeyRing, init
+from fedperf_server.membership.enrollment import Enrollment
+from fedperf_server.rounds.coordinator import Coordinator
+from fedperf_server.rounds.open_round import RoundRules
 from fedperf_server.state.database import Database
 from fedperf_server.state.registry import Arrays, ModelFormat
 from fedperf_shared.exchange import TrainRequest

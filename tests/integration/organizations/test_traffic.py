@@ -38,7 +38,7 @@ from fedperf_client.release.schedule import plan_schedule
 from fedperf_client.workers.computing_process import Compute, ComputingProcess
 from fedperf_server.app.process import serving, store_start_model
 from fedperf_server.desks.questions import QuestionDesk
-from fedperf_server.rounds.coordinator import RoundRules
+from fedperf_server.rounds.open_round import RoundRules
 from fedperf_server.state import registry
 from fedperf_server.state.database import Database
 from fedperf_server.state.epochs import Cause, declare

@@ -31,7 +31,7 @@ from fedperf_client.release.schedule import plan_schedule
 from fedperf_server.app.process import serving, store_start_model
 from fedperf_server.config import ServerConfig
 from fedperf_server.desks.questions import QuestionDesk
-from fedperf_server.rounds.coordinator import RoundRules
+from fedperf_server.rounds.open_round import RoundRules
 from fedperf_server.rounds.round_method import Answer, RoundMethod
 from fedperf_server.state.database import Database
 from fedperf_server.state.registry import Arrays, GgfnFormat
@@ -40,6 +40,7 @@ from fedperf_shared.model import public_start
 from fedperf_shared.model.checkpoint import model_from_arrays
 from fedperf_shared.model.public_plans import load_public_plans
 from fedperf_shared.releases.period import ModelMethod, Period, SlotTimes, Timetable
+from fedperf_shared.releases.questions import DIRECTIONS
 from fedperf_shared.releases.release import (
     DirectedReport,
     ModelUpdate,
@@ -52,7 +53,6 @@ from fedperf_shared.releases.release import (
     TangentUpdate,
     TrainingParameters,
 )
-from fedperf_shared.releases.tangent_question import DIRECTIONS
 from tests.fakes.computing import at_once, in_this_process
 from tests.fakes.rounds import Keeping, dp_sgd_rounds, tangent_rounds
 from tests.fakes.tangents import install_plans

@@ -18,8 +18,9 @@ from fedperf_client.federation.enrollment import load_or_create_key
 from fedperf_client.home.config import Home
 from fedperf_client.sources.history_file import write_history
 from fedperf_server.config import ServerConfig, write_config
-from fedperf_server.membership import enrollment
-from fedperf_server.membership.enrollment import Enrollment, KeyRing
+from fedperf_server.membership import authority
+from fedperf_server.membership.authority import KeyRing
+from fedperf_server.membership.enrollment import Enrollment
 from fedperf_server.state.database import Database
 from fedperf_shared.execution import Execution, ExecutionStatus, MeasuredPlan, Measurement
 from fedperf_shared.model.checkpoint import save_model
@@ -91,7 +92,7 @@ def new_coordinator(
         update_norm_bound=100.0,
         bind=host,
     )
-    enrollment.init(directory, host, now=now())
+    authority.init(directory, host, now=now())
     write_config(config)
     Database(config.database_url).close()
     return config

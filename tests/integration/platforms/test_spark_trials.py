@@ -21,7 +21,6 @@ from fedperf_client.platforms.operations import (
 from fedperf_client.platforms.program import Program, Step, to_json
 from fedperf_client.platforms.support import installed_platforms
 from fedperf_client.profiling.trials.pool import Key, WorkerPool
-from fedperf_client.profiling.trials.startup import startup_seconds
 from fedperf_client.profiling.trials.trial import Trial, TrialLimits, TrialRequest
 from fedperf_shared.execution import ExecutionStatus, Measurement
 from fedperf_shared.workflow.vocabulary import Platform
@@ -113,9 +112,3 @@ def test_spark_takes_turns_with_another_platform(pool: WorkerPool, data_director
         Platform.SPARK,
         Platform.DUCKDB,
     ]
-
-
-def test_a_cold_start_takes_spark_longer_than_an_embedded_platform() -> None:
-    assert startup_seconds(Platform.SPARK, threads=1) > 3 * startup_seconds(
-        Platform.DUCKDB, threads=1
-    )

@@ -12,7 +12,8 @@ from fedperf_simulations.harness.experiment import Settings, conduct
 from fedperf_simulations.measured_set.comparison_set import ComparisonSettings
 from fedperf_simulations.measured_set.comparisons import read_cases
 from fedperf_simulations.measured_set.measured_log import Role, compact
-from fedperf_simulations.measured_set.measurement import MeasuringSettings, measure
+from fedperf_simulations.measured_set.measurement import measure
+from fedperf_simulations.measured_set.workload_draws import MeasuringSettings
 
 SMALL = ComparisonSettings(
     seed=4, workloads=6, mixed=1, capped_share=0.0, spark_share=0.0, series=1, exhaustive=1,

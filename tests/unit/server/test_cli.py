@@ -291,7 +291,8 @@ def test_drifts_are_listed_with_their_sizes_and_whose_they_are(directory: Path) 
 def join(directory: Path, name: str) -> None:
     """As a client does it, without the network."""
     from fedperf_client.federation.enrollment import _request
-    from fedperf_server.membership.enrollment import Enrollment, KeyRing
+    from fedperf_server.membership.authority import KeyRing
+    from fedperf_server.membership.enrollment import Enrollment
 
     config = load_config(directory)
     database = Database(config.database_url)

@@ -169,7 +169,7 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Personalized:
-    """A weighted mix for every kind of question; a `Predictor`.
+    """A weighted mix for every kind of question.
 
     Attributes:
         candidates: among whom the members are.

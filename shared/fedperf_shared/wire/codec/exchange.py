@@ -13,7 +13,7 @@ from fedperf_shared.exchange import (
     TrainRequest,
 )
 from fedperf_shared.releases.period import from_unix_ms, to_unix_ms
-from fedperf_shared.releases.tangent_question import TangentQuestion
+from fedperf_shared.releases.questions import TangentQuestion
 from fedperf_shared.wire import exchange_pb2
 from fedperf_shared.wire.codec.decoder import decoded, encoded, guarded
 from fedperf_shared.wire.codec.plans import (

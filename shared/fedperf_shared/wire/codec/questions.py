@@ -6,8 +6,8 @@ What is decoded is a `CellQuestion`, which checks sizes, bounds and the norm rul
 import numpy as np
 
 from fedperf_shared.releases.basis import CELLS
-from fedperf_shared.releases.cell_question import CellQuestion
 from fedperf_shared.releases.directions import public_design
+from fedperf_shared.releases.questions import CellQuestion
 from fedperf_shared.releases.release import SlotKey
 from fedperf_shared.wire import exchange_pb2
 from fedperf_shared.wire.codec.decoder import decoded, encoded, guarded

@@ -24,7 +24,7 @@ from fedperf_client.privacy.report_mechanism import (
 from fedperf_server.inference.cell_directions import Answer
 from fedperf_server.inference.corrections import DEFAULT_KERNEL, ReceivedReport
 from fedperf_shared.releases.basis import ALL_CELLS, CELLS, PLATFORM_GROUPS
-from fedperf_shared.releases.cell_question import CellQuestion
+from fedperf_shared.releases.questions import CellQuestion
 from fedperf_shared.releases.release import DirectedParameters, ReportParameters, SlotKey
 from fedperf_shared.workflow.vocabulary import Platform
 

@@ -40,6 +40,7 @@ from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.model.public_plans import load_public_plans
 from fedperf_shared.releases.basis import cell_of
 from fedperf_shared.releases.directions import feature_design
+from fedperf_shared.releases.questions import DIRECTIONS
 from fedperf_shared.releases.release import (
     ReleaseKind,
     ReportParameters,
@@ -48,7 +49,6 @@ from fedperf_shared.releases.release import (
     TangentParameters,
     TrainingParameters,
 )
-from fedperf_shared.releases.tangent_question import DIRECTIONS
 from fedperf_simulations.experiments.privacy_audit.attacks import (
     NOMINAL_WORKLOADS,
     CanaryAttack,

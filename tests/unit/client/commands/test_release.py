@@ -26,6 +26,7 @@ from fedperf_client.text import progress
 from fedperf_shared.exchange import Receipt, SignedReceipt
 from fedperf_shared.identity import new_private_key, sign
 from fedperf_shared.releases.period import ModelMethod, Timetable
+from fedperf_shared.releases.questions import DIRECTIONS
 from fedperf_shared.releases.release import (
     DirectedParameters,
     ReportParameters,
@@ -33,7 +34,6 @@ from fedperf_shared.releases.release import (
     Slot,
     SlotKey,
 )
-from fedperf_shared.releases.tangent_question import DIRECTIONS
 from fedperf_shared.wire.codec import encode_receipt, encode_signed_receipt
 from tests.fakes.coordinator import membership_with
 from tests.fakes.questions import DIRECTED

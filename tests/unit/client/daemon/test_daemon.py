@@ -51,8 +51,8 @@ from fedperf_shared.identity import new_private_key, sign
 from fedperf_shared.model.architecture import ARCHITECTURE_VERSION
 from fedperf_shared.model.checkpoint import encode_checkpoint
 from fedperf_shared.programs.troubles import LONGEST_REST_SECONDS, Troubles
-from fedperf_shared.releases.cell_question import CellQuestion
 from fedperf_shared.releases.period import ModelMethod, Period, SlotTimes, Timetable
+from fedperf_shared.releases.questions import CellQuestion
 from fedperf_shared.releases.release import (
     ReleaseKind,
     ReportParameters,

@@ -19,8 +19,8 @@ from fedperf_client.release.ledger import ReleaseState
 from fedperf_shared.model.architecture import ARCHITECTURE_VERSION
 from fedperf_shared.model.checkpoint import model_from_arrays
 from fedperf_shared.releases.period import ModelMethod
+from fedperf_shared.releases.questions import DIRECTIONS
 from fedperf_shared.releases.release import Schedule, Slot, TangentParameters, TangentUpdate
-from fedperf_shared.releases.tangent_question import DIRECTIONS
 from fedperf_shared.wire.codec import decode_release, decode_signed_release, encode_release
 from tests.fakes.tangents import ANCHORS, few_anchors, install_plans, make_tangent_question
 from tests.unit.client.daemon.test_daemon import HOUR, TABLE, UPDATE, Scene, lost

@@ -18,7 +18,7 @@ from fedperf_shared.model.fit import predict
 from fedperf_shared.model.ggfn import GGFN, standardise
 from fedperf_shared.model.tangent import coefficients_at, directions_of
 from fedperf_shared.releases.directions import unit_feature_design
-from fedperf_shared.releases.tangent_question import DIRECTIONS, MAX_COEFFICIENT, TangentQuestion
+from fedperf_shared.releases.questions import DIRECTIONS, MAX_COEFFICIENT, TangentQuestion
 from tests.fakes.tangents import few_anchors, make_tangent_question, tangent_at
 from tests.integration.organizations.worlds import make_executions
 from tests.unit.client.executions import chain_plan, make_execution

@@ -17,8 +17,8 @@ from fedperf_client.privacy.tangent_update import (
     update_from_sum,
 )
 from fedperf_shared.errors import ConfigurationError
+from fedperf_shared.releases.questions import DIRECTIONS
 from fedperf_shared.releases.release import ReleaseKind, SlotKey, TangentParameters
-from fedperf_shared.releases.tangent_question import DIRECTIONS
 from tests.unit.client.privacy.seeded_noise import NoNoise, SeededNoise
 
 ONE = 2.0**-GRID_EXPONENT

@@ -27,6 +27,7 @@ from fedperf_shared.errors import InvalidInputError, PrivacyRefusedError
 from fedperf_shared.exchange import Receipt, SignedReceipt
 from fedperf_shared.identity import InvalidSignatureError, new_private_key, sign, verify
 from fedperf_shared.releases.period import ModelMethod, Period
+from fedperf_shared.releases.questions import DIRECTIONS
 from fedperf_shared.releases.release import (
     DirectedParameters,
     DirectedReport,
@@ -39,7 +40,6 @@ from fedperf_shared.releases.release import (
     SlotKey,
     TangentUpdate,
 )
-from fedperf_shared.releases.tangent_question import DIRECTIONS
 from fedperf_shared.wire.codec import decode_release, encode_receipt, encode_signed_receipt
 from tests.fakes.coordinator import membership_with
 from tests.fakes.questions import DIRECTED

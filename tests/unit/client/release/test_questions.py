@@ -6,7 +6,7 @@ import pytest
 
 from fedperf_client.release.questions import Questions, RefusedQuestionError
 from fedperf_shared.errors import InvalidInputError
-from fedperf_shared.releases.cell_question import CellQuestion
+from fedperf_shared.releases.questions import CellQuestion
 from fedperf_shared.releases.release import SlotKey
 from fedperf_shared.wire.codec import encode_question
 from tests.fakes.questions import DIRECTED, make_question

@@ -27,9 +27,11 @@ from fedperf_server.desks.promotion import PromotionDesk
 from fedperf_server.desks.questions import QuestionDesk
 from fedperf_server.desks.reports import ReportDesk
 from fedperf_server.endpoints.exchange import ExchangeService
-from fedperf_server.membership.enrollment import SIGNING, Enrollment, KeyRing, Member, init
+from fedperf_server.membership.authority import SIGNING, KeyRing, init
+from fedperf_server.membership.enrollment import Enrollment, Member
 from fedperf_server.rehearsal.synthetic_rows import CatalogueEntry, PredictLog
-from fedperf_server.rounds.coordinator import Coordinator, RoundRules
+from fedperf_server.rounds.coordinator import Coordinator
+from fedperf_server.rounds.open_round import RoundRules
 from fedperf_server.state import registry, releases
 from fedperf_server.state.database import Database, OrganizationRow
 from fedperf_shared.execution import MeasuredPlan

@@ -18,8 +18,8 @@ from fedperf_server.state import audit, registry, releases
 from fedperf_server.state.database import Database, ModelVersionRow, OrganizationRow
 from fedperf_server.state.registry import GgfnFormat
 from fedperf_shared.execution import MeasuredPlan
-from fedperf_shared.releases.cell_question import CellQuestion
 from fedperf_shared.releases.period import to_unix_ms
+from fedperf_shared.releases.questions import CellQuestion
 from fedperf_shared.releases.release import (
     DirectedParameters,
     DirectedReport,

@@ -17,7 +17,7 @@ from fedperf_server.inference.cell_directions import (
 )
 from fedperf_server.inference.corrections import DEFAULT_KERNEL, ReceivedReport
 from fedperf_shared.releases.basis import CELLS
-from fedperf_shared.releases.cell_question import CellQuestion
+from fedperf_shared.releases.questions import CellQuestion
 from fedperf_shared.releases.release import (
     DirectedParameters,
     ReleaseKind,

@@ -17,8 +17,10 @@ from structlog.testing import capture_logs
 
 from fedperf_server.app.process import store_start_model
 from fedperf_server.config import ServerConfig
-from fedperf_server.membership.enrollment import SIGNING, Enrollment, KeyRing, init
-from fedperf_server.rounds.coordinator import Coordinator, RoundRules
+from fedperf_server.membership.authority import SIGNING, KeyRing, init
+from fedperf_server.membership.enrollment import Enrollment
+from fedperf_server.rounds.coordinator import Coordinator
+from fedperf_server.rounds.open_round import RoundRules
 from fedperf_server.state import registry, releases
 from fedperf_server.state.database import Database
 from fedperf_server.state.epochs import Cause, declare

@@ -17,8 +17,10 @@ from fedperf_server.app.process import store_start_model
 from fedperf_server.config import ServerConfig
 from fedperf_server.inference.aggregation import update_norm
 from fedperf_server.inference.tangent_steps import STEP_CLIPS, step_bound
-from fedperf_server.membership.enrollment import SIGNING, Enrollment, KeyRing, init
-from fedperf_server.rounds.coordinator import Coordinator, RoundRules
+from fedperf_server.membership.authority import SIGNING, KeyRing, init
+from fedperf_server.membership.enrollment import Enrollment
+from fedperf_server.rounds.coordinator import Coordinator
+from fedperf_server.rounds.open_round import RoundRules
 from fedperf_server.rounds.round_method import Answer
 from fedperf_server.rounds.tangent_rounds import (
     MISFIT,
@@ -40,8 +42,8 @@ from fedperf_shared.model.checkpoint import model_from_arrays
 from fedperf_shared.model.fit import predict
 from fedperf_shared.releases.declared_bounds import DECLARABLE
 from fedperf_shared.releases.period import ModelMethod
+from fedperf_shared.releases.questions import DIRECTIONS, TangentQuestion
 from fedperf_shared.releases.release import Schedule, Slot, TangentParameters, TangentUpdate
-from fedperf_shared.releases.tangent_question import DIRECTIONS, TangentQuestion
 from fedperf_shared.wire import codec
 from fedperf_shared.workflow.vocabulary import Platform
 from tests.fakes.tangents import few_plans, tangent_at

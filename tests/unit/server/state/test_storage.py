@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from sqlalchemy import delete, update
 
-from fedperf_server.membership.enrollment import CA, KeyRing, init
+from fedperf_server.membership.authority import CA, KeyRing, init
 from fedperf_server.state import audit, registry
 from fedperf_server.state.audit import AuditBrokenError
 from fedperf_server.state.database import Database, DatabaseError, EventRow, ModelVersionRow

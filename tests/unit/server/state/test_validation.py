@@ -26,6 +26,7 @@ from fedperf_shared.exchange import Refusal
 from fedperf_shared.identity import new_private_key, sign
 from fedperf_shared.releases import basis
 from fedperf_shared.releases.period import ModelMethod, Period, SlotTimes, Timetable
+from fedperf_shared.releases.questions import DIRECTIONS
 from fedperf_shared.releases.release import (
     DirectedParameters,
     DirectedReport,
@@ -40,7 +41,6 @@ from fedperf_shared.releases.release import (
     TangentUpdate,
     TrainingParameters,
 )
-from fedperf_shared.releases.tangent_question import DIRECTIONS
 from fedperf_shared.wire import codec
 from tests.fakes.questions import DIRECTED, make_question
 

@@ -15,7 +15,6 @@ from fedperf_shared.model.metrics import (
     q_error,
     q_error_percentiles,
     relative_errors,
-    summarise,
 )
 
 seconds = st.lists(st.floats(1e-4, 1e6), min_size=1, max_size=20)
@@ -29,10 +28,6 @@ def test_every_figure_of_a_small_example() -> None:
     assert mae(predicted, true) == 1
     assert median_q_error(predicted, true) == 2
     assert q_error_percentiles(predicted, true, (0, 50, 100)) == (1, 2, 2)
-    summary = summarise(predicted, true)
-    assert (summary.samples, summary.q_error_median, summary.q_error_95) == (3, 2, 2)
-    assert (summary.relative_error_mean, summary.relative_error_median) == (0.5, 0.5)
-    assert summary.absolute_error_seconds == 1
 
 
 @given(seconds)

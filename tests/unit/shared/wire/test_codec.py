@@ -13,6 +13,7 @@ from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.exchange import Correction, Receipt, SignedReceipt, SyntheticRow, TrainRequest
 from fedperf_shared.execution import InvalidExecutionError, MeasuredPlan
 from fedperf_shared.releases.period import ModelMethod, Period, SlotTimes, Timetable
+from fedperf_shared.releases.questions import DIRECTIONS, TangentQuestion
 from fedperf_shared.releases.release import (
     DirectedParameters,
     DirectedReport,
@@ -29,7 +30,6 @@ from fedperf_shared.releases.release import (
     TangentUpdate,
     TrainingParameters,
 )
-from fedperf_shared.releases.tangent_question import DIRECTIONS, TangentQuestion
 from fedperf_shared.wire import codec
 from fedperf_shared.wire.codec.exchange import correction_from_message, synthetic_rows_from_message
 from fedperf_shared.wire.codec.plans import cluster_from_message, cluster_to_message

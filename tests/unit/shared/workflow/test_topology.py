@@ -78,3 +78,8 @@ def test_a_diamond_is_walked_from_its_sources() -> None:
     assert topological_order(workflow) == (1, 0, 2, 3, 4)  # the smaller source first
     assert depths(workflow) == (0, 0, 1, 2, 3)
     assert heights(workflow) == (3, 2, 2, 1, 0)
+
+
+def test_the_largest_symmetric_workflow_is_handled_in_reasonable_time() -> None:
+    workflow = Workflow((Operator(OperatorKind.TABLE_SOURCE, OperatorClass.RELATIONAL),) * 128)
+    assert topological_order(workflow) == tuple(range(128))

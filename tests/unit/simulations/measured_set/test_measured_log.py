@@ -14,7 +14,7 @@ from fedperf_simulations.measured_set.measured_log import (
     read_log,
     record_of,
 )
-from fedperf_simulations.measured_set.measurement import MeasuringSettings
+from fedperf_simulations.measured_set.workload_draws import MeasuringSettings
 
 SETTINGS = MeasuringSettings(seed=3, workloads=3, comparisons=0, most_rows=1000)
 TASKS = SETTINGS.tasks()

@@ -6,27 +6,17 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from fedperf_client.platforms.support import supports
 from fedperf_client.profiling.trials.trial import Trial
 from fedperf_client.sources.history_file import HistoryFile, read_metadata
-from fedperf_client.workloads.families import Family, single_platforms
 from fedperf_shared.errors import ConfigurationError, InvalidInputError, StorageError
 from fedperf_shared.execution import Execution, ExecutionStatus, Measurement
-from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.measured_set.measured_log import (
     MeasuringSummary,
-    Role,
     compact,
     provenance,
 )
-from fedperf_simulations.measured_set.measurement import (
-    MeasuringSettings,
-    comparison_plans,
-    in_a_row,
-    measure,
-    run_order,
-)
-from fedperf_simulations.measured_set.resource_cap import Cap
+from fedperf_simulations.measured_set.measurement import in_a_row, measure, run_order
+from fedperf_simulations.measured_set.workload_draws import MeasuringSettings
 
 SMALL = MeasuringSettings(
     seed=5, workloads=2, comparisons=0, most_rows=1000, two_threads_share=0.0, repeats=0
@@ -43,63 +33,6 @@ def run(log: Path, *, at_most: int | None = None) -> MeasuringSummary:
         console=Console(file=StringIO()),
         at_most=at_most,
     )
-
-
-def test_drawing_is_a_function_of_the_seed() -> None:
-    settings = MeasuringSettings(seed=1, workloads=60, comparisons=5)
-    assert settings.tasks() == settings.tasks()
-    other = MeasuringSettings(seed=2, workloads=60, comparisons=5)
-    assert settings.tasks() != other.tasks()
-
-
-def test_every_workload_is_another_and_every_plan_can_run() -> None:
-    tasks = MeasuringSettings(seed=1, workloads=400, comparisons=40).tasks()
-    drawn = [task for task in tasks if task.role is Role.DRAWN]
-    assert len({task.workload for task in drawn}) == 400
-    assert {task.family for task in drawn} == set(Family) - {Family.EMBEDDINGS}
-    assert len({task.task_id for task in tasks}) == len(tasks)
-    for task in tasks:
-        pairs = zip(task.program.steps, task.platforms, strict=True)
-        assert all(supports(step.operation, platform) for step, platform in pairs)
-
-
-def test_shares_are_those_of_the_settings() -> None:
-    tasks = MeasuringSettings(seed=1, workloads=1000, comparisons=100).tasks()
-    drawn = [task for task in tasks if task.role is Role.DRAWN]
-    assert 0.11 < sum(task.threads == 2 for task in drawn) / 1000 < 0.19
-    assert 0.55 < sum(len(set(task.platforms)) == 1 for task in drawn) / 1000 < 0.85
-    assert sum(task.rows == 1000 for task in drawn) > 3 * sum(t.rows == 10_000_000 for t in drawn)
-    assert any(task.rows == 10_000_000 for task in drawn)
-    assert len({t.workload for t in tasks if t.role is Role.COMPARISON}) == 100
-
-
-def test_a_compared_workload_is_run_on_every_platform_that_can() -> None:
-    tasks = MeasuringSettings(seed=1, workloads=50, comparisons=20).tasks()
-    for compared in {t.workload for t in tasks if t.role is Role.COMPARISON}:
-        runs = [task for task in tasks if task.workload == compared]
-        plans = [task.platforms for task in runs]
-        assert len(plans) == len(set(plans))
-        steps = len(runs[0].program.steps)
-        for platform in single_platforms(runs[0].program):
-            assert (platform,) * steps in plans
-
-
-def test_plans_can_be_drawn_among_some_platforms_under_a_cap() -> None:
-    some = (Platform.DUCKDB, Platform.PANDAS)
-    settings = MeasuringSettings(
-        seed=1, workloads=60, comparisons=0, among=some, cap=Cap(0.5, 1 << 30)
-    )
-    tasks = settings.tasks()
-    assert {platform for task in tasks for platform in task.platforms} == {*some}
-    assert {task.memory_bytes for task in tasks} == {1 << 30}
-
-
-def test_learning_is_also_compared_with_the_specialist() -> None:
-    tasks = MeasuringSettings(seed=1, workloads=50, comparisons=0).tasks()
-    credit = next(task.program for task in tasks if task.family is Family.CREDIT)
-    kinds = [set(plan) for plan in comparison_plans(credit)]
-    assert {Platform.DUCKDB, Platform.SKLEARN} in kinds
-    assert {Platform.DUCKDB} in kinds
 
 
 def test_the_order_is_random_and_complete() -> None:
@@ -153,21 +86,6 @@ def test_a_file_that_is_no_log_is_refused(tmp_path: Path, content: bytes) -> Non
 def test_a_log_that_is_not_there_is_one_clear_error(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="cannot read or write"):
         compact(tmp_path / "nothing", tmp_path / "set.parquet", provenance={})
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"workloads": 0, "comparisons": 0},
-        {"comparisons": 7000},
-        {"two_threads_share": float("nan")},
-        {"most_rows": 1234},
-        {"small_weight": -0.5},
-    ],
-)
-def test_settings_that_make_no_sense_are_refused(wrong: dict[str, float]) -> None:
-    with pytest.raises(ConfigurationError):
-        MeasuringSettings(seed=1, **wrong)  # type: ignore[arg-type]
 
 
 def scripted(*seconds: float | None) -> Callable[[], Trial]:

@@ -22,7 +22,7 @@ from fedperf_client.prediction.mixture.learner_catalogue import (
 from fedperf_client.prediction.mixture.learner_weights import mixed_errors, mixing_weights
 from fedperf_client.prediction.mixture.matched_folds import fold_of
 from fedperf_client.prediction.mixture.personal import Personalized, personalize
-from fedperf_client.prediction.prediction import PredictLog, Predictor, PredictorFailedError
+from fedperf_client.prediction.prediction import PredictLog, PredictorFailedError
 from fedperf_shared.releases.basis import CELLS
 from tests.unit.client.prediction.synthetic import (
     draw_history,
@@ -117,8 +117,7 @@ def test_weights_and_errors_explain_the_mix() -> None:
     assert min(predictor.weights.values()) >= 0.0
     best = min(predictor.errors, key=lambda name: predictor.errors[name])
     assert predictor.weights[best] == max(predictor.weights.values())
-    as_protocol: Predictor = predictor
-    assert as_protocol.fold_errors.shape == (40,)
+    assert predictor.fold_errors.shape == (40,)
 
 
 def test_weights_fall_with_the_error_and_sharper_with_more_workloads() -> None:

@@ -1,0 +1,1 @@
+"""The commands of `fedperf-server`, one module for each thing that an operator looks after."""

@@ -1,0 +1,59 @@
+"""`fedperf-server add-org`, `list` and `revoke`: who takes part.
+
+Names are the operator's own and stay here. What a member handed in is shown as counts.
+"""
+
+from typing import Annotated
+
+import typer
+
+from fedperf_server.commands.directory_option import Json, enrollment_of
+from fedperf_shared.programs.command_line import show, show_rows
+
+
+def add_org(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="Your own name for the organization; stays here.")],
+    json: Json = False,
+) -> None:
+    """Invite an organization: prints the join URL, good for one join, to hand over privately."""
+    invitation = enrollment_of(context)[1].add_organization(name)
+    show(
+        {
+            "name": invitation.name,
+            "join_url": invitation.url,
+            "expires_at": invitation.expires_at.isoformat(),
+        },
+        json=json,
+    )
+
+
+def list_organizations(context: typer.Context, json: Json = False) -> None:
+    """List the members: fingerprint (theirs must show the same), releases taken and refused."""
+    from fedperf_server.desks.reports import standings
+    from fedperf_server.state.database import Database
+
+    config, enrollment = enrollment_of(context)
+    with Database.existing(config.database_url).transaction() as session:
+        standing = standings(session)
+    rows = [
+        {
+            "name": member.name,
+            "fingerprint": member.fingerprint,
+            "organization_id": member.organization_id.hex(),
+            "accepted": standing[member.organization_id].accepted,
+            "refused": standing[member.organization_id].refused,
+        }
+        for member in enrollment.members()
+    ]
+    show_rows(rows, json=json, empty="no organization has joined yet")
+
+
+def revoke(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="Name of the organization.")],
+    json: Json = False,
+) -> None:
+    """End a membership at once: its certificate and its node are refused from now on."""
+    member = enrollment_of(context)[1].revoke(name)
+    show({"revoked": member.name, "fingerprint": member.fingerprint}, json=json)

@@ -1,0 +1,174 @@
+"""The messages of one round: a Flower run in which organizations are asked and answer.
+
+A message holds one array of bytes, a serialized request or release; Flower's own records
+are not used. Each organization has at most one question open and answers it once. What it
+sends is not trusted: anything that is not one array of bytes counts as no body, and of an
+error only a code of ours is read.
+"""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import structlog
+from flwr.app import Array, ArrayRecord, Message, Metadata, RecordDict
+from flwr.app.message import make_message
+from flwr.common.constant import SUPERLINK_NODE_ID
+from flwr.proto.message_pb2 import ObjectTree
+from flwr.supercore.constant import NodeStatus
+from flwr.supercore.inflatable.inflatable_object import (
+    get_all_nested_objects,
+    get_object_tree,
+    iterate_object_tree,
+    no_object_id_recompute,
+)
+from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
+from flwr.supercore.object_store import NoObjectInStoreError
+
+from fedperf_server.endpoints.fleet_state import FleetState
+from fedperf_shared.errors import FedperfError
+from fedperf_shared.exchange import Refusal
+
+MESSAGE_TYPE = "train"
+RECORD = "body"
+MESSAGE_TTL_SECONDS = 366 * 24 * 3600.0
+
+_log = structlog.get_logger()
+
+
+class GatewayError(FedperfError):
+    """The gateway cannot serve; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class FleetReply:
+    """What one organization answered in a round; `body` is None where it refused.
+
+    `refusal` says why, as far as the node said so in one of our codes; what else it may have
+    written is not read.
+    """
+
+    organization_id: bytes
+    body: bytes | None
+    refusal: Refusal | None = None
+
+
+class FleetRound:
+    """The messages of one round: ask organizations, collect what they answer."""
+
+    def __init__(self, state: FleetState, nodes: Mapping[bytes, int], *, run_id: int) -> None:
+        self._state = state
+        self._nodes = nodes
+        self._run_id = run_id
+        self._asked: dict[str, bytes] = {}
+        self._arriving: dict[bytes, tuple[str, ObjectTree]] = {}
+        self._refused: dict[bytes, Refusal | None] = {}
+
+    def ask(self, organization_id: bytes, body: bytes) -> bool:
+        """Send `body` unless the organization is offline or has a question open already."""
+        node_id = self._nodes.get(organization_id)
+        if node_id is None or organization_id in self._open():
+            return False
+        if not self._state.get_node_info(node_ids=[node_id], statuses=[NodeStatus.ONLINE]):
+            return False
+        message = _question(body, run_id=self._run_id, node_id=node_id)
+        self._store(message)
+        self._asked[message.metadata.message_id] = organization_id
+        return True
+
+    def replies(self) -> list[FleetReply]:
+        """What arrived since the last call; each organization's answer once."""
+        self._keep_alive()
+        for message in self._state.get_message_res(set(self._asked), self._run_id):
+            self._take(message)
+        return [*self._refusals(), *self._complete()]
+
+    def _open(self) -> set[bytes]:
+        return {*self._asked.values(), *self._arriving}
+
+    def _keep_alive(self) -> None:
+        run = self._state.get_run_info(run_ids=[self._run_id])[0]
+        if run.primary_task_id is not None:
+            self._state.acknowledge_task_heartbeat(run.primary_task_id)
+
+    def _store(self, message: Message) -> None:
+        with no_object_id_recompute():
+            message.metadata.__dict__["_message_id"] = message.object_id
+            objects = get_all_nested_objects(message)
+            tree = get_object_tree(message)
+        session = self._state.start_session(self._run_id)
+        envelope = make_message(metadata=message.metadata, content=RecordDict())
+        stored, missing = self._state.store_message_and_object_tree(envelope, tree, session)
+        if not stored:
+            raise GatewayError("the fleet does not accept a message of the coordinator")
+        for object_id in missing:
+            self._state.store_object(self._run_id, session, object_id, objects[object_id].deflate())
+
+    def _take(self, message: Message) -> None:
+        question = message.metadata.reply_to_message_id
+        organization_id = self._asked.pop(question, None)
+        from_node = message.metadata.src_node_id != SUPERLINK_NODE_ID
+        if organization_id is not None and from_node:
+            answer = message.metadata.message_id
+            if message.has_error():
+                self._refused[organization_id] = _refusal_of(message.error.code)
+            else:
+                try:
+                    tree = self._state.object_store.get_object_tree(answer)
+                except NoObjectInStoreError:
+                    tree = ObjectTree()
+                self._arriving[organization_id] = (answer, tree)
+        self._state.delete_messages({question})
+
+    def _refusals(self) -> list[FleetReply]:
+        refused, self._refused = self._refused, {}
+        return [FleetReply(each, None, refusal) for each, refusal in refused.items()]
+
+    def _complete(self) -> list[FleetReply]:
+        done: list[FleetReply] = []
+        for organization_id, (answer, tree) in list(self._arriving.items()):
+            parts = {
+                each.object_id: self._state.get_object(self._run_id, each.object_id)
+                for each in iterate_object_tree(tree)
+            }
+            if any(part == b"" for part in parts.values()):
+                continue  # still being uploaded
+            del self._arriving[organization_id]
+            contents = {key: part for key, part in parts.items() if part is not None}
+            done.append(FleetReply(organization_id, _body_of(answer, contents)))
+        return done
+
+
+def _question(body: bytes, *, run_id: int, node_id: int) -> Message:
+    metadata = Metadata(
+        run_id=run_id,
+        message_id="",
+        src_node_id=SUPERLINK_NODE_ID,
+        dst_node_id=node_id,
+        reply_to_message_id="",
+        group_id="",
+        created_at=time.time(),
+        ttl=MESSAGE_TTL_SECONDS,
+        message_type=MESSAGE_TYPE,
+    )
+    array = Array(np.frombuffer(body, dtype=np.uint8))
+    content = RecordDict({RECORD: ArrayRecord({RECORD: array})})
+    return make_message(metadata=metadata, content=content)
+
+
+def _refusal_of(code: int) -> Refusal | None:
+    return Refusal(code) if code in Refusal.__members__.values() else None
+
+
+def _body_of(message_id: str, contents: dict[str, bytes]) -> bytes | None:
+    """The bytes of a reply; None for anything that is not one array of bytes."""
+    try:
+        message = inflate_object_from_contents(message_id, contents)
+        if not isinstance(message, Message):
+            return None
+        array = message.content.array_records[RECORD][RECORD].numpy()
+    except Exception:  # whatever an organization sends must not stop a round
+        _log.info("a reply cannot be read")
+        return None
+    return array.tobytes() if array.dtype == np.uint8 else None

@@ -1,0 +1,68 @@
+"""The next model of a round: what its method makes of the accepted answers, if it can be used.
+
+A model is finite and has the shapes of its format, and its error on public data can be
+computed. Anything else is refused as one error, after which the model stays as it is.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedperf_server.rounds.open_round import OpenRound
+from fedperf_server.rounds.round_method import Answer, RoundMethod
+from fedperf_server.state.registry import Arrays, ModelFormat
+from fedperf_shared.errors import ConfigurationError, FedperfError, InvalidInputError
+from fedperf_shared.exchange import SyntheticRow
+
+Evaluate = Callable[[Arrays], float]
+"""The model's error on public data."""
+
+
+class AggregationError(FedperfError):
+    """The method of the rounds made no model of what was accepted, or none that can be used."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"no usable model could be made of what was accepted: {why}")
+
+
+def next_model(
+    opened: OpenRound,
+    answers: Sequence[Answer],
+    *,
+    method: RoundMethod,
+    model_format: ModelFormat,
+    evaluate: Evaluate,
+    rehearsed: Sequence[SyntheticRow],
+) -> tuple[Arrays, float]:
+    """The next model and its error.
+
+    Raises:
+        AggregationError: none that could be used.
+    """
+    try:
+        made = method.next(opened.current, answers, opened.question, rehearsed=rehearsed)
+        arrays = [np.asarray(array, dtype=np.float32) for array in made]
+        if not _well_formed(arrays, model_format.shapes):
+            raise AggregationError("it is not finite or has another shape")
+        return arrays, float(evaluate(arrays))
+    except _ARITHMETIC_ERRORS as error:
+        raise AggregationError(f"{type(error).__name__}: {error}") from error
+
+
+_ARITHMETIC_ERRORS = (
+    ArithmeticError,
+    ValueError,
+    RuntimeError,
+    InvalidInputError,
+    ConfigurationError,
+)
+"""What numpy (ValueError), torch (RuntimeError) and our own checks raise over numbers that cannot
+be computed with: the same again at every try. After any other failure, such as the database's,
+the round stays open and is run again."""
+
+
+def _well_formed(arrays: Sequence[NDArray[np.float32]], shapes: Sequence[tuple[int, ...]]) -> bool:
+    if [array.shape for array in arrays] != [tuple(shape) for shape in shapes]:
+        return False
+    return all(bool(np.isfinite(array).all()) for array in arrays)

@@ -1,0 +1,74 @@
+"""A round while it runs: the rules that hold for it, what it asks, and what it has so far.
+
+`OpenRound` is what was written down before anybody was asked, and does not change.
+`RoundReplies` lives in memory alone and grows: an organization's first answer counts, and
+whoever answered was either accepted or refused for one reason. Refused: rules with a quorum
+below 1.
+"""
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from fedperf_server.rounds.round_method import Answer
+from fedperf_server.state.registry import Arrays
+from fedperf_server.state.validation import Reason
+from fedperf_shared.errors import ConfigurationError
+from fedperf_shared.releases.questions import TangentQuestion
+from fedperf_shared.releases.release import Schedule, SignedRelease, SlotKey
+
+
+@dataclass(frozen=True, slots=True)
+class RoundRules:
+    """What holds for every round.
+
+    Attributes:
+        quorum: accepted updates that a new version needs, at least 1.
+        grace: how long after the reply time replies are still taken.
+        poll: pause between looks at the fleet.
+        promote: whether a new version is promoted at once; otherwise it stays a
+            candidate until somebody promotes it.
+    """
+
+    quorum: int
+    grace: timedelta
+    poll: timedelta = timedelta(seconds=0.15)
+    promote: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.quorum >= 1:
+            raise ConfigurationError(f"quorum must be at least 1, got {self.quorum!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class OpenRound:
+    """What a round starts from and asks."""
+
+    slot: SlotKey
+    base_version: int
+    current: Arrays
+    question: TangentQuestion | None
+
+
+@dataclass(slots=True)
+class RoundReplies:
+    """What a round has so far, by organization.
+
+    Attributes:
+        schedules: of those who were let in.
+        accepted: what they signed, and what it says.
+        refused: why nothing of theirs counts.
+        sizes: bytes of what arrived.
+    """
+
+    schedules: dict[bytes, Schedule] = field(default_factory=dict)
+    accepted: dict[bytes, tuple[SignedRelease, Answer]] = field(default_factory=dict)
+    refused: dict[bytes, Reason] = field(default_factory=dict)
+    sizes: dict[bytes, int] = field(default_factory=dict)
+
+    def answered(self, organization_id: bytes) -> bool:
+        """Whether nothing more is expected of it."""
+        return organization_id in self.accepted or organization_id in self.refused
+
+    def is_complete(self) -> bool:
+        """Whether there is somebody and everybody answered."""
+        return bool(self.schedules) and all(map(self.answered, self.schedules))

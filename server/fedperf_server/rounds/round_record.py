@@ -1,0 +1,115 @@
+"""What the database holds of a round: its row, its question, and how every reply was taken.
+
+A row is written when a round begins and finished when it is closed, with a number that no
+other round has. Whoever was accepted gets a receipt and the digest of what they sent is
+kept; whoever was refused is counted under the reason. All of it is added to the caller's
+session: together it is stored or not at all. Refused: a reply that contradicts a receipt
+which was given before.
+"""
+
+import hashlib
+from datetime import datetime
+
+from cryptography.hazmat.primitives.asymmetric import ec
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from fedperf_server.rounds.open_round import RoundReplies
+from fedperf_server.state import releases
+from fedperf_server.state.database import ReplyRow, RoundQuestionRow, RoundRow
+from fedperf_server.state.rounds import ACCEPTED, row_key
+from fedperf_server.state.validation import RejectedReleaseError
+from fedperf_shared.releases.period import Timetable, to_unix_ms
+from fedperf_shared.releases.questions import TangentQuestion
+from fedperf_shared.releases.release import SlotKey
+from fedperf_shared.wire.codec import encode_tangent_question
+
+
+def round_row(
+    session: Session, timetable: Timetable, slot: SlotKey, base_version: int, *, at: datetime
+) -> RoundRow:
+    """A round that begins now, under the next number; not added yet."""
+    period_start, window, index = row_key(timetable, slot)
+    return RoundRow(
+        period_start=period_start,
+        window=window,
+        index=index,
+        number=(session.scalar(select(func.max(RoundRow.number))) or 0) + 1,
+        base_version=base_version,
+        opened_at=to_unix_ms(at),
+        asked=0,
+        replies=0,
+    )
+
+
+def question_row(
+    timetable: Timetable, slot: SlotKey, question: TangentQuestion
+) -> RoundQuestionRow:
+    """What a round asks, so that a coordinator that was killed asks the same again."""
+    period_start, window, index = row_key(timetable, slot)
+    return RoundQuestionRow(
+        period_start=period_start,
+        window=window,
+        index=index,
+        payload=encode_tangent_question(question),
+    )
+
+
+def finish(session: Session, row: RoundRow, *, at: datetime) -> None:
+    """Write down when the round was closed, and how long it took."""
+    row.closed_at = to_unix_ms(at)
+    row.seconds = max(0, row.closed_at - row.opened_at) / 1000
+    session.flush()
+
+
+def drop_stale(
+    session: Session, timetable: Timetable, slot: SlotKey, replies: RoundReplies
+) -> None:
+    """Refuse what contradicts a receipt that was given before."""
+    release_id = slot.release_id(timetable.period)
+    for organization_id, (signed, _) in list(replies.accepted.items()):
+        try:
+            releases.receipt_for(session, organization_id, release_id, signed)
+        except RejectedReleaseError as error:
+            del replies.accepted[organization_id]
+            replies.refused[organization_id] = error.reason
+
+
+def store_replies(
+    session: Session,
+    timetable: Timetable,
+    slot: SlotKey,
+    replies: RoundReplies,
+    *,
+    key: ec.EllipticCurvePrivateKey,
+    at: datetime,
+) -> None:
+    """Give receipts, signed with `key`, for what was accepted, and count what was refused."""
+    release_id = slot.release_id(timetable.period)
+    place = row_key(timetable, slot)
+    for organization_id, (signed, _) in replies.accepted.items():
+        releases.give_receipt(session, organization_id, release_id, signed, key=key, at=at)
+        digest = hashlib.sha256(signed.payload).digest()
+        session.add(_reply_row(place, organization_id, ACCEPTED, replies, digest))
+    for organization_id, reason in replies.refused.items():
+        releases.count_rejection(session, organization_id, "model_update", reason)
+        session.add(_reply_row(place, organization_id, reason.value, replies, None))
+
+
+def _reply_row(
+    place: tuple[int, int, int],
+    organization_id: bytes,
+    outcome: str,
+    replies: RoundReplies,
+    digest: bytes | None,
+) -> ReplyRow:
+    period_start, window, index = place
+    return ReplyRow(
+        period_start=period_start,
+        window=window,
+        index=index,
+        organization_id=organization_id,
+        outcome=outcome,
+        payload_sha256=digest,
+        size=replies.sizes.get(organization_id, 0),
+    )

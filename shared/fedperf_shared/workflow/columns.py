@@ -1,0 +1,126 @@
+"""A workflow as columns: one array per property, one row per operator in an order.
+
+What features are computed from. `WorkflowColumns` holds what a workflow says whatever its
+platforms are, `Placements` what platforms decide, for many plans of one workflow at once.
+Rows stand in the order that was asked for, which has to be topological, and edges name
+rows, not positions in the workflow. Refused: nothing; a `Workflow` is valid already.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedperf_shared.workflow.graph import Workflow
+from fedperf_shared.workflow.topology import depths, heights
+from fedperf_shared.workflow.vocabulary import Platform
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WorkflowColumns:
+    """The columns of a workflow as arrays, one row per operator in a topological order."""
+
+    workflow: Workflow
+    edges: Ints
+    kind: Ints
+    operator_class: Ints
+    complexity: Ints
+    depth: Ints
+    height: Ints
+    rows: Floats
+    row_bytes: Floats
+    code_steps: Floats
+    iterations: Floats
+    key_distinct_ratio: Floats
+    partitions: Floats
+    parents: Ints
+    children: Ints
+
+    @classmethod
+    def of(cls, workflow: Workflow, order: Sequence[int]) -> "WorkflowColumns":
+        """The columns of `workflow`, its operators in `order`."""
+        depth, height = depths(workflow), heights(workflow)
+        discrete = np.array(
+            [
+                (o.kind, o.operator_class, o.complexity, depth[p], height[p])
+                for p, o in ((p, workflow.operators[p]) for p in order)
+            ],
+            dtype=np.int64,
+        ).T
+        measured = np.array(
+            [
+                (
+                    o.output_rows,
+                    o.row_bytes,
+                    o.code_steps,
+                    o.iterations,
+                    o.key_distinct_ratio,
+                    o.partitions,
+                )
+                for o in (workflow.operators[p] for p in order)
+            ],
+            dtype=np.float64,
+        ).T
+        edges = _edge_rows(workflow, order)
+        return cls(
+            workflow=workflow,
+            edges=edges,
+            kind=discrete[0],
+            operator_class=discrete[1],
+            complexity=discrete[2],
+            depth=discrete[3],
+            height=discrete[4],
+            rows=measured[0],
+            row_bytes=measured[1],
+            code_steps=measured[2],
+            iterations=measured[3],
+            key_distinct_ratio=measured[4],
+            partitions=measured[5],
+            parents=np.bincount(edges[1], minlength=len(order)),
+            children=np.bincount(edges[0], minlength=len(order)),
+        )
+
+    @property
+    def output_bytes(self) -> Floats:
+        """Bytes that each operator hands on."""
+        return self.rows * self.row_bytes
+
+    def summed(self, per_edge: Floats) -> Floats:
+        """Per operator the sum over its incoming edges."""
+        return sum_by_row(self.edges[1], per_edge, len(self.rows))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Placements:
+    """What platforms decide: their numbers [plans, operators], the switches [plans, edges]."""
+
+    platforms: Ints
+    switch: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, columns: WorkflowColumns, platforms: Ints) -> "Placements":
+        """What `platforms` [plans, operators], in the columns' order, decide."""
+        parent, child = platforms[:, columns.edges[0]], platforms[:, columns.edges[1]]
+        both = (parent != Platform.UNASSIGNED) & (child != Platform.UNASSIGNED)
+        return cls(platforms, (parent != child) & both)
+
+
+def sum_by_row(rows: Ints, values: Floats, count: int) -> Floats:
+    """Per row from 0 to `count` - 1 the sum of the values that name it."""
+    return np.bincount(rows, weights=values, minlength=count).astype(np.float64)
+
+
+def _edge_rows(workflow: Workflow, order: Sequence[int]) -> Ints:
+    row = [0] * len(order)
+    for index, position in enumerate(order):
+        row[position] = index
+    pairs = [
+        (row[parent], index)
+        for index, position in enumerate(order)
+        for parent in workflow.operators[position].inputs
+    ]
+    return np.array(pairs, dtype=np.int64).reshape(-1, 2).T
