@@ -20,6 +20,7 @@ from fedperf_client.prediction.answers.streams_at_home import streams_at_home
 from fedperf_client.workers.background import Start
 from fedperf_client.workers.computing_process import Compute
 from fedperf_shared.errors import FedperfError
+from fedperf_shared.programs.troubles import Troubles
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -28,6 +29,9 @@ LOOKING_SHARE = 0.02
 """Of the time since the last look that looking again may take."""
 
 _AFTER_FAILURE_SECONDS = 60.0
+
+LOOKING = "looking for drift"
+"""What a trouble with it is called."""
 
 log = structlog.get_logger()
 
@@ -71,7 +75,7 @@ class DriftTask:
         return Noticed(executions, found, time.monotonic() - begun)
 
 
-class DriftWatching:
+class DriftWatch:
     """Says in the log what drifts in the store, in the daemon's own time."""
 
     def __init__(
@@ -82,6 +86,7 @@ class DriftWatching:
         start: Start,
         clock: Callable[[], datetime],
         timer: Callable[[], float] = time.monotonic,
+        troubles: Troubles | None = None,
     ) -> None:
         """Look into `store` by `compute`, begun by `start`; drifts are recent by `clock`."""
         self._store = store
@@ -89,6 +94,7 @@ class DriftWatching:
         self._start = start
         self._clock = clock
         self._timer = timer
+        self._troubles = troubles or Troubles(timer=timer)
         self._noticed: Noticed | None = None
         self._looking: Future[Noticed] | None = None
         self._next_at = -float("inf")
@@ -109,9 +115,10 @@ class DriftWatching:
         try:
             found = looked.result()
         except (FedperfError, OSError) as error:
-            log.warning("looking for drift failed", reason=str(error))
+            self._troubles.failed(LOOKING, error)
             self._next_at = self._timer() + _AFTER_FAILURE_SECONDS
             return
+        self._troubles.worked(LOOKING)
         if found != self._noticed:
             self._next_at = self._timer() + found.seconds / LOOKING_SHARE
         self._noticed = found

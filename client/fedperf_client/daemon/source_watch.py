@@ -27,7 +27,7 @@ FOLLOWING = "following the history"
 log = structlog.get_logger()
 
 
-class Watching:
+class SourceWatch:
     """Takes in what is new under the paths that are followed."""
 
     def __init__(
@@ -64,6 +64,9 @@ class Watching:
         for problem in found.problems:
             if problem not in self._problems:
                 log.warning("following the history failed", reason=problem)
+        for problem in self._problems:
+            if problem not in found.problems:
+                log.info("following the history works again", reason=problem)
         self._problems = found.problems
         if found.taken.new or found.taken.skipped:
             log.info("history", new=found.taken.new, skipped=dict(found.taken.skipped))

@@ -16,7 +16,9 @@ import pytest
 from sqlalchemy import select
 
 from fedperf_client import cli
-from fedperf_client.daemon.daemon import Duties, open_ledger, recall, run_daemon
+from fedperf_client.daemon.daemon import run_daemon
+from fedperf_client.daemon.duties import Duties
+from fedperf_client.daemon.period_start import open_ledger, recall
 from fedperf_client.federation.enrollment import Membership, load_or_create_key
 from fedperf_client.federation.exchange import ExchangeClient
 from fedperf_client.home.config import Home

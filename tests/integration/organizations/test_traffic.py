@@ -28,7 +28,8 @@ import pytest
 from flwr.supernode.fleet_http_client import FleetHttpClient
 
 from fedperf_client.daemon import daemon
-from fedperf_client.daemon.daemon import Duties, run_daemon
+from fedperf_client.daemon.daemon import run_daemon
+from fedperf_client.daemon.duties import Duties
 from fedperf_client.daemon.source_watch import NEEDED_FOR_FOLLOWING
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore

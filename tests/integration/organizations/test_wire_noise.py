@@ -15,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from fedperf_client.daemon.daemon import Duties
+from fedperf_client.daemon.duties import Duties
 from fedperf_client.federation.enrollment import Membership, load_or_create_key
 from fedperf_client.federation.exchange import ExchangeClient
 from fedperf_client.federation.node import Node

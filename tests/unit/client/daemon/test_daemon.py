@@ -18,7 +18,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from numpy.typing import NDArray
 from structlog.testing import capture_logs
 
-from fedperf_client.daemon.daemon import Duties, TooLateError, open_ledger
+from fedperf_client.daemon.duties import Duties, TooLateError
+from fedperf_client.daemon.period_start import open_ledger
 from fedperf_client.federation.enrollment import load_or_create_key
 from fedperf_client.federation.exchange import (
     ExchangeClient,
@@ -211,7 +212,7 @@ class Scene:
             start=at_once,
             clock=lambda: self.now,
             stop=self.stop,
-            troubles=troubles,
+            troubles=troubles or Troubles(timer=self.seconds),
         )
 
     def seconds(self) -> float:
@@ -236,6 +237,24 @@ def lost(task: Callable[[], T], /, *, seconds: float | None = None) -> T:
     """A computing process whose child is killed."""
     del task, seconds
     raise ComputationFailedError("its process was lost")
+
+
+def order_of_drawing(monkeypatch: pytest.MonkeyPatch, slots: object) -> list[str]:
+    """Grows by "noise" and "sum" as they are made by what keeps such slots; sums are lost."""
+    drawn: list[str] = []
+    plain = SeededNoise.discrete_gaussian
+
+    def noted(noise: SeededNoise, size: int, scale: float) -> NDArray[np.int64]:
+        drawn.append("noise")
+        return plain(noise, size, scale)
+
+    def late(task: Callable[[], T], /, *, seconds: float | None = None) -> T:
+        drawn.append("sum")
+        return lost(task, seconds=seconds)
+
+    monkeypatch.setattr(SeededNoise, "discrete_gaussian", noted)
+    monkeypatch.setattr(slots, "_compute", late)
+    return drawn
 
 
 @pytest.fixture
@@ -360,19 +379,7 @@ def test_nothing_is_left_to_draw_when_the_sum_is_there(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So that a machine under load does not miss the slot's time after waiting for the sum."""
-    drawn: list[str] = []
-    plain = SeededNoise.discrete_gaussian
-
-    def noted(noise: SeededNoise, size: int, scale: float) -> NDArray[np.int64]:
-        drawn.append("noise")
-        return plain(noise, size, scale)
-
-    def late(task: Callable[[], T], /, *, seconds: float | None = None) -> T:
-        drawn.append("sum")
-        return lost(task, seconds=seconds)
-
-    monkeypatch.setattr(SeededNoise, "discrete_gaussian", noted)
-    monkeypatch.setattr(scene.duties._reports, "_compute", late)
+    drawn = order_of_drawing(monkeypatch, scene.duties._reports)
     scene.look_at(1.0)
     assert drawn == ["noise", "sum"]
 
@@ -543,7 +550,6 @@ def test_a_period_begun_keeps_its_schedule_whatever_the_policy_says(tmp_path: Pa
 def test_a_coordinator_that_is_away_for_an_hour_is_asked_ever_more_rarely_and_said_a_few_times(
     scene: Scene,
 ) -> None:
-    scene.restart(Troubles(timer=scene.seconds))
     scene.exchange.fault = ExchangeError("away")
     with capture_logs() as logs:
         for second in range(5, 3000, 5):
@@ -555,3 +561,20 @@ def test_a_coordinator_that_is_away_for_an_hour_is_asked_ever_more_rarely_and_sa
     said = [(each["event"], each["what"]) for each in logs]
     assert said[:4] == [("failing", "fetching")] * 4
     assert said[4:] == [("works again", "fetching")]
+
+
+def test_a_coordinator_that_is_away_while_a_report_is_due_is_asked_ever_more_rarely(
+    scene: Scene,
+) -> None:
+    scene.exchange.fault = ExchangeError("away")
+    for second in range(3595, 3 * 3600 + 3600, 5):
+        scene.look_at(second / 3600)
+    seconds = 3 * 3600.0
+    asked = [at for at, what in scene.exchange.calls if what == "status"]
+    assert len(asked) == pytest.approx(seconds / LONGEST_REST_SECONDS, rel=0.2)
+    # Whatever failed before, it is asked when the report opens and when it leaves.
+    assert {START + HOUR, START + 3 * HOUR} <= set(asked)
+    assert scene.exchange.tried == pytest.approx(3600 / LONGEST_REST_SECONDS, rel=0.2)
+    scene.exchange.fault = None
+    scene.look_at(4.01)
+    assert len(scene.exchange.submitted) == 1

@@ -11,6 +11,7 @@ from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.learning.residuals import labelled_graphs, workload_residuals
 from fedperf_client.privacy.directed_report import cell_report
+from fedperf_client.privacy.report_mechanism import residual_report
 from fedperf_client.release.decisions import Decisions, Verdict
 from fedperf_client.release.ledger import ReleaseState
 from fedperf_shared.errors import InvalidInputError
@@ -26,7 +27,7 @@ from fedperf_shared.releases.release import (
 )
 from fedperf_shared.wire.codec import decode_release, decode_signed_release, encode_release
 from tests.fakes.questions import DIRECTED, make_question
-from tests.unit.client.daemon.test_daemon import HOUR, REPORT, Scene, lost
+from tests.unit.client.daemon.test_daemon import HOUR, REPORT, Scene, lost, order_of_drawing
 from tests.unit.client.daemon.test_daemon_asking import ASKING
 from tests.unit.client.executions import START, make_execution
 from tests.unit.client.privacy.seeded_noise import SeededNoise
@@ -88,6 +89,35 @@ def test_a_directed_report_answers_its_question_at_its_time(scene: Scene) -> Non
     noise.discrete_gaussian(192, 1.0)  # the plain report's
     expected = cell_report(own, question, noise, slot=DIRECTED, parameters=PARAMETERS)
     assert decode_signed_release(sent).payload == encode_release(expected)
+
+
+def test_a_plain_report_is_the_sum_with_the_noise_of_its_slot(scene: Scene) -> None:
+    scene.look_at(1.0)
+    scene.look_at(3.0)
+    ((_, sent),) = scene.exchange.submitted
+    with ExecutionStore.open(scene.home.store) as store:
+        own = workload_residuals(
+            model_from_arrays(seeded_checkpoint().arrays),
+            labelled_graphs(store.executions(until=START)),
+        )
+    parameters = STAGED.slots[0].parameters
+    assert isinstance(parameters, ReportParameters)
+    given = {"slot": REPORT, "parameters": parameters, "reference_version": 1}
+    expected = residual_report(own, SeededNoise(), **given)  # type: ignore[arg-type]
+    noise_alone = residual_report((), SeededNoise(), **given)  # type: ignore[arg-type]
+    assert not np.array_equal(expected.values, noise_alone.values)
+    assert decode_signed_release(sent).payload == encode_release(expected)
+
+
+def test_nothing_is_left_to_draw_when_the_sum_is_there(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.exchange.questions = {DIRECTED: make_question()}
+    for hours in (1.0, 3.0):
+        scene.look_at(hours)
+    drawn = order_of_drawing(monkeypatch, scene.duties._reports)
+    scene.look_at(5.0)
+    assert drawn == ["noise", "sum"]
 
 
 def test_without_a_question_the_slot_lapses_uncharged(scene: Scene) -> None:

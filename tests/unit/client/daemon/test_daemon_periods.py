@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from fedperf_client.daemon.daemon import next_ledger
+from fedperf_client.daemon.period_start import next_ledger
 from fedperf_client.federation.enrollment import Membership
 from fedperf_client.federation.exchange import ExchangeError
 from fedperf_client.home.config import Home

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fedperf_client.daemon.daemon import recall
+from fedperf_client.daemon.period_start import recall
 from fedperf_client.federation.enrollment import Membership
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore

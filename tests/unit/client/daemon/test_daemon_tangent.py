@@ -23,7 +23,7 @@ from fedperf_shared.releases.questions import DIRECTIONS
 from fedperf_shared.releases.release import Schedule, Slot, TangentParameters, TangentUpdate
 from fedperf_shared.wire.codec import decode_release, decode_signed_release, encode_release
 from tests.fakes.tangents import ANCHORS, few_anchors, install_plans, make_tangent_question
-from tests.unit.client.daemon.test_daemon import HOUR, TABLE, UPDATE, Scene, lost
+from tests.unit.client.daemon.test_daemon import HOUR, TABLE, UPDATE, Scene, lost, order_of_drawing
 from tests.unit.client.executions import START, make_execution
 from tests.unit.client.privacy.seeded_noise import SeededNoise
 from tests.unit.client.public import install_start, seeded_checkpoint
@@ -130,6 +130,14 @@ def test_a_computation_that_fails_leaves_at_its_time_as_noise_alone(
     body = scene.ask_at(4.5, question=QUESTION)
     assert scene.now == START + 6 * HOUR
     assert decode_signed_release(body).payload == noise_alone()
+
+
+def test_nothing_is_left_to_draw_when_the_sum_is_there(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = order_of_drawing(monkeypatch, scene.duties._updates)
+    scene.ask_at(4.5, question=QUESTION)
+    assert drawn == ["noise", "sum"]
 
 
 def test_a_sum_has_until_shortly_before_its_time(

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import pytest
 
-from fedperf_client.daemon.source_watch import NEEDED_FOR_FOLLOWING, Watching
+from fedperf_client.daemon.source_watch import NEEDED_FOR_FOLLOWING, SourceWatch
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.sources.follower import FollowTask
 from fedperf_client.sources.history_file import write_history
@@ -47,7 +47,7 @@ def jobs(path: Path, *numbers: int) -> Path:
 
 def test_a_process_of_its_own_takes_in_what_is_new(tmp_path: Path) -> None:
     with ComputingProcess(NEEDED_FOR_FOLLOWING) as compute:
-        watching = Watching(tmp_path / "store", compute=compute, start=at_once)
+        watching = SourceWatch(tmp_path / "store", compute=compute, start=at_once)
         watching.look((jobs(tmp_path / "a.parquet", 1, 2),))
         watching.look((jobs(tmp_path / "b.parquet", 3),))
     assert stored(tmp_path / "store") == 3
@@ -55,7 +55,7 @@ def test_a_process_of_its_own_takes_in_what_is_new(tmp_path: Path) -> None:
 
 def test_a_look_waits_for_the_one_before(tmp_path: Path) -> None:
     later = Later()
-    watching = Watching(tmp_path / "store", compute=in_this_process, start=later)
+    watching = SourceWatch(tmp_path / "store", compute=in_this_process, start=later)
     paths = (jobs(tmp_path / "a.parquet", 1),)
     watching.look(paths)
     watching.look(paths)
@@ -68,14 +68,14 @@ def test_a_look_waits_for_the_one_before(tmp_path: Path) -> None:
 
 def test_nothing_is_begun_where_nothing_is_followed(tmp_path: Path) -> None:
     later = Later()
-    Watching(tmp_path / "store", compute=in_this_process, start=later).look(())
+    SourceWatch(tmp_path / "store", compute=in_this_process, start=later).look(())
     assert later.begun == []
 
 
 def test_what_cannot_be_read_is_said_and_holds_up_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    watching = Watching(tmp_path / "store", compute=in_this_process, start=at_once)
+    watching = SourceWatch(tmp_path / "store", compute=in_this_process, start=at_once)
     watching.look((tmp_path / "missing", jobs(tmp_path / "a.parquet", 1)))
     assert "missing: no such file" in capsys.readouterr().out
     assert stored(tmp_path / "store") == 1
@@ -93,7 +93,7 @@ def test_a_look_that_was_lost_is_said_and_begun_again(
 
     seconds = [0.0]
     troubles = Troubles(timer=lambda: seconds[0])
-    watching = Watching(tmp_path / "store", compute=compute, start=at_once, troubles=troubles)
+    watching = SourceWatch(tmp_path / "store", compute=compute, start=at_once, troubles=troubles)
     paths = (jobs(tmp_path / "a.parquet", 1),)
     watching.look(paths)
     assert "its process was lost" in capsys.readouterr().out
@@ -107,10 +107,14 @@ def test_a_look_that_was_lost_is_said_and_begun_again(
 def test_a_path_that_is_not_there_is_said_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    watching = Watching(tmp_path / "store", compute=in_this_process, start=at_once)
+    watching = SourceWatch(tmp_path / "store", compute=in_this_process, start=at_once)
     for _ in range(3):
         watching.look((tmp_path / "missing",))
     assert capsys.readouterr().out.count("missing") == 1
+    (tmp_path / "missing").mkdir()
+    watching.look((tmp_path / "missing",))
+    watching.look((tmp_path / "missing",))
+    assert capsys.readouterr().out.count("works again") == 1
 
 
 def test_the_task_says_nothing_but_where_to_look(tmp_path: Path) -> None:

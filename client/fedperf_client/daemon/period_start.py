@@ -1,0 +1,126 @@
+"""How a period begins: its ledger with the policy's schedule, declared and held against receipts.
+
+A period's schedule is fixed when its ledger is created; a ledger that is there is only opened.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+from functools import partial
+
+import structlog
+
+from fedperf_client.federation.enrollment import Membership
+from fedperf_client.federation.exchange import (
+    ExchangeClient,
+    read_receipt,
+)
+from fedperf_client.home.config import Home
+from fedperf_client.release.ledger import (
+    LedgerDisagreesError,
+    PrivacyLedger,
+)
+from fedperf_client.release.policy import Policy, load_policy
+from fedperf_client.release.receipts import store_receipt
+from fedperf_client.release.schedule import plan_schedule
+from fedperf_shared.errors import FedperfError
+from fedperf_shared.programs.troubles import Troubles
+from fedperf_shared.releases.period import Period, Timetable
+
+Clock = Callable[[], datetime]
+
+_NEXT_PERIOD = "the next period"
+"""What a trouble with it is called."""
+
+log = structlog.get_logger()
+
+
+class PeriodOverError(FedperfError):
+    """The period is over and the coordinator's calendar has no other."""
+
+    def __init__(self, period: Period) -> None:
+        super().__init__(
+            f"the period ended on {period.end:%Y-%m-%d %H:%M} UTC and the coordinator's calendar "
+            "has no next one; its operator begins it there, and this daemon follows"
+        )
+
+
+def open_ledger(home: Home, policy: Policy, timetable: Timetable) -> PrivacyLedger:
+    """The ledger of the timetable's period, begun with the policy's schedule where there is none.
+
+    A period's schedule is fixed: a policy that changed since applies from the next one.
+
+    Raises:
+        ConfigurationError: the policy has no schedule that meets its budget.
+        PrivacyRefusedError: the organization's lifetime budget has no room for the period.
+        StorageError: the ledger cannot be used.
+    """
+    path = home.ledger(timetable.period.start)
+    if path.exists():
+        return PrivacyLedger.open(path)
+    planned = plan_schedule(policy, timetable)
+    for left_out in planned.not_planned:
+        log.info("slot not planned", what=str(left_out.what), reason=left_out.reason)
+    return PrivacyLedger.create(path, planned.budget, planned.schedule, lifetime=policy.lifetime)
+
+
+def begin_period(
+    home: Home, policy: Policy, exchange: ExchangeClient, membership: Membership
+) -> PrivacyLedger:
+    """The ledger of the coordinator's period, declared there, with what was confirmed before.
+
+    Raises:
+        FedperfError: as `open_ledger` and `recall`, or the coordinator does not take the schedule.
+    """
+    ledger = open_ledger(home, policy, exchange.timetable())
+    exchange.declare_schedule(ledger.schedule)
+    recall(ledger, exchange, membership)
+    return ledger
+
+
+def next_ledger(
+    ledger: PrivacyLedger,
+    home: Home,
+    exchange: ExchangeClient,
+    membership: Membership,
+    *,
+    clock: Clock,
+    troubles: Troubles,
+) -> PrivacyLedger | None:
+    """The ledger of the next period, begun once `ledger`'s is over and the calendar goes on.
+
+    Until then None: a calendar that nobody continues, or a policy that has no schedule for
+    it, is said in the log and looked at again later.
+    """
+    period = ledger.schedule.timetable.period
+    if clock() < period.end or troubles.rests(_NEXT_PERIOD):
+        return None
+    try:
+        if exchange.timetable().period.start == period.start:
+            raise PeriodOverError(period)
+        found = begin_period(home, load_policy(home.policy), exchange, membership)
+    except (FedperfError, OSError) as error:
+        troubles.failed(_NEXT_PERIOD, error)
+        return None
+    troubles.worked(_NEXT_PERIOD)
+    return found
+
+
+def recall(ledger: PrivacyLedger, exchange: ExchangeClient, membership: Membership) -> None:
+    """Hold the ledger against what the coordinator confirmed, before anything is drawn.
+
+    A home that was restored from a backup as a whole has forgotten releases and cannot know
+    it by itself. Where the two disagree, here or from before, the daemon goes on without
+    releases, which looks like being offline.
+
+    Raises:
+        ConnectionRefusedByPeerError: the coordinator does not say what it confirmed.
+        InvalidInputError: what it sent is no receipt of this organization in this period.
+    """
+    try:
+        for receipt in exchange.receipts():
+            store_receipt(ledger, receipt.signed, read=partial(read_receipt, membership=membership))
+    except LedgerDisagreesError:
+        pass  # kept beside the ledger
+    problem = ledger.disagreement()
+    if problem is not None:
+        log.error("nothing leaves", reason=str(LedgerDisagreesError(ledger.path, problem)))
