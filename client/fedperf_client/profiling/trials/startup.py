@@ -15,7 +15,9 @@ import time
 from io import BytesIO
 
 from fedperf_client.platforms.engine import ENGINES, UnsupportedOperationError, open_engine
-from fedperf_client.platforms.operations import Comparison, Filter, KMeans
+from fedperf_client.platforms.operations.analytic import KMeans
+from fedperf_client.platforms.operations.expressions import Comparison
+from fedperf_client.platforms.operations.tabular import Filter
 from fedperf_client.platforms.support import supports
 from fedperf_client.profiling.trials.pool import THREAD_VARIABLES
 from fedperf_shared.errors import FedperfError
