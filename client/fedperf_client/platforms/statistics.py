@@ -24,7 +24,8 @@ from fedperf_client.platforms.program import Program, StepStatistics
 from fedperf_shared.workflow.vocabulary import Platform
 
 if TYPE_CHECKING:
-    from fedperf_client.platforms.duckdb_engine import DuckDbEngine, Query
+    from fedperf_client.platforms.duckdb_engine import DuckDbEngine
+    from fedperf_client.platforms.duckdb_query import Query
 
 NUMBER_BYTES = 8.0
 TEXT_OFFSET_BYTES = 4.0
