@@ -38,10 +38,10 @@ from fedperf_client.home.config import Home
 from fedperf_client.home.store import SCHEMA_VERSION, ExecutionStore
 from fedperf_client.prediction.answers.streams_at_home import streams_at_home
 from fedperf_client.prediction.base_models import FetchedModels
-from fedperf_client.release.ledger import PrivacyLedger
-from fedperf_client.release.lifetime import LifetimeRecord, lifetime_path
+from fedperf_client.release.ledger.ledger import PrivacyLedger
+from fedperf_client.release.ledger.lifetime import LifetimeRecord, lifetime_path
+from fedperf_client.release.ledger.spent_budget import Spending, spending_of
 from fedperf_client.release.policy import load_policy
-from fedperf_client.release.spent_budget import Spending, spending_of
 from fedperf_client.sources.kinds import installed_kinds
 from fedperf_shared.errors import (
     ConfigurationError,

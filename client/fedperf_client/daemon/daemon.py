@@ -45,12 +45,9 @@ from fedperf_client.privacy.accountant import PrivacyBudget
 from fedperf_client.privacy.randomness import NoiseSource
 from fedperf_client.release.gate import Mechanism, ReleaseGate, WithheldError
 from fedperf_client.release.history import receipt_path
-from fedperf_client.release.ledger import (
-    LedgerDisagreesError,
-    PrivacyLedger,
-    ReleaseState,
-    SlotSpentError,
-)
+from fedperf_client.release.ledger.entries import ReleaseState
+from fedperf_client.release.ledger.errors import LedgerDisagreesError, SlotSpentError
+from fedperf_client.release.ledger.ledger import PrivacyLedger
 from fedperf_client.release.noise import SystemNoise
 from fedperf_client.release.policy import Policy, ReleaseMode, load_policy
 from fedperf_client.release.preview import Preview, preview

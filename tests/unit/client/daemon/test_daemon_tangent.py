@@ -15,7 +15,7 @@ from fedperf_client.home.store import ExecutionStore
 from fedperf_client.learning.residuals import labelled_graphs
 from fedperf_client.learning.tangent_answer import tangent_sum
 from fedperf_client.privacy.tangent_update import update_from_sum
-from fedperf_client.release.ledger import ReleaseState
+from fedperf_client.release.ledger.entries import ReleaseState
 from fedperf_shared.model.architecture import ARCHITECTURE_VERSION
 from fedperf_shared.model.checkpoint import model_from_arrays
 from fedperf_shared.releases.period import ModelMethod
