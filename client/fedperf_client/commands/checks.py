@@ -35,7 +35,8 @@ from fedperf_client.federation.exchange import (
     NoMemberError,
 )
 from fedperf_client.home.config import Home
-from fedperf_client.home.store import SCHEMA_VERSION, ExecutionStore
+from fedperf_client.home.store import ExecutionStore
+from fedperf_client.home.store_schema import SCHEMA_VERSION
 from fedperf_client.prediction.answers.streams_at_home import streams_at_home
 from fedperf_client.prediction.base_models import FetchedModels
 from fedperf_client.release.ledger.ledger import PrivacyLedger
