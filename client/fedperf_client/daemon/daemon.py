@@ -32,7 +32,8 @@ from fedperf_client.federation.exchange import (
     RefusedByCoordinatorError,
     read_receipt,
 )
-from fedperf_client.federation.node import Node, RequestRefusedError, Rhythm
+from fedperf_client.federation.node import Node, Rhythm
+from fedperf_client.federation.request import RequestRefusedError
 from fedperf_client.home.config import Home, write_private
 from fedperf_client.learning.tasks import (
     NEEDED_FOR_REPORTS,

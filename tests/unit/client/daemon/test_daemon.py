@@ -27,7 +27,7 @@ from fedperf_client.federation.exchange import (
     VerifiedReceipt,
     read_receipt,
 )
-from fedperf_client.federation.node import RequestRefusedError
+from fedperf_client.federation.request import RequestRefusedError
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.learning.tasks import ReportTask

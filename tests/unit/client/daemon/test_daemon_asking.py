@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedperf_client.federation.exchange import ExchangeError, RefusedByCoordinatorError
-from fedperf_client.federation.node import RequestRefusedError
+from fedperf_client.federation.request import RequestRefusedError
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.release.decisions import Decisions, DecisionTooLateError, Verdict
