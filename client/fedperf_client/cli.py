@@ -210,7 +210,7 @@ def budget(context: typer.Context, json: Json = False) -> None:
     workload is replaced by another. "planned" is what all slots of the schedules cost, made
     or not, which is what counts for the lifetime.
     """
-    from fedperf_client.release.spent_budget import UNIT, spending_of
+    from fedperf_client.release.ledger.spent_budget import UNIT, spending_of
 
     spending = spending_of(_home(context).ledgers, at=_now())
     rows = [each.as_row() if json else each.as_line() for each in spending]
@@ -224,9 +224,9 @@ def budget(context: typer.Context, json: Json = False) -> None:
 @app.command()
 def reconcile(context: typer.Context, json: Json = False) -> None:
     """After a ledger was restored from a backup: charge all that may have been lost, go on."""
-    from fedperf_client.release.ledger import PrivacyLedger
+    from fedperf_client.release.ledger.ledger import PrivacyLedger
+    from fedperf_client.release.ledger.spent_budget import reconcile_lifetime
     from fedperf_client.release.policy import load_policy
-    from fedperf_client.release.spent_budget import reconcile_lifetime
 
     home = _home(context)
     if not home.ledgers:
@@ -285,7 +285,8 @@ def _require_same(home: "Home", size: SizeClass | None, workloads: int | None) -
 
 def _stop(home: "Home") -> str | None:
     """Why nothing leaves until an operator decides; None where nothing is wrong."""
-    from fedperf_client.release.ledger import LedgerDisagreesError, PrivacyLedger
+    from fedperf_client.release.ledger.errors import LedgerDisagreesError
+    from fedperf_client.release.ledger.ledger import PrivacyLedger
 
     if not home.ledgers:
         return None
@@ -295,7 +296,7 @@ def _stop(home: "Home") -> str | None:
 
 
 def _spent(home: "Home") -> float | None:
-    from fedperf_client.release.ledger import PrivacyLedger
+    from fedperf_client.release.ledger.ledger import PrivacyLedger
 
     if not home.ledgers:
         return None

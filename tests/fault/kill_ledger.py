@@ -36,13 +36,15 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from fedperf_client.privacy.accountant import PrivacyBudget
 from fedperf_client.privacy.randomness import NoiseSource
 from fedperf_client.release.gate import ReleaseGate
-from fedperf_client.release.ledger import PrivacyLedger, ReleaseState, SlotSpentError
-from fedperf_client.release.lifetime import LifetimeRecord, lifetime_path
+from fedperf_client.release.ledger.entries import ReleaseState
+from fedperf_client.release.ledger.errors import SlotSpentError
+from fedperf_client.release.ledger.ledger import PrivacyLedger
+from fedperf_client.release.ledger.lifetime import LifetimeRecord, lifetime_path
+from fedperf_client.release.ledger.tamper import ConfirmedRelease, read_confirmed
 from fedperf_client.release.noise import SystemNoise
 from fedperf_client.release.policy import ReleaseMode
 from fedperf_client.release.preview import empty_report
 from fedperf_client.release.receipts import store_receipt
-from fedperf_client.release.tamper import ConfirmedRelease, read_confirmed
 from fedperf_shared.errors import FedperfError
 from fedperf_shared.identity import new_private_key, verify
 from fedperf_shared.releases.period import Period, SlotTimes, Timetable

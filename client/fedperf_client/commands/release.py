@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fedperf_client.privacy.accountant import PrivacyBudget
     from fedperf_client.release.decisions import Verdict
     from fedperf_client.release.history import PastRelease, ReadReceipt
-    from fedperf_client.release.ledger import PrivacyLedger
+    from fedperf_client.release.ledger.ledger import PrivacyLedger
     from fedperf_client.release.policy import Policy
     from fedperf_client.release.preview import Preview
     from fedperf_shared.releases.release import Schedule, SlotKey
@@ -208,7 +208,7 @@ def _decide(context: typer.Context, slot: str, verdict: "Verdict", *, json: bool
 
 
 def _ledgers(home: "Home") -> list["PrivacyLedger"]:
-    from fedperf_client.release.ledger import PrivacyLedger
+    from fedperf_client.release.ledger.ledger import PrivacyLedger
 
     return [PrivacyLedger.open(path) for path in home.ledgers]
 

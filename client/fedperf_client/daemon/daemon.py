@@ -29,7 +29,7 @@ from fedperf_client.learning.tasks import (
     NEEDED_FOR_TRAINING,
 )
 from fedperf_client.privacy.accountant import PrivacyBudget
-from fedperf_client.release.ledger import PrivacyLedger
+from fedperf_client.release.ledger.ledger import PrivacyLedger
 from fedperf_client.release.noise import SystemNoise
 from fedperf_client.release.policy import load_policy
 from fedperf_client.release.preview import Preview, preview

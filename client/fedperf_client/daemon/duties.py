@@ -26,18 +26,16 @@ from fedperf_client.federation.exchange import (
     RefusedByCoordinatorError,
     read_receipt,
 )
-from fedperf_client.federation.node import RequestRefusedError
+from fedperf_client.federation.request import RequestRefusedError
 from fedperf_client.home.config import Home, write_private
 from fedperf_client.prediction.base_models import FetchedModels
 from fedperf_client.prediction.learners.residual_learners import CellCorrection
 from fedperf_client.privacy.randomness import NoiseSource
 from fedperf_client.release.gate import Mechanism, ReleaseGate, WithheldError
 from fedperf_client.release.history import receipt_path
-from fedperf_client.release.ledger import (
-    PrivacyLedger,
-    ReleaseState,
-    SlotSpentError,
-)
+from fedperf_client.release.ledger.entries import ReleaseState
+from fedperf_client.release.ledger.errors import SlotSpentError
+from fedperf_client.release.ledger.ledger import PrivacyLedger
 from fedperf_client.release.policy import Policy, ReleaseMode
 from fedperf_client.release.receipts import store_receipt
 from fedperf_client.release.slot_names import slot_name

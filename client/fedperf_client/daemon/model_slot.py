@@ -17,7 +17,7 @@ import numpy as np
 import structlog
 from numpy.typing import NDArray
 
-from fedperf_client.federation.node import RequestRefusedError
+from fedperf_client.federation.request import RequestRefusedError
 from fedperf_client.learning.tasks import TangentTask, TrainingTask
 from fedperf_client.prediction.base_models import FetchedModels
 from fedperf_client.privacy.randomness import NoiseSource

@@ -15,10 +15,8 @@ from fedperf_client.federation.exchange import (
     read_receipt,
 )
 from fedperf_client.home.config import Home
-from fedperf_client.release.ledger import (
-    LedgerDisagreesError,
-    PrivacyLedger,
-)
+from fedperf_client.release.ledger.errors import LedgerDisagreesError
+from fedperf_client.release.ledger.ledger import PrivacyLedger
 from fedperf_client.release.policy import Policy, load_policy
 from fedperf_client.release.receipts import store_receipt
 from fedperf_client.release.schedule import plan_schedule

@@ -16,7 +16,7 @@ import numpy as np
 import structlog
 from numpy.typing import NDArray
 
-from fedperf_client.federation.node import RequestRefusedError
+from fedperf_client.federation.request import RequestRefusedError
 from fedperf_client.home.config import Home
 from fedperf_client.learning.tasks import ReportTask
 from fedperf_client.prediction.base_models import FetchedModels

@@ -19,87 +19,41 @@ the program must set them before.
 
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum, unique
 from functools import partial
-from itertools import islice
+from typing import TYPE_CHECKING
 
 import httpx
-import numpy as np
 import structlog
 from cryptography.hazmat.primitives.asymmetric import ec
-from flwr.app import Array, ArrayRecord, Error, Message, Metadata, RecordDict
-from flwr.app.message import make_message
-from flwr.common.serde import message_from_proto, message_to_proto
-from flwr.proto.fleet_pb2 import (
-    ActivateNodeRequest,
-    DeactivateNodeRequest,
-    PullMessagesRequest,
-    PushMessagesRequest,
-)
-from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
-from flwr.proto.message_pb2 import (
-    ConfirmMessageReceivedRequest,
-    ObjectTree,
-    PullObjectRequest,
-    PushObjectRequest,
-)
-from flwr.proto.node_pb2 import Node as NodeId
-from flwr.supercore.inflatable.inflatable_object import (
-    get_all_nested_objects,
-    get_object_tree,
-    iterate_object_tree,
-    no_object_id_recompute,
-)
-from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
-from flwr.supercore.primitives.asymmetric import public_key_to_bytes
-from flwr.supercore.protobuf.client import ProtobufCall, ProtobufRequestContext
-from flwr.supernode.fleet_http_client import FleetHttpClient
-from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
+from flwr.app import Message
+from flwr.proto.message_pb2 import ObjectTree
 
 from fedperf_client.federation.enrollment import Membership
+from fedperf_client.federation.fleet import (
+    MAX_OPEN_SLOTS,
+    Fleet,
+    OddAnswerError,
+    answer_to,
+    fleet_client,
+    refusal_of,
+)
+from fedperf_client.federation.request import Handler, RequestRefusedError, open_request
 from fedperf_client.workers.background import in_thread
-from fedperf_shared.errors import FedperfError, InvalidInputError
+from fedperf_shared.errors import FedperfError
 from fedperf_shared.exchange import Refusal, TrainRequest
 from fedperf_shared.programs.troubles import Troubles
-from fedperf_shared.releases.release import ReleaseKind, SlotKey
-from fedperf_shared.wire.codec import decode_train_request
 
-MESSAGE_TYPE = "train"
-RECORD = "body"
+if TYPE_CHECKING:
+    from fedperf_shared.releases.release import SlotKey
+
 CONNECTION = "the node's connection"
 """What a trouble with it is called."""
-MAX_REQUEST_PARTS = 64
-MAX_REQUEST_BYTES = 16 << 20
-"""Of a request, and so of any of its parts: a model, a question and rows of rehearsal."""
-MAX_ANSWER_BYTES = 256 << 10
-"""Of whatever else the coordinator answers: small parts take much more once they are read."""
-MAX_OPEN_SLOTS = 8
-HEARTBEAT_SECONDS = 30.0
-"""Told to the coordinator, which takes a node for offline after twice this time: long
-enough for one request over a slow line, which holds up the heartbeat."""
 
 _log = structlog.get_logger()
-
-
-class OddAnswerError(FedperfError):
-    """The coordinator's answer is none that this node reads; the connection is given up."""
-
-
-class RequestRefusedError(InvalidInputError):
-    """A request is none that this organization answers; `refusal` is told, the text is not."""
-
-    def __init__(self, why: str, refusal: Refusal = Refusal.UNREADABLE) -> None:
-        super().__init__(f"{why} ({refusal.name.lower()})")
-        self.refusal = refusal
-
-
-Handler = Callable[[TrainRequest], bytes]
-"""Returns a serialized SignedRelease at the slot's reply time. May be called again for a
-slot, and for several slots at once. Raises RequestRefusedError for a slot that is not due."""
 
 
 @unique
@@ -118,23 +72,6 @@ class Rhythm:
     poll: timedelta = timedelta(seconds=1)
     first_pause: timedelta = timedelta(seconds=0.5)
     longest_pause: timedelta = timedelta(seconds=30)
-
-
-def open_request(body: bytes) -> TrainRequest:
-    """The request in `body`.
-
-    Raises:
-        RequestRefusedError: not a request for a model update.
-    """
-    try:
-        request = decode_train_request(body)
-    except InvalidInputError:
-        raise RequestRefusedError("not a request for training") from None
-    if request.slot.kind is not ReleaseKind.MODEL_UPDATE:
-        raise RequestRefusedError("not the slot of a model update")
-    if not all(np.isfinite(array).all() for array in request.arrays):
-        raise RequestRefusedError("the model is not finite")
-    return request
 
 
 class Node:
@@ -174,8 +111,8 @@ class Node:
         """One connection, until it is lost or `stop` is set."""
         self.connection = Connection.CONNECTING
         try:
-            with _client(self._membership, self._key) as client:
-                fleet = _Fleet(client, self._key.public_key())
+            with fleet_client(self._membership, self._key) as client:
+                fleet = Fleet(client, self._key.public_key())
                 self.connection = Connection.ONLINE
                 try:
                     while not stop.is_set():
@@ -196,13 +133,13 @@ class Node:
             said = f"odd answer {self.odd_answers} of the coordinator: {_said(error)}"
             self._troubles.failed(CONNECTION, said)
 
-    def _beat(self, fleet: "_Fleet") -> None:
+    def _beat(self, fleet: Fleet) -> None:
         fleet.keep_alive()
         self._hand_out(fleet)
         for message, tree in fleet.messages():
             self._accept(fleet, message, tree)
 
-    def _accept(self, fleet: "_Fleet", message: Message, tree: ObjectTree) -> None:
+    def _accept(self, fleet: Fleet, message: Message, tree: ObjectTree) -> None:
         message_id = message.metadata.message_id
         if message_id in self._waiting:
             return
@@ -212,9 +149,9 @@ class Node:
         except RequestRefusedError as error:
             self._refuse(fleet, message, error)
 
-    def _refuse(self, fleet: "_Fleet", message: Message, error: RequestRefusedError) -> None:
+    def _refuse(self, fleet: Fleet, message: Message, error: RequestRefusedError) -> None:
         _log.warning("request refused", reason=str(error))
-        fleet.reply(message, _refusal(message, error.refusal))
+        fleet.reply(message, refusal_of(message, error.refusal))
 
     def _future(self, request: TrainRequest) -> Future[bytes]:
         """The work on the slot: a second request for it shares the first one's."""
@@ -226,13 +163,13 @@ class Node:
             self._work[request.slot] = in_thread(partial(self._handler, request))
         return self._work[request.slot]
 
-    def _hand_out(self, fleet: "_Fleet") -> None:
+    def _hand_out(self, fleet: Fleet) -> None:
         for message_id, (message, future) in list(self._waiting.items()):
             if not future.done():
                 continue
             error = future.exception()
             if error is None:
-                fleet.reply(message, _answer(message, future.result()))
+                fleet.reply(message, answer_to(message, future.result()))
             elif isinstance(error, RequestRefusedError):
                 self._refuse(fleet, message, error)
             elif isinstance(error, FedperfError):
@@ -242,189 +179,6 @@ class Node:
             del self._waiting[message_id]
 
 
-class _Fleet:
-    """Flower's fleet calls for one active node."""
-
-    def __init__(self, client: FleetHttpClient, key: ec.EllipticCurvePublicKey) -> None:
-        self._client = client
-        reply = client.ActivateNode(
-            ActivateNodeRequest(
-                public_key=public_key_to_bytes(key), heartbeat_interval=HEARTBEAT_SECONDS
-            )
-        )
-        self._node = NodeId(node_id=reply.node_id)
-        self._alive_at = time.monotonic()
-
-    def keep_alive(self) -> None:
-        """Send a heartbeat when half of its interval has passed."""
-        if time.monotonic() - self._alive_at < HEARTBEAT_SECONDS / 2:
-            return
-        request = SendNodeHeartbeatRequest(node=self._node, heartbeat_interval=HEARTBEAT_SECONDS)
-        if not self._client.SendNodeHeartbeat(request).success:
-            raise ConnectionError("the coordinator forgot this node")
-        self._alive_at = time.monotonic()
-
-    def messages(self) -> list[tuple[Message, ObjectTree]]:
-        """What the coordinator asks now."""
-        reply = self._client.PullMessages(PullMessagesRequest(node=self._node))
-        pairs = zip(reply.messages_list, reply.message_object_trees, strict=False)
-        return [(message_from_proto(each), tree) for each, tree in islice(pairs, MAX_OPEN_SLOTS)]
-
-    def body(self, message: Message, tree: ObjectTree) -> bytes:
-        """The bytes that a message carries.
-
-        Raises:
-            RequestRefusedError: it carries anything else, or too much.
-        """
-        if message.metadata.message_type != MESSAGE_TYPE:
-            raise RequestRefusedError("not a message that is answered here")
-        ids = [each.object_id for each in iterate_object_tree(tree)]
-        if len(ids) > MAX_REQUEST_PARTS:
-            raise RequestRefusedError("a request of too many parts")
-        contents = self._pull(message.metadata.run_id, ids)
-        try:
-            inflated = inflate_object_from_contents(message.metadata.message_id, contents)
-            content = inflated.content if isinstance(inflated, Message) else RecordDict()
-            array = content.array_records[RECORD][RECORD].numpy()
-        except Exception:  # whatever a server sends, the node goes on
-            raise RequestRefusedError("a request that cannot be read") from None
-        if array.dtype != np.uint8:
-            raise RequestRefusedError("a request that is not bytes")
-        return bytes(array.tobytes())
-
-    def reply(self, question: Message, answer: Message) -> None:
-        """Send `answer`; a round that is over does not take it, which is no error."""
-        try:
-            self._push(answer)
-            self._client.ConfirmMessageReceived(
-                ConfirmMessageReceivedRequest(
-                    node=self._node,
-                    run_id=question.metadata.run_id,
-                    message_object_id=question.metadata.message_id,
-                )
-            )
-        except httpx.HTTPStatusError as error:
-            if error.response.status_code == httpx.codes.UNAUTHORIZED:
-                raise
-            _log.info("the coordinator does not take a reply any more")
-
-    def leave(self) -> None:
-        """Say that this node goes offline; best effort."""
-        try:
-            self._client.DeactivateNode(DeactivateNodeRequest(node_id=self._node.node_id))
-        except (httpx.HTTPError, RuntimeError):
-            _log.info("could not say goodbye")
-
-    def _pull(self, run_id: int, object_ids: list[str]) -> dict[str, bytes]:
-        contents: dict[str, bytes] = {}
-        for object_id in object_ids:
-            reply = self._client.PullObject(
-                PullObjectRequest(node=self._node, run_id=run_id, object_id=object_id)
-            )
-            if not reply.object_available:
-                raise RequestRefusedError("a request that is not complete")
-            contents[object_id] = reply.object_content
-            if sum(map(len, contents.values())) > MAX_REQUEST_BYTES:
-                raise RequestRefusedError("a request that is too long")
-        return contents
-
-    def _push(self, answer: Message) -> None:
-        with no_object_id_recompute():
-            answer.metadata.__dict__["_message_id"] = answer.object_id
-            objects = get_all_nested_objects(answer)
-            tree = get_object_tree(answer)
-        envelope = answer
-        if answer.has_content():
-            envelope = make_message(metadata=answer.metadata, content=RecordDict())
-        reply = self._client.PushMessages(
-            PushMessagesRequest(
-                node=self._node,
-                messages_list=[message_to_proto(envelope)],
-                message_object_trees=[tree],
-                clientapp_runtime_list=[0.0],  # how long it took is nobody's business
-            )
-        )
-        for object_id in reply.objects_to_push:
-            if object_id in objects:
-                self._push_object(reply.session_id, object_id, objects[object_id].deflate(), answer)
-
-    def _push_object(
-        self, session_id: str, object_id: str, content: bytes, answer: Message
-    ) -> None:
-        self._client.PushObject(
-            PushObjectRequest(
-                node=self._node,
-                run_id=answer.metadata.run_id,
-                session_id=session_id,
-                object_id=object_id,
-                object_content=content,
-            )
-        )
-
-
-class _BoundedClient(FleetHttpClient):
-    """Reads answers as they come, up to a bound; neither unpacks nor follows them elsewhere."""
-
-    def _send(self, context: ProtobufRequestContext, *, stream: bool = False) -> httpx.Response:
-        del stream  # of the calls that a node makes none is
-        call_next: ProtobufCall = self._bounded
-        for interceptor in reversed(self._interceptors):
-            call_next = partial(interceptor.intercept, call_next=call_next)
-        return call_next(context)
-
-    def _bounded(self, context: ProtobufRequestContext) -> httpx.Response:
-        is_part = context.rpc_method.endswith("/PullObject")
-        most = MAX_REQUEST_BYTES if is_part else MAX_ANSWER_BYTES
-        context.request.headers["accept-encoding"] = "identity"
-        answer = self._client.send(context.request, stream=True, follow_redirects=False)
-        try:
-            if answer.headers.get("content-encoding", "identity") != "identity":
-                raise OddAnswerError("it is compressed, which was not asked for")
-            content = bytearray()
-            for chunk in answer.iter_raw():
-                content += chunk
-                if len(content) > most:
-                    raise OddAnswerError(f"it has more than {most} bytes")
-        finally:
-            answer.close()
-        return httpx.Response(answer.status_code, content=bytes(content), request=context.request)
-
-
 def _said(error: Exception) -> str:
     """An error in words; of a library's own only the kind, for the text may be the server's."""
     return str(error) if isinstance(error, OddAnswerError) else type(error).__name__
-
-
-def _client(membership: Membership, key: ec.EllipticCurvePrivateKey) -> FleetHttpClient:
-    return _BoundedClient.from_server_address(
-        membership.fleet_address,
-        insecure=False,
-        root_certificates=membership.ca_certificate,
-        interceptors=[NodeAuthHttpInterceptor(key, key.public_key())],
-    )
-
-
-def _answer(question: Message, body: bytes) -> Message:
-    array = Array(np.frombuffer(body, dtype=np.uint8))
-    content = RecordDict({RECORD: ArrayRecord({RECORD: array})})
-    return make_message(metadata=_reply_metadata(question), content=content)
-
-
-def _refusal(question: Message, refusal: Refusal) -> Message:
-    error = Error(int(refusal), "")
-    return make_message(metadata=_reply_metadata(question), error=error)
-
-
-def _reply_metadata(question: Message) -> Metadata:
-    asked, now = question.metadata, time.time()
-    return Metadata(
-        run_id=asked.run_id,
-        message_id="",
-        src_node_id=asked.dst_node_id,
-        dst_node_id=asked.src_node_id,
-        reply_to_message_id=asked.message_id,
-        group_id="",
-        created_at=now,
-        ttl=max(asked.created_at + asked.ttl - now, 1.0),
-        message_type=MESSAGE_TYPE,
-    )

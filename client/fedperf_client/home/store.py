@@ -13,66 +13,19 @@ import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import Self
 
+from fedperf_client.home.execution_rows import LARGEST_INTEGER, execution_of, micros_of, row_of
 from fedperf_client.home.sqlite_file import clear_errors, open_database, transaction
-from fedperf_shared.errors import InvalidInputError, StorageError
-from fedperf_shared.execution import (
-    ClusterConfig,
-    Execution,
-    ExecutionStatus,
-    InvalidExecutionError,
-    Measurement,
-    Origin,
-    Remark,
-)
+from fedperf_client.home.store_schema import check_or_create
+from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.execution import Execution, ExecutionStatus
 from fedperf_shared.programs.resources import Closing
-from fedperf_shared.wire.codec import decode_plan, encode_plan
-
-SCHEMA_VERSION = 2
-APPLICATION_ID = 0x66705354
-"""Marks the file as a store of fedperf ("fpST")."""
 
 _PAGE_ROWS = 500
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_LARGEST_INTEGER = 2**63 - 1
 _SHORTEST_ID = 8
-
-_SCHEMA = """
-CREATE TABLE execution (
-    execution_id TEXT PRIMARY KEY,
-    workload TEXT NOT NULL,
-    plan BLOB NOT NULL,
-    nodes INTEGER NOT NULL,
-    cores INTEGER NOT NULL,
-    memory_bytes INTEGER NOT NULL,
-    machine_speed REAL NOT NULL,
-    status INTEGER NOT NULL,
-    runtime_seconds REAL,
-    cpu_seconds REAL,
-    peak_memory_bytes INTEGER,
-    read_bytes INTEGER,
-    written_bytes INTEGER,
-    finished_at INTEGER NOT NULL
-) STRICT
-"""
-_ORIGIN_COLUMNS = (
-    "source TEXT NOT NULL DEFAULT ''",
-    "node_type TEXT NOT NULL DEFAULT ''",
-    "architecture TEXT NOT NULL DEFAULT ''",
-    "rows_known REAL NOT NULL DEFAULT 1.0",
-    "remarks TEXT NOT NULL DEFAULT ''",
-)
-_SOURCES = """
-CREATE TABLE source (path BLOB PRIMARY KEY, modified INTEGER NOT NULL, size INTEGER NOT NULL) STRICT
-"""
-"""What schema 2 added to schema 1: origins, and which sources were read as they were when."""
-_INDEXES = (
-    "CREATE INDEX execution_by_time ON execution (finished_at, execution_id)",
-    "CREATE INDEX execution_by_workload ON execution (workload, finished_at, execution_id)",
-)
 _INSERT = (
     "INSERT INTO execution VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
     "ON CONFLICT (execution_id) DO NOTHING"
@@ -158,7 +111,7 @@ class ExecutionStore(Closing):
         Raises:
             StorageError: the file cannot be read or written, is not a store, or is newer.
         """
-        connection = open_database(path, lambda opened: _check_or_create(opened, path))
+        connection = open_database(path, lambda opened: check_or_create(opened, path))
         connection.row_factory = sqlite3.Row
         return cls(connection, path)
 
@@ -176,7 +129,7 @@ class ExecutionStore(Closing):
             InvalidExecutionError: a value does not fit the store; nothing was stored.
             StorageError: the file cannot be written; nothing was stored.
         """
-        rows = [_to_row(execution) for execution in executions]
+        rows = [row_of(execution) for execution in executions]
         with clear_errors(self._path), transaction(self._connection):
             before = self._connection.total_changes
             self._connection.executemany(_INSERT, rows)
@@ -224,16 +177,16 @@ class ExecutionStore(Closing):
         Raises:
             StorageError: the file or a row of it cannot be read.
         """
-        after: tuple[int, str] = (-_LARGEST_INTEGER if since is None else _to_micros(since), "")
+        after: tuple[int, str] = (-LARGEST_INTEGER if since is None else micros_of(since), "")
         chosen = {
             "workload": workload,
             "status": None if status is None else int(status),
-            "until": None if until is None else _to_micros(until),
+            "until": None if until is None else micros_of(until),
         }
         while True:
             rows = self._page(after, chosen)
             for row in rows:
-                yield _from_row(row, self._path)
+                yield execution_of(row, self._path)
             if len(rows) < _PAGE_ROWS:
                 return
             after = (int(rows[-1]["finished_at"]), str(rows[-1]["execution_id"]))
@@ -264,7 +217,7 @@ class ExecutionStore(Closing):
         }
         with clear_errors(self._path):
             rows = self._connection.execute(_SELECT_NEWEST, parameters).fetchall()
-        return tuple(_from_row(row, self._path) for row in rows)
+        return tuple(execution_of(row, self._path) for row in rows)
 
     def find(self, prefix: str) -> Execution:
         """The execution of that id, or the only one whose id begins so.
@@ -281,7 +234,7 @@ class ExecutionStore(Closing):
         ids = [str(row["execution_id"]) for row in rows]
         if len(rows) > 1 and ids[0] != prefix:
             raise AmbiguousExecutionError(prefix, ids)
-        return _from_row(rows[0], self._path)
+        return execution_of(rows[0], self._path)
 
     def short_id(self, execution_id: str) -> str:
         """The shortest prefix, of 8 characters at least, that `find` takes for this id."""
@@ -322,117 +275,7 @@ class ExecutionStore(Closing):
             return self._connection.execute(query, parameters).fetchall()
 
 
-def _check_or_create(connection: sqlite3.Connection, path: Path) -> None:
-    (application,) = connection.execute("PRAGMA application_id").fetchone()
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-    if (application, version, tables) == (0, 0, 0):
-        connection.execute(_SCHEMA)
-        for index in _INDEXES:
-            connection.execute(index)
-        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        _bring_to_schema_2(connection)
-        return
-    if application != APPLICATION_ID:
-        raise StorageError(
-            f"{path} is a database of another program; name another file (nothing was changed)"
-        )
-    if version == 1:
-        _bring_to_schema_2(connection)
-    elif version != SCHEMA_VERSION:
-        raise StorageError(
-            f"{path} has schema {version}, this fedperf knows {SCHEMA_VERSION}; "
-            "use the fedperf that wrote it, or a newer one (nothing was changed)"
-        )
-
-
-def _bring_to_schema_2(connection: sqlite3.Connection) -> None:
-    for column in _ORIGIN_COLUMNS:
-        connection.execute(f"ALTER TABLE execution ADD COLUMN {column}")
-    connection.execute(_SOURCES)
-    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-
-
 def _shared_start(one: str, other: str) -> int:
     """With how many equal characters both begin."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((place for place, (a, b) in pairs if a != b), min(len(one), len(other)))
-
-
-def _to_row(execution: Execution) -> tuple[object, ...]:
-    cluster, measured = execution.cluster, execution.measurement
-    numbers: tuple[object, ...] = (None,) * 5
-    if measured is not None:
-        numbers = (
-            float(measured.runtime_seconds),
-            float(measured.cpu_seconds),
-            _integer("peak_memory_bytes", measured.peak_memory_bytes),
-            _integer("read_bytes", measured.read_bytes),
-            _integer("written_bytes", measured.written_bytes),
-        )
-    return (
-        _text("execution_id", execution.execution_id),
-        _text("workload", execution.workload),
-        encode_plan(execution.plan),
-        _integer("nodes", cluster.nodes),
-        _integer("cores", cluster.cores),
-        _integer("memory_bytes", cluster.memory_bytes),
-        float(cluster.machine_speed),
-        int(execution.status),
-        *numbers,
-        _to_micros(execution.finished_at),
-        *_origin_row(execution.origin),
-    )
-
-
-def _origin_row(origin: Origin) -> tuple[object, ...]:
-    texts = (origin.source, origin.node_type, origin.architecture)
-    return (*map(_encodable, texts), float(origin.rows_known), " ".join(origin.remarks))
-
-
-def _from_row(row: sqlite3.Row, path: Path) -> Execution:
-    execution_id, workload, plan, nodes, cores, memory, speed, status, *rest = row
-    *numbers, finished, source, node_type, architecture, rows_known, remarks = rest
-    try:
-        return Execution(
-            execution_id=execution_id,
-            workload=workload,
-            plan=decode_plan(plan),
-            cluster=ClusterConfig(nodes, cores, memory, speed),
-            status=ExecutionStatus(status),
-            measurement=None if numbers[0] is None else Measurement(*numbers),
-            finished_at=_EPOCH + timedelta(microseconds=finished),
-            origin=Origin(
-                source, node_type, architecture, rows_known, tuple(map(Remark, remarks.split()))
-            ),
-        )
-    except (InvalidInputError, ValueError, OverflowError) as error:
-        raise StorageError(
-            f"{path}: execution {execution_id!r} cannot be read ({error}); restore a backup"
-        ) from error
-
-
-def _integer(name: str, value: int) -> int:
-    if not 0 <= value <= _LARGEST_INTEGER:
-        raise InvalidExecutionError(f"{name} must be at most {_LARGEST_INTEGER}, got {value!r}")
-    return int(value)
-
-
-def _text(name: str, value: str) -> str:
-    if not value:
-        raise InvalidExecutionError(f"{name} must not be empty")
-    return _encodable(value)
-
-
-def _encodable(value: str) -> str:
-    try:
-        value.encode()
-    except UnicodeEncodeError as error:
-        raise InvalidExecutionError(f"not valid text: {value!r}") from error
-    return value
-
-
-def _to_micros(moment: datetime) -> int:
-    if moment.tzinfo is None:
-        raise InvalidExecutionError(f"a moment without a time zone: {moment.isoformat()}")
-    return (moment - _EPOCH) // timedelta(microseconds=1)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from fedperf_client.platforms.operations import ColumnType, Schema, names_of
+from fedperf_client.platforms.operations.columns import ColumnType, Schema, names_of
 
 Table: TypeAlias = pa.Table
 

@@ -18,31 +18,35 @@ from fedperf_client.platforms.algebra import (
     starting_centers,
 )
 from fedperf_client.platforms.engine import UnsupportedOperationError
-from fedperf_client.platforms.operations import (
-    Aggregate,
-    AggregateFunction,
-    AnyOperation,
-    ArithmeticOperator,
-    Comparison,
-    Computed,
-    Distinct,
+from fedperf_client.platforms.operations.analytic import (
     Embed,
-    Filter,
-    GlobalAggregate,
-    Join,
     KMeans,
     KMeansAssign,
     LinearPredict,
     LinearRegression,
-    Order,
     PageRank,
+)
+from fedperf_client.platforms.operations.catalogue import AnyOperation
+from fedperf_client.platforms.operations.expressions import (
+    AggregateFunction,
+    ArithmeticOperator,
+    Comparison,
+    Computed,
+    Order,
+    WindowFunction,
+)
+from fedperf_client.platforms.operations.tabular import (
+    Aggregate,
+    Distinct,
+    Filter,
+    GlobalAggregate,
+    Join,
     Project,
     Sort,
     Tokenize,
     TopK,
     Union,
     Window,
-    WindowFunction,
 )
 from fedperf_shared.workflow.vocabulary import Platform
 

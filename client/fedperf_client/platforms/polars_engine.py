@@ -21,34 +21,38 @@ from fedperf_client.platforms.algebra import (
     starting_centers,
 )
 from fedperf_client.platforms.engine import UnsupportedOperationError
-from fedperf_client.platforms.operations import (
+from fedperf_client.platforms.operations.analytic import (
     INDEX_MODULUS,
-    Aggregate,
-    AggregateFunction,
-    Aggregation,
-    AnyOperation,
-    Arithmetic,
-    ArithmeticOperator,
-    Comparison,
-    Computed,
-    Distinct,
     Embed,
-    Filter,
-    GlobalAggregate,
-    Join,
     KMeans,
     KMeansAssign,
     LinearPredict,
     LinearRegression,
-    Order,
     PageRank,
+)
+from fedperf_client.platforms.operations.catalogue import AnyOperation
+from fedperf_client.platforms.operations.expressions import (
+    AggregateFunction,
+    Aggregation,
+    Arithmetic,
+    ArithmeticOperator,
+    Comparison,
+    Computed,
+    Order,
+    WindowFunction,
+)
+from fedperf_client.platforms.operations.tabular import (
+    Aggregate,
+    Distinct,
+    Filter,
+    GlobalAggregate,
+    Join,
     Project,
     Sort,
     Tokenize,
     TopK,
     Union,
     Window,
-    WindowFunction,
 )
 from fedperf_shared.workflow.vocabulary import Platform
 

@@ -13,14 +13,9 @@ from functools import cache
 
 from pydantic import TypeAdapter, ValidationError
 
-from fedperf_client.platforms.operations import (
-    AnyOperation,
-    InvalidProgramError,
-    ReadParquet,
-    Schema,
-    Sink,
-    Stored,
-)
+from fedperf_client.platforms.operations.catalogue import AnyOperation
+from fedperf_client.platforms.operations.columns import InvalidProgramError, Schema, Stored
+from fedperf_client.platforms.operations.tabular import ReadParquet, Sink
 from fedperf_shared.workflow.graph import Operator, SourceStatistics, Workflow
 from fedperf_shared.workflow.vocabulary import MAX_OPERATORS
 

@@ -24,8 +24,7 @@ from fedperf_client.platforms.algebra import (
 )
 from fedperf_client.platforms.arrow import Table
 from fedperf_client.platforms.engine import UnsupportedOperationError
-from fedperf_client.platforms.operations import (
-    AnyOperation,
+from fedperf_client.platforms.operations.analytic import (
     Embed,
     KMeans,
     KMeansAssign,
@@ -33,6 +32,7 @@ from fedperf_client.platforms.operations import (
     LinearRegression,
     PageRank,
 )
+from fedperf_client.platforms.operations.catalogue import AnyOperation
 from fedperf_shared.workflow.vocabulary import Platform
 
 

@@ -29,32 +29,36 @@ from fedperf_client.platforms.algebra import (
 )
 from fedperf_client.platforms.arrow import Table
 from fedperf_client.platforms.engine import UnsupportedOperationError
-from fedperf_client.platforms.operations import (
+from fedperf_client.platforms.operations.analytic import (
     INDEX_MODULUS,
-    Aggregate,
-    AggregateFunction,
-    Aggregation,
-    AnyOperation,
-    Comparison,
-    Computed,
-    Distinct,
     Embed,
-    Filter,
-    GlobalAggregate,
-    Join,
     KMeans,
     KMeansAssign,
     LinearPredict,
     LinearRegression,
-    Order,
     PageRank,
+)
+from fedperf_client.platforms.operations.catalogue import AnyOperation
+from fedperf_client.platforms.operations.expressions import (
+    AggregateFunction,
+    Aggregation,
+    Comparison,
+    Computed,
+    Order,
+    WindowFunction,
+)
+from fedperf_client.platforms.operations.tabular import (
+    Aggregate,
+    Distinct,
+    Filter,
+    GlobalAggregate,
+    Join,
     Project,
     Sort,
     Tokenize,
     TopK,
     Union,
     Window,
-    WindowFunction,
 )
 from fedperf_client.platforms.spark_session import Resources, running_spark
 from fedperf_shared.workflow.vocabulary import Platform

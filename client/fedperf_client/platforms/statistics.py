@@ -9,24 +9,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedperf_client.platforms.executor import dataset_path, require_runnable
-from fedperf_client.platforms.operations import (
+from fedperf_client.platforms.operations.analytic import PageRank
+from fedperf_client.platforms.operations.catalogue import AnyOperation
+from fedperf_client.platforms.operations.columns import ColumnType, Schema, names_of
+from fedperf_client.platforms.operations.tabular import (
     Aggregate,
-    AnyOperation,
-    ColumnType,
     Distinct,
     Join,
-    PageRank,
     ReadParquet,
-    Schema,
     Sink,
     Window,
-    names_of,
 )
 from fedperf_client.platforms.program import Program, StepStatistics
 from fedperf_shared.workflow.vocabulary import Platform
 
 if TYPE_CHECKING:
-    from fedperf_client.platforms.duckdb_engine import DuckDbEngine, Query
+    from fedperf_client.platforms.duckdb_engine import DuckDbEngine
+    from fedperf_client.platforms.duckdb_query import Query
 
 NUMBER_BYTES = 8.0
 TEXT_OFFSET_BYTES = 4.0

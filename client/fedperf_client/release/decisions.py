@@ -19,8 +19,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum, unique
 
-from fedperf_client.release.ledger import PrivacyLedger, ReleaseState, SlotNotPlannedError
-from fedperf_client.release.ledger_file import errors_named, transaction
+from fedperf_client.release.ledger.entries import ReleaseState
+from fedperf_client.release.ledger.errors import SlotNotPlannedError
+from fedperf_client.release.ledger.ledger import PrivacyLedger
+from fedperf_client.release.ledger.ledger_file import errors_named, transaction
 from fedperf_client.release.policy import ReleaseMode
 from fedperf_client.release.slot_names import slot_name
 from fedperf_shared.errors import PrivacyRefusedError

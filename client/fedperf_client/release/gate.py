@@ -16,7 +16,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from fedperf_client.privacy.randomness import NoiseSource
 from fedperf_client.privacy.report_mechanism import REPORT_VALUES
 from fedperf_client.release.decisions import Because, Decisions, Verdict
-from fedperf_client.release.ledger import PrivacyLedger, SlotNotReservedError
+from fedperf_client.release.ledger.errors import SlotNotReservedError
+from fedperf_client.release.ledger.ledger import PrivacyLedger
 from fedperf_client.release.policy import ReleaseMode
 from fedperf_client.release.slot_names import slot_name
 from fedperf_shared.errors import PrivacyRefusedError

@@ -16,7 +16,8 @@ import numpy as np
 
 from fedperf_client.privacy.accountant import epsilon, events_of, replace_one_epsilon
 from fedperf_client.release.decisions import Decision, Decisions, Verdict
-from fedperf_client.release.ledger import LedgerEntry, PrivacyLedger, ReleaseState
+from fedperf_client.release.ledger.entries import LedgerEntry, ReleaseState
+from fedperf_client.release.ledger.ledger import PrivacyLedger
 from fedperf_client.release.slot_names import kind_name, slot_name
 from fedperf_shared.errors import FedperfError, StorageError
 from fedperf_shared.exchange import Receipt

@@ -13,7 +13,7 @@ from enum import StrEnum, unique
 from pathlib import Path
 
 from fedperf_client.privacy.accountant import MAX_EPSILON, PrivacyBudget
-from fedperf_client.release.lifetime import PERIODS_OF_A_LIFETIME, lifetime_of
+from fedperf_client.release.ledger.lifetime import PERIODS_OF_A_LIFETIME, lifetime_of
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.programs.settings_file import WrongSettingsError, read_settings
 from fedperf_shared.releases.declared_bounds import DECLARABLE

@@ -22,7 +22,7 @@ from fedperf_client.privacy.directed_report import cell_report
 from fedperf_client.privacy.randomness import NoiseSource
 from fedperf_client.privacy.report_mechanism import residual_report
 from fedperf_client.release.gate import MalformedReleaseError, Mechanism
-from fedperf_client.release.ledger import SlotNotPlannedError
+from fedperf_client.release.ledger.errors import SlotNotPlannedError
 from fedperf_shared.releases.basis import BASIS_VERSION, CELLS
 from fedperf_shared.releases.directions import public_design
 from fedperf_shared.releases.questions import QUESTION_DIRECTIONS, CellQuestion

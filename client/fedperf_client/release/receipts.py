@@ -12,8 +12,8 @@ it can by not answering, and gain nothing.
 from collections.abc import Callable
 from typing import Protocol
 
-from fedperf_client.release.ledger import PrivacyLedger
-from fedperf_client.release.tamper import ConfirmedRelease
+from fedperf_client.release.ledger.ledger import PrivacyLedger
+from fedperf_client.release.ledger.tamper import ConfirmedRelease
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.releases.release import SlotKey
 

@@ -2,20 +2,21 @@
 
 import numpy as np
 
-from fedperf_client.platforms.operations import (
-    Aggregate,
-    Comparison,
-    Computed,
-    Distinct,
+from fedperf_client.platforms.operations.analytic import (
     Embed,
-    Filter,
-    GlobalAggregate,
-    Join,
     KMeans,
     KMeansAssign,
     LinearPredict,
     LinearRegression,
     PageRank,
+)
+from fedperf_client.platforms.operations.expressions import Comparison, Computed
+from fedperf_client.platforms.operations.tabular import (
+    Aggregate,
+    Distinct,
+    Filter,
+    GlobalAggregate,
+    Join,
     Project,
     Sort,
     Tokenize,

@@ -4,16 +4,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedperf_client.platforms.operations import (
+from fedperf_client.platforms.operations.catalogue import AnyOperation
+from fedperf_client.platforms.operations.columns import Schema
+from fedperf_client.platforms.operations.expressions import (
     AggregateFunction,
     Aggregation,
-    AnyOperation,
     Arithmetic,
     ArithmeticOperator,
     Order,
-    Schema,
-    Sink,
 )
+from fedperf_client.platforms.operations.tabular import Sink
 from fedperf_client.platforms.program import Program, Step
 
 

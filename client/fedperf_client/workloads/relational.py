@@ -11,23 +11,25 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedperf_client.platforms.operations import (
-    Aggregate,
+from fedperf_client.platforms.operations.columns import names_of
+from fedperf_client.platforms.operations.expressions import (
     Comparison,
     Computed,
+    Order,
+    WindowFunction,
+)
+from fedperf_client.platforms.operations.tabular import (
+    Aggregate,
     Distinct,
     Filter,
     GlobalAggregate,
     Join,
-    Order,
     Project,
     ReadParquet,
     Sort,
     TopK,
     Union,
     Window,
-    WindowFunction,
-    names_of,
 )
 from fedperf_client.platforms.program import Program
 from fedperf_client.workloads.data import CATEGORIES, GROUPS, HIGHEST_NUMBER, read

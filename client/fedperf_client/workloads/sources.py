@@ -4,14 +4,14 @@ from functools import lru_cache
 from pathlib import Path
 
 from fedperf_client.platforms.executor import dataset_path
-from fedperf_client.platforms.operations import (
+from fedperf_client.platforms.operations.analytic import PageRank
+from fedperf_client.platforms.operations.columns import names_of
+from fedperf_client.platforms.operations.tabular import (
     Aggregate,
     Distinct,
     Join,
-    PageRank,
     ReadParquet,
     Window,
-    names_of,
 )
 from fedperf_client.platforms.program import Program
 from fedperf_shared.workflow.graph import SourceStatistics

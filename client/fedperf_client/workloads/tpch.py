@@ -6,10 +6,9 @@ no join gives more rows than its larger side has.
 
 import numpy as np
 
-from fedperf_client.platforms.operations import (
+from fedperf_client.platforms.operations.expressions import Comparison, Computed
+from fedperf_client.platforms.operations.tabular import (
     Aggregate,
-    Comparison,
-    Computed,
     Filter,
     GlobalAggregate,
     Join,

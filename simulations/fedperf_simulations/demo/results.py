@@ -8,7 +8,7 @@ import numpy as np
 
 from fedperf_client.home.config import Home
 from fedperf_client.release.history import LEFT
-from fedperf_client.release.ledger import PrivacyLedger
+from fedperf_client.release.ledger.ledger import PrivacyLedger
 from fedperf_client.release.policy import load_policy
 from fedperf_client.release.schedule import NotPlanned, plan_schedule
 from fedperf_client.release.slot_names import slot_name

@@ -19,12 +19,9 @@ from numpy.typing import NDArray
 
 from fedperf_client.federation import node as node_module
 from fedperf_client.federation.enrollment import Membership
-from fedperf_client.federation.node import (
-    Connection,
-    Node,
-    RequestRefusedError,
-    open_request,
-)
+from fedperf_client.federation.fleet import Fleet, answer_to
+from fedperf_client.federation.node import Connection, Node
+from fedperf_client.federation.request import RequestRefusedError, open_request
 from fedperf_server.endpoints import fleet_round as round_module
 from fedperf_server.endpoints.fleet_round import FleetReply, FleetRound
 from fedperf_server.endpoints.fleet_routes import BODY_LIMIT
@@ -199,7 +196,7 @@ def test_a_reply_of_more_parts_than_a_reply_can_have_is_not_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parts: int, taken: bool
 ) -> None:
     sent = threading.Event()
-    answer, reply = node_module._answer, node_module._Fleet.reply
+    answer, reply = answer_to, Fleet.reply
 
     def hostile_answer(question: Message, body: bytes) -> Message:
         message = answer(question, body)
@@ -207,12 +204,12 @@ def test_a_reply_of_more_parts_than_a_reply_can_have_is_not_taken(
             message.content[str(many)] = ConfigRecord({"part": many})
         return message
 
-    def observed_reply(fleet: node_module._Fleet, question: Message, message: Message) -> None:
+    def observed_reply(fleet: Fleet, question: Message, message: Message) -> None:
         reply(fleet, question, message)
         sent.set()
 
-    monkeypatch.setattr(node_module, "_answer", hostile_answer)
-    monkeypatch.setattr(node_module._Fleet, "reply", observed_reply)
+    monkeypatch.setattr(node_module, "answer_to", hostile_answer)
+    monkeypatch.setattr(Fleet, "reply", observed_reply)
     with fleet(tmp_path) as (gateway, acme), node(acme, echo), gateway.round() as channel:
         ask(channel, acme, request())
         assert sent.wait(5)

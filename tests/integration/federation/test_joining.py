@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from fedperf_client.commands.checks import Verdict, examine, surroundings
+from fedperf_client.commands.checks.examination import examine
+from fedperf_client.commands.checks.finding import Verdict
+from fedperf_client.commands.checks.surroundings import surroundings
 from fedperf_client.federation.enrollment import (
     InvalidJoinUrlError,
     JoinRefusedError,

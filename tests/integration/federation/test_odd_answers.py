@@ -23,7 +23,8 @@ from flwr.proto.fleet_pb2 import ActivateNodeResponse, PullMessagesResponse
 from structlog.testing import capture_logs
 
 from fedperf_client.federation.enrollment import Membership
-from fedperf_client.federation.node import MAX_ANSWER_BYTES, Node, Rhythm
+from fedperf_client.federation.fleet import MAX_ANSWER_BYTES
+from fedperf_client.federation.node import Node, Rhythm
 
 MOST_MEGABYTES = 64
 

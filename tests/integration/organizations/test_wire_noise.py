@@ -24,7 +24,7 @@ from fedperf_client.home.store import ExecutionStore
 from fedperf_client.learning.private_update import examples_by_workload
 from fedperf_client.learning.residuals import labelled_graphs
 from fedperf_client.privacy.accountant import PrivacyBudget
-from fedperf_client.release.ledger import PrivacyLedger
+from fedperf_client.release.ledger.ledger import PrivacyLedger
 from fedperf_client.release.noise import SystemNoise
 from fedperf_client.release.policy import Policy, load_policy, policy_template
 from fedperf_client.release.schedule import plan_schedule

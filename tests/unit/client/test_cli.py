@@ -12,11 +12,11 @@ import typer
 from fedperf_client import cli
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.release.ledger import PrivacyLedger
-from fedperf_client.release.lifetime import lifetime_path
+from fedperf_client.release.ledger.ledger import PrivacyLedger
+from fedperf_client.release.ledger.lifetime import lifetime_path
+from fedperf_client.release.ledger.tamper import counter_path
 from fedperf_client.release.policy import load_policy
 from fedperf_client.release.schedule import plan_schedule
-from fedperf_client.release.tamper import counter_path
 from fedperf_client.sources.history_file import write_history
 from tests.unit.client.executions import make_execution
 from tests.unit.client.release.periods import START, timetable

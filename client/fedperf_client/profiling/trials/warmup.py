@@ -13,23 +13,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedperf_client.platforms.engine import Engine, open_engine
-from fedperf_client.platforms.operations import (
-    Aggregate,
+from fedperf_client.platforms.operations.analytic import KMeans, LinearRegression, PageRank
+from fedperf_client.platforms.operations.catalogue import AnyOperation
+from fedperf_client.platforms.operations.columns import Column, ColumnType
+from fedperf_client.platforms.operations.expressions import (
     AggregateFunction,
     Aggregation,
-    AnyOperation,
     Arithmetic,
     ArithmeticOperator,
-    Column,
-    ColumnType,
     Comparison,
     Computed,
+    Order,
+)
+from fedperf_client.platforms.operations.tabular import (
+    Aggregate,
     Filter,
     Join,
-    KMeans,
-    LinearRegression,
-    Order,
-    PageRank,
     Project,
     ReadParquet,
     Sink,

@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from fedperf_client.federation.enrollment import load_or_create_key
 from fedperf_client.home.config import Home
-from fedperf_client.release.ledger import PrivacyLedger
+from fedperf_client.release.ledger.ledger import PrivacyLedger
 from fedperf_client.release.policy import load_policy
 from fedperf_client.release.schedule import plan_schedule
 from fedperf_client.text import progress

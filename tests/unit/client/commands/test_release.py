@@ -17,7 +17,7 @@ from fedperf_client.learning import example_history
 from fedperf_client.learning.example_history import example_release
 from fedperf_client.release.gate import ReleaseGate, WithheldError
 from fedperf_client.release.history import receipt_path
-from fedperf_client.release.ledger import PrivacyLedger
+from fedperf_client.release.ledger.ledger import PrivacyLedger
 from fedperf_client.release.policy import ReleaseMode, load_policy
 from fedperf_client.release.preview import empty_report
 from fedperf_client.release.receipts import store_receipt

@@ -28,7 +28,7 @@ from fedperf_client.federation.exchange import (
     VerifiedReceipt,
     read_receipt,
 )
-from fedperf_client.federation.node import RequestRefusedError
+from fedperf_client.federation.request import RequestRefusedError
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.learning.tasks import ReportTask
@@ -36,7 +36,8 @@ from fedperf_client.privacy.accountant import PrivacyBudget
 from fedperf_client.privacy.report_mechanism import residual_report
 from fedperf_client.release.gate import WithheldError
 from fedperf_client.release.history import past_releases
-from fedperf_client.release.ledger import PrivacyLedger, ReleaseState
+from fedperf_client.release.ledger.entries import ReleaseState
+from fedperf_client.release.ledger.ledger import PrivacyLedger
 from fedperf_client.release.policy import Policy
 from fedperf_client.workers.computing_process import ComputationFailedError
 from fedperf_shared.errors import PrivacyRefusedError

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from fedperf_client.federation.exchange import ExchangeError, RefusedByCoordinatorError
-from fedperf_client.federation.node import RequestRefusedError
+from fedperf_client.federation.request import RequestRefusedError
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.release.decisions import Decisions, DecisionTooLateError, Verdict
 from fedperf_client.release.gate import WithheldError
-from fedperf_client.release.ledger import ReleaseState
+from fedperf_client.release.ledger.entries import ReleaseState
 from fedperf_client.release.policy import Policy, ReleaseMode
 from fedperf_shared.releases.release import SlotKey
 from fedperf_shared.wire.codec import decode_signed_release

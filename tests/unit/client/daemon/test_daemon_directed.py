@@ -13,7 +13,7 @@ from fedperf_client.learning.residuals import labelled_graphs, workload_residual
 from fedperf_client.privacy.directed_report import cell_report
 from fedperf_client.privacy.report_mechanism import residual_report
 from fedperf_client.release.decisions import Decisions, Verdict
-from fedperf_client.release.ledger import ReleaseState
+from fedperf_client.release.ledger.entries import ReleaseState
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.model.checkpoint import encode_checkpoint, model_from_arrays
 from fedperf_shared.releases.period import Period, SlotTimes, Timetable

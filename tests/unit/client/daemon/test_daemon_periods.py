@@ -11,7 +11,7 @@ from fedperf_client.daemon.period_start import next_ledger
 from fedperf_client.federation.enrollment import Membership
 from fedperf_client.federation.exchange import ExchangeError
 from fedperf_client.home.config import Home
-from fedperf_client.release.ledger import PrivacyLedger
+from fedperf_client.release.ledger.ledger import PrivacyLedger
 from fedperf_client.release.policy import policy_template
 from fedperf_shared.programs.troubles import LONGEST_REST_SECONDS, Troubles
 from fedperf_shared.releases.release import SizeClass

@@ -9,13 +9,13 @@ from typing import TypeVar
 import numpy as np
 import pytest
 
-from fedperf_client.federation.node import RequestRefusedError
+from fedperf_client.federation.request import RequestRefusedError
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.learning.residuals import labelled_graphs
 from fedperf_client.learning.tangent_answer import tangent_sum
 from fedperf_client.privacy.tangent_update import update_from_sum
-from fedperf_client.release.ledger import ReleaseState
+from fedperf_client.release.ledger.entries import ReleaseState
 from fedperf_shared.model.architecture import ARCHITECTURE_VERSION
 from fedperf_shared.model.checkpoint import model_from_arrays
 from fedperf_shared.releases.period import ModelMethod

@@ -9,7 +9,8 @@ import pytest
 
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.release.ledger import ExtraSlotsSpentError, LedgerEntry
+from fedperf_client.release.ledger.entries import LedgerEntry
+from fedperf_client.release.ledger.errors import ExtraSlotsSpentError
 from fedperf_shared.exchange import SyntheticRow
 from fedperf_shared.releases.period import SlotTimes
 from fedperf_shared.releases.release import ReleaseKind, Schedule, Slot, SlotKey, TrainingParameters

@@ -14,13 +14,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from fedperf_client.home.store import (
-    APPLICATION_ID,
-    SCHEMA_VERSION,
-    AmbiguousExecutionError,
-    ExecutionStore,
-    UnknownExecutionError,
-)
+from fedperf_client.home.store import AmbiguousExecutionError, ExecutionStore, UnknownExecutionError
+from fedperf_client.home.store_schema import APPLICATION_ID, SCHEMA_VERSION
 from fedperf_shared.errors import InvalidInputError, StorageError
 from fedperf_shared.execution import Execution, ExecutionStatus, Measurement
 from tests.unit.client.executions import START, chain_plan, executions, make_execution

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from fedperf_client.platforms.duckdb_engine import DuckDbEngine, Query
+from fedperf_client.platforms.duckdb_engine import DuckDbEngine
+from fedperf_client.platforms.duckdb_query import Query
 from fedperf_client.platforms.engine import open_engine
 from fedperf_shared.workflow.vocabulary import Platform
 

@@ -8,7 +8,9 @@ import pytest
 
 from fedperf_client.release.decisions import Because, Decisions, DecisionTooLateError, Verdict
 from fedperf_client.release.gate import ReleaseGate, WithheldError
-from fedperf_client.release.ledger import PrivacyLedger, ReleaseState, SlotNotPlannedError
+from fedperf_client.release.ledger.entries import ReleaseState
+from fedperf_client.release.ledger.errors import SlotNotPlannedError
+from fedperf_client.release.ledger.ledger import PrivacyLedger
 from fedperf_client.release.policy import ReleaseMode
 from fedperf_client.release.preview import empty_report
 from fedperf_shared.errors import StorageError

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from fedperf_client.privacy.accountant import epsilon, event_of, events_of
-from fedperf_client.release.ledger import ExtraSlotsSpentError, PrivacyLedger
+from fedperf_client.release.ledger.errors import ExtraSlotsSpentError
+from fedperf_client.release.ledger.ledger import PrivacyLedger
+from fedperf_client.release.ledger.spent_budget import spending_of
 from fedperf_client.release.policy import Policy
 from fedperf_client.release.preview import next_slots
 from fedperf_client.release.schedule import plan_schedule
-from fedperf_client.release.spent_budget import spending_of
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.releases.release import Schedule, SizeClass, Slot, TangentParameters
 from fedperf_shared.wire.codec import decode_schedule, encode_schedule

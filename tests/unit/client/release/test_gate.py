@@ -11,18 +11,18 @@ from fedperf_client.federation.exchange import read_receipt
 from fedperf_client.privacy.randomness import NoiseSource
 from fedperf_client.privacy.report_mechanism import residual_report
 from fedperf_client.release.gate import MalformedReleaseError, Mechanism, ReleaseGate
-from fedperf_client.release.ledger import (
+from fedperf_client.release.ledger.entries import ReleaseState
+from fedperf_client.release.ledger.errors import (
     LedgerDisagreesError,
-    PrivacyLedger,
-    ReleaseState,
     SlotNotDueError,
     SlotNotPlannedError,
     SlotSpentError,
 )
+from fedperf_client.release.ledger.ledger import PrivacyLedger
+from fedperf_client.release.ledger.tamper import ConfirmedRelease, read_confirmed
 from fedperf_client.release.policy import ReleaseMode
 from fedperf_client.release.preview import Preview, empty_report, next_slots, preview
 from fedperf_client.release.receipts import store_receipt
-from fedperf_client.release.tamper import ConfirmedRelease, read_confirmed
 from fedperf_shared.errors import InvalidInputError, PrivacyRefusedError
 from fedperf_shared.exchange import Receipt, SignedReceipt
 from fedperf_shared.identity import InvalidSignatureError, new_private_key, sign, verify

@@ -14,17 +14,18 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from fedperf_client import cli
-from fedperf_client.commands import checks
-from fedperf_client.commands.checks import Finding, Surroundings, Verdict, examine, surroundings
+from fedperf_client.commands.checks.examination import CHECKS, examine
+from fedperf_client.commands.checks.finding import Finding, Verdict
+from fedperf_client.commands.checks.surroundings import Surroundings, surroundings
 from fedperf_client.federation.enrollment import KEY_FILE, Membership, load_or_create_key
 from fedperf_client.federation.exchange import ExchangeError, NoMemberError
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.release.ledger import PrivacyLedger
-from fedperf_client.release.lifetime import lifetime_path
+from fedperf_client.release.ledger.ledger import PrivacyLedger
+from fedperf_client.release.ledger.lifetime import lifetime_path
+from fedperf_client.release.ledger.tamper import counter_path
 from fedperf_client.release.policy import load_policy
 from fedperf_client.release.schedule import plan_schedule
-from fedperf_client.release.tamper import counter_path
 from fedperf_client.sources import kinds
 from fedperf_client.sources.kinds import BrokenKindError
 from fedperf_shared.errors import FedperfError
@@ -151,7 +152,7 @@ def test_where_all_is_well_every_check_says_so_and_changes_nothing(home: Home) -
     before = {path.name for path in contents(home.directory)}
     found = examine(home, AROUND)
     assert [each for each in found if each.verdict is not Verdict.OK] == []
-    assert list(dict.fromkeys(each.check for each in found)) == list(checks._CHECKS)
+    assert list(dict.fromkeys(each.check for each in found)) == list(CHECKS)
     said = " ".join(each.what for each in found)
     for fact in ("3 executions of 3 workloads, schema 2", "flwr 1.41.2", "there:1 answers"):
         assert fact in said
@@ -250,7 +251,7 @@ def test_what_is_broken_is_a_problem_with_what_to_do_and_hides_nothing(
     found = examine(home, AROUND)
     problems = [each for each in found if each.verdict is Verdict.PROBLEM and each.check == check]
     assert any(said in f"{each.what}; {each.advice}" for each in problems), found
-    assert {each.check for each in found} == set(checks._CHECKS)
+    assert {each.check for each in found} == set(CHECKS)
     after = contents(home.directory)
     assert {path: after.get(path) for path in before if "-shm" not in path.name} == {
         path: each for path, each in before.items() if "-shm" not in path.name

@@ -11,9 +11,9 @@ from dp_accounting import DpEvent, NeighboringRelation
 
 from fedperf_client.privacy import accountant
 from fedperf_client.privacy.accountant import PrivacyBudget
-from fedperf_client.release import ledger_file
-from fedperf_client.release.ledger import PrivacyLedger
-from fedperf_client.release.tamper import write_counter
+from fedperf_client.release.ledger import ledger_file
+from fedperf_client.release.ledger.ledger import PrivacyLedger
+from fedperf_client.release.ledger.tamper import write_counter
 from fedperf_shared.releases.period import Period, SlotTimes, Timetable, to_unix_ms
 from fedperf_shared.releases.release import ReleaseKind, ReportParameters, Schedule, Slot, SlotKey
 from tests.unit.client.release.periods import START

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Self
 
 from fedperf_client.privacy.accountant import MAX_EPSILON, PrivacyBudget, epsilon, events_of
-from fedperf_client.release.ledger_file import (
+from fedperf_client.release.ledger.ledger_file import (
     LIFETIME_RECORD,
     connect,
     create_tables,
@@ -29,7 +29,7 @@ from fedperf_client.release.ledger_file import (
     require_layout,
     transaction,
 )
-from fedperf_client.release.tamper import (
+from fedperf_client.release.ledger.tamper import (
     counter_disagreement,
     counter_path,
     counters_beside,

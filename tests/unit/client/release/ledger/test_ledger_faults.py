@@ -11,14 +11,11 @@ import pytest
 
 from fedperf_client.privacy.randomness import NoiseSource
 from fedperf_client.release import gate as gate_module
-from fedperf_client.release import ledger as ledger_module
 from fedperf_client.release.gate import ReleaseGate
-from fedperf_client.release.ledger import (
-    LedgerEntry,
-    PrivacyLedger,
-    ReleaseState,
-    SlotSpentError,
-)
+from fedperf_client.release.ledger import ledger as ledger_module
+from fedperf_client.release.ledger.entries import LedgerEntry, ReleaseState
+from fedperf_client.release.ledger.errors import SlotSpentError
+from fedperf_client.release.ledger.ledger import PrivacyLedger
 from fedperf_client.release.noise import SystemNoise
 from fedperf_client.release.preview import empty_report
 from fedperf_shared.identity import new_private_key

@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 
 from fedperf_client.privacy.accountant import PrivacyBudget, epsilon, events_of
-from fedperf_client.release.ledger import (
+from fedperf_client.release.ledger.entries import ReleaseState
+from fedperf_client.release.ledger.errors import (
     BudgetExceededError,
     LedgerDisagreesError,
-    PrivacyLedger,
-    ReleaseState,
     SlotNotDueError,
     SlotNotPlannedError,
     SlotNotReservedError,
     SlotSpentError,
 )
-from fedperf_client.release.tamper import ConfirmedRelease, counter_path, read_confirmed
+from fedperf_client.release.ledger.ledger import PrivacyLedger
+from fedperf_client.release.ledger.tamper import ConfirmedRelease, counter_path, read_confirmed
 from fedperf_shared.errors import PrivacyRefusedError, StorageError
 from fedperf_shared.releases.release import ReportParameters, SignedRelease, SlotKey
 from tests.unit.client.release.periods import (
@@ -352,7 +352,7 @@ def test_a_crash_while_a_ledger_is_made_leaves_none_and_the_next_start_makes_it(
     def fail(*_: object) -> None:
         raise KeyboardInterrupt
 
-    for step in ("fedperf_client.release.ledger.create_tables", "os.link"):
+    for step in ("fedperf_client.release.ledger.ledger.create_tables", "os.link"):
         with monkeypatch.context() as crash:
             crash.setattr(step, fail)
             with pytest.raises(KeyboardInterrupt):

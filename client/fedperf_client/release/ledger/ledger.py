@@ -29,14 +29,30 @@ import hashlib
 import sqlite3
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
-from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum, unique
 from pathlib import Path
 from typing import Self
 
 from fedperf_client.privacy.accountant import PrivacyBudget, epsilon, events_of
-from fedperf_client.release.ledger_file import (
+from fedperf_client.release.ledger.entries import (
+    LedgerEntry,
+    ReleaseState,
+    charges_in,
+    entries_in,
+    is_settled,
+    receipt_disagreement,
+    state_in,
+)
+from fedperf_client.release.ledger.errors import (
+    BudgetExceededError,
+    ExtraSlotsSpentError,
+    LedgerDisagreesError,
+    SlotNotDueError,
+    SlotNotPlannedError,
+    SlotNotReservedError,
+    SlotSpentError,
+)
+from fedperf_client.release.ledger.ledger_file import (
     PERIOD_LEDGER,
     connect,
     create_tables,
@@ -45,13 +61,13 @@ from fedperf_client.release.ledger_file import (
     require_layout,
     transaction,
 )
-from fedperf_client.release.lifetime import (
+from fedperf_client.release.ledger.lifetime import (
     BegunPeriod,
     LifetimeRecord,
     lifetime_of,
     lifetime_path,
 )
-from fedperf_client.release.tamper import (
+from fedperf_client.release.ledger.tamper import (
     ConfirmedRelease,
     counter_disagreement,
     read_confirmed,
@@ -60,102 +76,10 @@ from fedperf_client.release.tamper import (
     write_confirmed,
     write_counter,
 )
-from fedperf_shared.errors import FedperfError, PrivacyRefusedError, StorageError
-from fedperf_shared.releases.period import from_unix_ms, to_unix_ms
+from fedperf_shared.errors import FedperfError, StorageError
+from fedperf_shared.releases.period import to_unix_ms
 from fedperf_shared.releases.release import ReleaseKind, Schedule, SignedRelease, Slot, SlotKey
 from fedperf_shared.wire.codec import decode_schedule, encode_schedule
-
-
-class SlotNotPlannedError(PrivacyRefusedError):
-    """A release was asked for that the schedule does not have."""
-
-    def __init__(self, key: SlotKey) -> None:
-        super().__init__(f"{_name(key)} is not in the schedule of this period; nothing is released")
-        self.key = key
-
-
-class SlotNotDueError(PrivacyRefusedError):
-    """A slot was asked for before it opens or after its period has ended."""
-
-    def __init__(
-        self, key: SlotKey, *, at: datetime, opens_at: datetime, ends_at: datetime
-    ) -> None:
-        super().__init__(
-            f"{_name(key)} may be made from {opens_at.isoformat()} until {ends_at.isoformat()}, "
-            f"not at {at.isoformat()}"
-        )
-        self.key = key
-        self.opens_at = opens_at
-
-
-class SlotSpentError(PrivacyRefusedError):
-    """A slot was charged already; it is never drawn twice."""
-
-    def __init__(self, key: SlotKey, state: "ReleaseState") -> None:
-        super().__init__(f"{_name(key)} is spent ({state}); a slot is never drawn twice")
-        self.key = key
-        self.state = state
-
-
-class ExtraSlotsSpentError(PrivacyRefusedError):
-    """As many extra slots were charged as the calendar has for the whole period."""
-
-    def __init__(self, key: SlotKey, most: int) -> None:
-        super().__init__(
-            f"{_name(key)} is an extra slot, and all {most} of this period are spent; "
-            "nothing is released"
-        )
-        self.key = key
-
-
-class SlotNotReservedError(PrivacyRefusedError):
-    """Bytes were to be stored for a slot that is not waiting for them."""
-
-    def __init__(self, key: SlotKey) -> None:
-        super().__init__(f"{_name(key)} was not reserved first; its bytes are thrown away")
-        self.key = key
-
-
-class BudgetExceededError(PrivacyRefusedError):
-    """A schedule was refused because all its slots together would overspend the budget."""
-
-    def __init__(self, *, epsilon_after: float, budget: PrivacyBudget) -> None:
-        super().__init__(
-            f"the schedule would cost epsilon {epsilon_after:.6g}, the budget is "
-            f"{budget.epsilon:g} at delta={budget.delta:g}; nothing is released"
-        )
-        self.epsilon_after = epsilon_after
-
-
-class LedgerDisagreesError(PrivacyRefusedError):
-    """The ledger has forgotten something, as a restored backup does; an operator decides."""
-
-    def __init__(self, path: Path, disagreement: str) -> None:
-        super().__init__(
-            f"ledger {path}: {disagreement}; was it restored from a backup? Nothing is released "
-            "until an operator calls fedperf reconcile, which charges every slot opened so far"
-        )
-        self.disagreement = disagreement
-
-
-@unique
-class ReleaseState(StrEnum):
-    """How far a slot has come. One that stays `RESERVED` was wasted by a crash."""
-
-    RESERVED = "reserved"
-    DRAWN = "drawn"
-    HANDED_OUT = "handed out"
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerEntry:
-    """One charged slot; `reconciled` if an operator's decision charged it."""
-
-    key: SlotKey
-    state: ReleaseState
-    reserved_at: datetime
-    payload_bytes: int
-    reconciled: bool
 
 
 class PrivacyLedger:
@@ -261,7 +185,7 @@ class PrivacyLedger:
             if self.schedule.is_extra(key) and not self._extra_left(connection) > 0:
                 raise ExtraSlotsSpentError(key, self.schedule.timetable.most_extra)
             # A crash may have left the counter one behind; two would be a disagreement.
-            write_counter(self.path, self._identity, _count(connection))
+            write_counter(self.path, self._identity, charges_in(connection))
             self._insert_reserved(connection, key, at, reconciled=False)
         self._advance_counter()
         return slot
@@ -303,7 +227,7 @@ class PrivacyLedger:
             if state is None or state is ReleaseState.RESERVED:
                 raise SlotNotReservedError(key)
             if state is ReleaseState.DRAWN:
-                if _is_settled(connection, self._release_id(key)):
+                if is_settled(connection, self._release_id(key)):
                     raise SlotSpentError(key, state)
                 connection.execute(
                     "INSERT INTO handed_out VALUES (?, ?)",
@@ -318,8 +242,8 @@ class PrivacyLedger:
         """
         with self._transaction() as connection:
             latest = read_confirmed(self.path)
-            agreed = latest is None or self._disagreement_with(connection, latest) is None
-            disagreement = self._disagreement_with(connection, confirmed)
+            agreed = latest is None or receipt_disagreement(connection, latest) is None
+            disagreement = receipt_disagreement(connection, confirmed)
             newer = latest is None or latest.sequence < confirmed.sequence
             if agreed and (newer or disagreement):
                 write_confirmed(self.path, confirmed)
@@ -350,7 +274,7 @@ class PrivacyLedger:
             connection.execute(
                 "INSERT INTO reconciliation (reconciled_unix_ms, charges, disagreement)"
                 " VALUES (?, ?, ?)",
-                (to_unix_ms(at), _count(connection), problem or "none"),
+                (to_unix_ms(at), charges_in(connection), problem or "none"),
             )
         remove_confirmed(self.path)
         self._advance_counter()
@@ -381,22 +305,7 @@ class PrivacyLedger:
     def entries(self) -> tuple[LedgerEntry, ...]:
         """All charged slots in the order of their charges."""
         with self._reading() as connection:
-            rows = connection.execute(
-                "SELECT kind, window, slot, reserved_unix_ms, reconciled, length(payload),"
-                " handed_out_unix_ms FROM reserved LEFT JOIN drawn USING (release_id)"
-                " LEFT JOIN handed_out USING (release_id)"
-                " ORDER BY number"
-            ).fetchall()
-        return tuple(
-            LedgerEntry(
-                key=SlotKey(ReleaseKind(kind), window, index),
-                state=_state_of(size is not None, handed_out is not None),
-                reserved_at=from_unix_ms(reserved),
-                payload_bytes=size or 0,
-                reconciled=bool(reconciled),
-            )
-            for kind, window, index, reserved, reconciled, size, handed_out in rows
-        )
+            return entries_in(connection)
 
     def disagreement(self) -> str | None:
         """What counter or receipt know and the ledger does not, in words; None if they agree."""
@@ -426,35 +335,15 @@ class PrivacyLedger:
             raise LedgerDisagreesError(self.path, problem)
 
     def _disagreement(self, connection: sqlite3.Connection) -> str | None:
-        charges = _count(connection)
+        charges = charges_in(connection)
         problem = counter_disagreement(self.path, self._identity, charges, "charges")
         if problem is not None:
             return problem
         confirmed = read_confirmed(self.path)
-        return None if confirmed is None else self._disagreement_with(connection, confirmed)
-
-    def _disagreement_with(
-        self, connection: sqlite3.Connection, confirmed: ConfirmedRelease
-    ) -> str | None:
-        row = connection.execute(
-            "SELECT payload FROM drawn WHERE release_id = ?", (confirmed.release_id,)
-        ).fetchone()
-        if _is_settled(connection, confirmed.release_id):
-            return None
-        if row is None:
-            return f"receipt {confirmed.sequence} confirms a release that the ledger does not hold"
-        if hashlib.sha256(row[0]).digest() != confirmed.payload_sha256:
-            return f"receipt {confirmed.sequence} confirms other bytes than the ledger holds"
-        return None
+        return None if confirmed is None else receipt_disagreement(connection, confirmed)
 
     def _state(self, connection: sqlite3.Connection, key: SlotKey) -> ReleaseState | None:
-        row = connection.execute(
-            "SELECT drawn.release_id, handed_out.release_id FROM reserved"
-            " LEFT JOIN drawn USING (release_id) LEFT JOIN handed_out USING (release_id)"
-            " WHERE reserved.release_id = ?",
-            (self._release_id(key),),
-        ).fetchone()
-        return None if row is None else _state_of(row[0] is not None, row[1] is not None)
+        return state_in(connection, self._release_id(key))
 
     def _extra_left(self, connection: sqlite3.Connection) -> int:
         """So many extra slots may still be charged."""
@@ -471,7 +360,7 @@ class PrivacyLedger:
             "INSERT INTO reserved VALUES (?, ?, ?, ?, ?, ?, ?)",
             (
                 self._release_id(key),
-                _count(connection) + 1,
+                charges_in(connection) + 1,
                 int(key.kind),
                 key.window,
                 key.index,
@@ -483,7 +372,7 @@ class PrivacyLedger:
     def _advance_counter(self) -> None:
         """Write the present count under the lock, so that no slower writer turns it back."""
         with self._transaction() as connection:
-            write_counter(self.path, self._identity, _count(connection))
+            write_counter(self.path, self._identity, charges_in(connection))
 
     def _release_id(self, key: SlotKey) -> bytes:
         return key.release_id(self.schedule.timetable.period)
@@ -497,32 +386,6 @@ class PrivacyLedger:
             yield connection
 
 
-def _count(connection: sqlite3.Connection) -> int:
-    """How many slots were charged: the newest number, which is found without counting."""
-    (count,) = connection.execute("SELECT coalesce(max(number), 0) FROM reserved").fetchone()
-    return int(count)
-
-
-def _is_settled(connection: sqlite3.Connection, release_id: bytes) -> bool:
-    """Whether the release was charged when an operator last reconciled, or before."""
-    row = connection.execute(
-        "SELECT 1 FROM reserved WHERE release_id = ? AND number <="
-        " (SELECT coalesce(max(charges), 0) FROM reconciliation)",
-        (release_id,),
-    ).fetchone()
-    return row is not None
-
-
-def _state_of(drawn: bool, handed_out: bool) -> ReleaseState:
-    if handed_out:
-        return ReleaseState.HANDED_OUT
-    return ReleaseState.DRAWN if drawn else ReleaseState.RESERVED
-
-
 def _identity(budget: PrivacyBudget, schedule: Schedule) -> str:
     text = f"{budget.epsilon!r} {budget.delta!r} ".encode()
     return hashlib.sha256(text + encode_schedule(schedule)).hexdigest()
-
-
-def _name(key: SlotKey) -> str:
-    return f"{key.kind.name.lower().replace('_', ' ')} {key.index} of window {key.window}"

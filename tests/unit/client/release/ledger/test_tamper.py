@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fedperf_client.release.tamper import (
+from fedperf_client.release.ledger.tamper import (
     ConfirmedRelease,
     confirmed_path,
     counter_path,

@@ -9,14 +9,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from fedperf_client.privacy.accountant import (
-    PrivacyBudget,
-    epsilon,
-    events_of,
-    replace_one_epsilon,
-)
-from fedperf_client.release.ledger import PrivacyLedger
-from fedperf_client.release.lifetime import BegunPeriod, LifetimeRecord, lifetime_path
+from fedperf_client.privacy.accountant import PrivacyBudget, epsilon, events_of, replace_one_epsilon
+from fedperf_client.release.ledger.ledger import PrivacyLedger
+from fedperf_client.release.ledger.lifetime import BegunPeriod, LifetimeRecord, lifetime_path
 from fedperf_shared.releases.period import Period
 from fedperf_shared.releases.release import Slot
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from fedperf_client.privacy.accountant import PrivacyBudget, epsilon, events_of
-from fedperf_client.release import ledger as ledger_module
-from fedperf_client.release.ledger import PrivacyLedger
-from fedperf_client.release.lifetime import (
+from fedperf_client.release.ledger import ledger as ledger_module
+from fedperf_client.release.ledger.ledger import PrivacyLedger
+from fedperf_client.release.ledger.lifetime import (
     BegunPeriod,
     LifetimeDisagreesError,
     LifetimeExceededError,
@@ -20,8 +20,8 @@ from fedperf_client.release.lifetime import (
     lifetime_of,
     lifetime_path,
 )
-from fedperf_client.release.spent_budget import reconcile_lifetime, spending_of
-from fedperf_client.release.tamper import counter_path
+from fedperf_client.release.ledger.spent_budget import reconcile_lifetime, spending_of
+from fedperf_client.release.ledger.tamper import counter_path
 from fedperf_shared.errors import PrivacyRefusedError, StorageError
 from fedperf_shared.releases.release import ReportParameters, Schedule
 from tests.unit.client.release.periods import BUDGET, START, open_at, report_key, schedule

@@ -1,0 +1,1 @@
+"""The checks of `fedperf doctor`: one thing each, and what to do about it."""

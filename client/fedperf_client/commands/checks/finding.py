@@ -1,0 +1,61 @@
+"""What a check finds: ok, a warning or a problem, with what to do about it.
+
+Every finding names its check and says what was found; where nothing is to be done the advice
+is empty.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum, unique
+
+
+@unique
+class Verdict(StrEnum):
+    """How good or bad a finding is."""
+
+    OK = "ok"
+    WARNING = "warning"
+    PROBLEM = "problem"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a check found.
+
+    Attributes:
+        check: which one.
+        verdict: how good or bad it is.
+        what: what was found.
+        advice: what to do, empty where nothing is to be done.
+    """
+
+    check: str
+    verdict: Verdict
+    what: str
+    advice: str = ""
+
+    def as_row(self) -> dict[str, object]:
+        """For programs."""
+        return {
+            "check": self.check,
+            "verdict": self.verdict,
+            "what": self.what,
+            "advice": self.advice,
+        }
+
+
+Said = tuple[Verdict, str, str]
+
+
+def ok(what: str) -> Said:
+    """A finding that asks for nothing."""
+    return Verdict.OK, what, ""
+
+
+def warning(what: str, advice: str) -> Said:
+    """A finding that may wait, with what to do."""
+    return Verdict.WARNING, what, advice
+
+
+def problem(what: str, advice: str) -> Said:
+    """A finding that stops something, with what to do."""
+    return Verdict.PROBLEM, what, advice

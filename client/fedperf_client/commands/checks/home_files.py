@@ -1,0 +1,189 @@
+"""Checks of what an organization keeps in its directory, and of the paths that it follows.
+
+Nothing is made or mended (an older store is brought up to date, as by every command), and
+nobody is asked. What cannot be read is raised as it was found, for whoever runs the check.
+"""
+
+import os
+import stat
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+
+from fedperf_client.commands.checks.finding import Said, ok, problem, warning
+from fedperf_client.commands.checks.surroundings import Surroundings
+from fedperf_client.home.config import Home
+from fedperf_client.home.store import ExecutionStore
+from fedperf_client.home.store_schema import SCHEMA_VERSION
+from fedperf_client.prediction.answers.streams_at_home import streams_at_home
+from fedperf_client.prediction.base_models import FetchedModels
+from fedperf_client.release.ledger.ledger import PrivacyLedger
+from fedperf_client.release.ledger.lifetime import LifetimeRecord, lifetime_path
+from fedperf_client.release.ledger.spent_budget import Spending, spending_of
+from fedperf_client.release.policy import load_policy
+from fedperf_shared.errors import ConfigurationError, FedperfError
+
+OF_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+
+
+def check_directory(home: Home, around: Surroundings) -> Iterator[Said]:
+    """Whether the directory is there, private and can be written."""
+    del around
+    path = home.directory
+    if not path.is_dir():
+        yield problem(f"{path} is no directory", "run: fedperf init")
+        return
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if mode & OF_OTHERS:
+        yield problem(f"{path} is open to others (mode {mode:04o})", f"run: chmod 700 {path}")
+    try:
+        with tempfile.TemporaryFile(dir=path):
+            pass
+    except OSError as error:
+        yield problem(f"{path} cannot be written: {error.strerror}", "let its owner write there")
+        return
+    yield ok(f"{path} can be written")
+
+
+def check_configuration(home: Home, around: Surroundings) -> Iterator[Said]:
+    """Whether config.toml can be read."""
+    del around
+    config = home.load_config()
+    yield ok(f"{home.config.name}: {len(config.history)} paths of history to follow")
+
+
+def check_policy(home: Home, around: Surroundings) -> Iterator[Said]:
+    """Whether policy.toml can be read."""
+    del around
+    policy = load_policy(home.policy)
+    yield ok(f"{home.policy.name}: size class {policy.size_class}")
+
+
+def check_store(home: Home, around: Surroundings) -> Iterator[Said]:
+    """Whether the store can be read, and what it holds."""
+    del around
+    if not home.store.exists():
+        yield ok("no executions yet; take some in with: fedperf ingest FILE")
+        return
+    with ExecutionStore.open(home.store) as store:
+        counts = store.counts()
+    yield ok(
+        f"{counts.executions} executions of {counts.workloads} workloads, schema {SCHEMA_VERSION}"
+    )
+
+
+def check_drift(home: Home, around: Surroundings) -> Iterator[Said]:
+    """Whether a kind of work changed lately."""
+    if not home.store.exists():
+        yield ok("no executions yet")
+        return
+    with ExecutionStore.open(home.store) as store:
+        streams = streams_at_home(store)
+    drifts = [drift for stream in streams for drift in stream.drifts[-1:]]
+    recent = [each for each in drifts if each.is_notable and each.is_recent(around.now())]
+    for each in recent:
+        yield warning(
+            f"{each.stream_name}: {each.sentence}",
+            "find out what changed there; predictions count with it. See: fedperf drift",
+        )
+    if not recent:
+        yield ok(f"nothing changed lately in {len(streams)} kinds of work")
+
+
+def check_ledgers(home: Home, around: Surroundings) -> Iterator[Said]:
+    """Whether ledgers and lifetime record agree with what stands beside them."""
+    del around
+    if not home.ledgers:
+        yield ok("no period has begun")
+        return
+    for path in home.ledgers:
+        disagreement = PrivacyLedger.open(path).disagreement()
+        yield _agreement(path.name, disagreement)
+    record = LifetimeRecord.open(lifetime_path(home.directory))
+    yield _agreement(record.path.name, record.disagreement())
+
+
+def check_budget(home: Home, around: Surroundings) -> Iterator[Said]:
+    """What is spent, and whether another period like the newest one can begin."""
+    spending = spending_of(home.ledgers, at=around.now())
+    if not spending:
+        yield ok("nothing is spent: no period has begun")
+        return
+    lifetime, newest = spending[0], spending[-1]
+    yield ok(f"newest period: {_spent(newest)}")
+    room = lifetime.budget.epsilon - lifetime.planned
+    if room < newest.budget.epsilon:
+        yield warning(
+            f"lifetime: epsilon {room:.4g} is left, the newest period promises "
+            f"{newest.budget.epsilon:g}; another one like it cannot begin",
+            "lower budget.epsilon in policy.toml before the next period",
+        )
+        return
+    yield ok(f"lifetime: {_spent(lifetime)}")
+
+
+def check_history(home: Home, around: Surroundings) -> Iterator[Said]:
+    """Whether the kinds of sources load and the paths to follow can be read."""
+    for name, broken in around.kinds().items():
+        if broken is not None:
+            yield problem(str(broken), f"without it, nothing after {name!r} is read")
+    yield ok(f"kinds of sources: {', '.join(around.kinds())}")
+    try:
+        paths = home.load_config().history
+    except ConfigurationError:
+        yield warning("the paths to follow are not known", "mend config.toml first")
+        return
+    for path in paths:
+        needed = os.R_OK | (os.X_OK if path.is_dir() else 0)
+        if not path.exists():
+            yield problem(f"{path} does not exist", "mend history in config.toml")
+        elif not os.access(path, needed):
+            yield problem(f"{path} cannot be read", "let this user read it")
+        else:
+            yield ok(f"{path} can be read")
+
+
+def check_models(home: Home, around: Surroundings) -> Iterator[Said]:
+    """Whether the fetched models and the kept predictor can be read."""
+    del around
+    from safetensors import SafetensorError, safe_open
+
+    from fedperf_shared.model.public_start import load_public_start
+
+    load_public_start()
+    models = FetchedModels(home.models)
+    looks: Mapping[str, Callable[[], object]] = {
+        "shared model": lambda: models.shared_version,
+        "reference model": lambda: models.reference_version,
+        "correction": models.correction,
+    }
+    for name, look in looks.items():
+        try:
+            look()
+        except FedperfError as error:
+            yield problem(f"the {name} cannot be read: {error}", f"empty {home.models}")
+            return
+    version = models.shared_version
+    yield ok(f"shared model: version {version}" if version else "the public start, none fetched")
+    if not home.predictor.exists():
+        return
+    try:
+        with safe_open(home.predictor, framework="numpy"):
+            yield ok("the kept predictor can be read")
+    except (OSError, SafetensorError) as error:
+        yield warning(
+            f"{home.predictor.name} cannot be read ({error})",
+            "nothing: the next prediction makes it again",
+        )
+
+
+def _agreement(name: str, disagreement: str | None) -> Said:
+    if disagreement is None:
+        return ok(f"{name} agrees with what stands beside it")
+    return problem(
+        f"{name}: {disagreement}; nothing leaves until that is decided",
+        "if a backup was restored, run: fedperf reconcile",
+    )
+
+
+def _spent(spending: Spending) -> str:
+    return f"epsilon {spending.spent:.4g} of {spending.budget.epsilon:g} is spent"

@@ -1,0 +1,86 @@
+"""The tables of the store, and how a file comes to have them.
+
+A new file gets the present schema; one of schema 1 is brought up to it, and what it holds
+stays. What schema 2 added stands apart, so that both ways end with the same tables.
+
+Refused: a database of another program, or of a schema that is not known; it is left as it was.
+"""
+
+import sqlite3
+from pathlib import Path
+
+from fedperf_shared.errors import StorageError
+
+SCHEMA_VERSION = 2
+APPLICATION_ID = 0x66705354
+"""Marks the file as a store of fedperf ("fpST")."""
+
+_SCHEMA = """
+CREATE TABLE execution (
+    execution_id TEXT PRIMARY KEY,
+    workload TEXT NOT NULL,
+    plan BLOB NOT NULL,
+    nodes INTEGER NOT NULL,
+    cores INTEGER NOT NULL,
+    memory_bytes INTEGER NOT NULL,
+    machine_speed REAL NOT NULL,
+    status INTEGER NOT NULL,
+    runtime_seconds REAL,
+    cpu_seconds REAL,
+    peak_memory_bytes INTEGER,
+    read_bytes INTEGER,
+    written_bytes INTEGER,
+    finished_at INTEGER NOT NULL
+) STRICT
+"""
+_ORIGIN_COLUMNS = (
+    "source TEXT NOT NULL DEFAULT ''",
+    "node_type TEXT NOT NULL DEFAULT ''",
+    "architecture TEXT NOT NULL DEFAULT ''",
+    "rows_known REAL NOT NULL DEFAULT 1.0",
+    "remarks TEXT NOT NULL DEFAULT ''",
+)
+_SOURCES = """
+CREATE TABLE source (path BLOB PRIMARY KEY, modified INTEGER NOT NULL, size INTEGER NOT NULL) STRICT
+"""
+"""What schema 2 added to schema 1: origins, and which sources were read as they were when."""
+_INDEXES = (
+    "CREATE INDEX execution_by_time ON execution (finished_at, execution_id)",
+    "CREATE INDEX execution_by_workload ON execution (workload, finished_at, execution_id)",
+)
+
+
+def check_or_create(connection: sqlite3.Connection, path: Path) -> None:
+    """Make the tables in an empty file, and bring an older one up to date.
+
+    Raises:
+        StorageError: it is not a store, or of a schema that is not known.
+    """
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    if (application, version, tables) == (0, 0, 0):
+        connection.execute(_SCHEMA)
+        for index in _INDEXES:
+            connection.execute(index)
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        _bring_to_schema_2(connection)
+        return
+    if application != APPLICATION_ID:
+        raise StorageError(
+            f"{path} is a database of another program; name another file (nothing was changed)"
+        )
+    if version == 1:
+        _bring_to_schema_2(connection)
+    elif version != SCHEMA_VERSION:
+        raise StorageError(
+            f"{path} has schema {version}, this fedperf knows {SCHEMA_VERSION}; "
+            "use the fedperf that wrote it, or a newer one (nothing was changed)"
+        )
+
+
+def _bring_to_schema_2(connection: sqlite3.Connection) -> None:
+    for column in _ORIGIN_COLUMNS:
+        connection.execute(f"ALTER TABLE execution ADD COLUMN {column}")
+    connection.execute(_SOURCES)
+    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")

@@ -1,0 +1,40 @@
+"""What every operation is: a place in the public vocabulary, and a schema from schemas.
+
+The vocabulary says kind, class and complexity of the code inside; an operation derives the
+schema of its output from those of its inputs and refuses inputs that do not fit, before any
+engine starts.
+"""
+
+from typing import ClassVar
+
+from fedperf_client.platforms.operations.columns import Schema, Stored
+from fedperf_shared.workflow.vocabulary import Complexity, OperatorClass, OperatorKind
+
+
+class Operation(Stored):
+    """What all operations share: their place in the vocabulary and their output schema."""
+
+    __slots__ = ()
+
+    kind: ClassVar[OperatorKind]
+    operator_class: ClassVar[OperatorClass] = OperatorClass.RELATIONAL
+    arity: ClassVar[int] = 1
+
+    @property
+    def code_steps(self) -> int:
+        """Elementary steps of the user code inside, per row; 0 where there is none."""
+        return 0
+
+    @property
+    def complexity(self) -> Complexity:
+        """How that code grows with its input."""
+        return Complexity.LINEAR if self.code_steps else Complexity.NONE
+
+    @property
+    def rounds(self) -> int:
+        """Iterations of an iterative operation, 0 elsewhere."""
+        return 0
+
+    def output_schema(self, inputs: tuple[Schema, ...]) -> Schema:
+        """Columns of the result, or InvalidProgramError when the inputs do not fit."""
+        raise NotImplementedError
