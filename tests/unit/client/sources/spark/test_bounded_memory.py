@@ -18,17 +18,16 @@ START = b'{"Event":"SparkListenerLogStart","Spark Version":"4.0.0"}\n'
 JOB = b'{"Event":"SparkListenerJobStart","Job ID":1,"Stage IDs":['
 
 READ = """
-import collections, pathlib, resource, sys
+import collections, pathlib, sys
+from fedperf_client.profiling.trials.peak_memory import peak_bytes, reset_peak
 from fedperf_client.sources.kinds import read_source
-
-def peak():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 plain, hostile = map(pathlib.Path, sys.argv[1:])
 list(read_source(plain))
-before = peak()
+reset_peak()
+before = peak_bytes()
 reasons = collections.Counter(each.reason for each in read_source(hostile))
-print((peak() - before) // 1024, sum(reasons.values()))
+print((peak_bytes() - before) >> 20, sum(reasons.values()))
 """
 
 
