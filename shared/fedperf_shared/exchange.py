@@ -21,6 +21,9 @@ from fedperf_shared.releases.release import SlotKey
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import Platform
 
+MAX_ARRAYS = 32
+"""Of a request: as many as the architecture has."""
+
 MAX_REHEARSAL_ROWS = 4096
 """Of a request; every row costs its reader time."""
 

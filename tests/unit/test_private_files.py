@@ -4,14 +4,17 @@ import os
 import sqlite3
 import stat
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from fedperf_client.home import sqlite_file
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.profiling.campaign.record.journal import Journal
 from fedperf_server.config import ServerConfig, default_timetable, write_config
+from fedperf_server.state import database
 from fedperf_server.state.database import Database
 from fedperf_shared.errors import StorageError
 
@@ -39,10 +42,10 @@ def a_journal(path: Path) -> None:
 
 
 def a_coordinators_database(path: Path) -> None:
-    database = Database(f"sqlite:///{path}")
-    with database.transaction():
+    opened = Database(f"sqlite:///{path}")
+    with opened.transaction():
         pass
-    database.close()
+    opened.close()
 
 
 FILES: list[Callable[[Path], None]] = [an_execution_store, a_journal, a_coordinators_database]
@@ -53,6 +56,31 @@ def test_a_database_is_its_owners_alone(make: Callable[[Path], None], tmp_path: 
     path = tmp_path / "file.sqlite"
     make(path)
     assert mode(path) == 0o600
+
+
+@pytest.mark.parametrize("make", FILES)
+def test_a_database_is_private_from_the_moment_it_is_made(
+    make: Callable[[Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (sqlite_file, database):
+        monkeypatch.setattr(module, "close_to_others", lambda _: None)
+    path = tmp_path / "file.sqlite"
+    make(path)
+    assert mode(path) == 0o600
+
+
+def test_what_sqlite_left_beside_a_coordinators_database_is_closed_to_others(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "file.sqlite"
+    a_coordinators_database(path)
+    with closing(sqlite3.connect(path)) as other:  # keeps what is beside the file in place
+        other.execute("CREATE TABLE theirs (number)")
+        beside = [path.with_name(f"{path.name}-{each}") for each in ("wal", "shm")]
+        for each in (path, *beside):
+            each.chmod(0o666)
+        a_coordinators_database(path)
+        assert [mode(each) for each in (path, *beside)] == [0o600] * 3
 
 
 @pytest.mark.parametrize("make", FILES)

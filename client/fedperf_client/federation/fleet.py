@@ -55,7 +55,7 @@ from fedperf_shared.exchange import Refusal
 MESSAGE_TYPE = "train"
 RECORD = "body"
 MAX_REQUEST_PARTS = 64
-MAX_REQUEST_BYTES = 16 << 20
+MAX_REQUEST_BYTES = 5 << 20
 """Of a request, and so of any of its parts: a model, a question and rows of rehearsal."""
 MAX_ANSWER_BYTES = 256 << 10
 """Of whatever else the coordinator answers: small parts take much more once they are read."""

@@ -281,7 +281,8 @@ class Database:
                 _configure_sqlite(self._engine)
                 file = Path(self._engine.url.database or "")
                 create_private(file)
-                close_to_others(file)
+                for suffix in ("", "-wal", "-shm"):
+                    close_to_others(Path(f"{file}{suffix}"))
             Table.metadata.create_all(self._engine)
         except (SQLAlchemyError, ImportError) as error:
             raise DatabaseError(f"cannot open the database {url}: {_line(error)}") from error

@@ -1,16 +1,20 @@
-"""How long a message of each call may be, checked before it is read.
+"""How long a message of each call may be, and of how many parts, checked before it is read.
 
 A message of small parts takes fifty times its bytes once it is read, so one bound for all
 calls would let a schedule or a status fill the memory of whoever reads it, where a model
-has a right to megabytes. A longer message ends its call with an error of gRPC's.
+has a right to megabytes. A longer message, or one of more parts than `message_parts` lets
+pass, ends its call with an error of gRPC's.
 """
 
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 import grpc
+from google.protobuf.descriptor import Descriptor
 
 from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.wire import exchange_pb2
+from fedperf_shared.wire.message_parts import check_parts
 
 T = TypeVar("T")
 Read = Callable[[bytes], T]
@@ -27,11 +31,17 @@ ANSWER_BYTES: Mapping[str, int] = {
     "GetReceipts": 1 << 20,
     "GetModel": _MODEL,
     "GetCorrection": 256 << 10,
-    "GetSyntheticRows": 16 << 20,
+    "GetSyntheticRows": 2 << 20,
     "GetQuestion": 256 << 10,
 }
 """By the name of a call; 64 KiB of the others. A calendar has at most 400 windows, a
-correction 96 x 96 numbers, a batch 4,096 plans."""
+correction 96 x 96 numbers, a batch 4,096 plans of at most 481 bytes."""
+
+_CALLS = {
+    call.name: call
+    for service in exchange_pb2.DESCRIPTOR.services_by_name.values()
+    for call in service.methods
+}
 
 MAX_MESSAGE_BYTES = max(*REQUEST_BYTES.values(), *ANSWER_BYTES.values())
 
@@ -53,7 +63,9 @@ class BoundedChannel:
         self, method: str, *, response_deserializer: Read[T], **rest: object
     ) -> grpc.UnaryUnaryMultiCallable:
         """As `grpc.Channel.unary_unary`."""
-        read = _bounded(method.rpartition("/")[2], response_deserializer, ANSWER_BYTES)
+        call = method.rpartition("/")[2]
+        most = ANSWER_BYTES.get(call, _SMALL)
+        read = _bounded(call, _CALLS[call].output_type, most, response_deserializer)
         return self._channel.unary_unary(method, response_deserializer=read, **rest)
 
 
@@ -73,7 +85,12 @@ class BoundedServer:
         bounded = {
             call: grpc.unary_unary_rpc_method_handler(
                 each.unary_unary,
-                request_deserializer=_bounded(call, each.request_deserializer, REQUEST_BYTES),
+                request_deserializer=_bounded(
+                    call,
+                    _CALLS[call].input_type,
+                    REQUEST_BYTES.get(call, _SMALL),
+                    each.request_deserializer,
+                ),
                 response_serializer=each.response_serializer,
             )
             for call, each in handlers.items()
@@ -81,12 +98,11 @@ class BoundedServer:
         self._server.add_registered_method_handlers(service, bounded)
 
 
-def _bounded(call: str, read: Read[T], most_by_call: Mapping[str, int]) -> Read[T]:
-    most = most_by_call.get(call, _SMALL)
-
+def _bounded(call: str, kind: Descriptor, most: int, read: Read[T]) -> Read[T]:
     def bounded(message: bytes) -> T:
         if len(message) > most:
             raise TooLongError(call, len(message), most)
+        check_parts(kind, message)
         return read(message)
 
     return bounded

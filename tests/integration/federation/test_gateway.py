@@ -183,7 +183,7 @@ def test_large_bodies_travel_both_ways(tmp_path: Path) -> None:
     def big(organization: Organization, train: TrainRequest) -> bytes:
         return long
 
-    model = (np.zeros(3_000_000, dtype=np.float32),)
+    model = (np.zeros(1_200_000, dtype=np.float32),)
     with fleet(tmp_path) as (gateway, acme), node(acme, big), gateway.round() as channel:
         ask(channel, acme, request(arrays=model))
         reply = wait_for_reply(channel, 20)

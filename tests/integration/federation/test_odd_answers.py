@@ -29,24 +29,23 @@ from fedperf_client.federation.node import Node, Rhythm
 MOST_MEGABYTES = 64
 
 NODE = """
-import datetime, pathlib, pickle, resource, sys, threading, time
+import datetime, pathlib, pickle, sys, threading, time
 from cryptography.hazmat.primitives.asymmetric import ec
 from fedperf_client.federation.node import Node, Rhythm
-
-def peak():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+from fedperf_client.profiling.trials.peak_memory import peak_bytes, reset_peak
 
 membership = pickle.loads(pathlib.Path(sys.argv[1]).read_bytes())
 rhythm = Rhythm(poll=datetime.timedelta(seconds=0.05))
 node = Node(membership, ec.generate_private_key(ec.SECP384R1()), lambda _: b"", rhythm=rhythm)
-before, stop = peak(), threading.Event()
+reset_peak()
+before, stop = peak_bytes(), threading.Event()
 talking = threading.Thread(target=node.run, args=(stop,))
 talking.start()
 while node.odd_answers < 2 and talking.is_alive():
     time.sleep(0.02)
 stop.set()
 talking.join()
-print((peak() - before) // 1024)
+print((peak_bytes() - before) >> 20)
 """
 
 

@@ -9,8 +9,8 @@ again, also from a copy or from a file that has grown, adds nothing. A profile n
 time, so the moment of the execution is the modification of its file. No text of a profile
 gets into an execution.
 
-Skipped, with its reason: a profile of more than 8 MiB, one that is cut off, and whatever
-`plan` refuses.
+Skipped, with its reason: a profile of more than 8 MiB, one that would take too much memory,
+one that is cut off, and whatever `plan` refuses.
 """
 
 import hashlib
@@ -25,6 +25,7 @@ import orjson
 
 from fedperf_client.sources import Skipped
 from fedperf_client.sources.duckdb.plan import execution_of
+from fedperf_client.sources.json_memory import takes_too_much
 from fedperf_shared.errors import InvalidInputError, StorageError
 from fedperf_shared.execution import Execution
 
@@ -98,6 +99,8 @@ def _records(stream: BinaryIO) -> Iterator[tuple[str, bytes]]:
 def _judged(name: str, record: bytes, finished_at: datetime) -> Execution | Skipped:
     if len(record) > MAX_PROFILE_BYTES:
         return Skipped(name, f"longer than {MAX_PROFILE_BYTES // 2**20} MiB")
+    if takes_too_much(record):
+        return Skipped(name, "more values than are read")
     try:
         content: object = orjson.loads(record)
     except orjson.JSONDecodeError:

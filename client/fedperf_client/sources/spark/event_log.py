@@ -15,7 +15,7 @@ from fedperf_client.sources.spark.application import Application
 from fedperf_client.sources.spark.events import BadLine, Events, is_event
 from fedperf_client.sources.spark.fields import MalformedEventError
 from fedperf_client.sources.spark.open_work import WANTED, Running
-from fedperf_client.sources.spark.streams import DamagedLogError, lines
+from fedperf_client.sources.spark.streams import DamagedLogError, UnreadCodecError, lines
 from fedperf_shared.execution import Execution
 
 _ROLLED = re.compile(r"events_(\d{1,9})_.*")
@@ -78,9 +78,9 @@ def open_event_log(path: Path) -> Source | None:
         return None
     try:
         begins = any(is_event(line) for _, line in islice(lines(path), _FIRST_LINES))
-    except DamagedLogError as error:
-        if "lzf" in str(error):
-            raise
+    except UnreadCodecError:
+        raise
+    except DamagedLogError:
         return None
     return EventLog((path,)) if begins else None
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import orjson
 
+from fedperf_client.sources.json_memory import takes_too_much
 from fedperf_client.sources.spark.fields import Event
 from fedperf_client.sources.spark.streams import PassedOver, lines
 
@@ -30,9 +31,6 @@ _QUERY = re.compile(rb'"executionId"\s*:\s*(\d{1,19})\s*,')
 _HEAD_BYTES = 200
 MAX_HELD_BYTES = 8 * 1024**2
 """Of updates of plans that are held back, unless a single one is larger."""
-
-MAX_VALUES = 400_000
-"""In one event, by its commas: parsed, values of 3 bytes take twenty times as much."""
 
 TOO_LONG = "a line above the limit"
 NO_EVENT = "no event"
@@ -87,7 +85,7 @@ class Events:
         yield from self._last_updates()
 
     def _event(self, name: str, number: int, line: bytes) -> Iterator[tuple[str, Event] | BadLine]:
-        if line.count(b",") > MAX_VALUES:
+        if takes_too_much(line):
             yield BadLine(number, TOO_LONG)
             return
         event = _parsed(line)

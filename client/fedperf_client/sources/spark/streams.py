@@ -36,6 +36,10 @@ class DamagedLogError(InvalidInputError):
     """The bytes end or break where more should be."""
 
 
+class UnreadCodecError(DamagedLogError):
+    """The log is compressed in a way that is not read; nothing need be wrong with it."""
+
+
 NEAR_BYTES = 200
 
 Line = tuple[int, bytes | None]
@@ -81,11 +85,14 @@ def lines(path: Path, passed_over: PassedOver = NOTHING) -> Iterator[Line]:
         if end >= 0 and (tail or is_too_long):
             tail += block[:end]
             number += 1
-            if is_too_long or len(tail) > MAX_LINE_BYTES:
+            whole, is_too_long = bytes(tail), is_too_long or len(tail) > MAX_LINE_BYTES
+            tail.clear()  # a line of megabytes is held once while it is looked at
+            if is_too_long:
                 yield number, None
-            elif not passed_over.holds(tail):
-                yield number, bytes(tail)
-            tail, is_too_long, start = bytearray(), False, end + 1
+            elif not passed_over.holds(whole):
+                yield number, whole
+            del whole
+            is_too_long, start = False, end + 1
             end = block.find(b"\n", start)
         while end >= 0:
             number += 1
@@ -122,7 +129,7 @@ def _damage(path: Path) -> Iterator[None]:
     try:
         yield
     except DamagedLogError as error:
-        raise DamagedLogError(f"{path}: {error}") from error
+        raise type(error)(f"{path}: {error}") from error
     except (
         EOFError,
         RuntimeError,  # of lz4.frame
@@ -144,8 +151,18 @@ def _plain(stream: BinaryIO) -> Iterator[bytes]:
 def _zstd(stream: BinaryIO) -> Iterator[bytes]:
     decompressor = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW_BYTES)
     with decompressor.stream_reader(stream, read_across_frames=True) as reader:
-        while block := reader.read(_READ_BYTES):
+        while block := _unpacked(reader):
             yield block
+
+
+def _unpacked(reader: zstandard.ZstdDecompressionReader) -> bytes:
+    try:
+        return reader.read(_READ_BYTES)
+    except zstandard.ZstdError as error:
+        if "too much memory" not in str(error):
+            raise
+        most = MAX_WINDOW_BYTES // 2**20
+        raise UnreadCodecError(f"a zstd window of more than {most} MiB is not read") from error
 
 
 def _gzip(stream: BinaryIO) -> Iterator[bytes]:
@@ -198,7 +215,7 @@ def _snappy(stream: BinaryIO) -> Iterator[bytes]:
 
 def _lzf(stream: BinaryIO) -> Iterator[bytes]:
     del stream
-    raise DamagedLogError(
+    raise UnreadCodecError(
         "lzf is not read; write event logs with spark.eventLog.compression.codec=zstd"
     )
 

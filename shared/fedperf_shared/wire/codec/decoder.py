@@ -1,11 +1,15 @@
 """Bytes to messages to domain objects, where every way to fail ends in one error."""
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from google.protobuf.message import DecodeError, Message
 
 from fedperf_shared.errors import FedperfError, InvalidInputError
+from fedperf_shared.wire.message_parts import check_parts
+
+if TYPE_CHECKING:
+    from google.protobuf.descriptor import Descriptor
 
 M = TypeVar("M", bound=Message)
 T = TypeVar("T")
@@ -33,6 +37,16 @@ def guarded(what: str, decode: Callable[[], T]) -> T:
 def decoded(what: str, kind: type[M], payload: bytes, to_domain: Callable[[M], T]) -> T:
     """The domain object of the message in `payload`; errors as `guarded`."""
     return guarded(what, lambda: to_domain(parse(kind, payload)))
+
+
+def received(what: str, kind: type[M], payload: bytes, to_domain: Callable[[M], T]) -> T:
+    """As `decoded`, of bytes that somebody else chose: their parts are counted before."""
+
+    def decode() -> T:
+        check_parts(cast("Descriptor", kind.DESCRIPTOR), payload)
+        return to_domain(parse(kind, payload))
+
+    return guarded(what, decode)
 
 
 def encoded(message: Message) -> bytes:

@@ -15,7 +15,7 @@ from fedperf_shared.exchange import (
 from fedperf_shared.releases.period import from_unix_ms, to_unix_ms
 from fedperf_shared.releases.questions import TangentQuestion
 from fedperf_shared.wire import exchange_pb2
-from fedperf_shared.wire.codec.decoder import decoded, encoded, guarded
+from fedperf_shared.wire.codec.decoder import decoded, encoded, guarded, received
 from fedperf_shared.wire.codec.plans import (
     cluster_from_message,
     cluster_to_message,
@@ -52,7 +52,7 @@ def decode_train_request(body: bytes) -> TrainRequest:
     Raises:
         InvalidInputError: not a request.
     """
-    return decoded("train request", exchange_pb2.TrainRequest, body, _request_from_message)
+    return received("train request", exchange_pb2.TrainRequest, body, _request_from_message)
 
 
 def encode_tangent_question(question: TangentQuestion) -> bytes:

@@ -17,7 +17,7 @@ from fedperf_shared.releases.release import (
     TangentUpdate,
 )
 from fedperf_shared.wire import release_pb2
-from fedperf_shared.wire.codec.decoder import decoded, encoded
+from fedperf_shared.wire.codec.decoder import decoded, encoded, received
 
 MAX_ARRAY_VALUES = 50_000_000
 
@@ -42,7 +42,7 @@ def decode_release(payload: bytes) -> Release:
     Raises:
         InvalidInputError: not a release.
     """
-    return decoded("release", release_pb2.Release, payload, _release_from_message)
+    return received("release", release_pb2.Release, payload, _release_from_message)
 
 
 def encode_signed_release(payload: bytes, signature: bytes) -> bytes:

@@ -23,6 +23,13 @@ class Coordinator(exchange_pb2_grpc.ExchangeServicer):
     ) -> exchange_pb2.Status:
         return FLOOD
 
+    def GetReceipts(  # noqa: N802
+        self, request: exchange_pb2.GetReceiptsRequest, context: grpc.ServicerContext
+    ) -> exchange_pb2.Receipts:
+        flood = exchange_pb2.Receipts()
+        flood.MergeFromString(b"\x0a\x00" * 500_000)
+        return flood
+
     def DeclareSchedule(  # noqa: N802
         self, request: exchange_pb2.Schedule, context: grpc.ServicerContext
     ) -> exchange_pb2.DeclareScheduleReply:
@@ -64,6 +71,23 @@ def test_a_server_reads_no_schedule_of_a_million_slots() -> None:
         with pytest.raises(grpc.RpcError, match="deserializing request"):
             stub.DeclareSchedule(flood, timeout=10)
         stub.DeclareSchedule(exchange_pb2.Schedule(), timeout=10)
+
+
+def test_a_client_reads_no_receipts_of_nothing() -> None:
+    with (
+        channel_to(bounded=False) as channel,
+        pytest.raises(grpc.RpcError, match="deserializing response"),
+    ):
+        ExchangeStub(channel, timeout_seconds=10).receipts()
+
+
+def test_a_schedule_with_a_field_that_nobody_knows_is_not_read() -> None:
+    odd = exchange_pb2.Schedule()
+    odd.MergeFromString(b"\x7a\x01x")
+    with channel_to(bounded=True) as channel:
+        stub = exchange_pb2_grpc.ExchangeStub(channel)  # type: ignore[no-untyped-call]
+        with pytest.raises(grpc.RpcError, match="deserializing request"):
+            stub.DeclareSchedule(odd, timeout=10)
 
 
 def test_every_call_of_the_exchange_has_its_bound() -> None:

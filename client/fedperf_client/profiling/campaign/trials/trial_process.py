@@ -8,8 +8,7 @@ which closes the pipe that this process reads.
 The clock runs from the start of the first component to the end of the last one. Modules
 of callables are imported and connections prepared before it. Commands are started here,
 callables wait in processes of their own (`callable_process`), requests leave from
-threads of this process. Only the standard library is imported, so that this process is
-small and ready soon.
+threads of this process. It imports the standard library alone, to be small and ready soon.
 """
 
 import contextlib
@@ -29,6 +28,8 @@ from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import BinaryIO
+
+from fedperf_client.profiling.trials.peak_memory import peak_bytes
 
 Json = dict[str, object]
 
@@ -237,12 +238,11 @@ def reap(pid: int) -> tuple[int, Json]:
     except ChildProcessError:  # another component failed, and this one was ended and reaped
         return -signal.SIGKILL, {}
     # A child starts with the peak of whoever started it: less than that says nothing.
-    own_peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     usage: Json = {
         "cpu_seconds": used.ru_utime + used.ru_stime,
         "context_switches": used.ru_nvcsw + used.ru_nivcsw,
         "peak_bytes": used.ru_maxrss * 1024,
-        "peak_is_exact": used.ru_maxrss > own_peak,
+        "peak_is_exact": used.ru_maxrss * 1024 > peak_bytes() > 0,
     }
     return os.waitstatus_to_exitcode(status), usage | moved
 

@@ -17,6 +17,7 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fedperf_client.sources.kinds import read_source
 from fedperf_client.sources.spark.streams import (
     MAX_LINE_BYTES,
     NEAR_BYTES,
@@ -24,6 +25,7 @@ from fedperf_client.sources.spark.streams import (
     PassedOver,
     lines,
 )
+from fedperf_shared.errors import InvalidInputError
 
 
 def texts(path: Path) -> Iterator[bytes | None]:
@@ -138,6 +140,18 @@ def test_a_spoiled_byte_is_never_a_crash(tmp_path: Path, codec: str, at: float, 
             pass
 
 
+def test_a_zstd_window_above_the_limit_is_refused_by_name(tmp_path: Path) -> None:
+    wide = zstandard.ZstdCompressionParameters.from_level(3, window_log=24)
+    with (
+        (tmp_path / "log").open("wb") as file,
+        zstandard.ZstdCompressor(compression_params=wide).stream_writer(file) as log,
+    ):
+        log.write(b'{"Event":"SparkListenerLogStart"}\n' * 10**6)
+    said = r"^\S+/log: a zstd window of more than 8 MiB is not read$"
+    with pytest.raises(InvalidInputError, match=said):
+        list(read_source(tmp_path / "log"))
+
+
 def test_a_line_above_the_limit_is_left_out_in_bounded_memory(tmp_path: Path) -> None:
     with (tmp_path / "log").open("wb") as stream:
         stream.write(b"before\n")
@@ -178,7 +192,7 @@ def test_a_small_file_cannot_ask_for_much_memory(tmp_path: Path) -> None:
     }
     for name, bomb in bombs.items():
         (tmp_path / "log").write_bytes(bomb)
-        with pytest.raises(DamagedLogError, match="memory" if name == "zstd" else "at most"):
+        with pytest.raises(DamagedLogError, match="window" if name == "zstd" else "at most"):
             list(texts(tmp_path / "log"))
 
 

@@ -116,6 +116,22 @@ def test_what_a_short_command_used_is_known(runner: TrialRunner) -> None:
     assert None not in (used.cpu_seconds, used.peak_bytes, used.read_bytes, used.written_bytes)
 
 
+def test_the_peak_of_a_command_is_exact_however_large_the_campaign_is() -> None:
+    ballast = b"x" * 200_000_000
+    reaped = """
+import subprocess, sys
+from fedperf_client.profiling.campaign.trials.trial_process import reap
+command = subprocess.Popen([sys.executable, "-S", "-c", "b = bytearray(50_000_000)"])
+_, usage = reap(command.pid)
+print(usage["peak_bytes"], usage["peak_is_exact"])
+"""
+    done = subprocess.run([sys.executable, "-c", reaped], stdout=subprocess.PIPE, check=True)
+    peak, is_exact = done.stdout.split()
+    del ballast
+    assert 50_000_000 < int(peak) < 150_000_000
+    assert is_exact == b"True"
+
+
 def test_a_process_that_outlives_its_command_is_counted_and_ended(runner: TrialRunner) -> None:
     burn = "import time\nwhile time.process_time() < 0.15: pass\ntime.sleep(600)"
     outcome = run(

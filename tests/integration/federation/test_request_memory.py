@@ -1,0 +1,130 @@
+"""No request of a coordinator fills the memory of a node: real gateway, real node, real sockets."""
+
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+from fedperf_client.federation.node import MAX_REQUEST_BYTES
+from fedperf_shared.exchange import MAX_REHEARSAL_ROWS, SyntheticRow, TrainRequest
+from fedperf_shared.model.architecture import ARRAY_SHAPES
+from fedperf_shared.model.public_plans import load_public_plans
+from fedperf_shared.releases.release import ReleaseKind, SlotKey
+from fedperf_shared.wire.codec import encode_synthetic_rows, encode_train_request
+from fedperf_shared.wire.message_parts import MAX_MESSAGES
+from fedperf_shared.wire.sizes import ANSWER_BYTES
+from fedperf_shared.workflow.vocabulary import Platform
+from tests.fakes.added_memory import MOST_MEGABYTES
+from tests.integration.federation.test_gateway import ask, fleet, wait_for_reply
+
+NODE = """
+import pathlib, pickle, sys, threading
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from fedperf_client.federation.node import Node
+from fedperf_client.profiling.trials.peak_memory import peak_bytes, reset_peak
+from tests.integration.federation.worlds import FAST
+
+membership, key = pickle.loads(pathlib.Path(sys.argv[1]).read_bytes())
+node = Node(membership, load_pem_private_key(key, None), lambda _: b"answered", rhythm=FAST)
+before, stop = peak_bytes(), threading.Event()
+talking = threading.Thread(target=node.run, args=(stop,))
+talking.start()
+for _ in sys.stdin:
+    print((peak_bytes() - before) >> 20, flush=True)
+    reset_peak()
+stop.set()
+talking.join()
+"""
+
+SLOT = SlotKey(ReleaseKind.MODEL_UPDATE, 0, 0)
+MODEL = tuple(np.ones(shape, np.float32) for shape in ARRAY_SHAPES.values())
+
+WIDE = np.ones(MAX_REQUEST_BYTES // 4 - 800_000, np.float32)
+
+
+def field(number: int, content: bytes) -> bytes:
+    length, size = bytearray(), len(content)
+    while size >= 0x80:
+        length.append(size & 0x7F | 0x80)
+        size >>= 7
+    return bytes([number << 3 | 2, *length, size]) + content
+
+
+def one_row(operators: bytes) -> bytes:
+    """A request to rehearse one row whose workflow is this."""
+    return encode_train_request(TrainRequest(SLOT, 1, 0, ())) + field(
+        6, field(1, field(1, operators))
+    )
+
+
+def of_many(part: bytes) -> bytes:
+    return one_row(b"") + part * ((MAX_REQUEST_BYTES - 1000) // len(part))
+
+
+REFUSED: dict[str, bytes] = {
+    "empty rows": of_many(field(6, b"")),
+    "empty arrays": of_many(field(4, b"")),
+    "operators of one row": one_row(field(1, b"") * 2_400_000),
+    "something unknown": of_many(field(15, bytes(4_000_000))),
+    "as much as passes": encode_train_request(TrainRequest(SLOT, 1, 0, (*MODEL[:-1], WIDE)))
+    + one_row(field(1, field(3, b"\x80\x02")) * (MAX_MESSAGES - 100))[4:],
+}
+
+
+Asked = Callable[[bytes], tuple[int, bytes | None]]
+"""Megabytes that a node has at most, beyond what it began with, while it answers; the answer."""
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
+    directory = tmp_path_factory.mktemp("fleet")
+    with fleet(directory) as (gateway, acme), gateway.round() as channel:
+        key = acme.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        (directory / "organization").write_bytes(pickle.dumps((acme.membership, key)))
+        with subprocess.Popen(
+            [sys.executable, "-c", NODE, str(directory / "organization")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        ) as node:
+
+            def ask_node(body: bytes) -> tuple[int, bytes | None]:
+                assert node.stdin is not None
+                assert node.stdout is not None
+                ask(channel, acme, body, 60)
+                reply = wait_for_reply(channel, 60)
+                assert reply is not None
+                node.stdin.write(b"\n")
+                node.stdin.flush()
+                lines = iter(node.stdout.readline, b"")
+                return int(next(line for line in lines if line.strip().isdigit())), reply.body
+
+            try:
+                yield ask_node
+            finally:
+                node.kill()
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_no_request_fills_the_memory_of_a_node(name: str, asked: Asked) -> None:
+    assert len(REFUSED[name]) <= MAX_REQUEST_BYTES
+    added, reply = asked(REFUSED[name])
+    assert added <= MOST_MEGABYTES
+    assert reply is None
+
+
+def test_the_longest_honest_request_is_answered_in_as_little_memory(asked: Asked) -> None:
+    public = [
+        SyntheticRow(each.plan, each.cluster, 0.5, Platform.DUCKDB) for each in load_public_plans()
+    ]
+    longest = max(public, key=lambda row: len(encode_synthetic_rows([row])))
+    rows = (longest,) * MAX_REHEARSAL_ROWS
+    assert len(encode_synthetic_rows(rows)) <= ANSWER_BYTES["GetSyntheticRows"]
+    body = encode_train_request(TrainRequest(SLOT, 1, 0, MODEL, None, rows))
+    assert len(body) <= MAX_REQUEST_BYTES
+    added, reply = asked(body)
+    assert reply == b"answered"
+    assert added <= MOST_MEGABYTES
