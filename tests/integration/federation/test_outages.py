@@ -82,7 +82,10 @@ def test_a_server_survives_a_database_that_is_locked_for_long(tmp_path: Path) ->
 def test_a_round_closes_with_the_reply_in_hand_after_a_minute_in_which_every_call_fails(
     tmp_path: Path,
 ) -> None:
-    """The other member never comes, so that the round is open when the database fails."""
+    """The other member never comes, so that the round is open when the database fails.
+
+    Neither sends a report, which is said when the database is back.
+    """
     table = timetable(replies=50.0)
     config = served(tmp_path / "server", table)
     marker, answered = tmp_path / "failing", threading.Event()
@@ -106,10 +109,13 @@ def test_a_round_closes_with_the_reply_in_hand_after_a_minute_in_which_every_cal
             marker.unlink()
             wait_for(lines, "works again")
             wait_for(lines, "round closed")
+        for name in ("one", "two"):
+            wait_for(lines, f"organization={name} slot=report-0-0")
     database.close()
     (closed,) = (line for line in lines if "round closed" in line)
     assert "replies='1 of 2'" in closed
     assert "refused={'missing': 1}" in closed
+    assert sum("report missing" in line for line in lines) == 2
 
 
 @pytest.fixture
