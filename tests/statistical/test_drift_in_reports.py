@@ -16,6 +16,7 @@ from fedperf_server.inference.cell_directions import Answer
 from fedperf_server.inference.corrections import DEFAULT_KERNEL, Kernel, ReceivedReport
 from fedperf_server.inference.drift_evidence import SHIFT, evidence_of, read_drifts
 from fedperf_server.inference.state_space import DEFAULT_STEADINESS, SteadySums, by_organization
+from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.experiments.drift.recurring_workloads import USED, Shift
 from fedperf_simulations.experiments.drift.report_detection import (
     IN_TIME,
@@ -31,6 +32,10 @@ pytestmark = [pytest.mark.statistical, pytest.mark.slow]
 YEARS = 24
 GROWN = 6
 """Window from which a growing organization has many more workloads."""
+
+SEEDS = range(1, 21)
+FAR_OFF = tuple(Shift(platform, -100.0, 1.5) for platform in (Platform.DUCKDB, Platform.POLARS))
+"""Platforms that were 4.5 times as slow as the start says before the year began."""
 
 FALSE_EPOCHS_A_YEAR = 0.5
 SURE = Kernel(1e-4, 1e-4, 1e-4, 1e-4, 1e-4, 1e-4, 1e-4, organization_sd=1e-2)
@@ -99,6 +104,30 @@ def test_shifts_are_found_in_time_and_their_size_is_seen_without_much_bias() -> 
 def test_years_without_drift_stay_quiet() -> None:
     alarms = [len(read_drifts(each.plain, each.answered)) for each in quiet_years()]
     assert np.mean(alarms) <= 0.25
+
+
+@lru_cache(maxsize=2)
+def years_from_the_start(shifts: tuple[Shift, ...]) -> list[Year]:
+    return [year_of_reports(200, 1, shifts, [seed]) for seed in SEEDS]
+
+
+def years_with_a_drift(shifts: tuple[Shift, ...], kernel: Kernel = DEFAULT_KERNEL) -> int:
+    found = (
+        read_drifts(each.plain, each.answered, kernel=kernel)
+        for each in years_from_the_start(shifts)
+    )
+    return sum(map(bool, found))
+
+
+@pytest.mark.parametrize("shifts", [FAR_OFF, ()], ids=["far off", "quiet"])
+def test_what_was_so_from_the_start_is_taken_for_drift_in_1_of_20_years_at_most(
+    shifts: tuple[Shift, ...],
+) -> None:
+    assert years_with_a_drift(shifts) <= 1
+
+
+def test_who_believes_that_the_start_is_right_finds_a_drift_where_it_is_far_off() -> None:
+    assert years_with_a_drift(FAR_OFF, SURE) > 10
 
 
 def all_history(window: int) -> float:

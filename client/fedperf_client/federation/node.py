@@ -5,7 +5,8 @@ passed in is the release door: it returns the bytes of a SignedRelease when the 
 fixed reply time has come, and waits until then. What is wrong for public reasons
 (another type, malformed, a slot that the handler refuses) is answered at once with a code
 of `Refusal`, and said in the log. Any other failure of the handler is not answered at all: the
-coordinator sees what it would see of an organization that is offline.
+coordinator sees what it would see of an organization that is offline. So it sees of an earlier
+message about the same slot, whose round it has given up: however many come, one of a slot is kept.
 
 One thread does all talking, at a fixed rhythm that does not depend on what the
 handlers do (let them work in a process of their own, so that they cannot slow it);
@@ -92,7 +93,7 @@ class Node:
         self._handler = handler
         self._rhythm = rhythm or Rhythm()
         self._work: dict[SlotKey, Future[bytes]] = {}
-        self._waiting: dict[str, tuple[Message, Future[bytes]]] = {}
+        self._waiting: dict[SlotKey, tuple[Message, Future[bytes]]] = {}
         self.connection = Connection.CONNECTING
         self.odd_answers = 0
 
@@ -140,12 +141,13 @@ class Node:
             self._accept(fleet, message, tree)
 
     def _accept(self, fleet: Fleet, message: Message, tree: ObjectTree) -> None:
+        """Begin the work on what a message asks; the last message about a slot is answered."""
         message_id = message.metadata.message_id
-        if message_id in self._waiting:
+        if any(message_id == each.metadata.message_id for each, _ in self._waiting.values()):
             return
         try:
             request = open_request(fleet.body(message, tree))
-            self._waiting[message_id] = (message, self._future(request))
+            self._waiting[request.slot] = (message, self._future(request))
         except RequestRefusedError as error:
             self._refuse(fleet, message, error)
 
@@ -164,7 +166,7 @@ class Node:
         return self._work[request.slot]
 
     def _hand_out(self, fleet: Fleet) -> None:
-        for message_id, (message, future) in list(self._waiting.items()):
+        for slot, (message, future) in list(self._waiting.items()):
             if not future.done():
                 continue
             error = future.exception()
@@ -176,7 +178,7 @@ class Node:
                 _log.warning("no release for this slot", reason=str(error))
             else:
                 _log.error("no release for this slot", exc_info=error)
-            del self._waiting[message_id]
+            del self._waiting[slot]
 
 
 def _said(error: Exception) -> str:

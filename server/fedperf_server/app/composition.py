@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from fedperf_server.app.process import serving, store_start_model
 from fedperf_server.config import ServerConfig
+from fedperf_server.desks.absences import AbsenceDesk
 from fedperf_server.desks.drift import DriftDesk
 from fedperf_server.desks.promotion import PromotionDesk
 from fedperf_server.desks.questions import QuestionDesk
@@ -77,11 +78,13 @@ def run_server(
         questions = QuestionDesk(database, config.timetable)
         promotions = PromotionDesk(database, config.timetable, plans, grace=config.grace)
         drifts = DriftDesk(database, config.timetable, grace=config.grace, clock=clock)
+        absences = AbsenceDesk(database, config.timetable, grace=config.grace, since=clock())
         steps: dict[str, Step] = {
             "asking questions": partial(_ask, questions),
             "evaluating reports": partial(_look, desk),
             "judging versions": partial(_judge, promotions),
             "reading drift": partial(_watch_drift, drifts),
+            "looking for absent reports": partial(_miss, absences),
         }
         with _watched(steps, stop, clock, troubles):
             coordinator.run(stop, on_round=_announce)
@@ -194,6 +197,11 @@ def _watch_drift(desk: DriftDesk, *, at: datetime) -> None:
             since=each.since,
             log_factor=round(each.log_factor, 3),
         )
+
+
+def _miss(desk: AbsenceDesk, *, at: datetime) -> None:
+    for each in desk.look(at=at):
+        log.warning("report missing", organization=each.organization, slot=each.slot_name)
 
 
 def _announce(result: RoundResult) -> None:

@@ -1,25 +1,39 @@
-"""A database that is locked, full, or fails at every call: the coordinator's process goes on."""
+"""A database that is locked, full, or fails at every call: `fedperf-server run` goes on."""
 
 import sqlite3
 import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from fedperf_server.app.process import system_clock
+from fedperf_server.config import ServerConfig
+from fedperf_server.membership.authority import KeyRing
+from fedperf_server.membership.enrollment import Enrollment
+from fedperf_server.state.database import Database
+from fedperf_server.state.registry import GgfnFormat
+from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.releases.period import Timetable
 from tests.integration.federation.test_crashes import process
-from tests.integration.federation.worlds import new_server, timetable
+from tests.integration.federation.worlds import (
+    Organization,
+    admit,
+    constant,
+    full_schedule,
+    new_server,
+    node,
+    timetable,
+)
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.timeout(240)]
 
 LOCKED_SECONDS, FAILING_SECONDS = 28, 60
-DISK_BYTES = 4 << 20
+DISK_BYTES = 8 << 20
 
 
 def later() -> Timetable:
@@ -28,12 +42,24 @@ def later() -> Timetable:
     return timetable(start=start)
 
 
-def hear(running: object, lines: list[str]) -> threading.Thread:
-    """Collect what the process prints, beside the test."""
-    stream = running.stdout  # type: ignore[attr-defined]
-    listening = threading.Thread(target=lambda: lines.extend(stream), daemon=True)
-    listening.start()
-    return listening
+def served(directory: Path, table: Timetable) -> ServerConfig:
+    """A directory that `fedperf-server run` can serve."""
+    return new_server(directory, table, model_format=GgfnFormat())
+
+
+@contextmanager
+def serving(config: ServerConfig, marker: Path) -> Iterator[list[str]]:
+    """The lines of a server that is up, and at the end still is; it fails while `marker` is."""
+    lines: list[str] = []
+    with process("server_process", str(config.directory), str(marker)) as running:
+        assert running.stdout is not None
+        stream = running.stdout
+        threading.Thread(target=lambda: lines.extend(stream), daemon=True).start()
+        wait_for(lines, "serving")
+        yield lines
+        assert running.poll() is None
+    assert sum("failing" in line for line in lines) == 1
+    assert sum("works again" in line for line in lines) == 1
 
 
 def wait_for(lines: list[str], part: str) -> None:
@@ -42,39 +68,54 @@ def wait_for(lines: list[str], part: str) -> None:
         time.sleep(0.1)
 
 
-def test_a_coordinator_survives_a_database_that_is_locked_for_long(tmp_path: Path) -> None:
-    config = new_server(tmp_path / "server", later())
-    lines: list[str] = []
-    with process("coordinator_process", str(config.directory)) as running:
-        hear(running, lines)
-        wait_for(lines, "serving")
+def test_a_server_survives_a_database_that_is_locked_for_long(tmp_path: Path) -> None:
+    config = served(tmp_path / "server", later())
+    with serving(config, tmp_path / "never") as lines:
         other = sqlite3.connect(config.directory / "coordinator.sqlite", isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
         time.sleep(LOCKED_SECONDS)
         other.execute("ROLLBACK")
         other.close()
         wait_for(lines, "works again")
-        assert running.poll() is None
-    assert sum("failing" in line for line in lines) == 1
-    assert sum("works again" in line for line in lines) == 1
 
 
-def test_a_coordinator_survives_a_minute_in_which_every_call_of_the_database_fails(
+def test_a_round_closes_with_the_reply_in_hand_after_a_minute_in_which_every_call_fails(
     tmp_path: Path,
 ) -> None:
-    config = new_server(tmp_path / "server", later())
-    lines: list[str] = []
-    marker = tmp_path / "failing"
-    with process("failing_coordinator", str(config.directory), str(marker)) as running:
-        hear(running, lines)
-        wait_for(lines, "serving")
-        marker.touch()
-        time.sleep(FAILING_SECONDS)
-        marker.unlink()
-        wait_for(lines, "works again")
-        assert running.poll() is None
-    assert sum("failing" in line for line in lines) == 1
-    assert sum("works again" in line for line in lines) == 1
+    """The other member never comes, so that the round is open when the database fails.
+
+    Neither sends a report, which is said when the database is back.
+    """
+    table = timetable(replies=50.0)
+    config = served(tmp_path / "server", table)
+    marker, answered = tmp_path / "failing", threading.Event()
+
+    def answer(organization: Organization, request: TrainRequest) -> bytes:
+        answered.set()
+        return constant(0.0)(organization, request)
+
+    database = Database(config.database_url)
+    operator = Enrollment(database, KeyRing(config.directory), config, clock=system_clock)
+    with serving(config, marker) as lines:
+        one, _ = (
+            admit(tmp_path, operator.add_organization(name).url, name, full_schedule(table))
+            for name in ("one", "two")
+        )
+        with node(one, answer):
+            assert answered.wait(30)
+            time.sleep(2)
+            marker.touch()
+            time.sleep(FAILING_SECONDS)
+            marker.unlink()
+            wait_for(lines, "works again")
+            wait_for(lines, "round closed")
+        for name in ("one", "two"):
+            wait_for(lines, f"organization={name} slot=report-0-0")
+    database.close()
+    (closed,) = (line for line in lines if "round closed" in line)
+    assert "replies='1 of 2'" in closed
+    assert "refused={'missing': 1}" in closed
+    assert sum("report missing" in line for line in lines) == 2
 
 
 @pytest.fixture
@@ -93,24 +134,19 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", place], check=True)
 
 
-def test_a_coordinator_survives_a_full_disk_and_closes_its_round_when_there_is_room(
+def test_a_server_survives_a_full_disk_and_closes_its_round_when_there_is_room(
     small_disk: Path,
 ) -> None:
     start = system_clock().replace(microsecond=0) + timedelta(seconds=20)
-    config = new_server(small_disk / "server", timetable(start=start, replies=40.0))
-    lines: list[str] = []
-    with process("coordinator_process", str(config.directory)) as running:
-        hear(running, lines)
-        wait_for(lines, "serving")
+    config = served(small_disk / "server", timetable(start=start, replies=25.0))
+    with serving(config, small_disk / "never") as lines:
         filler = small_disk / "filler"
         with filler.open("wb", buffering=0) as stream, suppress(OSError):
             while stream.write(bytes(4096)):
                 pass
         wait_for(lines, "failing")
         time.sleep(5)
-        assert running.poll() is None
         filler.unlink()
-        wait_for(lines, "round 1 no_quorum")
-    assert sum("failing" in line for line in lines) == 1
+        wait_for(lines, "round closed")
     assert "full" in next(line for line in lines if "failing" in line)
-    assert sum("works again" in line for line in lines) == 1
+    assert "outcome=no_quorum" in next(line for line in lines if "round closed" in line)

@@ -5,11 +5,15 @@ receipts know better.
 """
 
 import multiprocessing
+import os
 import shutil
+import signal
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from datetime import timedelta
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -23,7 +27,7 @@ from fedperf_client.federation.enrollment import Membership, load_or_create_key
 from fedperf_client.federation.exchange import ExchangeClient
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.release.ledger.entries import ReleaseState
+from fedperf_client.release.ledger.entries import LedgerEntry, ReleaseState
 from fedperf_client.release.ledger.errors import LedgerDisagreesError
 from fedperf_client.release.ledger.ledger import PrivacyLedger
 from fedperf_client.release.noise import SystemNoise
@@ -85,14 +89,27 @@ def home(tmp_path: Path) -> Home:
     )
 
 
+@dataclass
+class ScriptedClock:
+    """Stands still until it is set."""
+
+    now: datetime
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
 @contextmanager
-def coordinator(config: ServerConfig, home: Home) -> Iterator[Database]:
+def coordinator(
+    config: ServerConfig, home: Home, *, clock: Callable[[], datetime] = now
+) -> Iterator[Database]:
     """A running coordinator that `home` has joined; its database."""
     database = Database(config.database_url)
     start = [*public_start.load_public_start().arrays.values()]
     store_start_model(database, GgfnFormat(), start, at=now())
+    model, method = GgfnFormat(), tangent_rounds()
     with (
-        serving(config, model_format=GgfnFormat(), method=tangent_rounds(), evaluate=nought),
+        serving(config, model_format=model, method=method, evaluate=nought, clock=clock),
         operator(config) as tools,
     ):
         join(home, tools.add_organization("one").url)
@@ -106,9 +123,10 @@ def nought(arrays: Arrays) -> float:
 
 
 @contextmanager
-def daemon(home: Home) -> Iterator[None]:
+def daemon(home: Home, *, clock: Callable[[], datetime] = now) -> Iterator[None]:
     stop = threading.Event()
-    running = threading.Thread(target=run_daemon, args=(home,), kwargs={"clock": now, "stop": stop})
+    options = {"clock": clock, "stop": stop}
+    running = threading.Thread(target=run_daemon, args=(home,), kwargs=options)
     running.start()
     try:
         yield
@@ -145,20 +163,42 @@ def test_a_second_daemon_on_a_home_is_refused_in_one_line(config: ServerConfig, 
 
 
 def test_a_report_whose_process_is_killed_leaves_at_its_time_all_the_same(
-    config: ServerConfig, home: Home
+    config: ServerConfig, home: Home, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with coordinator(config, home) as database:
-        with daemon(home):
-            sleep_until(config.timetable.period.start + OPENS + timedelta(seconds=0.05))
-            for child in multiprocessing.active_children():
+    """By a clock that both sides read and the test sets; the process is held until it is killed."""
+    clock = ScriptedClock(config.timetable.period.start)
+    opens_at = clock.now + OPENS
+    with coordinator(config, home, clock=clock) as database:
+        with daemon(home, clock=clock):
+            wait_until(multiprocessing.active_children, seconds=PATIENCE, what="the process")
+            children = multiprocessing.active_children()
+            for child in children:
+                os.kill(child.pid or 0, signal.SIGSTOP)
+            clock.now = opens_at
+            wait_until(lambda: entries(home), seconds=PATIENCE, what="the report's charge")
+            for child in children:
                 child.kill()
+            said = list[str]()
+
+            def is_said() -> bool:
+                said.append(capsys.readouterr().out)
+                return "a report leaves as noise alone" in "".join(said)
+
+            wait_until(is_said, seconds=PATIENCE, what="the process to be missed")
+            clock.now = opens_at + SPAN - timedelta(milliseconds=1)
+            time.sleep(3 * home.load_config().poll_seconds)
+            assert standing(database).accepted == 0
+            clock.now = opens_at + SPAN
             wait_until(lambda: standing(database).accepted, seconds=PATIENCE, what="the report")
         with database.transaction() as session:
             (received_at,) = session.scalars(select(ReportRow.received_at))
-        (entry,) = PrivacyLedger.open(home.ledgers[-1]).entries()
-    late = from_unix_ms(received_at) - (config.timetable.period.start + OPENS + SPAN)
-    assert timedelta(0) <= late < SPAN / 2
+        (entry,) = entries(home)
+    assert from_unix_ms(received_at) == opens_at + SPAN
     assert entry.state is ReleaseState.HANDED_OUT
+
+
+def entries(home: Home) -> Sequence[LedgerEntry]:
+    return PrivacyLedger.open(home.ledgers[-1]).entries()
 
 
 def standing(database: Database) -> Standing:

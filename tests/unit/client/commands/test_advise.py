@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -185,7 +186,9 @@ def test_a_program_is_counted_and_nothing_of_it_is_stored_unless_it_runs(
 def test_the_choice_and_its_rivals_run_for_real_and_are_stored(home: Home, data: Path) -> None:
     before = stored(home)
     asked = [data.parent / "totals.json", "--data", data, "--cores", "1", "--execute"]
+    began = time.perf_counter()
     found = advice(home, *asked, "--platforms", "duckdb,polars", "--repeats", "2")
+    whole_seconds = time.perf_counter() - began
     measured, choice = found["measured"], found["choice"]
     assert isinstance(measured, list)
     assert isinstance(choice, dict)
@@ -193,7 +196,9 @@ def test_the_choice_and_its_rivals_run_for_real_and_are_stored(home: Home, data:
     assert ran[0] == choice["platforms"]
     assert ["duckdb"] * 4 in ran
     assert ["polars"] * 4 in ran
-    assert all(0 < each["measured_runtime_seconds"] < 5 for each in measured)
+    seconds = [each["measured_runtime_seconds"] for each in measured]
+    assert min(seconds) > 0
+    assert sum(seconds) < whole_seconds
     assert stored(home) == before + 2 * len(measured)
     with ExecutionStore.open(home.store) as store:
         newest = store.newest(1)[0]

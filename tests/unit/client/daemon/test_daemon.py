@@ -364,12 +364,18 @@ def test_a_report_that_is_ready_too_late_stays_here(
         return task()
 
     monkeypatch.setattr(scene.duties._reports, "_compute", slow)
-    scene.look_at(1.0)
-    scene.look_at(4.0)
-    scene.restart()
-    scene.look_at(4.5)
-    scene.look_at(9.0)
+    with capture_logs() as logs:
+        scene.look_at(1.0)
+        scene.look_at(4.0)
+        scene.restart()
+        scene.look_at(4.5)
+        scene.look_at(9.0)
     assert scene.exchange.submitted == []
+    (said,) = (each["reason"] for each in logs if each["log_level"] == "warning")
+    assert said == (
+        "residual_report of window 0 was not ready at its fixed time and stays here; "
+        "give the daemon more cores, or its schedule fewer steps"
+    )
     (entry,) = scene.ledger.entries()
     assert entry.payload_bytes > 0
     (listed,) = past_releases([scene.ledger], scene.home.receipts, read=None)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from fedperf_server.app.composition import (
+    _announce,
     _look,
     _watched,
     method_of,
@@ -30,6 +31,7 @@ from fedperf_server.rounds.tangent_rounds import TangentRounds
 from fedperf_server.state import registry
 from fedperf_server.state.database import Database
 from fedperf_server.state.registry import GgfnFormat
+from fedperf_server.state.rounds import Outcome, RoundResult
 from fedperf_shared.errors import StorageError
 from fedperf_shared.execution import MeasuredPlan
 from fedperf_shared.model.batches import PlanGraph
@@ -38,6 +40,7 @@ from fedperf_shared.model.fit import predict
 from fedperf_shared.model.public_plans import anchors_of
 from fedperf_shared.programs.troubles import Troubles
 from fedperf_shared.releases.period import ModelMethod, Period, Timetable
+from fedperf_shared.releases.release import ReleaseKind, SlotKey
 from tests.fakes.tangents import few_plans
 from tests.unit.client.prediction.synthetic import draw_questions
 from tests.unit.client.public import seeded_checkpoint
@@ -125,3 +128,13 @@ def test_reports_that_cannot_be_evaluated_are_tried_again(
     with _watched(steps, threading.Event(), lambda: AT, troubles):
         assert desk.works.wait(5)
     assert not [each for each in threading.enumerate() if each.name == "reports"]
+
+
+def test_a_closed_round_is_said_with_what_was_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    slot = SlotKey(ReleaseKind.MODEL_UPDATE, 2, 0)
+    failures = {"missing": 2, "not_due": 1}
+    _announce(RoundResult(7, slot, Outcome.NO_QUORUM, 4, 1, failures, 30.0, None, None))
+    (line,) = capsys.readouterr().out.splitlines()
+    said = ("round closed", "round=7", "outcome=no_quorum", "replies='1 of 4'")
+    for part in (*said, "refused={'missing': 2, 'not_due': 1}"):
+        assert part in line

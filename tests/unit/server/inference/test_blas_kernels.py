@@ -61,6 +61,8 @@ def pairs(years: dict[str, Found]) -> list[tuple[Found, Found]]:
 def test_every_question_of_a_year_asks_the_same_under_all_kernels(years: dict[str, Found]) -> None:
     for one, other in pairs(years):
         assert len(one["directions"]) == len(other["directions"]) > 20
+        for what in ("directions", "centers", "clips"):
+            np.testing.assert_array_equal(one[what], other[what], err_msg=what)
         for mine, theirs in zip(one["directions"], other["directions"], strict=True):
             assert subspace_angles(mine.T, theirs.T).max() < MOST_APART
         np.testing.assert_allclose(one["centers"], other["centers"], rtol=0, atol=MOST_APART)

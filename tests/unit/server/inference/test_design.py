@@ -69,6 +69,7 @@ def test_clips_are_the_stated_stddevs_of_a_record() -> None:
     first = a_question(belief).designs[0]
     expected = 1.5 * np.sqrt(np.diag(belief.covariance)[:10] + RECORD)
     np.testing.assert_allclose(first.clips, expected, rtol=0, atol=GRID / 2)
+    assert np.all(first.clips % GRID == 0)
 
 
 def test_the_design_tells_more_than_any_other_directions_tried() -> None:

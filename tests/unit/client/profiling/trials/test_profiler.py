@@ -3,6 +3,7 @@
 import itertools
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -74,7 +75,9 @@ def program(dataset: str = "numbers") -> Program:
 def test_a_program_becomes_an_execution_with_the_rows_that_really_flowed(
     profiler: Profiler, platforms: tuple[Platform, ...]
 ) -> None:
+    began = time.perf_counter()
     execution = profiler.profile(program(), platforms, CLUSTER, workload="totals")
+    whole_seconds = time.perf_counter() - began
     assert execution.status is ExecutionStatus.OK
     assert execution.plan.platforms == platforms
     assert [o.output_rows for o in execution.plan.workflow.operators] == [100, 60, 4, 4]
@@ -82,7 +85,7 @@ def test_a_program_becomes_an_execution_with_the_rows_that_really_flowed(
     assert execution.plan.workflow.sources.columns == 2
     assert (execution.workload, execution.finished_at) == ("totals", NOW)
     assert execution.measurement is not None
-    assert 0 < execution.measurement.runtime_seconds < 5
+    assert 0 < execution.measurement.runtime_seconds < whole_seconds
     assert execution.measurement.read_bytes > 0
     assert 20e6 < execution.measurement.peak_memory_bytes < 1e9
 

@@ -1,7 +1,12 @@
 """The overhead of campaigns is measured where runs of a whole job would differ too much."""
 
 import math
+from collections.abc import Iterator
 
+import pytest
+
+from fedperf_client.profiling.campaign.trials.trial_runner import TrialRunner
+from fedperf_simulations.experiments.campaigns import overhead
 from fedperf_simulations.experiments.campaigns.overhead import (
     WINDOW_SECONDS,
     added_seconds,
@@ -9,8 +14,34 @@ from fedperf_simulations.experiments.campaigns.overhead import (
 )
 
 
-def test_a_trial_adds_little_and_waits_as_long_as_the_job() -> None:
-    assert abs(added_seconds(0.2, 1)) < 0.2
+def test_a_trial_waits_as_long_as_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[float] = []
+    profiled = overhead._profiled
+
+    def kept(runner: TrialRunner, command: tuple[str, ...]) -> float:
+        waited.append(profiled(runner, command))
+        return waited[-1]
+
+    monkeypatch.setattr(overhead, "_profiled", kept)
+    assert math.isfinite(added_seconds(0.2, 1))
+    (seconds,) = waited
+    assert seconds >= 0.2
+
+
+def test_bare_runs_and_trials_take_turns_and_the_median_of_their_differences_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    turns = list[str]()
+    bare, profiled = iter([1.0, 2.0, 3.0]), iter([1.5, 2.25, 93.0])
+
+    def run(kind: str, seconds: Iterator[float]) -> float:
+        turns.append(kind)
+        return next(seconds)
+
+    monkeypatch.setattr(overhead, "_bare", lambda command: run("bare", bare))
+    monkeypatch.setattr(overhead, "_profiled", lambda runner, command: run("trial", profiled))
+    assert added_seconds(60.0, 3) == 0.5
+    assert turns == ["trial", "bare", "bare", "trial", "trial", "bare"]
 
 
 def test_a_watched_job_is_compared_with_itself() -> None:

@@ -1,4 +1,4 @@
-"""A coordinator's process whose every database call fails while a file is there.
+"""`fedperf-server run` as a process, whose every database call fails while a file is there.
 
 `python -m ... DIRECTORY MARKER`.
 """
@@ -12,10 +12,10 @@ from pathlib import Path
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
-from tests.integration.federation import coordinator_process
+from fedperf_server import cli
 
 
-def main(directory: Path, marker: Path) -> None:
+def main(directory: str, marker: Path) -> None:
     """Serve until killed."""
     begin = Session.begin
 
@@ -27,8 +27,9 @@ def main(directory: Path, marker: Path) -> None:
             yield transaction
 
     Session.begin = failing  # type: ignore[method-assign, assignment]
-    coordinator_process.main(directory)
+    sys.argv = ["fedperf-server", "--directory", directory, "run"]
+    cli.main()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    main(sys.argv[1], Path(sys.argv[2]))

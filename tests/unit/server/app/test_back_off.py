@@ -1,0 +1,100 @@
+"""A database that fails for a minute is tried a few times, by the rounds and by the desks."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from sqlalchemy.orm import Session
+
+from fedperf_server.app.composition import _watched
+from fedperf_server.config import ServerConfig, default_timetable
+from fedperf_server.membership.authority import KeyRing
+from fedperf_server.membership.enrollment import Enrollment
+from fedperf_server.rounds.coordinator import Coordinator
+from fedperf_server.rounds.open_round import RoundRules
+from fedperf_server.state.database import Database, DatabaseError
+from fedperf_shared.identity import new_private_key
+from fedperf_shared.programs.troubles import Troubles
+from tests.fakes.rounds import dp_sgd_rounds
+from tests.unit.server.rounds.test_coordinator import FakeFleet, TinyFormat
+
+AT = datetime(2027, 1, 1, tzinfo=UTC)
+MINUTE = 60.0
+PAUSE = 0.5
+"""Seconds from one look to the next."""
+
+TRIES = [0.0, 1.0, 3.0, 7.0, 15.0, 31.0]
+"""When: the first rest takes a second, each next one twice as long."""
+
+
+class Minute(threading.Event):
+    """Asked at every look whether to stop; it stops when a minute of its own has passed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seconds = -PAUSE
+
+    def is_set(self) -> bool:
+        if self.seconds + PAUSE < MINUTE:
+            self.seconds += PAUSE
+        else:
+            self.set()
+        return super().is_set()
+
+
+class FailingDatabase(Database):
+    """Fails in every transaction and keeps when."""
+
+    def __init__(self, url: str, timer: Callable[[], float]) -> None:
+        super().__init__(url)
+        self._timer = timer
+        self.tries: list[float] = []
+
+    @contextmanager
+    def transaction(self) -> Iterator[Session]:
+        self.tries.append(self._timer())
+        raise DatabaseError("disk I/O error")
+        yield
+
+
+def test_rounds_try_a_failing_database_again_after_rests_that_double(tmp_path: Path) -> None:
+    minute = Minute()
+    config = ServerConfig(tmp_path, "localhost", default_timetable(AT))
+    database = FailingDatabase(config.database_url, lambda: minute.seconds)
+    coordinator = Coordinator(
+        database,
+        Enrollment(database, KeyRing(tmp_path), config, clock=lambda: AT),
+        FakeFleet(lambda: None),
+        timetable=config.timetable,
+        rules=RoundRules(2, config.grace),
+        model_format=TinyFormat(),
+        signing_key=new_private_key(),
+        method=dp_sgd_rounds(TinyFormat(), 1.0, lambda current, updates: current),
+        evaluate=lambda arrays: 1.0,
+        clock=lambda: AT,
+        troubles=Troubles(timer=lambda: minute.seconds),
+    )
+    coordinator.run(minute, idle=timedelta(0))
+    database.close()
+    assert database.tries == TRIES
+
+
+def test_desks_try_a_failing_database_again_after_rests_that_double(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("fedperf_server.app.composition.REPORT_PAUSE_SECONDS", 0.0)
+    minute = Minute()
+    tries: list[float] = []
+
+    def look(*, at: datetime) -> None:
+        del at
+        tries.append(minute.seconds)
+        raise DatabaseError("disk I/O error")
+
+    troubles = Troubles(timer=lambda: minute.seconds)
+    with _watched({"looking": look, "never": look}, minute, lambda: AT, troubles):
+        assert minute.wait(10)
+    assert tries == TRIES
