@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from fedperf_client.federation.node import MAX_REQUEST_BYTES
+from fedperf_client.federation.fleet import MAX_REQUEST_BYTES
 from fedperf_shared.exchange import MAX_REHEARSAL_ROWS, SyntheticRow, TrainRequest
 from fedperf_shared.model.architecture import ARRAY_SHAPES
 from fedperf_shared.model.public_plans import load_public_plans
