@@ -45,10 +45,11 @@ $(SPARK): $(STAMP)
 slow: $(SPARK) ## slow, statistical and fault tests
 	$(BIN)/python -m pytest -q -n 2 --dist loadscope -m "slow or statistical or fault"
 
-lint: $(STAMP) ## format and lint; what is imported is declared, and the other way round
+lint: $(STAMP) ## format and lint; what is imported is declared, and the other way round; no unused code
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/deptry shared client server simulations
+	$(BIN)/vulture
 
 types: $(STAMP) ## mypy --strict on code and tests
 	$(BIN)/mypy

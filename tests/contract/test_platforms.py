@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fedperf_client.platforms.arrow import arrow_schema, tables_equal
+from fedperf_client.platforms.arrow import arrow_schema
 from fedperf_client.platforms.engine import ENGINES, UnsupportedOperationError
 from fedperf_client.platforms.executor import dataset_path, run_plan
 from fedperf_client.platforms.operations.analytic import (
@@ -68,6 +68,7 @@ from fedperf_client.workloads.families import (
     single_platforms,
 )
 from fedperf_shared.workflow.vocabulary import Platform
+from tests.fakes.arrow_tables import tables_equal
 
 INTEGER, FLOAT, TEXT = ColumnType.INTEGER, ColumnType.FLOAT, ColumnType.TEXT
 SPARK_IS_HERE = Platform.SPARK in installed_platforms()

@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedperf_client.platforms.arrow import tables_equal
 from fedperf_client.platforms.engine import open_engine
 from fedperf_client.platforms.executor import run_plan
 from fedperf_client.workloads.data import prepare
 from fedperf_client.workloads.families import Family, draw_platforms, draw_program
 from fedperf_shared.workflow.vocabulary import Platform
 from tests.contract.test_platforms import CASES, SLOW_WITH_SPARK, run_case
+from tests.fakes.arrow_tables import tables_equal
 
 pytestmark = SLOW_WITH_SPARK
 

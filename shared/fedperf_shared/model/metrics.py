@@ -32,22 +32,9 @@ def mape(predicted: ArrayLike, true: ArrayLike) -> float:
     return float(relative_errors(predicted, true).mean())
 
 
-def mae(predicted: ArrayLike, true: ArrayLike) -> float:
-    """Mean absolute error, in the unit of the arguments."""
-    estimate, truth = _checked(predicted, true)
-    return float(np.abs(estimate - truth).mean())
-
-
 def median_q_error(predicted: ArrayLike, true: ArrayLike) -> float:
     """Median q-error."""
     return float(np.median(q_error(predicted, true)))
-
-
-def q_error_percentiles(
-    predicted: ArrayLike, true: ArrayLike, percentiles: tuple[float, ...] = (50.0, 90.0, 95.0)
-) -> tuple[float, ...]:
-    """Percentiles of the q-error."""
-    return tuple(float(value) for value in np.percentile(q_error(predicted, true), percentiles))
 
 
 def _checked(predicted: ArrayLike, true: ArrayLike) -> tuple[_Floats, _Floats]:
