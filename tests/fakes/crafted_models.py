@@ -75,18 +75,23 @@ MODELS: dict[str, Callable[[], GGFN]] = {
     "public start": honest,
     "fresh": partial(GGFN, dropout=0.0, seed=1),
     **{f"wild {decades:g}": partial(wild, decades) for decades in (0.5, 1.5, 8.0)},
-    **{f"amplifying {seed}": partial(amplifying, seed) for seed in range(3)},
+    **{f"amplifying {seed}": partial(amplifying, seed) for seed in range(4)},
     "amplifying 1e3": partial(amplifying, 3, 1e3),
     **{
         f"cancelling {bias:g} {gain:g}": partial(cancelling, bias, gain)
         for bias, gain in (
             (0.0, 1e4),
+            (0.0, 1e6),
             (30.0, 100.0),
             (100.0, 1e3),
             (300.0, 30.0),
             (1e3, 1e4),
+            (1e3, 1e6),
+            (1e4, 1e4),
             (1e4, 1e6),
+            (1e5, 1e4),
             (1e5, 1e6),
+            (1e6, 1e4),
             (1e6, 1e6),
             (1e6, 1e9),
         )

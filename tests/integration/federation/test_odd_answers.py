@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,11 +20,14 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from flwr.proto.fleet_pb2 import ActivateNodeResponse, PullMessagesResponse
+from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatResponse
+from flwr.proto.message_pb2 import PullObjectResponse
 from structlog.testing import capture_logs
 
+from fedperf_client.federation import fleet
 from fedperf_client.federation.enrollment import Membership
 from fedperf_client.federation.fleet import MAX_ANSWER_BYTES
-from fedperf_client.federation.node import Node, Rhythm
+from fedperf_client.federation.node import Connection, Node, Rhythm
 
 MOST_MEGABYTES = 64
 
@@ -49,30 +52,55 @@ print((peak_bytes() - before) >> 20)
 """
 
 
-def message(**fields: bool) -> bytes:
+def message(kind: str = "train", tree: str = "", **fields: bool) -> bytes:
     """One message to the node, with a content, an error, both or neither."""
     reply = PullMessagesResponse()
     sent = reply.messages_list.add()
-    sent.metadata.message_type = "train"
+    sent.metadata.message_type = kind
     if fields.get("error"):
         sent.error.code = 1
     if fields.get("content"):
         sent.content.SetInParent()
-    reply.message_object_trees.add()
+    reply.message_object_trees.add().object_id = tree
     return reply.SerializeToString()
 
 
-ODD: dict[str, bytes] = {
-    "no protocol buffer": b"\xff\xff\xff garbage",
-    "neither content nor error": message(),
-    "both content and error": message(content=True, error=True),
-    "many messages": message(content=True) * (MAX_ANSWER_BYTES // len(message(content=True)) + 1),
+PULL, JUNK = "/pull-messages", b"\xff\xff\xff garbage"
+
+ODD: dict[str, dict[str, bytes]] = {
+    "no protocol buffer": {PULL: JUNK},
+    "neither content nor error": {PULL: message()},
+    "neither, with a tree": {PULL: message(tree="a")},
+    "both content and error": {PULL: message(content=True, error=True)},
+    "many messages": {
+        PULL: message(content=True) * (MAX_ANSWER_BYTES // len(message(content=True)) + 1)
+    },
+    "no activation": {"/activate-node": JUNK},
+    "no object": {PULL: message(tree="a", content=True), "/pull-object": JUNK},
+    "no thanks for a reply": {PULL: message("query", content=True), "/push-messages": JUNK},
+    "no heartbeat": {"/send-node-heartbeat": JUNK},
 }
+"""What is answered to which call; the other calls are answered well."""
+
+REFUSED: dict[str, dict[str, bytes]] = {
+    "an object that is not there": {PULL: message(tree="a", content=True)},
+    "an object that is none": {
+        PULL: message(tree="a", content=True),
+        "/pull-object": PullObjectResponse(
+            object_found=True, object_available=True, object_content=JUNK
+        ).SerializeToString(),
+    },
+}
+"""Readable answers to calls, which together make no request."""
 
 
 @contextmanager
-def coordinator(tmp_path: Path, answer: bytes, encoding: str | None = None) -> Iterator[Membership]:
-    """A server with the pinned certificate that gives `answer` to every pull."""
+def coordinator(
+    tmp_path: Path, answers: Mapping[str, bytes], encoding: str | None = None
+) -> Iterator[Membership]:
+    """A server with the pinned certificate that answers the calls so, by their path's end."""
+    well = {"/activate-node": ActivateNodeResponse(node_id=7).SerializeToString()}
+    well["/send-node-heartbeat"] = SendNodeHeartbeatResponse(success=True).SerializeToString()
     key = ec.generate_private_key(ec.SECP384R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "odd")])
     now = datetime.datetime.now(datetime.UTC)
@@ -110,11 +138,11 @@ def coordinator(tmp_path: Path, answer: bytes, encoding: str | None = None) -> I
 
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers["content-length"]))
-            pulled = self.path.endswith("/pull-messages")
-            body = answer if pulled else ActivateNodeResponse(node_id=7).SerializeToString()
+            call = self.path[self.path.rindex("/") :]
+            body = {**well, **answers}.get(call, b"")
             self.send_response(200)
             self.send_header("content-length", str(len(body)))
-            if encoding is not None and pulled:
+            if encoding is not None and call in answers:
                 self.send_header("content-encoding", encoding)
             self.end_headers()
             try:
@@ -137,23 +165,57 @@ def coordinator(tmp_path: Path, answer: bytes, encoding: str | None = None) -> I
         serving.join()
 
 
-@pytest.mark.parametrize("name", ODD)
-def test_a_node_outlives_an_odd_answer_and_says_so(name: str, tmp_path: Path) -> None:
-    rhythm = Rhythm(poll=datetime.timedelta(seconds=0.02), first_pause=datetime.timedelta(0.01))
+@contextmanager
+def talking(membership: Membership) -> Iterator[Node]:
+    """A node in a thread, which is alive at the end; it takes up no connection that it gave up."""
+    rhythm = Rhythm(
+        poll=datetime.timedelta(seconds=0.02), first_pause=datetime.timedelta(minutes=10)
+    )
     stop = threading.Event()
-    with coordinator(tmp_path, ODD[name]) as membership, capture_logs() as logs:
-        node = Node(
-            membership, ec.generate_private_key(ec.SECP384R1()), lambda _: b"", rhythm=rhythm
-        )
-        talking = threading.Thread(target=node.run, args=(stop,))
-        talking.start()
-        while node.odd_answers == 0 and talking.is_alive():
-            time.sleep(0.01)
-        assert talking.is_alive()
+    node = Node(membership, ec.generate_private_key(ec.SECP384R1()), lambda _: b"", rhythm=rhythm)
+    thread = threading.Thread(target=node.run, args=(stop,))
+    thread.start()
+    try:
+        yield node
+        assert thread.is_alive()
+    finally:
         stop.set()
-        talking.join()
-    assert logs[0]["reason"].startswith("odd answer 1 of the coordinator")
-    assert len(logs) == 1
+        thread.join()
+
+
+def wait_for(holds: Callable[[], bool]) -> None:
+    give_up = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < give_up
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_a_node_outlives_an_odd_answer_and_says_so(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet, "HEARTBEAT_SECONDS", 0.01)
+    with (
+        coordinator(tmp_path, ODD[name]) as membership,
+        capture_logs() as logs,
+        talking(membership) as node,
+    ):
+        wait_for(lambda: node.odd_answers > 0)
+    (said,) = (each["reason"] for each in logs if each["event"] == "failing")
+    assert said.startswith("odd answer 1 of the coordinator")
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_node_refuses_what_is_no_request_and_goes_on(name: str, tmp_path: Path) -> None:
+    with (
+        coordinator(tmp_path, REFUSED[name]) as membership,
+        capture_logs() as logs,
+        talking(membership) as node,
+    ):
+        wait_for(lambda: len(logs) >= 3)
+        assert node.connection is Connection.ONLINE
+    assert node.odd_answers == 0
+    assert {each["event"] for each in logs} == {"request refused"}
 
 
 def bomb() -> bytes:
@@ -173,7 +235,7 @@ def bomb() -> bytes:
 def test_no_answer_fills_the_memory_of_a_node(
     answer: Callable[[], bytes], encoding: str | None, tmp_path: Path
 ) -> None:
-    with coordinator(tmp_path, answer(), encoding) as membership:
+    with coordinator(tmp_path, {PULL: answer()}, encoding) as membership:
         (tmp_path / "membership").write_bytes(pickle.dumps(membership))
         done = subprocess.run(
             [sys.executable, "-c", NODE, str(tmp_path / "membership")],

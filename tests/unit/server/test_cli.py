@@ -1,6 +1,5 @@
 """`fedperf-server`: documented, light at its start, and clear about bad input."""
 
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,7 +10,7 @@ import pytest
 import typer
 
 from fedperf_server import cli
-from fedperf_server.config import FILE_NAME, ServerConfig, load_config
+from fedperf_server.config import FILE_NAME, load_config
 from fedperf_server.state import registry
 from fedperf_server.state.database import Database, DriftRow
 from fedperf_server.state.registry import GgfnFormat, Verdict
@@ -367,24 +366,6 @@ def test_bad_input_is_one_clear_line_and_nothing_is_lost(case: str, directory: P
     assert (ended.code, ended.out) == (code, "")
     assert says in ended.complaint()
     assert nothing_lost(before, directory)
-
-
-def test_a_second_process_on_a_directory_is_refused_and_told_which_one_serves_it(
-    directory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    refused: list[Ended] = []
-
-    def serve(config: ServerConfig, stop: object, *, clock: object) -> None:
-        del stop, clock
-        if refused:
-            pytest.fail("two serve one directory")
-        refused.append(server(config.directory, "run"))
-
-    monkeypatch.setattr("fedperf_server.app.composition.run_server", serve)
-    assert server(directory, "run").code == 0
-    (second,) = refused
-    assert (second.code, second.out) == (4, "")
-    assert f"is in use by process {os.getpid()};" in second.complaint()
 
 
 @pytest.mark.parametrize("command", ["run", "list", "rounds", "models", "add-org X"])

@@ -23,7 +23,25 @@ from fedperf_shared.releases.release import ReleaseKind, SlotKey
 from tests.fakes.crafted_models import MODELS, amplifying
 
 CLIP = 1.5
-SIZES = [5, 100, *(pytest.param(size, marks=pytest.mark.slow) for size in (300, 383, 511))]
+FEW, MANY, MOST = (5, 100), (300, 383, 511), (767, 1025)
+"""Sizes of stores: some are just beyond those at which batches of a prediction end."""
+
+STORES = [
+    *(
+        (name, count)
+        for name in ("public start", *(f"amplifying {seed}" for seed in range(4)), "wild 1.5")
+        for count in FEW
+    ),
+    *(
+        pytest.param(name, count, marks=pytest.mark.slow)
+        for names, counts in (
+            (("public start", "amplifying 0", "amplifying 1", "wild 1.5"), MANY),
+            (("amplifying 2", "amplifying 3"), MOST),
+        )
+        for name in names
+        for count in counts
+    ),
+]
 KERNELS = ("Haswell", "SkylakeX", "Sandybridge")
 
 
@@ -70,8 +88,7 @@ def is_within_the_bound(moved: NDArray[np.int64]) -> bool:
     return all(sum(each * each for each in part) <= 4**-GRID_EXPONENT for part in parts)
 
 
-@pytest.mark.parametrize("count", SIZES)
-@pytest.mark.parametrize("name", ["public start", "amplifying 0", "amplifying 1", "wild 1.5"])
+@pytest.mark.parametrize(("name", "count"), STORES)
 def test_one_workload_more_adds_its_own_vector_to_reports_and_nothing_else(
     name: str, count: int
 ) -> None:

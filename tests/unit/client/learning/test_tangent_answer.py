@@ -19,6 +19,7 @@ from fedperf_shared.model.ggfn import GGFN, standardise
 from fedperf_shared.model.tangent import coefficients_at, directions_of
 from fedperf_shared.releases.directions import unit_feature_design
 from fedperf_shared.releases.questions import DIRECTIONS, MAX_COEFFICIENT, TangentQuestion
+from tests.fakes.crafted_models import MODELS
 from tests.fakes.tangents import few_anchors, make_tangent_question, tangent_at
 from tests.integration.organizations.worlds import make_executions
 from tests.unit.client.executions import chain_plan, make_execution
@@ -65,16 +66,22 @@ def test_the_answer_is_the_sum_of_unit_features_and_clipped_residuals_at_the_tan
     assert np.abs(expected).max() > 0.1
 
 
+@pytest.mark.parametrize(
+    ("name", "copies"),
+    [
+        *((name, 2) for name in MODELS),
+        *((name, 22) for name in ("public start", "amplifying 0", "cancelling 300 30")),
+    ],
+)
 def test_every_workload_adds_the_same_whoever_else_there_is(
-    model: GGFN, labelled: list[LabelledGraph]
+    name: str, copies: int, labelled: list[LabelledGraph]
 ) -> None:
-    """To the last grid step: also beyond the plans whose gradients are in memory at once."""
-    few = labelled[:3]
-    many = [replace(each, workload=f"{each.workload} {n}") for n in range(22) for each in few]
-    assert len(many) > 64
-    np.testing.assert_array_equal(summed(model, many[::-1]), 22 * summed(model, few))
-    apart = sum(summed(model, [each]) for each in few)
-    np.testing.assert_array_equal(apart, summed(model, few))
+    """To the last grid step: also beyond the plans whose gradients are in memory at once, 64."""
+    model, few = MODELS[name](), labelled[:3]
+    many = [replace(each, workload=f"{each.workload} {n}") for n in range(copies) for each in few]
+    together = summed(model, few)
+    np.testing.assert_array_equal(summed(model, many[::-1]), copies * together)
+    np.testing.assert_array_equal(sum(summed(model, [each]) for each in few), together)
 
 
 def test_a_workload_counts_once_however_often_it_ran(model: GGFN) -> None:
