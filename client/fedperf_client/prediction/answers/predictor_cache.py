@@ -45,7 +45,7 @@ USUAL_CLUSTER = ClusterConfig(nodes=1, cores=2, memory_bytes=16 * 2**30)
 
 Usual = Mapping[Platform, ClusterConfig]
 
-PREDICTOR_VERSION = 2
+PREDICTOR_VERSION = 3
 """Of all code between executions and an answer: features, models, learners, their mix and this
 file. Whoever changes what a stored number means, or an answer, raises it."""
 
@@ -167,6 +167,7 @@ def _encoded(predictor: Personalized, usual: Usual, digest: str) -> bytes:
     }
     for number, outcome in enumerate(predictor.outcomes.values()):
         arrays |= {f"errors/{number}": outcome.errors, f"groups/{number}": outcome.groups}
+        arrays |= {f"rows/{number}": outcome.rows}
     kept = [
         (name, member)
         for name, member in predictor.candidates.fits.items()
@@ -179,8 +180,7 @@ def _encoded(predictor: Personalized, usual: Usual, digest: str) -> bytes:
         "hull": {
             "lowest": hull.lowest,
             "highest": hull.highest,
-            "platforms": sorted(hull.platforms),
-            "kinds": sorted(hull.kinds),
+            "pairs": [[*pair, *ends] for pair, ends in sorted(hull.pairs.items())],
         },
         "drifts": [_drift_facts(each) for each in predictor.candidates.drifts],
         "usual": [
@@ -258,6 +258,7 @@ def _decoded(arrays: Arrays, facts: Mapping[str, Any]) -> _Loaded:
             each["folds"],
             floats(f"errors/{number}"),
             whole(f"groups/{number}"),
+            whole(f"rows/{number}"),
         )
         for number, each in enumerate(facts["outcomes"])
     ]
@@ -266,8 +267,10 @@ def _decoded(arrays: Arrays, facts: Mapping[str, Any]) -> _Loaded:
         Hull(
             tuple(hull["lowest"]),
             tuple(hull["highest"]),
-            frozenset(map(Platform, hull["platforms"])),
-            frozenset(map(OperatorKind, hull["kinds"])),
+            {
+                (OperatorKind(kind), Platform(platform)): (low, high)
+                for kind, platform, low, high in hull["pairs"]
+            },
         ),
         {Platform(platform): ClusterConfig(*each) for platform, *each in facts["usual"]},
         tuple(map(_drift_of, facts["drifts"])),

@@ -49,13 +49,14 @@ class Repeats:
         variance = (REPEAT_SD_COUNTS * REPEAT_SD**2 + squares) / (REPEAT_SD_COUNTS + told)
         return cls(measured, variance)
 
-    def drawn(self, asked: Samples, log_seconds: Floats, error_variance: float) -> Floats:
-        """The answers `log_seconds` of a mix with such errors, drawn to what was measured."""
+    def drawn(self, asked: Samples, log_seconds: Floats, error_variance: Floats) -> Floats:
+        """The answers `log_seconds` of mixes with such errors, drawn to what was measured."""
         found = log_seconds.copy()
         for row, key in enumerate(_keys(asked)):
             measured = self.log_seconds.get(key)
             if measured is not None:
-                share = error_variance / (error_variance + self.variance / len(measured))
+                of_mix, of_mean = error_variance[row], self.variance / len(measured)
+                share = of_mix / (of_mix + of_mean)
                 found[row] += share * (measured.mean() - found[row])
         return found
 

@@ -10,7 +10,8 @@ whose folds know nothing of the workload.
 """
 
 import math
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Self
@@ -38,9 +39,19 @@ WIDENING = 2.0
 HULL_MARGIN = math.log(2.0)
 """Sizes up to twice, or down to half, of what was seen count as inside."""
 
+KNOWN_ROWS = math.log(10.0)
+STRANGE_ROWS = math.log(100.0)
+"""Own executions know a kind on a platform at up to ten times the source rows that it was seen at,
+or a tenth, and nothing of it at a hundred times: that far other costs are the largest (starts,
+memory, disks), and a line through what was seen is a guess. Between, ever less."""
+
 UPPER_LEVEL = 0.9
 """Share of executions that the upper end of a prediction is to be longer than."""
 
+Pair = tuple[OperatorKind, Platform]
+"""A kind of operator on a platform."""
+
+_NOWHERE = (math.inf, -math.inf)
 _NORMAL = NormalDist()
 _ROUNDING = 1e-9
 
@@ -172,49 +183,82 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Hull:
-    """A box around the questions seen: sizes and resources, and the platforms and kinds in them.
+    """A box around the questions seen, and which kinds ran on which platforms in them.
+
+    A kind seen on one platform and a platform seen with another kind say nothing of both
+    together, so pairs are kept.
 
     Attributes:
         lowest: log source rows, log largest output, log cores, log nodes, log operators.
         highest: the same, upper ends.
-        platforms: platforms seen.
-        kinds: operator kinds seen.
+        pairs: of every kind on a platform, log source rows of the smallest and of the largest
+            plan that it was seen in.
     """
 
     lowest: tuple[float, ...]
     highest: tuple[float, ...]
-    platforms: frozenset[Platform]
-    kinds: frozenset[OperatorKind]
+    pairs: Mapping[Pair, tuple[float, float]]
 
     @classmethod
     def around(cls, questions: Sequence[Question]) -> Self:
         """The hull of `questions`; without any, everything lies outside."""
         if not questions:
-            return cls((), (), frozenset(), frozenset())
+            return cls((), (), {})
         sizes = np.array([_sizes(question) for question in questions])
+        seen: dict[Pair, list[float]] = defaultdict(list)
+        for question in questions:
+            for pair in set(_pairs(question.plan)):
+                seen[pair].append(_log_rows(question.plan))
         return cls(
             tuple(sizes.min(axis=0).tolist()),
             tuple(sizes.max(axis=0).tolist()),
-            frozenset(platform for q in questions for platform in q.plan.platforms),
-            frozenset(o.kind for q in questions for o in q.plan.workflow.operators),
+            {pair: (min(rows), max(rows)) for pair, rows in seen.items()},
         )
 
+    @property
+    def platforms(self) -> frozenset[Platform]:
+        """Platforms seen."""
+        return frozenset(platform for _, platform in self.pairs)
+
     def contains(self, question: Question) -> bool:
-        """Whether `question` lies inside."""
-        if not self.platforms:
+        """Whether `question` lies inside, for each of its platforms, and nothing in it is new."""
+        if not self.pairs:
             return False
         inside = all(
             low - HULL_MARGIN <= size <= high + HULL_MARGIN
             for low, size, high in zip(self.lowest, _sizes(question), self.highest, strict=True)
         )
-        kinds = {operator.kind for operator in question.plan.workflow.operators}
-        return inside and self.platforms.issuperset(question.plan.platforms) and kinds <= self.kinds
+        return inside and all(
+            known == 1 and _apart(_log_rows(question.plan), self._rows_on(platform)) <= HULL_MARGIN
+            for known, platform in zip(
+                self._known(question.plan), question.plan.platforms, strict=True
+            )
+        )
 
     def share_seen(self, plan: Plan) -> float:
-        """Share of the plan's operators whose platform and kind were both seen, in [0, 1]."""
-        operators = zip(plan.workflow.operators, plan.platforms, strict=True)
-        seen = [o.kind in self.kinds and where in self.platforms for o, where in operators]
-        return sum(seen) / len(seen)
+        """Share of the operators whose kind was seen on their platform at such rows, in [0, 1].
+
+        Sources count only where a plan has nothing else: every plan has them, so that having
+        seen one says nothing of the work behind it. Rows that nothing at all had are no reason
+        to know less: they are a question of sizes, which folds mimic.
+        """
+        known = self._known(plan)
+        work = [each for each, o in zip(known, plan.workflow.operators, strict=True) if o.inputs]
+        counted = work or known
+        return sum(counted) / len(counted)
+
+    def _known(self, plan: Plan) -> list[float]:
+        """How far each operator is known, in [0, 1]."""
+        if not self.pairs:
+            return [0.0] * len(plan.platforms)
+        rows = min(max(_log_rows(plan), self.lowest[0]), self.highest[0])
+        apart = [_apart(rows, self.pairs.get(pair, _NOWHERE)) for pair in _pairs(plan)]
+        fading = STRANGE_ROWS - KNOWN_ROWS
+        return [min(1.0, max(0.0, (STRANGE_ROWS - each) / fading)) for each in apart]
+
+    def _rows_on(self, platform: Platform) -> tuple[float, float]:
+        ends = [each for (_, where), each in self.pairs.items() if where is platform]
+        return min(low for low, _ in ends), max(high for _, high in ends)
 
 
 def with_interval(
@@ -236,11 +280,25 @@ def source_rows(plan: Plan) -> float:
     return sum(each.output_rows for each in plan.workflow.operators if not each.inputs)
 
 
+def _pairs(plan: Plan) -> list[Pair]:
+    kinds = (operator.kind for operator in plan.workflow.operators)
+    return list(zip(kinds, plan.platforms, strict=True))
+
+
+def _apart(rows: float, ends: tuple[float, float]) -> float:
+    """How far from what was seen, log rows; 0 between."""
+    return max(ends[0] - rows, rows - ends[1], 0.0)
+
+
+def _log_rows(plan: Plan) -> float:
+    return math.log1p(source_rows(plan))
+
+
 def _sizes(question: Question) -> tuple[float, ...]:
     operators = question.plan.workflow.operators
     largest = max(operator.output_rows for operator in operators)
     return (
-        math.log1p(source_rows(question.plan)),
+        _log_rows(question.plan),
         math.log1p(largest),
         math.log(question.cluster.cores),
         math.log(question.cluster.nodes),

@@ -85,6 +85,7 @@ class Outcome:
         errors: of the mix in folds, log seconds, [executions held out in some fold], by
             weights that have not seen the error's fold, nor its group where folds are one.
         groups: workload or configuration of each of those.
+        rows: which execution each of those is, in the order of what is known.
     """
 
     kind: Asks
@@ -93,6 +94,7 @@ class Outcome:
     folds: int
     errors: Floats
     groups: NDArray[np.int64]
+    rows: NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -172,7 +174,7 @@ class Weighing:
         count = int(self.folds.max(initial=-1)) + 1
         halves = self.folds if count != 1 else np.unique(groups, return_inverse=True)[1] % 2
         mixed = mixed_errors(errors, self.evidence, halves)
-        return Outcome(self.kind, self.cut, members, count, mixed, groups)
+        return Outcome(self.kind, self.cut, members, count, mixed, groups, self.rows)
 
 
 def weigh(

@@ -8,28 +8,26 @@ repeats of one configuration are never split at all. Where the same work takes l
 shorter since some day, executions of before count as if they had been measured since
 (`drifting`). What ran before exactly so is answered by its own times as well (`repeats`).
 
-Own executions speak for platforms and kinds of operators that they hold (`Hull.share_seen`).
-For the rest of a plan the best start speaks as it would without them, with the interval of
-an empty home: own jobs of another kind never override a better start.
+Own executions speak for kinds of operators on platforms that they hold together, at about such
+rows (`Hull.share_seen`), as far as the mix was better than the best start on the like of the
+question (`standing`). For the rest the start speaks, with the interval of an empty home: own
+jobs of another kind never override a better start.
 """
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedperf_client.drift.streams import Drift
 from fedperf_client.prediction.evidence import History, Samples, encode
 from fedperf_client.prediction.learners.learner import Fitted, Learner
 from fedperf_client.prediction.mixture.exact_match import Repeats
 from fedperf_client.prediction.mixture.intervals import (
-    DEFAULT_HALF_WIDTH,
     HULL_MARGIN,
     Estimate,
     Hull,
     Spread,
-    source_rows,
 )
 from fedperf_client.prediction.mixture.learner_catalogue import NoLearnerError, usable
 from fedperf_client.prediction.mixture.level_shifts import as_of_today, streams_known
@@ -54,7 +52,17 @@ from fedperf_client.prediction.mixture.mixture import (
     Weighing,
     weigh,
 )
+from fedperf_client.prediction.mixture.own_executions import known_of, places_of
+from fedperf_client.prediction.mixture.standing import (
+    Standing,
+    against_start,
+    alike,
+    of_mix_alone,
+    of_start_alone,
+    told_by_start,
+)
 from fedperf_client.prediction.prediction import Floats, Prediction, PredictLog, Question
+from fedperf_shared.workflow.graph import Plan
 
 Key = tuple[Asks, int]
 """What is mimicked, and the cut of its folds (`Mimicry`)."""
@@ -182,7 +190,7 @@ class Personalized:
     learners: tuple[Learner, ...]
     level: float
     outcomes: dict[Key, Outcome] = field(default_factory=dict)
-    _spreads: dict[Key, Spread] = field(default_factory=dict)
+    _standings: dict[tuple[Key, Plan], Standing] = field(default_factory=dict)
 
     @property
     def members(self) -> tuple[Member, ...]:
@@ -212,7 +220,8 @@ class Personalized:
     @property
     def half_width(self) -> float:
         """Of intervals inside the hull, log seconds."""
-        return self._spread(None).half_width(self.level)
+        outcome = self.outcome()
+        return Spread.of(outcome.errors, outcome.groups).half_width(self.level)
 
     def outcome(self, way: Mimicry | None = None) -> Outcome:
         """What weighing came to in such folds; those that leave workloads out by default."""
@@ -237,7 +246,7 @@ class Personalized:
         return [
             Estimate.around(
                 float(log_seconds),
-                self._spreads_for(way, share),
+                self._spreads_for(question.plan, way, share),
                 kind=kind,
                 level=self.level,
                 inside=self.candidates.is_inside(question, kind, way),
@@ -250,22 +259,32 @@ class Personalized:
     def _logs(
         self, questions: Sequence[Question], ways: Sequence[tuple[Asks, Mimicry | None]]
     ) -> Floats:
-        answers = np.zeros(len(questions))
+        answers, support = np.zeros(len(questions)), self._support(questions)
         keys = [key_of(way) for _, way in ways]
         for key in dict.fromkeys(keys):
             rows = [row for row, each in enumerate(keys) if each == key]
-            mixture = self._mixture(ways[rows[0]][1])
-            names = {name for name, weight in mixture.weights.items() if weight > 0}
-            asked = self._encoded([questions[row] for row in rows], names)
-            answers[rows] = self.candidates.repeats.drawn(
-                asked, mixture(asked), self._error_variance(key)
-            )
-        support = self._support(questions)
-        unknown: list[int] = np.flatnonzero(support < 1).tolist()
-        if unknown:
-            start = self._without_own_executions([questions[row] for row in unknown])
-            answers[unknown] += (1 - support[unknown]) * (start - answers[unknown])
+            way, some = ways[rows[0]][1], [questions[row] for row in rows]
+            standings = [self._standing(each.plan, way) for each in some]
+            shares = zip(standings, support[rows].tolist(), strict=True)
+            weights = np.array([each.weight_at(share) for each, share in shares])
+            variances = np.array([each.variance for each in standings])
+            asked, found = self._weighted(some, way, weights)
+            answers[rows] = self.candidates.repeats.drawn(asked, found, variances)
         return answers
+
+    def _weighted(
+        self, questions: Sequence[Question], way: Mimicry | None, weights: Floats
+    ) -> tuple[Samples, Floats]:
+        """The questions in numbers, and answers of the mix at these weights beside the start."""
+        mixture, start = self._mixture(way), self._start
+        names = {name for name, weight in mixture.weights.items() if weight > 0}
+        if start is None or (weights == 1).all():
+            asked = self._encoded(questions, names)
+            return asked, mixture(asked)
+        asked = self._encoded(questions, {*names, start.name})
+        plans = [each.plan for each in questions]
+        from_start = told_by_start(start, self.candidates.known, asked, plans)
+        return asked, from_start + weights * (mixture(asked) - from_start)
 
     def _encoded(self, questions: Sequence[Question], names: Container[str]) -> Samples:
         """Questions with the answers of the start models that learners of these names need."""
@@ -288,35 +307,37 @@ class Personalized:
         able = (each for each in self.learners if each.start is not None and each.fewest == 0)
         return next(able, None)
 
-    def _without_own_executions(self, questions: Sequence[Question]) -> Floats:
-        """What the best start says, [questions]; there is one."""
-        learner, known = self._start, self.candidates.known
-        if learner is None:
-            raise NoLearnerError(len(known))
-        nothing = np.zeros(0, np.int64)
-        fitted = learner.fit(known.samples.take(nothing), known.log_seconds[nothing])
-        return fitted(self._encoded(questions, {learner.name}))
+    def _standing(self, plan: Plan, way: Mimicry | None) -> Standing:
+        """What the mix for such folds is worth on the like of `plan`; computed once."""
+        key = (key_of(way), plan)
+        if key not in self._standings:
+            self._standings[key] = self._weighed_again(plan, way)
+        return self._standings[key]
 
-    def _spreads_for(self, way: Mimicry | None, share: float) -> tuple[Spread, ...]:
+    def _weighed_again(self, plan: Plan, way: Mimicry | None) -> Standing:
+        outcome, known = self.outcome(way), self.candidates.known
+        like = alike(known, plan)
+        start = self._start
+        if start is None or like.all():
+            return of_mix_alone(outcome.errors, outcome.groups)
+        if not like.any():
+            return of_start_alone()
+        rows, chosen = outcome.rows, like[outcome.rows]
+        if way is not None and len(np.unique(outcome.groups[chosen])) < MIMICKED_FROM:
+            return self._standing(plan, None)
+        nothing = np.zeros(0, np.int64)
+        fitted = start.fit(known.samples.take(nothing), known.log_seconds[nothing])
+        of_start = (known.log_seconds - fitted(known.samples))[rows[chosen]]
+        return against_start(of_start, outcome.errors[chosen], outcome.groups[chosen])
+
+    def _spreads_for(self, plan: Plan, way: Mimicry | None, share: float) -> tuple[Spread, ...]:
         """Of what speaks for a question of which own executions know that share."""
-        own = (self._spread(None), *(() if way is None else (self._spread(way),)))
+        own = tuple(self._standing(plan, each).spread for each in dict.fromkeys((None, way)))
         of_start = () if share == 1 else (Spread.of(np.zeros(0), np.zeros(0, np.int64)),)
         return (*of_start, *(own if share > 0 else ()))
 
-    def _error_variance(self, key: Key) -> float:
-        """Mean square of errors in folds; without any, of the public half width."""
-        errors = self.outcomes[key].errors
-        return float(np.mean(errors**2)) if len(errors) else DEFAULT_HALF_WIDTH**2
-
     def _mixture(self, way: Mimicry | None) -> Mixture:
         return Mixture.of(self.outcome(way), self.candidates.fit)
-
-    def _spread(self, way: Mimicry | None) -> Spread:
-        key = key_of(way)
-        if key not in self._spreads:
-            outcome = self.outcome(way)
-            self._spreads[key] = Spread.of(outcome.errors, outcome.groups)
-        return self._spreads[key]
 
 
 def candidates_of(
@@ -366,32 +387,6 @@ def personalize(
     return candidates.mix(candidates.learners, level=level)
 
 
-def known_of(history: History, starts: Mapping[str, PredictLog]) -> Known:
-    """Own executions in numbers; errors as `encode`."""
-    samples = encode(history.questions, starts)
-    return Known(samples, history.log_seconds, places_of(history.questions), _groups(history))
-
-
-def places_of(questions: Sequence[Question]) -> Places:
-    """Log of the cores over all nodes, and of the rows of all sources."""
-    cores = np.array([question.cluster.cores for question in questions], dtype=np.float64)
-    rows = np.array([source_rows(question.plan) for question in questions], dtype=np.float64)
-    return Places(np.log(cores), np.log1p(rows))
-
-
 def key_of(way: Mimicry | None) -> Key:
     """What mixes for such folds are kept by."""
     return INSIDE if way is None else (way.kind, way.cut)
-
-
-def _groups(history: History) -> NDArray[np.int64]:
-    """Workload numbers; of one workload alone its configurations, of one of these its repeats."""
-    groups = history.workload_index()
-    if groups.max(initial=0) == 0:
-        groups = _numbered(history.questions)
-    return np.arange(len(history)) if groups.max(initial=0) == 0 else groups
-
-
-def _numbered(questions: Sequence[Question]) -> NDArray[np.int64]:
-    numbers: dict[Question, int] = {}
-    return np.array([numbers.setdefault(each, len(numbers)) for each in questions], np.int64)

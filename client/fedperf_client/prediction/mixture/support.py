@@ -14,14 +14,13 @@ import numpy as np
 from fedperf_client.prediction.mixture.intervals import Estimate, source_rows
 from fedperf_client.prediction.mixture.mixture import Known
 from fedperf_client.prediction.mixture.personal import Personalized
+from fedperf_client.prediction.mixture.standing import platforms_used
 from fedperf_client.prediction.prediction import Question
 from fedperf_shared.workflow.graph import Plan
-from fedperf_shared.workflow.vocabulary import NAMED_PLATFORMS, OperatorKind, Platform
+from fedperf_shared.workflow.vocabulary import NAMED_PLATFORMS, Platform
 
 TIMES = 10.0
 """Jobs up to so many times larger than any before are within reach."""
-
-_CELLS = len(OperatorKind) * len(NAMED_PLATFORMS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +34,7 @@ class Reach:
         """The reach of own executions, from their flat features."""
         if len(known) == 0:
             return cls({})
-        counts = known.samples.features[:, :_CELLS].reshape(len(known), len(OperatorKind), -1)
-        used = counts.sum(axis=1) > 0
+        used = platforms_used(known)
         rows = np.expm1(known.places.size)
         return cls(
             {

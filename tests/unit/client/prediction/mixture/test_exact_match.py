@@ -15,7 +15,9 @@ def samples(*features: float, cell: int = 3) -> Samples:
 
 
 def drawn(repeats: Repeats, asked: Samples, answer: float = 2.0) -> list[float]:
-    found: list[float] = repeats.drawn(asked, np.full(len(asked), answer), ERROR_VARIANCE).tolist()
+    count = len(asked)
+    variances = np.full(count, ERROR_VARIANCE)
+    found: list[float] = repeats.drawn(asked, np.full(count, answer), variances).tolist()
     return found
 
 
@@ -45,5 +47,5 @@ def test_repeats_that_differ_a_lot_are_trusted_less() -> None:
 
 def test_a_mix_that_errs_little_is_hardly_drawn() -> None:
     once = Repeats.of(samples(0.1), np.array([1.0]))
-    [found] = once.drawn(samples(0.1), np.array([2.0]), 1e-6).tolist()
+    [found] = once.drawn(samples(0.1), np.array([2.0]), np.array([1e-6])).tolist()
     assert found == pytest.approx(2.0, abs=1e-3)

@@ -100,6 +100,43 @@ def test_the_hull_knows_sizes_cores_platforms_and_kinds(asked: Question, inside:
     assert hull.contains(asked) is inside
 
 
+def test_a_kind_and_a_platform_seen_apart_are_not_known_together() -> None:
+    sort, join = OperatorKind.SORT, OperatorKind.JOIN
+    hull = Hull.around([question(kind=sort), question(kind=join, platform=Platform.POLARS)])
+    for kind, platform, known in (
+        (sort, Platform.DUCKDB, True),
+        (join, Platform.POLARS, True),
+        (sort, Platform.POLARS, False),
+        (join, Platform.DUCKDB, False),
+    ):
+        asked = question(kind=kind, platform=platform)
+        assert hull.share_seen(asked.plan) == known
+        assert hull.contains(asked) is known
+
+
+def test_a_pair_is_known_ever_less_from_ten_to_a_hundred_times_its_rows() -> None:
+    large = question(1e9, kind=OperatorKind.JOIN, platform=Platform.SPARK)
+    hull = Hull.around([question(1e3), large])
+    shares = [hull.share_seen(question(rows).plan) for rows in (1e3, 9e3, 3e4, 9e4, 1.1e5, 1e9)]
+    assert shares[:2] == [1, 1]
+    assert shares == sorted(shares, reverse=True)
+    assert 0 < shares[3] < 0.1
+    assert shares[4:] == [0, 0]
+    assert not hull.contains(question(9e3))  # the box goes up to 1e9, but on Spark alone
+
+
+def test_rows_beyond_everything_seen_are_a_question_of_sizes_and_not_of_kinds() -> None:
+    assert Hull.around([question(1e3)]).share_seen(question(1e9).plan) == 1
+
+
+def test_a_source_says_nothing_of_the_work_behind_it() -> None:
+    hull = Hull.around([question(kind=OperatorKind.SORT)])
+    assert hull.share_seen(question(kind=OperatorKind.JOIN).plan) == 0
+    [source, _] = question().plan.workflow.operators
+    alone = Plan.on_one_platform(Workflow((source,)), Platform.DUCKDB)
+    assert hull.share_seen(alone) == 1
+
+
 def test_without_executions_everything_extrapolates() -> None:
     assert not Hull.around([]).contains(question())
 

@@ -13,13 +13,13 @@ from fedperf_client.prediction.learners.residual_learners import PUBLIC, REFEREN
 from fedperf_client.prediction.mixture.intervals import source_rows
 from fedperf_client.prediction.mixture.learner_catalogue import joined_learners, local_learners
 from fedperf_client.prediction.mixture.matched_folds import Asks
+from fedperf_client.prediction.mixture.own_executions import places_of
 from fedperf_client.prediction.mixture.personal import (
     INSIDE,
     Personalized,
     candidates_of,
     key_of,
     personalize,
-    places_of,
 )
 from fedperf_client.prediction.prediction import Question
 from fedperf_shared.errors import StorageError

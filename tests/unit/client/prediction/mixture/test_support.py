@@ -6,7 +6,8 @@ import pytest
 from fedperf_client.prediction.evidence import History
 from fedperf_client.prediction.mixture.intervals import WIDENING, source_rows
 from fedperf_client.prediction.mixture.learner_catalogue import public_learners
-from fedperf_client.prediction.mixture.personal import Personalized, known_of, personalize
+from fedperf_client.prediction.mixture.own_executions import known_of
+from fedperf_client.prediction.mixture.personal import Personalized, personalize
 from fedperf_client.prediction.mixture.support import TIMES, Reach
 from fedperf_client.prediction.prediction import Question
 from fedperf_shared.execution import ClusterConfig
