@@ -72,7 +72,8 @@ def predict(
         with opened_kept(home, store, json=json) as kept:
             cluster = cluster_or(kept.usual_for(plan))
             is_sized = numbers is not None or node_numbers is not None
-            sizes = sizes_of(cluster, numbers, node_numbers) if is_sized else [cluster]
+            seen = kept.clusters_of(plan)
+            sizes = sizes_of(cluster, numbers, node_numbers, seen) if is_sized else [cluster]
             found = answers(
                 kept.predictor,
                 plan,

@@ -6,7 +6,7 @@ cores or nodes, it is given on the other one as well: `predict` and `advise` bot
 `moved`. Partitions that had other reasons stay, which an answer says.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -50,7 +50,10 @@ def moved(plan: Plan, cluster: ClusterConfig, to: ClusterConfig) -> Moved:
 
 
 def sizes_of(
-    cluster: ClusterConfig, cores: Sequence[int] | None, nodes: Sequence[int] | None
+    cluster: ClusterConfig,
+    cores: Sequence[int] | None,
+    nodes: Sequence[int] | None,
+    known: Iterable[ClusterConfig] = (),
 ) -> list[ClusterConfig]:
     """The sizes that come into question, small ones first.
 
@@ -58,8 +61,10 @@ def sizes_of(
         cluster: what there is; without numbers its powers of two, in nodes where it has
             several, else in cores.
         cores: over all nodes. Without `nodes`, what several nodes of `cluster` have together
-            are so many nodes; other numbers are spread over the nodes that there are.
+            are so many nodes; so is, of a single node, what the nodes of `known` clusters had
+            together. Other numbers are spread over the nodes that there are.
         nodes: each with the memory of a node of `cluster`, and with its cores without `cores`.
+        known: that own executions on the same platforms had.
 
     Raises:
         InvalidSizesError: more than `MOST_SIZES`, or less than a core for every node.
@@ -72,7 +77,8 @@ def sizes_of(
     per_node = max(1, cluster.cores // cluster.nodes)
     pairs: list[tuple[int, int]]
     if nodes is None:
-        pairs = [(_nodes_for(each, cluster, per_node), each) for each in cores or ()]
+        on_node = _most_on_node(cluster, known)
+        pairs = [(_nodes_for(each, cluster, on_node), each) for each in cores or ()]
     elif cores is None:
         pairs = [(each, per_node * each) for each in nodes]
     else:
@@ -95,10 +101,24 @@ def _given(operator: Operator, cluster: ClusterConfig, to: ClusterConfig) -> Ope
     return operator
 
 
-def _nodes_for(cores: int, cluster: ClusterConfig, per_node: int) -> int:
-    if cluster.nodes == 1 or cores % per_node:
+def _most_on_node(cluster: ClusterConfig, known: Iterable[ClusterConfig]) -> int | None:
+    """Cores of a node, beyond which there are more nodes; None where there is only one.
+
+    Of a single node it is known that it has others beside it where several had as many cores
+    each as the largest that ran, and at least as many as this one.
+    """
+    if cluster.nodes > 1:
+        return max(1, cluster.cores // cluster.nodes)
+    seen = [cluster, *known]
+    most = max(each.cores / each.nodes for each in seen)
+    several = any(each.nodes > 1 and each.cores == most * each.nodes for each in seen)
+    return int(most) if several else None
+
+
+def _nodes_for(cores: int, cluster: ClusterConfig, on_node: int | None) -> int:
+    if on_node is None or cores % on_node:
         return cluster.nodes
-    return cores // per_node
+    return cores // on_node
 
 
 def _resized(cluster: ClusterConfig, nodes: int, cores: int) -> ClusterConfig:

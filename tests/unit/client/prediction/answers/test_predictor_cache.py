@@ -79,7 +79,7 @@ def test_the_next_command_answers_the_same_without_reading_or_weighing_again(
     assert any("boosting" in name for name in found.predictor.candidates.fits)
     assert list(found.predictor.outcomes) == list(made.predictor.outcomes)
     assert found.predictor.candidates._weighed == {}
-    assert found.usual == made.usual
+    assert found.clusters == made.clusters
 
 
 def test_new_executions_models_and_corrections_make_it_stale(
