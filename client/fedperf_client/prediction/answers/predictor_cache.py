@@ -3,7 +3,7 @@
 Own executions in numbers, the answers of the start models on them, what weighing came to
 for every kind of question asked so far, and the members that it needed. The file holds
 arrays and JSON, nothing that could be run. It belongs to one state of executions and
-models, and to one version of what predicts: `open_kept` compares a digest of all and makes a
+models, and to the code that predicts: `open_kept` compares a digest of all and makes a
 stale, broken or missing file again. It is as private as the executions and never leaves.
 """
 
@@ -25,6 +25,7 @@ from safetensors.numpy import save
 from fedperf_client.drift.kinds import Kind
 from fedperf_client.drift.streams import Drift
 from fedperf_client.home.store import ExecutionStore
+from fedperf_client.prediction.answers.source_digest import source_digest
 from fedperf_client.prediction.base_models import FetchedModels, ReplaceFile
 from fedperf_client.prediction.evidence import History, Samples
 from fedperf_client.prediction.learners.additive import Additive, Arrays
@@ -155,9 +156,10 @@ def _held(predictor: Personalized) -> int:
 
 
 def _digest_of(store: ExecutionStore, models: FetchedModels) -> str:
-    """Of what the answers follow from; a new version of fedperf may answer otherwise."""
-    versions = f"{PREDICTOR_VERSION} {FEATURE_SCHEMA_VERSION} {version('fedperf')}"
-    return hashlib.sha256(store.digest() + models.digest() + versions.encode()).hexdigest()
+    """Of what the answers follow from; other code, of any version, may answer otherwise."""
+    versions = f"{PREDICTOR_VERSION} {FEATURE_SCHEMA_VERSION} {version('fedperf')}".encode()
+    data = store.digest() + models.digest()
+    return hashlib.sha256(data + source_digest() + versions).hexdigest()
 
 
 def _encoded(predictor: Personalized, clusters: Clusters, digest: str) -> bytes:
