@@ -21,6 +21,9 @@ MOST_ASKED = 100
 HOLDS = UPPER_LEVEL
 """Chance from which on a deadline is said to hold."""
 
+WITH_ITS_PARTITIONS = "with its partitions"
+"""Said of an answer that keeps partitions of which nobody knows whether they would be as many."""
+
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|[smhd]?)")
 
 
@@ -97,7 +100,7 @@ class Answer:
         else:
             words = kind.value
         if self.keeps_partitions:
-            words += ", with its partitions"
+            words += f", {WITH_ITS_PARTITIONS}"
         return f"{words}, extrapolating" if extrapolating else words
 
 
