@@ -3,7 +3,8 @@
 Cores are counted over all nodes, as everywhere. A node more brings its memory, and its cores
 where none are named. What a plan was given because of its cluster, as many partitions as
 cores or nodes, it is given on the other one as well: `predict` and `advise` both ask through
-`moved`. Partitions that had other reasons stay, which an answer says.
+`moved`. Partitions that had other reasons stay, which an answer says; but one alone is all that
+a sum of everything or a broadcast can have, on any cluster, unless there was but one core.
 """
 
 from collections.abc import Iterable, Sequence
@@ -42,8 +43,8 @@ def moved(plan: Plan, cluster: ClusterConfig, to: ClusterConfig) -> Moved:
     if (cluster.nodes, cluster.cores) == (to.nodes, to.cores):
         return Moved(Question(plan, to), keeps_partitions=False)
     operators = plan.workflow.operators
-    given = [each.partitions for each in operators if each.partitions]
-    keeps = any(each not in (cluster.cores, cluster.nodes) for each in given)
+    reasons = {0, 1, cluster.cores, cluster.nodes}
+    keeps = any(each.partitions not in reasons for each in operators)
     given_there = tuple(_given(each, cluster, to) for each in operators)
     workflow = replace(plan.workflow, operators=given_there)
     return Moved(Question(Plan(workflow, plan.platforms), to), keeps_partitions=keeps)
@@ -93,7 +94,7 @@ def sizes_of(
 
 def _given(operator: Operator, cluster: ClusterConfig, to: ClusterConfig) -> Operator:
     """An operator with the partitions that it would be given on other resources."""
-    if operator.partitions == 0:
+    if operator.partitions == 0 or (operator.partitions == 1 and cluster.cores > 1):
         return operator
     for before, now in ((cluster.cores, to.cores), (cluster.nodes, to.nodes)):
         if operator.partitions == before:

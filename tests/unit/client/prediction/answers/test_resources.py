@@ -52,6 +52,19 @@ def test_partitions_of_another_reason_stay_and_that_is_said() -> None:
     assert moved(plan, ONE, ONE).question.plan == plan
 
 
+@pytest.mark.parametrize("to", [ClusterConfig(2, 16, 1 << 35), replace(ONE, cores=4)])
+def test_one_partition_alone_stays_and_is_no_reason_to_doubt(to: ClusterConfig) -> None:
+    found = moved(with_partitions(8, 1), ONE, to)
+    assert partitions(found.question.plan)[:2] == [to.cores, 1]
+    assert not found.keeps_partitions
+
+
+def test_one_partition_on_one_core_follows_the_cores() -> None:
+    found = moved(with_partitions(1, 1), replace(ONE, cores=1), ClusterConfig(2, 16, 1 << 35))
+    assert partitions(found.question.plan)[:2] == [16, 16]
+    assert not found.keeps_partitions
+
+
 def test_cores_of_whole_nodes_are_nodes_and_bring_their_memory() -> None:
     found = sizes_of(FOUR, [8, 12, 64], None)
     assert [(each.nodes, each.cores) for each in found] == [(1, 8), (4, 12), (8, 64)]
