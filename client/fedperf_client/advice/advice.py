@@ -22,6 +22,7 @@ from fedperf_client.optimizer.costs import AdditiveCosts, Mask
 from fedperf_client.optimizer.enumeration import ALTERNATIVES, Alternative, Choice, choose
 from fedperf_client.optimizer.head import STARTUP_SECONDS, Head
 from fedperf_client.optimizer.plan_scores import Assignment
+from fedperf_client.prediction.answers.resources import moved
 from fedperf_client.prediction.mixture.intervals import Estimate
 from fedperf_client.prediction.prediction import Prediction, Question
 from fedperf_shared.execution import ClusterConfig
@@ -190,9 +191,9 @@ class _Search:
         return tuple(sorted(known.values(), key=_by_seconds))
 
     def _moves(self, plan: Plan, cluster: ClusterConfig, allowed: Mask) -> tuple[Move, ...]:
-        moved = list(islice(_moves(plan, self.wishes.platforms, allowed), MOST_MOVES))
-        found = self._alternatives(sorted({each for _, _, each in moved}), cluster)
-        return tuple(Move(group, to, found[each]) for group, to, each in moved)
+        moves = list(islice(_moves(plan, self.wishes.platforms, allowed), MOST_MOVES))
+        found = self._alternatives(sorted({each for _, _, each in moves}), cluster)
+        return tuple(Move(group, to, found[each]) for group, to, each in moves)
 
     def _alternatives(
         self, assignments: Sequence[Assignment], cluster: ClusterConfig
@@ -261,11 +262,11 @@ def _moves(
 ) -> Iterator[tuple[tuple[int, ...], Platform, Assignment]]:
     for group in sorted(groups_of(plan), key=len, reverse=True):
         for column in np.flatnonzero(allowed[list(group)].all(axis=0)).tolist():
-            moved = list(plan.platforms)
+            there = list(plan.platforms)
             for position in group:
-                moved[position] = platforms[column]
+                there[position] = platforms[column]
             if platforms[column] is not plan.platforms[group[0]]:
-                yield group, platforms[column], tuple(moved)
+                yield group, platforms[column], tuple(there)
 
 
 def _single(job: Job, platforms: Sequence[Platform], allowed: Mask) -> Iterator[Assignment]:
@@ -286,7 +287,7 @@ def _where_it_runs(question: Question) -> Question:
         cores=max(1, cluster.cores // cluster.nodes),
         memory_bytes=max(1, cluster.memory_bytes // cluster.nodes),
     )
-    return Question(question.plan, node)
+    return moved(question.plan, cluster, node).question
 
 
 def _by_seconds(each: Alternative | Sized) -> float:

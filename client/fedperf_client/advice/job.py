@@ -68,6 +68,10 @@ class Job:
         there = moved(self.today, self.cluster, cluster).question.plan
         return replace(self, today=there, cluster=cluster)
 
+    def keeps_partitions_on(self, cluster: ClusterConfig) -> bool:
+        """Whether it is not known if it would have as many partitions there."""
+        return moved(self.today, self.cluster, cluster).keeps_partitions
+
     def can_run(self, position: int, platform: Platform) -> bool:
         """Whether an operator can run on a platform."""
         if self.program is not None:

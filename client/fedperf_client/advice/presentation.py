@@ -8,7 +8,7 @@ from fedperf_client.advice.explanation import name_of, platforms_text, size_of
 from fedperf_client.advice.sizes import Sized
 from fedperf_client.advice.turns import Measured, fastest
 from fedperf_client.optimizer.enumeration import Alternative
-from fedperf_client.prediction.answers.what_if import chance_text
+from fedperf_client.prediction.answers.what_if import WITH_ITS_PARTITIONS, chance_text
 from fedperf_client.text.durations import duration_text
 from fedperf_shared.execution import ClusterConfig
 from fedperf_shared.workflow.vocabulary import Platform
@@ -35,7 +35,11 @@ def facts_of(advice: Advice, reasons: Sequence[str]) -> dict[str, object]:
     """All of it, by name."""
     choice = advice.choice
     return {
-        "choice": {**_plan_facts(choice, advice), **_size_facts(advice.best.cluster)},
+        "choice": {
+            **_plan_facts(choice, advice),
+            **_size_facts(advice.best.cluster),
+            "keeps_partitions": advice.job.keeps_partitions_on(advice.best.cluster),
+        },
         "keeps_deadline": advice.keeps_deadline,
         "deadline_seconds": advice.best.deadline_seconds,
         "reasons": list(reasons),
@@ -102,6 +106,7 @@ def size_lines(advice: Advice) -> list[dict[str, object]]:
             "time": duration_text(each.seconds),
             f"{each.choice.prediction.level:.0%} interval": _interval(each.choice),
             "core s": _number(each.core_seconds),
+            "remarks": _partitions(each, advice),
         }
         if each.chance is not None:
             line["deadline"] = f"{'holds' if each.holds else 'at risk'}, {chance_text(each.chance)}"
@@ -210,10 +215,15 @@ def _sized_facts(each: Sized, advice: Advice) -> dict[str, object]:
     return {
         **_size_facts(each.cluster),
         **_plan_facts(each.choice, advice),
+        "keeps_partitions": advice.job.keeps_partitions_on(each.cluster),
         "core_seconds": each.core_seconds,
         "chance": each.chance,
         "holds": each.holds,
     }
+
+
+def _partitions(each: Sized, advice: Advice) -> str:
+    return WITH_ITS_PARTITIONS if advice.job.keeps_partitions_on(each.cluster) else ""
 
 
 def _size_facts(cluster: ClusterConfig) -> dict[str, object]:

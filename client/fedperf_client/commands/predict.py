@@ -72,7 +72,8 @@ def predict(
         with opened_kept(home, store, json=json) as kept:
             cluster = cluster_or(kept.usual_for(plan))
             is_sized = numbers is not None or node_numbers is not None
-            sizes = sizes_of(cluster, numbers, node_numbers) if is_sized else [cluster]
+            seen = kept.clusters_of(plan)
+            sizes = sizes_of(cluster, numbers, node_numbers, seen) if is_sized else [cluster]
             found = answers(
                 kept.predictor,
                 plan,
@@ -85,7 +86,8 @@ def predict(
         if plot is not None:
             draw_prediction(plot, found, _points(store, plan, own), deadline_seconds=seconds)
     drift = recent_drift(kept.predictor.candidates.drifts, plan, now=now())
-    _show_answers(found, seconds, drift, json=json)
+    of_nodes = numbers is None and node_numbers is not None
+    _show_answers(found, seconds, drift, of_nodes=of_nodes, json=json)
     if seconds is not None and not any(each.holds for each in found):
         raise typer.Exit(NO_ANSWER)
 
@@ -208,34 +210,25 @@ def _points(
 
 
 def _show_answers(
-    found: "Sequence[Answer]", deadline: float | None, drift: "Drift | None", *, json: bool
+    found: "Sequence[Answer]",
+    deadline: float | None,
+    drift: "Drift | None",
+    *,
+    of_nodes: bool,
+    json: bool,
 ) -> None:
-    from fedperf_client.prediction.answers.what_if import chance_text, smallest_that_holds
-    from fedperf_client.text.durations import duration_text
+    from fedperf_client.prediction.answers.what_if import smallest_that_holds, verdict
     from fedperf_shared.programs.command_line import show
 
-    smallest = smallest_that_holds(found)
     if json:
         facts: dict[str, object] = {"answers": [each.as_row() for each in found]}
         facts["drift"] = None if drift is None else drift.as_row()
         if deadline is not None:
-            facts |= {"deadline_seconds": deadline, "smallest_cores": smallest}
+            facts |= {"deadline_seconds": deadline, "smallest_cores": smallest_that_holds(found)}
         show(facts, json=True)
         return
     show_rows([each.as_line() for each in found], json=False, empty="")
     if drift is not None:
         typer.echo(f"note: {drift.stream_name} is {drift.sentence}, which is counted in")
-    if deadline is None:
-        return
-    words = duration_text(deadline)
-    if smallest is None:
-        best = max(found, key=lambda each: each.chance or 0.0)
-        typer.echo(
-            f"no number of cores asked about keeps {words} with a chance of 90 %; the best are "
-            f"{best.cores} cores, {chance_text(best.chance or 0.0)}"
-        )
-    else:
-        [chance] = [each.chance or 0.0 for each in found if each.cores == smallest]
-        typer.echo(
-            f"fewest cores that keep {words}: {smallest}, with a chance of {chance_text(chance)}"
-        )
+    if deadline is not None:
+        typer.echo(verdict(found, deadline, of_nodes=of_nodes))

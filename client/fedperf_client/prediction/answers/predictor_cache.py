@@ -3,7 +3,7 @@
 Own executions in numbers, the answers of the start models on them, what weighing came to
 for every kind of question asked so far, and the members that it needed. The file holds
 arrays and JSON, nothing that could be run. It belongs to one state of executions and
-models, and to one version of what predicts: `open_kept` compares a digest of all and makes a
+models, and to the code that predicts: `open_kept` compares a digest of all and makes a
 stale, broken or missing file again. It is as private as the executions and never leaves.
 """
 
@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -25,6 +25,7 @@ from safetensors.numpy import save
 from fedperf_client.drift.kinds import Kind
 from fedperf_client.drift.streams import Drift
 from fedperf_client.home.store import ExecutionStore
+from fedperf_client.prediction.answers.source_digest import source_digest
 from fedperf_client.prediction.base_models import FetchedModels, ReplaceFile
 from fedperf_client.prediction.evidence import History, Samples
 from fedperf_client.prediction.learners.additive import Additive, Arrays
@@ -43,7 +44,7 @@ from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Plat
 USUAL_CLUSTER = ClusterConfig(nodes=1, cores=2, memory_bytes=16 * 2**30)
 """What a question is about that says nothing of it, before any own execution."""
 
-Usual = Mapping[Platform, ClusterConfig]
+Clusters = Mapping[Platform, tuple[ClusterConfig, ...]]
 
 PREDICTOR_VERSION = 3
 """Of all code between executions and an answer: features, models, learners, their mix and this
@@ -56,12 +57,12 @@ class Kept:
 
     Attributes:
         predictor: the mix of everything that the organization has.
-        usual: the resources that most own executions on a platform had; for `UNASSIGNED`, that
-            most executions had at all.
+        clusters: the resources that own executions on a platform had, the usual ones first; for
+            `UNASSIGNED`, that executions had at all.
     """
 
     predictor: Personalized
-    usual: Usual
+    clusters: Clusters
     _path: Path
     _digest: str
     _written: int
@@ -71,11 +72,14 @@ class Kept:
 
         Platforms that never ran here have `USUAL_CLUSTER`: another engine's say nothing.
         """
+        return next(iter(self.clusters_of(plan)), USUAL_CLUSTER)
+
+    def clusters_of(self, plan: Plan) -> list[ClusterConfig]:
+        """Resources that its platforms had here, by platform, the usual ones first."""
         assigned = [each for each in plan.platforms if each is not Platform.UNASSIGNED]
-        if not assigned:
-            return self.usual.get(Platform.UNASSIGNED, USUAL_CLUSTER)
-        seen = (self.usual[each] for each in assigned if each in self.usual)
-        return next(seen, USUAL_CLUSTER)
+        platforms = dict.fromkeys(assigned or (Platform.UNASSIGNED,))
+        found = (each for platform in platforms for each in self.clusters.get(platform, ()))
+        return list(dict.fromkeys(found))
 
     def keep(self, replace_file: ReplaceFile) -> None:
         """Write the file again where more has been weighed or fitted since it was read.
@@ -85,7 +89,7 @@ class Kept:
         """
         held = _held(self.predictor)
         if held > self._written:
-            content = _encoded(self.predictor, self.usual, self._digest)
+            content = _encoded(self.predictor, self.clusters, self._digest)
             try:
                 replace_file(self._path, content)
             except OSError as error:
@@ -119,27 +123,30 @@ def open_kept(
     learners, starts = models.learners(), models.starts()
     found = _loaded(path, digest)
     if found is not None:
-        known, hull, usual, drifts, outcomes, fits = found
+        known, hull, clusters, drifts, outcomes, fits = found
         used = tuple(each for each in learners if usable(each, len(known), starts))
         candidates = Candidates(known, hull, used, starts, on_progress=on_progress, drifts=drifts)
         predictor = candidates.mix(used)
         predictor.outcomes.update(outcomes)
         candidates.fits.update(fits)
-        return Kept(predictor, usual, path, digest, _held(predictor))
+        return Kept(predictor, clusters, path, digest, _held(predictor))
     if on_reading is not None:
         on_reading()
     history = History.from_executions(store.executions())
     candidates = candidates_of(history, starts, learners, on_progress=on_progress)
-    usual = _usual(history.questions)
-    return Kept(candidates.mix(candidates.learners), usual, path, digest, 0)
+    clusters = _clusters(history.questions)
+    return Kept(candidates.mix(candidates.learners), clusters, path, digest, 0)
 
 
-def _usual(questions: Sequence[Question]) -> Usual:
-    clusters: dict[Platform, Counter[ClusterConfig]] = defaultdict(Counter)
+def _clusters(questions: Sequence[Question]) -> Clusters:
+    found: dict[Platform, Counter[ClusterConfig]] = defaultdict(Counter)
     for question in questions:
         for platform in {Platform.UNASSIGNED, *question.plan.platforms}:
-            clusters[platform][question.cluster] += 1
-    return {platform: each.most_common(1)[0][0] for platform, each in clusters.items()}
+            found[platform][question.cluster] += 1
+    return {
+        platform: tuple(each for each, _ in counts.most_common())
+        for platform, counts in found.items()
+    }
 
 
 def _held(predictor: Personalized) -> int:
@@ -149,12 +156,13 @@ def _held(predictor: Personalized) -> int:
 
 
 def _digest_of(store: ExecutionStore, models: FetchedModels) -> str:
-    """Of what the answers follow from; a new version of fedperf may answer otherwise."""
-    versions = f"{PREDICTOR_VERSION} {FEATURE_SCHEMA_VERSION} {version('fedperf')}"
-    return hashlib.sha256(store.digest() + models.digest() + versions.encode()).hexdigest()
+    """Of what the answers follow from; other code, of any version, may answer otherwise."""
+    versions = f"{PREDICTOR_VERSION} {FEATURE_SCHEMA_VERSION} {version('fedperf')}".encode()
+    data = store.digest() + models.digest()
+    return hashlib.sha256(data + source_digest() + versions).hexdigest()
 
 
-def _encoded(predictor: Personalized, usual: Usual, digest: str) -> bytes:
+def _encoded(predictor: Personalized, clusters: Clusters, digest: str) -> bytes:
     known, hull = predictor.candidates.known, predictor.candidates.hull
     arrays: Arrays = {
         "features": known.samples.features.astype(np.float32),  # they were float32
@@ -181,11 +189,12 @@ def _encoded(predictor: Personalized, usual: Usual, digest: str) -> bytes:
             "lowest": hull.lowest,
             "highest": hull.highest,
             "pairs": [[*pair, *ends] for pair, ends in sorted(hull.pairs.items())],
+            "cores_on_node": sorted(hull.cores_on_node.items()),
         },
         "drifts": [_drift_facts(each) for each in predictor.candidates.drifts],
-        "usual": [
-            [int(platform), each.nodes, each.cores, each.memory_bytes, each.machine_speed]
-            for platform, each in usual.items()
+        "clusters": [
+            [int(platform), [astuple(each) for each in found]]
+            for platform, found in clusters.items()
         ],
         "outcomes": [
             {
@@ -219,7 +228,7 @@ def _drift_of(facts: Sequence[Any]) -> Drift:
     )
 
 
-_Loaded = tuple[Known, Hull, Usual, tuple[Drift, ...], dict[Key, Outcome], dict[str, Additive]]
+_Loaded = tuple[Known, Hull, Clusters, tuple[Drift, ...], dict[Key, Outcome], dict[str, Additive]]
 
 
 def _loaded(path: Path, digest: str) -> _Loaded | None:
@@ -271,8 +280,12 @@ def _decoded(arrays: Arrays, facts: Mapping[str, Any]) -> _Loaded:
                 (OperatorKind(kind), Platform(platform)): (low, high)
                 for kind, platform, low, high in hull["pairs"]
             },
+            {Platform(platform): cores for platform, cores in hull["cores_on_node"]},
         ),
-        {Platform(platform): ClusterConfig(*each) for platform, *each in facts["usual"]},
+        {
+            Platform(platform): tuple(ClusterConfig(*each) for each in found)
+            for platform, found in facts["clusters"]
+        },
         tuple(map(_drift_of, facts["drifts"])),
         {(each.kind, each.cut): each for each in outcomes},
         {

@@ -3,10 +3,11 @@
 Cores are counted over all nodes, as everywhere. A node more brings its memory, and its cores
 where none are named. What a plan was given because of its cluster, as many partitions as
 cores or nodes, it is given on the other one as well: `predict` and `advise` both ask through
-`moved`. Partitions that had other reasons stay, which an answer says.
+`moved`. Partitions that had other reasons stay, which an answer says; but one alone is all that
+a sum of everything or a broadcast can have, on any cluster, unless there was but one core.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -42,15 +43,18 @@ def moved(plan: Plan, cluster: ClusterConfig, to: ClusterConfig) -> Moved:
     if (cluster.nodes, cluster.cores) == (to.nodes, to.cores):
         return Moved(Question(plan, to), keeps_partitions=False)
     operators = plan.workflow.operators
-    given = [each.partitions for each in operators if each.partitions]
-    keeps = any(each not in (cluster.cores, cluster.nodes) for each in given)
+    reasons = {0, 1, cluster.cores, cluster.nodes}
+    keeps = any(each.partitions not in reasons for each in operators)
     given_there = tuple(_given(each, cluster, to) for each in operators)
     workflow = replace(plan.workflow, operators=given_there)
     return Moved(Question(Plan(workflow, plan.platforms), to), keeps_partitions=keeps)
 
 
 def sizes_of(
-    cluster: ClusterConfig, cores: Sequence[int] | None, nodes: Sequence[int] | None
+    cluster: ClusterConfig,
+    cores: Sequence[int] | None,
+    nodes: Sequence[int] | None,
+    known: Iterable[ClusterConfig] = (),
 ) -> list[ClusterConfig]:
     """The sizes that come into question, small ones first.
 
@@ -58,8 +62,10 @@ def sizes_of(
         cluster: what there is; without numbers its powers of two, in nodes where it has
             several, else in cores.
         cores: over all nodes. Without `nodes`, what several nodes of `cluster` have together
-            are so many nodes; other numbers are spread over the nodes that there are.
+            are so many nodes; so is, of a single node, what the nodes of `known` clusters had
+            together. Other numbers are spread over the nodes that there are.
         nodes: each with the memory of a node of `cluster`, and with its cores without `cores`.
+        known: that own executions on the same platforms had.
 
     Raises:
         InvalidSizesError: more than `MOST_SIZES`, or less than a core for every node.
@@ -72,7 +78,8 @@ def sizes_of(
     per_node = max(1, cluster.cores // cluster.nodes)
     pairs: list[tuple[int, int]]
     if nodes is None:
-        pairs = [(_nodes_for(each, cluster, per_node), each) for each in cores or ()]
+        on_node = _most_on_node(cluster, known)
+        pairs = [(_nodes_for(each, cluster, on_node), each) for each in cores or ()]
     elif cores is None:
         pairs = [(each, per_node * each) for each in nodes]
     else:
@@ -87,7 +94,7 @@ def sizes_of(
 
 def _given(operator: Operator, cluster: ClusterConfig, to: ClusterConfig) -> Operator:
     """An operator with the partitions that it would be given on other resources."""
-    if operator.partitions == 0:
+    if operator.partitions == 0 or (operator.partitions == 1 and cluster.cores > 1):
         return operator
     for before, now in ((cluster.cores, to.cores), (cluster.nodes, to.nodes)):
         if operator.partitions == before:
@@ -95,10 +102,24 @@ def _given(operator: Operator, cluster: ClusterConfig, to: ClusterConfig) -> Ope
     return operator
 
 
-def _nodes_for(cores: int, cluster: ClusterConfig, per_node: int) -> int:
-    if cluster.nodes == 1 or cores % per_node:
+def _most_on_node(cluster: ClusterConfig, known: Iterable[ClusterConfig]) -> int | None:
+    """Cores of a node, beyond which there are more nodes; None where there is only one.
+
+    Of a single node it is known that it has others beside it where several had as many cores
+    each as the largest that ran, and at least as many as this one.
+    """
+    if cluster.nodes > 1:
+        return max(1, cluster.cores // cluster.nodes)
+    seen = [cluster, *known]
+    most = max(each.cores / each.nodes for each in seen)
+    several = any(each.nodes > 1 and each.cores == most * each.nodes for each in seen)
+    return int(most) if several else None
+
+
+def _nodes_for(cores: int, cluster: ClusterConfig, on_node: int | None) -> int:
+    if on_node is None or cores % on_node:
         return cluster.nodes
-    return cores // per_node
+    return cores // on_node
 
 
 def _resized(cluster: ClusterConfig, nodes: int, cores: int) -> ClusterConfig:

@@ -21,6 +21,9 @@ MOST_ASKED = 100
 HOLDS = UPPER_LEVEL
 """Chance from which on a deadline is said to hold."""
 
+WITH_ITS_PARTITIONS = "with its partitions"
+"""Said of an answer that keeps partitions of which nobody knows whether they would be as many."""
+
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|[smhd]?)")
 
 
@@ -62,7 +65,7 @@ class Answer:
             "lower_seconds": prediction.lower_seconds,
             "upper_seconds": prediction.upper_seconds,
             "level": prediction.level,
-            "asks": self.estimate.kind.value,
+            "asks": self._asks or self.estimate.kind.value,
             "extrapolating": prediction.extrapolating,
             "keeps_partitions": self.keeps_partitions,
         }
@@ -89,16 +92,18 @@ class Answer:
             line |= {"chance": chance_text(self.chance)}
         return line
 
+    @property
+    def _asks(self) -> str | None:
+        """What it asks, for people and programs; None inside of what was seen."""
+        if self.estimate.kind is not Asks.SEEN:
+            return self.estimate.kind.value
+        return "unlike own jobs" if self.estimate.prediction.extrapolating else None
+
     def _question(self) -> str:
-        """What it asks, for people."""
-        kind, extrapolating = self.estimate.kind, self.estimate.prediction.extrapolating
-        if kind is Asks.SEEN:
-            words = "unlike own jobs" if extrapolating else "inside"
-        else:
-            words = kind.value
+        words = self._asks or "inside"
         if self.keeps_partitions:
-            words += ", with its partitions"
-        return f"{words}, extrapolating" if extrapolating else words
+            words += f", {WITH_ITS_PARTITIONS}"
+        return f"{words}, extrapolating" if self.estimate.prediction.extrapolating else words
 
 
 def answers(
@@ -126,6 +131,32 @@ def answers(
 def smallest_that_holds(found: Sequence[Answer]) -> int | None:
     """The smallest number of cores asked about that keeps the deadline; None where none does."""
     return min((each.cores for each in found if each.holds), default=None)
+
+
+def verdict(found: Sequence[Answer], deadline_seconds: float, *, of_nodes: bool) -> str:
+    """What becomes of a deadline that was asked about, for people.
+
+    Args:
+        found: at least one answer, small sizes first.
+        deadline_seconds: that was asked about.
+        of_nodes: whether nodes were asked about, and no cores.
+    """
+
+    def counted(each: Answer) -> int:
+        return each.cluster.nodes if of_nodes else each.cores
+
+    unit, words = "node" if of_nodes else "core", duration_text(deadline_seconds)
+    held = [each for each in found if each.holds]
+    if held:
+        best = min(held, key=counted)
+        chance = chance_text(best.chance or 0.0)
+        return f"fewest {unit}s that keep {words}: {counted(best)}, with a chance of {chance}"
+    best = max(found, key=lambda each: each.chance or 0.0)
+    many = f"is 1 {unit}" if counted(best) == 1 else f"are {counted(best)} {unit}s"
+    return (
+        f"no number of {unit}s asked about keeps {words} with a chance of 90 %; the best {many}, "
+        f"{chance_text(best.chance or 0.0)}"
+    )
 
 
 def parse_cores(text: str, option: str = "--cores") -> list[int]:

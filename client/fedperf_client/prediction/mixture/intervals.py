@@ -27,6 +27,7 @@ from fedperf_client.prediction.prediction import (
     Prediction,
     Question,
 )
+from fedperf_shared.execution import ClusterConfig
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import OperatorKind, Platform
 
@@ -193,26 +194,31 @@ class Hull:
         highest: the same, upper ends.
         pairs: of every kind on a platform, log source rows of the smallest and of the largest
             plan that it was seen in.
+        cores_on_node: the most cores of a node that each platform ran on.
     """
 
     lowest: tuple[float, ...]
     highest: tuple[float, ...]
     pairs: Mapping[Pair, tuple[float, float]]
+    cores_on_node: Mapping[Platform, float]
 
     @classmethod
     def around(cls, questions: Sequence[Question]) -> Self:
         """The hull of `questions`; without any, everything lies outside."""
         if not questions:
-            return cls((), (), {})
+            return cls((), (), {}, {})
         sizes = np.array([_sizes(question) for question in questions])
         seen: dict[Pair, list[float]] = defaultdict(list)
+        on_node: dict[Platform, float] = defaultdict(float)
         for question in questions:
             for pair in set(_pairs(question.plan)):
                 seen[pair].append(_log_rows(question.plan))
+                on_node[pair[1]] = max(on_node[pair[1]], cores_per_node(question.cluster))
         return cls(
             tuple(sizes.min(axis=0).tolist()),
             tuple(sizes.max(axis=0).tolist()),
             {pair: (min(rows), max(rows)) for pair, rows in seen.items()},
+            dict(on_node),
         )
 
     @property
@@ -221,15 +227,21 @@ class Hull:
         return frozenset(platform for _, platform in self.pairs)
 
     def contains(self, question: Question) -> bool:
-        """Whether `question` lies inside, for each of its platforms, and nothing in it is new."""
+        """Whether `question` lies inside, for each of its platforms, and nothing in it is new.
+
+        More cores on a node than any had is another machine, however many all nodes had together.
+        """
         if not self.pairs:
             return False
         inside = all(
             low - HULL_MARGIN <= size <= high + HULL_MARGIN
             for low, size, high in zip(self.lowest, _sizes(question), self.highest, strict=True)
         )
+        on_node = cores_per_node(question.cluster)
         return inside and all(
-            known == 1 and _apart(_log_rows(question.plan), self._rows_on(platform)) <= HULL_MARGIN
+            known == 1
+            and on_node <= self.cores_on_node[platform]
+            and _apart(_log_rows(question.plan), self._rows_on(platform)) <= HULL_MARGIN
             for known, platform in zip(
                 self._known(question.plan), question.plan.platforms, strict=True
             )
@@ -278,6 +290,11 @@ def with_interval(
 def source_rows(plan: Plan) -> float:
     """Rows of all sources: the size of a plan."""
     return sum(each.output_rows for each in plan.workflow.operators if not each.inputs)
+
+
+def cores_per_node(cluster: ClusterConfig) -> float:
+    """Cores that a node has, where all have as many."""
+    return cluster.cores / cluster.nodes
 
 
 def _pairs(plan: Plan) -> list[Pair]:

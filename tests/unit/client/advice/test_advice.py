@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from fedperf_client.advice.advice import Advice, groups_of
 from fedperf_client.advice.constraints import Wishes
+from fedperf_client.advice.job import Job
 from fedperf_client.optimizer.constraints import NoPlatformError, memory_needed
 from fedperf_client.optimizer.head import STARTUP_SECONDS
 from fedperf_client.optimizer.methods import Method
@@ -182,6 +183,53 @@ def test_without_a_size_that_keeps_the_deadline_the_fastest_is_shown() -> None:
     assert found.best.seconds == min(each.seconds for each in found.sizes)
     assert advised(made_up(1), sizes=sizes, deadline_seconds=1e5).keeps_deadline is True
     assert advised(made_up(1), sizes=sizes).keeps_deadline is None
+
+
+def partitioned(*numbers: int, on: ClusterConfig, today: Platform = SPARK) -> Job:
+    """The job as it was given on that cluster, its operators with so many partitions."""
+    operators = tuple(
+        replace(each, partitions=number)
+        for each, number in zip(learning().operators, numbers, strict=True)
+    )
+    return Job(Plan.on_one_platform(Workflow(operators), today), on)
+
+
+def partitions(plan: Plan) -> set[int]:
+    return {each.partitions for each in plan.workflow.operators}
+
+
+NODES = [ClusterConfig(each, 8 * each, 16 * each * GIB) for each in (1, 2, 4)]
+CORES = [replace(FOUR_CORES, cores=each) for each in (1, 2, 4, 16)]
+
+
+@pytest.mark.parametrize("sizes", [CORES, NODES], ids=["cores", "nodes"])
+def test_every_question_and_the_choice_have_partitions_for_the_cores_they_are_about(
+    sizes: list[ClusterConfig],
+) -> None:
+    asked: list[Question] = []
+
+    def seconds(question: Question) -> float:
+        asked.append(question)
+        return made_up(4)(question) / question.cluster.cores
+
+    what = partitioned(*[sizes[1].cores] * 6, on=sizes[1])
+    found = advised(seconds, sizes=sizes, what=what)
+    assert {each.cluster.cores for each in asked} == {each.cores for each in sizes}
+    for each in asked:
+        assert partitions(each.plan) == {each.cluster.cores}
+    for size in found.sizes:
+        assert partitions(size.choice.plan) == {size.cluster.cores}
+        assert not found.job.keeps_partitions_on(size.cluster)
+    plans = (*found.rivals, *(move.plan for move in found.moves))
+    assert all(partitions(each.plan) == {found.best.cluster.cores} for each in plans)
+
+
+def test_partitions_of_another_reason_stay_in_advice_and_that_is_known() -> None:
+    what = partitioned(*[200] * 6, on=CORES[2])
+    found = advised(made_up(4), sizes=CORES, what=what)
+    for size in found.sizes:
+        assert partitions(size.choice.plan) == {200}
+        assert found.job.keeps_partitions_on(size.cluster) is (size.cluster != CORES[2])
 
 
 def test_groups_are_neighbours_on_one_platform() -> None:

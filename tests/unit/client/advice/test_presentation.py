@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from fedperf_client.advice.constraints import Wishes
+from fedperf_client.advice.job import Job
 from fedperf_client.advice.presentation import (
     facts_of,
     headline,
@@ -18,7 +19,17 @@ from fedperf_client.advice.presentation import (
 )
 from fedperf_client.advice.turns import Measured
 from fedperf_client.prediction.prediction import Question
-from tests.unit.client.advice.jobs import DUCKDB, FOUR_CORES, PANDAS, POLARS, SPARK, advised, job
+from fedperf_shared.workflow.graph import Plan, Workflow
+from tests.unit.client.advice.jobs import (
+    DUCKDB,
+    FOUR_CORES,
+    PANDAS,
+    POLARS,
+    SPARK,
+    advised,
+    job,
+    learning,
+)
 
 COLD = Wishes((DUCKDB, POLARS))
 SECONDS = {DUCKDB: 1.0, POLARS: 2.0, SPARK: 4.0}
@@ -71,6 +82,16 @@ def test_sizes_show_which_is_chosen_and_nodes_only_where_they_differ() -> None:
         1,
         2,
     ]
+
+
+def test_sizes_say_where_a_plan_keeps_its_partitions() -> None:
+    operators = tuple(replace(each, partitions=200) for each in learning().operators)
+    what = Job(Plan.on_one_platform(Workflow(operators), DUCKDB), FOUR_CORES)
+    found = advised(seconds, COLD, sizes=[replace(FOUR_CORES, cores=2), FOUR_CORES], what=what)
+    lines = without_empty(size_lines(found))
+    assert [line["remarks"] for line in lines] == ["with its partitions", ""]
+    assert [line["keeps_partitions"] for line in facts_of(found, [])["sizes"]] == [True, False]  # type: ignore[attr-defined]
+    assert "remarks" not in without_empty(size_lines(advised(seconds, COLD)))[0]
 
 
 def test_what_extrapolates_is_marked_and_explained() -> None:

@@ -64,6 +64,8 @@ def test_people_get_a_table_and_a_sentence(home: Home, workflow: Path) -> None:
         assert word in ended.out
     ended = fedperf(home, "predict", workflow, "--cores", "2,4", "--deadline", "0.001s")
     assert "no number of cores asked about keeps 1 ms" in ended.out
+    ended = fedperf(home, "predict", workflow, "--nodes", "1,2", "--deadline", "0.001s")
+    assert "no number of nodes asked about keeps 1 ms" in ended.out
 
 
 @pytest.mark.parametrize("form", [(), ("--json",)])

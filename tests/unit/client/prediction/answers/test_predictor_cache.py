@@ -1,14 +1,17 @@
 """What predictions are made from is kept between commands, and never trusted when stale."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import fedperf_shared
 from fedperf_client.home.config import write_private
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.prediction.answers import predictor_cache as kept_module
 from fedperf_client.prediction.answers.predictor_cache import Kept, open_kept
+from fedperf_client.prediction.answers.source_digest import source_digest
 from fedperf_client.prediction.base_models import FetchedModels
 from fedperf_client.prediction.evidence import History
 from fedperf_client.prediction.learners.residual_learners import CellCorrection
@@ -79,7 +82,7 @@ def test_the_next_command_answers_the_same_without_reading_or_weighing_again(
     assert any("boosting" in name for name in found.predictor.candidates.fits)
     assert list(found.predictor.outcomes) == list(made.predictor.outcomes)
     assert found.predictor.candidates._weighed == {}
-    assert found.usual == made.usual
+    assert found.clusters == made.clusters
 
 
 def test_new_executions_models_and_corrections_make_it_stale(
@@ -118,6 +121,27 @@ def test_another_version_of_what_predicts_makes_it_stale(
     place.answered()
     place.answered()
     assert reads == [12, 12]
+
+
+def test_code_that_answers_otherwise_makes_it_stale_whatever_its_version(
+    place: Place, reads: list[int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    copy = tmp_path / "fedperf_shared"
+    shutil.copytree(fedperf_shared.__path__[0], copy)
+    monkeypatch.setattr(fedperf_shared, "__path__", [str(copy)])
+
+    def answered_by_a_new_process() -> None:
+        source_digest.cache_clear()
+        place.answered()
+
+    answered_by_a_new_process()
+    answered_by_a_new_process()
+    assert reads == [12]
+    model = copy / "model" / "inference.py"
+    model.write_text(model.read_text().replace("log", "lag"))
+    answered_by_a_new_process()
+    assert reads == [12, 12]
+    source_digest.cache_clear()
 
 
 @pytest.mark.parametrize("spoilt", [b"", b"{}", b"\x00" * 200, "cut", "flipped", "bent"])

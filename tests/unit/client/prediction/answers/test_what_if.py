@@ -1,10 +1,20 @@
 """Words for cores, durations and chances."""
 
+import numpy as np
 import pytest
 
-from fedperf_client.prediction.answers.what_if import chance_text, parse_cores, parse_duration
+from fedperf_client.prediction.answers.what_if import (
+    Answer,
+    chance_text,
+    parse_cores,
+    parse_duration,
+    verdict,
+)
+from fedperf_client.prediction.mixture.intervals import Estimate, Spread
+from fedperf_client.prediction.mixture.matched_folds import Asks
 from fedperf_client.text.durations import duration_text
 from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.execution import ClusterConfig
 
 
 def test_cores_are_numbers_in_order_each_once() -> None:
@@ -45,3 +55,64 @@ def test_durations_and_chances_are_told_in_units_of_people() -> None:
     told = [duration_text(each) for each in (0.0123, 1.5, 90, 600, 9000, 400_000)]
     assert told == ["12.3 ms", "1.5 s", "90 s", "10.0 min", "2.5 h", "4.6 d"]
     assert [chance_text(each) for each in (0.0, 0.504, 0.899, 1.0)] == ["1%", "50%", "89%", "99%"]
+
+
+def answer(
+    nodes: int = 1,
+    *,
+    kind: Asks = Asks.SEEN,
+    inside: bool = True,
+    keeps: bool = False,
+    chance: float | None = None,
+) -> Answer:
+    spread = Spread.of(np.zeros(40), np.arange(40))
+    estimate = Estimate.around(0.0, (spread,), kind=kind, level=0.9, inside=inside)
+    return Answer(ClusterConfig(nodes, 4 * nodes, 1 << 34), estimate, chance, keeps)
+
+
+@pytest.mark.parametrize(
+    ("found", "table", "asks"),
+    [
+        (answer(), "inside", "scale and size seen"),
+        (answer(keeps=True), "inside, with its partitions", "scale and size seen"),
+        (answer(inside=False), "unlike own jobs, extrapolating", "unlike own jobs"),
+        (
+            answer(inside=False, keeps=True),
+            "unlike own jobs, with its partitions, extrapolating",
+            "unlike own jobs",
+        ),
+        (
+            answer(kind=Asks.BEYOND_SCALES, inside=False),
+            "beyond scales, extrapolating",
+            "beyond scales",
+        ),
+        (answer(kind=Asks.BETWEEN_SIZES), "between sizes", "between sizes"),
+    ],
+)
+def test_the_table_and_json_say_the_same_of_a_question(
+    found: Answer, table: str, asks: str
+) -> None:
+    assert found.as_line()["question"] == table
+    row = found.as_row()
+    assert row["asks"] == asks
+    assert row["keeps_partitions"] is found.keeps_partitions
+    assert row["extrapolating"] is ("extrapolating" in table)
+
+
+@pytest.mark.parametrize(
+    ("chances", "of_nodes", "says"),
+    [
+        ((0.1, 0.2), True, "no number of nodes asked about keeps 60 s with a chance of 90 %; "
+         "the best are 2 nodes, 20%"),
+        ((0.2, 0.1), True, "the best is 1 node, 20%"),
+        ((0.2, 0.1), False, "no number of cores asked about keeps 60 s with a chance of 90 %; "
+         "the best are 4 cores, 20%"),
+        ((0.95, 0.99), True, "fewest nodes that keep 60 s: 1, with a chance of 95%"),
+        ((0.5, 0.99), False, "fewest cores that keep 60 s: 8, with a chance of 99%"),
+    ],
+)  # fmt: skip
+def test_the_verdict_counts_what_was_asked_about(
+    chances: tuple[float, float], of_nodes: bool, says: str
+) -> None:
+    found = [answer(nodes, chance=chance) for nodes, chance in zip((1, 2), chances, strict=True)]
+    assert verdict(found, 60.0, of_nodes=of_nodes).endswith(says)
