@@ -19,6 +19,7 @@ from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.exchange import Refusal
 from fedperf_shared.identity import InvalidSignatureError, verify
 from fedperf_shared.releases import basis
+from fedperf_shared.releases.kinds import fits
 from fedperf_shared.releases.questions import DIRECTIONS, CellQuestion
 from fedperf_shared.releases.release import (
     DirectedReport,
@@ -31,7 +32,6 @@ from fedperf_shared.releases.release import (
     SlotKey,
     TangentUpdate,
     Update,
-    fits,
 )
 from fedperf_shared.wire.codec import decode_release, decode_signed_release
 
