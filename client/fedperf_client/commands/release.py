@@ -154,7 +154,8 @@ def release_list(context: typer.Context, json: Json = False) -> None:
 def release_slots(context: typer.Context, json: Json = False) -> None:
     """List every slot of the period with its privacy parameters: what may leave, and when (UTC)."""
     from fedperf_client.release.decisions import Decisions
-    from fedperf_client.release.slot_names import kind_name, slot_name
+    from fedperf_client.release.slot_names import slot_name
+    from fedperf_shared.releases.kinds import kind_of
 
     rows = []
     for ledger in _ledgers(home_of(context))[-1:]:
@@ -164,7 +165,7 @@ def release_slots(context: typer.Context, json: Json = False) -> None:
             rows.append(
                 {
                     "slot": slot_name(slot.key),
-                    "kind": kind_name(slot),
+                    "kind": kind_of(slot.parameters).name,
                     "window": slot.key.window,
                     "index": slot.key.index,
                     "opens_at": schedule.opens_at(slot.key).isoformat(),
@@ -297,14 +298,15 @@ def _wanted(
 
 def _preview_facts(shown: "Preview", policy: "Policy") -> dict[str, object]:
     from fedperf_client.release.history import contents_of
-    from fedperf_client.release.slot_names import kind_name, slot_name
+    from fedperf_client.release.slot_names import slot_name
+    from fedperf_shared.releases.kinds import kind_of
     from fedperf_shared.wire.codec import encode_release
 
     key = shown.slot.key
     sample = contents_of(encode_release(shown.sample))
     return {
         "slot": slot_name(key),
-        "kind": kind_name(shown.slot),
+        "kind": kind_of(shown.slot.parameters).name,
         "policy": str(policy.mode(key.kind)),
         "opens_at": shown.opens_at.isoformat(),
         "leaves_at": shown.leaves_at.isoformat(),

@@ -9,7 +9,6 @@ is charged: a request says which model is asked about, and never how it is train
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -20,20 +19,15 @@ from numpy.typing import NDArray
 from fedperf_client.federation.request import RequestRefusedError
 from fedperf_client.learning.tasks import TangentTask, TrainingTask
 from fedperf_client.prediction.base_models import FetchedModels
+from fedperf_client.privacy.mechanisms import noise_alone, with_sum
 from fedperf_client.privacy.randomness import NoiseSource
-from fedperf_client.privacy.tangent_update import update_from_sum
 from fedperf_client.workers.computing_process import ComputationFailedError, Compute
 from fedperf_shared.exchange import Refusal, TrainRequest
 from fedperf_shared.model.architecture import ARCHITECTURE_VERSION, ARRAY_SHAPES
 from fedperf_shared.model.public_plans import Anchor, anchors_of, load_public_plans
+from fedperf_shared.releases.kinds import MODEL_UPDATE, kind_of
 from fedperf_shared.releases.questions import DIRECTIONS
-from fedperf_shared.releases.release import (
-    ModelUpdate,
-    Slot,
-    TangentParameters,
-    TrainingParameters,
-    Update,
-)
+from fedperf_shared.releases.release import ModelUpdate, Release, Slot
 
 log = structlog.get_logger()
 
@@ -65,8 +59,7 @@ class Updating:
         shapes = [array.shape for array in request.arrays]
         if request.architecture != ARCHITECTURE_VERSION or shapes != [*ARRAY_SHAPES.values()]:
             raise RequestRefusedError("not a model of this version", Refusal.OTHER_MODEL)
-        at_tangent = isinstance(slot.parameters, TangentParameters)
-        if at_tangent is (request.question is None):
+        if kind_of(slot.parameters).has_question is (request.question is None):
             raise RequestRefusedError("not the method of this period", Refusal.OTHER_METHOD)
         if request.question is not None and request.question.anchors != len(self._public()):
             raise RequestRefusedError(
@@ -75,32 +68,24 @@ class Updating:
 
     def release(
         self, slot: Slot, noise: NoiseSource, request: TrainRequest, *, ready_by: datetime
-    ) -> Update:
+    ) -> Release:
         """The slot's update; at a tangent, a sum that is not there by `ready_by` is nothing.
 
         Raises:
-            RequestRefusedError: not the slot of such an update.
+            InvalidReleaseError: not the slot of such an update.
             ComputationFailedError: by DP-SGD, no update was computed.
         """
-        parameters, question = slot.parameters, request.question
-        epochs = self._models.epoch_starts()
-        if isinstance(parameters, TangentParameters) and question is not None:
-            update = update_from_sum(
-                np.zeros(DIRECTIONS, dtype=np.int64),
-                noise,
-                slot=slot.key,
-                parameters=parameters,
-                base_version=request.base_version,
+        question, epochs = request.question, self._models.epoch_starts()
+        if question is None:
+            parameters = MODEL_UPDATE.as_parameters(slot.parameters)
+            training = TrainingTask(
+                self._store, request.arrays, parameters, noise, epochs, request.rehearsal
             )
-            task = TangentTask(self._store, request.arrays, question, self._public(), epochs)
-            return replace(update, values=update.values + self._sum(task, ready_by))
-        if not isinstance(parameters, TrainingParameters):
-            raise RequestRefusedError("not the slot of a model update", Refusal.NOT_DUE)
-        training = TrainingTask(
-            self._store, request.arrays, parameters, noise, epochs, request.rehearsal
-        )
-        arrays = self._compute(training)
-        return ModelUpdate(slot.key, request.architecture, request.base_version, arrays)
+            arrays = self._compute(training)
+            return ModelUpdate(slot.key, request.architecture, request.base_version, arrays)
+        update = noise_alone(noise, slot, version=request.base_version)
+        task = TangentTask(self._store, request.arrays, question, self._public(), epochs)
+        return with_sum(update, self._sum(task, ready_by))
 
     def _sum(self, task: TangentTask, ready_by: datetime) -> NDArray[np.int64]:
         """What the task gives; nothing where it fails or takes too long, as if nothing ran."""

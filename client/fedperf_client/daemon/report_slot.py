@@ -8,9 +8,7 @@ takes long is left to do, so that the report leaves at its time as noise alone.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import datetime
-from functools import partial
 
 import numpy as np
 import structlog
@@ -20,26 +18,16 @@ from fedperf_client.federation.request import RequestRefusedError
 from fedperf_client.home.config import Home
 from fedperf_client.learning.tasks import ReportTask
 from fedperf_client.prediction.base_models import FetchedModels
-from fedperf_client.privacy.directed_report import cell_report_from_sum, cell_sum
+from fedperf_client.privacy.mechanisms import SumOf, noise_alone, sum_of, with_sum
 from fedperf_client.privacy.randomness import NoiseSource
-from fedperf_client.privacy.report_mechanism import (
-    REPORT_VALUES,
-    noiseless_sum,
-    report_from_sum,
-)
 from fedperf_client.release.questions import FetchQuestion, Questions
 from fedperf_client.release.schedule import span_covered
 from fedperf_client.workers.computing_process import ComputationFailedError, Compute
 from fedperf_shared.exchange import Refusal
 from fedperf_shared.model.checkpoint import Checkpoint
+from fedperf_shared.releases.kinds import kind_of
 from fedperf_shared.releases.questions import CellQuestion
-from fedperf_shared.releases.release import (
-    DirectedParameters,
-    Release,
-    ReportParameters,
-    Schedule,
-    Slot,
-)
+from fedperf_shared.releases.release import Release, Schedule, Slot
 
 log = structlog.get_logger()
 
@@ -66,7 +54,7 @@ class Reporting:
 
     def fetch_question(self, slot: Slot) -> None:
         """Ask what a directed slot wants to know, once; errors as `Questions.fetch`."""
-        if isinstance(slot.parameters, DirectedParameters):
+        if kind_of(slot.parameters).has_question:
             self._questions.fetch(slot.key)
 
     def is_asked(self, slot: Slot) -> bool:
@@ -75,9 +63,8 @@ class Reporting:
         Raises:
             RefusedQuestionError: the question is about another model; said once.
         """
-        if not isinstance(slot.parameters, DirectedParameters):
-            return True
-        return self._question(slot, self._models.reference()) is not None
+        is_told = not kind_of(slot.parameters).has_question
+        return is_told or self._question(slot, self._models.reference()) is not None
 
     def release(self, slot: Slot, noise: NoiseSource, *, ready_by: datetime) -> Release:
         """The slot's report, noise and its sum; a sum that is not there in time is nothing.
@@ -85,43 +72,24 @@ class Reporting:
         Raises:
             RequestRefusedError: not the slot of a report, or nothing was asked.
         """
-        reference, parameters = self._models.reference(), slot.parameters
-        if isinstance(parameters, ReportParameters):
-            report = report_from_sum(
-                np.zeros(REPORT_VALUES, dtype=np.int64),
-                noise,
-                slot=slot.key,
-                parameters=parameters,
-                reference_version=reference.model_version,
-            )
-            clipped_sum = partial(noiseless_sum, clip=parameters.residual_clip)
-            total = self._sum(self._task(slot, reference, clipped_sum), REPORT_VALUES, ready_by)
-            return replace(report, values=report.values + total)
-        question = self._question(slot, reference)
-        if question is None or not isinstance(parameters, DirectedParameters):
+        reference, kind = self._models.reference(), kind_of(slot.parameters)
+        question = self._question(slot, reference) if kind.has_question else None
+        if not kind.is_report or kind.has_question is (question is None):
             raise RequestRefusedError(
                 "not the slot of a report that was asked for", Refusal.NOT_DUE
             )
-        answer = cell_report_from_sum(
-            np.zeros(question.design.values, dtype=np.int64),
-            question,
-            noise,
-            slot=slot.key,
-            parameters=parameters,
-        )
-        task = self._task(slot, reference, partial(cell_sum, question=question))
-        total = self._sum(task, question.design.values, ready_by)
-        return replace(answer, values=answer.values + total)
+        version = reference.model_version if question is None else question.version
+        report = noise_alone(noise, slot, version=version)
+        task = self._task(slot, reference, sum_of(slot, question))
+        return with_sum(report, self._sum(task, len(report.values), ready_by))
 
     def _question(self, slot: Slot, reference: Checkpoint) -> CellQuestion | None:
         version = reference.model_version
         return self._questions.answerable(slot.key, reference_version=version)
 
-    def _task(
-        self, slot: Slot, reference: Checkpoint, sum_of: Callable[..., NDArray[np.int64]]
-    ) -> ReportTask:
+    def _task(self, slot: Slot, reference: Checkpoint, summed: SumOf) -> ReportTask:
         covered = span_covered(self._schedule, slot.key, self._models.epoch_starts())
-        return ReportTask(self._store, reference, covered.since, covered.until, sum_of)
+        return ReportTask(self._store, reference, covered.since, covered.until, summed)
 
     def _sum(self, task: ReportTask, size: int, ready_by: datetime) -> NDArray[np.int64]:
         """What the task gives; nothing where it fails or takes too long, as if nothing ran."""

@@ -12,10 +12,8 @@ import numpy as np
 from fedperf_client.learning.private_update import private_update
 from fedperf_client.learning.residuals import LabelledGraph, workload_residuals
 from fedperf_client.learning.tangent_answer import tangent_sum
-from fedperf_client.privacy.directed_report import cell_report
+from fedperf_client.privacy.mechanisms import noisy, sum_of
 from fedperf_client.privacy.randomness import NoiseSource
-from fedperf_client.privacy.report_mechanism import residual_report
-from fedperf_client.privacy.tangent_update import update_from_sum
 from fedperf_client.release.preview import example_question
 from fedperf_shared.execution import ClusterConfig
 from fedperf_shared.model.architecture import ARCHITECTURE_VERSION
@@ -25,15 +23,9 @@ from fedperf_shared.model.fit import predict
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
 from fedperf_shared.model.public_start import load_public_start
 from fedperf_shared.releases.basis import PLATFORM_GROUPS, SIZE_BOUNDS, cell_of
+from fedperf_shared.releases.kinds import MODEL_UPDATE, kind_of
 from fedperf_shared.releases.questions import DIRECTIONS, TangentQuestion
-from fedperf_shared.releases.release import (
-    DirectedParameters,
-    ModelUpdate,
-    Release,
-    Slot,
-    TangentParameters,
-    TrainingParameters,
-)
+from fedperf_shared.releases.release import ModelUpdate, Release, Slot
 from fedperf_shared.workflow.graph import Operator, Plan, SourceStatistics, Workflow
 from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform
 
@@ -48,32 +40,20 @@ _KINDS = (OperatorKind.TABLE_SOURCE, OperatorKind.FILTER, OperatorKind.SINK)
 def example_release(slot: Slot, noise: NoiseSource) -> Release:
     """What `slot` would let out of an organization with the example history alone."""
     start = load_public_start()
-    labelled = example_history(start)
-    if isinstance(slot.parameters, TrainingParameters):
-        arrays = private_update([*start.arrays.values()], labelled, slot.parameters, noise)
-        return ModelUpdate(slot.key, ARCHITECTURE_VERSION, start.model_version, arrays)
-    model = model_from_arrays(start.arrays)
-    if isinstance(slot.parameters, TangentParameters):
+    labelled, model = example_history(start), model_from_arrays(start.arrays)
+    kind, version = kind_of(slot.parameters), start.model_version
+    if kind.numbers is None:  # no sum: its noise is in every step
+        parameters = MODEL_UPDATE.as_parameters(slot.parameters)
+        arrays = private_update([*start.arrays.values()], labelled, parameters, noise)
+        return ModelUpdate(slot.key, ARCHITECTURE_VERSION, version, arrays)
+    if kind.is_report:
+        question = example_question(slot.key) if kind.has_question else None
+        total = sum_of(slot, question)(workload_residuals(model, labelled))
+        version = version if question is None else question.version
+    else:
         anchors = anchors_of(load_public_plans())[:DIRECTIONS]
         total = tangent_sum(model, labelled, example_tangent_question(len(anchors)), anchors)
-        return update_from_sum(
-            total,
-            noise,
-            slot=slot.key,
-            parameters=slot.parameters,
-            base_version=start.model_version,
-        )
-    residuals = workload_residuals(model, labelled)
-    if isinstance(slot.parameters, DirectedParameters):
-        question = example_question(slot.key)
-        return cell_report(residuals, question, noise, slot=slot.key, parameters=slot.parameters)
-    return residual_report(
-        residuals,
-        noise,
-        slot=slot.key,
-        parameters=slot.parameters,
-        reference_version=start.model_version,
-    )
+    return noisy(total, noise, slot, version=version)
 
 
 def example_tangent_question(anchors: int) -> TangentQuestion:

@@ -10,13 +10,14 @@ read as "no noise". dp_accounting is imported on first use, torch never.
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from fedperf_shared.errors import ConfigurationError
-from fedperf_shared.releases.release import Parameters, Slot, TrainingParameters
+from fedperf_shared.releases import kinds
+from fedperf_shared.releases.release import Parameters, Slot
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent, NeighboringRelation
@@ -55,13 +56,7 @@ def event_of(parameters: Parameters) -> "DpEvent":
     A report of either kind, or a step at a tangent, is one Gaussian of sensitivity 1; an
     update by DP-SGD composes its Poisson-sampled Gaussian steps.
     """
-    import dp_accounting
-
-    gaussian = dp_accounting.GaussianDpEvent(parameters.noise_multiplier)
-    if not isinstance(parameters, TrainingParameters):
-        return gaussian
-    step = dp_accounting.PoissonSampledDpEvent(parameters.sampling_probability, gaussian)
-    return dp_accounting.SelfComposedDpEvent(step, parameters.steps)
+    return EVENTS[kinds.kind_of(parameters)](parameters)
 
 
 def events_of(slots: Iterable[Slot]) -> list["DpEvent"]:
@@ -125,6 +120,28 @@ def calibrate(make_events: Callable[[float], Iterable["DpEvent"]], budget: Priva
     while not gap(noise_multiplier) <= 0:
         noise_multiplier += tolerance
     return noise_multiplier
+
+
+def _gaussian(parameters: Parameters) -> "DpEvent":
+    import dp_accounting
+
+    return dp_accounting.GaussianDpEvent(parameters.noise_multiplier)
+
+
+def _sampled_gaussians(parameters: Parameters) -> "DpEvent":
+    import dp_accounting
+
+    training = kinds.MODEL_UPDATE.as_parameters(parameters)
+    step = dp_accounting.PoissonSampledDpEvent(training.sampling_probability, _gaussian(training))
+    return dp_accounting.SelfComposedDpEvent(step, training.steps)
+
+
+EVENTS: Mapping[kinds.AnyKind, Callable[[Parameters], "DpEvent"]] = {
+    kinds.RESIDUAL_REPORT: _gaussian,
+    kinds.DIRECTED_REPORT: _gaussian,
+    kinds.MODEL_UPDATE: _sampled_gaussians,
+    kinds.TANGENT_UPDATE: _gaussian,
+}
 
 
 def _bracket(gap: Callable[[float], float], budget: PrivacyBudget) -> tuple[float, float]:

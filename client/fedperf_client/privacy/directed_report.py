@@ -36,6 +36,7 @@ from fedperf_client.privacy.report_mechanism import (
     WorkloadResiduals,
     noise_steps,
     on_grid,
+    with_noise,
 )
 from fedperf_shared.errors import FedperfError
 from fedperf_shared.releases.directions import Design
@@ -112,28 +113,11 @@ def cell_report(
     Raises:
         ConfigurationError: the noise is too small or too large for the grid.
     """
-    total = cell_sum(workloads, question)
-    return cell_report_from_sum(total, question, noise, slot=slot, parameters=parameters)
-
-
-def cell_report_from_sum(
-    total: NDArray[np.int64],
-    question: CellQuestion,
-    noise: NoiseSource,
-    *,
-    slot: SlotKey,
-    parameters: DirectedParameters,
-) -> DirectedReport:
-    """The answer where `cell_sum` was computed before, perhaps elsewhere.
-
-    Args and errors as of `cell_report`.
-    """
-    scale = noise_steps(parameters.noise_multiplier)
     return DirectedReport(
         slot=slot,
         design_version=question.version,
         grid_exponent=GRID_EXPONENT,
-        values=total + noise.discrete_gaussian(question.design.values, scale),
+        values=with_noise(cell_sum(workloads, question), noise, parameters),
     )
 
 

@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 from fedperf_client.privacy.randomness import NoiseSource
 from fedperf_shared.errors import ConfigurationError, FedperfError
 from fedperf_shared.releases.basis import BASIS_VERSION, CELLS, contribution
-from fedperf_shared.releases.release import ReportParameters, ResidualReport, SlotKey
+from fedperf_shared.releases.release import Parameters, ReportParameters, ResidualReport, SlotKey
 
 GRID_EXPONENT = -20
 """One integer is 2**-20; sums of 10^9 workloads and their noise stay far inside int64."""
@@ -82,37 +82,27 @@ def residual_report(
     Raises:
         ConfigurationError: the noise is too small or too large for the grid.
     """
-    return report_from_sum(
-        noiseless_sum(workloads, parameters.residual_clip),
-        noise,
-        slot=slot,
-        parameters=parameters,
-        reference_version=reference_version,
-    )
-
-
-def report_from_sum(
-    total: NDArray[np.int64],
-    noise: NoiseSource,
-    *,
-    slot: SlotKey,
-    parameters: ReportParameters,
-    reference_version: int,
-) -> ResidualReport:
-    """The report of `slot` where `noiseless_sum` was computed before, perhaps elsewhere.
-
-    Args and errors as of `residual_report`; `total` is of the slot's residual clip.
-    """
-    drawn = noise.discrete_gaussian(REPORT_VALUES, noise_steps(parameters.noise_multiplier))
-    if parameters.public_counts:
-        drawn[:CELLS] = 0
+    total = noiseless_sum(workloads, parameters.residual_clip)
     return ResidualReport(
         slot=slot,
         basis_version=BASIS_VERSION,
         reference_version=reference_version,
         grid_exponent=GRID_EXPONENT,
-        values=total + drawn,
+        values=with_noise(total, noise, parameters),
     )
+
+
+def with_noise(
+    total: NDArray[np.int64], noise: NoiseSource, parameters: Parameters
+) -> NDArray[np.int64]:
+    """A sum of vectors that are `on_grid` and one Gaussian; none on counts that are public.
+
+    Raises:
+        ConfigurationError: the noise is too small or too large for the grid.
+    """
+    drawn = noise.discrete_gaussian(len(total), noise_steps(parameters.noise_multiplier))
+    drawn[: parameters.exact_counts] = 0
+    return total + drawn
 
 
 def noiseless_sum(workloads: Iterable[WorkloadResiduals], clip: float) -> NDArray[np.int64]:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from fedperf_client.privacy import directed_report
 from fedperf_client.privacy.randomness import NoiseSource
-from fedperf_client.privacy.report_mechanism import GRID_EXPONENT, noise_steps
+from fedperf_client.privacy.report_mechanism import GRID_EXPONENT, with_noise
 from fedperf_shared.errors import FedperfError
 from fedperf_shared.releases.directions import unit_feature_design
 from fedperf_shared.releases.questions import DIRECTIONS
@@ -93,5 +93,4 @@ def update_from_sum(
     Raises:
         ConfigurationError: the noise is too small or too large for the grid.
     """
-    drawn = noise.discrete_gaussian(DIRECTIONS, noise_steps(parameters.noise_multiplier))
-    return TangentUpdate(slot, base_version, GRID_EXPONENT, total + drawn)
+    return TangentUpdate(slot, base_version, GRID_EXPONENT, with_noise(total, noise, parameters))

@@ -10,11 +10,9 @@ even charged where that was known before; a charge that was made is not given ba
 from collections.abc import Callable
 from datetime import datetime
 
-import numpy as np
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from fedperf_client.privacy.randomness import NoiseSource
-from fedperf_client.privacy.report_mechanism import REPORT_VALUES
 from fedperf_client.release.decisions import Because, Decisions, Verdict
 from fedperf_client.release.ledger.errors import SlotNotReservedError
 from fedperf_client.release.ledger.ledger import PrivacyLedger
@@ -22,18 +20,8 @@ from fedperf_client.release.policy import ReleaseMode
 from fedperf_client.release.slot_names import slot_name
 from fedperf_shared.errors import PrivacyRefusedError
 from fedperf_shared.identity import sign
-from fedperf_shared.releases.questions import DIRECTIONS, QUESTION_DIRECTIONS
-from fedperf_shared.releases.release import (
-    DirectedReport,
-    ModelUpdate,
-    Release,
-    ResidualReport,
-    SignedRelease,
-    Slot,
-    SlotKey,
-    TangentUpdate,
-    fits,
-)
+from fedperf_shared.releases.kinds import fits, kind_of
+from fedperf_shared.releases.release import Release, SignedRelease, Slot, SlotKey
 from fedperf_shared.wire.codec import encode_release
 
 Mechanism = Callable[[Slot, NoiseSource], Release]
@@ -128,18 +116,6 @@ class ReleaseGate:
 def _require_fit(slot: Slot, release: Release) -> None:
     if not fits(release, slot):
         raise MalformedReleaseError(f"made a release of {release.slot} for {slot.key}")
-    if isinstance(release, ModelUpdate):
-        if not all(bool(np.isfinite(array).all()) for array in release.arrays):
-            raise MalformedReleaseError("a model update has finite weights only")
-        return
-    size = _size(release)
-    if release.values.shape != (size,) or release.values.dtype != np.int64:
-        raise MalformedReleaseError(
-            f"this release has {size} int64 values, this one {release.values.shape}"
-        )
-
-
-def _size(release: ResidualReport | DirectedReport | TangentUpdate) -> int:
-    if isinstance(release, ResidualReport):
-        return REPORT_VALUES
-    return DIRECTIONS if isinstance(release, TangentUpdate) else QUESTION_DIRECTIONS
+    flaw = release.flaw(kind_of(release).numbers)
+    if flaw:
+        raise MalformedReleaseError(flaw)

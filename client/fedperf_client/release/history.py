@@ -18,10 +18,11 @@ from fedperf_client.privacy.accountant import epsilon, events_of, replace_one_ep
 from fedperf_client.release.decisions import Decision, Decisions, Verdict
 from fedperf_client.release.ledger.entries import LedgerEntry, ReleaseState
 from fedperf_client.release.ledger.ledger import PrivacyLedger
-from fedperf_client.release.slot_names import kind_name, slot_name
+from fedperf_client.release.slot_names import slot_name
 from fedperf_shared.errors import FedperfError, StorageError
 from fedperf_shared.exchange import Receipt
-from fedperf_shared.releases.release import DirectedReport, ResidualReport, SlotKey, TangentUpdate
+from fedperf_shared.releases.kinds import kind_of
+from fedperf_shared.releases.release import SlotKey
 from fedperf_shared.wire.codec import decode_release
 
 ReadReceipt = Callable[[bytes], Receipt]
@@ -55,7 +56,7 @@ class PastRelease:
     Attributes:
         name: of the slot, with its period where that is not the newest.
         key: the slot.
-        kind: what the slot releases, as `slot_names.kind_name` says.
+        kind: what the slot releases, as `releases.kinds` says.
         period_start: of its period.
         entry: what the ledger says.
         state: charged (nothing was drawn), sealed, withheld, handed out or confirmed.
@@ -120,28 +121,9 @@ def past_releases(
 def contents_of(payload: bytes) -> dict[str, object]:
     """What a payload holds, in figures; all of it is noised already."""
     release = decode_release(payload)
-    public: dict[str, object]
-    if isinstance(release, ResidualReport):
-        numbers = release.values * 2.0**release.grid_exponent
-        public = {
-            "basis_version": release.basis_version,
-            "reference_version": release.reference_version,
-        }
-    elif isinstance(release, DirectedReport):
-        numbers = release.natural()
-        public = {"question": release.design_version}
-    elif isinstance(release, TangentUpdate):
-        numbers = release.natural()
-        public = {"base_version": release.base_version}
-    else:
-        numbers = np.concatenate([array.ravel() for array in release.arrays]).astype(np.float64)
-        public = {
-            "architecture": release.architecture,
-            "base_version": release.base_version,
-            "arrays": len(release.arrays),
-        }
+    numbers = release.natural()
     return {
-        **public,
+        **release.public(),
         "values": numbers.size,
         "smallest": float(numbers.min()),
         "largest": float(numbers.max()),
@@ -167,7 +149,7 @@ def _past_release(
     return PastRelease(
         name=slot_name(entry.key, period=period),
         key=entry.key,
-        kind=kind_name(slots[0]),
+        kind=kind_of(slots[0].parameters).name,
         period_start=period.start,
         entry=entry,
         state="",

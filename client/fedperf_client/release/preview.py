@@ -18,28 +18,15 @@ from fedperf_client.privacy.accountant import (
     events_of,
     replace_one_epsilon,
 )
-from fedperf_client.privacy.directed_report import cell_report
+from fedperf_client.privacy.mechanisms import noise_alone
 from fedperf_client.privacy.randomness import NoiseSource
-from fedperf_client.privacy.report_mechanism import residual_report
 from fedperf_client.release.gate import MalformedReleaseError, Mechanism
 from fedperf_client.release.ledger.errors import SlotNotPlannedError
 from fedperf_shared.releases.basis import BASIS_VERSION, CELLS
 from fedperf_shared.releases.directions import public_design
+from fedperf_shared.releases.kinds import kind_of
 from fedperf_shared.releases.questions import QUESTION_DIRECTIONS, CellQuestion
-from fedperf_shared.releases.release import (
-    DirectedParameters,
-    DirectedReport,
-    Parameters,
-    Release,
-    ReleaseKind,
-    ReportParameters,
-    ResidualReport,
-    Schedule,
-    Slot,
-    SlotKey,
-    TangentUpdate,
-    TrainingParameters,
-)
+from fedperf_shared.releases.release import Release, ReleaseKind, Schedule, Slot, SlotKey
 from fedperf_shared.wire.codec import encode_release
 
 
@@ -116,7 +103,7 @@ def preview(
         leaves_at=schedule.replies_at(key),
         schema=_schema(slot, sample),
         payload_bytes=len(encode_release(sample)),
-        noise_stddev=_noise_stddev(slot.parameters),
+        noise_stddev=slot.parameters.noise_stddev,
         epsilon=epsilon(events_of([slot]), budget.delta),
         replace_one_epsilon=replace_one_epsilon(events_of([slot]), budget.delta),
         spent=epsilon(events_of(before), budget.delta),
@@ -144,15 +131,10 @@ def empty_report(slot: Slot, noise: NoiseSource) -> Release:
     Raises:
         MalformedReleaseError: the slot is not a report's.
     """
-    if isinstance(slot.parameters, DirectedParameters):
-        return cell_report(
-            (), example_question(slot.key), noise, slot=slot.key, parameters=slot.parameters
-        )
-    if not isinstance(slot.parameters, ReportParameters):
+    kind = kind_of(slot.parameters)
+    if not kind.is_report:
         raise MalformedReleaseError(f"{slot.key} is no report")
-    return residual_report(
-        (), noise, slot=slot.key, parameters=slot.parameters, reference_version=0
-    )
+    return noise_alone(noise, slot, version=int(kind.has_question))
 
 
 def example_question(key: SlotKey) -> CellQuestion:
@@ -170,33 +152,13 @@ def example_question(key: SlotKey) -> CellQuestion:
 
 
 def _schema(slot: Slot, release: Release) -> tuple[str, ...]:
-    if isinstance(release, DirectedReport):
-        return (
-            "slot, number of the question, grid exponent: public",
-            f"values: {len(release.values)} noisy integers",
-        )
-    if isinstance(release, TangentUpdate):
-        return (
-            "slot, base version, grid exponent: public",
-            f"values: {len(release.values)} noisy integers",
-        )
-    if isinstance(release, ResidualReport):
-        first = "slot, basis version, reference version, grid exponent: public"
-        if isinstance(slot.parameters, ReportParameters) and slot.parameters.public_counts:
-            return (
-                first,
-                f"values: {CELLS} exact numbers of workloads per cell, WITHOUT NOISE: the policy "
-                "declares configurations public",
-                f"values: {len(release.values) - CELLS} noisy integers",
-            )
-        return (first, f"values: {len(release.values)} noisy integers")
-    return (
-        "slot, architecture, base version: public",
-        *(f"weights {tuple(array.shape)}: float32, noisy" for array in release.arrays),
+    exact = slot.parameters.exact_counts
+    counts = (
+        f"values: {exact} exact numbers of workloads per cell, WITHOUT NOISE: the policy "
+        "declares configurations public"
     )
-
-
-def _noise_stddev(parameters: Parameters) -> float:
-    if isinstance(parameters, TrainingParameters):
-        return parameters.noise_multiplier * parameters.clip_norm
-    return parameters.noise_multiplier
+    return (
+        f"slot, {kind_of(release).public}: public",
+        *([counts] if exact else []),
+        *release.noisy_parts(exact),
+    )

@@ -5,13 +5,7 @@ from collections.abc import Sequence
 
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.releases.period import Period
-from fedperf_shared.releases.release import (
-    DirectedParameters,
-    ReleaseKind,
-    Slot,
-    SlotKey,
-    TangentParameters,
-)
+from fedperf_shared.releases.release import ReleaseKind, SlotKey
 
 KIND_NAMES = {"report": ReleaseKind.RESIDUAL_REPORT, "update": ReleaseKind.MODEL_UPDATE}
 
@@ -32,15 +26,6 @@ def slot_name(key: SlotKey, *, period: Period | None = None) -> str:
     kind = next(name for name, each in KIND_NAMES.items() if each is key.kind)
     start = "" if period is None else f"@{period.start:{_PERIOD_FORMAT}}"
     return f"{kind}-{key.window}-{key.index}{start}"
-
-
-def kind_name(slot: Slot) -> str:
-    """What the slot releases, for people and programs."""
-    if isinstance(slot.parameters, DirectedParameters):
-        return "directed_report"
-    if isinstance(slot.parameters, TangentParameters):
-        return "tangent_update"
-    return slot.key.kind.name.lower()
 
 
 def named_slot(text: str, periods: Sequence[Period]) -> tuple[int, SlotKey]:

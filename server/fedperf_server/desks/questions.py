@@ -25,16 +25,10 @@ from fedperf_server.inference.corrections import ReceivedReport
 from fedperf_server.state import audit, releases
 from fedperf_server.state.database import Database, QuestionRow
 from fedperf_server.state.epochs import epochs, reported_among
+from fedperf_shared.releases.kinds import DIRECTED_REPORT, RESIDUAL_REPORT, kind_of
 from fedperf_shared.releases.period import Period, Timetable, to_unix_ms
 from fedperf_shared.releases.questions import CellQuestion
-from fedperf_shared.releases.release import (
-    DirectedParameters,
-    DirectedReport,
-    ReleaseKind,
-    ReportParameters,
-    ResidualReport,
-    SlotKey,
-)
+from fedperf_shared.releases.release import DirectedParameters, ReleaseKind, SlotKey
 from fedperf_shared.wire.codec import decode_question, encode_question
 
 
@@ -93,16 +87,16 @@ def evidence(session: Session, period: Period, *, window: int) -> Evidence:
     plain: list[ReceivedReport] = []
     answers: dict[SlotKey, list[Answer]] = {}
     for stored in releases.stored_reports(session, period):
-        report, organization = stored.report, stored.organization_id.hex()
-        slot = stored.schedule.slot(report.slot)
-        parameters = slot.parameters if slot else None
-        if isinstance(report, ResidualReport) and isinstance(parameters, ReportParameters):
+        organization = stored.organization_id.hex()
+        if kind_of(stored.report) is RESIDUAL_REPORT:
+            report = RESIDUAL_REPORT.as_release(stored.report)
             if is_of_epoch(report.slot, report.reference_version):
-                plain.append(ReceivedReport(organization, report, parameters))
-        elif isinstance(report, DirectedReport) and isinstance(parameters, DirectedParameters):
-            answers.setdefault(report.slot, []).append(Answer(organization, report, parameters))
+                planned = RESIDUAL_REPORT.as_parameters(stored.slot.parameters)
+                plain.append(ReceivedReport(organization, report, planned))
         else:
-            raise TypeError("a stored report was accepted for the slot of its kind")
+            answer = DIRECTED_REPORT.as_release(stored.report)
+            parameters = DIRECTED_REPORT.as_parameters(stored.slot.parameters)
+            answers.setdefault(answer.slot, []).append(Answer(organization, answer, parameters))
     asked = [
         AnsweredQuestion(question, tuple(answers.get(question.slot, ())))
         for question in _stored_questions(session, period)
@@ -191,8 +185,8 @@ def _who_answers(
     found = []
     for organization_id, schedule in releases.declared_schedules(session, period):
         planned = schedule.slot(slot)
-        if planned is not None and isinstance(planned.parameters, DirectedParameters):
-            found.append((organization_id.hex(), planned.parameters))
+        if planned is not None and kind_of(planned.parameters) is DIRECTED_REPORT:
+            found.append((organization_id.hex(), DIRECTED_REPORT.as_parameters(planned.parameters)))
     return found
 
 

@@ -23,25 +23,19 @@ from fedperf_server.state import audit, registry, releases
 from fedperf_server.state.database import Database
 from fedperf_server.state.epochs import epochs, reported
 from fedperf_server.state.validation import (
+    Known,
     Reason,
     RejectedReleaseError,
-    check_answer,
-    check_report,
+    check_contents,
+    check_due,
     open_signed,
 )
 from fedperf_shared.exchange import SharedModel, SignedReceipt, Status
 from fedperf_shared.releases.basis import BASIS_VERSION
 from fedperf_shared.releases.declared_bounds import NotDeclarableError, require_declarable
+from fedperf_shared.releases.kinds import is_report, kind_of
 from fedperf_shared.releases.period import Timetable
-from fedperf_shared.releases.release import (
-    DirectedReport,
-    Release,
-    ResidualReport,
-    Schedule,
-    SignedRelease,
-    SlotKey,
-    Update,
-)
+from fedperf_shared.releases.release import Release, Schedule, SignedRelease, SlotKey
 from fedperf_shared.wire.services import EXCHANGE_OPTIONS, CallRefusedError, serve_exchange
 from fedperf_shared.workflow.features import FEATURE_SCHEMA_VERSION
 
@@ -171,12 +165,17 @@ class ExchangeService:
             earlier = self._earlier(session, member, release, signed)
             if earlier is not None:
                 return earlier
-            if isinstance(release, Update):  # they come through the fleet
+            if not is_report(release):  # they come through the fleet
                 raise CallRefusedError(grpc.StatusCode.NOT_FOUND, "no_receipt_yet")
             schedule = releases.declared_schedule(session, member.organization_id, period)
             if schedule is None:
                 raise RejectedReleaseError(Reason.NO_SCHEDULE)
-            reference = self._judge(session, release, schedule, now=now)
+            slot = check_due(release, schedule, now=now)
+            known = Known(
+                registry.known_versions(session), asked_question(session, period, release.slot)
+            )
+            kind = kind_of(slot.parameters)
+            reference = check_contents(release, slot, known, kind=kind)
             releases.store_report(
                 session,
                 member.organization_id,
@@ -190,22 +189,6 @@ class ExchangeService:
                 session, member.organization_id, release_id, signed, key=self._key, at=now
             )
 
-    def _judge(
-        self,
-        session: Session,
-        release: ResidualReport | DirectedReport,
-        schedule: Schedule,
-        *,
-        now: datetime,
-    ) -> int:
-        """Check a report; the model version that it is about."""
-        if isinstance(release, ResidualReport):
-            known = registry.known_versions(session)
-            check_report(release, schedule, reference_versions=known, now=now)
-            return release.reference_version
-        question = asked_question(session, self._config.timetable.period, release.slot)
-        return check_answer(release, schedule, question, now=now).reference_version
-
     def _earlier(
         self, session: Session, member: Member, release: Release, signed: SignedRelease
     ) -> SignedReceipt | None:
@@ -214,7 +197,7 @@ class ExchangeService:
         try:
             return releases.receipt_for(session, member.organization_id, release_id, signed)
         except RejectedReleaseError as error:
-            kind = "model_update" if isinstance(release, Update) else "report"
+            kind = "report" if is_report(release) else "model_update"
             releases.count_rejection(session, member.organization_id, kind, error.reason)
             return releases.first_receipt(session, member.organization_id, release_id)
 

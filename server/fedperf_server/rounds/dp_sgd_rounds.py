@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from fedperf_server.rounds.round_method import Answer
 from fedperf_server.state.registry import Arrays
-from fedperf_server.state.validation import Reason, RejectedReleaseError, UpdateLimits, check_update
+from fedperf_server.state.validation import Known, UpdateLimits, check_contents
 from fedperf_shared.exchange import SyntheticRow
-from fedperf_shared.releases.release import ModelUpdate, Slot, Update
+from fedperf_shared.releases.kinds import MODEL_UPDATE
+from fedperf_shared.releases.release import Slot, Update
 
 Aggregate = Callable[[Arrays, Sequence[Arrays]], Sequence[NDArray[np.float32]]]
 """(current, updates) -> the next model."""
@@ -40,10 +41,7 @@ class DpSgdRounds:
 
     def check(self, update: Update, slot: Slot) -> None:
         """As `RoundMethod.check`."""
-        del slot
-        if not isinstance(update, ModelUpdate):
-            raise RejectedReleaseError(Reason.WRONG_SLOT)
-        check_update(update, self.limits)
+        check_contents(update, slot, Known(limits=self.limits), kind=MODEL_UPDATE)
 
     def next(
         self,
@@ -55,6 +53,5 @@ class DpSgdRounds:
     ) -> Sequence[NDArray[np.float32]]:
         """As `RoundMethod.next`."""
         del question, rehearsed
-        updates = [each.update for each in answers]
-        changes = [[*update.arrays] for update in updates if isinstance(update, ModelUpdate)]
+        changes = [[*MODEL_UPDATE.as_release(each.update).arrays] for each in answers]
         return self.aggregate(current, changes)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from fedperf_server.inference.tangent_steps import STEP_CLIPS, TangentSum, trusted_step
 from fedperf_server.rounds.round_method import Answer
 from fedperf_server.state.registry import Arrays
-from fedperf_server.state.validation import Reason, RejectedReleaseError, check_tangent_update
+from fedperf_server.state.validation import Known, check_contents
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.exchange import SyntheticRow
 from fedperf_shared.model.architecture import ARRAY_SHAPES
@@ -32,8 +32,9 @@ from fedperf_shared.model.fit import predict
 from fedperf_shared.model.ggfn import GGFN, standardise
 from fedperf_shared.model.tangent import Tangent, coefficients_at, tangent_at, tangent_of
 from fedperf_shared.releases.directions import unit_feature_design
+from fedperf_shared.releases.kinds import TANGENT_UPDATE
 from fedperf_shared.releases.questions import DIRECTIONS, TangentQuestion
-from fedperf_shared.releases.release import Slot, TangentParameters, TangentUpdate, Update
+from fedperf_shared.releases.release import Slot, Update
 
 MOST_WORKLOADS = 20_000.0
 """As so many workloads an organization counts at most; what it declares is not checked."""
@@ -71,9 +72,7 @@ class TangentRounds:
 
     def check(self, update: Update, slot: Slot) -> None:
         """As `RoundMethod.check`."""
-        if not isinstance(update, TangentUpdate):
-            raise RejectedReleaseError(Reason.WRONG_SLOT)
-        check_tangent_update(update, slot.parameters.noise_multiplier)
+        check_contents(update, slot, Known(), kind=TANGENT_UPDATE)
 
     def next(
         self,
@@ -126,17 +125,17 @@ def believed_sums(
     """What was sent in the directions that were used, as far as it is believed."""
     used, sums = _used(question), []
     for each in answers:
-        update, parameters = each.update, each.slot.parameters
-        if isinstance(update, TangentUpdate) and isinstance(parameters, TangentParameters):
-            workloads = min(parameters.nominal_workloads, MOST_WORKLOADS)
-            share = workloads / parameters.nominal_workloads
-            sums.append(
-                TangentSum(
-                    share * update.natural()[used],
-                    workloads,
-                    max(share * parameters.noise_multiplier, misfit * workloads),
-                )
+        update = TANGENT_UPDATE.as_release(each.update)
+        parameters = TANGENT_UPDATE.as_parameters(each.slot.parameters)
+        workloads = min(parameters.nominal_workloads, MOST_WORKLOADS)
+        share = workloads / parameters.nominal_workloads
+        sums.append(
+            TangentSum(
+                share * update.natural()[used],
+                workloads,
+                max(share * parameters.noise_multiplier, misfit * workloads),
             )
+        )
     return sums
 
 

@@ -28,8 +28,9 @@ from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.exchange import Receipt, SignedReceipt
 from fedperf_shared.identity import sign
 from fedperf_shared.releases.declared_bounds import NotDeclarableError, require_declarable
+from fedperf_shared.releases.kinds import fits, is_report
 from fedperf_shared.releases.period import Period, to_unix_ms
-from fedperf_shared.releases.release import DirectedReport, ResidualReport, Schedule, SignedRelease
+from fedperf_shared.releases.release import Report, Schedule, SignedRelease, Slot
 from fedperf_shared.wire import codec
 
 
@@ -37,16 +38,13 @@ class DifferentScheduleError(InvalidInputError):
     """A second, different schedule was declared for the same period."""
 
 
-Report = ResidualReport | DirectedReport
-
-
 @dataclass(frozen=True, slots=True)
 class StoredReport:
-    """An accepted report and whose it is."""
+    """An accepted report, whose it is, and the slot as they declared it."""
 
     organization_id: bytes
     report: Report
-    schedule: Schedule
+    slot: Slot
 
 
 def declare_schedule(
@@ -210,8 +208,12 @@ def stored_reports(
     for row in session.scalars(query):
         report = codec.decode_release(row.payload)
         schedule = declared_schedule(session, row.organization_id, period)
-        if isinstance(report, Report) and schedule is not None:
-            found.append(StoredReport(row.organization_id, report, schedule))
+        if schedule is None or not is_report(report):
+            continue
+        slot = schedule.slot(report.slot)
+        if slot is None or not fits(report, slot):
+            raise TypeError("a stored report was accepted for the slot of its kind")
+        found.append(StoredReport(row.organization_id, report, slot))
     return found
 
 

@@ -6,7 +6,7 @@ which is counted, and carries nothing of what was sent.
 """
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum, unique
@@ -18,20 +18,16 @@ from numpy.typing import NDArray
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.exchange import Refusal
 from fedperf_shared.identity import InvalidSignatureError, verify
-from fedperf_shared.releases import basis
-from fedperf_shared.releases.questions import DIRECTIONS, CellQuestion
+from fedperf_shared.releases import basis, kinds
+from fedperf_shared.releases.questions import CellQuestion
 from fedperf_shared.releases.release import (
-    DirectedReport,
-    ModelUpdate,
+    NoisySum,
     Release,
-    ResidualReport,
     Schedule,
     SignedRelease,
     Slot,
     SlotKey,
-    TangentUpdate,
     Update,
-    fits,
 )
 from fedperf_shared.wire.codec import decode_release, decode_signed_release
 
@@ -100,6 +96,21 @@ class UpdateLimits:
     norm_bound: float
 
 
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the contents of a release are judged against, beside its slot; public.
+
+    Attributes:
+        reference_versions: model versions that residuals may be taken against.
+        question: of the slot, where one was asked.
+        limits: of updates by DP-SGD, in a round that trains so.
+    """
+
+    reference_versions: Collection[int] = ()
+    question: CellQuestion | None = None
+    limits: UpdateLimits | None = None
+
+
 def open_signed(signed: SignedRelease, key: ec.EllipticCurvePublicKey) -> Release:
     """The release, once the signature over its bytes is the key's.
 
@@ -130,7 +141,7 @@ def open_update(
     except InvalidInputError:
         raise RejectedReleaseError(Reason.MALFORMED) from None
     release = open_signed(signed, key)
-    if not isinstance(release, Update):
+    if not kinds.is_update(release):
         raise RejectedReleaseError(Reason.WRONG_SLOT)
     return signed, release
 
@@ -147,71 +158,25 @@ def check_place(update: Update, schedule: Schedule, *, slot: SlotKey, base_versi
     return declared
 
 
-def check_update(update: ModelUpdate, limits: UpdateLimits) -> None:
-    """Check what a model update by DP-SGD holds.
+def check_due(report: Release, schedule: Schedule, *, now: datetime) -> Slot:
+    """Check that a report fills a slot that has opened; the slot as declared.
 
     Raises:
         RejectedReleaseError: with the first reason that holds.
     """
-    _require(update.architecture == limits.architecture, Reason.ARCHITECTURE)
-    shapes = [array.shape for array in update.arrays]
-    _require(shapes == [tuple(shape) for shape in limits.shapes], Reason.SHAPE)
-    _require(all(np.isfinite(array).all() for array in update.arrays), Reason.NOT_FINITE)
-    _require(norm(update.arrays) <= limits.norm_bound, Reason.NORM)
-
-
-def check_tangent_update(update: TangentUpdate, noise_multiplier: float) -> None:
-    """Check what a step at a tangent holds: a workload adds at most 1, in length, to the sum.
-
-    Raises:
-        RejectedReleaseError: with the first reason that holds.
-    """
-    _require(update.values.shape == (DIRECTIONS,), Reason.SIZE)
-    _require(update.grid_exponent in GRID_EXPONENTS, Reason.GRID)
-    values = update.natural()
-    margin = NOISE_DEVIATIONS * noise_multiplier + math.ldexp(1.0, update.grid_exponent)
-    _require(bool(np.all(np.abs(values) <= MAX_WORKLOADS + margin)), Reason.RANGE)
-    longest = MAX_WORKLOADS + margin * math.sqrt(DIRECTIONS)
-    _require(bool(np.linalg.norm(values) <= longest), Reason.NORM)
-
-
-def check_report(
-    report: ResidualReport,
-    schedule: Schedule,
-    *,
-    reference_versions: Collection[int],
-    now: datetime,
-) -> None:
-    """Check a residual report.
-
-    Raises:
-        RejectedReleaseError: with the first reason that holds.
-    """
-    slot = _check_slot(report, schedule)
+    declared = _check_slot(report, schedule)
     _require(now >= schedule.opens_at(report.slot) - CLOCK_TOLERANCE, Reason.NOT_OPEN)
-    _require(report.basis_version == basis.BASIS_VERSION, Reason.BASIS_VERSION)
-    _require(report.reference_version in reference_versions, Reason.REFERENCE_VERSION)
-    _require(report.values.shape == (2 * basis.CELLS,), Reason.SIZE)
-    _require(report.grid_exponent in GRID_EXPONENTS, Reason.GRID)
-    _require(_in_range(report, slot.parameters.noise_multiplier), Reason.RANGE)
+    return declared
 
 
-def check_answer(
-    report: DirectedReport, schedule: Schedule, question: CellQuestion | None, *, now: datetime
-) -> CellQuestion:
-    """Check a directed report, the answer to the question of its slot; that question.
+def check_contents(release: Release, slot: Slot, known: Known, *, kind: kinds.AnyKind) -> int:
+    """Check what a release of that kind holds; the model version that it is about.
 
     Raises:
         RejectedReleaseError: with the first reason that holds.
     """
-    slot = _check_slot(report, schedule)
-    _require(now >= schedule.opens_at(report.slot) - CLOCK_TOLERANCE, Reason.NOT_OPEN)
-    if question is None or report.design_version != question.version:
-        raise RejectedReleaseError(Reason.QUESTION)
-    _require(report.values.shape == (question.design.values,), Reason.SIZE)
-    _require(report.grid_exponent in GRID_EXPONENTS, Reason.GRID)
-    _require(_answers(report, question, slot.parameters.noise_multiplier), Reason.RANGE)
-    return question
+    _require(kinds.kind_of(release) is kind, Reason.WRONG_SLOT)
+    return CHECKS[kind](release, slot.parameters.noise_multiplier, known)
 
 
 def norm(arrays: Sequence[NDArray[np.float32]]) -> float:
@@ -224,40 +189,86 @@ def _check_slot(release: Release, schedule: Schedule) -> Slot:
     slot = schedule.slot(release.slot)
     if slot is None:
         raise RejectedReleaseError(Reason.UNKNOWN_SLOT)
-    _require(fits(release, slot), Reason.WRONG_SLOT)
+    _require(kinds.fits(release, slot), Reason.WRONG_SLOT)
     return slot
 
 
-def _in_range(report: ResidualReport, noise_multiplier: float) -> bool:
+def _check_report(release: Release, noise_multiplier: float, known: Known) -> int:
     """Whether noise of the declared size on sums of contributions can give these values.
 
     A contribution's counts are not negative, and its residual in a cell is never
     longer than its count there; so the sums obey the same, up to the noise.
     """
-    values = report.values * math.ldexp(1.0, report.grid_exponent)
+    report = kinds.RESIDUAL_REPORT.as_release(release)
+    _require(report.basis_version == basis.BASIS_VERSION, Reason.BASIS_VERSION)
+    _require(report.reference_version in known.reference_versions, Reason.REFERENCE_VERSION)
+    values, margin = _on_grid(report, noise_multiplier)
     counts, residuals = values[: basis.CELLS], values[basis.CELLS :]
-    step = math.ldexp(1.0, report.grid_exponent)
-    margin = NOISE_DEVIATIONS * noise_multiplier + step
-    return bool(
-        np.all(counts >= -margin)
-        and np.all(counts <= MAX_WORKLOADS + margin)
-        and np.all(np.abs(residuals) <= counts + 2 * margin)
-    )
+    _require(bool(np.all(counts >= -margin)), Reason.RANGE)
+    _require(bool(np.all(counts <= MAX_WORKLOADS + margin)), Reason.RANGE)
+    _require(bool(np.all(np.abs(residuals) <= counts + 2 * margin)), Reason.RANGE)
+    return report.reference_version
 
 
-def _answers(report: DirectedReport, question: CellQuestion, noise_multiplier: float) -> bool:
+def _check_answer(release: Release, noise_multiplier: float, known: Known) -> int:
     """Whether noise of the declared size on sums of answers can give these values.
 
     A workload adds at most the largest |direction| * clip to a value, and 1 to their norm.
     """
-    values = report.natural()
+    report, question = kinds.DIRECTED_REPORT.as_release(release), known.question
+    if question is None or report.design_version != question.version:
+        raise RejectedReleaseError(Reason.QUESTION)
+    values, margin = _on_grid(report, noise_multiplier)
     most = np.max(np.abs(question.design.directions) * question.design.clips, axis=1)
-    margin = NOISE_DEVIATIONS * noise_multiplier + math.ldexp(1.0, report.grid_exponent)
-    longest = MAX_WORKLOADS + margin * math.sqrt(len(values))
-    return bool(
-        np.all(np.abs(values) <= MAX_WORKLOADS * most + margin)
-        and np.linalg.norm(values) <= longest
-    )
+    _require(bool(np.all(np.abs(values) <= MAX_WORKLOADS * most + margin)), Reason.RANGE)
+    _require(_is_short(values, margin), Reason.RANGE)
+    return question.reference_version
+
+
+def _check_update(release: Release, noise_multiplier: float, known: Known) -> int:
+    """Whether a model update by DP-SGD is within the round's limits, whatever its noise."""
+    del noise_multiplier
+    update, limits = kinds.MODEL_UPDATE.as_release(release), known.limits
+    if limits is None:
+        raise RejectedReleaseError(Reason.WRONG_SLOT)
+    _require(update.architecture == limits.architecture, Reason.ARCHITECTURE)
+    shapes = [array.shape for array in update.arrays]
+    _require(shapes == [tuple(shape) for shape in limits.shapes], Reason.SHAPE)
+    _require(all(np.isfinite(array).all() for array in update.arrays), Reason.NOT_FINITE)
+    _require(norm(update.arrays) <= limits.norm_bound, Reason.NORM)
+    return update.base_version
+
+
+def _check_tangent_update(release: Release, noise_multiplier: float, known: Known) -> int:
+    """Whether a step at a tangent can be: a workload adds at most 1, in length, to the sum."""
+    del known
+    update = kinds.TANGENT_UPDATE.as_release(release)
+    values, margin = _on_grid(update, noise_multiplier)
+    _require(bool(np.all(np.abs(values) <= MAX_WORKLOADS + margin)), Reason.RANGE)
+    _require(_is_short(values, margin), Reason.NORM)
+    return update.base_version
+
+
+CHECKS: Mapping[kinds.AnyKind, Callable[[Release, float, Known], int]] = {
+    kinds.RESIDUAL_REPORT: _check_report,
+    kinds.DIRECTED_REPORT: _check_answer,
+    kinds.MODEL_UPDATE: _check_update,
+    kinds.TANGENT_UPDATE: _check_tangent_update,
+}
+"""Of release, noise multiplier and what is known: raises, or gives the model version."""
+
+
+def _on_grid(release: NoisySum, noise_multiplier: float) -> tuple[NDArray[np.float64], float]:
+    """The numbers, so many as there should be, and the most that noise and grid add to one."""
+    _require(release.values.shape == (kinds.kind_of(release).numbers,), Reason.SIZE)
+    _require(release.grid_exponent in GRID_EXPONENTS, Reason.GRID)
+    margin = NOISE_DEVIATIONS * noise_multiplier + math.ldexp(1.0, release.grid_exponent)
+    return release.natural(), margin
+
+
+def _is_short(values: NDArray[np.float64], margin: float) -> bool:
+    """Whether vectors of norm at most 1 and noise can sum up to so long a one."""
+    return bool(np.linalg.norm(values) <= MAX_WORKLOADS + margin * math.sqrt(len(values)))
 
 
 def _require(holds: bool, reason: Reason) -> None:

@@ -10,11 +10,13 @@ import math
 from dataclasses import dataclass
 from datetime import datetime
 from enum import IntEnum, StrEnum, unique
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedperf_shared.errors import ConfigurationError, InvalidInputError
+from fedperf_shared.releases.basis import CELLS
 from fedperf_shared.releases.period import ModelMethod, Period, SlotTimes, Timetable, to_unix_ms
 
 MAX_STEPS = 100_000
@@ -55,7 +57,28 @@ class SlotKey:
 
 
 @dataclass(frozen=True, slots=True)
-class ReportParameters:
+class _Planned:
+    """What all parameters say of themselves, as it holds of most."""
+
+    slot_kind: ClassVar[ReleaseKind]
+    method: ClassVar[ModelMethod | None] = None
+    """The only one by which a period may train that has such slots; None for any."""
+
+    noise_multiplier: float
+
+    @property
+    def noise_stddev(self) -> float:
+        """Of each number, in units of the sensitivity or, by DP-SGD, of the summed gradient."""
+        return self.noise_multiplier
+
+    @property
+    def exact_counts(self) -> int:
+        """How many of the numbers, the first ones, leave without noise."""
+        return 0
+
+
+@dataclass(frozen=True, slots=True)
+class ReportParameters(_Planned):
     """How a residual report is made private.
 
     Attributes:
@@ -65,34 +88,44 @@ class ReportParameters:
             organization declares whose configurations are no secret.
     """
 
-    noise_multiplier: float
+    slot_kind = ReleaseKind.RESIDUAL_REPORT
+
     residual_clip: float
     public_counts: bool = False
 
     def __post_init__(self) -> None:
-        _require_positive("noise_multiplier", self.noise_multiplier)
-        _require_positive("residual_clip", self.residual_clip)
+        _require_positive(self, "noise_multiplier", "residual_clip")
+
+    @property
+    def exact_counts(self) -> int:
+        """One for each cell where counts are public."""
+        return CELLS if self.public_counts else 0
 
 
 @dataclass(frozen=True, slots=True)
-class DirectedParameters:
-    """How a directed report is made private; center and clips come with its question.
+class _AskedParameters(_Planned):
+    """Of one noisy sum whose bounds come with the coordinator's question.
 
     Attributes:
         noise_multiplier: stddev of the Gaussian / L2 sensitivity, which is 1.
-        nominal_workloads: declared number of workloads that one report is about.
+        nominal_workloads: declared number of workloads that one release is about.
     """
 
-    noise_multiplier: float
     nominal_workloads: float
 
     def __post_init__(self) -> None:
-        _require_positive("noise_multiplier", self.noise_multiplier)
-        _require_positive("nominal_workloads", self.nominal_workloads)
+        _require_positive(self, "noise_multiplier", "nominal_workloads")
 
 
 @dataclass(frozen=True, slots=True)
-class TrainingParameters:
+class DirectedParameters(_AskedParameters):
+    """How a directed report is made private; center and clips come with its question."""
+
+    slot_kind = ReleaseKind.RESIDUAL_REPORT
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingParameters(_Planned):
     """How a model update is made private (DP-SGD).
 
     Attributes:
@@ -103,16 +136,16 @@ class TrainingParameters:
         nominal_workloads: declared number of workloads; normalizes the gradient.
     """
 
-    noise_multiplier: float
+    slot_kind = ReleaseKind.MODEL_UPDATE
+    method = ModelMethod.DP_SGD
+
     sampling_probability: float
     steps: int
     clip_norm: float
     nominal_workloads: float
 
     def __post_init__(self) -> None:
-        _require_positive("noise_multiplier", self.noise_multiplier)
-        _require_positive("clip_norm", self.clip_norm)
-        _require_positive("nominal_workloads", self.nominal_workloads)
+        _require_positive(self, "noise_multiplier", "clip_norm", "nominal_workloads")
         if not 0 < self.sampling_probability <= 1:
             raise ConfigurationError(
                 f"sampling_probability must be in (0, 1], got {self.sampling_probability!r}"
@@ -120,22 +153,18 @@ class TrainingParameters:
         if not 1 <= self.steps <= MAX_STEPS:
             raise ConfigurationError(f"steps must be 1 to {MAX_STEPS}, got {self.steps!r}")
 
+    @property
+    def noise_stddev(self) -> float:
+        """Of each number of the summed gradient."""
+        return self.noise_multiplier * self.clip_norm
+
 
 @dataclass(frozen=True, slots=True)
-class TangentParameters:
-    """How a step at the tangent is made private; directions and clip come with its question.
+class TangentParameters(_AskedParameters):
+    """How a step at the tangent is made private; directions and clip come with its question."""
 
-    Attributes:
-        noise_multiplier: stddev of the Gaussian / L2 sensitivity, which is 1.
-        nominal_workloads: declared number of workloads that one step is about.
-    """
-
-    noise_multiplier: float
-    nominal_workloads: float
-
-    def __post_init__(self) -> None:
-        _require_positive("noise_multiplier", self.noise_multiplier)
-        _require_positive("nominal_workloads", self.nominal_workloads)
+    slot_kind = ReleaseKind.MODEL_UPDATE
+    method = ModelMethod.TANGENT
 
 
 Parameters = ReportParameters | DirectedParameters | TrainingParameters | TangentParameters
@@ -150,18 +179,10 @@ class Slot:
     parameters: Parameters
 
     def __post_init__(self) -> None:
-        is_report = isinstance(self.parameters, ReportParameters | DirectedParameters)
-        if is_report != (self.key.kind is ReleaseKind.RESIDUAL_REPORT):
+        if self.parameters.slot_kind is not self.key.kind:
             raise ConfigurationError(
                 f"slot {self.key} does not go with {type(self.parameters).__name__}"
             )
-
-
-_OTHER_METHOD = {
-    ModelMethod.TANGENT: TrainingParameters,
-    ModelMethod.DP_SGD: TangentParameters,
-}
-"""Parameters that a period of the method does not have, so that no round mixes kinds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +207,7 @@ class Schedule:
                 raise ConfigurationError(f"slot {key} is not in the timetable")
         method = self.timetable.model_method
         for slot in self.slots:
-            if isinstance(slot.parameters, _OTHER_METHOD[method]):
+            if slot.parameters.method not in (None, method):
                 raise ConfigurationError(
                     f"slot {slot.key} does not train by {method.name.lower()}, as the calendar says"
                 )
@@ -224,8 +245,31 @@ class Schedule:
         return self.timetable.model_times
 
 
+class _OnGrid:
+    """Releases of noisy sums, as integers on the grid of step 2**grid_exponent."""
+
+    __slots__ = ()
+
+    grid_exponent: int
+    values: NDArray[np.int64]
+
+    def natural(self) -> NDArray[np.float64]:
+        """The values in units of the norm rule, float64 [values]."""
+        return np.ldexp(self.values.astype(np.float64), self.grid_exponent)
+
+    def noisy_parts(self, exact_counts: int) -> tuple[str, ...]:
+        """What has noise, a line for each part; `exact_counts` as its parameters say."""
+        return (f"values: {len(self.values) - exact_counts} noisy integers",)
+
+    def flaw(self, numbers: int | None) -> str:
+        """Why it may not leave where its kind has so many numbers; empty if it may."""
+        if self.values.shape == (numbers,) and self.values.dtype == np.int64:
+            return ""
+        return f"this release has {numbers} int64 values, this one {self.values.shape}"
+
+
 @dataclass(frozen=True, slots=True)
-class ResidualReport:
+class ResidualReport(_OnGrid):
     """Noisy sums on the public basis, as integers on the grid of step 2**grid_exponent.
 
     Attributes:
@@ -243,9 +287,13 @@ class ResidualReport:
     grid_exponent: int
     values: NDArray[np.int64]
 
+    def public(self) -> dict[str, object]:
+        """What it holds that is public, beside slot and grid."""
+        return {"basis_version": self.basis_version, "reference_version": self.reference_version}
+
 
 @dataclass(frozen=True, slots=True, eq=False)
-class DirectedReport:
+class DirectedReport(_OnGrid):
     """Noisy sums over workloads, as integers on the grid of step 2**grid_exponent.
 
     Attributes:
@@ -260,9 +308,9 @@ class DirectedReport:
     grid_exponent: int
     values: NDArray[np.int64]
 
-    def natural(self) -> NDArray[np.float64]:
-        """The values in units of the norm rule, float64 [design.values]."""
-        return np.ldexp(self.values.astype(np.float64), self.grid_exponent)
+    def public(self) -> dict[str, object]:
+        """What it holds that is public, beside slot and grid."""
+        return {"question": self.design_version}
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,9 +329,29 @@ class ModelUpdate:
     base_version: int
     arrays: tuple[NDArray[np.float32], ...]
 
+    def natural(self) -> NDArray[np.float64]:
+        """All weights in a row."""
+        return np.concatenate([array.ravel() for array in self.arrays]).astype(np.float64)
+
+    def public(self) -> dict[str, object]:
+        """What it holds that is public, beside the slot."""
+        versions = {"architecture": self.architecture, "base_version": self.base_version}
+        return {**versions, "arrays": len(self.arrays)}
+
+    def noisy_parts(self, exact_counts: int) -> tuple[str, ...]:
+        """As of the other kinds; every weight has noise."""
+        del exact_counts
+        return tuple(f"weights {tuple(array.shape)}: float32, noisy" for array in self.arrays)
+
+    def flaw(self, numbers: int | None) -> str:
+        """Why it may not leave; empty if it may. How many weights it has is not fixed here."""
+        del numbers
+        finite = all(bool(np.isfinite(array).all()) for array in self.arrays)
+        return "" if finite else "a model update has finite weights only"
+
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TangentUpdate:
+class TangentUpdate(_OnGrid):
     """Noisy sums at the tangent of a model, as integers on the grid of step 2**grid_exponent.
 
     Attributes:
@@ -298,26 +366,21 @@ class TangentUpdate:
     grid_exponent: int
     values: NDArray[np.int64]
 
-    def natural(self) -> NDArray[np.float64]:
-        """The values in units of the sensitivity, float64 [DIRECTIONS]."""
-        return np.ldexp(self.values.astype(np.float64), self.grid_exponent)
+    def public(self) -> dict[str, object]:
+        """What it holds that is public, beside slot and grid."""
+        return {"base_version": self.base_version}
 
+
+NoisySum = ResidualReport | DirectedReport | TangentUpdate
+"""What is a sum of integers with one noise on it."""
 
 Update = ModelUpdate | TangentUpdate
 """What the slot of a model round releases."""
 
-Release = ResidualReport | DirectedReport | Update
+Report = ResidualReport | DirectedReport
+"""What a report slot releases."""
 
-
-def fits(release: Release, slot: Slot) -> bool:
-    """Whether the release is one that the slot can produce."""
-    made_with = {
-        ResidualReport: ReportParameters,
-        DirectedReport: DirectedParameters,
-        ModelUpdate: TrainingParameters,
-        TangentUpdate: TangentParameters,
-    }
-    return release.slot == slot.key and isinstance(slot.parameters, made_with[type(release)])
+Release = Report | Update
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,6 +391,8 @@ class SignedRelease:
     signature: bytes
 
 
-def _require_positive(name: str, value: float) -> None:
-    if not (value > 0 and math.isfinite(value)):
-        raise ConfigurationError(f"{name} must be positive and finite, got {value!r}")
+def _require_positive(parameters: _Planned, *names: str) -> None:
+    for name in names:
+        value = getattr(parameters, name)
+        if not (value > 0 and math.isfinite(value)):
+            raise ConfigurationError(f"{name} must be positive and finite, got {value!r}")

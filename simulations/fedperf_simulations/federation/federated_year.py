@@ -22,6 +22,7 @@ from fedperf_server.rounds.round_method import Answer
 from fedperf_server.rounds.tangent_rounds import TangentRounds
 from fedperf_shared.model.batches import PlanGraph
 from fedperf_shared.model.ggfn import GGFN
+from fedperf_shared.releases.kinds import TANGENT_UPDATE
 from fedperf_shared.releases.period import Timetable
 from fedperf_shared.releases.release import ReleaseKind, Slot, TangentParameters
 from fedperf_simulations.federation.channel import SeededNoise
@@ -153,9 +154,7 @@ class FederatedYear:
 
     def _parameters(self, slot: Slot) -> TangentParameters:
         """As planned; who sends the workloads of one epoch alone declares no more than these."""
-        planned = slot.parameters
-        if not isinstance(planned, TangentParameters):
-            raise TypeError(f"{slot.key} is not trained at the tangent")
+        planned = TANGENT_UPDATE.as_parameters(slot.parameters)
         share = 1.0 if self._way.own_history else 1 / len(self._begins)
         noise = planned.noise_multiplier if self._way.private else UNNOTICED
         return TangentParameters(noise, share * planned.nominal_workloads)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fedperf_client.learning.residuals import workload_residuals
 from fedperf_client.privacy.directed_report import cell_report
-from fedperf_client.privacy.report_mechanism import residual_report
+from fedperf_client.privacy.report_mechanism import WorkloadResiduals, residual_report
 from fedperf_client.release.schedule import span_covered
 from fedperf_server.desks.reports import SYNTHETIC_ROWS
 from fedperf_server.inference.cell_directions import (
@@ -42,13 +42,8 @@ from fedperf_shared.model.checkpoint import (
 )
 from fedperf_shared.model.fit import predict
 from fedperf_shared.model.ggfn import GGFN
-from fedperf_shared.releases.release import (
-    DirectedParameters,
-    ReleaseKind,
-    ReportParameters,
-    Schedule,
-    Slot,
-)
+from fedperf_shared.releases.kinds import DIRECTED_REPORT, RESIDUAL_REPORT, kind_of
+from fedperf_shared.releases.release import ReleaseKind, Schedule, Slot
 from fedperf_simulations.federation.channel import SeededNoise
 from fedperf_simulations.measured_set.drifting_platforms import Lived
 
@@ -122,50 +117,44 @@ class Reports:
             name: workload_residuals(reference, each.between(span.since, span.until))
             for name, each in self.organizations.items()
         }
-        if isinstance(slot.parameters, ReportParameters):
-            self._plain += [
-                ReceivedReport(
-                    name,
-                    residual_report(
-                        workloads,
-                        self.noise,
-                        slot=slot.key,
-                        parameters=slot.parameters,
-                        reference_version=self._version,
-                    ),
-                    slot.parameters,
-                )
-                for name, workloads in lived.items()
-            ]
-        elif isinstance(slot.parameters, DirectedParameters):
-            parameters = slot.parameters
-            learned = learn_cells(self._plain, self._answered, reference_version=self._version)
-            question = ask_cells(
-                learned.correction,
-                [(learned.sums_of(name, parameters), parameters) for name in lived],
-                slot=slot.key,
-                version=1,
-                change=CHANGE if self._reported_before(slot.key.window) else 0.0,
+        if kind_of(slot.parameters).has_question:
+            self._answered.append(self._asked_and_answered(slot, lived))
+            return
+        parameters = RESIDUAL_REPORT.as_parameters(slot.parameters)
+        self._plain += [
+            ReceivedReport(
+                name,
+                residual_report(
+                    workloads,
+                    self.noise,
+                    slot=slot.key,
+                    parameters=parameters,
+                    reference_version=self._version,
+                ),
+                parameters,
             )
-            self._answered.append(
-                AnsweredQuestion(
-                    question,
-                    tuple(
-                        Answer(
-                            name,
-                            cell_report(
-                                workloads,
-                                question,
-                                self.noise,
-                                slot=slot.key,
-                                parameters=parameters,
-                            ),
-                            parameters,
-                        )
-                        for name, workloads in lived.items()
-                    ),
-                )
+            for name, workloads in lived.items()
+        ]
+
+    def _asked_and_answered(
+        self, slot: Slot, lived: Mapping[str, Sequence[WorkloadResiduals]]
+    ) -> AnsweredQuestion:
+        parameters = DIRECTED_REPORT.as_parameters(slot.parameters)
+        learned = learn_cells(self._plain, self._answered, reference_version=self._version)
+        question = ask_cells(
+            learned.correction,
+            [(learned.sums_of(name, parameters), parameters) for name in lived],
+            slot=slot.key,
+            version=1,
+            change=CHANGE if self._reported_before(slot.key.window) else 0.0,
+        )
+        answers = []
+        for name, workloads in lived.items():
+            report = cell_report(
+                workloads, question, self.noise, slot=slot.key, parameters=parameters
             )
+            answers.append(Answer(name, report, parameters))
+        return AnsweredQuestion(question, tuple(answers))
 
     def _publish(self) -> None:
         learned = learn_cells(self._plain, self._answered, reference_version=self._version)

@@ -150,12 +150,7 @@ def test_answers_about_nothing_arrive_as_noise_of_the_declared_scale(tmp_path: P
 
 def assert_noise_of_the_declared_scale(found: Sequence[StoredReport]) -> None:
     values = np.concatenate(
-        [
-            normalized(
-                each.report.values, each.report.grid_exponent, each.schedule.slot(each.report.slot)
-            )
-            for each in found
-        ]
+        [normalized(each.report.values, each.report.grid_exponent, each.slot) for each in found]
     )
     assert is_standard_normal(values)
     assert not any(is_standard_normal(values * factor) for factor in WRONG)

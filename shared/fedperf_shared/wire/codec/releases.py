@@ -1,21 +1,20 @@
-"""Releases, their signatures and their receipts to bytes and back (release.proto)."""
+"""Releases, their signatures and their receipts to bytes and back (release.proto).
+
+A message calls a kind of releases by its name and their parts as their class does.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.exchange import Receipt, SignedReceipt
+from fedperf_shared.releases import kinds
 from fedperf_shared.releases.period import from_unix_ms, to_unix_ms
-from fedperf_shared.releases.release import (
-    DirectedReport,
-    ModelUpdate,
-    Release,
-    ReleaseKind,
-    ResidualReport,
-    SignedRelease,
-    SlotKey,
-    TangentUpdate,
-)
+from fedperf_shared.releases.release import Release, ReleaseKind, SignedRelease, SlotKey
 from fedperf_shared.wire import release_pb2
 from fedperf_shared.wire.codec.decoder import decoded, encoded, received
 
@@ -24,16 +23,11 @@ MAX_ARRAY_VALUES = 50_000_000
 
 def encode_release(release: Release) -> bytes:
     """A release as the bytes that are signed, stored and sent."""
-    message = release_pb2.Release()
-    if isinstance(release, ResidualReport):
-        message.residual_report.CopyFrom(_report_to_message(release))
-    elif isinstance(release, DirectedReport):
-        message.directed_report.CopyFrom(_directed_to_message(release))
-    elif isinstance(release, TangentUpdate):
-        message.tangent_update.CopyFrom(_tangent_to_message(release))
-    else:
-        message.model_update.CopyFrom(_update_to_message(release))
-    return encoded(message)
+    parts = {
+        part.name: _TO_MESSAGE.get(part.name, int)(getattr(release, part.name))
+        for part in fields(release)
+    }
+    return encoded(release_pb2.Release(**{kinds.kind_of(release).name: parts}))
 
 
 def decode_release(payload: bytes) -> Release:
@@ -153,90 +147,17 @@ def array_from_message(message: release_pb2.FloatArray) -> NDArray[np.float32]:
     return flat.reshape(tuple(message.shape)).astype(np.float32)
 
 
-def _report_to_message(report: ResidualReport) -> release_pb2.ResidualReport:
-    return release_pb2.ResidualReport(
-        slot=key_to_message(report.slot),
-        basis_version=report.basis_version,
-        reference_version=report.reference_version,
-        grid_exponent=report.grid_exponent,
-        values=report.values.tolist(),
-    )
-
-
-def _report_from_message(message: release_pb2.ResidualReport) -> ResidualReport:
-    return ResidualReport(
-        key_from_message(message.slot),
-        message.basis_version,
-        message.reference_version,
-        message.grid_exponent,
-        np.array(message.values, dtype=np.int64),
-    )
-
-
-def _directed_to_message(report: DirectedReport) -> release_pb2.DirectedReport:
-    return release_pb2.DirectedReport(
-        slot=key_to_message(report.slot),
-        design_version=report.design_version,
-        grid_exponent=report.grid_exponent,
-        values=report.values.tolist(),
-    )
-
-
-def _directed_from_message(message: release_pb2.DirectedReport) -> DirectedReport:
-    return DirectedReport(
-        key_from_message(message.slot),
-        message.design_version,
-        message.grid_exponent,
-        np.array(message.values, dtype=np.int64),
-    )
-
-
-def _update_to_message(update: ModelUpdate) -> release_pb2.ModelUpdate:
-    return release_pb2.ModelUpdate(
-        slot=key_to_message(update.slot),
-        architecture=update.architecture,
-        base_version=update.base_version,
-        arrays=[array_to_message(array) for array in update.arrays],
-    )
-
-
-def _update_from_message(message: release_pb2.ModelUpdate) -> ModelUpdate:
-    return ModelUpdate(
-        key_from_message(message.slot),
-        message.architecture,
-        message.base_version,
-        tuple(array_from_message(array) for array in message.arrays),
-    )
-
-
-def _tangent_to_message(update: TangentUpdate) -> release_pb2.TangentUpdate:
-    return release_pb2.TangentUpdate(
-        slot=key_to_message(update.slot),
-        base_version=update.base_version,
-        grid_exponent=update.grid_exponent,
-        values=update.values.tolist(),
-    )
-
-
-def _tangent_from_message(message: release_pb2.TangentUpdate) -> TangentUpdate:
-    return TangentUpdate(
-        key_from_message(message.slot),
-        message.base_version,
-        message.grid_exponent,
-        np.array(message.values, dtype=np.int64),
-    )
-
-
 def _release_from_message(message: release_pb2.Release) -> Release:
     content = message.WhichOneof("content")
-    if content == "residual_report":
-        return _report_from_message(message.residual_report)
-    if content == "directed_report":
-        return _directed_from_message(message.directed_report)
-    if content == "model_update":
-        return _update_from_message(message.model_update)
-    if content == "tangent_update":
-        return _tangent_from_message(message.tangent_update)
+    for kind in kinds.KINDS:
+        if kind.name == content:
+            parts = getattr(message, content)
+            return kind.release(
+                **{
+                    part.name: _FROM_MESSAGE.get(part.name, int)(getattr(parts, part.name))
+                    for part in fields(kind.release)
+                }
+            )
     raise InvalidInputError("a release holds a report or a model update")
 
 
@@ -248,3 +169,16 @@ def _receipt_from_message(message: release_pb2.Receipt) -> Receipt:
         message.sequence,
         from_unix_ms(message.received_at_unix_ms),
     )
+
+
+_TO_MESSAGE: Mapping[str, Callable[..., object]] = {
+    "slot": key_to_message,
+    "values": np.ndarray.tolist,
+    "arrays": lambda arrays: [array_to_message(array) for array in arrays],
+}
+_FROM_MESSAGE: Mapping[str, Callable[..., Any]] = {
+    "slot": key_from_message,
+    "values": lambda values: np.array(values, dtype=np.int64),
+    "arrays": lambda arrays: tuple(array_from_message(array) for array in arrays),
+}
+"""Of the parts that are more than a whole number, by name."""

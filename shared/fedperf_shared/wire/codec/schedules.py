@@ -1,7 +1,11 @@
 """The calendar and declared schedules to bytes and back (exchange.proto)."""
 
+from collections.abc import Mapping
+from dataclasses import asdict, fields
 from datetime import timedelta
 
+from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.releases import kinds
 from fedperf_shared.releases.period import (
     ModelMethod,
     Period,
@@ -10,17 +14,18 @@ from fedperf_shared.releases.period import (
     from_unix_ms,
     to_unix_ms,
 )
-from fedperf_shared.releases.release import (
-    DirectedParameters,
-    ReportParameters,
-    Schedule,
-    Slot,
-    TangentParameters,
-    TrainingParameters,
-)
+from fedperf_shared.releases.release import Schedule, Slot
 from fedperf_shared.wire import exchange_pb2
 from fedperf_shared.wire.codec.decoder import encoded, guarded, parse
 from fedperf_shared.wire.codec.releases import key_from_message, key_to_message
+
+PARAMETERS: Mapping[kinds.AnyKind, str] = {
+    kinds.RESIDUAL_REPORT: "report",
+    kinds.DIRECTED_REPORT: "directed",
+    kinds.MODEL_UPDATE: "training",
+    kinds.TANGENT_UPDATE: "tangent",
+}
+"""The field of each kind's parameters in a `Slot`, which names them as their class does."""
 
 
 def encode_schedule(schedule: Schedule) -> bytes:
@@ -100,53 +105,18 @@ def schedule_from_message(message: exchange_pb2.Schedule) -> Schedule:
 
 
 def _slot_to_message(slot: Slot) -> exchange_pb2.Slot:
-    message = exchange_pb2.Slot(key=key_to_message(slot.key))
-    parameters = slot.parameters
-    if isinstance(parameters, ReportParameters):
-        message.report.noise_multiplier = parameters.noise_multiplier
-        message.report.residual_clip = parameters.residual_clip
-        message.report.public_counts = parameters.public_counts
-    elif isinstance(parameters, DirectedParameters):
-        message.directed.noise_multiplier = parameters.noise_multiplier
-        message.directed.nominal_workloads = parameters.nominal_workloads
-    elif isinstance(parameters, TangentParameters):
-        message.tangent.noise_multiplier = parameters.noise_multiplier
-        message.tangent.nominal_workloads = parameters.nominal_workloads
-    else:
-        message.training.noise_multiplier = parameters.noise_multiplier
-        message.training.sampling_probability = parameters.sampling_probability
-        message.training.steps = parameters.steps
-        message.training.clip_norm = parameters.clip_norm
-        message.training.nominal_workloads = parameters.nominal_workloads
-    return message
+    name = PARAMETERS[kinds.kind_of(slot.parameters)]
+    return exchange_pb2.Slot(key=key_to_message(slot.key), **{name: asdict(slot.parameters)})
 
 
 def _slot_from_message(message: exchange_pb2.Slot) -> Slot:
-    key = key_from_message(message.key)
-    kind = message.WhichOneof("parameters")
-    if kind == "report":
-        report = message.report
-        return Slot(
-            key,
-            ReportParameters(report.noise_multiplier, report.residual_clip, report.public_counts),
-        )
-    if kind == "directed":
-        directed = message.directed
-        return Slot(key, DirectedParameters(directed.noise_multiplier, directed.nominal_workloads))
-    if kind == "tangent":
-        tangent = message.tangent
-        return Slot(key, TangentParameters(tangent.noise_multiplier, tangent.nominal_workloads))
-    training = message.training
-    return Slot(
-        key,
-        TrainingParameters(
-            noise_multiplier=training.noise_multiplier,
-            sampling_probability=training.sampling_probability,
-            steps=training.steps,
-            clip_norm=training.clip_norm,
-            nominal_workloads=training.nominal_workloads,
-        ),
-    )
+    found = message.WhichOneof("parameters")
+    for kind, name in PARAMETERS.items():
+        if name == found:
+            stored = getattr(message, name)
+            values = {each.name: getattr(stored, each.name) for each in fields(kind.parameters)}
+            return Slot(key_from_message(message.key), kind.parameters(**values))
+    raise InvalidInputError("a slot has the parameters of a kind")
 
 
 def _times_to_message(times: SlotTimes) -> exchange_pb2.SlotTimes:

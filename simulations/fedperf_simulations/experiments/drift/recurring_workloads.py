@@ -14,18 +14,18 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_client.privacy.directed_report import cell_report_from_sum
+from fedperf_client.privacy.mechanisms import noisy
 from fedperf_client.privacy.randomness import NoiseSource
 from fedperf_client.privacy.report_mechanism import (
     GRID_EXPONENT,
     WorkloadResiduals,
-    report_from_sum,
 )
 from fedperf_server.inference.cell_directions import Answer
 from fedperf_server.inference.corrections import DEFAULT_KERNEL, ReceivedReport
 from fedperf_shared.releases.basis import ALL_CELLS, CELLS, PLATFORM_GROUPS
+from fedperf_shared.releases.kinds import DIRECTED_REPORT, RESIDUAL_REPORT
 from fedperf_shared.releases.questions import CellQuestion
-from fedperf_shared.releases.release import DirectedParameters, ReportParameters, SlotKey
+from fedperf_shared.releases.release import DirectedParameters, ReportParameters, Slot, SlotKey
 from fedperf_shared.workflow.vocabulary import Platform
 
 Floats = NDArray[np.float64]
@@ -121,23 +121,18 @@ class Lived:
         self, slot: SlotKey, parameters: ReportParameters, noise: NoiseSource
     ) -> ReceivedReport:
         """The residual report of `slot`."""
-        report = report_from_sum(
-            self.plain_sum(parameters.residual_clip),
-            noise,
-            slot=slot,
-            parameters=parameters,
-            reference_version=REFERENCE,
-        )
+        total = self.plain_sum(parameters.residual_clip)
+        made = noisy(total, noise, Slot(slot, parameters), version=REFERENCE)
+        report = RESIDUAL_REPORT.as_release(made)
         return ReceivedReport(self.organization.name, report, parameters)
 
     def answer(
         self, question: CellQuestion, parameters: DirectedParameters, noise: NoiseSource
     ) -> Answer:
         """The answer to `question`."""
-        report = cell_report_from_sum(
-            self.cell_sum(question), question, noise, slot=question.slot, parameters=parameters
-        )
-        return Answer(self.organization.name, report, parameters)
+        slot = Slot(question.slot, parameters)
+        made = noisy(self.cell_sum(question), noise, slot, version=question.version)
+        return Answer(self.organization.name, DIRECTED_REPORT.as_release(made), parameters)
 
     def _cells(self) -> Positions:
         return self.organization.cells[self.workloads]

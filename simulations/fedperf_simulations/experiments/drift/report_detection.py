@@ -32,14 +32,8 @@ from fedperf_server.inference.cell_directions import (
 )
 from fedperf_server.inference.corrections import ReceivedReport
 from fedperf_server.inference.drift_evidence import SHIFT, Drift, read_drifts
-from fedperf_shared.releases.release import (
-    DirectedParameters,
-    ReportParameters,
-    Schedule,
-    SizeClass,
-    Slot,
-    SlotKey,
-)
+from fedperf_shared.releases.kinds import DIRECTED_REPORT, RESIDUAL_REPORT, kind_of
+from fedperf_shared.releases.release import Schedule, SizeClass, Slot, SlotKey
 from fedperf_simulations.experiments.drift.recurring_workloads import (
     REFERENCE,
     USED,
@@ -202,10 +196,11 @@ def reported(
         for slot in schedule.slots:
             if slot.key.window != window:
                 continue
-            if isinstance(slot.parameters, ReportParameters):
-                plain += [each.plain(slot.key, slot.parameters, noise) for each in lived]
-            else:
+            if kind_of(slot.parameters).has_question:
                 answered.append(_asked_and_answered(plain, answered, lived, slot, noise))
+            else:
+                parameters = RESIDUAL_REPORT.as_parameters(slot.parameters)
+                plain += [each.plain(slot.key, parameters, noise) for each in lived]
     return Year(tuple(plain), tuple(answered))
 
 
@@ -268,10 +263,8 @@ def _asked_and_answered(
     slot: Slot,
     noise: SeededNoise,
 ) -> AnsweredQuestion:
-    if not isinstance(slot.parameters, DirectedParameters):
-        raise TypeError(f"{slot.key} is not the slot of a question")
     learned = learn_cells(plain, answered, reference_version=REFERENCE)
-    parameters = slot.parameters
+    parameters = DIRECTED_REPORT.as_parameters(slot.parameters)
     question = ask_cells(
         learned.correction,
         [(learned.sums_of(each.organization.name, parameters), parameters) for each in lived],

@@ -40,6 +40,7 @@ from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.model.public_plans import load_public_plans
 from fedperf_shared.releases.basis import cell_of
 from fedperf_shared.releases.directions import feature_design
+from fedperf_shared.releases.kinds import MODEL_UPDATE
 from fedperf_shared.releases.questions import DIRECTIONS
 from fedperf_shared.releases.release import (
     ReleaseKind,
@@ -221,12 +222,11 @@ def _canary_attack(count: int, seed: int) -> CanaryAttack:
 def _attack_training(
     parameters: Parameters, delta: float, factor: float, runs: int, seed: int
 ) -> Finding:
-    if not isinstance(parameters, TrainingParameters):
-        raise TypeError("canaries are for DP-SGD")
+    training = MODEL_UPDATE.as_parameters(parameters)
     attack, rng = _canary_attack(CANARIES, seed), np.random.default_rng([seed, 2])
     noise = _noise(factor, seed)
     inside = rng.integers(0, 2, (runs, CANARIES)).astype(bool)
-    scores = np.stack([attack.scores(parameters, noise, factor=factor, inside=r) for r in inside])
+    scores = np.stack([attack.scores(training, noise, factor=factor, inside=r) for r in inside])
     bounds = [
         best_guesses(scores[:count].ravel(), inside[:count].ravel(), shares=GUESSED, delta=delta)
         for count in (runs, 1)

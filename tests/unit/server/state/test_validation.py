@@ -11,20 +11,25 @@ from hypothesis import strategies as st
 from fedperf_server.state.validation import (
     MAX_WORKLOADS,
     NOISE_DEVIATIONS,
+    Known,
     Reason,
     RejectedReleaseError,
     UpdateLimits,
-    check_answer,
+    check_contents,
+    check_due,
     check_place,
-    check_report,
-    check_tangent_update,
-    check_update,
     norm,
     open_update,
 )
 from fedperf_shared.exchange import Refusal
 from fedperf_shared.identity import new_private_key, sign
 from fedperf_shared.releases import basis
+from fedperf_shared.releases.kinds import (
+    DIRECTED_REPORT,
+    MODEL_UPDATE,
+    RESIDUAL_REPORT,
+    TANGENT_UPDATE,
+)
 from fedperf_shared.releases.period import ModelMethod, Period, SlotTimes, Timetable
 from fedperf_shared.releases.questions import DIRECTIONS
 from fedperf_shared.releases.release import (
@@ -70,8 +75,8 @@ NOW = START + timedelta(days=1)
 
 def reason_of(update: ModelUpdate) -> Reason | None:
     try:
-        check_place(update, SCHEDULE, slot=MODEL, base_version=3)
-        check_update(update, LIMITS)
+        slot = check_place(update, SCHEDULE, slot=MODEL, base_version=3)
+        check_contents(update, slot, Known(limits=LIMITS), kind=MODEL_UPDATE)
     except RejectedReleaseError as error:
         return error.reason
     return None
@@ -127,7 +132,7 @@ def tangent_update(value: float = 0.0, *, width: int = DIRECTIONS, **changes: in
 def tangent_verdict(update: TangentUpdate, schedule: Schedule = AT_TANGENT) -> Reason | None:
     try:
         slot = check_place(update, schedule, slot=MODEL, base_version=3)
-        check_tangent_update(update, slot.parameters.noise_multiplier)
+        check_contents(update, slot, Known(), kind=TANGENT_UPDATE)
     except RejectedReleaseError as error:
         return error.reason
     return None
@@ -175,7 +180,8 @@ def report(counts: float = 0.0, residuals: float = 0.0, **changes: object) -> Re
 
 def verdict(content: ResidualReport, now: datetime = NOW) -> Reason | None:
     try:
-        check_report(content, SCHEDULE, reference_versions={1}, now=now)
+        slot = check_due(content, SCHEDULE, now=now)
+        check_contents(content, slot, Known({1}), kind=RESIDUAL_REPORT)
     except RejectedReleaseError as error:
         return error.reason
     return None
@@ -238,7 +244,9 @@ def answer(first: float = 0.0, **changes: object) -> DirectedReport:
 
 def judged(content: DirectedReport, *, is_asked: bool = True, now: datetime = NOW) -> Reason | None:
     try:
-        check_answer(content, SCHEDULE, QUESTION if is_asked else None, now=now)
+        slot = check_due(content, SCHEDULE, now=now)
+        known = Known(question=QUESTION if is_asked else None)
+        check_contents(content, slot, known, kind=DIRECTED_REPORT)
     except RejectedReleaseError as error:
         return error.reason
     return None
