@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import IntEnum, StrEnum, unique
+from typing import NamedTuple
 
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.workflow.graph import Plan
@@ -62,6 +63,13 @@ class ClusterConfig:
             value = getattr(self, name)
             if not (math.isfinite(value) and value > 0):
                 raise InvalidExecutionError(f"{name} must be positive and finite, got {value!r}")
+
+
+class SizedPlan(NamedTuple):
+    """A plan and the resources that it has."""
+
+    plan: Plan
+    cluster: ClusterConfig
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,10 +16,10 @@ from fedperf_shared.programs import command_line
 from fedperf_shared.programs.command_line import show, show_rows
 
 if TYPE_CHECKING:
-    from fedperf_simulations.experiments import Kind
+    from fedperf_simulations.experiments import ExperimentKind
     from fedperf_simulations.harness.experiment import Settings
     from fedperf_simulations.measured_set.comparison_set import ComparisonSettings
-    from fedperf_simulations.measured_set.measurement import Design
+    from fedperf_simulations.measured_set.measurement import MeasurementDesign
     from fedperf_simulations.measured_set.workload_draws import MeasuringSettings
 
 app = typer.Typer(
@@ -77,7 +77,7 @@ def demo(
     from fedperf_simulations.demo.processes import Programs
     from fedperf_simulations.demo.scenario import QUICK, DemoSize
     from fedperf_simulations.demo.tables import show_summary
-    from fedperf_simulations.demo.world import World, fresh_directory
+    from fedperf_simulations.demo.world import DemoWorld, fresh_directory
     from fedperf_simulations.harness.terminal import stages_shown
 
     # Asked to end, it ends as by Ctrl-C: with everything that it started.
@@ -89,7 +89,7 @@ def demo(
         stages_shown(time.monotonic) as stages,
     ):
         size = QUICK if quick else DemoSize()
-        world = World(directory, seed, size, programs, _now, time.sleep)
+        world = DemoWorld(directory, seed, size, programs, _now, time.sleep)
         summary = run_demo(world, executions, stages)
     if json:
         show(summary.as_json(), json=True)
@@ -124,10 +124,10 @@ def run(
     json: Json = False,
 ) -> None:
     """Answer a claim by an experiment: a table beside the published figure."""
-    from fedperf_simulations.experiments import Kind
+    from fedperf_simulations.experiments import ExperimentKind
 
     settings = _settings(out or Path("out") / name, seed, data=data, jobs=jobs, quick=quick)
-    _conduct(Kind.EXPERIMENT, name, settings, json=json)
+    _conduct(ExperimentKind.EXPERIMENT, name, settings, json=json)
 
 
 @app.command()
@@ -141,10 +141,10 @@ def bench(
     json: Json = False,
 ) -> None:
     """Measure a speed, as a ratio within one run."""
-    from fedperf_simulations.experiments import Kind
+    from fedperf_simulations.experiments import ExperimentKind
 
     settings = _settings(out or Path("out") / name, seed, data=data, jobs=jobs, quick=quick)
-    _conduct(Kind.BENCH, name, settings, json=json)
+    _conduct(ExperimentKind.BENCH, name, settings, json=json)
 
 
 @app.command()
@@ -199,7 +199,7 @@ def measure(
         )
     folder = next((name for name, is_chosen in chosen.items() if is_chosen), "")
     if comparisons:
-        design: Design = _comparison_settings(seed, workloads, quick=quick)
+        design: MeasurementDesign = _comparison_settings(seed, workloads, quick=quick)
     elif cpu_limit is not None:
         design = _capped_settings(seed, workloads, cpu_limit, memory_limit, quick=quick)
     elif lessons:
@@ -263,7 +263,7 @@ def _settings(out: Path, seed: int, *, data: Path | None, jobs: int, quick: bool
     return Settings(seed=seed, out=out, data=data, jobs=jobs, quick=quick)
 
 
-def _conduct(kind: "Kind", name: str, settings: "Settings", *, json: bool) -> None:
+def _conduct(kind: "ExperimentKind", name: str, settings: "Settings", *, json: bool) -> None:
     from fedperf_simulations.experiments import find, load
     from fedperf_simulations.harness.experiment import conduct
 

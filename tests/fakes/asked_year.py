@@ -11,10 +11,13 @@ import threadpoolctl
 from fedperf_server.inference.cell_directions import learn_cells
 from fedperf_server.inference.drift_evidence import SHIFT, read_drifts
 from fedperf_shared.workflow.vocabulary import Platform
-from fedperf_simulations.experiments.drift.recurring_workloads import REFERENCE, Shift
+from fedperf_simulations.experiments.drift.recurring_workloads import REFERENCE, PlatformShift
 from fedperf_simulations.experiments.drift.report_detection import year_of_reports
 
-SHIFTS = (Shift(Platform.POLARS, 5.2, SHIFT), Shift(Platform.DUCKDB, 5.2, SHIFT, only="0"))
+SHIFTS = (
+    PlatformShift(Platform.POLARS, 5.2, SHIFT),
+    PlatformShift(Platform.DUCKDB, 5.2, SHIFT, only="0"),
+)
 
 
 def kernels() -> list[str]:

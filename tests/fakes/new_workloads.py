@@ -7,8 +7,8 @@ import numpy as np
 
 from fedperf_simulations.experiments.drift.recurring_workloads import (
     EXECUTION_SD,
-    Lived,
     Recurring,
+    RecurringYear,
     draw_organizations,
 )
 from fedperf_simulations.experiments.drift.report_detection import Year, reported, schedule_of
@@ -40,7 +40,7 @@ def year_of_new_workloads(
         first_stages = tuple(slot for slot in schedule.slots if slot.key.index == 0)
         schedule = replace(schedule, slots=first_stages)
 
-    def lived(since: float, window: int) -> list[Lived]:
+    def lived(since: float, window: int) -> list[RecurringYear]:
         return [_drawn(each, activity(window), off_by, rng) for each in group]
 
     return reported(schedule, lived, noise)
@@ -48,11 +48,11 @@ def year_of_new_workloads(
 
 def _drawn(
     organization: Recurring, activity: float, off_by: float, rng: np.random.Generator
-) -> Lived:
+) -> RecurringYear:
     """New workloads like the organization's own, each executed once."""
     many = rng.poisson(activity * len(organization.cells))
     like = rng.integers(len(organization.cells), size=many)
     levels = organization.levels[like] + off_by
     residuals = levels + EXECUTION_SD * rng.standard_normal(many)
     new = Recurring(organization.name, organization.cells[like], levels)
-    return Lived(new, np.arange(many), residuals)
+    return RecurringYear(new, np.arange(many), residuals)

@@ -7,11 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedperf_server.rounds.dp_sgd_rounds import Aggregate, DpSgdRounds
-from fedperf_server.rounds.round_method import Answer, RoundMethod
+from fedperf_server.rounds.round_method import AcceptedUpdate, RoundMethod
 from fedperf_server.rounds.tangent_rounds import TangentRounds
-from fedperf_server.state.registry import Arrays, ModelFormat
+from fedperf_server.state.registry import ModelFormat
 from fedperf_server.state.validation import UpdateLimits
 from fedperf_shared.exchange import SyntheticRow
+from fedperf_shared.model.architecture import Weights
 from fedperf_shared.model.batches import PlanGraph
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
 from fedperf_shared.releases.questions import TangentQuestion
@@ -37,13 +38,13 @@ class Keeping:
     """A method that asks and checks as another one, keeps what it gets and leaves the model."""
 
     method: RoundMethod
-    answers: list[Answer] = field(default_factory=list)
+    answers: list[AcceptedUpdate] = field(default_factory=list)
 
     @property
     def rehearses_at_home(self) -> bool:
         return self.method.rehearses_at_home
 
-    def question(self, current: Arrays, *, steps_made: int) -> TangentQuestion | None:
+    def question(self, current: Weights, *, steps_made: int) -> TangentQuestion | None:
         return self.method.question(current, steps_made=steps_made)
 
     def check(self, update: Update, slot: Slot) -> None:
@@ -51,8 +52,8 @@ class Keeping:
 
     def next(
         self,
-        current: Arrays,
-        answers: Sequence[Answer],
+        current: Weights,
+        answers: Sequence[AcceptedUpdate],
         question: TangentQuestion | None,
         *,
         rehearsed: Sequence[SyntheticRow] = (),

@@ -6,12 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedperf_shared.execution import MeasuredPlan
+from fedperf_shared.execution import MeasuredPlan, SizedPlan
 from fedperf_shared.model import tangent
 from fedperf_shared.model.batches import PlanGraph
 from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.model.public_plans import (
-    Anchor,
     anchors_of,
     load_public_plans,
     save_public_plans,
@@ -38,7 +37,7 @@ def tangent_at(
     return tangent.tangent_at(model, anchors, directions=directions)[1]
 
 
-def few_anchors() -> tuple[Anchor, ...]:
+def few_anchors() -> tuple[SizedPlan, ...]:
     return anchors_of(few_plans())
 
 

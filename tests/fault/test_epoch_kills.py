@@ -15,10 +15,10 @@ from sqlalchemy import select
 from fedperf_server.desks.drift import seen_drifts
 from fedperf_server.rehearsal import buffer
 from fedperf_server.state import audit, registry
-from fedperf_server.state.database import BufferRow, Database, EventRow, ReceiptRow, Table
+from fedperf_server.state.database import BufferRow, Database, DatabaseTable, EventRow, ReceiptRow
 from fedperf_server.state.epochs import Cause, epochs
-from fedperf_server.state.registry import Standing
-from fedperf_server.state.rounds import Outcome, round_results
+from fedperf_server.state.registry import VersionStanding
+from fedperf_server.state.rounds import RoundOutcome, round_results
 from fedperf_shared.releases.release import ReleaseKind, SlotKey
 from fedperf_shared.wire import codec
 from fedperf_shared.workflow.vocabulary import Platform
@@ -42,7 +42,7 @@ def state(database: Database) -> dict[str, Counter[tuple[object, ...]]]:
     """All that is stored, but when."""
     found: dict[str, Counter[tuple[object, ...]]] = {}
     with database.transaction() as session:
-        for name, table in Table.metadata.tables.items():
+        for name, table in DatabaseTable.metadata.tables.items():
             columns = [each for each in table.columns if not _is_when(each.name)]
             if name == ReceiptRow.__tablename__:  # the payload says when
                 columns = [each for each in columns if each.name != "payload"]
@@ -67,9 +67,11 @@ def test_an_epoch_changes_as_the_design_says(untouched: World) -> None:
     assert second.cause is Cause.SHARED_DRIFT
     held = [(each.slot.window, each.slot.index) for each in results]
     assert held == [(0, 0), (1, 0), (2, 0), (3, 0), (3, 1), (3, 2), (4, 0)]
-    assert {each.outcome for each in results} == {Outcome.NEW_VERSION}
+    assert {each.outcome for each in results} == {RoundOutcome.NEW_VERSION}
     # The last version of each window was judged; the one of the last window waits.
-    judged = [version for version, each in versions.items() if each is not Standing.CANDIDATE]
+    judged = [
+        version for version, each in versions.items() if each is not VersionStanding.CANDIDATE
+    ]
     assert judged == [1, 2, 3, 4, 7]
     assert {row.segment for row in kept} == {Platform.POLARS, Platform.DUCKDB}
     for each in untouched.organizations:

@@ -7,7 +7,7 @@ from fedperf_client.prediction.learners.tables import Table
 from fedperf_client.prediction.mixture.matched_folds import Asks
 from fedperf_client.prediction.mixture.mixture import Known, mixed_for
 from fedperf_client.prediction.prediction import Floats
-from fedperf_client.profiling.choosing.sampler import Grid
+from fedperf_client.profiling.choosing.sampler import SamplingGrid
 from tests.unit.client.profiling.grids import NONE_FAILED, made
 
 pytestmark = pytest.mark.statistical
@@ -42,7 +42,7 @@ def error(table: Table, truth: Floats, strategy: str, seed: int) -> float:
         row = choosing.next(measured, NONE_FAILED)
         assert row is not None
         measured[row] = float(truth[row])
-    grid = Grid.of(table, scale="machines", size="size")
+    grid = SamplingGrid.of(table, scale="machines", size="size")
     rows = np.array(list(measured), np.int64)
     known = Known(
         grid.samples.take(rows),

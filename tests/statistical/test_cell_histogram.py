@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from fedperf_simulations.data.public_table import Columns, Table
+from fedperf_simulations.data.public_table import Columns, PublicTable
 from fedperf_simulations.experiments.drift.cell_histogram import BINS, release
 
 pytestmark = pytest.mark.statistical
@@ -20,7 +20,7 @@ HIGH = 200
 """Rows in every bin: so many that no noise brings a count below 0."""
 
 
-def even() -> Table:
+def even() -> PublicTable:
     """The same number of rows in every bin of every cell."""
     places = np.arange(COLUMNS.cells * BINS).repeat(HIGH)
     numbers = (places % BINS + 0.5) * 2 / BINS - 1
@@ -69,8 +69,8 @@ def test_no_two_counts_share_their_noise() -> None:
 
 
 def test_a_record_more_is_told_by_its_cell_no_better_than_its_share_allows() -> None:
-    nobody = Table(np.zeros((0, 1), dtype=np.int64), np.zeros((0, 2)))
-    somebody = Table(np.zeros((1, 1), dtype=np.int64), np.zeros((1, 2)))
+    nobody = PublicTable(np.zeros((0, 1), dtype=np.int64), np.zeros((0, 2)))
+    somebody = PublicTable(np.zeros((1, 1), dtype=np.int64), np.zeros((1, 2)))
     seen = [
         np.mean(
             [

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedperf_server.inference.cell_directions import Answer
+from fedperf_server.inference.cell_directions import DirectedAnswer
 from fedperf_server.inference.corrections import DEFAULT_KERNEL, Kernel, ReceivedReport
 from fedperf_server.inference.drift_evidence import SHIFT, evidence_of, read_drifts
 from fedperf_server.inference.state_space import DEFAULT_STEADINESS, SteadySums, by_organization
 from fedperf_shared.workflow.vocabulary import Platform
-from fedperf_simulations.experiments.drift.recurring_workloads import USED, Shift
+from fedperf_simulations.experiments.drift.recurring_workloads import USED, PlatformShift
 from fedperf_simulations.experiments.drift.report_detection import (
     IN_TIME,
     Year,
@@ -34,7 +34,9 @@ GROWN = 6
 """Window from which a growing organization has many more workloads."""
 
 SEEDS = range(1, 21)
-FAR_OFF = tuple(Shift(platform, -100.0, 1.5) for platform in (Platform.DUCKDB, Platform.POLARS))
+FAR_OFF = tuple(
+    PlatformShift(platform, -100.0, 1.5) for platform in (Platform.DUCKDB, Platform.POLARS)
+)
 """Platforms that were 4.5 times as slow as the start says before the year began."""
 
 FALSE_EPOCHS_A_YEAR = 0.5
@@ -50,7 +52,7 @@ def quiet_years() -> list[Year]:
 def claiming(year: Year, factor: float) -> Year:
     """As if the noise were `factor` of what it is."""
 
-    def louder(each: Answer) -> Answer:
+    def louder(each: DirectedAnswer) -> DirectedAnswer:
         noise = factor * each.parameters.noise_multiplier
         return replace(each, parameters=replace(each.parameters, noise_multiplier=noise))
 
@@ -90,7 +92,7 @@ def test_shifts_are_found_in_time_and_their_size_is_seen_without_much_bias() -> 
     seen = []
     for number in range(YEARS):
         sign = 1.0 if number % 2 else -1.0
-        shift = Shift(USED[number % 3], 4.3 + 0.2 * number, sign * SHIFT)
+        shift = PlatformShift(USED[number % 3], 4.3 + 0.2 * number, sign * SHIFT)
         year = year_of_reports(200, 1, [shift], [43, number])
         found = judged(read_drifts(year.plain, year.answered), shift, schedule_of(200))
         seen.append((found, sign))
@@ -107,11 +109,11 @@ def test_years_without_drift_stay_quiet() -> None:
 
 
 @lru_cache(maxsize=2)
-def years_from_the_start(shifts: tuple[Shift, ...]) -> list[Year]:
+def years_from_the_start(shifts: tuple[PlatformShift, ...]) -> list[Year]:
     return [year_of_reports(200, 1, shifts, [seed]) for seed in SEEDS]
 
 
-def years_with_a_drift(shifts: tuple[Shift, ...], kernel: Kernel = DEFAULT_KERNEL) -> int:
+def years_with_a_drift(shifts: tuple[PlatformShift, ...], kernel: Kernel = DEFAULT_KERNEL) -> int:
     found = (
         read_drifts(each.plain, each.answered, kernel=kernel)
         for each in years_from_the_start(shifts)
@@ -121,7 +123,7 @@ def years_with_a_drift(shifts: tuple[Shift, ...], kernel: Kernel = DEFAULT_KERNE
 
 @pytest.mark.parametrize("shifts", [FAR_OFF, ()], ids=["far off", "quiet"])
 def test_what_was_so_from_the_start_is_taken_for_drift_in_1_of_20_years_at_most(
-    shifts: tuple[Shift, ...],
+    shifts: tuple[PlatformShift, ...],
 ) -> None:
     assert years_with_a_drift(shifts) <= 1
 

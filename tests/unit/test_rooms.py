@@ -46,3 +46,19 @@ def test_every_module_says_what_it_is(package: str) -> None:
     for room in [*rooms(package), ROOT / package / f"fedperf_{package}"]:
         for module in [*modules(room), room / "__init__.py"]:
             assert ast.get_docstring(ast.parse(module.read_text(encoding="utf-8"))), module
+
+
+SAME_IDEA = frozenset[str]()
+"""Names that two modules share on purpose, such as one idea on both sides of a wire."""
+
+
+def test_no_class_name_stands_for_two_things() -> None:
+    places: dict[str, list[str]] = {}
+    for package in PACKAGES:
+        for room in [*rooms(package), ROOT / package / f"fedperf_{package}"]:
+            for module in modules(room):
+                for node in ast.parse(module.read_text(encoding="utf-8")).body:
+                    if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                        places.setdefault(node.name, []).append(str(module.relative_to(ROOT)))
+    twice = {name: found for name, found in places.items() if len(found) > 1}
+    assert twice.keys() == SAME_IDEA, twice

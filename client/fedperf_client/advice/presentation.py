@@ -6,7 +6,7 @@ from types import MappingProxyType
 from fedperf_client.advice.advice import Advice
 from fedperf_client.advice.explanation import name_of, platforms_text, size_of
 from fedperf_client.advice.sizes import Sized
-from fedperf_client.advice.turns import Measured, fastest
+from fedperf_client.advice.turns import MeasuredChoice, fastest
 from fedperf_client.optimizer.enumeration import Alternative
 from fedperf_client.prediction.answers.what_if import WITH_ITS_PARTITIONS, chance_text
 from fedperf_client.text.durations import duration_text
@@ -114,7 +114,7 @@ def size_lines(advice: Advice) -> list[dict[str, object]]:
     return lines
 
 
-def measured_facts(measured: Sequence[Measured], advice: Advice) -> list[dict[str, object]]:
+def measured_facts(measured: Sequence[MeasuredChoice], advice: Advice) -> list[dict[str, object]]:
     """Plans that were run, in the order in which they ran."""
     return [
         {
@@ -127,7 +127,7 @@ def measured_facts(measured: Sequence[Measured], advice: Advice) -> list[dict[st
     ]
 
 
-def measured_lines(measured: Sequence[Measured], advice: Advice) -> list[dict[str, object]]:
+def measured_lines(measured: Sequence[MeasuredChoice], advice: Advice) -> list[dict[str, object]]:
     """The same for people: run times on engines that are awake, and what a start adds."""
     return [
         {
@@ -149,7 +149,7 @@ def measured_lines(measured: Sequence[Measured], advice: Advice) -> list[dict[st
     ]
 
 
-def outcome(measured: Sequence[Measured], advice: Advice) -> str:
+def outcome(measured: Sequence[MeasuredChoice], advice: Advice) -> str:
     """Whether the choice was the fastest, and by how much."""
     best, [chosen] = fastest(measured), [m for m in measured if m.plan is advice.choice]
     if best is None or best.seconds is None:
@@ -240,7 +240,7 @@ def _interval(each: Alternative) -> str:
     return f"{text} {EXTRAPOLATING}" if each.prediction.extrapolating else text
 
 
-def _started(each: Measured) -> str:
+def _started(each: MeasuredChoice) -> str:
     return duration_text(each.seconds) if each.seconds and each.plan.startup_seconds else ""
 
 
@@ -248,5 +248,5 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if value >= _WHOLE_FROM else f"{value:.3g}"
 
 
-def _or_reason(each: Measured) -> str:
+def _or_reason(each: MeasuredChoice) -> str:
     return each.reason if each.runtime_seconds is None else duration_text(each.runtime_seconds)

@@ -17,7 +17,7 @@ from fedperf_shared.execution import ExecutionStatus
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredChoice:
     """A plan that was run.
 
     Attributes:
@@ -62,7 +62,7 @@ def runnable_rivals(advice: Advice, *, all_of_them: bool) -> list[Alternative]:
 
 
 @dataclass(frozen=True, slots=True)
-class Runs:
+class PlanRuns:
     """How the runs of one plan went: the median of their seconds, None where one failed."""
 
     runtime_seconds: float | None
@@ -75,7 +75,7 @@ def in_turns(
     *,
     repeats: int,
     on_progress: Callable[[int, int], None] | None = None,
-) -> list[Runs]:
+) -> list[PlanRuns]:
     """Every plan `repeats` times; one that failed is not run again."""
     seconds: list[list[float]] = [[] for _ in plans]
     failed: dict[int, str] = {}
@@ -90,7 +90,7 @@ def in_turns(
             if on_progress is not None:
                 on_progress(turn * len(plans) + place + 1, repeats * len(plans))
     return [
-        Runs(None, failed[place]) if place in failed else Runs(statistics.median(runs))
+        PlanRuns(None, failed[place]) if place in failed else PlanRuns(statistics.median(runs))
         for place, runs in enumerate(seconds)
     ]
 
@@ -101,17 +101,17 @@ def measured(
     *,
     repeats: int,
     on_progress: Callable[[int, int], None] | None = None,
-) -> list[Measured]:
+) -> list[MeasuredChoice]:
     """As `in_turns`, beside what was predicted."""
     assignments = [each.plan.platforms for each in plans]
     found = in_turns(run, assignments, repeats=repeats, on_progress=on_progress)
     return [
-        Measured(plan, runs.runtime_seconds, runs.reason)
+        MeasuredChoice(plan, runs.runtime_seconds, runs.reason)
         for plan, runs in zip(plans, found, strict=True)
     ]
 
 
-def fastest(runs: Sequence[Measured]) -> Measured | None:
+def fastest(runs: Sequence[MeasuredChoice]) -> MeasuredChoice | None:
     """The one that really was; None where all failed."""
     ended = [(each.seconds, place) for place, each in enumerate(runs) if each.seconds]
     return runs[min(ended)[1]] if ended else None

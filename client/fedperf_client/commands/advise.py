@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from fedperf_client.advice.advice import Advice
     from fedperf_client.advice.constraints import Wishes
     from fedperf_client.advice.job import Job
-    from fedperf_client.advice.turns import Measured
+    from fedperf_client.advice.turns import MeasuredChoice
     from fedperf_client.home.config import Home
     from fedperf_client.home.store import ExecutionStore
     from fedperf_client.optimizer.head import Head
@@ -262,7 +262,7 @@ def _runs(
     store: "ExecutionStore",
     repeats: int,
     asked: _Asked,
-) -> "list[Measured]":
+) -> "list[MeasuredChoice]":
     """The choice and its rivals, run in turns and stored."""
     from fedperf_client.advice.turns import measured, runnable_rivals
     from fedperf_client.workloads.families import workload_name
@@ -303,7 +303,7 @@ def _show(shown: _Shown) -> None:
     typer.echo(presentation.search_text(found, shown.milliseconds))
 
 
-def _show_runs(shown: _Shown, runs: "Sequence[Measured]") -> None:
+def _show_runs(shown: _Shown, runs: "Sequence[MeasuredChoice]") -> None:
     from fedperf_client.advice import presentation
 
     lines = presentation.measured_lines(runs, shown.advice)
@@ -311,7 +311,7 @@ def _show_runs(shown: _Shown, runs: "Sequence[Measured]") -> None:
     typer.echo(presentation.outcome(runs, shown.advice))
 
 
-def _show_json(shown: _Shown, runs: "Sequence[Measured] | None") -> None:
+def _show_json(shown: _Shown, runs: "Sequence[MeasuredChoice] | None") -> None:
     from fedperf_client.advice import presentation
 
     facts = presentation.facts_of(shown.advice, shown.reasons)

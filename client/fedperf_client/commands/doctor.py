@@ -22,7 +22,7 @@ def doctor(context: typer.Context, json: Json = False) -> None:
     problem. Asks nobody but the coordinator that was joined.
     """
     from fedperf_client.commands.checks.examination import examine
-    from fedperf_client.commands.checks.finding import Verdict
+    from fedperf_client.commands.checks.finding import Severity
     from fedperf_client.commands.checks.surroundings import surroundings
 
     found = examine(home_of(context, must_exist=False), surroundings(now))
@@ -30,7 +30,7 @@ def doctor(context: typer.Context, json: Json = False) -> None:
         show_rows([each.as_row() for each in found], json=True, empty="")
     else:
         _show(found)
-    if any(each.verdict is Verdict.PROBLEM for each in found):
+    if any(each.verdict is Severity.PROBLEM for each in found):
         raise typer.Exit(PROBLEMS_FOUND)
 
 

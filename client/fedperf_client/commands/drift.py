@@ -9,7 +9,7 @@ from fedperf_client.commands.home_option import Json, home_of
 from fedperf_shared.programs.command_line import show_rows
 
 if TYPE_CHECKING:
-    from fedperf_client.drift.streams import Drift, Stream
+    from fedperf_client.drift.streams import Stream, StreamDrift
 
 
 def drift(
@@ -57,7 +57,7 @@ def _rows(stream: "Stream", *, readable: bool) -> list[dict[str, object]]:
     return [_line(stream, each) for each in drifts or (None,)]
 
 
-def _line(stream: "Stream", drift: "Drift | None") -> dict[str, object]:
+def _line(stream: "Stream", drift: "StreamDrift | None") -> dict[str, object]:
     from fedperf_client.drift.detection import GUARD
 
     few = "too few to tell" if len(stream.rows) <= GUARD else "no drift"

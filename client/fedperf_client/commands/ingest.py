@@ -15,7 +15,7 @@ from fedperf_shared.programs.command_line import show, show_rows, visible
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fedperf_client.sources.ingestion import Outcome, Taken
+    from fedperf_client.sources.ingestion import IngestionOutcome, Taken
 
 MOST_SHOWN = 50
 """Sources that are shown to people."""
@@ -46,7 +46,7 @@ def ingest(
     home = home_of(context)
     problems: list[str] = []
     found = dict(places(paths, problems))
-    outcomes: list[Outcome] = []
+    outcomes: list[IngestionOutcome] = []
     with _progress([_size(place) for place in found]) as advance:
         for outcome in ingest_all(
             list(found), home.store, jobs=jobs or os.cpu_count() or 1, dry_run=dry_run
@@ -62,7 +62,7 @@ def ingest(
         raise InvalidInputError("; ".join(problems))
 
 
-def _show(outcomes: "Sequence[Outcome]", *, stored: bool, json: bool) -> None:
+def _show(outcomes: "Sequence[IngestionOutcome]", *, stored: bool, json: bool) -> None:
     from fedperf_client.sources.ingestion import total
 
     taken = total(outcomes)
@@ -90,11 +90,11 @@ def _facts(taken: "Taken") -> dict[str, object]:
     }
 
 
-def _row(outcome: "Outcome") -> dict[str, object]:
+def _row(outcome: "IngestionOutcome") -> dict[str, object]:
     return {"source": outcome.path, **_facts(outcome.taken), "refused": outcome.refused}
 
 
-def _line(outcome: "Outcome") -> dict[str, object]:
+def _line(outcome: "IngestionOutcome") -> dict[str, object]:
     known = _share(outcome.taken)
     row: dict[str, object] = {"source": outcome.path.name, **_facts(outcome.taken)}
     row["skipped"] = _reasons(outcome.taken.skipped)

@@ -17,11 +17,11 @@ from fedperf_client.text.progress import progress_bar
 from fedperf_shared.programs.command_line import NO_ANSWER, show_rows
 
 if TYPE_CHECKING:
-    from fedperf_client.drift.streams import Drift
+    from fedperf_client.drift.streams import StreamDrift
     from fedperf_client.home.config import Home
     from fedperf_client.home.store import ExecutionStore
     from fedperf_client.prediction.answers.predictor_cache import Kept
-    from fedperf_client.prediction.answers.what_if import Answer
+    from fedperf_client.prediction.answers.what_if import WhatIfAnswer
     from fedperf_shared.execution import ClusterConfig, Execution
     from fedperf_shared.workflow.graph import Plan
 
@@ -210,9 +210,9 @@ def _points(
 
 
 def _show_answers(
-    found: "Sequence[Answer]",
+    found: "Sequence[WhatIfAnswer]",
     deadline: float | None,
-    drift: "Drift | None",
+    drift: "StreamDrift | None",
     *,
     of_nodes: bool,
     json: bool,

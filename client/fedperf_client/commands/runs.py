@@ -23,7 +23,7 @@ LONGEST_NAME = 40
 LONGEST_NAME_ALONE = 400
 
 
-class Status(StrEnum):
+class ExecutionStatusName(StrEnum):
     """How an execution ended, in the words of the command line."""
 
     OK = "ok"
@@ -42,7 +42,9 @@ def runs(
         str | None,
         typer.Option(help="Only those of this workload, or of all with it in their names."),
     ] = None,
-    status: Annotated[Status | None, typer.Option(help="Only those that ended so.")] = None,
+    status: Annotated[
+        ExecutionStatusName | None, typer.Option(help="Only those that ended so.")
+    ] = None,
     last: Annotated[int, typer.Option(min=1, help="How many, the newest first.")] = 20,
     json: Json = False,
 ) -> None:

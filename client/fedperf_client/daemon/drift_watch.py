@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from fedperf_client.drift.streams import Drift
+from fedperf_client.drift.streams import StreamDrift
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.prediction.answers.streams_at_home import streams_at_home
 from fedperf_client.workers.background import Start
@@ -47,7 +47,7 @@ class Noticed:
     """
 
     executions: int
-    drifts: tuple[Drift, ...]
+    drifts: tuple[StreamDrift, ...]
     seconds: float
 
 
@@ -125,7 +125,7 @@ class DriftWatch:
         for each in found.drifts:
             self._say(each)
 
-    def _say(self, drift: Drift) -> None:
+    def _say(self, drift: StreamDrift) -> None:
         key = (drift.platform, drift.operator_class, drift.noticed_at)
         if key not in self._said and drift.is_recent(self._clock()):
             kind = " and ".join(drift.kinds)

@@ -23,8 +23,9 @@ from fedperf_client.privacy.mechanisms import noise_alone, with_sum
 from fedperf_client.privacy.randomness import NoiseSource
 from fedperf_client.workers.computing_process import ComputationFailedError, Compute
 from fedperf_shared.exchange import Refusal, TrainRequest
+from fedperf_shared.execution import SizedPlan
 from fedperf_shared.model.architecture import ARCHITECTURE_VERSION, ARRAY_SHAPES
-from fedperf_shared.model.public_plans import Anchor, anchors_of, load_public_plans
+from fedperf_shared.model.public_plans import anchors_of, load_public_plans
 from fedperf_shared.releases.kinds import MODEL_UPDATE, kind_of
 from fedperf_shared.releases.questions import DIRECTIONS
 from fedperf_shared.releases.release import ModelUpdate, Release, Slot
@@ -48,7 +49,7 @@ class Updating:
         self._models = models
         self._compute = compute
         self._clock = clock
-        self._anchors: Sequence[Anchor] = ()
+        self._anchors: Sequence[SizedPlan] = ()
 
     def require_answerable(self, slot: Slot, request: TrainRequest) -> None:
         """Refuse what does not ask for the slot's release.
@@ -82,7 +83,7 @@ class Updating:
                 self._store, request.arrays, parameters, noise, epochs, request.rehearsal
             )
             arrays = self._compute(training)
-            return ModelUpdate(slot.key, request.architecture, request.base_version, arrays)
+            return ModelUpdate(slot.key, request.architecture, request.base_version, tuple(arrays))
         update = noise_alone(noise, slot, version=request.base_version)
         task = TangentTask(self._store, request.arrays, question, self._public(), epochs)
         return with_sum(update, self._sum(task, ready_by))
@@ -95,7 +96,7 @@ class Updating:
             log.warning("a model update leaves as noise alone", reason=str(error))
             return np.zeros(DIRECTIONS, dtype=np.int64)
 
-    def _public(self) -> Sequence[Anchor]:
+    def _public(self) -> Sequence[SizedPlan]:
         if not self._anchors:
             self._anchors = anchors_of(load_public_plans())
         return self._anchors

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from fedperf_client.sources.follower import Followed, FollowTask, Seen
+from fedperf_client.sources.follower import Followed, FollowTask, SourceState
 from fedperf_client.workers.background import Start
 from fedperf_client.workers.computing_process import Compute
 from fedperf_shared.errors import FedperfError
@@ -38,7 +38,7 @@ class SourceWatch:
         self._compute = compute
         self._start = start
         self._troubles = troubles or Troubles()
-        self._seen: dict[Path, Seen] = {}
+        self._seen: dict[Path, SourceState] = {}
         self._problems: tuple[str, ...] = ()
         self._looking: Future[Followed] | None = None
 

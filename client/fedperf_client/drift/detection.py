@@ -33,7 +33,7 @@ LEAST_APART = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class LevelChange:
     """A change of level.
 
     Attributes:
@@ -45,14 +45,14 @@ class Change:
     noticed: int
 
 
-def changes(residuals: Floats, jobs: Ints) -> list[Change]:
+def changes(residuals: Floats, jobs: Ints) -> list[LevelChange]:
     """Where the level changed, in the order of the stream.
 
     Args:
         residuals: log seconds, [executions], in the order they finished.
         jobs: number of the job of each, [executions].
     """
-    found: list[Change] = []
+    found: list[LevelChange] = []
     begin, quiet = 0, GUARD
     while True:
         surprising = surprises(residuals[begin:], jobs[begin:])
@@ -60,7 +60,7 @@ def changes(residuals: Floats, jobs: Ints) -> list[Change]:
         if alarm is None:
             return found
         split = _split(surprising[: alarm + 1])
-        found.append(Change(begin + split, begin + alarm))
+        found.append(LevelChange(begin + split, begin + alarm))
         begin, quiet = begin + split, alarm - split + GUARD
 
 

@@ -26,7 +26,7 @@ CHANCE = 0.01
 
 
 @unique
-class Kind(StrEnum):
+class DriftKind(StrEnum):
     """Kinds of drift."""
 
     CONCEPT = "concept"
@@ -34,7 +34,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Shift:
+class ResidualShift:
     """By how much a residual shifted at equal jobs and inputs.
 
     Attributes:
@@ -56,7 +56,7 @@ class Shift:
         return abs(self.log_seconds) > SIGNIFICANT * self.error
 
 
-def shift_between(residuals: Floats, jobs: Ints, inputs: Floats, is_after: Ints) -> Shift:
+def shift_between(residuals: Floats, jobs: Ints, inputs: Floats, is_after: Ints) -> ResidualShift:
     """The shift by least squares, where every job has a level and every input a slope.
 
     Jobs count that ran before and after; where these are too few, all are taken for one.
@@ -79,10 +79,10 @@ def shift_between(residuals: Floats, jobs: Ints, inputs: Floats, is_after: Ints)
     residual, step = rest[:, 0], rest[:, 1:]
     freedom = len(residuals) - groups.max() - 2 - inputs.shape[1]
     if not (_weight(step) >= LEAST_COMPARED and freedom > 0):
-        return Shift(0.0, np.inf)
+        return ResidualShift(0.0, np.inf)
     shift = float(step[:, 0] @ residual / _weight(step))
     left = float(np.sum((residual - shift * step[:, 0]) ** 2)) / freedom
-    return Shift(shift, float(np.sqrt(left / _weight(step))))
+    return ResidualShift(shift, float(np.sqrt(left / _weight(step))))
 
 
 def inputs_changed(before: Floats, after: Floats) -> bool:

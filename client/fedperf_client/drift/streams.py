@@ -11,8 +11,8 @@ from datetime import datetime, timedelta
 
 import numpy as np
 
-from fedperf_client.drift.detection import Change, Floats, Ints, changes, surprises
-from fedperf_client.drift.kinds import Kind, Shift, inputs_changed, shift_between
+from fedperf_client.drift.detection import Floats, Ints, LevelChange, changes, surprises
+from fedperf_client.drift.kinds import DriftKind, ResidualShift, inputs_changed, shift_between
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.releases.basis import ALL_CELLS, cell_of
 from fedperf_shared.workflow.graph import Plan
@@ -61,7 +61,7 @@ class Observed:
 
 
 @dataclass(frozen=True, slots=True)
-class Drift:
+class StreamDrift:
     """What changed in a stream, and since when.
 
     Attributes:
@@ -78,12 +78,12 @@ class Drift:
     since: datetime
     noticed_at: datetime
     log_shift: float
-    kinds: tuple[Kind, ...]
+    kinds: tuple[DriftKind, ...]
 
     @property
     def is_concept(self) -> bool:
         """Whether the same work takes longer or shorter than before."""
-        return Kind.CONCEPT in self.kinds
+        return DriftKind.CONCEPT in self.kinds
 
     @property
     def is_notable(self) -> bool:
@@ -146,7 +146,7 @@ class Stream:
     finished_at: Sequence[datetime]
     levels: Floats
     places: tuple[int, ...]
-    drifts: tuple[Drift, ...]
+    drifts: tuple[StreamDrift, ...]
 
     @property
     def name(self) -> str:
@@ -175,7 +175,7 @@ def streams_of(observed: Observed) -> tuple[Stream, ...]:
     )
 
 
-def recent_drift(drifts: Sequence[Drift], plan: Plan, *, now: datetime) -> Drift | None:
+def recent_drift(drifts: Sequence[StreamDrift], plan: Plan, *, now: datetime) -> StreamDrift | None:
     """The last notable drift of the plan's stream if it was noticed lately; None otherwise."""
     cell = cell_of(plan)
     own = [
@@ -206,20 +206,20 @@ def _stream(observed: Observed, rows: Ints) -> Stream:
     return Stream(cell.platform, cell.operator_class, rows, own.finished_at, levels, places, drifts)
 
 
-def _is_in_time(own: Observed, change: Change) -> bool:
+def _is_in_time(own: Observed, change: LevelChange) -> bool:
     """Executions of one moment have no order, so nothing changed between them."""
     return own.finished_at[change.at - 1] < own.finished_at[change.at]
 
 
-def _drift(own: Observed, before: int, change: Change, up_to: int) -> Drift:
+def _drift(own: Observed, before: int, change: LevelChange, up_to: int) -> StreamDrift:
     at_alarm = _shift(own, before, change.at, change.noticed + 1)
     since = _shift(own, before, change.at, up_to)
     first, second = own.inputs[before : change.at], own.inputs[change.at : change.noticed + 1]
-    kinds = [Kind.CONCEPT] if at_alarm.is_significant else []
+    kinds = [DriftKind.CONCEPT] if at_alarm.is_significant else []
     if not kinds or inputs_changed(first, second):
-        kinds.append(Kind.COVARIATE)
+        kinds.append(DriftKind.COVARIATE)
     cell = ALL_CELLS[own.cells[0]]
-    return Drift(
+    return StreamDrift(
         cell.platform,
         cell.operator_class,
         own.finished_at[change.at],
@@ -229,13 +229,13 @@ def _drift(own: Observed, before: int, change: Change, up_to: int) -> Drift:
     )
 
 
-def _shift(own: Observed, begin: int, at: int, end: int) -> Shift:
+def _shift(own: Observed, begin: int, at: int, end: int) -> ResidualShift:
     part = own.take(np.arange(begin, end))
     is_after = (np.arange(begin, end) >= at).astype(np.int64)
     return shift_between(part.residuals, part.jobs, part.inputs, is_after)
 
 
-def _levels(own: Observed, places: Sequence[int], drifts: Sequence[Drift]) -> Floats:
+def _levels(own: Observed, places: Sequence[int], drifts: Sequence[StreamDrift]) -> Floats:
     """What surprised, on the level that the drifts before it came to."""
     steps = np.zeros(len(own.jobs))
     for place, drift in zip(places, drifts, strict=True):

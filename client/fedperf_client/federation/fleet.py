@@ -71,7 +71,7 @@ class OddAnswerError(FedperfError):
     """The coordinator's answer is none that this node reads; the connection is given up."""
 
 
-class Fleet:
+class FleetClient:
     """Flower's fleet calls for one active node."""
 
     def __init__(self, client: FleetHttpClient, key: ec.EllipticCurvePublicKey) -> None:

@@ -36,7 +36,7 @@ from flwr.proto.message_pb2 import ObjectTree
 from fedperf_client.federation.enrollment import Membership
 from fedperf_client.federation.fleet import (
     MAX_OPEN_SLOTS,
-    Fleet,
+    FleetClient,
     OddAnswerError,
     answer_to,
     fleet_client,
@@ -113,7 +113,7 @@ class Node:
         self.connection = Connection.CONNECTING
         try:
             with fleet_client(self._membership, self._key) as client:
-                fleet = Fleet(client, self._key.public_key())
+                fleet = FleetClient(client, self._key.public_key())
                 self.connection = Connection.ONLINE
                 try:
                     while not stop.is_set():
@@ -134,13 +134,13 @@ class Node:
             said = f"odd answer {self.odd_answers} of the coordinator: {_said(error)}"
             self._troubles.failed(CONNECTION, said)
 
-    def _beat(self, fleet: Fleet) -> None:
+    def _beat(self, fleet: FleetClient) -> None:
         fleet.keep_alive()
         self._hand_out(fleet)
         for message, tree in fleet.messages():
             self._accept(fleet, message, tree)
 
-    def _accept(self, fleet: Fleet, message: Message, tree: ObjectTree) -> None:
+    def _accept(self, fleet: FleetClient, message: Message, tree: ObjectTree) -> None:
         """Begin the work on what a message asks; the last message about a slot is answered."""
         message_id = message.metadata.message_id
         if any(message_id == each.metadata.message_id for each, _ in self._waiting.values()):
@@ -151,7 +151,7 @@ class Node:
         except RequestRefusedError as error:
             self._refuse(fleet, message, error)
 
-    def _refuse(self, fleet: Fleet, message: Message, error: RequestRefusedError) -> None:
+    def _refuse(self, fleet: FleetClient, message: Message, error: RequestRefusedError) -> None:
         _log.warning("request refused", reason=str(error))
         fleet.reply(message, refusal_of(message, error.refusal))
 
@@ -165,7 +165,7 @@ class Node:
             self._work[request.slot] = in_thread(partial(self._handler, request))
         return self._work[request.slot]
 
-    def _hand_out(self, fleet: Fleet) -> None:
+    def _hand_out(self, fleet: FleetClient) -> None:
         for slot, (message, future) in list(self._waiting.items()):
             if not future.done():
                 continue

@@ -19,7 +19,7 @@ from fedperf_client.learning.residuals import LabelledGraph, epoch_shares
 from fedperf_client.privacy.dp_sgd import Example, Rehearsal, dp_train
 from fedperf_client.privacy.randomness import NoiseSource
 from fedperf_shared.exchange import SyntheticRow
-from fedperf_shared.model.architecture import ARRAY_SHAPES
+from fedperf_shared.model.architecture import ARRAY_SHAPES, named_arrays
 from fedperf_shared.model.batches import PlanGraph
 from fedperf_shared.model.checkpoint import model_from_arrays
 from fedperf_shared.model.ggfn import standardise
@@ -52,7 +52,7 @@ def private_update(
     Raises:
         InvalidModelStateError: `arrays` are not weights of this architecture.
     """
-    model = model_from_arrays(dict(zip(ARRAY_SHAPES, arrays, strict=True)))
+    model = model_from_arrays(named_arrays(arrays))
     trained = dp_train(
         model,
         examples_by_workload(labelled),

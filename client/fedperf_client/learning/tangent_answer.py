@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from fedperf_client.learning.residuals import LabelledGraph, epoch_shares
 from fedperf_client.privacy.tangent_update import WorkloadFeatures, noiseless_sum
+from fedperf_shared.execution import SizedPlan
 from fedperf_shared.model.architecture import TARGET_CENTER, TARGET_SCALE
 from fedperf_shared.model.batches import PlanGraph
 from fedperf_shared.model.ggfn import GGFN, standardise
-from fedperf_shared.model.public_plans import Anchor
 from fedperf_shared.model.tangent import directions_of, felt
 from fedperf_shared.releases.questions import TangentQuestion
 
@@ -26,7 +26,7 @@ def tangent_sum(
     model: GGFN,
     labelled: Sequence[LabelledGraph],
     question: TangentQuestion,
-    anchors: Sequence[Anchor],
+    anchors: Sequence[SizedPlan],
 ) -> NDArray[np.int64]:
     """The answer without its noise, int64 [DIRECTIONS]; private, never released.
 

@@ -21,12 +21,11 @@ from numpy.typing import NDArray
 from fedperf_client.privacy.randomness import NoiseSource
 from fedperf_client.privacy.report_mechanism import WorkloadResiduals
 from fedperf_shared.exchange import SyntheticRow
+from fedperf_shared.execution import SizedPlan
+from fedperf_shared.model.architecture import Weights
 from fedperf_shared.model.checkpoint import Checkpoint
-from fedperf_shared.model.public_plans import Anchor
 from fedperf_shared.releases.questions import TangentQuestion
 from fedperf_shared.releases.release import TrainingParameters
-
-Arrays = tuple[NDArray[np.float32], ...]
 
 NEEDED_FOR_REPORTS = ("fedperf_client.learning.residuals", "fedperf_client.home.store")
 NEEDED_FOR_TANGENTS = ("fedperf_client.learning.tangent_answer", "fedperf_client.home.store")
@@ -86,7 +85,7 @@ class TangentTask:
     store: Path
     arrays: Sequence[NDArray[np.float32]]
     question: TangentQuestion
-    anchors: Sequence[Anchor]
+    anchors: Sequence[SizedPlan]
     epoch_starts: Sequence[datetime] = ()
 
     def __call__(self) -> NDArray[np.int64]:
@@ -99,12 +98,12 @@ class TangentTask:
         from fedperf_client.home.store import ExecutionStore
         from fedperf_client.learning.residuals import labelled_graphs
         from fedperf_client.learning.tangent_answer import tangent_sum
-        from fedperf_shared.model.architecture import ARRAY_SHAPES
+        from fedperf_shared.model.architecture import named_arrays
         from fedperf_shared.model.checkpoint import model_from_arrays
 
         with ExecutionStore.open(self.store) as store:
             labelled = labelled_graphs(store.executions(), self.epoch_starts)
-        model = model_from_arrays(dict(zip(ARRAY_SHAPES, self.arrays, strict=True)))
+        model = model_from_arrays(named_arrays(self.arrays))
         return tangent_sum(model, labelled, self.question, self.anchors)
 
 
@@ -128,7 +127,7 @@ class TrainingTask:
     epoch_starts: Sequence[datetime] = ()
     rehearsal: Sequence[SyntheticRow] = ()
 
-    def __call__(self) -> Arrays:
+    def __call__(self) -> Weights:
         """Weights after private training minus those before.
 
         Raises:

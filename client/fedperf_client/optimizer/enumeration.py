@@ -25,7 +25,7 @@ from fedperf_client.optimizer.methods import Method
 from fedperf_client.optimizer.plan_scores import Assignment, Predict, Scores
 from fedperf_client.optimizer.pruned_search import (
     EXHAUSTIVE_LIMIT,
-    Rule,
+    PruningRule,
     TooManyPlansError,
     pruned_search,
 )
@@ -141,8 +141,10 @@ def choose(
 _SEARCHES: Mapping[Method, Callable[[AdditiveCosts, int], Found]] = {
     Method.FRONTIER: cheapest_plans,
     Method.BEAM: beam,
-    Method.DELAYED_GREEDY: lambda costs, count: pruned_search(costs, Rule.DELAYED_GREEDY, count),
-    Method.GREEDY: lambda costs, count: pruned_search(costs, Rule.GREEDY, count),
+    Method.DELAYED_GREEDY: lambda costs, count: pruned_search(
+        costs, PruningRule.DELAYED_GREEDY, count
+    ),
+    Method.GREEDY: lambda costs, count: pruned_search(costs, PruningRule.GREEDY, count),
 }
 
 

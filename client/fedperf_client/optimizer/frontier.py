@@ -27,7 +27,7 @@ import numpy as np
 
 from fedperf_client.optimizer.costs import AdditiveCosts, Floats, Ints
 from fedperf_client.optimizer.plan_prefixes import Prefixes, Startups, best_per_key, search
-from fedperf_client.optimizer.steps import Step, narrow_order, steps_of
+from fedperf_client.optimizer.steps import PlacementStep, narrow_order, steps_of
 from fedperf_shared.errors import InvalidInputError
 
 BEAM_FROM_WIDTH = 4
@@ -76,7 +76,7 @@ def cheapest_plans(costs: AdditiveCosts, count: int) -> Found:
         return _beam(costs, steps, count, plans=BEAM_PLANS)
     completions = _completions(costs, steps)
 
-    def keep(step: Step, extended: Prefixes) -> Ints:
+    def keep(step: PlacementStep, extended: Prefixes) -> Ints:
         opened = extended.columns[:, step.open_after].T.astype(np.int64)
         still = completions[step.operator][*opened, extended.started]
         return _smallest(extended.seconds + still, count)
@@ -92,7 +92,7 @@ def beam(costs: AdditiveCosts, count: int, *, plans: int = BEAM_PLANS) -> Found:
     return _beam(costs, narrow_steps(costs), count, plans=plans)
 
 
-def narrow_steps(costs: AdditiveCosts) -> tuple[Step, ...]:
+def narrow_steps(costs: AdditiveCosts) -> tuple[PlacementStep, ...]:
     """The steps in the order that every search here goes by."""
     return steps_of(costs, narrow_order(costs.workflow, len(costs.platforms)))
 
@@ -116,13 +116,13 @@ def _smallest(values: Floats, count: int) -> Ints:
     return np.asarray(np.argsort(values, kind="stable")[:count])
 
 
-def _is_narrow(costs: AdditiveCosts, steps: Sequence[Step]) -> bool:
+def _is_narrow(costs: AdditiveCosts, steps: Sequence[PlacementStep]) -> bool:
     widest = max(len(step.open_after) for step in steps)
     is_cheap = widest <= _DEEPEST_TABLE and _cells(costs, steps) <= MOST_CELLS
     return widest < BEAM_FROM_WIDTH or is_cheap
 
 
-def _cells(costs: AdditiveCosts, steps: Sequence[Step]) -> int:
+def _cells(costs: AdditiveCosts, steps: Sequence[PlacementStep]) -> int:
     """Of the tables of the exact search, in all."""
     base = max(len(costs.platforms), 2)
     masks = 1 << int(np.count_nonzero(costs.startup_seconds))
@@ -130,7 +130,7 @@ def _cells(costs: AdditiveCosts, steps: Sequence[Step]) -> int:
     return cells
 
 
-def _completions(costs: AdditiveCosts, steps: Sequence[Step]) -> dict[int, Floats]:
+def _completions(costs: AdditiveCosts, steps: Sequence[PlacementStep]) -> dict[int, Floats]:
     """Per operator, the least still to be paid after its step: [k] * open operators + [masks]."""
     startups, count = Startups.of(costs.startup_seconds), len(costs.platforms)
     follows = np.arange(count)[:, None] * startups.masks + startups.then
@@ -148,7 +148,7 @@ def _completions(costs: AdditiveCosts, steps: Sequence[Step]) -> dict[int, Float
     return tables
 
 
-def _paid(costs: AdditiveCosts, startups: Startups, step: Step) -> Floats:
+def _paid(costs: AdditiveCosts, startups: Startups, step: PlacementStep) -> Floats:
     """Seconds of a step, by the platforms of its parents, its own, and what is started."""
     count = len(costs.platforms)
     paid = costs.operator_seconds[step.operator][:, None] + startups.seconds
@@ -158,10 +158,10 @@ def _paid(costs: AdditiveCosts, startups: Startups, step: Step) -> Floats:
     return np.asarray(paid)
 
 
-def _beam(costs: AdditiveCosts, steps: Sequence[Step], count: int, *, plans: int) -> Found:
+def _beam(costs: AdditiveCosts, steps: Sequence[PlacementStep], count: int, *, plans: int) -> Found:
     platforms, dropped = len(costs.platforms), False
 
-    def keep(step: Step, extended: Prefixes) -> Ints:
+    def keep(step: PlacementStep, extended: Prefixes) -> Ints:
         nonlocal dropped
         key = extended.key(step.open_after, platforms, with_started=True)
         states = best_per_key(key, extended.seconds, 1)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedperf_client.optimizer.costs import AdditiveCosts, Floats, Ints
-from fedperf_client.optimizer.steps import Step
+from fedperf_client.optimizer.steps import PlacementStep
 
 _LARGEST_KEY = 2**62
 
@@ -80,11 +80,13 @@ class Prefixes:
         return key
 
 
-Keep = Callable[[Step, Prefixes], Ints]
+Keep = Callable[[PlacementStep, Prefixes], Ints]
 """(step just taken, every extension) -> rows of those to go on with."""
 
 
-def search(costs: AdditiveCosts, steps: Sequence[Step], keep: Keep) -> tuple[Prefixes, int]:
+def search(
+    costs: AdditiveCosts, steps: Sequence[PlacementStep], keep: Keep
+) -> tuple[Prefixes, int]:
     """What is left of all plans when `keep` has chosen after every step, and among how many."""
     startups = Startups.of(costs.startup_seconds)
     nothing = np.full((1, len(steps)), -1, np.int8)
@@ -106,7 +108,9 @@ def best_per_key(key: Ints, seconds: Floats, count: int) -> Ints:
     return np.asarray(best[np.argsort(seconds[best], kind="stable")])
 
 
-def _extended(costs: AdditiveCosts, startups: Startups, step: Step, kept: Prefixes) -> Prefixes:
+def _extended(
+    costs: AdditiveCosts, startups: Startups, step: PlacementStep, kept: Prefixes
+) -> Prefixes:
     seconds = kept.seconds[:, None] + costs.operator_seconds[step.operator]
     seconds += startups.seconds.T[kept.started]
     for parent, transfer in step.transfers.items():

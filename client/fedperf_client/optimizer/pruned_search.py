@@ -1,6 +1,6 @@
 """Searches that keep less than an exact one must, for comparison, and the exhaustive one.
 
-All of them extend plans operator by operator and differ in what they keep apart (`Rule`);
+All of them extend plans operator by operator and differ in what they keep apart (`PruningRule`);
 per difference the cheapest plan stays. The delayed greedy rule is the one published with
 GGFN: sub-plans that differ in the last two operators placed, k^2 of them. None is exact on
 every workflow: the open operators decide what transfers are still to be paid, and the set
@@ -15,7 +15,7 @@ import numpy as np
 from fedperf_client.optimizer.costs import AdditiveCosts, Ints
 from fedperf_client.optimizer.frontier import Found, found, narrow_steps
 from fedperf_client.optimizer.plan_prefixes import Prefixes, best_per_key, search
-from fedperf_client.optimizer.steps import Step
+from fedperf_client.optimizer.steps import PlacementStep
 from fedperf_shared.errors import InvalidInputError
 
 EXHAUSTIVE_LIMIT = 4096
@@ -34,7 +34,7 @@ class TooManyPlansError(InvalidInputError):
 
 
 @unique
-class Rule(StrEnum):
+class PruningRule(StrEnum):
     """What a search keeps apart."""
 
     GREEDY = "greedy"
@@ -43,18 +43,18 @@ class Rule(StrEnum):
     OPEN_FRONTIER = "open_frontier"
 
 
-def pruned_search(costs: AdditiveCosts, rule: Rule, count: int = 1) -> Found:
+def pruned_search(costs: AdditiveCosts, rule: PruningRule, count: int = 1) -> Found:
     """What is left after pruning by `rule`, at most `count` plans, cheapest first."""
     steps = narrow_steps(costs)
     last_placed: list[int] = []
 
-    def keep(step: Step, extended: Prefixes) -> Ints:
+    def keep(step: PlacementStep, extended: Prefixes) -> Ints:
         last_placed.append(step.operator)
         apart = {
-            Rule.GREEDY: (),
-            Rule.TAIL: last_placed[-1:],
-            Rule.DELAYED_GREEDY: last_placed[-2:],
-            Rule.OPEN_FRONTIER: step.open_after,
+            PruningRule.GREEDY: (),
+            PruningRule.TAIL: last_placed[-1:],
+            PruningRule.DELAYED_GREEDY: last_placed[-2:],
+            PruningRule.OPEN_FRONTIER: step.open_after,
         }[rule]
         return best_per_key(extended.key(apart, len(costs.platforms)), extended.seconds, 1)
 

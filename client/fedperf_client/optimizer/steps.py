@@ -16,7 +16,7 @@ from fedperf_shared.workflow.topology import topological_order
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Step:
+class PlacementStep:
     """One operator to be placed.
 
     Attributes:
@@ -32,7 +32,7 @@ class Step:
     transfers: dict[int, Floats]
 
 
-def steps_of(costs: AdditiveCosts, order: Sequence[int]) -> tuple[Step, ...]:
+def steps_of(costs: AdditiveCosts, order: Sequence[int]) -> tuple[PlacementStep, ...]:
     """The operators in that topological order, with what each meets."""
     transfers: list[dict[int, Floats]] = [{} for _ in order]
     for (parent, child), seconds in zip(costs.workflow.edges, costs.transfer_seconds, strict=True):
@@ -40,7 +40,7 @@ def steps_of(costs: AdditiveCosts, order: Sequence[int]) -> tuple[Step, ...]:
         of_child[parent] = of_child[parent] + seconds if parent in of_child else seconds
     frontiers = [(), *_frontiers(costs.workflow, order)]
     return tuple(
-        Step(operator, frontiers[number], frontiers[number + 1], transfers[operator])
+        PlacementStep(operator, frontiers[number], frontiers[number + 1], transfers[operator])
         for number, operator in enumerate(order)
     )
 

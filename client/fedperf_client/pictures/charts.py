@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedperf_client.pictures.chart_style import BAND, INK, LINE, POINT, chart, log_heights, svg
-from fedperf_client.prediction.answers.what_if import Answer
+from fedperf_client.prediction.answers.what_if import WhatIfAnswer
 from fedperf_client.text.durations import duration_text
 from fedperf_shared.errors import InvalidInputError, StorageError
 
@@ -33,7 +33,7 @@ def require_chart_file(path: Path) -> None:
 
 def draw_prediction(
     path: Path,
-    found: Sequence[Answer],
+    found: Sequence[WhatIfAnswer],
     own: Sequence[tuple[int, float]],
     *,
     deadline_seconds: float | None,

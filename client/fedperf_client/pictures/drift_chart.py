@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedperf_client.drift.detection import GUARD
-from fedperf_client.drift.streams import Drift, Stream
+from fedperf_client.drift.streams import Stream, StreamDrift
 from fedperf_client.pictures.chart_style import (
     BAND,
     FAINT,
@@ -97,7 +97,7 @@ def _draw_stream(axes: "Axes", stream: Stream) -> None:
     axes.set_title(title, fontsize=9, color=INK, loc="left")
 
 
-def _mark(axes: "Axes", drift: Drift, moment: float, *, row: int) -> None:
+def _mark(axes: "Axes", drift: StreamDrift, moment: float, *, row: int) -> None:
     """A line at the drift, and its words in a row that its neighbours do not use."""
     colour = POINT if drift.is_concept else FAINT
     axes.axvline(moment, color=colour, linestyle="--", linewidth=1.2)

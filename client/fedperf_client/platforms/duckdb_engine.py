@@ -20,7 +20,7 @@ import numpy as np
 
 from fedperf_client.platforms.algebra import centers_moved_by, ridge, starting_centers
 from fedperf_client.platforms.duckdb_query import (
-    Query,
+    DuckDbQuery,
     as_doubles,
     join_query,
     model_query,
@@ -66,29 +66,29 @@ class DuckDbEngine:
         self._connection = self._held.enter_context(duckdb.connect(config=config))
         self._tables = 0
 
-    def read(self, path: Path, columns: tuple[str, ...]) -> Query:
+    def read(self, path: Path, columns: tuple[str, ...]) -> DuckDbQuery:
         """A query that scans the file."""
-        return Query(
+        return DuckDbQuery(
             f"FROM read_parquet({sql_literal(str(path))}) SELECT {sql_names(columns)}", columns
         )
 
-    def load(self, table: "Table") -> Query:
+    def load(self, table: "Table") -> DuckDbQuery:
         """A query that scans the table, which is not copied."""
         name = self._new_name()
         self._connection.register(name, table)
-        return Query(f"FROM {name}", tuple(table.column_names))
+        return DuckDbQuery(f"FROM {name}", tuple(table.column_names))
 
-    def keep(self, frame: Query) -> Query:
+    def keep(self, frame: DuckDbQuery) -> DuckDbQuery:
         """Run the query into a new table."""
         name = self._new_name()
         self._connection.execute(f"CREATE TABLE {name} AS {frame.text}")
-        return Query(f"FROM {name}", frame.columns)
+        return DuckDbQuery(f"FROM {name}", frame.columns)
 
-    def collect(self, frame: Query) -> "Table":
+    def collect(self, frame: DuckDbQuery) -> "Table":
         """Run the query."""
         return self._connection.sql(frame.text).to_arrow_table()
 
-    def fetch(self, frame: Query) -> list[tuple[Any, ...]]:
+    def fetch(self, frame: DuckDbQuery) -> list[tuple[Any, ...]]:
         """Run a query with a small result."""
         rows: list[tuple[Any, ...]] = self._connection.execute(frame.text).fetchall()
         return rows
@@ -98,8 +98,8 @@ class DuckDbEngine:
         self._held.close()
 
     def apply(  # noqa: PLR0911 - a dispatch
-        self, operation: AnyOperation, inputs: Sequence[Query]
-    ) -> Query:
+        self, operation: AnyOperation, inputs: Sequence[DuckDbQuery]
+    ) -> DuckDbQuery:
         """The query of the operation; iterative operations run at once."""
         first = inputs[0]
         match operation:
@@ -118,12 +118,12 @@ class DuckDbEngine:
             case Join():
                 return join_query(operation, first, inputs[1])
             case Union():
-                return Query(f"({first.text}) UNION ALL ({inputs[1].text})", first.columns)
+                return DuckDbQuery(f"({first.text}) UNION ALL ({inputs[1].text})", first.columns)
         return one_input_query(operation, first)
 
-    def _page_rank(self, operation: PageRank, edges: Query) -> Query:
+    def _page_rank(self, operation: PageRank, edges: DuckDbQuery) -> DuckDbQuery:
         ends = self.keep(renamed(edges, {operation.source: "source", operation.target: "target"}))
-        both = Query(
+        both = DuckDbQuery(
             f"({ends.text} SELECT source AS node) UNION ({ends.text} SELECT target AS node)",
             ("node",),
         )
@@ -151,7 +151,7 @@ class DuckDbEngine:
             rank = self.keep(both.select(["node", total], ("node", "rank")))
         return rank
 
-    def _k_means(self, operation: KMeans, rows: Query) -> Query:
+    def _k_means(self, operation: KMeans, rows: DuckDbQuery) -> DuckDbQuery:
         columns, names = operation.columns, ("cluster", *operation.columns)
         points = self.keep(as_doubles(rows, columns, columns))
         extremes = [f"{function}({sql_name(c)})" for function in ("min", "max") for c in columns]
@@ -168,7 +168,9 @@ class DuckDbEngine:
         rows_of_model = [(float(n), *center) for n, center in enumerate(centers.tolist())]
         return model_query(names, rows_of_model, whole=("cluster",))
 
-    def _assign(self, operation: KMeansAssign, rows: Query, model: Query) -> Query:
+    def _assign(
+        self, operation: KMeansAssign, rows: DuckDbQuery, model: DuckDbQuery
+    ) -> DuckDbQuery:
         ordered = model.select(
             [sql_names(operation.columns)], operation.columns, "ORDER BY cluster"
         )
@@ -176,7 +178,7 @@ class DuckDbEngine:
         centers = np.array(found, dtype=np.float64).reshape(len(found), len(operation.columns))
         return nearest_center(rows, operation.columns, centers, name=operation.name)
 
-    def _regression(self, operation: LinearRegression, rows: Query) -> Query:
+    def _regression(self, operation: LinearRegression, rows: DuckDbQuery) -> DuckDbQuery:
         columns = (*operation.features, operation.target)
         names = (*(f"coefficient_{name}" for name in operation.features), "intercept")
         plain = tuple(f"c{number}" for number in range(len(columns)))
@@ -191,7 +193,7 @@ class DuckDbEngine:
         matrix = np.array(sums, dtype=np.float64).reshape(len(columns), len(columns))
         return model_query(names, [tuple(ridge(matrix, means, operation.penalty).tolist())])
 
-    def _embed(self, operation: Embed, texts: Query) -> Query:
+    def _embed(self, operation: Embed, texts: DuckDbQuery) -> DuckDbQuery:
         words = (
             f"list_filter(string_split({sql_name(operation.column)}, ' '), lambda word: word <> '')"
         )
@@ -209,7 +211,7 @@ class DuckDbEngine:
             places.select(["DISTINCT word"], ("word",)).select(ranked, ("word", "rank"))
         )
         ranks = self.keep(
-            Query(f"FROM ({places.text}) JOIN ({vocabulary.text}) USING (word)", ()).select(
+            DuckDbQuery(f"FROM ({places.text}) JOIN ({vocabulary.text}) USING (word)", ()).select(
                 ["place", "rank"], ("place", "rank")
             )
         )
@@ -225,16 +227,18 @@ class DuckDbEngine:
             sql_named(f"sum({factor} * other % {INDEX_MODULUS} % 3 - 1)", name)
             for factor, name in zip(operation.factors, names, strict=True)
         ]
-        sums = Query(around, ("rank", "other")).select(
+        sums = DuckDbQuery(around, ("rank", "other")).select(
             ["rank", *vectors], ("rank", *names), "GROUP BY rank"
         )
-        together = Query(f"FROM ({vocabulary.text}) LEFT JOIN ({sums.text}) USING (rank)", ())
+        together = DuckDbQuery(f"FROM ({vocabulary.text}) LEFT JOIN ({sums.text}) USING (rank)", ())
         filled = [sql_named(f"coalesce({name}, 0)::DOUBLE", name) for name in names]
         return together.select(
             [sql_named("word", operation.name), *filled], (operation.name, *names)
         )
 
-    def _predict(self, operation: LinearPredict, rows: Query, model: Query) -> Query:
+    def _predict(
+        self, operation: LinearPredict, rows: DuckDbQuery, model: DuckDbQuery
+    ) -> DuckDbQuery:
         names = [*(f"coefficient_{name}" for name in operation.features), "intercept"]
         found = self.fetch(model.select([sql_names(names)], names))
         *coefficients, intercept = found[0] if found else [0.0] * len(names)

@@ -1,6 +1,6 @@
 """The text of DuckDB queries: what an operation on one or two inputs is in SQL.
 
-A `Query` is a text and the columns of its result. Everything here only nests texts, in
+A `DuckDbQuery` is a text and the columns of its result. Everything here only nests texts, in
 DuckDB's FROM-first order; nothing is run, and no database is known. Every name and every
 literal is quoted by the functions here.
 
@@ -36,29 +36,31 @@ from fedperf_shared.workflow.vocabulary import Platform
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class DuckDbQuery:
     """The text of a query and the columns of its result."""
 
     text: str
     columns: tuple[str, ...]
 
-    def select(self, parts: Iterable[str], columns: Iterable[str], behind: str = "") -> "Query":
+    def select(
+        self, parts: Iterable[str], columns: Iterable[str], behind: str = ""
+    ) -> "DuckDbQuery":
         """Select expressions from this query, with clauses such as WHERE behind them."""
-        return Query(f"FROM ({self.text}) SELECT {', '.join(parts)} {behind}", tuple(columns))
+        return DuckDbQuery(f"FROM ({self.text}) SELECT {', '.join(parts)} {behind}", tuple(columns))
 
-    def all(self, behind: str) -> "Query":
+    def all(self, behind: str) -> "DuckDbQuery":
         """All columns, with clauses behind them."""
-        return Query(f"FROM ({self.text}) {behind}", self.columns)
+        return DuckDbQuery(f"FROM ({self.text}) {behind}", self.columns)
 
-    def join(self, other: "Query", condition: str, *, kind: str = "JOIN") -> "Query":
+    def join(self, other: "DuckDbQuery", condition: str, *, kind: str = "JOIN") -> "DuckDbQuery":
         """All columns of both, which must not share a name."""
         text = f"FROM ({self.text}) {kind} ({other.text}) ON {condition}"
-        return Query(text, (*self.columns, *other.columns))
+        return DuckDbQuery(text, (*self.columns, *other.columns))
 
 
 def one_input_query(  # noqa: PLR0911 - a dispatch
-    operation: AnyOperation, frame: Query
-) -> Query:
+    operation: AnyOperation, frame: DuckDbQuery
+) -> DuckDbQuery:
     """The query of an operation on one input, or UnsupportedOperationError."""
     match operation:
         case Project(keep=keep, computed=computed):
@@ -91,7 +93,7 @@ def one_input_query(  # noqa: PLR0911 - a dispatch
     raise UnsupportedOperationError(operation.type, Platform.DUCKDB)
 
 
-def join_query(operation: Join, left: Query, right: Query) -> Query:
+def join_query(operation: Join, left: DuckDbQuery, right: DuckDbQuery) -> DuckDbQuery:
     """The query of a join: left columns, then right columns without the key."""
     names = {
         name: name + operation.right_suffix for name in right.columns if name != operation.right_key
@@ -102,19 +104,21 @@ def join_query(operation: Join, left: Query, right: Query) -> Query:
     return joined.select([sql_names(columns)], columns)
 
 
-def renamed(query: Query, names: dict[str, str]) -> Query:
+def renamed(query: DuckDbQuery, names: dict[str, str]) -> DuckDbQuery:
     """Some of the columns, under new names."""
     parts = [sql_named(sql_name(old), new) for old, new in names.items()]
     return query.select(parts, names.values())
 
 
-def as_doubles(query: Query, columns: tuple[str, ...], names: tuple[str, ...]) -> Query:
+def as_doubles(query: DuckDbQuery, columns: tuple[str, ...], names: tuple[str, ...]) -> DuckDbQuery:
     """Some of the columns as DOUBLE, under new names."""
     pairs = zip(columns, names, strict=True)
     return query.select([sql_named(f"{sql_name(old)}::DOUBLE", new) for old, new in pairs], names)
 
 
-def nearest_center(query: Query, columns: tuple[str, ...], centers: Vector, *, name: str) -> Query:
+def nearest_center(
+    query: DuckDbQuery, columns: tuple[str, ...], centers: Vector, *, name: str
+) -> DuckDbQuery:
     """The query's columns and, as `name`, the number of the nearest center."""
     names = (*query.columns, name)
     if not len(centers):
@@ -135,7 +139,7 @@ def nearest_center(query: Query, columns: tuple[str, ...], centers: Vector, *, n
 
 def model_query(
     names: tuple[str, ...], rows: list[tuple[float, ...]], *, whole: tuple[str, ...] = ()
-) -> Query:
+) -> DuckDbQuery:
     """A query of literals: a trained model, with the columns in `whole` as whole numbers."""
     nothing = (0.0,) * len(names)
     lists = [
@@ -143,7 +147,7 @@ def model_query(
     ]
     text = f"FROM (VALUES {', '.join(lists)}) AS model({sql_names(names)})"
     parts = [sql_named(f"{sql_name(n)}::{'BIGINT' if n in whole else 'DOUBLE'}", n) for n in names]
-    return Query(text, names).select(parts, names, "" if rows else "WHERE false")
+    return DuckDbQuery(text, names).select(parts, names, "" if rows else "WHERE false")
 
 
 def sql_literal(value: str | float) -> str:

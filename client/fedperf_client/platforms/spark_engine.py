@@ -60,7 +60,7 @@ from fedperf_client.platforms.operations.tabular import (
     Union,
     Window,
 )
-from fedperf_client.platforms.spark_session import Resources, running_spark
+from fedperf_client.platforms.spark_session import SessionResources, running_spark
 from fedperf_shared.workflow.vocabulary import Platform
 
 _COMPARE = {
@@ -77,7 +77,7 @@ class SparkEngine:
     """Runs operations as lazy DataFrames of the process's session."""
 
     def __init__(self, *, threads: int, memory_bytes: int | None = None) -> None:
-        self._spark = running_spark(Resources(threads, memory_bytes))
+        self._spark = running_spark(SessionResources(threads, memory_bytes))
         self._persisted: list[DataFrame] = []
         self._rounds: list[DataFrame] = []
 

@@ -76,7 +76,7 @@ class MemoryCapTooLowError(InvalidInputError):
 
 
 @dataclass(frozen=True, slots=True)
-class Resources:
+class SessionResources:
     """What a session may use.
 
     Attributes:
@@ -107,7 +107,7 @@ class Resources:
 class RunningSpark:
     """A started JVM and its session."""
 
-    resources: Resources
+    resources: SessionResources
     session: SparkSession
     process: "subprocess.Popen[bytes]"
 
@@ -145,11 +145,11 @@ _running: list[RunningSpark] = []
 """At most one: Spark itself keeps its JVM as a global of the process."""
 
 
-def running_spark(resources: Resources) -> RunningSpark:
+def running_spark(resources: SessionResources) -> RunningSpark:
     """The Spark of this process, started now if it is the first time.
 
     Raises:
-        MemoryCapTooLowError: by `Resources`.
+        MemoryCapTooLowError: by `SessionResources`.
         SparkRunsAlreadyError: this process runs a Spark with other resources.
         SparkNotStartedError: the JVM did not start, or has ended.
     """
@@ -164,7 +164,7 @@ def running_spark(resources: Resources) -> RunningSpark:
     return _running[0]
 
 
-def _started(resources: Resources) -> RunningSpark:
+def _started(resources: SessionResources) -> RunningSpark:
     with ExitStack() as on_failure:
         directory = Path(tempfile.mkdtemp(prefix="fedperf-spark-"))
         on_failure.callback(shutil.rmtree, directory, ignore_errors=True)
@@ -178,7 +178,7 @@ def _started(resources: Resources) -> RunningSpark:
     return RunningSpark(resources, session, gateway.proc)
 
 
-def _settings(resources: Resources, directory: Path) -> dict[str, str]:
+def _settings(resources: SessionResources, directory: Path) -> dict[str, str]:
     # Twice the cores of the machine, as Spark's guide advises, and not of the run: so that
     # one job has one plan on this machine, however many threads work on it. Spark's default
     # of 200 would make every shuffle of a small table 200 tasks.

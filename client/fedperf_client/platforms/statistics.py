@@ -25,7 +25,7 @@ from fedperf_shared.workflow.vocabulary import Platform
 
 if TYPE_CHECKING:
     from fedperf_client.platforms.duckdb_engine import DuckDbEngine
-    from fedperf_client.platforms.duckdb_query import Query
+    from fedperf_client.platforms.duckdb_query import DuckDbQuery
 
 NUMBER_BYTES = 8.0
 TEXT_OFFSET_BYTES = 4.0
@@ -34,7 +34,7 @@ TEXT_OFFSET_BYTES = 4.0
 
 @dataclass(frozen=True, slots=True)
 class _Measured:
-    frame: "Query"
+    frame: "DuckDbQuery"
     rows: int
     row_bytes: float
 
@@ -80,7 +80,7 @@ def _count(
     return tuple(statistics)
 
 
-def _measure(engine: "DuckDbEngine", frame: "Query", schema: Schema) -> _Measured:
+def _measure(engine: "DuckDbEngine", frame: "DuckDbQuery", schema: Schema) -> _Measured:
     texts = [column.name for column in schema if column.type is ColumnType.TEXT]
     figures = ["count(*)", *(f'avg(strlen("{name}"))' for name in texts)]
     rows, *means = engine.fetch(frame.select(figures, figures))[0]

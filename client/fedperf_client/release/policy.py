@@ -33,7 +33,7 @@ class ReleaseMode(StrEnum):
 
 
 @unique
-class Configurations(StrEnum):
+class ConfigurationSecrecy(StrEnum):
     """Whether it is a secret which configurations there are; what they took always is."""
 
     PRIVATE = "private"
@@ -74,7 +74,7 @@ class Policy:
     epsilon: float = DEFAULT_EPSILON
     delta: float = DEFAULT_DELTA
     lifetime_epsilon: float | None = None
-    configurations: Configurations = Configurations.PRIVATE
+    configurations: ConfigurationSecrecy = ConfigurationSecrecy.PRIVATE
     residual_report: ReleaseMode = ReleaseMode.AUTO
     model_update: ReleaseMode = ReleaseMode.AUTO
     report_share: float = 0.5
@@ -264,7 +264,7 @@ _KEYS: dict[str, _Rule] = {
     "epsilon": _number("budget.epsilon", 0, MAX_EPSILON),
     "delta": _number("budget.delta", 0, 0.1),
     "lifetime_epsilon": _optional(_number("budget.lifetime_epsilon", 0, MAX_EPSILON)),
-    "configurations": _choice("configurations", Configurations),
+    "configurations": _choice("configurations", ConfigurationSecrecy),
     "residual_report": _choice("release.residual_report", ReleaseMode),
     "model_update": _choice("release.model_update", ReleaseMode),
     "report_share": _number("report.share", 0, 1, low_included=True),

@@ -20,7 +20,7 @@ from fedperf_shared.releases.release import SlotKey
 _DIGEST_BYTES = 32
 
 
-class VerifiedReceipt(Protocol):
+class ReceiptLike(Protocol):
     """What a receipt says, once its signature was found to be the coordinator's."""
 
     @property
@@ -43,7 +43,7 @@ def store_receipt(
     ledger: PrivacyLedger,
     signed: bytes,
     *,
-    read: Callable[[bytes], VerifiedReceipt],
+    read: Callable[[bytes], ReceiptLike],
     key: SlotKey | None = None,
 ) -> ConfirmedRelease:
     """Verify a serialized SignedReceipt and keep it beside the ledger.

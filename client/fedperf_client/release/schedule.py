@@ -19,7 +19,7 @@ from fedperf_client.privacy.accountant import (
     events_of,
     replace_one_epsilon,
 )
-from fedperf_client.release.policy import Configurations, Policy, ReleaseMode
+from fedperf_client.release.policy import ConfigurationSecrecy, Policy, ReleaseMode
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.releases.declared_bounds import (
     DECLARABLE,
@@ -210,7 +210,7 @@ def _report_parameters(
     return ReportParameters(
         noise_multiplier,
         min(policy.residual_clip * wide, DECLARABLE["residual_clip"].most),
-        public_counts=policy.configurations is Configurations.PUBLIC,
+        public_counts=policy.configurations is ConfigurationSecrecy.PUBLIC,
     )
 
 

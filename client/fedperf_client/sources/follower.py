@@ -22,7 +22,7 @@ READING_SHARE = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SourceState:
     """A source as it was last read.
 
     Attributes:
@@ -47,7 +47,7 @@ class Followed:
     """
 
     taken: Taken
-    seen: dict[Path, Seen]
+    seen: dict[Path, SourceState]
     problems: tuple[str, ...]
 
 
@@ -63,7 +63,7 @@ class FollowTask:
 
     store: Path
     paths: tuple[Path, ...]
-    seen: dict[Path, Seen]
+    seen: dict[Path, SourceState]
 
     def __call__(self) -> Followed:
         """Take in what is new or changed; errors as `follow`."""
@@ -73,7 +73,7 @@ class FollowTask:
 
 def follow(
     paths: Iterable[Path],
-    seen: dict[Path, Seen],
+    seen: dict[Path, SourceState],
     store: ExecutionStore,
     *,
     timer: Callable[[], float] = time.monotonic,
@@ -83,7 +83,7 @@ def follow(
     Raises:
         StorageError: the store cannot be written.
     """
-    before_this = {path: Seen(*stamp) for path, stamp in store.sources().items()}
+    before_this = {path: SourceState(*stamp) for path, stamp in store.sources().items()}
     taken, now_seen, problems = Taken(), before_this | seen, list[str]()
     for path, is_named in places(paths, problems):
         found = _look_at(path)
@@ -100,20 +100,20 @@ def follow(
             problems.append(str(error))
         end = timer()
         next_at = end + (end - start) / READING_SHARE
-        now_seen[path] = Seen(found.modified, found.size, next_at)
+        now_seen[path] = SourceState(found.modified, found.size, next_at)
     return Followed(taken, now_seen, tuple(problems))
 
 
-def _is_as_read(found: Seen, before: Seen, now: float) -> bool:
+def _is_as_read(found: SourceState, before: SourceState, now: float) -> bool:
     same = (found.modified, found.size) == (before.modified, before.size)
     return same or now < before.next_at
 
 
-def _look_at(path: Path) -> Seen | None:
+def _look_at(path: Path) -> SourceState | None:
     """Its files as they are now; None where they have gone since they were listed."""
     try:
         files = [path, *path.rglob("*")] if path.is_dir() else [path]
         stats = [each.stat() for each in files]
     except OSError:
         return None
-    return Seen(max(each.st_mtime_ns for each in stats), sum(each.st_size for each in stats))
+    return SourceState(max(each.st_mtime_ns for each in stats), sum(each.st_size for each in stats))

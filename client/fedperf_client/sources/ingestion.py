@@ -60,7 +60,7 @@ class Taken:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class IngestionOutcome:
     """What came of one source.
 
     Attributes:
@@ -74,14 +74,14 @@ class Outcome:
     refused: str = ""
 
 
-def total(outcomes: Sequence[Outcome]) -> Taken:
+def total(outcomes: Sequence[IngestionOutcome]) -> Taken:
     """What all of them brought together."""
     return reduce(add, (each.taken for each in outcomes), Taken())
 
 
 def ingest(
     paths: Sequence[Path], store: Path, *, jobs: int = 1, dry_run: bool = False
-) -> Iterator[Outcome]:
+) -> Iterator[IngestionOutcome]:
     """Take in the source at every path; each is told when it is done.
 
     Args:
@@ -135,7 +135,9 @@ def _reason(found: Skipped, told: Mapping[str, int]) -> str:
     return reason if reason in told or len(told) < MAX_REASONS else OTHER_REASONS
 
 
-def _one_after_the_other(paths: Sequence[Path], store: Path, *, dry_run: bool) -> Iterator[Outcome]:
+def _one_after_the_other(
+    paths: Sequence[Path], store: Path, *, dry_run: bool
+) -> Iterator[IngestionOutcome]:
     """What was lost when a process died, most of it without fault: now it shows whose that was."""
     waiting = list(reversed(paths))
     while waiting:
@@ -145,7 +147,9 @@ def _one_after_the_other(paths: Sequence[Path], store: Path, *, dry_run: bool) -
                 try:
                     yield pool.submit(_outcome, path, store, dry_run=dry_run).result()
                 except BrokenProcessPool:
-                    yield Outcome(path, refused=f"{path}: the process that read it was lost")
+                    yield IngestionOutcome(
+                        path, refused=f"{path}: the process that read it was lost"
+                    )
                     break
 
 
@@ -153,12 +157,12 @@ def _processes(count: int) -> ProcessPoolExecutor:
     return ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("spawn"))
 
 
-def _outcome(path: Path, store: Path, *, dry_run: bool) -> Outcome:
+def _outcome(path: Path, store: Path, *, dry_run: bool) -> IngestionOutcome:
     with ExecutionStore.open(store) as opened:
         try:
-            return Outcome(path, take_in(path, opened, dry_run=dry_run))
+            return IngestionOutcome(path, take_in(path, opened, dry_run=dry_run))
         except InvalidInputError as error:
-            return Outcome(path, refused=str(error))
+            return IngestionOutcome(path, refused=str(error))
 
 
 def _stored(batch: Sequence[Execution], store: ExecutionStore, *, dry_run: bool) -> Taken:

@@ -51,7 +51,7 @@ class UnknownDatasetError(InvalidInputError):
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class GeneratedTable:
     """A generated table: its columns, and how they are drawn at a scale."""
 
     schema: Schema
@@ -91,7 +91,7 @@ def _prepared(dataset: str, data_directory: Path) -> Path:
     return path
 
 
-def _table(dataset: str) -> tuple[Table, int]:
+def _table(dataset: str) -> tuple[GeneratedTable, int]:
     name, _, scale = dataset.rpartition("_")
     if name not in TABLES or not scale.isdecimal() or int(scale) not in SCALES:
         raise UnknownDatasetError(dataset)
@@ -311,22 +311,22 @@ _FACTS = _columns(
 )
 
 TABLES = {
-    "prose": Table(_columns(line=_TEXT), _text(50_000, 12)),
-    "chat": Table(_columns(line=_TEXT), _text(3_000, 4)),
-    "web": Table(_columns(source=_INTEGER, target=_INTEGER), _graph(8)),
-    "social": Table(_columns(source=_INTEGER, target=_INTEGER), _graph(40)),
-    "applications": Table(
+    "prose": GeneratedTable(_columns(line=_TEXT), _text(50_000, 12)),
+    "chat": GeneratedTable(_columns(line=_TEXT), _text(3_000, 4)),
+    "web": GeneratedTable(_columns(source=_INTEGER, target=_INTEGER), _graph(8)),
+    "social": GeneratedTable(_columns(source=_INTEGER, target=_INTEGER), _graph(40)),
+    "applications": GeneratedTable(
         _columns(application=_INTEGER, income=_FLOAT, amount=_FLOAT, age=_INTEGER, region=_TEXT),
         _applications,
     ),
-    "records": Table(
+    "records": GeneratedTable(
         _columns(application_of=_INTEGER, balance=_FLOAT, days_late=_INTEGER, product=_TEXT),
         _records,
     ),
-    "customers": Table(
+    "customers": GeneratedTable(
         _columns(customer=_INTEGER, segment=_TEXT, nation=_INTEGER, account=_FLOAT), _customers
     ),
-    "orders": Table(
+    "orders": GeneratedTable(
         _columns(
             order_id=_INTEGER,
             order_customer=_INTEGER,
@@ -336,7 +336,7 @@ TABLES = {
         ),
         _orders,
     ),
-    "lines": Table(
+    "lines": GeneratedTable(
         _columns(
             line_order=_INTEGER,
             line_part=_INTEGER,
@@ -348,10 +348,12 @@ TABLES = {
         ),
         _lines,
     ),
-    "parts": Table(_columns(part=_INTEGER, brand=_TEXT, size=_INTEGER), _parts),
-    "events": Table(_FACTS, _facts(1.0)),
-    "hot_events": Table(_FACTS, _facts(2.5)),
-    "items": Table(_columns(item_key=_INTEGER, weight=_FLOAT, maker=_INTEGER, color=_TEXT), _items),
-    "offers": Table(_columns(offer_item=_INTEGER, cost=_FLOAT, seller=_INTEGER), _offers),
-    "groups": Table(_columns(group_key=_INTEGER, budget=_FLOAT, owner=_TEXT), _groups),
+    "parts": GeneratedTable(_columns(part=_INTEGER, brand=_TEXT, size=_INTEGER), _parts),
+    "events": GeneratedTable(_FACTS, _facts(1.0)),
+    "hot_events": GeneratedTable(_FACTS, _facts(2.5)),
+    "items": GeneratedTable(
+        _columns(item_key=_INTEGER, weight=_FLOAT, maker=_INTEGER, color=_TEXT), _items
+    ),
+    "offers": GeneratedTable(_columns(offer_item=_INTEGER, cost=_FLOAT, seller=_INTEGER), _offers),
+    "groups": GeneratedTable(_columns(group_key=_INTEGER, budget=_FLOAT, owner=_TEXT), _groups),
 }

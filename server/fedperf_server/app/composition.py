@@ -26,16 +26,16 @@ from fedperf_server.desks.promotion import PromotionDesk
 from fedperf_server.desks.questions import QuestionDesk
 from fedperf_server.desks.reports import ReportDesk
 from fedperf_server.inference.aggregation import aggregate
-from fedperf_server.rehearsal.synthetic_rows import CatalogueEntry, PredictLog
+from fedperf_server.rehearsal.synthetic_rows import PredictLog
 from fedperf_server.rounds.dp_sgd_rounds import DpSgdRounds
 from fedperf_server.rounds.round_method import RoundMethod
 from fedperf_server.rounds.tangent_rounds import TangentRounds
 from fedperf_server.state.database import DATABASE, Database, DatabaseError
-from fedperf_server.state.registry import Arrays, GgfnFormat
+from fedperf_server.state.registry import GgfnFormat
 from fedperf_server.state.rounds import RoundResult
 from fedperf_server.state.validation import UpdateLimits
-from fedperf_shared.execution import MeasuredPlan
-from fedperf_shared.model.architecture import ARRAY_SHAPES
+from fedperf_shared.execution import MeasuredPlan, SizedPlan
+from fedperf_shared.model.architecture import ARRAY_SHAPES, Weights, named_arrays
 from fedperf_shared.model.batches import PlanGraph
 from fedperf_shared.model.checkpoint import decode_checkpoint, model_from_arrays
 from fedperf_shared.model.fit import predict
@@ -79,7 +79,7 @@ def run_server(
         promotions = PromotionDesk(database, config.timetable, plans, grace=config.grace)
         drifts = DriftDesk(database, config.timetable, grace=config.grace, clock=clock)
         absences = AbsenceDesk(database, config.timetable, grace=config.grace, since=clock())
-        steps: dict[str, Step] = {
+        steps: dict[str, DeskStep] = {
             "asking questions": partial(_ask, questions),
             "evaluating reports": partial(_look, desk),
             "judging versions": partial(_judge, promotions),
@@ -99,13 +99,13 @@ def method_of(config: ServerConfig, plans: Sequence[MeasuredPlan]) -> RoundMetho
     return DpSgdRounds(limits, partial(aggregate, norm_bound=bound))
 
 
-def yardstick(plans: Sequence[MeasuredPlan]) -> Callable[[Arrays], float]:
+def yardstick(plans: Sequence[MeasuredPlan]) -> Callable[[Weights], float]:
     """Median q-error on `plans` as a function of GGFN's arrays."""
     graphs = [PlanGraph.of(each.plan, each.cluster) for each in plans]
     seconds = np.exp([each.log_runtime_seconds for each in plans])
 
-    def error(arrays: Arrays) -> float:
-        model = model_from_arrays(dict(zip(ARRAY_SHAPES, arrays, strict=True)))
+    def error(arrays: Weights) -> float:
+        model = model_from_arrays(named_arrays(arrays))
         return median_q_error(np.exp(predict(model, graphs)), seconds)
 
     return error
@@ -115,13 +115,13 @@ def predict_with(checkpoint: bytes) -> PredictLog:
     """A checkpoint's predictions on entries of the catalogue."""
     model = model_from_arrays(decode_checkpoint(checkpoint).arrays)
 
-    def predict_log(entries: Sequence[CatalogueEntry]) -> NDArray[np.float64]:
+    def predict_log(entries: Sequence[SizedPlan]) -> NDArray[np.float64]:
         return predict(model, [PlanGraph.of(e.plan, e.cluster) for e in entries])
 
     return predict_log
 
 
-class Step(Protocol):
+class DeskStep(Protocol):
     """What the thread beside the rounds does at every look."""
 
     def __call__(self, *, at: datetime) -> None:
@@ -130,7 +130,7 @@ class Step(Protocol):
 
 @contextmanager
 def _watched(
-    steps: Mapping[str, Step],
+    steps: Mapping[str, DeskStep],
     stop: threading.Event,
     clock: Callable[[], datetime],
     troubles: Troubles,
@@ -152,7 +152,7 @@ def _watched(
         watching.join(timeout=10)
 
 
-def _take(steps: Mapping[str, Step], clock: Callable[[], datetime], troubles: Troubles) -> None:
+def _take(steps: Mapping[str, DeskStep], clock: Callable[[], datetime], troubles: Troubles) -> None:
     """Each step once; what a step cannot do, whatever the reports hold, holds up no round."""
     for what, step in steps.items():
         if troubles.rests(what):

@@ -19,7 +19,8 @@ from fedperf_server.rounds.open_round import RoundRules
 from fedperf_server.rounds.round_method import RoundMethod
 from fedperf_server.state import registry
 from fedperf_server.state.database import Database
-from fedperf_server.state.registry import Arrays, ModelFormat
+from fedperf_server.state.registry import ModelFormat
+from fedperf_shared.model.architecture import Weights
 from fedperf_shared.programs.flower_settings import quiet_flower
 from fedperf_shared.programs.troubles import Troubles
 
@@ -32,7 +33,7 @@ def system_clock() -> datetime:
 def store_start_model(
     database: Database,
     model_format: ModelFormat,
-    arrays: Arrays,
+    arrays: Weights,
     *,
     at: datetime,
     public_error: float | None = None,

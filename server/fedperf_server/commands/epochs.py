@@ -14,7 +14,7 @@ from fedperf_shared.programs.command_line import show, show_rows
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fedperf_server.inference.drift_evidence import Drift
+    from fedperf_server.inference.drift_evidence import PlatformDrift
     from fedperf_server.state.epochs import Epoch
 
 
@@ -80,7 +80,7 @@ def _epoch_facts(epoch: "Epoch") -> dict[str, object]:
     }
 
 
-def _drift_facts(drift: "Drift", names: "Sequence[str]") -> dict[str, object]:
+def _drift_facts(drift: "PlatformDrift", names: "Sequence[str]") -> dict[str, object]:
     return {
         "platform": drift.platform.name.lower(),
         "since_window": drift.since,
@@ -92,7 +92,7 @@ def _drift_facts(drift: "Drift", names: "Sequence[str]") -> dict[str, object]:
     }
 
 
-def _readable_drift(drift: "Drift", names: "Sequence[str]") -> dict[str, object]:
+def _readable_drift(drift: "PlatformDrift", names: "Sequence[str]") -> dict[str, object]:
     return {
         "platform": drift.platform.name.lower(),
         "since": drift.since,

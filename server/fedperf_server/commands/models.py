@@ -14,7 +14,7 @@ from fedperf_shared.programs.command_line import show, show_rows
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from fedperf_server.state.registry import ModelVersion, Verdict
+    from fedperf_server.state.registry import ModelVersion, PromotionVerdict
 
 
 def rounds(context: typer.Context, json: Json = False) -> None:
@@ -125,7 +125,7 @@ def _rounded(value: object) -> str | None:
     return f"{value:.3f}" if isinstance(value, float) else None
 
 
-def _why_not_judged(version: "ModelVersion", verdicts: "Sequence[Verdict]") -> str:
+def _why_not_judged(version: "ModelVersion", verdicts: "Sequence[PromotionVerdict]") -> str:
     if version.promoted:
         return "the start"
     if any(verdict.promoted and verdict.version > version.version for verdict in verdicts):

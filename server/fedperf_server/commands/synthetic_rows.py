@@ -26,10 +26,10 @@ def synthesize(
     json: Json = False,
 ) -> None:
     """Draw executions like those of the published synthetic batch; costs no privacy."""
-    from fedperf_server.rehearsal.synthetic_batch import Condition, SyntheticBatch, more_rows
+    from fedperf_server.rehearsal.synthetic_batch import CellCondition, SyntheticBatch, more_rows
     from fedperf_server.state.database import Database
 
-    condition = Condition.parse(platform=platform, operator_class=operator_class, size=size)
+    condition = CellCondition.parse(platform=platform, operator_class=operator_class, size=size)
     with Database.existing(config_of(context).database_url).transaction() as session:
         batch = SyntheticBatch.published(session)
     drawn = more_rows(batch, condition, rows=rows, seed=seed)

@@ -20,7 +20,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from fedperf_server.desks.questions import evidence
-from fedperf_server.inference.drift_evidence import Drift, read_drifts
+from fedperf_server.inference.drift_evidence import PlatformDrift, read_drifts
 from fedperf_server.state import audit, releases
 from fedperf_server.state.database import Database, DriftRow
 from fedperf_server.state.epochs import Cause, Epoch, declare, epoch_at, reported
@@ -38,7 +38,7 @@ class SeenDrift:
         seen_at: when.
     """
 
-    drift: Drift
+    drift: PlatformDrift
     epoch_begins_at: datetime
     seen_at: datetime
 
@@ -71,7 +71,7 @@ class DriftDesk:
         self._clock = clock
         self._heard: tuple[int, int] | None = None
 
-    def look(self, *, at: datetime) -> tuple[Drift, ...]:
+    def look(self, *, at: datetime) -> tuple[PlatformDrift, ...]:
         """Read drifts if reports have arrived since the last look; those that are new.
 
         Raises:
@@ -106,8 +106,8 @@ class DriftDesk:
         return max(at, now) if now < self._timetable.period.end else at
 
     def _store(
-        self, session: Session, epoch: Epoch, found: Sequence[Drift], *, at: datetime
-    ) -> tuple[Drift, ...]:
+        self, session: Session, epoch: Epoch, found: Sequence[PlatformDrift], *, at: datetime
+    ) -> tuple[PlatformDrift, ...]:
         """Write down what is new of it."""
         period = self._timetable.period
         known = [
@@ -130,12 +130,12 @@ class DriftDesk:
             audit.record(session, "drift_seen", detail, at=at)
         return news
 
-    def _declare(self, session: Session, shared: Sequence[Drift], *, at: datetime) -> None:
+    def _declare(self, session: Session, shared: Sequence[PlatformDrift], *, at: datetime) -> None:
         platforms = sorted({each.platform for each in shared})
         declare(session, self._timetable.period, Cause.SHARED_DRIFT, platforms=platforms, at=at)
 
 
-def _same(one: Drift, other: Drift) -> bool:
+def _same(one: PlatformDrift, other: PlatformDrift) -> bool:
     """Whether both say the same, though one may know more reports."""
     same_who = one.shared == other.shared and (
         one.shared or one.organizations == other.organizations
@@ -143,7 +143,9 @@ def _same(one: Drift, other: Drift) -> bool:
     return same_who and one.like(other) and one.near(other)
 
 
-def _row(session: Session, period: Period, epoch: Epoch, drift: Drift, *, at: datetime) -> DriftRow:
+def _row(
+    session: Session, period: Period, epoch: Epoch, drift: PlatformDrift, *, at: datetime
+) -> DriftRow:
     return DriftRow(
         number=(session.scalar(select(func.max(DriftRow.number))) or 0) + 1,
         period_start=to_unix_ms(period.start),
@@ -160,7 +162,7 @@ def _row(session: Session, period: Period, epoch: Epoch, drift: Drift, *, at: da
 
 
 def _seen(row: DriftRow) -> SeenDrift:
-    drift = Drift(
+    drift = PlatformDrift(
         Platform[row.platform],
         row.since,
         row.found,

@@ -28,13 +28,13 @@ from fedperf_server.inference.promotion_rules import (
     judge,
 )
 from fedperf_server.rehearsal import buffer
-from fedperf_server.rehearsal.synthetic_rows import CatalogueEntry, PredictLog, cell_shares
+from fedperf_server.rehearsal.synthetic_rows import PredictLog, cell_shares
 from fedperf_server.state import audit, promotion_graph, registry
 from fedperf_server.state.database import Database
-from fedperf_server.state.registry import ModelVersion, Verdict
+from fedperf_server.state.registry import ModelVersion, PromotionVerdict
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.exchange import SyntheticRow
-from fedperf_shared.execution import MeasuredPlan
+from fedperf_shared.execution import MeasuredPlan, SizedPlan
 from fedperf_shared.model.public_plans import variants_of
 from fedperf_shared.releases.basis import CELLS, cell_of
 from fedperf_shared.releases.period import Timetable
@@ -105,11 +105,13 @@ class PromotionDesk:
         """Look at differences on the variants of `catalogue`; reports may be `grace` late."""
         self._database = database
         self._timetable = timetable
-        self._entries = [CatalogueEntry(plan, cluster) for plan, cluster in variants_of(catalogue)]
+        self._entries = [SizedPlan(plan, cluster) for plan, cluster in variants_of(catalogue)]
         self._cells = np.array([cell_of(each.plan).index for each in self._entries], dtype=np.int64)
         self._grace = grace
 
-    def look(self, predict_with: Callable[[bytes], PredictLog], *, at: datetime) -> Verdict | None:
+    def look(
+        self, predict_with: Callable[[bytes], PredictLog], *, at: datetime
+    ) -> PromotionVerdict | None:
         """Judge the candidate that waits, if there is one and the window's reports are in.
 
         Args:
@@ -155,7 +157,7 @@ class PromotionDesk:
             case.promoted.version == in_force
         )
 
-    def _settle(self, session: Session, case: _Case, verdict: Verdict) -> None:
+    def _settle(self, session: Session, case: _Case, verdict: PromotionVerdict) -> None:
         at = verdict.decided_at
         registry.decide(session, verdict)
         for step in () if verdict.promoted else case.steps:
@@ -170,7 +172,7 @@ class PromotionDesk:
 
     def _verdict(
         self, case: _Case, predict_with: Callable[[bytes], PredictLog], *, at: datetime
-    ) -> Verdict:
+    ) -> PromotionVerdict:
         reference = predict_with(case.reference.checkpoint)(self._entries)
         candidate, promoted = (
             self._merits(each, predict_with(each.checkpoint), case.rows, reference)
@@ -182,7 +184,7 @@ class PromotionDesk:
             (promoted.by_segment, *earlier),
         )
         found: Judgement = judge(candidate, promoted, best=best, reported=case.reported)
-        return Verdict(
+        return PromotionVerdict(
             case.candidate.version,
             found.promoted,
             found.reason,
@@ -212,7 +214,7 @@ def _by_segment(predict_log: PredictLog, rows: Sequence[SyntheticRow]) -> dict[P
     """A version's mean absolute log error on the rows of each segment of the buffer."""
     if not rows:
         return {}
-    asked = [CatalogueEntry(row.plan, row.cluster) for row in rows]
+    asked = [SizedPlan(row.plan, row.cluster) for row in rows]
     errors = predict_log(asked) - np.array([row.log_runtime_seconds for row in rows])
     return errors_by_segment([row.segment for row in rows], errors)
 

@@ -15,8 +15,8 @@ from sqlalchemy.orm import Session
 
 from fedperf_server.inference.cell_directions import (
     CHANGE,
-    Answer,
     AnsweredQuestion,
+    DirectedAnswer,
     Learned,
     ask_cells,
     learn_cells,
@@ -85,7 +85,7 @@ def evidence(session: Session, period: Period, *, window: int) -> Evidence:
         return about == epoch and version == epoch.reference_version
 
     plain: list[ReceivedReport] = []
-    answers: dict[SlotKey, list[Answer]] = {}
+    answers: dict[SlotKey, list[DirectedAnswer]] = {}
     for stored in releases.stored_reports(session, period):
         organization = stored.organization_id.hex()
         if kind_of(stored.report) is RESIDUAL_REPORT:
@@ -96,7 +96,9 @@ def evidence(session: Session, period: Period, *, window: int) -> Evidence:
         else:
             answer = DIRECTED_REPORT.as_release(stored.report)
             parameters = DIRECTED_REPORT.as_parameters(stored.slot.parameters)
-            answers.setdefault(answer.slot, []).append(Answer(organization, answer, parameters))
+            answers.setdefault(answer.slot, []).append(
+                DirectedAnswer(organization, answer, parameters)
+            )
     asked = [
         AnsweredQuestion(question, tuple(answers.get(question.slot, ())))
         for question in _stored_questions(session, period)

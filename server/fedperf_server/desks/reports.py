@@ -18,11 +18,11 @@ from sqlalchemy.orm import Session
 from fedperf_server.desks.questions import evidence
 from fedperf_server.rehearsal import buffer
 from fedperf_server.rehearsal.synthetic_batch import SyntheticBatch
-from fedperf_server.rehearsal.synthetic_rows import CatalogueEntry, PredictLog, on_grid
+from fedperf_server.rehearsal.synthetic_rows import PredictLog, on_grid
 from fedperf_server.state import registry, releases
 from fedperf_server.state.database import Database, ReceiptRow
 from fedperf_server.state.epochs import reported
-from fedperf_shared.execution import MeasuredPlan
+from fedperf_shared.execution import MeasuredPlan, SizedPlan
 from fedperf_shared.releases.basis import BASIS_VERSION
 from fedperf_shared.releases.period import Timetable
 
@@ -54,7 +54,7 @@ class ReportDesk:
         self._database = database
         self._timetable = timetable
         self._grace = grace
-        self._catalogue = on_grid([CatalogueEntry(each.plan, each.cluster) for each in catalogue])
+        self._catalogue = on_grid([SizedPlan(each.plan, each.cluster) for each in catalogue])
         self._seen = 0
 
     def look(
@@ -118,16 +118,16 @@ class ReportDesk:
 
 
 @dataclass(slots=True)
-class Standing:
+class OrganizationStanding:
     """How many releases of an organization were accepted, and refused by kind and reason."""
 
     accepted: int = 0
     refused: dict[str, int] = field(default_factory=dict)
 
 
-def standings(session: Session) -> "defaultdict[bytes, Standing]":
+def standings(session: Session) -> "defaultdict[bytes, OrganizationStanding]":
     """The standing of every organization, by its id; an empty one for those that sent nothing."""
-    found: defaultdict[bytes, Standing] = defaultdict(Standing)
+    found: defaultdict[bytes, OrganizationStanding] = defaultdict(OrganizationStanding)
     query = select(ReceiptRow.organization_id, func.count()).group_by(ReceiptRow.organization_id)
     for organization_id, count in session.execute(query):
         found[organization_id].accepted = count

@@ -23,9 +23,9 @@ from fedperf_server.state import audit, registry, releases
 from fedperf_server.state.database import Database
 from fedperf_server.state.epochs import epochs, reported
 from fedperf_server.state.validation import (
-    Known,
     Reason,
     RejectedReleaseError,
+    ReportContext,
     check_contents,
     check_due,
     open_signed,
@@ -171,7 +171,7 @@ class ExchangeService:
             if schedule is None:
                 raise RejectedReleaseError(Reason.NO_SCHEDULE)
             slot = check_due(release, schedule, now=now)
-            known = Known(
+            known = ReportContext(
                 registry.known_versions(session), asked_question(session, period, release.slot)
             )
             kind = kind_of(slot.parameters)

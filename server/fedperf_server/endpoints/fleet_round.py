@@ -54,7 +54,7 @@ class FleetReply:
     refusal: Refusal | None = None
 
 
-class FleetRound:
+class GatewayRound:
     """The messages of one round: ask organizations, collect what they answer."""
 
     def __init__(self, state: FleetState, nodes: Mapping[bytes, int], *, run_id: int) -> None:

@@ -34,7 +34,7 @@ from flwr.supercore.object_store import ObjectStoreFactory
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from flwr.superlink.federation import NoOpFederationManager
 
-from fedperf_server.endpoints.fleet_round import FleetRound, GatewayError
+from fedperf_server.endpoints.fleet_round import GatewayError, GatewayRound
 from fedperf_server.endpoints.fleet_routes import fleet_app
 from fedperf_server.endpoints.fleet_state import FleetState
 
@@ -128,7 +128,7 @@ class Gateway:
         return {each for each, node_id in self._nodes.items() if node_id in ids}
 
     @contextmanager
-    def round(self) -> Iterator[FleetRound]:
+    def round(self) -> Iterator[GatewayRound]:
         """A Flower run for one round; when it ends, late replies are refused."""
         run_id = self._state.create_run(
             None,
@@ -145,7 +145,7 @@ class Gateway:
             raise GatewayError("the fleet does not start a run")
         self._state.activate_task(task_id)
         try:
-            yield FleetRound(self._state, self._nodes, run_id=run_id)
+            yield GatewayRound(self._state, self._nodes, run_id=run_id)
         finally:
             self._state.finish_task(task_id, SubStatus.COMPLETED, "")
             self._state.cleanup_run(run_id)

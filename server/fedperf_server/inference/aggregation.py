@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedperf_shared.errors import ConfigurationError
+from fedperf_shared.model.architecture import Weights
 from fedperf_shared.releases.release import InvalidReleaseError
-
-Arrays = Sequence[NDArray[np.float32]]
 
 TRIM_FROM = 5
 """Fewest updates with which the extremes of every coordinate are left out."""
@@ -26,7 +25,7 @@ TRIM_SHARE = 0.2
 
 
 def aggregate(
-    current: Arrays, updates: Sequence[Arrays], *, norm_bound: float, learning_rate: float = 1.0
+    current: Weights, updates: Sequence[Weights], *, norm_bound: float, learning_rate: float = 1.0
 ) -> tuple[NDArray[np.float32], ...]:
     """`current` plus `learning_rate` times the trimmed mean of the clipped updates.
 
@@ -64,7 +63,7 @@ def influence_bound(updates: int, *, norm_bound: float, learning_rate: float = 1
     return learning_rate * norm_bound / (updates - 2 * _trimmed(updates))
 
 
-def update_norm(update: Arrays) -> float:
+def update_norm(update: Weights) -> float:
     """L2 norm over all arrays."""
     return math.sqrt(sum(float(np.sum(np.square(a, dtype=np.float64))) for a in update))
 
@@ -73,7 +72,7 @@ def _trimmed(updates: int) -> int:
     return int(TRIM_SHARE * updates) if updates >= TRIM_FROM else 0
 
 
-def _clip_factor(update: Arrays, current: Arrays, norm_bound: float) -> float:
+def _clip_factor(update: Weights, current: Weights, norm_bound: float) -> float:
     shapes, expected = [a.shape for a in update], [a.shape for a in current]
     if shapes != expected:
         raise InvalidReleaseError(f"an update has shapes {shapes}, the model has {expected}")

@@ -34,7 +34,7 @@ from fedperf_server.inference.corrections import (
     DEFAULT_KERNEL,
     EMPTY_SHARE,
     SAME_PLATFORM,
-    Correction,
+    CellCorrectionPosterior,
     Kernel,
     NoisySums,
     ReceivedReport,
@@ -81,7 +81,7 @@ executions scatter and some workloads are new."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Answer:
+class DirectedAnswer:
     """A validated answer, whose it is, and the public parameters of its slot."""
 
     organization: str
@@ -94,7 +94,7 @@ class AnsweredQuestion:
     """A question and the answers that arrived, at most one of an organization."""
 
     question: CellQuestion
-    answers: tuple[Answer, ...]
+    answers: tuple[DirectedAnswer, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -167,7 +167,7 @@ class Learned:
         own: of every organization that answered.
     """
 
-    correction: Correction
+    correction: CellCorrectionPosterior
     plain: Mapping[str, NoisySums]
     own: Mapping[str, OwnSums]
 
@@ -229,7 +229,7 @@ def learn_cells(
 
 
 def ask_cells(
-    correction: Correction,
+    correction: CellCorrectionPosterior,
     senders: Sequence[tuple[OwnSums, DirectedParameters]],
     *,
     slot: SlotKey,

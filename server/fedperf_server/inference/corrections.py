@@ -113,7 +113,7 @@ class ReceivedReport:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Correction:
+class CellCorrectionPosterior:
     """What is believed about the reference model's residual.
 
     Attributes:
@@ -152,7 +152,7 @@ class NoisySums:
 
 def correct(
     reports: Sequence[ReceivedReport], *, reference_version: int, kernel: Kernel = DEFAULT_KERNEL
-) -> Correction:
+) -> CellCorrectionPosterior:
     """The posterior given `reports`, all against `reference_version`; the prior without any.
 
     Raises:
@@ -164,7 +164,7 @@ def correct(
 
 def correct_sums(
     sums: Mapping[str, NoisySums], *, reference_version: int, kernel: Kernel = DEFAULT_KERNEL
-) -> Correction:
+) -> CellCorrectionPosterior:
     """The posterior given every organization's pooled reports, by its name."""
     prior = kernel.matrix()
     precision, information = np.zeros(CELLS), np.zeros(CELLS)
@@ -175,7 +175,9 @@ def correct_sums(
     scale = _likeliest_scale(prior, precision, information) if sums else 1.0
     mean, covariance = _posterior(scale * prior, precision, information)
     limit = max((own.clip for own in sums.values()), default=0.0)
-    return Correction(np.clip(mean, -limit, limit), covariance, reference_version, scale, len(sums))
+    return CellCorrectionPosterior(
+        np.clip(mean, -limit, limit), covariance, reference_version, scale, len(sums)
+    )
 
 
 def influence_bound(clip: float, others: int, *, kernel: Kernel = DEFAULT_KERNEL) -> float:

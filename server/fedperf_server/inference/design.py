@@ -76,7 +76,7 @@ STAGES = (Stage(0.2, 3.0), Stage(0.3, 1.5), Stage(0.5, 1.0))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Question:
+class DesignedQuestion:
     """What a stage asks, sender by sender.
 
     Attributes:
@@ -97,7 +97,7 @@ def ask(
     noise_multiplier: float,
     record_variance: float,
     directions: int = DIRECTIONS,
-) -> Question:
+) -> DesignedQuestion:
     """The question of one stage.
 
     Args:
@@ -130,7 +130,7 @@ def ask(
         public_design((chosen / counts)[:, a:b][:, place], clips[a:b][place])
         for (a, b), (_, place, _) in zip(pairwise(edges), merged, strict=True)
     )
-    return Question(tuple(senders), designs)
+    return DesignedQuestion(tuple(senders), designs)
 
 
 def best_directions(
@@ -167,7 +167,7 @@ def on_grid(values: Floats) -> Floats:
 
 def learn(
     belief: Belief,
-    question: Question,
+    question: DesignedQuestion,
     reports: Sequence[DirectedReport | None],
     *,
     noise_multiplier: float,

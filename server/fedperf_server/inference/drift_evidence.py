@@ -83,7 +83,7 @@ _SIGNS = (1.0, -1.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Drift:
+class PlatformDrift:
     """A platform that got slower or faster.
 
     Attributes:
@@ -104,19 +104,19 @@ class Drift:
     organizations: tuple[str, ...]
     shared: bool
 
-    def like(self, other: "Drift") -> bool:
+    def like(self, other: "PlatformDrift") -> bool:
         """Whether both say that the same platform got slower, or both that it got faster."""
         same_way = (self.log_factor > 0) == (other.log_factor > 0)
         return self.platform is other.platform and same_way
 
-    def near(self, other: "Drift") -> bool:
+    def near(self, other: "PlatformDrift") -> bool:
         """Whether both began, or were found, at about the same time."""
         apart = min(abs(self.since - other.since), abs(self.found - other.found))
         return apart <= NEAR
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Evidence:
+class DriftEvidence:
     """What one organization says about a drift of each platform since each window.
 
     Attributes:
@@ -148,7 +148,7 @@ def read_drifts(
     *,
     kernel: Kernel = DEFAULT_KERNEL,
     steadiness: Steadiness = DEFAULT_STEADINESS,
-) -> tuple[Drift, ...]:
+) -> tuple[PlatformDrift, ...]:
     """All drifts in the order in which they were found, window after window.
 
     A function of the releases alone, so that asking again finds the same.
@@ -163,7 +163,7 @@ def read_drifts(
         InvalidReleaseError: reports are of different bases, lengths or reference versions.
     """
     heard = {name: own[1:] for name, own in by_organization(plain, answered).items()}
-    found: tuple[Drift, ...] = ()
+    found: tuple[PlatformDrift, ...] = ()
     for window in sorted({each.window for windows in heard.values() for each in windows}):
         until = {
             name: [each for each in windows if each.window <= window]
@@ -175,7 +175,7 @@ def read_drifts(
 
 def evidence_of(
     steady: SteadySums, beginnings: Sequence[int], explained: Sequence[tuple[int, int]] = ()
-) -> Evidence:
+) -> DriftEvidence:
     """What an organization says about drifts that it does not know yet.
 
     Args:
@@ -204,16 +204,16 @@ def evidence_of(
     solved = np.linalg.solve(precision, np.column_stack([estimated, flat]))
     score -= (solved[:, 0] @ flat).reshape(shape)
     information -= np.sum(flat * solved[:, 1:], axis=0).reshape(shape)
-    return Evidence(score, np.maximum(information, 0.0))
+    return DriftEvidence(score, np.maximum(information, 0.0))
 
 
 def _new_drifts(
     heard: Mapping[str, Sequence[WindowHeard]],
-    before: tuple[Drift, ...],
+    before: tuple[PlatformDrift, ...],
     window: int,
     kernel: Kernel,
     steadiness: Steadiness,
-) -> tuple[Drift, ...]:
+) -> tuple[PlatformDrift, ...]:
     """What the reports until `window` show and those before did not."""
     steady = {
         name: SteadySums.of(windows, kernel=kernel, steadiness=steadiness)
@@ -221,7 +221,7 @@ def _new_drifts(
         if windows
     }
     beginnings = sorted({each.window for own in steady.values() for each in own.told})[1:]
-    found: tuple[Drift, ...] = ()
+    found: tuple[PlatformDrift, ...] = ()
     while beginnings:
         known = before + found
         said = {
@@ -239,8 +239,8 @@ def _new_drifts(
 
 
 def _unexplained(
-    name: str, steady: SteadySums, beginnings: Sequence[int], known: Sequence[Drift]
-) -> Evidence:
+    name: str, steady: SteadySums, beginnings: Sequence[int], known: Sequence[PlatformDrift]
+) -> DriftEvidence:
     """What an organization says beyond the drifts that are known of it."""
     explained = [
         (each.since, PLATFORM_GROUPS.index(each.platform))
@@ -252,10 +252,12 @@ def _unexplained(
     new = np.repeat((windows > steady.told[0].window)[:, None], len(PLATFORM_GROUPS), axis=1)
     for since, place in explained:
         new[:, place] &= np.abs(windows - since) > NEAR
-    return Evidence(evidence.score * new, evidence.information * new)
+    return DriftEvidence(evidence.score * new, evidence.information * new)
 
 
-def _shared(said: Mapping[str, Evidence], beginnings: Sequence[int], window: int) -> Drift | None:
+def _shared(
+    said: Mapping[str, DriftEvidence], beginnings: Sequence[int], window: int
+) -> PlatformDrift | None:
     """The drift that all show together, even without the one that is most convinced of it.
 
     Its size is what the others say that are convinced.
@@ -274,7 +276,9 @@ def _shared(said: Mapping[str, Evidence], beginnings: Sequence[int], window: int
     return _drift(suspect, beginnings, window, others, convinced, shared=True)
 
 
-def _alone(said: Mapping[str, Evidence], beginnings: Sequence[int], window: int) -> Drift | None:
+def _alone(
+    said: Mapping[str, DriftEvidence], beginnings: Sequence[int], window: int
+) -> PlatformDrift | None:
     """The drift that one organization shows most."""
     suspects = [
         (_most(each.nats(sign), sign), name) for (name, each), sign in product(said.items(), _SIGNS)
@@ -287,11 +291,11 @@ def _alone(said: Mapping[str, Evidence], beginnings: Sequence[int], window: int)
 
 
 def _joined(
-    new: Drift,
-    known: Sequence[Drift],
-    said: Mapping[str, Evidence],
+    new: PlatformDrift,
+    known: Sequence[PlatformDrift],
+    said: Mapping[str, DriftEvidence],
     beginnings: Sequence[int],
-) -> tuple[Drift, ...]:
+) -> tuple[PlatformDrift, ...]:
     """The shared drift that organizations, each alone, now show; none if it is no news.
 
     The new drift and one found before are the same where they are near in time, or where the
@@ -321,7 +325,7 @@ def _joined(
     )
 
 
-def _believed(name: str, known: Sequence[Drift]) -> bool:
+def _believed(name: str, known: Sequence[PlatformDrift]) -> bool:
     own = [each for each in known if not each.shared and each.organizations == (name,)]
     return len(own) < MOST
 
@@ -336,7 +340,7 @@ def _most(nats: Floats, sign: float) -> _Suspect:
     return _Suspect(float(nats[beginning, platform]), int(beginning), int(platform), sign)
 
 
-def _at(evidence: Evidence, suspect: _Suspect) -> tuple[float, float, float]:
+def _at(evidence: DriftEvidence, suspect: _Suspect) -> tuple[float, float, float]:
     """Nats, score and information of one organization about a suspect."""
     place = (suspect.beginning, suspect.platform)
     nats = evidence.nats(suspect.sign)[place]
@@ -351,10 +355,10 @@ def _drift(
     organizations: tuple[str, ...],
     *,
     shared: bool,
-) -> Drift:
+) -> PlatformDrift:
     _, scores, informations = zip(*told, strict=True)
     information = sum(informations)
-    return Drift(
+    return PlatformDrift(
         platform=PLATFORM_GROUPS[suspect.platform],
         since=beginnings[suspect.beginning],
         found=window,

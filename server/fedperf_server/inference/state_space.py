@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 
 from fedperf_server.inference.cell_directions import (
     RENEWED,
-    Answer,
     AnsweredQuestion,
+    DirectedAnswer,
     OwnSums,
     directions_through_clips,
 )
@@ -85,7 +85,7 @@ class WindowHeard:
 
     window: int
     plain: tuple[ReceivedReport, ...]
-    answers: tuple[tuple[CellQuestion, Answer], ...]
+    answers: tuple[tuple[CellQuestion, DirectedAnswer], ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -150,7 +150,7 @@ def by_organization(
 ) -> dict[str, tuple[WindowHeard, ...]]:
     """The windows of every organization, oldest first, in the order of names."""
     reports: dict[tuple[str, int], list[ReceivedReport]] = {}
-    answers: dict[tuple[str, int], list[tuple[CellQuestion, Answer]]] = {}
+    answers: dict[tuple[str, int], list[tuple[CellQuestion, DirectedAnswer]]] = {}
     for each in plain:
         reports.setdefault((each.organization, each.report.slot.window), []).append(each)
     for asked in answered:

@@ -80,7 +80,7 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class NewMembership:
     """What a new member gets."""
 
     member: Member
@@ -139,7 +139,7 @@ class Enrollment:
             audit.record(session, "invited", {"name": name}, at=now)
         return Invitation(name, self._url(token), now + lifetime)
 
-    def join(self, token: bytes, certificate_request: bytes) -> Joined:
+    def join(self, token: bytes, certificate_request: bytes) -> NewMembership:
         """Make whoever holds `token` a member.
 
         Raises:
@@ -174,7 +174,7 @@ class Enrollment:
             )
             member = _member(row)
         certificate = issue(self._ring, member.organization_id, member.public_key, now=now)
-        return Joined(member, certificate, self._ring.certificate(CA))
+        return NewMembership(member, certificate, self._ring.certificate(CA))
 
     def revoke(self, name: str) -> Member:
         """End a membership, or take back an unused invitation's place.

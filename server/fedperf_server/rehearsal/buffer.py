@@ -19,12 +19,13 @@ from datetime import datetime
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from fedperf_server.rehearsal.synthetic_rows import CatalogueEntry, PredictLog, RehearsalBuffer
+from fedperf_server.rehearsal.synthetic_rows import PredictLog, RehearsalBuffer
 from fedperf_server.state import registry
 from fedperf_server.state.database import BufferRow, BufferTeacherRow, PublishedEpochRow
 from fedperf_server.state.epochs import Epoch, epochs, reported_among
-from fedperf_server.state.registry import Standing
+from fedperf_server.state.registry import VersionStanding
 from fedperf_shared.exchange import SyntheticRow
+from fedperf_shared.execution import SizedPlan
 from fedperf_shared.releases.period import Period, from_unix_ms, to_unix_ms
 from fedperf_shared.wire.codec import decode_synthetic_rows, encode_synthetic_rows
 
@@ -50,7 +51,7 @@ class Earlier:
 
     def labelled(self, predict_with: Callable[[bytes], PredictLog]) -> "Earlier":
         """The same rows with the labels of their teacher."""
-        entries = [CatalogueEntry(row.plan, row.cluster) for row in self.rows]
+        entries = [SizedPlan(row.plan, row.cluster) for row in self.rows]
         labels = predict_with(self.teacher)(entries).tolist() if entries else []
         rows = (
             replace(row, log_runtime_seconds=label)
@@ -116,7 +117,9 @@ def _teacher(session: Session, known: Sequence[Epoch], ended: datetime) -> int:
     """Of what the epoch left: the newest version by the next one's reference that still stands."""
     reference = next(each for each in known if each.begins_at > ended).reference_version
     stand = registry.standings(session)
-    promoted = [each for each in stand if stand[each] is Standing.PROMOTED and each <= reference]
+    promoted = [
+        each for each in stand if stand[each] is VersionStanding.PROMOTED and each <= reference
+    ]
     return max(promoted, default=reference)
 
 

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 import numpy as np
 from sqlalchemy.orm import Session
 
-from fedperf_server.inference.corrections import Correction, ReceivedReport
+from fedperf_server.inference.corrections import CellCorrectionPosterior, ReceivedReport
 from fedperf_server.rehearsal.synthetic_rows import Catalogue, PredictLog, cell_shares, draw_rows
 from fedperf_server.state import registry
 from fedperf_shared.errors import InvalidInputError, PrivacyRefusedError
@@ -86,7 +86,7 @@ class SyntheticBatch:
     def from_reports(
         cls,
         reports: Sequence[ReceivedReport],
-        correction: Correction,
+        correction: CellCorrectionPosterior,
         catalogue: Catalogue,
         *,
         rows: int,
@@ -128,7 +128,7 @@ class SyntheticBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class CellCondition:
     """Which cells are asked for; None means any.
 
     Attributes:
@@ -179,7 +179,7 @@ class Condition:
 
 
 def more_rows(
-    batch: SyntheticBatch, condition: Condition, *, rows: int, seed: int
+    batch: SyntheticBatch, condition: CellCondition, *, rows: int, seed: int
 ) -> tuple[TableRow, ...]:
     """`rows` rows of the cells that `condition` asks for, each about as often as in the batch.
 
@@ -236,10 +236,10 @@ def _fitted(frame: "pd.DataFrame") -> "GaussianCopulaSynthesizer":
 
 
 def _sampled(
-    synthesizer: "GaussianCopulaSynthesizer", condition: Condition, rows: int, seed: int
+    synthesizer: "GaussianCopulaSynthesizer", condition: CellCondition, rows: int, seed: int
 ) -> "pd.DataFrame":
     """Up to `rows` rows; fewer where SDV, which draws and rejects, does not find enough."""
-    from sdv.sampling import Condition as SdvCondition
+    from sdv.sampling import CellCondition as SdvCondition
 
     # SDV 2.0 has no public way to give a seed: it starts from one of its own unless this is set.
     synthesizer._set_random_state(seed)
@@ -258,7 +258,7 @@ def _sampled(
     return frame
 
 
-def _too_rare(condition: Condition, found: int, rows: int) -> NoSuchRowsError:
+def _too_rare(condition: CellCondition, found: int, rows: int) -> NoSuchRowsError:
     return NoSuchRowsError(
         f"{condition} is so rare in the batch that only {found} of {rows} rows were found; "
         "ask for less, or wait for more reports"

@@ -22,9 +22,8 @@ from numpy.typing import NDArray
 from fedperf_server.inference.corrections import ReceivedReport, believed_counts, pooled
 from fedperf_shared.errors import ConfigurationError, FedperfError
 from fedperf_shared.exchange import SyntheticRow
-from fedperf_shared.execution import ClusterConfig
+from fedperf_shared.execution import SizedPlan
 from fedperf_shared.releases.basis import ALL_CELLS, CELLS, cell_of
-from fedperf_shared.workflow.graph import Plan
 
 if TYPE_CHECKING:
     from fedperf_shared.workflow.vocabulary import Platform
@@ -32,18 +31,10 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True)
-class CatalogueEntry:
-    """A public plan on a public cluster."""
-
-    plan: Plan
-    cluster: ClusterConfig
-
-
-Catalogue = Mapping[int, tuple[CatalogueEntry, ...]]
+Catalogue = Mapping[int, tuple[SizedPlan, ...]]
 """Catalogue entries by the index of their cell."""
 
-PredictLog = Callable[[Sequence[CatalogueEntry]], Floats]
+PredictLog = Callable[[Sequence[SizedPlan]], Floats]
 """Catalogue entries -> natural log of wall seconds that the shared model predicts."""
 
 
@@ -51,19 +42,19 @@ class InvalidLabelsError(FedperfError):
     """The shared model gave labels of a wrong number, or labels that are not finite."""
 
 
-def by_cell(entries: Iterable[CatalogueEntry]) -> dict[int, tuple[CatalogueEntry, ...]]:
+def by_cell(entries: Iterable[SizedPlan]) -> dict[int, tuple[SizedPlan, ...]]:
     """The catalogue, sorted into cells of the public basis."""
-    cells: dict[int, list[CatalogueEntry]] = defaultdict(list)
+    cells: dict[int, list[SizedPlan]] = defaultdict(list)
     for entry in entries:
         cells[cell_of(entry.plan).index].append(entry)
     return {cell: tuple(members) for cell, members in cells.items()}
 
 
-def on_grid(entries: Sequence[CatalogueEntry]) -> dict[int, tuple[CatalogueEntry, ...]]:
+def on_grid(entries: Sequence[SizedPlan]) -> dict[int, tuple[SizedPlan, ...]]:
     """Every plan of `entries` on every cluster of theirs, by cell: the public grid."""
     clusters = dict.fromkeys(entry.cluster for entry in entries)
     plans = dict.fromkeys(entry.plan for entry in entries)
-    return by_cell(CatalogueEntry(plan, cluster) for plan in plans for cluster in clusters)
+    return by_cell(SizedPlan(plan, cluster) for plan in plans for cluster in clusters)
 
 
 def cell_shares(reports: Sequence[ReceivedReport], *, reference_version: int) -> Floats:
@@ -144,7 +135,7 @@ class RehearsalBuffer:
         return RehearsalBuffer(self.capacity_per_segment, tuple(reversed(kept)))
 
 
-def _labels(entries: Sequence[CatalogueEntry], predict: PredictLog) -> Floats:
+def _labels(entries: Sequence[SizedPlan], predict: PredictLog) -> Floats:
     labels = np.asarray(predict(entries), dtype=np.float64)
     if labels.shape != (len(entries),) or not np.isfinite(labels).all():
         raise InvalidLabelsError(

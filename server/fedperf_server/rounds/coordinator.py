@@ -29,7 +29,7 @@ from fedperf_server.rehearsal import buffer
 from fedperf_server.rounds.fleet import Fleet, FleetRound, Reply
 from fedperf_server.rounds.next_model import AggregationError, Evaluate, next_model
 from fedperf_server.rounds.open_round import OpenRound, RoundReplies, RoundRules
-from fedperf_server.rounds.round_method import Answer, RoundMethod
+from fedperf_server.rounds.round_method import AcceptedUpdate, RoundMethod
 from fedperf_server.rounds.round_record import (
     drop_stale,
     finish,
@@ -45,10 +45,11 @@ from fedperf_server.state.database import (
     RoundQuestionRow,
     RoundRow,
 )
-from fedperf_server.state.registry import Arrays, ModelFormat
-from fedperf_server.state.rounds import Outcome, RoundResult, result_of, row_key
+from fedperf_server.state.registry import ModelFormat
+from fedperf_server.state.rounds import RoundOutcome, RoundResult, result_of, row_key
 from fedperf_server.state.validation import Reason, RejectedReleaseError, check_place, open_update
 from fedperf_shared.exchange import SyntheticRow, TrainRequest
+from fedperf_shared.model.architecture import Weights
 from fedperf_shared.programs.troubles import Troubles
 from fedperf_shared.releases.period import Timetable
 from fedperf_shared.releases.release import SlotKey
@@ -261,7 +262,7 @@ class Coordinator:
                 base_version=opened.base_version,
             )
             self._method.check(update, slot)
-            gathered.accepted[organization_id] = (signed, Answer(update, slot))
+            gathered.accepted[organization_id] = (signed, AcceptedUpdate(update, slot))
         except RejectedReleaseError as error:
             gathered.refused[organization_id] = error.reason
 
@@ -301,17 +302,17 @@ class Coordinator:
 
     def _made(
         self, opened: OpenRound, gathered: RoundReplies
-    ) -> tuple[Outcome, Arrays | None, float | None]:
+    ) -> tuple[RoundOutcome, Weights | None, float | None]:
         """How the round ends; the next model and its error, if there is one."""
         if len(gathered.accepted) < self._rules.quorum:
-            return Outcome.NO_QUORUM, None, None
+            return RoundOutcome.NO_QUORUM, None, None
         try:
-            return Outcome.NEW_VERSION, *self._next(opened, gathered)
+            return RoundOutcome.NEW_VERSION, *self._next(opened, gathered)
         except AggregationError as error:
             _log.warning("a round failed, the model stays as it is", exc_info=error)
-            return Outcome.FAILED, None, None
+            return RoundOutcome.FAILED, None, None
 
-    def _next(self, opened: OpenRound, gathered: RoundReplies) -> tuple[Arrays, float]:
+    def _next(self, opened: OpenRound, gathered: RoundReplies) -> tuple[Weights, float]:
         """As `next_model`, from all that was accepted, in the order of the ids."""
         answers = [answer for _, (_, answer) in sorted(gathered.accepted.items())]
         return next_model(
@@ -328,7 +329,7 @@ class Coordinator:
         with self._database.transaction() as session:
             start = promotion_graph.start_of(session, self._timetable, window=slot.window)
             row = round_row(session, self._timetable, slot, start.version.version, at=self._clock())
-            row.outcome = Outcome.MISSED
+            row.outcome = RoundOutcome.MISSED
             finish(session, row, at=now)
             session.add(row)
             audit.record(session, "round_missed", {"round": row.number}, at=now)

@@ -11,14 +11,14 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_server.rounds.round_method import Answer
-from fedperf_server.state.registry import Arrays
-from fedperf_server.state.validation import Known, UpdateLimits, check_contents
+from fedperf_server.rounds.round_method import AcceptedUpdate
+from fedperf_server.state.validation import ReportContext, UpdateLimits, check_contents
 from fedperf_shared.exchange import SyntheticRow
+from fedperf_shared.model.architecture import Weights
 from fedperf_shared.releases.kinds import MODEL_UPDATE
 from fedperf_shared.releases.release import Slot, Update
 
-Aggregate = Callable[[Arrays, Sequence[Arrays]], Sequence[NDArray[np.float32]]]
+Aggregate = Callable[[Weights, Sequence[Weights]], Sequence[NDArray[np.float32]]]
 """(current, updates) -> the next model."""
 
 
@@ -35,18 +35,18 @@ class DpSgdRounds:
     aggregate: Aggregate
     rehearses_at_home: ClassVar[bool] = True
 
-    def question(self, current: Arrays, *, steps_made: int) -> None:
+    def question(self, current: Weights, *, steps_made: int) -> None:
         """Nothing beside the model."""
         del current, steps_made
 
     def check(self, update: Update, slot: Slot) -> None:
         """As `RoundMethod.check`."""
-        check_contents(update, slot, Known(limits=self.limits), kind=MODEL_UPDATE)
+        check_contents(update, slot, ReportContext(limits=self.limits), kind=MODEL_UPDATE)
 
     def next(
         self,
-        current: Arrays,
-        answers: Sequence[Answer],
+        current: Weights,
+        answers: Sequence[AcceptedUpdate],
         question: object,
         *,
         rehearsed: Sequence[SyntheticRow] = (),

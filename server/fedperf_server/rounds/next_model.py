@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedperf_server.rounds.open_round import OpenRound
-from fedperf_server.rounds.round_method import Answer, RoundMethod
-from fedperf_server.state.registry import Arrays, ModelFormat
+from fedperf_server.rounds.round_method import AcceptedUpdate, RoundMethod
+from fedperf_server.state.registry import ModelFormat
 from fedperf_shared.errors import ConfigurationError, FedperfError, InvalidInputError
 from fedperf_shared.exchange import SyntheticRow
+from fedperf_shared.model.architecture import Weights
 
-Evaluate = Callable[[Arrays], float]
+Evaluate = Callable[[Weights], float]
 """The model's error on public data."""
 
 
@@ -28,13 +29,13 @@ class AggregationError(FedperfError):
 
 def next_model(
     opened: OpenRound,
-    answers: Sequence[Answer],
+    answers: Sequence[AcceptedUpdate],
     *,
     method: RoundMethod,
     model_format: ModelFormat,
     evaluate: Evaluate,
     rehearsed: Sequence[SyntheticRow],
-) -> tuple[Arrays, float]:
+) -> tuple[Weights, float]:
     """The next model and its error.
 
     Raises:

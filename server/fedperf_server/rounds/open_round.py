@@ -9,10 +9,10 @@ below 1.
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from fedperf_server.rounds.round_method import Answer
-from fedperf_server.state.registry import Arrays
+from fedperf_server.rounds.round_method import AcceptedUpdate
 from fedperf_server.state.validation import Reason
 from fedperf_shared.errors import ConfigurationError
+from fedperf_shared.model.architecture import Weights
 from fedperf_shared.releases.questions import TangentQuestion
 from fedperf_shared.releases.release import Schedule, SignedRelease, SlotKey
 
@@ -45,7 +45,7 @@ class OpenRound:
 
     slot: SlotKey
     base_version: int
-    current: Arrays
+    current: Weights
     question: TangentQuestion | None
 
 
@@ -61,7 +61,7 @@ class RoundReplies:
     """
 
     schedules: dict[bytes, Schedule] = field(default_factory=dict)
-    accepted: dict[bytes, tuple[SignedRelease, Answer]] = field(default_factory=dict)
+    accepted: dict[bytes, tuple[SignedRelease, AcceptedUpdate]] = field(default_factory=dict)
     refused: dict[bytes, Reason] = field(default_factory=dict)
     sizes: dict[bytes, int] = field(default_factory=dict)
 

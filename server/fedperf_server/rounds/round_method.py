@@ -12,14 +12,14 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_server.state.registry import Arrays
 from fedperf_shared.exchange import SyntheticRow
+from fedperf_shared.model.architecture import Weights
 from fedperf_shared.releases.questions import TangentQuestion
 from fedperf_shared.releases.release import Slot, Update
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class AcceptedUpdate:
     """An accepted update and the slot that it fills, with the parameters that were declared."""
 
     update: Update
@@ -33,7 +33,7 @@ class RoundMethod(Protocol):
     def rehearses_at_home(self) -> bool:
         """Whether rows of earlier epochs go with the request; else `next` gets them."""
 
-    def question(self, current: Arrays, *, steps_made: int) -> TangentQuestion | None:
+    def question(self, current: Weights, *, steps_made: int) -> TangentQuestion | None:
         """What a round asks beside the model; it is stored before anybody gets it.
 
         Args:
@@ -50,8 +50,8 @@ class RoundMethod(Protocol):
 
     def next(
         self,
-        current: Arrays,
-        answers: Sequence[Answer],
+        current: Weights,
+        answers: Sequence[AcceptedUpdate],
         question: TangentQuestion | None,
         *,
         rehearsed: Sequence[SyntheticRow] = (),

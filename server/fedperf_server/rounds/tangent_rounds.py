@@ -20,12 +20,11 @@ import torch
 from numpy.typing import NDArray
 
 from fedperf_server.inference.tangent_steps import STEP_CLIPS, TangentSum, trusted_step
-from fedperf_server.rounds.round_method import Answer
-from fedperf_server.state.registry import Arrays
-from fedperf_server.state.validation import Known, check_contents
+from fedperf_server.rounds.round_method import AcceptedUpdate
+from fedperf_server.state.validation import ReportContext, check_contents
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.exchange import SyntheticRow
-from fedperf_shared.model.architecture import ARRAY_SHAPES
+from fedperf_shared.model.architecture import ARRAY_SHAPES, Weights, named_arrays
 from fedperf_shared.model.batches import PlanGraph
 from fedperf_shared.model.checkpoint import model_from_arrays
 from fedperf_shared.model.fit import predict
@@ -61,7 +60,7 @@ class TangentRounds:
     misfit: float = MISFIT
     rehearses_at_home: ClassVar[bool] = False
 
-    def question(self, current: Arrays, *, steps_made: int) -> TangentQuestion:
+    def question(self, current: Weights, *, steps_made: int) -> TangentQuestion:
         """Directions at the model's tangent, and a tighter clip with every step."""
         return _question(coefficients_at(_model(current), self.anchors), steps_made)
 
@@ -72,12 +71,12 @@ class TangentRounds:
 
     def check(self, update: Update, slot: Slot) -> None:
         """As `RoundMethod.check`."""
-        check_contents(update, slot, Known(), kind=TANGENT_UPDATE)
+        check_contents(update, slot, ReportContext(), kind=TANGENT_UPDATE)
 
     def next(
         self,
-        current: Arrays,
-        answers: Sequence[Answer],
+        current: Weights,
+        answers: Sequence[AcceptedUpdate],
         question: TangentQuestion | None,
         *,
         rehearsed: Sequence[SyntheticRow] = (),
@@ -98,7 +97,7 @@ class TangentRounds:
         self,
         model: GGFN,
         tangent: Tangent,
-        answers: Sequence[Answer],
+        answers: Sequence[AcceptedUpdate],
         question: TangentQuestion,
         *,
         rehearsed: Sequence[SyntheticRow] = (),
@@ -120,7 +119,7 @@ def stored_tangent(model: GGFN, anchors: Sequence[PlanGraph], question: TangentQ
 
 
 def believed_sums(
-    answers: Sequence[Answer], question: TangentQuestion, *, misfit: float = MISFIT
+    answers: Sequence[AcceptedUpdate], question: TangentQuestion, *, misfit: float = MISFIT
 ) -> list[TangentSum]:
     """What was sent in the directions that were used, as far as it is believed."""
     used, sums = _used(question), []
@@ -176,5 +175,5 @@ def _used(question: TangentQuestion) -> NDArray[np.bool_]:
     return np.asarray(question.coefficients.any(axis=0))
 
 
-def _model(arrays: Arrays) -> GGFN:
-    return model_from_arrays(dict(zip(ARRAY_SHAPES, arrays, strict=True)))
+def _model(arrays: Weights) -> GGFN:
+    return model_from_arrays(named_arrays(arrays))

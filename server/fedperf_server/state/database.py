@@ -36,13 +36,13 @@ class DatabaseError(StorageError):
     """The coordinator's database cannot be read or written."""
 
 
-class Table(DeclarativeBase):
+class DatabaseTable(DeclarativeBase):
     """Base of all tables."""
 
     type_annotation_map = {bytes: LargeBinary, int: BigInteger}  # noqa: RUF012  SQLAlchemy's way
 
 
-class OrganizationRow(Table):
+class OrganizationRow(DatabaseTable):
     """A member: its operator's label, its random wire id, its key."""
 
     __tablename__ = "organization"
@@ -53,7 +53,7 @@ class OrganizationRow(Table):
     revoked_at: Mapped[int | None]
 
 
-class InvitationRow(Table):
+class InvitationRow(DatabaseTable):
     """A token (only its hash is kept) that lets one organization join once."""
 
     __tablename__ = "invitation"
@@ -63,7 +63,7 @@ class InvitationRow(Table):
     used_at: Mapped[int | None]
 
 
-class ScheduleRow(Table):
+class ScheduleRow(DatabaseTable):
     """What an organization declared for a period; never changed."""
 
     __tablename__ = "schedule"
@@ -75,7 +75,7 @@ class ScheduleRow(Table):
     declared_at: Mapped[int]
 
 
-class RoundRow(Table):
+class RoundRow(DatabaseTable):
     """One model round; `closed_at` is empty while it is under way."""
 
     __tablename__ = "round"
@@ -94,7 +94,7 @@ class RoundRow(Table):
     public_error: Mapped[float | None]
 
 
-class RoundQuestionRow(Table):
+class RoundQuestionRow(DatabaseTable):
     """What a model round at the tangent asks, made once, when the round is opened."""
 
     __tablename__ = "round_question"
@@ -104,7 +104,7 @@ class RoundQuestionRow(Table):
     payload: Mapped[bytes]
 
 
-class ReplyRow(Table):
+class ReplyRow(DatabaseTable):
     """What one organization answered in a round: `outcome` is "accepted" or why not."""
 
     __tablename__ = "reply"
@@ -117,7 +117,7 @@ class ReplyRow(Table):
     size: Mapped[int]
 
 
-class ReportRow(Table):
+class ReportRow(DatabaseTable):
     """An accepted report, residual or directed, as signed."""
 
     __tablename__ = "report"
@@ -132,7 +132,7 @@ class ReportRow(Table):
     received_at: Mapped[int]
 
 
-class EpochRow(Table):
+class EpochRow(DatabaseTable):
     """A declared epoch; `begins_at` is the start of a window. The first one is not declared."""
 
     __tablename__ = "epoch"
@@ -144,7 +144,7 @@ class EpochRow(Table):
     declared_at: Mapped[int]
 
 
-class DriftRow(Table):
+class DriftRow(DatabaseTable):
     """A drift that was found in the reports of a period about one epoch; never changed."""
 
     __tablename__ = "drift"
@@ -161,7 +161,7 @@ class DriftRow(Table):
     seen_at: Mapped[int]
 
 
-class QuestionRow(Table):
+class QuestionRow(DatabaseTable):
     """The question of a directed slot, made once; `version` counts them from 1."""
 
     __tablename__ = "question"
@@ -173,7 +173,7 @@ class QuestionRow(Table):
     asked_at: Mapped[int]
 
 
-class ReceiptRow(Table):
+class ReceiptRow(DatabaseTable):
     """A signed confirmation; `sequence` counts an organization's releases from 1."""
 
     __tablename__ = "receipt"
@@ -186,7 +186,7 @@ class ReceiptRow(Table):
     signature: Mapped[bytes]
 
 
-class RejectionRow(Table):
+class RejectionRow(DatabaseTable):
     """How often something of an organization was refused, by kind and reason."""
 
     __tablename__ = "rejection"
@@ -196,7 +196,7 @@ class RejectionRow(Table):
     count: Mapped[int] = mapped_column(default=0)
 
 
-class ModelVersionRow(Table):
+class ModelVersionRow(DatabaseTable):
     """A version of the shared model; a candidate until it is promoted."""
 
     __tablename__ = "model_version"
@@ -207,7 +207,7 @@ class ModelVersionRow(Table):
     public_error: Mapped[float | None]
 
 
-class VerdictRow(Table):
+class VerdictRow(DatabaseTable):
     """A decision about a version; the latest one of a version counts, none is ever changed."""
 
     __tablename__ = "verdict"
@@ -221,7 +221,7 @@ class VerdictRow(Table):
     decided_at: Mapped[int]
 
 
-class BufferRow(Table):
+class BufferRow(DatabaseTable):
     """The synthetic rows of one epoch that are rehearsed in later ones."""
 
     __tablename__ = "buffer"
@@ -230,7 +230,7 @@ class BufferRow(Table):
     stored_at: Mapped[int]
 
 
-class BufferTeacherRow(Table):
+class BufferTeacherRow(DatabaseTable):
     """Which model version labelled the rows of an epoch in the buffer."""
 
     __tablename__ = "buffer_teacher"
@@ -238,7 +238,7 @@ class BufferTeacherRow(Table):
     version: Mapped[int]
 
 
-class PublicationRow(Table):
+class PublicationRow(DatabaseTable):
     """What every organization may fetch, one serialized message per kind."""
 
     __tablename__ = "publication"
@@ -247,7 +247,7 @@ class PublicationRow(Table):
     published_at: Mapped[int]
 
 
-class PublishedEpochRow(Table):
+class PublishedEpochRow(DatabaseTable):
     """Which epoch a publication is about, by its start."""
 
     __tablename__ = "published_epoch"
@@ -255,7 +255,7 @@ class PublishedEpochRow(Table):
     epoch_begins_at: Mapped[int]
 
 
-class EventRow(Table):
+class EventRow(DatabaseTable):
     """One entry of the audit log."""
 
     __tablename__ = "event"
@@ -283,7 +283,7 @@ class Database:
                 create_private(file)
                 for suffix in ("", "-wal", "-shm"):
                     close_to_others(Path(f"{file}{suffix}"))
-            Table.metadata.create_all(self._engine)
+            DatabaseTable.metadata.create_all(self._engine)
         except (SQLAlchemyError, ImportError) as error:
             raise DatabaseError(f"cannot open the database {url}: {_line(error)}") from error
 

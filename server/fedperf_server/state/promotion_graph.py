@@ -25,7 +25,7 @@ from sqlalchemy.orm import Session
 from fedperf_server.state import registry
 from fedperf_server.state.database import RoundRow
 from fedperf_server.state.epochs import epoch_at
-from fedperf_server.state.registry import ModelVersion, Standing
+from fedperf_server.state.registry import ModelVersion, VersionStanding
 from fedperf_server.state.round_calendar import opens_at, replies_at
 from fedperf_shared.releases.period import Timetable, to_unix_ms
 from fedperf_shared.releases.release import SlotKey
@@ -35,14 +35,14 @@ PATIENCE = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class RoundStart:
     """What a round starts from, and by how many rounds of the epoch it was made."""
 
     version: ModelVersion
     steps_made: int
 
 
-def start_of(session: Session, timetable: Timetable, *, window: int) -> Start:
+def start_of(session: Session, timetable: Timetable, *, window: int) -> RoundStart:
     """What a round of that window starts from now.
 
     Raises:
@@ -52,7 +52,7 @@ def start_of(session: Session, timetable: Timetable, *, window: int) -> Start:
     epoch = epoch_at(session, period.window_start(window))
     first = period.window_at(epoch.begins_at) or 0
     way = _way_to(start, _bases(session, timetable, since_window=first))
-    return Start(registry.get_version(session, start), len(way))
+    return RoundStart(registry.get_version(session, start), len(way))
 
 
 def has_to_wait(
@@ -77,19 +77,21 @@ def undecided(session: Session, timetable: Timetable, *, window: int) -> tuple[i
     return tuple(
         version
         for version in sorted(_made_before(session, timetable, window))
-        if version > in_force and stand[version] is Standing.CANDIDATE
+        if version > in_force and stand[version] is VersionStanding.CANDIDATE
     )
 
 
 def candidates_after(session: Session, version: int) -> tuple[int, ...]:
     """All candidates that are newer than `version`, oldest first."""
     stand = registry.standings(session)
-    return tuple(each for each in stand if each > version and stand[each] is Standing.CANDIDATE)
+    return tuple(
+        each for each in stand if each > version and stand[each] is VersionStanding.CANDIDATE
+    )
 
 
 def follow(session: Session, version: int, *, base: int, at: datetime) -> None:
     """Reject a version whose base was rejected or taken back while its round was under way."""
-    if registry.standings(session)[base] is Standing.REJECTED:
+    if registry.standings(session)[base] is VersionStanding.REJECTED:
         said = f"trained from version {base}, which was rejected"
         registry.reject(session, version, said, at=at)
 
@@ -111,7 +113,7 @@ def _newest_step(session: Session, timetable: Timetable, window: int) -> int:
     """The newest candidate that rounds of the window made of the version in force, or that."""
     in_force, stand = registry.in_force(session), registry.standings(session)
     made = _bases(session, timetable, since_window=window)
-    bases = {each: made[each] for each in made if stand[each] is Standing.CANDIDATE}
+    bases = {each: made[each] for each in made if stand[each] is VersionStanding.CANDIDATE}
     steps = (each for each in bases if bases[_way_to(each, bases)[-1]] == in_force)
     return max(steps, default=in_force)
 

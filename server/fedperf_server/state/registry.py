@@ -22,7 +22,12 @@ from sqlalchemy.orm import Session
 from fedperf_server.state.database import ModelVersionRow, PublicationRow, VerdictRow
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.exchange import Correction, SyntheticRow
-from fedperf_shared.model.architecture import ARCHITECTURE_VERSION, ARRAY_SHAPES
+from fedperf_shared.model.architecture import (
+    ARCHITECTURE_VERSION,
+    ARRAY_SHAPES,
+    Weights,
+    named_arrays,
+)
 from fedperf_shared.model.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 from fedperf_shared.releases.period import from_unix_ms, to_unix_ms
 from fedperf_shared.wire.codec import encode_correction, encode_synthetic_rows
@@ -30,8 +35,6 @@ from fedperf_shared.workflow.vocabulary import Platform
 
 CORRECTION = "correction"
 SYNTHETIC_ROWS = "synthetic_rows"
-
-Arrays = list[NDArray[np.float32]]
 
 
 class UnknownVersionError(InvalidInputError):
@@ -56,7 +59,7 @@ class ModelFormat(Protocol):
     def encode(self, arrays: Sequence[NDArray[np.float32]], version: int) -> bytes:
         """The checkpoint that organizations fetch."""
 
-    def decode(self, checkpoint: bytes) -> Arrays:
+    def decode(self, checkpoint: bytes) -> Weights:
         """The arrays, in their order."""
 
 
@@ -73,17 +76,17 @@ class GgfnFormat:
 
     def encode(self, arrays: Sequence[NDArray[np.float32]], version: int) -> bytes:
         """Checked arrays as a checkpoint."""
-        named = dict(zip(ARRAY_SHAPES, arrays, strict=True))
+        named = named_arrays(arrays)
         return encode_checkpoint(Checkpoint(named, version))
 
-    def decode(self, checkpoint: bytes) -> Arrays:
+    def decode(self, checkpoint: bytes) -> Weights:
         """The arrays of a checkpoint."""
         named = decode_checkpoint(checkpoint).arrays
         return [named[name] for name in ARRAY_SHAPES]
 
 
 @unique
-class Standing(StrEnum):
+class VersionStanding(StrEnum):
     """How a version stands."""
 
     CANDIDATE = "candidate"
@@ -98,17 +101,17 @@ class ModelVersion:
     version: int
     checkpoint: bytes
     created_at: datetime
-    standing: Standing
+    standing: VersionStanding
     public_error: float | None
 
     @property
     def promoted(self) -> bool:
         """Whether organizations may have it."""
-        return self.standing is Standing.PROMOTED
+        return self.standing is VersionStanding.PROMOTED
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class PromotionVerdict:
     """A decision about a version.
 
     Attributes:
@@ -155,7 +158,7 @@ def add_version(
     return version
 
 
-def decide(session: Session, verdict: Verdict) -> None:
+def decide(session: Session, verdict: PromotionVerdict) -> None:
     """Record a decision about a version; from now on it counts.
 
     Raises:
@@ -184,15 +187,15 @@ def decide(session: Session, verdict: Verdict) -> None:
 
 def reject(session: Session, version: int, reason: str, *, at: datetime) -> None:
     """Record a rejection for which nothing was measured; errors as `decide`."""
-    decide(session, Verdict(version, False, reason, None, None, {}, at))
+    decide(session, PromotionVerdict(version, False, reason, None, None, {}, at))
 
 
-def verdicts(session: Session) -> tuple[Verdict, ...]:
+def verdicts(session: Session) -> tuple[PromotionVerdict, ...]:
     """Every decision, oldest first."""
     return tuple(map(_verdict, session.scalars(select(VerdictRow).order_by(VerdictRow.number))))
 
 
-def standings(session: Session) -> dict[int, Standing]:
+def standings(session: Session) -> dict[int, VersionStanding]:
     """How every version stands, oldest first, without its checkpoint.
 
     Those of before there were verdicts stand by their promotion.
@@ -201,12 +204,12 @@ def standings(session: Session) -> dict[int, Standing]:
         ModelVersionRow.version
     )
     found = {
-        version: Standing.CANDIDATE if promoted_at is None else Standing.PROMOTED
+        version: VersionStanding.CANDIDATE if promoted_at is None else VersionStanding.PROMOTED
         for version, promoted_at in session.execute(query)
     }
     decided = select(VerdictRow.version, VerdictRow.promoted).order_by(VerdictRow.number)
     for version, promoted in session.execute(decided):
-        found[version] = Standing.PROMOTED if promoted else Standing.REJECTED
+        found[version] = VersionStanding.PROMOTED if promoted else VersionStanding.REJECTED
     return found
 
 
@@ -223,7 +226,7 @@ def newest_version(session: Session) -> ModelVersion:
     Raises:
         UnknownVersionError: nothing was ever stored.
     """
-    return _newest(session, {Standing.CANDIDATE, Standing.PROMOTED})
+    return _newest(session, {VersionStanding.CANDIDATE, VersionStanding.PROMOTED})
 
 
 def get_version(session: Session, version: int) -> ModelVersion:
@@ -233,7 +236,7 @@ def get_version(session: Session, version: int) -> ModelVersion:
         UnknownVersionError: there is no such version.
     """
     if not version:
-        return _newest(session, {Standing.PROMOTED})
+        return _newest(session, {VersionStanding.PROMOTED})
     row = session.get(ModelVersionRow, version)
     if row is None:
         raise UnknownVersionError(version)
@@ -246,7 +249,7 @@ def in_force(session: Session) -> int:
     Raises:
         UnknownVersionError: nothing was promoted yet.
     """
-    return _newest_number(session, {Standing.PROMOTED})
+    return _newest_number(session, {VersionStanding.PROMOTED})
 
 
 def promoted_since(session: Session, version: int) -> tuple[ModelVersion, ...]:
@@ -256,7 +259,9 @@ def promoted_since(session: Session, version: int) -> tuple[ModelVersion, ...]:
         UnknownVersionError: nothing was promoted yet.
     """
     since = min(version, in_force(session))
-    promoted = (each for each, stand in standings(session).items() if stand is Standing.PROMOTED)
+    promoted = (
+        each for each, stand in standings(session).items() if stand is VersionStanding.PROMOTED
+    )
     return tuple(get_version(session, each) for each in promoted if each >= since)
 
 
@@ -314,25 +319,25 @@ def _publish(session: Session, kind: str, payload: bytes, at: datetime) -> None:
     session.merge(PublicationRow(kind=kind, payload=payload, published_at=to_unix_ms(at)))
 
 
-def _newest(session: Session, among: Collection[Standing]) -> ModelVersion:
+def _newest(session: Session, among: Collection[VersionStanding]) -> ModelVersion:
     return get_version(session, _newest_number(session, among))
 
 
-def _newest_number(session: Session, among: Collection[Standing]) -> int:
+def _newest_number(session: Session, among: Collection[VersionStanding]) -> int:
     found = [version for version, each in standings(session).items() if each in among]
     if not found:
         raise UnknownVersionError(0)
     return max(found)
 
 
-def _version(row: ModelVersionRow, standing: Standing) -> ModelVersion:
+def _version(row: ModelVersionRow, standing: VersionStanding) -> ModelVersion:
     return ModelVersion(
         row.version, row.checkpoint, from_unix_ms(row.created_at), standing, row.public_error
     )
 
 
-def _verdict(row: VerdictRow) -> Verdict:
-    return Verdict(
+def _verdict(row: VerdictRow) -> PromotionVerdict:
+    return PromotionVerdict(
         row.version,
         row.promoted,
         row.reason,

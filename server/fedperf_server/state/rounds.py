@@ -16,7 +16,7 @@ ACCEPTED = "accepted"
 
 
 @unique
-class Outcome(StrEnum):
+class RoundOutcome(StrEnum):
     """How a round ended; `FAILED`: from what was accepted no usable model could be made."""
 
     NEW_VERSION = "new_version"
@@ -43,7 +43,7 @@ class RoundResult:
 
     number: int
     slot: SlotKey
-    outcome: Outcome
+    outcome: RoundOutcome
     asked: int
     replies: int
     failures: Mapping[str, int]
@@ -80,7 +80,7 @@ def result_of(row: RoundRow, slot: SlotKey, failures: Mapping[str, int]) -> Roun
     return RoundResult(
         number=row.number,
         slot=slot,
-        outcome=Outcome(row.outcome or Outcome.MISSED),
+        outcome=RoundOutcome(row.outcome or RoundOutcome.MISSED),
         asked=row.asked,
         replies=row.replies,
         failures=dict(failures),

@@ -97,7 +97,7 @@ class UpdateLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class ReportContext:
     """What the contents of a release are judged against, beside its slot; public.
 
     Attributes:
@@ -169,7 +169,9 @@ def check_due(report: Release, schedule: Schedule, *, now: datetime) -> Slot:
     return declared
 
 
-def check_contents(release: Release, slot: Slot, known: Known, *, kind: kinds.AnyKind) -> int:
+def check_contents(
+    release: Release, slot: Slot, known: ReportContext, *, kind: kinds.AnyKind
+) -> int:
     """Check what a release of that kind holds; the model version that it is about.
 
     Raises:
@@ -193,7 +195,7 @@ def _check_slot(release: Release, schedule: Schedule) -> Slot:
     return slot
 
 
-def _check_report(release: Release, noise_multiplier: float, known: Known) -> int:
+def _check_report(release: Release, noise_multiplier: float, known: ReportContext) -> int:
     """Whether noise of the declared size on sums of contributions can give these values.
 
     A contribution's counts are not negative, and its residual in a cell is never
@@ -210,7 +212,7 @@ def _check_report(release: Release, noise_multiplier: float, known: Known) -> in
     return report.reference_version
 
 
-def _check_answer(release: Release, noise_multiplier: float, known: Known) -> int:
+def _check_answer(release: Release, noise_multiplier: float, known: ReportContext) -> int:
     """Whether noise of the declared size on sums of answers can give these values.
 
     A workload adds at most the largest |direction| * clip to a value, and 1 to their norm.
@@ -225,7 +227,7 @@ def _check_answer(release: Release, noise_multiplier: float, known: Known) -> in
     return question.reference_version
 
 
-def _check_update(release: Release, noise_multiplier: float, known: Known) -> int:
+def _check_update(release: Release, noise_multiplier: float, known: ReportContext) -> int:
     """Whether a model update by DP-SGD is within the round's limits, whatever its noise."""
     del noise_multiplier
     update, limits = kinds.MODEL_UPDATE.as_release(release), known.limits
@@ -239,7 +241,7 @@ def _check_update(release: Release, noise_multiplier: float, known: Known) -> in
     return update.base_version
 
 
-def _check_tangent_update(release: Release, noise_multiplier: float, known: Known) -> int:
+def _check_tangent_update(release: Release, noise_multiplier: float, known: ReportContext) -> int:
     """Whether a step at a tangent can be: a workload adds at most 1, in length, to the sum."""
     del known
     update = kinds.TANGENT_UPDATE.as_release(release)
@@ -249,7 +251,7 @@ def _check_tangent_update(release: Release, noise_multiplier: float, known: Know
     return update.base_version
 
 
-CHECKS: Mapping[kinds.AnyKind, Callable[[Release, float, Known], int]] = {
+CHECKS: Mapping[kinds.AnyKind, Callable[[Release, float, ReportContext], int]] = {
     kinds.RESIDUAL_REPORT: _check_report,
     kinds.DIRECTED_REPORT: _check_answer,
     kinds.MODEL_UPDATE: _check_update,

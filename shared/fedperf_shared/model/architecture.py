@@ -9,8 +9,9 @@ Refused: any other set of names, shape or dtype, and every value that is not fin
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,8 +78,20 @@ def _dense_shapes() -> dict[str, tuple[int, ...]]:
 ARRAY_SHAPES: Mapping[str, tuple[int, ...]] = MappingProxyType(_array_shapes())
 """Name -> shape of every parameter, in the order of the state dict. All float32."""
 
+Weights: TypeAlias = Sequence[NDArray[np.float32]]
+"""The model's arrays in the order of `ARRAY_SHAPES`: how weights travel from room to room."""
+
 PARAMETERS = sum(math.prod(shape) for shape in ARRAY_SHAPES.values())
 """Number of trainable parameters: 615,809."""
+
+
+def named_arrays(weights: Weights) -> dict[str, NDArray[np.float32]]:
+    """The arrays by their names.
+
+    Raises:
+        ValueError: another number of arrays than the model has.
+    """
+    return dict(zip(ARRAY_SHAPES, weights, strict=True))
 
 
 def check_arrays(arrays: Mapping[str, NDArray[np.generic]]) -> None:

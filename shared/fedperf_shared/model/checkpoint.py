@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 MAX_CHECKPOINT_BYTES = 4 * PARAMETERS + 65_536
 """Weights and header; a longer file is refused unread."""
 
-Arrays = dict[str, NDArray[np.float32]]
+NamedArrays = dict[str, NDArray[np.float32]]
 _HEADER_LENGTH = struct.Struct("<Q")
 
 
@@ -54,7 +54,7 @@ class CheckpointStorageError(StorageError):
 class Checkpoint:
     """A checked state of the shared model: float32 `arrays` and the version it is."""
 
-    arrays: Arrays
+    arrays: NamedArrays
     model_version: int
 
     def __post_init__(self) -> None:
@@ -91,7 +91,7 @@ def decode_checkpoint(data: bytes) -> Checkpoint:
     except SafetensorError as error:
         raise InvalidCheckpointError("checkpoint is cut short or not safetensors") from error
     model_version = _checked_version(_metadata(data))
-    arrays: Arrays = {}
+    arrays: NamedArrays = {}
     for name, entry in entries:
         if entry["dtype"] != "F32":
             raise InvalidModelStateError("an array of the checkpoint is not float32")
@@ -153,7 +153,7 @@ def model_from_arrays(arrays: Mapping[str, NDArray[np.float32]], *, dropout: flo
     return model.eval()
 
 
-def state_to_arrays(model: "GGFN") -> Arrays:
+def state_to_arrays(model: "GGFN") -> NamedArrays:
     """The model's parameters as float32 arrays of their own memory, in state-dict order."""
     return {
         name: tensor.detach().cpu().numpy().copy() for name, tensor in model.state_dict().items()

@@ -12,13 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedperf_shared.errors import StorageError
-from fedperf_shared.execution import ClusterConfig, MeasuredPlan
+from fedperf_shared.execution import ClusterConfig, MeasuredPlan, SizedPlan
 from fedperf_shared.wire.codec import decode_measured_plans, encode_measured_plans
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import Platform
-
-Anchor = tuple[Plan, ClusterConfig]
-"""A public plan without a run time."""
 
 ANCHOR_PLATFORMS = (Platform.DUCKDB, Platform.POLARS, Platform.PANDAS)
 """On which each public plan is looked at beside the platforms that it has."""
@@ -42,19 +39,21 @@ def load_public_plans(path: Path = PUBLIC_PLANS_PATH) -> tuple[MeasuredPlan, ...
         raise StorageError(f"{path} cannot be read ({error.strerror}); install again") from error
 
 
-def variants_of(plans: Sequence[MeasuredPlan]) -> tuple[Anchor, ...]:
+def variants_of(plans: Sequence[MeasuredPlan]) -> tuple[SizedPlan, ...]:
     """Each plan as it ran and on every one of `ANCHOR_PLATFORMS`, in the order of the plans."""
-    return tuple((variant, each.cluster) for each in plans for variant in _variants(each.plan))
+    return tuple(
+        SizedPlan(variant, each.cluster) for each in plans for variant in _variants(each.plan)
+    )
 
 
-def anchors_of(plans: Sequence[MeasuredPlan]) -> tuple[Anchor, ...]:
+def anchors_of(plans: Sequence[MeasuredPlan]) -> tuple[SizedPlan, ...]:
     """The `variants_of` the plans, every second one of a plan in a small container.
 
     Other platforms from plan to plan: the plans ran on one machine, and no direction would tell
     machines apart.
     """
     return tuple(
-        (variant, _in_container(each.cluster) if (number + place) % 2 else each.cluster)
+        SizedPlan(variant, _in_container(each.cluster) if (number + place) % 2 else each.cluster)
         for number, each in enumerate(plans)
         for place, variant in enumerate(_variants(each.plan))
     )

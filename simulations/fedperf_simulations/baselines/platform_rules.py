@@ -18,7 +18,7 @@ from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Plat
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class PlatformRule:
     """A platform for each class of operators.
 
     Attributes:
@@ -42,19 +42,23 @@ class Rule:
         return tuple(chosen)
 
 
-def constant_rules() -> Iterator[Rule]:
+def constant_rules() -> Iterator[PlatformRule]:
     """Always the same platform, of those that can run everything."""
     for platform in EMBEDDED_PLATFORMS:
         if supports(OperatorKind.FILE_SOURCE, platform):
-            yield Rule(f"always {platform.name.lower()}", dict.fromkeys(OperatorClass, platform))
+            yield PlatformRule(
+                f"always {platform.name.lower()}", dict.fromkeys(OperatorClass, platform)
+            )
 
 
-def class_rules() -> Iterator[Rule]:
+def class_rules() -> Iterator[PlatformRule]:
     """Every way to give each class of operators a platform."""
     for platforms in product(EMBEDDED_PLATFORMS, repeat=len(OperatorClass)):
-        yield Rule("best rule per class", dict(zip(OperatorClass, platforms, strict=True)))
+        yield PlatformRule("best rule per class", dict(zip(OperatorClass, platforms, strict=True)))
 
 
-def best_rule(rules: Iterable[Rule], mean_regret: Callable[[Rule], float]) -> Rule:
+def best_rule(
+    rules: Iterable[PlatformRule], mean_regret: Callable[[PlatformRule], float]
+) -> PlatformRule:
     """The rule with the smallest mean regret, the first of equal ones."""
     return min(rules, key=mean_regret)

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedperf_client.optimizer.costs import AdditiveCosts, Floats, Ints
 from fedperf_client.optimizer.plan_prefixes import Prefixes, best_per_key, search
-from fedperf_client.optimizer.steps import Step, steps_of
+from fedperf_client.optimizer.steps import PlacementStep, steps_of
 from fedperf_client.prediction.prediction import PredictLog, Question
 from fedperf_shared.execution import ClusterConfig
 from fedperf_shared.workflow.graph import Plan
@@ -37,7 +37,7 @@ def published_search(
         plans = (Plan(prefix, costs.assignment(columns)) for columns in rows)
         return np.array([predict_log([Question(plan, cluster)])[0] for plan in plans])
 
-    def keep(step: Step, extended: Prefixes) -> Ints:
+    def keep(step: PlacementStep, extended: Prefixes) -> Ints:
         placed.append(step.operator)
         key = extended.key(placed[-APART:], len(costs.platforms))
         return best_per_key(key, scores(extended), 1)

@@ -55,7 +55,7 @@ PUBLISHED_SIZE = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class PublicJob:
     """What is public about a job.
 
     Attributes:
@@ -114,41 +114,43 @@ class Job:
         return low, high
 
 
-GREP = Job(
+GREP = PublicJob(
     "grep",
     (10_000, 21_000),
     {"line_length": (100, 100), "lines": (1e8, 2e8), "p_occurrence": (0, 1)},
     "lines",
     1,
 )
-KMEANS = Job(
+KMEANS = PublicJob(
     "kmeans",
     (8_000, 31_000),
     {"features": (5, 15), "observations": (1e8, 2e8), "k": (3, 9)},
     "observations",
     DEFAULT_PASSES,
 )
-PAGERANK = Job(
+PAGERANK = PublicJob(
     "pagerank",
     (130, 440),
     {"pages": (1e6, 3e6), "links": (1e7, 3e7), "convergence_criterion": (1e-4, 1e-2)},
     "links",
     DEFAULT_PASSES,
 )
-SGD = Job(
+SGD = PublicJob(
     "sgd",
     (9_700, 30_000),
     {"features": (5, 15), "observations": (1e8, 3e8), "iterations": (1, 100)},
     "observations",
     "iterations",
 )
-SORT = Job("sort", (9_500, 19_300), {"line_length": (100, 1_000), "lines": (1e7, 2e8)}, None, 1)
+SORT = PublicJob(
+    "sort", (9_500, 19_300), {"line_length": (100, 1_000), "lines": (1e7, 2e8)}, None, 1
+)
 
-JOBS: Mapping[str, Job] = {job.name: job for job in (GREP, KMEANS, PAGERANK, SGD, SORT)}
+JOBS: Mapping[str, PublicJob] = {job.name: job for job in (GREP, KMEANS, PAGERANK, SGD, SORT)}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Configurations:
+class JobConfigurations:
     """Configurations and what they took, one row each.
 
     Attributes:
@@ -170,9 +172,9 @@ class Configurations:
     def __len__(self) -> int:
         return len(self.jobs)
 
-    def where(self, chosen: NDArray[np.bool_ | np.int64]) -> "Configurations":
+    def where(self, chosen: NDArray[np.bool_ | np.int64]) -> "JobConfigurations":
         """The rows for which `chosen` [configurations] holds, or those at its places."""
-        return Configurations(
+        return JobConfigurations(
             self.jobs[chosen],
             self.machines[chosen],
             self.organizations[chosen],
@@ -181,7 +183,7 @@ class Configurations:
             self.log_seconds[chosen],
         )
 
-    def of(self, organization: str) -> "Configurations":
+    def of(self, organization: str) -> "JobConfigurations":
         """The rows of one organization."""
         return self.where(self.organizations == organization)
 
@@ -197,9 +199,9 @@ class C3O:
         files: what was read.
     """
 
-    published: Configurations
-    sort: Configurations
-    slices: Configurations
+    published: JobConfigurations
+    sort: JobConfigurations
+    slices: JobConfigurations
     files: tuple[Path, ...]
 
     @property
@@ -247,7 +249,7 @@ def data_files(data: Path | None) -> tuple[Path, ...]:
     return files
 
 
-def read_job(path: Path, job: Job, *, is_median: bool = True) -> Configurations:
+def read_job(path: Path, job: PublicJob, *, is_median: bool = True) -> JobConfigurations:
     """Every configuration of a job, the median over its repeats, or every repeat as a row.
 
     Raises:
@@ -265,7 +267,7 @@ def read_job(path: Path, job: Job, *, is_median: bool = True) -> Configurations:
     wanted = (SLOTS, MEGABYTES, *job.parameters)
     columns = {name: np.array(texts[name], dtype=np.float64) for name in wanted}
     machines = np.array(texts["machine_type"])
-    medians = Configurations(
+    medians = JobConfigurations(
         jobs=np.full(len(repeats), job.name),
         machines=machines,
         organizations=_organizations(job, machines, columns),
@@ -280,7 +282,7 @@ def read_job(path: Path, job: Job, *, is_median: bool = True) -> Configurations:
     return replace(every, log_seconds=np.log(np.concatenate(list(repeats.values()))))
 
 
-def _organizations(job: Job, machines: Texts, columns: Mapping[str, Floats]) -> Texts:
+def _organizations(job: PublicJob, machines: Texts, columns: Mapping[str, Floats]) -> Texts:
     """A cell is one organization; a large one is cut by the job's column."""
     names = [f"{job.name} {machine}" for machine in machines]
     if job.cut is None:
@@ -295,8 +297,8 @@ def _organizations(job: Job, machines: Texts, columns: Mapping[str, Floats]) -> 
     )
 
 
-def _joined(tables: Sequence[Configurations]) -> Configurations:
-    return Configurations(
+def _joined(tables: Sequence[JobConfigurations]) -> JobConfigurations:
+    return JobConfigurations(
         np.concatenate([each.jobs for each in tables]),
         np.concatenate([each.machines for each in tables]),
         np.concatenate([each.organizations for each in tables]),

@@ -87,7 +87,7 @@ class Executions:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Parts:
+class ScenarioParts:
     """Executions to learn from, and those to judge by."""
 
     known: Executions
@@ -103,7 +103,7 @@ def files(data: Path | None) -> tuple[Path, ...]:
     return tuple(_path(data, job) for job in MOST_MEGABYTES_KNOWN)
 
 
-def parts(data: Path | None, scenario: Scenario) -> Parts:
+def parts(data: Path | None, scenario: Scenario) -> ScenarioParts:
     """Both parts of a scenario.
 
     Raises:
@@ -112,7 +112,7 @@ def parts(data: Path | None, scenario: Scenario) -> Parts:
     executions = of_job(data, scenario.job)
     nodes, megabytes = (np.array(executions.table[each]) for each in (NODES, SIZE))
     held = _held_out(scenario, nodes, megabytes)
-    return Parts(executions.where(~held), executions.where(held))
+    return ScenarioParts(executions.where(~held), executions.where(held))
 
 
 def of_job(data: Path | None, job: str) -> Executions:

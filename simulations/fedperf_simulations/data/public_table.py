@@ -18,7 +18,7 @@ Codes = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Table:
+class PublicTable:
     """Some rows.
 
     Attributes:
@@ -32,9 +32,9 @@ class Table:
     def __len__(self) -> int:
         return len(self.codes)
 
-    def at(self, places: Codes) -> "Table":
+    def at(self, places: Codes) -> "PublicTable":
         """The rows at `places`."""
-        return Table(self.codes[places], self.numbers[places])
+        return PublicTable(self.codes[places], self.numbers[places])
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,20 +59,20 @@ class Columns:
         """Width of a model's inputs."""
         return sum(self.sizes) + self.numeric
 
-    def encoded(self, table: Table) -> Floats:
+    def encoded(self, table: PublicTable) -> Floats:
         """Inputs of a model: every category as one-hot, then the numbers, [rows, inputs]."""
         hot = [np.eye(size)[table.codes[:, place]] for place, size in enumerate(self.sizes)]
         return np.concatenate([*hot, table.numbers], axis=1)
 
-    def cell_of(self, table: Table) -> Codes:
+    def cell_of(self, table: PublicTable) -> Codes:
         """The combination of categories that each row has, [rows]."""
         return np.asarray(np.ravel_multi_index(tuple(table.codes.T), self.sizes), np.int64)
 
-    def of_cells(self, cells: Codes, numbers: Floats) -> Table:
+    def of_cells(self, cells: Codes, numbers: Floats) -> PublicTable:
         """Rows with the categories of `cells` and the numbers beside them."""
-        return Table(np.stack(np.unravel_index(cells, self.sizes), axis=1), numbers)
+        return PublicTable(np.stack(np.unravel_index(cells, self.sizes), axis=1), numbers)
 
-    def random(self, count: int, rng: np.random.Generator) -> Table:
+    def random(self, count: int, rng: np.random.Generator) -> PublicTable:
         """Rows drawn evenly from all that is possible: they tell about nobody's."""
         cells = rng.integers(self.cells, size=count)
         return self.of_cells(cells, rng.uniform(-1, 1, (count, self.numeric)))

@@ -7,7 +7,7 @@ the large ones: its scripts number them in the order in which they ask for them,
 few rows first. Another seed gives splits of the same kind that share no number with these.
 
 The grid of a job (its inputs) is public, its run times are not: what must not see run
-times takes a `Grid`.
+times takes a `PublicConfigurations`.
 
 The data carry no licence: they are read from the folder of public data sets and never
 part of the project. Sources: dos-group/pm-data-privacy (Will et al. 2024, arXiv
@@ -82,7 +82,7 @@ JOBS = (
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Grid:
+class PublicConfigurations:
     """The configurations of one job, which are public.
 
     Attributes:
@@ -100,7 +100,7 @@ class Grid:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Runs:
+class JobRuns:
     """The runs of one job.
 
     Attributes:
@@ -108,7 +108,7 @@ class Runs:
         seconds: run times, float64 [rows].
     """
 
-    grid: Grid
+    grid: PublicConfigurations
     seconds: Floats
 
     def __len__(self) -> int:
@@ -150,7 +150,7 @@ PublishedKey = tuple[str, str, Mode, int | None]
 """Predictor, title of the job, mode, and training rows: None for 80 %."""
 
 
-def load_runs(data: Path | None) -> tuple[Runs, ...]:
+def load_runs(data: Path | None) -> tuple[JobRuns, ...]:
     """The runs of the five jobs, in the order of `JOBS`.
 
     Raises:
@@ -159,7 +159,7 @@ def load_runs(data: Path | None) -> tuple[Runs, ...]:
     return tuple(_read_runs(_path(data, FOLDER, job.file), job) for job in JOBS)
 
 
-def load_elsewhere(data: Path | None, grid: Grid) -> RunsElsewhere:
+def load_elsewhere(data: Path | None, grid: PublicConfigurations) -> RunsElsewhere:
     """The C3O runs of a grid's job with the same arguments on other machine types.
 
     Raises:
@@ -236,11 +236,13 @@ def _split_number(job: int, training: int | None, repeat: int) -> int:
     return 1 + (job * REPEATS + repeat) * len(SMALL_SIZES) + SMALL_SIZES.index(training)
 
 
-def _read_runs(path: Path, job: SharedJob) -> Runs:
+def _read_runs(path: Path, job: SharedJob) -> JobRuns:
     rows = [row for row in _table(path) if float(row[_MACHINES]) >= job.least_machines]
     columns = tuple(name for name in rows[0] if name != _RUNTIME)
     inputs = np.array([[float(row[name]) for name in columns] for row in rows])
-    return Runs(Grid(job, columns, inputs), np.array([float(row[_RUNTIME]) for row in rows]))
+    return JobRuns(
+        PublicConfigurations(job, columns, inputs), np.array([float(row[_RUNTIME]) for row in rows])
+    )
 
 
 def _table(path: Path, *, delimiter: str = ",") -> list[dict[str, str]]:

@@ -143,7 +143,7 @@ class Points:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Runs:
+class ProbeRuns:
     """All runs of all platforms.
 
     Attributes:
@@ -171,7 +171,7 @@ class Runs:
         return np.flatnonzero(self.points.platforms[self.point] == platform).astype(np.int64)
 
 
-def load(data: Path | None) -> Runs:
+def load(data: Path | None) -> ProbeRuns:
     """Read the runs from the folder of public data sets.
 
     Raises:
@@ -189,7 +189,7 @@ def load(data: Path | None) -> Runs:
         distinct["many_files"].to_numpy(),
         distinct["log2_gib"].to_numpy() * math.log(2),
     )
-    return Runs(
+    return ProbeRuns(
         points,
         np.asarray(groups.ngroup(), np.int64),
         np.log(table[WALL].to_numpy(dtype=np.float64)),

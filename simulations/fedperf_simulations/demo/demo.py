@@ -25,9 +25,9 @@ from fedperf_shared.model.public_plans import anchors_of, load_public_plans
 from fedperf_shared.model.public_start import load_public_start
 from fedperf_shared.releases.release import SizeClass
 from fedperf_simulations.demo.choice import chosen_and_measured, new_program
-from fedperf_simulations.demo.local_federation import Joined, join_all, learn
+from fedperf_simulations.demo.local_federation import LocalFederation, join_all, learn
 from fedperf_simulations.demo.page import write_report
-from fedperf_simulations.demo.processes import Call, StepFailedError
+from fedperf_simulations.demo.processes import ProgramCall, StepFailedError
 from fedperf_simulations.demo.results import collected, error_on_plans
 from fedperf_simulations.demo.scenario import (
     POLL_SECONDS,
@@ -38,20 +38,20 @@ from fedperf_simulations.demo.scenario import (
     participants,
 )
 from fedperf_simulations.demo.summary import ChoiceResult, DemoSummary, OrganizationResult
-from fedperf_simulations.demo.world import World
+from fedperf_simulations.demo.world import DemoWorld
 from fedperf_simulations.harness.experiment import Settings, provenance, write_json
-from fedperf_simulations.harness.terminal import Stage, Stages
+from fedperf_simulations.harness.terminal import ProgressStage, Stages
 from fedperf_simulations.measured_set.limited_start import limited_start_in_use
-from fedperf_simulations.measured_set.organizations import Part
+from fedperf_simulations.measured_set.organizations import WorkloadPart
 
-CHOOSER = Part.BIRCH
+CHOOSER = WorkloadPart.BIRCH
 """Who chooses platforms: it knows workflows like the new one."""
 
 PACE_COMMAND = (sys.executable, "-m", "fedperf_simulations.demo.calibration")
 
 
 @limited_start_in_use()
-def run_demo(world: World, executions: list[Execution], stages: Stages) -> DemoSummary:
+def run_demo(world: DemoWorld, executions: list[Execution], stages: Stages) -> DemoSummary:
     """The whole demo on a directory that `world.fresh_directory` made; writes summary and report.
 
     Raises:
@@ -96,7 +96,7 @@ def run_demo(world: World, executions: list[Execution], stages: Stages) -> DemoS
     return finished
 
 
-def _write_histories(world: World, organizations: tuple[Participant, ...]) -> None:
+def _write_histories(world: DemoWorld, organizations: tuple[Participant, ...]) -> None:
     for each in organizations:
         for path, executions in (
             (world.history(each.name), each.history),
@@ -107,7 +107,7 @@ def _write_histories(world: World, organizations: tuple[Participant, ...]) -> No
 
 
 def _prepare_homes(
-    world: World, organizations: tuple[Participant, ...], stage: Stage
+    world: DemoWorld, organizations: tuple[Participant, ...], stage: ProgressStage
 ) -> tuple[Calendar, Pace]:
     """Homes with histories in their stores, and a calendar that this machine can keep."""
     world.programs.together([partial(_init, world, each) for each in organizations], at_once=2)
@@ -127,7 +127,7 @@ def _prepare_homes(
     return calendar, pace
 
 
-def _init(world: World, each: Participant) -> None:
+def _init(world: DemoWorld, each: Participant) -> None:
     size, workloads = str(each.size_class), str(each.nominal_workloads)
     call = world.client("init", each.name, "init", "--size", size, "--workloads", workloads)
     world.programs.call(call)
@@ -136,10 +136,12 @@ def _init(world: World, each: Participant) -> None:
     world.home(each.name).config.write_text(faster, encoding="utf-8")
 
 
-def _pace(world: World, large: list[Participant]) -> Pace:
+def _pace(world: DemoWorld, large: list[Participant]) -> Pace:
     """Measured by as many programs at once as will answer at once."""
     calls = [
-        Call("measuring the pace", (*PACE_COMMAND, str(world.history(each.name))), "pace.log")
+        ProgramCall(
+            "measuring the pace", (*PACE_COMMAND, str(world.history(each.name))), "pace.log"
+        )
         for each in large
     ]
     found = world.programs.together(
@@ -148,13 +150,13 @@ def _pace(world: World, large: list[Participant]) -> Pace:
     return Pace.slowest([Pace(**figures) for figures in found])
 
 
-def _profiled(world: World, each: Participant) -> int:
+def _profiled(world: DemoWorld, each: Participant) -> int:
     """How many executions were measured and stored, failed ones included."""
     statuses = world.programs.facts(_profile_call(world, each))["status"]
     return sum(count for status, count in statuses.items() if status != "uncountable")
 
 
-def _profile_call(world: World, each: Participant) -> Call:
+def _profile_call(world: DemoWorld, each: Participant) -> ProgramCall:
     families = [word for family in each.character.families for word in ("--family", str(family))]
     return world.client(
         "profile",
@@ -171,12 +173,12 @@ def _profile_call(world: World, each: Participant) -> Call:
 
 
 def _results(
-    world: World,
+    world: DemoWorld,
     organizations: tuple[Participant, ...],
-    joined: Joined,
+    joined: LocalFederation,
     live: Mapping[str, int],
     *,
-    stage: Stage,
+    stage: ProgressStage,
 ) -> tuple[list[OrganizationResult], Personalized]:
     """What each organization's own programs say; and the predictor of the one that chooses."""
 
@@ -213,7 +215,7 @@ def _keep(
     results[name] = work()
 
 
-def _predictor(world: World, stage: Stage) -> Personalized:
+def _predictor(world: DemoWorld, stage: ProgressStage) -> Personalized:
     """What the organization that chooses predicts with."""
     home = world.home(CHOOSER)
     with ExecutionStore.open(home.store) as store:
@@ -223,12 +225,12 @@ def _predictor(world: World, stage: Stage) -> Personalized:
     return predictor
 
 
-def _ask(world: World, name: str, *arguments: str) -> Any:  # noqa: ANN401 - JSON
+def _ask(world: DemoWorld, name: str, *arguments: str) -> Any:  # noqa: ANN401 - JSON
     step = " ".join(word for word in arguments[:2] if not word.startswith("-"))
     return world.programs.facts(world.client(step, name, *arguments, "--json", seconds=300.0))
 
 
-def _choice(world: World, predictor: Personalized) -> ChoiceResult:
+def _choice(world: DemoWorld, predictor: Personalized) -> ChoiceResult:
     home = world.home(CHOOSER)
     with ExecutionStore.open(home.store) as store:
         known = set(store.workloads())

@@ -18,8 +18,8 @@ from fedperf_simulations.demo.processes import StepFailedError
 from fedperf_simulations.demo.results import rounds_of, versions_of
 from fedperf_simulations.demo.scenario import Calendar, Pace
 from fedperf_simulations.demo.summary import RoundSummary, VersionSummary
-from fedperf_simulations.demo.world import HOST, World, free_ports
-from fedperf_simulations.harness.terminal import Stage
+from fedperf_simulations.demo.world import HOST, DemoWorld, free_ports
+from fedperf_simulations.harness.terminal import ProgressStage
 
 UP = "daemon is up"
 """What a daemon's log says when it has declared its schedule."""
@@ -30,7 +30,7 @@ VERDICT_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class LocalFederation:
     """A federation whose period is about to begin.
 
     Attributes:
@@ -48,8 +48,8 @@ class Joined:
 
 
 def join_all(
-    world: World, names: Sequence[str], calendar: Calendar, pace: Pace, *, stage: Stage
-) -> Joined:
+    world: DemoWorld, names: Sequence[str], calendar: Calendar, pace: Pace, *, stage: ProgressStage
+) -> LocalFederation:
     """Coordinator and daemons up and joined before the period begins.
 
     Raises:
@@ -63,11 +63,11 @@ def join_all(
     fingerprints = dict(zip(names, joined, strict=True))
     _require_same_on_both_sides(world, fingerprints)
     _wait_for_daemons(world, names, timetable)
-    return Joined(timetable, fingerprints)
+    return LocalFederation(timetable, fingerprints)
 
 
 def learn(
-    world: World, joined: Joined, calendar: Calendar, *, stage: Stage
+    world: DemoWorld, joined: LocalFederation, calendar: Calendar, *, stage: ProgressStage
 ) -> tuple[tuple[RoundSummary, ...], tuple[VersionSummary, ...]]:
     """The whole period: its rounds and what they made; then coordinator and daemons have ended.
 
@@ -82,7 +82,7 @@ def learn(
     return rounds, versions
 
 
-def _start_coordinator(world: World, calendar: Calendar, pace: Pace) -> Timetable:
+def _start_coordinator(world: DemoWorld, calendar: Calendar, pace: Pace) -> Timetable:
     world.programs.call(world.server("init", "init", "--host", HOST))
     exchange, enrollment, fleet = free_ports(3)
     # As many heavy starts lie between here and the last daemon, on two cores.
@@ -103,11 +103,11 @@ def _start_coordinator(world: World, calendar: Calendar, pace: Pace) -> Timetabl
     return timetable
 
 
-def _invite(world: World, name: str) -> str:
+def _invite(world: DemoWorld, name: str) -> str:
     return str(world.programs.facts(world.server("add-org", "add-org", name, "--json"))["join_url"])
 
 
-def _join_and_start(world: World, name: str) -> str:
+def _join_and_start(world: DemoWorld, name: str) -> str:
     """One organization becomes a member and starts its daemon; the fingerprint that it sees."""
     join = world.client("join", name, "join", _invite(world, name), "--json")
     fingerprint = str(world.programs.facts(join)["fingerprint"])
@@ -115,14 +115,14 @@ def _join_and_start(world: World, name: str) -> str:
     return fingerprint
 
 
-def _require_same_on_both_sides(world: World, own: Mapping[str, str]) -> None:
+def _require_same_on_both_sides(world: DemoWorld, own: Mapping[str, str]) -> None:
     members = world.programs.facts(world.server("list", "list", "--json"))
     seen = {member["name"]: member["fingerprint"] for member in members}
     if seen != own:
         raise StepFailedError("joining", f"fingerprints differ: {own} here, {seen} there")
 
 
-def _wait_for_ports(world: World, ports: tuple[int, ...]) -> None:
+def _wait_for_ports(world: DemoWorld, ports: tuple[int, ...]) -> None:
     def is_open(port: int) -> bool:
         with closing(socket.socket()) as attempt:
             attempt.settimeout(1.0)
@@ -137,7 +137,7 @@ def _wait_for_ports(world: World, ports: tuple[int, ...]) -> None:
         )
 
 
-def _wait_for_daemons(world: World, names: Sequence[str], timetable: Timetable) -> None:
+def _wait_for_daemons(world: DemoWorld, names: Sequence[str], timetable: Timetable) -> None:
     def all_up() -> bool:
         return all(UP in world.programs.log_of(f"{name}.log") for name in names)
 
@@ -148,7 +148,7 @@ def _wait_for_daemons(world: World, names: Sequence[str], timetable: Timetable) 
         )
 
 
-def _wait(world: World, is_so: Callable[[], bool], *, until: datetime) -> bool:
+def _wait(world: DemoWorld, is_so: Callable[[], bool], *, until: datetime) -> bool:
     """Whether it came true in time; programs that end meanwhile are an error."""
     while not is_so():
         world.programs.check()
@@ -159,7 +159,7 @@ def _wait(world: World, is_so: Callable[[], bool], *, until: datetime) -> bool:
 
 
 def _wait_for_rounds(
-    world: World, timetable: Timetable, calendar: Calendar, stage: Stage
+    world: DemoWorld, timetable: Timetable, calendar: Calendar, stage: ProgressStage
 ) -> tuple[RoundSummary, ...]:
     """One look at the coordinator after each round: looking costs time on a small machine."""
     rounds: tuple[RoundSummary, ...] = ()
@@ -182,7 +182,9 @@ def _said(found: RoundSummary, windows: int) -> str:
     return f"round {found.round} of {windows}, {found.replies} of {found.asked} replies, {error}"
 
 
-def _pass_time(world: World, until: datetime, stage: Stage, *, counts: bool = True) -> None:
+def _pass_time(
+    world: DemoWorld, until: datetime, stage: ProgressStage, *, counts: bool = True
+) -> None:
     while (now := world.clock()) < until:
         world.programs.check()
         world.sleep(min(0.5, (until - now).total_seconds()))
@@ -191,7 +193,7 @@ def _pass_time(world: World, until: datetime, stage: Stage, *, counts: bool = Tr
 
 
 def _wait_for_verdicts(
-    world: World, rounds: Sequence[RoundSummary], stage: Stage
+    world: DemoWorld, rounds: Sequence[RoundSummary], stage: ProgressStage
 ) -> tuple[VersionSummary, ...]:
     """All versions, when every one but that of the last round was judged, or some time passed."""
     stage.say("the coordinator judges what the rounds made")
@@ -207,7 +209,10 @@ def _wait_for_verdicts(
 
 
 def _wait_for_models(
-    world: World, joined: Joined, versions: Sequence[VersionSummary], stage: Stage
+    world: DemoWorld,
+    joined: LocalFederation,
+    versions: Sequence[VersionSummary],
+    stage: ProgressStage,
 ) -> None:
     """Until every daemon has fetched the newest promoted version, or some seconds passed."""
     stage.say("daemons fetch the last version")

@@ -52,7 +52,7 @@ class StepFailedError(FedperfError):
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ProgramCall:
     """One program that runs to its end.
 
     Attributes:
@@ -81,11 +81,11 @@ class Programs(Closing):
         self._logs = logs
         kept = {n: value for n, value in environment.items() if not n.startswith(_OWN_PREFIX)}
         self._environment = {**kept, **_SETTINGS}
-        self._started: list[tuple[subprocess.Popen[bytes], Call]] = []
-        self._services: list[tuple[subprocess.Popen[bytes], Call]] = []
+        self._started: list[tuple[subprocess.Popen[bytes], ProgramCall]] = []
+        self._services: list[tuple[subprocess.Popen[bytes], ProgramCall]] = []
         self._is_closed = False
 
-    def call(self, call: Call) -> bytes:
+    def call(self, call: ProgramCall) -> bytes:
         """Run a program to its end; its standard output.
 
         Raises:
@@ -103,7 +103,7 @@ class Programs(Closing):
             raise StepFailedError(call.step, self._last_words(call, process), self._log(call))
         return output
 
-    def facts(self, call: Call) -> Any:  # noqa: ANN401 - JSON
+    def facts(self, call: ProgramCall) -> Any:  # noqa: ANN401 - JSON
         """What a program with `--json` prints; errors as `call`."""
         output = self.call(call)
         try:
@@ -126,7 +126,7 @@ class Programs(Closing):
                 raise
             return [future.result() for future in futures]
 
-    def start(self, call: Call) -> None:
+    def start(self, call: ProgramCall) -> None:
         """Start a program that runs until `stop`; errors as `call`."""
         self._services.append((self._start(call, keep_output=False), call))
 
@@ -162,7 +162,7 @@ class Programs(Closing):
         self._is_closed = True
         _end([process for process, _ in reversed(self._started)], seconds=STOP_SECONDS)
 
-    def _start(self, call: Call, *, keep_output: bool) -> subprocess.Popen[bytes]:
+    def _start(self, call: ProgramCall, *, keep_output: bool) -> subprocess.Popen[bytes]:
         if self._is_closed:
             raise StepFailedError(call.step, "the simulation is being stopped")
         with self._log(call).open("ab") as log:
@@ -185,10 +185,10 @@ class Programs(Closing):
         self._started.append((process, call))
         return process
 
-    def _log(self, call: Call) -> Path:
+    def _log(self, call: ProgramCall) -> Path:
         return self._logs / call.log
 
-    def _last_words(self, call: Call, process: subprocess.Popen[bytes]) -> str:
+    def _last_words(self, call: ProgramCall, process: subprocess.Popen[bytes]) -> str:
         lines = [line.strip() for line in self.log_of(call.log).splitlines() if line.strip()]
         said = lines[-1] if lines and not lines[-1].startswith("$ ") else "it said nothing"
         return f"exit code {process.returncode}, {said.removeprefix('error: ')}"

@@ -19,7 +19,7 @@ from fedperf_shared.releases.period import Period, SlotTimes, Timetable
 from fedperf_shared.releases.release import SizeClass
 from fedperf_simulations.measured_set.organizations import (
     OrganizationPart,
-    Part,
+    WorkloadPart,
     organization,
     split,
 )
@@ -46,10 +46,10 @@ class Character:
     threads: int = 1
 
 
-CHARACTERS: Mapping[Part, Character] = {
-    Part.ALDER: Character((Family.WORD_COUNT, Family.PAGERANK, Family.RELATIONAL), 100_000),
-    Part.BIRCH: Character((Family.CREDIT, Family.TPCH), 100_000),
-    Part.CEDAR: Character((), 100_000),
+CHARACTERS: Mapping[WorkloadPart, Character] = {
+    WorkloadPart.ALDER: Character((Family.WORD_COUNT, Family.PAGERANK, Family.RELATIONAL), 100_000),
+    WorkloadPart.BIRCH: Character((Family.CREDIT, Family.TPCH), 100_000),
+    WorkloadPart.CEDAR: Character((), 100_000),
 }
 
 
@@ -151,7 +151,9 @@ def participants(
     )
 
 
-def participant(part: Part, whole: OrganizationPart, *, seed: int, size: DemoSize) -> Participant:
+def participant(
+    part: WorkloadPart, whole: OrganizationPart, *, seed: int, size: DemoSize
+) -> Participant:
     """One organization's share of its part; errors as `participants`."""
     place = list(CHARACTERS).index(part)
     character = CHARACTERS[part]

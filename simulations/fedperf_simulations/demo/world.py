@@ -12,7 +12,7 @@ from pathlib import Path
 
 from fedperf_client.home.config import Home
 from fedperf_shared.errors import InvalidInputError, StorageError
-from fedperf_simulations.demo.processes import Call, Programs, client, server
+from fedperf_simulations.demo.processes import ProgramCall, Programs, client, server
 from fedperf_simulations.demo.scenario import DemoSize
 
 HOST = "127.0.0.1"
@@ -33,7 +33,7 @@ class ForeignDirectoryError(InvalidInputError):
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class DemoWorld:
     """Where everything of a demo lies, and what it is made with.
 
     Attributes:
@@ -69,14 +69,16 @@ class World:
         """What it is judged by and never gets."""
         return self.out / "held_out" / f"{name}.parquet"
 
-    def client(self, step: str, name: str, *arguments: str, seconds: float = 120.0) -> Call:
+    def client(self, step: str, name: str, *arguments: str, seconds: float = 120.0) -> ProgramCall:
         """A command of an organization."""
         command = client(self.home(name).directory, *arguments)
-        return Call(f"{name}: {step}", command, f"{name}.log", seconds)
+        return ProgramCall(f"{name}: {step}", command, f"{name}.log", seconds)
 
-    def server(self, step: str, *arguments: str) -> Call:
+    def server(self, step: str, *arguments: str) -> ProgramCall:
         """A command of the coordinator's operator."""
-        return Call(f"coordinator: {step}", server(self.coordinator, *arguments), "operator.log")
+        return ProgramCall(
+            f"coordinator: {step}", server(self.coordinator, *arguments), "operator.log"
+        )
 
 
 def fresh_directory(out: Path) -> Path:

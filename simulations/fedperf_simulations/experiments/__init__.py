@@ -12,7 +12,7 @@ from fedperf_simulations.harness.experiment import Experiment
 
 
 @unique
-class Kind(StrEnum):
+class ExperimentKind(StrEnum):
     """What `fedperf-sim` calls it with: `run` or `bench`."""
 
     EXPERIMENT = "experiment"
@@ -30,39 +30,39 @@ class Entry:
     """
 
     name: str
-    kind: Kind
+    kind: ExperimentKind
     module: str
 
 
 ENTRIES: tuple[Entry, ...] = (
-    Entry("public_start", Kind.EXPERIMENT, f"{__name__}.public_start"),
-    Entry("report_channel", Kind.EXPERIMENT, f"{__name__}.report_channel"),
-    Entry("private_training", Kind.EXPERIMENT, f"{__name__}.private_training"),
-    Entry("private_sharing", Kind.EXPERIMENT, f"{__name__}.private_sharing.experiment"),
-    Entry("profiling_models", Kind.EXPERIMENT, f"{__name__}.profiling_models"),
-    Entry("campaigns", Kind.EXPERIMENT, f"{__name__}.campaigns.experiment"),
-    Entry("joining_gain", Kind.EXPERIMENT, f"{__name__}.joining_gain.experiment"),
-    Entry("intervals", Kind.EXPERIMENT, f"{__name__}.intervals"),
-    Entry("platform_choice", Kind.EXPERIMENT, f"{__name__}.platform_choice.experiment"),
-    Entry("drift", Kind.EXPERIMENT, f"{__name__}.drift.experiment"),
-    Entry("privacy_audit", Kind.EXPERIMENT, f"{__name__}.privacy_audit.experiment"),
-    Entry("ingest", Kind.BENCH, f"{__name__}.ingest.experiment"),
-    Entry("optimizer", Kind.BENCH, f"{__name__}.optimizer.experiment"),
-    Entry("prediction", Kind.BENCH, f"{__name__}.prediction"),
-    Entry("engine", Kind.BENCH, f"{__name__}.engine"),
+    Entry("public_start", ExperimentKind.EXPERIMENT, f"{__name__}.public_start"),
+    Entry("report_channel", ExperimentKind.EXPERIMENT, f"{__name__}.report_channel"),
+    Entry("private_training", ExperimentKind.EXPERIMENT, f"{__name__}.private_training"),
+    Entry("private_sharing", ExperimentKind.EXPERIMENT, f"{__name__}.private_sharing.experiment"),
+    Entry("profiling_models", ExperimentKind.EXPERIMENT, f"{__name__}.profiling_models"),
+    Entry("campaigns", ExperimentKind.EXPERIMENT, f"{__name__}.campaigns.experiment"),
+    Entry("joining_gain", ExperimentKind.EXPERIMENT, f"{__name__}.joining_gain.experiment"),
+    Entry("intervals", ExperimentKind.EXPERIMENT, f"{__name__}.intervals"),
+    Entry("platform_choice", ExperimentKind.EXPERIMENT, f"{__name__}.platform_choice.experiment"),
+    Entry("drift", ExperimentKind.EXPERIMENT, f"{__name__}.drift.experiment"),
+    Entry("privacy_audit", ExperimentKind.EXPERIMENT, f"{__name__}.privacy_audit.experiment"),
+    Entry("ingest", ExperimentKind.BENCH, f"{__name__}.ingest.experiment"),
+    Entry("optimizer", ExperimentKind.BENCH, f"{__name__}.optimizer.experiment"),
+    Entry("prediction", ExperimentKind.BENCH, f"{__name__}.prediction"),
+    Entry("engine", ExperimentKind.BENCH, f"{__name__}.engine"),
 )
 
 
 class UnknownExperimentError(InvalidInputError):
     """No experiment or benchmark has that name."""
 
-    def __init__(self, kind: Kind, name: str, known: tuple[str, ...]) -> None:
+    def __init__(self, kind: ExperimentKind, name: str, known: tuple[str, ...]) -> None:
         listed = ", ".join(known) or "none yet"
         super().__init__(f"no {kind} {name!r}; known are: {listed}")
         self.name = name
 
 
-def find(kind: Kind, name: str, entries: tuple[Entry, ...] | None = None) -> Entry:
+def find(kind: ExperimentKind, name: str, entries: tuple[Entry, ...] | None = None) -> Entry:
     """The entry of that name.
 
     Raises:

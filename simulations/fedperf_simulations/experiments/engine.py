@@ -21,7 +21,7 @@ from fedperf_shared.model.batches import PlanGraph, collate
 from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.model.loss import huber_per_sample
 from fedperf_shared.releases.release import TrainingParameters
-from fedperf_simulations.harness.experiment import Outcome, Row, Settings, Target
+from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target
 
 BATCHES = (64, 256)
 MEAN_OPERATORS = (8, 20)
@@ -44,7 +44,7 @@ class EngineBenchmark:
     name = "engine"
     claim = "a private step costs at most 3.0 x the CPU of PyG and GRU without privacy"
 
-    def run(self, settings: Settings) -> Outcome:
+    def run(self, settings: Settings) -> ExperimentOutcome:
         """One row per batch size and mean number of operators."""
         sizes = [(batch, mean) for batch in BATCHES for mean in MEAN_OPERATORS]
         rows = [
@@ -58,7 +58,7 @@ class EngineBenchmark:
             for row in rows
             if isinstance(x := row[what := "private / PyG"], float)
         ]
-        return Outcome(rows, targets)
+        return ExperimentOutcome(rows, targets)
 
 
 def _timed(settings: Settings, batch_size: int, mean: int) -> Row:

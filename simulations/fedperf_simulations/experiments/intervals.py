@@ -22,8 +22,8 @@ from fedperf_client.prediction.mixture.personal import personalize
 from fedperf_shared.execution import Execution
 from fedperf_shared.model.metrics import median_q_error
 from fedperf_simulations.data.datasets import measured_executions, measured_files
-from fedperf_simulations.harness.experiment import Outcome, Row, Settings, Target
-from fedperf_simulations.measured_set.organizations import Part, organization, split
+from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target
+from fedperf_simulations.measured_set.organizations import WorkloadPart, organization, split
 
 SEEDS, QUICK_SEEDS = 3, 1
 QUICK_EXECUTIONS = 60
@@ -36,7 +36,7 @@ LARGEST = (0.8, 1.0)
 LEVEL = 0.9
 LEAST_IN_RANGE, MOST_IN_RANGE, LEAST_BEYOND = 0.88, 0.95, 0.85
 
-ORGANIZATIONS = (Part.ALDER, Part.BIRCH, Part.CEDAR)
+ORGANIZATIONS = (WorkloadPart.ALDER, WorkloadPart.BIRCH, WorkloadPart.CEDAR)
 IN_RANGE, BETWEEN = "other workloads", "sizes between"
 LARGER, MORE_CORES = "larger inputs", "more cores"
 
@@ -50,7 +50,7 @@ class Intervals:
     name = "intervals"
     claim = "90 % intervals cover 88 to 95 % in range; elsewhere 85 %, or they are flagged"
 
-    def run(self, settings: Settings) -> Outcome:
+    def run(self, settings: Settings) -> ExperimentOutcome:
         """A row per organization and way to ask, and one over all organizations."""
         rows: list[Row] = []
         for asks in WAYS:
@@ -62,7 +62,7 @@ class Intervals:
             ]
             rows += cells
             rows.append(_pooled(asks, cells))
-        return Outcome(rows, _targets(rows), measured_files())
+        return ExperimentOutcome(rows, _targets(rows), measured_files())
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class _Judged:
     q_error: float
 
 
-def _cell(settings: Settings, asks: str, part: Part) -> Row:
+def _cell(settings: Settings, asks: str, part: WorkloadPart) -> Row:
     judged = [
         _judged(*WAYS[asks](part, seed), quick=settings.quick, seed=seed)
         for seed in range(settings.seed, settings.seed + (QUICK_SEEDS if settings.quick else SEEDS))
@@ -133,28 +133,28 @@ def _some(
 
 
 @cache
-def _parts() -> Mapping[Part, tuple[Execution, ...]]:
+def _parts() -> Mapping[WorkloadPart, tuple[Execution, ...]]:
     return split(measured_executions())
 
 
-def _other_workloads(part: Part, seed: int) -> Divided:
+def _other_workloads(part: WorkloadPart, seed: int) -> Divided:
     whole = organization(part, _parts()[part], seed=seed)
     return _measured(whole.history), _measured(whole.held_out)
 
 
-def _sizes(shares: tuple[float, float], part: Part, seed: int) -> Divided:
+def _sizes(shares: tuple[float, float], part: WorkloadPart, seed: int) -> Divided:
     executions = _measured(organization(part, _parts()[part], seed=seed).history)
     sizes = np.array([source_rows(each.plan) for each in executions])
     low, high = np.quantile(sizes, shares)
     return _divided(executions, (sizes > low) & (sizes <= high))
 
 
-def _more_cores(part: Part, seed: int) -> Divided:
+def _more_cores(part: WorkloadPart, seed: int) -> Divided:
     executions = _measured(organization(part, _parts()[part], seed=seed).history)
     return _divided(executions, np.array([each.cluster.cores > 1 for each in executions]))
 
 
-WAYS: Mapping[str, Callable[[Part, int], Divided]] = {
+WAYS: Mapping[str, Callable[[WorkloadPart, int], Divided]] = {
     IN_RANGE: _other_workloads,
     BETWEEN: partial(_sizes, GAP),
     LARGER: partial(_sizes, LARGEST),

@@ -28,8 +28,8 @@ from fedperf_shared.model.batches import PlanGraph, collate
 from fedperf_shared.model.checkpoint import model_from_arrays
 from fedperf_shared.model.public_start import load_public_start
 from fedperf_simulations.data.datasets import measured_executions, measured_files
-from fedperf_simulations.harness.experiment import Outcome, Row, Settings, Target
-from fedperf_simulations.measured_set.organizations import Part, organization, split
+from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target
+from fedperf_simulations.measured_set.organizations import WorkloadPart, organization, split
 
 MOST_WARM_MS = 5.0
 MOST_COLD_SECONDS = 4.0
@@ -47,10 +47,10 @@ class PredictionBenchmark:
     name = "prediction"
     claim = "a prediction takes at most 5 ms warm, and the command at most 4 s from cold"
 
-    def run(self, settings: Settings) -> Outcome:
+    def run(self, settings: Settings) -> ExperimentOutcome:
         """A row per way to ask."""
-        part = split(measured_executions())[Part.ALDER]
-        history = [each for each in organization(Part.ALDER, part).history if each.is_ok]
+        part = split(measured_executions())[WorkloadPart.ALDER]
+        history = [each for each in organization(WorkloadPart.ALDER, part).history if each.is_ok]
         executions = history[: QUICK_EXECUTIONS if settings.quick else None]
         with tempfile.TemporaryDirectory() as directory:
             home = Home(Path(directory) / "home")
@@ -67,7 +67,7 @@ class PredictionBenchmark:
             _row("cold, fedperf predict", "fedperf --help", "s", cold),
             _row("cold, first time", "fedperf --help", "s", first),
         ]
-        return Outcome(
+        return ExperimentOutcome(
             rows,
             [
                 Target("warm, one question: median ms", MOST_WARM_MS, _median(rows[0])),

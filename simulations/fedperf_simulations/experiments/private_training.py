@@ -48,9 +48,13 @@ from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.data.datasets import measured_files
 from fedperf_simulations.federation.channel import SeededNoise
 from fedperf_simulations.federation.tangent_training import private_steps
-from fedperf_simulations.harness.experiment import Outcome, Row, Settings, Target
+from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target
 from fedperf_simulations.harness.side_by_side import computed
-from fedperf_simulations.measured_set.new_platform import Dealt, Measured, NewPlatform
+from fedperf_simulations.measured_set.new_platform import (
+    MeasuredTimes,
+    NewPlatform,
+    NewPlatformSplit,
+)
 
 Floats = NDArray[np.float64]
 
@@ -80,7 +84,7 @@ SGD_ROUNDS, SGD_STEPS, SGD_SAMPLING, SGD_CLIP, SGD_RATE = 4, 10, 0.125, 0.5, 3e-
 
 
 @dataclass(frozen=True, slots=True)
-class Training:
+class TrainingCondition:
     """One row: how the model is trained, and at which epsilon (None: nothing is private)."""
 
     what: str
@@ -94,11 +98,11 @@ class Training:
 
 
 TRAININGS = (
-    Training(BASE),
-    Training(NO_PRIVACY),
-    Training(TWICE),
-    *(Training(TANGENT, each) for each in EPSILONS),
-    *(Training(DP_SGD, each) for each in EPSILONS),
+    TrainingCondition(BASE),
+    TrainingCondition(NO_PRIVACY),
+    TrainingCondition(TWICE),
+    *(TrainingCondition(TANGENT, each) for each in EPSILONS),
+    *(TrainingCondition(DP_SGD, each) for each in EPSILONS),
 )
 
 
@@ -108,13 +112,13 @@ class PrivateTraining:
     name = "private_training"
     claim = "private training of GGFN keeps its use at epsilon 8, 3 and 1"
 
-    def run(self, settings: Settings) -> Outcome:
+    def run(self, settings: Settings) -> ExperimentOutcome:
         """One row per training: means over the seeds, each training and seed a cell."""
         seeds = range(1 if settings.quick else SEEDS)
         by_seed = list(computed(partial(_of_seed, settings), seeds, "seeds", jobs=settings.jobs))
         rows = [_row(each, [found[each.key] for found in by_seed]) for each in TRAININGS]
         files = [*measured_files(), *measured_files(NEW.name.lower())]
-        return Outcome(_compared(rows), _targets(rows), files)
+        return ExperimentOutcome(_compared(rows), _targets(rows), files)
 
 
 def _of_seed(settings: Settings, seed: int) -> dict[str, Row]:
@@ -132,9 +136,9 @@ class _Bench:
     def __init__(self, settings: Settings, seed: int) -> None:
         self._settings = settings
         self._seed = seed
-        self._loaded: tuple[NewPlatform, Dealt] | None = None
+        self._loaded: tuple[NewPlatform, NewPlatformSplit] | None = None
 
-    def judge(self, training: Training) -> Row:
+    def judge(self, training: TrainingCondition) -> Row:
         """Errors of the trained model on what nobody has, and what was spent."""
         trained, spent = self._trainings()[training.what](training)
         asked = self._data()[1].asked
@@ -148,7 +152,7 @@ class _Bench:
             "replace one": spent[1],
         }
 
-    def _trainings(self) -> dict[str, Callable[[Training], "Trained"]]:
+    def _trainings(self) -> dict[str, Callable[[TrainingCondition], "Trained"]]:
         return {
             BASE: lambda _: (self._base(), UNSPENT),
             NO_PRIVACY: lambda _: (self._pooled(1), UNSPENT),
@@ -157,7 +161,7 @@ class _Bench:
             DP_SGD: self._dp_sgd,
         }
 
-    def _data(self) -> tuple[NewPlatform, Dealt]:
+    def _data(self) -> tuple[NewPlatform, NewPlatformSplit]:
         if self._loaded is None:
             world = NewPlatform.load(NEW)
             quick = self._settings.quick
@@ -193,18 +197,18 @@ class _Bench:
     def _pooled(self, times: int) -> GGFN:
         """The base trained on further, on everybody's workloads together."""
         model, (_, dealt) = self._base(), self._data()
-        together = Measured(
+        together = MeasuredTimes(
             tuple(graph for each in dealt.organizations for graph in each.graphs),
             np.concatenate([each.log_seconds for each in dealt.organizations]),
         )
         self._fit(model, together, times * EPOCHS)
         return model
 
-    def _fit(self, model: GGFN, measured: Measured, epochs: int) -> None:
+    def _fit(self, model: GGFN, measured: MeasuredTimes, epochs: int) -> None:
         epochs = QUICK_EPOCHS if self._settings.quick else epochs
         fit(model, measured.graphs, measured.log_seconds, epochs=epochs, seed=self._draw(2))
 
-    def _at_tangent(self, training: Training) -> "Trained":
+    def _at_tangent(self, training: TrainingCondition) -> "Trained":
         promised = _promised(training)
         noise = SeededNoise([self._draw(3), int(promised * 1000)])
         world, dealt = self._data()
@@ -224,7 +228,7 @@ class _Bench:
         )
         return model, (epsilon(events(sigma), DELTA), replace_one_epsilon(events(sigma), DELTA))
 
-    def _dp_sgd(self, training: Training) -> "Trained":
+    def _dp_sgd(self, training: TrainingCondition) -> "Trained":
         promised = _promised(training)
         noise = SeededNoise([self._draw(4), int(promised * 1000)])
         model, (_, dealt) = self._base(), self._data()
@@ -256,20 +260,20 @@ Trained = tuple[GGFN, Spent]
 UNSPENT: Spent = (None, None)
 
 
-def _promised(training: Training) -> float:
+def _promised(training: TrainingCondition) -> float:
     if training.epsilon is None:
         raise ValueError(f"{training.what} has no epsilon")
     return training.epsilon
 
 
-def _examples(measured: Measured) -> list[list[Example]]:
+def _examples(measured: MeasuredTimes) -> list[list[Example]]:
     targets = standardise(torch.from_numpy(measured.log_seconds)).tolist()
     return [
         [Example(graph, target)] for graph, target in zip(measured.graphs, targets, strict=True)
     ]
 
 
-def _row(training: Training, cells: Sequence[Row]) -> dict[str, str | float | None]:
+def _row(training: TrainingCondition, cells: Sequence[Row]) -> dict[str, str | float | None]:
     row: dict[str, str | float | None] = {"what": training.what, "epsilon": training.epsilon}
     for name in cells[0]:
         values = [each[name] for each in cells]

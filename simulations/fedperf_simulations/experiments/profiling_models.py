@@ -31,7 +31,7 @@ import numpy as np
 
 from fedperf_client.prediction.evidence import Samples
 from fedperf_client.prediction.learners.learner import Learner
-from fedperf_client.prediction.learners.tables import Layout, median_of_repeats
+from fedperf_client.prediction.learners.tables import TableLayout, median_of_repeats
 from fedperf_client.prediction.mixture.matched_folds import Asks, Places
 from fedperf_client.prediction.mixture.mixture import Known, mixed_for
 from fedperf_client.prediction.mixture.table_catalogue import table_learners
@@ -45,7 +45,7 @@ from fedperf_simulations.data.c3o_scenarios import (
     files,
     parts,
 )
-from fedperf_simulations.harness.experiment import Outcome, Row, Settings, Target, Value
+from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target, Value
 from fedperf_simulations.harness.side_by_side import computed
 
 SEEDS, QUICK_SEEDS = 10, 1
@@ -90,20 +90,20 @@ class ProfilingModels:
     name = "profiling_models"
     claim = "run times of configurations that never ran are predicted to less than 30 % MAPE"
 
-    def run(self, settings: Settings) -> Outcome:
+    def run(self, settings: Settings) -> ExperimentOutcome:
         """One row per scenario; each has a cell per seed."""
         used = files(settings.data)
         scenarios = QUICK_SCENARIOS if settings.quick else SCENARIOS
         compute = partial(_scenario_row, settings)
         rows = list(computed(compute, scenarios, "scenarios", jobs=settings.jobs))
-        return Outcome(rows, _targets(rows), used)
+        return ExperimentOutcome(rows, _targets(rows), used)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Task:
     """A scenario in numbers: rows with repeats, known and asked."""
 
-    layout: Layout
+    layout: TableLayout
     known: Samples
     log_seconds: Floats
     asked: Samples
@@ -112,7 +112,7 @@ class _Task:
     @classmethod
     def of(cls, settings: Settings, scenario: Scenario) -> "_Task":
         split = parts(settings.data, scenario)
-        layout = Layout.of(split.known.table, scale=NODES, size=SIZE)
+        layout = TableLayout.of(split.known.table, scale=NODES, size=SIZE)
         return cls(
             layout,
             layout.samples(split.known.table),

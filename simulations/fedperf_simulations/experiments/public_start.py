@@ -25,14 +25,14 @@ from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.model.metrics import q_error, relative_errors
 from fedperf_shared.model.public_start import load_public_start
 from fedperf_simulations.data.datasets import measured_executions, measured_files
-from fedperf_simulations.harness.experiment import Outcome, Row, Settings
+from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings
 from fedperf_simulations.measured_set.limited_start import load_limited_start
-from fedperf_simulations.measured_set.organizations import Part, split
+from fedperf_simulations.measured_set.organizations import WorkloadPart, split
 from fedperf_simulations.measured_set.starts import one_per_workload
 from fedperf_simulations.measured_set.training_set import measured_plans
 
 EPOCHS, QUICK_EPOCHS = 30, 2
-NOT_TRAINED_ON = (Part.VALIDATION, Part.TEST)
+NOT_TRAINED_ON = (WorkloadPart.VALIDATION, WorkloadPart.TEST)
 
 Answer = Callable[[History], Floats]
 
@@ -43,18 +43,18 @@ class PublicStart:
     name = "public_start"
     claim = "how well the shipped start predicts, and what sharing could add at the best"
 
-    def run(self, settings: Settings) -> Outcome:
+    def run(self, settings: Settings) -> ExperimentOutcome:
         """One row per model and family."""
         parts = split(measured_executions())
-        everything = [e for part in Part if part not in NOT_TRAINED_ON for e in parts[part]]
+        everything = [e for part in WorkloadPart if part not in NOT_TRAINED_ON for e in parts[part]]
         models: Mapping[str, Callable[[], Answer]] = {
             "public start": lambda: _answer(load_public_start()),
             "limited start": lambda: _answer(load_limited_start()),
-            "forest on the public part": partial(_forest, parts[Part.PUBLIC]),
+            "forest on the public part": partial(_forest, parts[WorkloadPart.PUBLIC]),
             "GGFN on everything": partial(_pooled, everything, settings),
             "forest on everything": partial(_forest, everything),
         }
-        test = one_per_workload(parts[Part.TEST])
+        test = one_per_workload(parts[WorkloadPart.TEST])
         rows = [
             row
             for name, make in models.items()
@@ -62,7 +62,7 @@ class PublicStart:
                 settings.cell(name.replace(" ", "-"), partial(_judge, make, test)), name
             )
         ]
-        return Outcome(rows, data_files=measured_files())
+        return ExperimentOutcome(rows, data_files=measured_files())
 
 
 def _judge(make: Callable[[], Answer], test: Sequence[Execution]) -> Row:

@@ -45,7 +45,7 @@ from fedperf_simulations.federation.channel import (
     private_configurations,
     public_configurations,
 )
-from fedperf_simulations.harness.experiment import Outcome, Row, Settings, Target
+from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target
 
 Floats = NDArray[np.float64]
 Positions = NDArray[np.int64]
@@ -96,7 +96,7 @@ DECLARED_STEP = 25
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class ChannelCondition:
     """One row: what is sent, and at which epsilon (None: nothing private is sent)."""
 
     what: str
@@ -110,16 +110,16 @@ class Condition:
 
 
 CONDITIONS = (
-    Condition(START),
-    *(Condition(what, epsilon) for what in (OWN, ONCE) for epsilon in (1, 3)),
-    *(Condition(what, epsilon) for what in (HIDDEN_OWN, HIDDEN_ONCE) for epsilon in (1, 3)),
-    *(Condition(ALONE, epsilon) for epsilon in (1, 3)),
-    *(Condition(OWN_WEAKER, epsilon) for epsilon in (1, 3)),
-    *(Condition(LIAR, epsilon) for epsilon in (1, 3)),
-    Condition(SPOILED),
-    Condition(SPOILED_TIGHT, 1),
-    Condition(SPOILED_STAGES, 1),
-    Condition(NO_NOISE),
+    ChannelCondition(START),
+    *(ChannelCondition(what, epsilon) for what in (OWN, ONCE) for epsilon in (1, 3)),
+    *(ChannelCondition(what, epsilon) for what in (HIDDEN_OWN, HIDDEN_ONCE) for epsilon in (1, 3)),
+    *(ChannelCondition(ALONE, epsilon) for epsilon in (1, 3)),
+    *(ChannelCondition(OWN_WEAKER, epsilon) for epsilon in (1, 3)),
+    *(ChannelCondition(LIAR, epsilon) for epsilon in (1, 3)),
+    ChannelCondition(SPOILED),
+    ChannelCondition(SPOILED_TIGHT, 1),
+    ChannelCondition(SPOILED_STAGES, 1),
+    ChannelCondition(NO_NOISE),
 )
 
 
@@ -129,7 +129,7 @@ class ReportChannel:
     name = "report_channel"
     claim = "at epsilon 1 to 3 a few dozen workloads halve the error on a job never run"
 
-    def run(self, settings: Settings) -> Outcome:
+    def run(self, settings: Settings) -> ExperimentOutcome:
         """One row per condition."""
         data = load(settings.data)
         ask = lru_cache(maxsize=1)(partial(_questions, data, settings))
@@ -138,7 +138,7 @@ class ReportChannel:
             settings.cell(each.key, partial(_row, each, ask, settings))
             for each in track(CONDITIONS, "conditions", console=console, transient=True)
         ]
-        return Outcome(rows, _targets(rows), data.files)
+        return ExperimentOutcome(rows, _targets(rows), data.files)
 
 
 def _targets(rows: Sequence[Row]) -> list[Target]:
@@ -154,7 +154,9 @@ def _targets(rows: Sequence[Row]) -> list[Target]:
     ]
 
 
-def _row(condition: Condition, ask: Callable[[], list[JobFederation]], settings: Settings) -> Row:
+def _row(
+    condition: ChannelCondition, ask: Callable[[], list[JobFederation]], settings: Settings
+) -> Row:
     questions = ask()
     channel = _channel(condition)
     seeds = range(QUICK_SEEDS if settings.quick else SEEDS)
@@ -179,7 +181,7 @@ def _row(condition: Condition, ask: Callable[[], list[JobFederation]], settings:
     } | {str(job): float(errors[jobs == job, 0].mean()) for job in sorted(set(jobs))}
 
 
-def _channel(condition: Condition) -> Channel:
+def _channel(condition: ChannelCondition) -> Channel:
     if condition.epsilon is None:
         return Channel(1.0)
     noise = noise_for(condition.epsilon, replace_one=condition.what != OWN_WEAKER)
@@ -188,7 +190,11 @@ def _channel(condition: Condition) -> Channel:
 
 
 def _errors(
-    condition: Condition, question: JobFederation, channel: Channel, settings: Settings, seed: int
+    condition: ChannelCondition,
+    question: JobFederation,
+    channel: Channel,
+    settings: Settings,
+    seed: int,
 ) -> tuple[float, float]:
     noise = SeededNoise([settings.seed, question.number, seed])
     return _judged(question, ANSWERS[condition.what](question, channel, noise, seed))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fedperf_server.inference.gaussian_process import Belief, conditioned
 from fedperf_server.inference.job_kernel import RECORD_VARIANCE, JobKernel, JobPoints, fit_kernel
-from fedperf_simulations.data.c3o import C3O, JOBS, Configurations
+from fedperf_simulations.data.c3o import C3O, JOBS, JobConfigurations
 from fedperf_simulations.federation.channel import Sender
 
 Floats = NDArray[np.float64]
@@ -38,8 +38,8 @@ class JobFederation:
 
     number: int
     start: Belief
-    others: Configurations
-    newcomer: Configurations
+    others: JobConfigurations
+    newcomer: JobConfigurations
     box: Floats
     features: Floats
 
@@ -104,5 +104,5 @@ def job_federation(data: C3O, kernel: JobKernel, number: int, *, seed: int) -> J
     )
 
 
-def _points(configurations: Configurations) -> JobPoints:
+def _points(configurations: JobConfigurations) -> JobPoints:
     return JobPoints(configurations.jobs, configurations.machines, configurations.features)

@@ -18,7 +18,7 @@ from fedperf_client.learning.residuals import LabelledGraph
 from fedperf_client.privacy.tangent_update import update_from_sum
 from fedperf_client.release.schedule import PlannedSchedule
 from fedperf_server.rehearsal.synthetic_rows import Catalogue
-from fedperf_server.rounds.round_method import Answer
+from fedperf_server.rounds.round_method import AcceptedUpdate
 from fedperf_server.rounds.tangent_rounds import TangentRounds
 from fedperf_shared.model.batches import PlanGraph
 from fedperf_shared.model.ggfn import GGFN
@@ -28,7 +28,11 @@ from fedperf_shared.releases.release import ReleaseKind, Slot, TangentParameters
 from fedperf_simulations.federation.channel import SeededNoise
 from fedperf_simulations.federation.reported_epochs import Reports
 from fedperf_simulations.federation.tangent_training import grid_vectors
-from fedperf_simulations.measured_set.drifting_platforms import Lived, first_windows, measured_of
+from fedperf_simulations.measured_set.drifting_platforms import (
+    DriftingYear,
+    first_windows,
+    measured_of,
+)
 
 UNNOTICED = 0.01
 """Noise that nobody would notice, where nothing is private."""
@@ -50,7 +54,7 @@ class Way:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class World:
+class FederatedWorld:
     """What everybody knows, and who takes part.
 
     Attributes:
@@ -65,7 +69,7 @@ class World:
     catalogue: Catalogue
     anchors: Sequence[PlanGraph]
     planned: PlannedSchedule
-    organizations: Sequence[Lived]
+    organizations: Sequence[DriftingYear]
 
     @property
     def timetable(self) -> Timetable:
@@ -76,7 +80,7 @@ class World:
 class FederatedYear:
     """One year; `models` lives through it, once."""
 
-    def __init__(self, world: World, way: Way, *, seed: Sequence[int]) -> None:
+    def __init__(self, world: FederatedWorld, way: Way, *, seed: Sequence[int]) -> None:
         """At the start; noise follows from `seed` alone, so that two ways can be compared."""
         self._world, self._way, self._seed = world, way, tuple(seed)
         self._begins = first_windows(world.timetable.period.windows)
@@ -125,7 +129,7 @@ class FederatedYear:
         place = {each.workload: place for place, each in enumerate(pool)}
         asked = replace(slot, parameters=self._parameters(slot))
         answers = [
-            Answer(
+            AcceptedUpdate(
                 update_from_sum(
                     vectors[[place[each.workload] for each in members]].sum(axis=0),
                     self._noise(slot, number),
@@ -147,7 +151,7 @@ class FederatedYear:
         """Of one release; whatever else differs, two ways have the same."""
         return SeededNoise([*self._seed, 1, slot.key.window, slot.key.index, organization])
 
-    def _known(self, lived: Lived, slot: Slot, epoch: int) -> list[LabelledGraph]:
+    def _known(self, lived: DriftingYear, slot: Slot, epoch: int) -> list[LabelledGraph]:
         until = self._world.planned.schedule.opens_at(slot.key)
         known = lived.between(None, until)
         return known if self._way.own_history else [each for each in known if each.epoch == epoch]

@@ -17,8 +17,8 @@ from fedperf_client.release.schedule import span_covered
 from fedperf_server.desks.reports import SYNTHETIC_ROWS
 from fedperf_server.inference.cell_directions import (
     CHANGE,
-    Answer,
     AnsweredQuestion,
+    DirectedAnswer,
     ask_cells,
     learn_cells,
 )
@@ -27,11 +27,11 @@ from fedperf_server.rehearsal.buffer import ROWS_PER_SEGMENT, Earlier
 from fedperf_server.rehearsal.synthetic_batch import SyntheticBatch
 from fedperf_server.rehearsal.synthetic_rows import (
     Catalogue,
-    CatalogueEntry,
     PredictLog,
     RehearsalBuffer,
 )
 from fedperf_shared.exchange import SyntheticRow
+from fedperf_shared.execution import SizedPlan
 from fedperf_shared.model.batches import PlanGraph
 from fedperf_shared.model.checkpoint import (
     Checkpoint,
@@ -45,7 +45,7 @@ from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.releases.kinds import DIRECTED_REPORT, RESIDUAL_REPORT, kind_of
 from fedperf_shared.releases.release import ReleaseKind, Schedule, Slot
 from fedperf_simulations.federation.channel import SeededNoise
-from fedperf_simulations.measured_set.drifting_platforms import Lived
+from fedperf_simulations.measured_set.drifting_platforms import DriftingYear
 
 
 @dataclass(slots=True, eq=False)
@@ -65,7 +65,7 @@ class Reports:
     """
 
     schedule: Schedule
-    organizations: Mapping[str, Lived]
+    organizations: Mapping[str, DriftingYear]
     catalogue: Catalogue
     noise: SeededNoise
     reference: GGFN | None = None
@@ -153,7 +153,7 @@ class Reports:
             report = cell_report(
                 workloads, question, self.noise, slot=slot.key, parameters=parameters
             )
-            answers.append(Answer(name, report, parameters))
+            answers.append(DirectedAnswer(name, report, parameters))
         return AnsweredQuestion(question, tuple(answers))
 
     def _publish(self) -> None:
@@ -184,7 +184,7 @@ def predict_with(checkpoint: bytes) -> PredictLog:
 def predict_log(model: GGFN) -> PredictLog:
     """A model's predictions on entries of a catalogue."""
 
-    def answers(entries: Sequence[CatalogueEntry]) -> NDArray[np.float64]:
+    def answers(entries: Sequence[SizedPlan]) -> NDArray[np.float64]:
         return predict(model, [PlanGraph.of(each.plan, each.cluster) for each in entries])
 
     return answers

@@ -16,7 +16,7 @@ from fedperf_client.privacy.tangent_update import (
     grid_vector,
     update_from_sum,
 )
-from fedperf_server.rounds.round_method import Answer
+from fedperf_server.rounds.round_method import AcceptedUpdate
 from fedperf_server.rounds.tangent_rounds import TangentRounds
 from fedperf_shared.model.fit import predict
 from fedperf_shared.model.ggfn import GGFN, standardise
@@ -30,12 +30,12 @@ from fedperf_shared.releases.release import (
     TangentUpdate,
 )
 from fedperf_simulations.federation.channel import SeededNoise
-from fedperf_simulations.measured_set.new_platform import Measured
+from fedperf_simulations.measured_set.new_platform import MeasuredTimes
 
 
 def private_steps(
     model: GGFN,
-    organizations: Sequence[Measured],
+    organizations: Sequence[MeasuredTimes],
     rounds: TangentRounds,
     parameters: TangentParameters,
     *,
@@ -56,7 +56,7 @@ def private_steps(
         slot = Slot(SlotKey(ReleaseKind.MODEL_UPDATE, 0, number), parameters)
         question, tangent = rounds.asked_at(model, steps_made=number)
         answers = [
-            Answer(
+            AcceptedUpdate(
                 released_at(
                     tangent,
                     model,
@@ -77,7 +77,7 @@ def private_steps(
 def released_at(
     tangent: Tangent,
     model: GGFN,
-    measured: Measured,
+    measured: MeasuredTimes,
     *,
     clip: float,
     slot: SlotKey,
@@ -90,7 +90,7 @@ def released_at(
 
 
 def grid_vectors(
-    tangent: Tangent, model: GGFN, measured: Measured, clip: float
+    tangent: Tangent, model: GGFN, measured: MeasuredTimes, clip: float
 ) -> NDArray[np.int64]:
     """What each workload adds to the sum of whoever has it, int64 [workloads, DIRECTIONS]."""
     found = np.zeros((len(measured), DIRECTIONS), dtype=np.int64)

@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from fedperf_simulations.data.tokio import Runs
+from fedperf_simulations.data.tokio import ProbeRuns
 from fedperf_simulations.federation.channel import Sender
 
 
-def sender(runs: Runs, platform: str, target: str, *, by_run: bool) -> Sender:
+def sender(runs: ProbeRuns, platform: str, target: str, *, by_run: bool) -> Sender:
     """What a platform adds up: every run, or every point's mean as one workload."""
     own = runs.of(platform)
     point, measured = runs.point[own], runs.measured(target)[own]

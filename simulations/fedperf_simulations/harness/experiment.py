@@ -90,7 +90,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ExperimentOutcome:
     """What an experiment found."""
 
     rows: Sequence[Row]
@@ -110,7 +110,7 @@ class Experiment(Protocol):
     def claim(self) -> str:
         """The claim, one line."""
 
-    def run(self, settings: Settings) -> Outcome:
+    def run(self, settings: Settings) -> ExperimentOutcome:
         """Answer the claim; must be repeatable for a seed and resumable by cells."""
 
 

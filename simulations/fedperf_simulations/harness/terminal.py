@@ -19,7 +19,7 @@ Timer = Callable[[], float]
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class ProgressStage:
     """One stage that is going on; `advance` moves its bar, `say` changes its words."""
 
     _progress: Progress
@@ -44,11 +44,13 @@ class Stages:
     seconds: dict[str, float] = field(default_factory=dict)
 
     @contextmanager
-    def stage(self, name: str, title: str, *, total: float | None = None) -> Iterator[Stage]:
+    def stage(
+        self, name: str, title: str, *, total: float | None = None
+    ) -> Iterator[ProgressStage]:
         """A stage; without `total` the bar only shows that it goes on."""
         task = self.progress.add_task(title, total=total)
         began = self.timer()
-        yield Stage(self.progress, task, title)
+        yield ProgressStage(self.progress, task, title)
         self.seconds[name] = round(self.timer() - began, 2)
         done = total or 1.0
         self.progress.update(task, description=title, total=done, completed=done)

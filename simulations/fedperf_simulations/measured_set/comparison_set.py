@@ -43,7 +43,7 @@ from fedperf_client.workloads.families import (
 from fedperf_client.workloads.program_draft import Draft, between, count, mean
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.workflow.vocabulary import Platform
-from fedperf_simulations.measured_set.measured_log import Role, Task
+from fedperf_simulations.measured_set.measured_log import MeasurementTask, Role
 from fedperf_simulations.measured_set.workload_draws import comparison_plans, require_scale
 
 MOST_ROWS = {
@@ -114,7 +114,7 @@ class ComparisonSettings:
                 raise ConfigurationError(f"{name} must be in [0, 1], got {getattr(self, name)!r}")
         require_scale(self.most_rows)
 
-    def tasks(self) -> tuple[Task, ...]:
+    def tasks(self) -> tuple[MeasurementTask, ...]:
         """All runs; no two workloads have the same name."""
         names: set[str] = set()
         return (
@@ -123,7 +123,7 @@ class ComparisonSettings:
             *self._exhaustive(names),
         )
 
-    def _compared(self, names: set[str]) -> Iterator[Task]:
+    def _compared(self, names: set[str]) -> Iterator[MeasurementTask]:
         for number in range(self.workloads):
             rng = np.random.default_rng([self.seed, 0, number])
             family = _FAMILIES[number % len(_FAMILIES)]
@@ -138,7 +138,7 @@ class ComparisonSettings:
                 plans.append((Platform.SPARK,) * len(job.program.steps))
             yield from job.tasks(f"c{number:04d}", Role.COMPARISON, plans, memory_bytes=cap)
 
-    def _series(self, names: set[str]) -> Iterator[Task]:
+    def _series(self, names: set[str]) -> Iterator[MeasurementTask]:
         scales = [scale for scale in SCALES if scale <= self.most_rows]
         for place, number in product(range(len(_FAMILIES)), range(self.series)):
             rng = np.random.default_rng([self.seed, 1, place, number])
@@ -148,7 +148,7 @@ class ComparisonSettings:
                 plans = comparison_plans(job.program)
                 yield from job.tasks(f"s{place}{number}{size}", Role.SERIES, plans)
 
-    def _exhaustive(self, names: set[str]) -> Iterator[Task]:
+    def _exhaustive(self, names: set[str]) -> Iterator[MeasurementTask]:
         scales = [each for each in EXHAUSTIVE_ROWS if each <= self.most_rows] or SCALES[:1]
         for place, number in product(range(len(_FAMILIES)), range(self.exhaustive)):
             rng = np.random.default_rng([self.seed, 2, place, number])
@@ -198,10 +198,10 @@ class _Job:
         plans: Iterable[Assignment],
         *,
         memory_bytes: int | None = None,
-    ) -> Iterator[Task]:
+    ) -> Iterator[MeasurementTask]:
         workload = workload_name(self.program)
         for number, plan in enumerate(dict.fromkeys(plans)):
-            yield Task(
+            yield MeasurementTask(
                 f"{name}-{number}", role, self.family, workload, self.rows, self.program, plan,
                 threads=1, memory_bytes=memory_bytes, runs=RUNS[role],
             )  # fmt: skip

@@ -23,8 +23,8 @@ from fedperf_shared.execution import Execution
 from fedperf_shared.releases.period import Period
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.data.datasets import CAPPED, measured_executions
-from fedperf_simulations.measured_set.new_platform import Measured
-from fedperf_simulations.measured_set.organizations import Part, split
+from fedperf_simulations.measured_set.new_platform import MeasuredTimes
+from fedperf_simulations.measured_set.organizations import WorkloadPart, split
 from fedperf_simulations.measured_set.starts import one_per_workload
 
 SEGMENTS = ("DuckDB and pandas", "half a core", "Polars")
@@ -34,7 +34,7 @@ FIRST_WINDOWS = (0, 4, 9)
 
 
 @dataclass(frozen=True, slots=True)
-class Lived:
+class DriftingYear:
     """What an organization executes in a year.
 
     Attributes:
@@ -54,7 +54,7 @@ class Lived:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Dealt:
+class DriftSplit:
     """Who has what.
 
     Attributes:
@@ -63,8 +63,8 @@ class Dealt:
         names: of all those.
     """
 
-    organizations: tuple[Lived, ...]
-    asked: tuple[Measured, ...]
+    organizations: tuple[DriftingYear, ...]
+    asked: tuple[MeasuredTimes, ...]
     names: frozenset[str]
 
 
@@ -97,7 +97,11 @@ def private_segments() -> tuple[tuple[LabelledGraph, ...], ...]:
     """
     first = tuple(measured_executions())
     parts = split(first)
-    public = {each.workload for part in (Part.PUBLIC, Part.VALIDATION) for each in parts[part]}
+    public = {
+        each.workload
+        for part in (WorkloadPart.PUBLIC, WorkloadPart.VALIDATION)
+        for each in parts[part]
+    }
     embedded = [each for each in first if {*each.plan.platforms} <= _FIRST_PLATFORMS]
     taken = {each.workload for each in first}
     capped = _others(measured_executions(CAPPED), taken)
@@ -111,7 +115,7 @@ def private_segments() -> tuple[tuple[LabelledGraph, ...], ...]:
 
 def deal(
     segments: Sequence[Sequence[LabelledGraph]], hands: Hands, period: Period, *, seed: int
-) -> Dealt:
+) -> DriftSplit:
     """Give everybody their workloads by `seed`; segments begin with `first_windows` of `period`.
 
     Raises:
@@ -119,7 +123,7 @@ def deal(
     """
     rng = np.random.default_rng([seed, 0])
     lived = [list[LabelledGraph]() for _ in range(hands.organizations)]
-    asked: list[Measured] = []
+    asked: list[MeasuredTimes] = []
     wanted, names = hands.asked + hands.pool, set[str]()
     for place, segment in enumerate(segments):
         if len(segment) < wanted:
@@ -133,12 +137,12 @@ def deal(
         for executed in lived:
             executed.extend(pool[each] for each in rng.permutation(hands.pool)[: hands.workloads])
     begins = tuple(period.window_start(each) for each in first_windows(period.windows))
-    return Dealt(
-        tuple(Lived(tuple(each), begins) for each in lived), tuple(asked), frozenset(names)
+    return DriftSplit(
+        tuple(DriftingYear(tuple(each), begins) for each in lived), tuple(asked), frozenset(names)
     )
 
 
-def known_before(dealt: Dealt) -> Measured:
+def known_before(dealt: DriftSplit) -> MeasuredTimes:
     """What the model that the year begins with was trained on: nobody's, uncapped, no Polars."""
     known = _others(measured_executions(), set(dealt.names))
     return measured_of(
@@ -146,9 +150,9 @@ def known_before(dealt: Dealt) -> Measured:
     )
 
 
-def measured_of(labelled: Sequence[LabelledGraph]) -> Measured:
+def measured_of(labelled: Sequence[LabelledGraph]) -> MeasuredTimes:
     """As steps at a tangent take them."""
-    return Measured(
+    return MeasuredTimes(
         tuple(each.graph for each in labelled), np.array([each.log_seconds for each in labelled])
     )
 

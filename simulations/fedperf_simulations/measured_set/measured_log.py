@@ -48,7 +48,7 @@ class Role(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class MeasurementTask:
     """One run to be made.
 
     Attributes:
@@ -118,7 +118,9 @@ class MeasuredLog:
         with _storage_errors(self.path), self.path.open("ab") as file:
             yield file
 
-    def waiting(self, tasks: Sequence[Task], *, disturbed_cores: float, repeats: int) -> list[Task]:
+    def waiting(
+        self, tasks: Sequence[MeasurementTask], *, disturbed_cores: float, repeats: int
+    ) -> list[MeasurementTask]:
         """The tasks that were never run, or were disturbed each of at most `repeats` times.
 
         Tasks that were never run come first, each group in the given order.
@@ -157,7 +159,7 @@ def least_disturbed(records: Sequence[Record]) -> list[Record]:
 
 
 def record_of(
-    task: Task,
+    task: MeasurementTask,
     cluster: ClusterConfig,
     workflow: Workflow | None,
     trial: Trial | None,

@@ -1,8 +1,8 @@
 """The measurement: every task of a design is really run on this machine, and logged.
 
-Tasks come from a `Design`, such as `workload_draws.MeasuringSettings`, and are a function of it,
-so that they need not be stored. Results are appended to a log as they come (`measured_log`), so
-a killed command continues where it stopped. Refused: a log of another design.
+Tasks come from a `MeasurementDesign`, such as `workload_draws.MeasuringSettings`, and are a
+function of it, so that they need not be stored. Results are appended to a log as they come
+(`measured_log`), so a killed command continues where it stopped. Refused: a log of another design.
 
 All data is generated before the first trial. Trials that other processes disturbed are
 run again after all others, at most twice; the least disturbed run counts.
@@ -37,9 +37,9 @@ from fedperf_shared.execution import ClusterConfig, ExecutionStatus
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.measured_set.measured_log import (
     MeasuredLog,
+    MeasurementTask,
     MeasuringSummary,
     Record,
-    Task,
     append,
     record_of,
     summarize,
@@ -53,7 +53,7 @@ _BLOCK = 150
 """Workloads of a block are sorted by their engines, so that children start rarely."""
 
 
-class Design(Protocol):
+class MeasurementDesign(Protocol):
     """What is to be measured, and how: a frozen dataclass, which the log begins with."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
@@ -78,11 +78,11 @@ class Design(Protocol):
     def cap(self) -> Cap | None:
         """Which all runs are under."""
 
-    def tasks(self) -> tuple[Task, ...]:
+    def tasks(self) -> tuple[MeasurementTask, ...]:
         """All runs, a function of the design alone."""
 
 
-def run_order(tasks: Sequence[Task], seed: int) -> tuple[Task, ...]:
+def run_order(tasks: Sequence[MeasurementTask], seed: int) -> tuple[MeasurementTask, ...]:
     """Workloads in a random order (so that time of day means nothing), sorted in blocks.
 
     The runs of one workload stay in one block: they are compared with each other, and
@@ -96,7 +96,7 @@ def run_order(tasks: Sequence[Task], seed: int) -> tuple[Task, ...]:
 
 
 def measure(
-    design: Design,
+    design: MeasurementDesign,
     *,
     log: Path,
     data_directory: Path,
@@ -155,7 +155,7 @@ def _children_command(cap: Cap | None) -> AbstractContextManager[tuple[str, ...]
     return nullcontext(WORKER_COMMAND) if cap is None else joining(cap, WORKER_COMMAND)
 
 
-def _clusters(tasks: Sequence[Task], cap: Cap | None) -> Mapping[int, ClusterConfig]:
+def _clusters(tasks: Sequence[MeasurementTask], cap: Cap | None) -> Mapping[int, ClusterConfig]:
     """What runs with so many threads have."""
     found = {threads: cluster_config(threads) for threads in {each.threads for each in tasks}}
     if cap is None:
@@ -164,7 +164,7 @@ def _clusters(tasks: Sequence[Task], cap: Cap | None) -> Mapping[int, ClusterCon
 
 
 def _measure_all(
-    tasks: Sequence[Task],
+    tasks: Sequence[MeasurementTask],
     profiler: Profiler,
     lines: MeasuredLog,
     clock: Callable[[], datetime],
@@ -179,11 +179,11 @@ def _measure_all(
             progress.advance(bar)
 
 
-def _engines(task: Task) -> tuple[int, tuple[Platform, ...]]:
+def _engines(task: MeasurementTask) -> tuple[int, tuple[Platform, ...]]:
     return task.threads, tuple(sorted(set(task.platforms)))
 
 
-def _generate(tasks: Sequence[Task], data_directory: Path, progress: Progress) -> None:
+def _generate(tasks: Sequence[MeasurementTask], data_directory: Path, progress: Progress) -> None:
     datasets = sorted({name for task in tasks for name in task.program.datasets})
     bar = progress.add_task("generating data", total=len(datasets))
     for dataset in datasets:
@@ -207,7 +207,7 @@ def one_core_for_trials() -> Iterator[tuple[int, ...]]:
 
 
 def _run(
-    task: Task, profiler: Profiler, cluster: ClusterConfig, clock: Callable[[], datetime]
+    task: MeasurementTask, profiler: Profiler, cluster: ClusterConfig, clock: Callable[[], datetime]
 ) -> Record:
     try:
         workflow = profiler.workflow(task.program)

@@ -28,7 +28,7 @@ ANCHORS = 1500
 
 
 @dataclass(frozen=True, eq=False)
-class Measured:
+class MeasuredTimes:
     """Plans and what they took.
 
     Attributes:
@@ -42,9 +42,9 @@ class Measured:
     def __len__(self) -> int:
         return len(self.graphs)
 
-    def of(self, positions: NDArray[np.int64]) -> "Measured":
+    def of(self, positions: NDArray[np.int64]) -> "MeasuredTimes":
         """The workloads at `positions`."""
-        return Measured(
+        return MeasuredTimes(
             tuple(self.graphs[position] for position in positions), self.log_seconds[positions]
         )
 
@@ -58,9 +58,9 @@ class Measured:
 class NewPlatform:
     """What is public, and what was measured on the new platform."""
 
-    public: Measured
+    public: MeasuredTimes
     anchors: tuple[PlanGraph, ...]
-    private: Measured
+    private: MeasuredTimes
 
     @classmethod
     def load(cls, platform: Platform) -> "NewPlatform":
@@ -79,7 +79,7 @@ class NewPlatform:
         )
         return cls(_measured(public), _measured(unrun).graphs[:ANCHORS], _measured(private))
 
-    def deal(self, organizations: int, workloads: int, *, seed: int) -> "Dealt":
+    def deal(self, organizations: int, workloads: int, *, seed: int) -> "NewPlatformSplit":
         """Give each organization its workloads by `seed`; the rest is asked about.
 
         Raises:
@@ -93,11 +93,13 @@ class NewPlatform:
             )
         order = np.random.default_rng([seed, 0]).permutation(len(self.private))
         hands = np.split(order[:given], organizations)
-        return Dealt(tuple(self.private.of(hand) for hand in hands), self.private.of(order[given:]))
+        return NewPlatformSplit(
+            tuple(self.private.of(hand) for hand in hands), self.private.of(order[given:])
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Dealt:
+class NewPlatformSplit:
     """Who has what.
 
     Attributes:
@@ -105,13 +107,13 @@ class Dealt:
         asked: workloads of nobody, to judge by.
     """
 
-    organizations: tuple[Measured, ...]
-    asked: Measured
+    organizations: tuple[MeasuredTimes, ...]
+    asked: MeasuredTimes
 
 
-def _measured(executions: Iterable[Execution]) -> Measured:
+def _measured(executions: Iterable[Execution]) -> MeasuredTimes:
     plans = measured_plans(executions)
-    return Measured(
+    return MeasuredTimes(
         tuple(PlanGraph.of(each.plan, each.cluster) for each in plans),
         np.array([each.log_runtime_seconds for each in plans]),
     )

@@ -39,7 +39,7 @@ HELD_OUT_SHARE_OF_SMALL = 0.45
 
 
 @unique
-class Part(StrEnum):
+class WorkloadPart(StrEnum):
     """Who has a workload."""
 
     PUBLIC = "public"
@@ -70,26 +70,28 @@ class OrganizationPart:
 
 
 DECLARED = {
-    Part.ALDER: (SizeClass.LARGE, 2000),
-    Part.BIRCH: (SizeClass.LARGE, 2000),
-    Part.CEDAR: (SizeClass.SMALL, 200),
+    WorkloadPart.ALDER: (SizeClass.LARGE, 2000),
+    WorkloadPart.BIRCH: (SizeClass.LARGE, 2000),
+    WorkloadPart.CEDAR: (SizeClass.SMALL, 200),
 }
 
 
-def split(executions: Iterable[Execution]) -> dict[Part, tuple[Execution, ...]]:
+def split(executions: Iterable[Execution]) -> dict[WorkloadPart, tuple[Execution, ...]]:
     """The executions of each part, in the given order; of public workloads the simple ones."""
-    parts: dict[Part, list[Execution]] = {part: [] for part in Part}
-    placed: dict[str, Part] = {}
+    parts: dict[WorkloadPart, list[Execution]] = {part: [] for part in WorkloadPart}
+    placed: dict[str, WorkloadPart] = {}
     for execution in executions:
         if execution.workload not in placed:
             placed[execution.workload] = part_of(execution)
         part = placed[execution.workload]
-        if part is not Part.PUBLIC or _is_simple(execution):
+        if part is not WorkloadPart.PUBLIC or _is_simple(execution):
             parts[part].append(execution)
     return {part: tuple(members) for part, members in parts.items()}
 
 
-def organization(part: Part, executions: Iterable[Execution], *, seed: int = 0) -> OrganizationPart:
+def organization(
+    part: WorkloadPart, executions: Iterable[Execution], *, seed: int = 0
+) -> OrganizationPart:
     """The executions of one organization's part as history and held-out workloads by `seed`."""
     size_class, nominal = DECLARED[part]
     small = size_class is SizeClass.SMALL
@@ -102,22 +104,24 @@ def organization(part: Part, executions: Iterable[Execution], *, seed: int = 0) 
     return OrganizationPart(part.value, size_class, nominal, tuple(history), tuple(held_out))
 
 
-def part_of(execution: Execution) -> Part:
+def part_of(execution: Execution) -> WorkloadPart:
     """The part of an execution's workload, by its name, size and threads."""
     first = _uniform("part", execution.workload)
     ends = accumulate((TEST_SHARE, VALIDATION_SHARE, CEDAR_SHARE))
-    for part, end in zip((Part.TEST, Part.VALIDATION, Part.CEDAR), ends, strict=True):
+    for part, end in zip(
+        (WorkloadPart.TEST, WorkloadPart.VALIDATION, WorkloadPart.CEDAR), ends, strict=True
+    ):
         if first < end:
             return part
     family = execution.workload.partition("-")[0]
     if family in {Family.WORD_COUNT, Family.PAGERANK}:
-        return Part.ALDER
+        return WorkloadPart.ALDER
     if family == Family.CREDIT:
-        return Part.BIRCH
+        return WorkloadPart.BIRCH
     second = _uniform("relational", execution.workload)
     if family == Family.RELATIONAL and second < PUBLIC_SHARE and _is_simple(execution):
-        return Part.PUBLIC
-    return Part.ALDER if second < ALDER_SHARE else Part.BIRCH
+        return WorkloadPart.PUBLIC
+    return WorkloadPart.ALDER if second < ALDER_SHARE else WorkloadPart.BIRCH
 
 
 def _is_simple(execution: Execution) -> bool:

@@ -22,7 +22,7 @@ from fedperf_shared.model.public_plans import PUBLIC_PLANS_PATH, save_public_pla
 from fedperf_shared.model.public_start import PUBLIC_START_PATH, PUBLIC_START_VERSION
 from fedperf_simulations.baselines.cost_models import train_ggfn
 from fedperf_simulations.measured_set.limited_start import LIMITED_START_PATH
-from fedperf_simulations.measured_set.organizations import Part, split
+from fedperf_simulations.measured_set.organizations import WorkloadPart, split
 from fedperf_simulations.measured_set.training_set import Measurements, measured_plans
 
 EPOCHS = 40
@@ -51,11 +51,13 @@ def train_public_start(
 ) -> StartReport:
     """Train and write the start and the public plans; the same for a seed on one machine."""
     parts = split(measurements.executions)
-    held_out = {e.workload for part in (Part.VALIDATION, Part.TEST) for e in parts[part]}
+    held_out = {
+        e.workload for part in (WorkloadPart.VALIDATION, WorkloadPart.TEST) for e in parts[part]
+    }
     lesson = measurements.lesson(lambda workload: workload not in held_out)
     model = train_ggfn(lesson, epochs=epochs, seed=measurements.seed, on_progress=on_progress)
     save_model(start_path, model, model_version=PUBLIC_START_VERSION)
-    save_public_plans(measured_plans(one_per_workload(parts[Part.VALIDATION])), plans_path)
+    save_public_plans(measured_plans(one_per_workload(parts[WorkloadPart.VALIDATION])), plans_path)
     return _report(model, len(lesson.questions), parts)
 
 
@@ -69,7 +71,7 @@ def train_limited_start(
 ) -> StartReport:
     """Train and write the limited start; the same for a seed on one machine."""
     parts = split(executions)
-    public = measured_plans(parts[Part.PUBLIC])
+    public = measured_plans(parts[WorkloadPart.PUBLIC])
     model = GGFN(dropout=LIMITED_DROPOUT, seed=seed)
     graphs = [PlanGraph.of(each.plan, each.cluster) for each in public]
     labels = np.array([each.log_runtime_seconds for each in public])
@@ -93,9 +95,11 @@ def error_on(model: GGFN, plans: Sequence[MeasuredPlan]) -> float:
     return median_q_error(np.exp(predict(model, graphs)), seconds)
 
 
-def _report(model: GGFN, trained_on: int, parts: Mapping[Part, Sequence[Execution]]) -> StartReport:
+def _report(
+    model: GGFN, trained_on: int, parts: Mapping[WorkloadPart, Sequence[Execution]]
+) -> StartReport:
     validation, test = (
         error_on(model, measured_plans(one_per_workload(parts[part])))
-        for part in (Part.VALIDATION, Part.TEST)
+        for part in (WorkloadPart.VALIDATION, WorkloadPart.TEST)
     )
     return StartReport(trained_on, validation, test)

@@ -25,7 +25,7 @@ from fedperf_client.workloads.families import (
 )
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.workflow.vocabulary import OperatorKind, Platform
-from fedperf_simulations.measured_set.measured_log import Role, Task
+from fedperf_simulations.measured_set.measured_log import MeasurementTask, Role
 from fedperf_simulations.measured_set.resource_cap import Cap
 
 _SPECIALIST_KINDS = frozenset(
@@ -90,7 +90,7 @@ class MeasuringSettings:
         if not 0 <= self.small_weight < math.inf:
             raise ConfigurationError(f"small_weight must be at least 0, got {self.small_weight!r}")
 
-    def tasks(self) -> tuple[Task, ...]:
+    def tasks(self) -> tuple[MeasurementTask, ...]:
         """All runs, a function of the settings; no two workloads have the same name."""
         compared = set(
             np.random.default_rng([self.seed, 0])
@@ -98,7 +98,7 @@ class MeasuringSettings:
             .tolist()
         )
         names: set[str] = set()
-        tasks: list[Task] = []
+        tasks: list[MeasurementTask] = []
         for number in range(self.workloads):
             drawn = _draw(self, number, names)
             names.add(drawn.workload)
@@ -134,7 +134,7 @@ def comparison_plans(program: Program) -> tuple[tuple[Platform, ...], ...]:
     return tuple(plans)
 
 
-def _draw(settings: MeasuringSettings, number: int, taken: set[str]) -> Task:
+def _draw(settings: MeasuringSettings, number: int, taken: set[str]) -> MeasurementTask:
     rng = np.random.default_rng([settings.seed, 2, number])
     threads = 2 if rng.random() < settings.two_threads_share else 1
     family = _draw_family(rng)
@@ -154,7 +154,7 @@ def _draw(settings: MeasuringSettings, number: int, taken: set[str]) -> Task:
         if settings.among and not {*platforms} <= {*settings.among}:
             continue
         memory = settings.cap.memory_bytes if settings.cap else None
-        return Task(
+        return MeasurementTask(
             task_id=f"{number:05d}",
             role=Role.DRAWN,
             family=family,
@@ -181,10 +181,10 @@ def _draw_rows(rng: np.random.Generator, settings: MeasuringSettings) -> int:
     return scales[int(rng.choice(len(scales), p=chances / chances.sum()))]
 
 
-def _comparisons(drawn: Task) -> Iterator[Task]:
+def _comparisons(drawn: MeasurementTask) -> Iterator[MeasurementTask]:
     for letter, plan in zip("abcdefghijklm", comparison_plans(drawn.program), strict=False):
         if plan != drawn.platforms:
-            yield Task(
+            yield MeasurementTask(
                 f"{drawn.task_id}{letter}",
                 Role.COMPARISON,
                 drawn.family,

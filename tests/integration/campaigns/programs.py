@@ -11,7 +11,7 @@ import orjson
 from fedperf_client.home.config import Home
 from fedperf_client.profiling.campaign.command import journal_path
 from fedperf_client.profiling.campaign.definition import load_campaign
-from fedperf_client.profiling.campaign.record.journal import Journal, Trial
+from fedperf_client.profiling.campaign.record.journal import Journal, JournalTrial
 
 PROFILE = (sys.executable, "-c", "from fedperf_client.cli import main; main()")
 
@@ -51,7 +51,7 @@ class Here:
         assert isinstance(facts, dict)
         return facts
 
-    def trials(self) -> tuple[Trial, ...]:
+    def trials(self) -> tuple[JournalTrial, ...]:
         campaign = load_campaign(self.file)
         with Journal.open(journal_path(self.home.directory, campaign), campaign.campaign_id) as one:
             return one.trials()

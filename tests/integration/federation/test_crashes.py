@@ -17,7 +17,7 @@ from fedperf_server.membership.authority import KeyRing
 from fedperf_server.membership.enrollment import Enrollment
 from fedperf_server.state import registry
 from fedperf_server.state.database import Database
-from fedperf_server.state.rounds import Outcome, RoundResult, round_results
+from fedperf_server.state.rounds import RoundOutcome, RoundResult, round_results
 from fedperf_shared.exchange import TrainRequest
 from tests.integration.federation.worlds import (
     Organization,
@@ -91,11 +91,11 @@ def test_a_node_killed_in_a_round_is_missing_there_and_takes_part_in_the_next(
         rounds.join(10)
     first, second = results
     assert (first.outcome, first.replies, first.failures) == (
-        Outcome.NEW_VERSION,
+        RoundOutcome.NEW_VERSION,
         2,
         {"missing": 1},
     )
-    assert (second.outcome, second.replies, second.failures) == (Outcome.NEW_VERSION, 3, {})
+    assert (second.outcome, second.replies, second.failures) == (RoundOutcome.NEW_VERSION, 3, {})
 
 
 @pytest.mark.fault

@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 
 from fedperf_client.federation import node as node_module
 from fedperf_client.federation.enrollment import Membership
-from fedperf_client.federation.fleet import Fleet, answer_to
+from fedperf_client.federation.fleet import FleetClient, answer_to
 from fedperf_client.federation.node import Connection, Node
 from fedperf_client.federation.request import RequestRefusedError, open_request
 from fedperf_server.endpoints import fleet_round as round_module
-from fedperf_server.endpoints.fleet_round import FleetReply, FleetRound
+from fedperf_server.endpoints.fleet_round import FleetReply, GatewayRound
 from fedperf_server.endpoints.fleet_routes import BODY_LIMIT
 from fedperf_server.endpoints.gateway import Gateway
 from fedperf_server.membership.authority import CA, SERVER, KeyRing
@@ -131,14 +131,16 @@ def fleet(directory: Path) -> Iterator[tuple[Gateway, Organization]]:
         gateway.stop()
 
 
-def ask(channel: FleetRound, organization: Organization, body: bytes, seconds: float = 5.0) -> None:
+def ask(
+    channel: GatewayRound, organization: Organization, body: bytes, seconds: float = 5.0
+) -> None:
     give_up = time.monotonic() + seconds
     while not channel.ask(organization.membership.organization_id, body):
         assert time.monotonic() < give_up, "the node does not come online"
         time.sleep(0.02)
 
 
-def wait_for_reply(channel: FleetRound, seconds: float = 5.0) -> FleetReply | None:
+def wait_for_reply(channel: GatewayRound, seconds: float = 5.0) -> FleetReply | None:
     give_up = time.monotonic() + seconds
     while time.monotonic() < give_up:
         for reply in channel.replies():
@@ -196,7 +198,7 @@ def test_a_reply_of_more_parts_than_a_reply_can_have_is_not_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parts: int, taken: bool
 ) -> None:
     sent = threading.Event()
-    answer, reply = answer_to, Fleet.reply
+    answer, reply = answer_to, FleetClient.reply
 
     def hostile_answer(question: Message, body: bytes) -> Message:
         message = answer(question, body)
@@ -204,12 +206,12 @@ def test_a_reply_of_more_parts_than_a_reply_can_have_is_not_taken(
             message.content[str(many)] = ConfigRecord({"part": many})
         return message
 
-    def observed_reply(fleet: Fleet, question: Message, message: Message) -> None:
+    def observed_reply(fleet: FleetClient, question: Message, message: Message) -> None:
         reply(fleet, question, message)
         sent.set()
 
     monkeypatch.setattr(node_module, "answer_to", hostile_answer)
-    monkeypatch.setattr(Fleet, "reply", observed_reply)
+    monkeypatch.setattr(FleetClient, "reply", observed_reply)
     with fleet(tmp_path) as (gateway, acme), node(acme, echo), gateway.round() as channel:
         ask(channel, acme, request())
         assert sent.wait(5)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fedperf_client.commands.checks.examination import examine
-from fedperf_client.commands.checks.finding import Verdict
+from fedperf_client.commands.checks.finding import Severity
 from fedperf_client.commands.checks.surroundings import surroundings
 from fedperf_client.federation.enrollment import (
     InvalidJoinUrlError,
@@ -99,16 +99,19 @@ def test_the_doctor_knows_a_member_a_revoked_one_and_a_coordinator_that_is_off(
     home = Home(tmp_path / "home")
     home.directory.mkdir(mode=0o700)
 
-    def verdicts() -> dict[str, Verdict]:
+    def verdicts() -> dict[str, Severity]:
         found = examine(home, surroundings(system_clock))
         return {each.check: each.verdict for each in found}
 
     with world(new_server(tmp_path / "server", timetable())) as server:
         admit(home.directory, server.invite("Acme"), "identity", None)
-        assert (verdicts()["identity"], verdicts()["coordinator"]) == (Verdict.OK, Verdict.OK)
+        assert (verdicts()["identity"], verdicts()["coordinator"]) == (Severity.OK, Severity.OK)
         server.operator.revoke("Acme")
-        assert (verdicts()["identity"], verdicts()["coordinator"]) == (Verdict.OK, Verdict.PROBLEM)
-    assert verdicts()["coordinator"] is Verdict.WARNING
+        assert (verdicts()["identity"], verdicts()["coordinator"]) == (
+            Severity.OK,
+            Severity.PROBLEM,
+        )
+    assert verdicts()["coordinator"] is Severity.WARNING
 
 
 def test_a_revoked_organization_is_refused_from_the_next_call_on(tmp_path: Path) -> None:

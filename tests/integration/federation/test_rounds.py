@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fedperf_server.state import audit, registry, releases
 from fedperf_server.state.registry import GgfnFormat
-from fedperf_server.state.rounds import Outcome, RoundResult, round_results
+from fedperf_server.state.rounds import RoundOutcome, RoundResult, round_results
 from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.identity import new_private_key, sign
 from fedperf_shared.releases.release import ReleaseKind, SlotKey
@@ -102,7 +102,7 @@ def test_bad_replies_are_dropped_and_counted_and_the_round_completes(tmp_path: P
             ids[member.membership.organization_id] = name
             nodes.enter_context(node(member, answer))
         result = next_round(server)
-        assert result.outcome is Outcome.NEW_VERSION
+        assert result.outcome is RoundOutcome.NEW_VERSION
         assert (result.asked, result.replies, result.new_version) == (len(MEMBERS), 2, 2)
         bad = [reason for _, reason in MEMBERS.values() if reason != "accepted"]
         assert result.failures == dict.fromkeys(bad, 1)
@@ -142,7 +142,7 @@ def test_a_slot_that_passed_while_the_coordinator_was_down_is_missed(tmp_path: P
     table = timetable(start=began, window=60, windows=2, replies=5)
     with world(new_server(tmp_path / "server", table)) as server:
         first, second = next_round(server), next_round(server)
-        assert (first.outcome, second.outcome) == (Outcome.MISSED, Outcome.MISSED)
+        assert (first.outcome, second.outcome) == (RoundOutcome.MISSED, RoundOutcome.MISSED)
         assert (first.number, second.number) == (1, 2)
         assert server.coordinator.finished()
         assert server.coordinator.step(threading.Event()) is None

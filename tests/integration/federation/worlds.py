@@ -23,9 +23,10 @@ from fedperf_server.membership.enrollment import Enrollment
 from fedperf_server.rounds.coordinator import Coordinator
 from fedperf_server.rounds.open_round import RoundRules
 from fedperf_server.state.database import Database
-from fedperf_server.state.registry import Arrays, ModelFormat
+from fedperf_server.state.registry import ModelFormat
 from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.identity import sign
+from fedperf_shared.model.architecture import Weights
 from fedperf_shared.releases.period import (
     ModelMethod,
     Period,
@@ -77,12 +78,12 @@ class SmallFormat:
         del version
         return save({str(place): array for place, array in enumerate(arrays)})
 
-    def decode(self, checkpoint: bytes) -> Arrays:
+    def decode(self, checkpoint: bytes) -> Weights:
         named = load(checkpoint)
         return [named[str(place)] for place in range(len(self.shapes))]
 
 
-def add_mean(current: Arrays, updates: Sequence[Arrays]) -> Arrays:
+def add_mean(current: Weights, updates: Sequence[Weights]) -> Weights:
     """The simplest aggregation."""
     return [
         array + np.mean([update[place] for update in updates], axis=0)
@@ -90,7 +91,7 @@ def add_mean(current: Arrays, updates: Sequence[Arrays]) -> Arrays:
     ]
 
 
-def mean_square(arrays: Arrays) -> float:
+def mean_square(arrays: Weights) -> float:
     return float(sum(np.square(array).sum() for array in arrays))
 
 

@@ -34,10 +34,11 @@ from fedperf_client.release.noise import SystemNoise
 from fedperf_client.release.policy import load_policy, policy_template
 from fedperf_server.app.process import serving, store_start_model
 from fedperf_server.config import ServerConfig
-from fedperf_server.desks.reports import Standing, standings
+from fedperf_server.desks.reports import OrganizationStanding, standings
 from fedperf_server.state.database import Database, ReportRow
-from fedperf_server.state.registry import Arrays, GgfnFormat
+from fedperf_server.state.registry import GgfnFormat
 from fedperf_shared.model import public_start
+from fedperf_shared.model.architecture import Weights
 from fedperf_shared.releases.period import Period, SlotTimes, Timetable, from_unix_ms
 from fedperf_shared.releases.release import SizeClass
 from tests.fakes.computing import at_once, in_this_process
@@ -117,7 +118,7 @@ def coordinator(
     database.close()
 
 
-def nought(arrays: Arrays) -> float:
+def nought(arrays: Weights) -> float:
     del arrays
     return 0.0
 
@@ -201,9 +202,9 @@ def entries(home: Home) -> Sequence[LedgerEntry]:
     return PrivacyLedger.open(home.ledgers[-1]).entries()
 
 
-def standing(database: Database) -> Standing:
+def standing(database: Database) -> OrganizationStanding:
     with database.transaction() as session:
-        return next(iter(standings(session).values()), Standing())
+        return next(iter(standings(session).values()), OrganizationStanding())
 
 
 def begin_period(home: Home, config: ServerConfig) -> None:
@@ -235,7 +236,7 @@ def test_a_restored_home_draws_nothing_that_left_before(
         restore(backup, home)
         with daemon(home):
             sleep_until(now() + 2 * SPAN)
-        assert standing(database) == Standing(accepted=1)
+        assert standing(database) == OrganizationStanding(accepted=1)
         assert PrivacyLedger.open(home.ledgers[-1]).entries() == ()
         assert "receipt 1 confirms a release" in str(stopped(home))
         assert "fedperf reconcile" in fedperf(home, "budget").out
@@ -244,7 +245,7 @@ def test_a_restored_home_draws_nothing_that_left_before(
         assert row["charged"] == 1
         with daemon(home):
             sleep_until(now() + 2 * SPAN)
-        assert standing(database) == Standing(accepted=1)
+        assert standing(database) == OrganizationStanding(accepted=1)
     assert stopped(home) is None
 
 
@@ -269,7 +270,7 @@ def test_of_two_copies_of_a_home_that_run_at_once_one_stops_at_the_others_receip
             what="the second draw",
         )
         assert looked(both)
-        assert standing(database) == Standing(1, {"report/different_bytes": 1})
+        assert standing(database) == OrganizationStanding(1, {"report/different_bytes": 1})
         ledgers = [PrivacyLedger.open(each.ledgers[-1]) for each in (home, copy)]
         (other,) = [each for each in ledgers if each.disagreement()]
         key = other.schedule.slots[0].key

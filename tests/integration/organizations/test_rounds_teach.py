@@ -18,14 +18,14 @@ from fedperf_server.inference.aggregation import aggregate
 from fedperf_server.state.database import Database
 from fedperf_server.state.registry import newest_version
 from fedperf_server.state.rounds import round_results
-from fedperf_shared.model.architecture import ARRAY_SHAPES
+from fedperf_shared.model.architecture import ARRAY_SHAPES, named_arrays
 from fedperf_shared.model.checkpoint import decode_checkpoint, model_from_arrays
 from fedperf_shared.model.public_plans import PUBLIC_PLANS_PATH
 from fedperf_shared.releases.period import ModelMethod, Period, SlotTimes, Timetable
 from fedperf_shared.releases.release import SizeClass
 from fedperf_simulations.data.datasets import measured_executions
 from fedperf_simulations.measured_set.limited_start import LIMITED_START_PATH, load_limited_start
-from fedperf_simulations.measured_set.organizations import Part, organization, split
+from fedperf_simulations.measured_set.organizations import WorkloadPart, organization, split
 from fedperf_simulations.measured_set.starts import error_on, one_per_workload
 from fedperf_simulations.measured_set.training_set import measured_plans
 from tests.integration.organizations.programs import PLANS, START
@@ -58,7 +58,7 @@ Weights = dict[str, "np.ndarray[tuple[int, ...], np.dtype[np.float32]]"]
 
 def cut(before: Weights, after: Weights) -> float:
     """By how much the median q-error on the public test set fell, as a share of it."""
-    plans = measured_plans(one_per_workload(split(measured_executions())[Part.TEST]))
+    plans = measured_plans(one_per_workload(split(measured_executions())[WorkloadPart.TEST]))
     errors = [error_on(model_from_arrays(weights), plans) for weights in (before, after)]
     return 1 - errors[1] / errors[0]
 
@@ -77,7 +77,7 @@ def test_zeroed_updates_would_fail_that_test() -> None:
     zeros = [np.zeros_like(array) for array in current]
     for _ in range(ROUNDS):
         current = list(aggregate(current, [zeros, zeros], norm_bound=100.0))
-    assert not cut(start, dict(zip(ARRAY_SHAPES, current, strict=True))) >= 0.10
+    assert not cut(start, named_arrays(current)) >= 0.10
 
 
 def play(directory: Path) -> Weights:
@@ -94,7 +94,7 @@ def play(directory: Path) -> Weights:
     try:
         server = stage.start("fedperf-server", "--directory", str(config.directory), "run")
         wait_until(lambda: "serving" in server.text(), seconds=40, what="the coordinator")
-        for part in (Part.ALDER, Part.BIRCH):
+        for part in (WorkloadPart.ALDER, WorkloadPart.BIRCH):
             history = organization(part, parts[part]).history
             recent = [replace(each, finished_at=now()) for each in history]
             home = new_home(directory / part.value, POLICY, recent)

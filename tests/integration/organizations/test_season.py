@@ -34,9 +34,9 @@ from fedperf_server.config import ServerConfig
 from fedperf_server.desks.reports import standings
 from fedperf_server.state import registry
 from fedperf_server.state.database import Database, QuestionRow, ReceiptRow, ReportRow
-from fedperf_server.state.registry import Standing
+from fedperf_server.state.registry import VersionStanding
 from fedperf_server.state.releases import declared_schedule
-from fedperf_server.state.rounds import Outcome, RoundResult, round_results
+from fedperf_server.state.rounds import RoundOutcome, RoundResult, round_results
 from fedperf_shared.errors import StorageError
 from fedperf_shared.execution import Execution, Measurement, Origin
 from fedperf_shared.releases.period import Period, SlotTimes, Timetable, from_unix_ms
@@ -257,12 +257,12 @@ def test_every_program_ends_cleanly_when_it_is_asked_to(season: Season) -> None:
 def test_the_rounds_make_new_versions_and_everybody_fetches_the_promoted_one(
     season: Season,
 ) -> None:
-    assert [each.outcome for each in season.rounds] == [Outcome.NEW_VERSION] * WINDOWS
+    assert [each.outcome for each in season.rounds] == [RoundOutcome.NEW_VERSION] * WINDOWS
     assert [each.replies for each in season.rounds] == [2, 1, 2]
     start, judged, *late = versions(season)
     assert start.promoted
-    assert judged.standing is not Standing.CANDIDATE
-    assert late[-1].standing is Standing.CANDIDATE  # no window comes after it
+    assert judged.standing is not VersionStanding.CANDIDATE
+    assert late[-1].standing is VersionStanding.CANDIDATE  # no window comes after it
     # The second was judged when the last reports were in: too late to be fetched by all.
     newest = max(each.version for each in (start, judged) if each.promoted)
     may_be = {newest, *(each.version for each in late if each.promoted)}

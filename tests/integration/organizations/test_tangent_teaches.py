@@ -11,10 +11,9 @@ from fedperf_client.learning.residuals import LabelledGraph, labelled_graphs
 from fedperf_client.learning.tangent_answer import tangent_sum
 from fedperf_client.privacy.accountant import epsilon, event_of
 from fedperf_client.privacy.tangent_update import update_from_sum
-from fedperf_server.rounds.round_method import Answer
+from fedperf_server.rounds.round_method import AcceptedUpdate
 from fedperf_server.rounds.tangent_rounds import TangentRounds
-from fedperf_server.state.registry import Arrays
-from fedperf_shared.model.architecture import ARRAY_SHAPES
+from fedperf_shared.model.architecture import ARRAY_SHAPES, Weights, named_arrays
 from fedperf_shared.model.batches import PlanGraph
 from fedperf_shared.model.checkpoint import model_from_arrays
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
@@ -22,7 +21,7 @@ from fedperf_shared.releases.release import ReleaseKind, Slot, SlotKey, TangentP
 from fedperf_simulations.data.datasets import measured_executions
 from fedperf_simulations.federation.channel import SeededNoise
 from fedperf_simulations.measured_set.limited_start import load_limited_start
-from fedperf_simulations.measured_set.organizations import Part, organization, split
+from fedperf_simulations.measured_set.organizations import WorkloadPart, organization, split
 from fedperf_simulations.measured_set.starts import error_on, one_per_workload
 
 ROUNDS = 2
@@ -36,7 +35,7 @@ ANCHORS = anchors_of(load_public_plans())
 def test_two_rounds_cut_the_error_on_public_plans_by_a_twentieth() -> None:
     plans = load_public_plans()
     before = error_on(model_from_arrays(load_limited_start().arrays), plans)
-    after = error_on(model_from_arrays(dict(zip(ARRAY_SHAPES, learnt(), strict=True))), plans)
+    after = error_on(model_from_arrays(named_arrays(learnt())), plans)
     assert after <= 0.95 * before
 
 
@@ -44,20 +43,20 @@ def test_both_rounds_together_cost_less_than_epsilon_one() -> None:
     assert epsilon([event_of(PARAMETERS)] * ROUNDS, 1e-5) < 1
 
 
-def learnt() -> Arrays:
+def learnt() -> Weights:
     """The shared model after all rounds."""
     rounds = TangentRounds([PlanGraph.of(plan, cluster) for plan, cluster in ANCHORS])
     noise = SeededNoise([71])
     start = load_limited_start().arrays
-    current: Arrays = [start[name] for name in ARRAY_SHAPES]
-    members = [history(part) for part in (Part.ALDER, Part.BIRCH)]
+    current: Weights = [start[name] for name in ARRAY_SHAPES]
+    members = [history(part) for part in (WorkloadPart.ALDER, WorkloadPart.BIRCH)]
     for number in range(ROUNDS):
         key = SlotKey(ReleaseKind.MODEL_UPDATE, number, 0)
         slot = Slot(key, PARAMETERS)
         question = rounds.question(current, steps_made=number)
-        model = model_from_arrays(dict(zip(ARRAY_SHAPES, current, strict=True))).eval()
+        model = model_from_arrays(named_arrays(current)).eval()
         answers = [
-            Answer(
+            AcceptedUpdate(
                 update_from_sum(
                     tangent_sum(model, each, question, ANCHORS),
                     noise,
@@ -75,7 +74,7 @@ def learnt() -> Arrays:
     return current
 
 
-def history(part: Part) -> list[LabelledGraph]:
+def history(part: WorkloadPart) -> list[LabelledGraph]:
     """One execution of each workload."""
     known = organization(part, split(measured_executions())[part]).history
     return labelled_graphs(one_per_workload(each for each in known if each.is_ok))

@@ -43,9 +43,10 @@ from fedperf_server.rounds.open_round import RoundRules
 from fedperf_server.state import registry
 from fedperf_server.state.database import Database
 from fedperf_server.state.epochs import Cause, declare
-from fedperf_server.state.registry import Arrays, GgfnFormat
+from fedperf_server.state.registry import GgfnFormat
 from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.model import public_start
+from fedperf_shared.model.architecture import Weights
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
 from fedperf_shared.releases.period import Period, SlotTimes, Timetable
 from fedperf_shared.releases.release import SizeClass, SlotKey
@@ -365,7 +366,7 @@ def live(servers: Sequence[Any], homes: Sequence[Home], *, until: datetime) -> N
             thread.join(30)
 
 
-def nought(arrays: Arrays) -> float:
+def nought(arrays: Weights) -> float:
     del arrays
     return 1.0
 

@@ -32,11 +32,12 @@ from fedperf_server.app.process import serving, store_start_model
 from fedperf_server.config import ServerConfig
 from fedperf_server.desks.questions import QuestionDesk
 from fedperf_server.rounds.open_round import RoundRules
-from fedperf_server.rounds.round_method import Answer, RoundMethod
+from fedperf_server.rounds.round_method import AcceptedUpdate, RoundMethod
 from fedperf_server.state.database import Database
-from fedperf_server.state.registry import Arrays, GgfnFormat
+from fedperf_server.state.registry import GgfnFormat
 from fedperf_server.state.releases import StoredReport, stored_reports
 from fedperf_shared.model import public_start
+from fedperf_shared.model.architecture import Weights
 from fedperf_shared.model.checkpoint import model_from_arrays
 from fedperf_shared.model.public_plans import load_public_plans
 from fedperf_shared.releases.period import ModelMethod, Period, SlotTimes, Timetable
@@ -101,7 +102,7 @@ def is_standard_normal(values: NDArray[np.float64]) -> bool:
     return bool(stats.kstest(values, "norm").pvalue > LEVEL and scale > LEVEL)
 
 
-def start_arrays() -> Arrays:
+def start_arrays() -> Weights:
     return [*public_start.load_public_start().arrays.values()]
 
 
@@ -123,7 +124,7 @@ def duties_of(home: Home, exchange: ExchangeClient, ledger: PrivacyLedger) -> Du
     )
 
 
-def nought(arrays: Arrays) -> float:
+def nought(arrays: Weights) -> float:
     del arrays
     return 1.0
 
@@ -289,7 +290,7 @@ def received_answers(
     method: RoundMethod,
     *,
     count: int,
-) -> list[Answer]:
+) -> list[AcceptedUpdate]:
     """The first `count` answers that the coordinator gets from this organization alone."""
     kept, table = Keeping(method), config.timetable
     database = Database(config.database_url)

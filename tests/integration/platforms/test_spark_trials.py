@@ -14,7 +14,7 @@ from fedperf_client.platforms.operations.expressions import AggregateFunction, A
 from fedperf_client.platforms.operations.tabular import Aggregate, ReadParquet, Sink
 from fedperf_client.platforms.program import Program, Step, to_json
 from fedperf_client.platforms.support import installed_platforms
-from fedperf_client.profiling.trials.pool import Key, WorkerPool
+from fedperf_client.profiling.trials.pool import WorkerKey, WorkerPool
 from fedperf_client.profiling.trials.trial import Trial, TrialLimits, TrialRequest
 from fedperf_shared.execution import ExecutionStatus, Measurement
 from fedperf_shared.workflow.vocabulary import Platform
@@ -79,7 +79,7 @@ def test_trials_on_spark_share_a_warm_jvm_within_its_cap_that_leaves_nothing(
 ) -> None:
     files = set(Path.cwd().iterdir())
     first = measured(run(pool, data_directory, *[Platform.SPARK] * 3))
-    worker = pool._workers[Key(frozenset({Platform.SPARK}), 1, CAP)]
+    worker = pool._workers[WorkerKey(frozenset({Platform.SPARK}), 1, CAP)]
     java = java_below(worker._process.pid)
     assert f"-Xmx{int(0.7 * (CAP - 500_000_000))}" in java.cmdline()
     second = measured(run(pool, data_directory, *[Platform.SPARK] * 3))

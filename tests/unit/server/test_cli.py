@@ -13,7 +13,7 @@ from fedperf_server import cli
 from fedperf_server.config import FILE_NAME, load_config
 from fedperf_server.state import registry
 from fedperf_server.state.database import Database, DriftRow
-from fedperf_server.state.registry import GgfnFormat, Verdict
+from fedperf_server.state.registry import GgfnFormat, PromotionVerdict
 from fedperf_server.state.releases import count_rejection
 from fedperf_server.state.validation import Reason
 from fedperf_shared.identity import new_private_key
@@ -181,7 +181,7 @@ def test_a_version_is_taken_back_and_the_table_says_what_it_forgot(directory: Pa
     assert "no other was before it" in ended.complaint()
     with database.transaction() as session:
         registry.add_version(session, GgfnFormat(), arrays, at=AT, public_error=1.5)
-        judged = Verdict(2, True, "good", 0.1, 0.02, {Platform.SPARK: 0.25}, AT)
+        judged = PromotionVerdict(2, True, "good", 0.1, 0.02, {Platform.SPARK: 0.25}, AT)
         registry.decide(session, judged)
     database.close()
     found = server(directory, "models", "--json").rows()[-1]
@@ -202,7 +202,7 @@ def test_reasons_say_what_was_passed_over_and_what_went_with_a_rollback(director
     with database.transaction() as session:
         for number in range(4):
             registry.add_version(session, GgfnFormat(), arrays, at=AT, promoted=not number)
-        registry.decide(session, Verdict(3, True, "good", None, None, {}, AT))
+        registry.decide(session, PromotionVerdict(3, True, "good", None, None, {}, AT))
     database.close()
 
     def reasons() -> list[object]:

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from fedperf_simulations.data.public_table import Columns, Table
-from fedperf_simulations.experiments.drift.sequences import Drift, Segment
+from fedperf_simulations.data.public_table import Columns, PublicTable
+from fedperf_simulations.experiments.drift.sequences import DriftSequence, Segment
 
 COLUMNS = Columns((2,), 1)
 ROWS = 200
@@ -14,16 +14,16 @@ def segment(name: str, level: float, *, category: int, rng: np.random.Generator)
     codes = np.full((ROWS, 1), category)
     return Segment(
         name,
-        Table(codes, rng.uniform(-1, 1, (ROWS, 1))),
+        PublicTable(codes, rng.uniform(-1, 1, (ROWS, 1))),
         level + 0.01 * rng.standard_normal(ROWS),
     )
 
 
-def two_levels() -> Drift:
+def two_levels() -> DriftSequence:
     """Two categories, one after the other, whose levels a model can tell apart."""
     rng = np.random.default_rng(5)
     segments = (
         segment("before", -1.0, category=0, rng=rng),
         segment("after", 1.0, category=1, rng=rng),
     )
-    return Drift("two levels", COLUMNS, segments, 1.0)
+    return DriftSequence("two levels", COLUMNS, segments, 1.0)

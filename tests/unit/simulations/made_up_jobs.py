@@ -3,7 +3,12 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_simulations.data.shared_runs import Grid, Runs, RunsElsewhere, SharedJob
+from fedperf_simulations.data.shared_runs import (
+    JobRuns,
+    PublicConfigurations,
+    RunsElsewhere,
+    SharedJob,
+)
 
 Floats = NDArray[np.float64]
 
@@ -15,14 +20,16 @@ def made_up(
     machines: float = -0.5,
     argument: float = 0.3,
     seed: int = 0,
-) -> Runs:
+) -> JobRuns:
     """30 configurations: machines 2 to 12, sizes over a factor of 4."""
     sizes = np.geomspace(1000, 4000, 5)
     counts = np.arange(2.0, 13.0, 2.0)
     inputs = np.array([[count, size] for count in counts for size in sizes])
-    grid = Grid(SharedJob(title, "", "", "m"), ("instance_count", "data_size_MB"), inputs)
+    grid = PublicConfigurations(
+        SharedJob(title, "", "", "m"), ("instance_count", "data_size_MB"), inputs
+    )
     noise = np.random.default_rng(seed).normal(0, 0.03, len(inputs))
-    return Runs(grid, np.exp(log_seconds(inputs, level, machines, argument) + noise))
+    return JobRuns(grid, np.exp(log_seconds(inputs, level, machines, argument) + noise))
 
 
 def log_seconds(inputs: Floats, level: float, machines: float, argument: float) -> Floats:
@@ -32,7 +39,7 @@ def log_seconds(inputs: Floats, level: float, machines: float, argument: float) 
     return np.asarray(level + machines * centred + argument * across)
 
 
-def others() -> list[Runs]:
+def others() -> list[JobRuns]:
     """Three jobs that differ in level and slopes."""
     return [
         made_up("a", level=5.0, machines=-0.4, seed=1),

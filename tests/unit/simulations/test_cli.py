@@ -10,19 +10,22 @@ from fedperf_shared.programs.command_line import EXIT_CODES, INCOMPLETE
 from fedperf_simulations import cli, experiments
 from fedperf_simulations.data import datasets
 from fedperf_simulations.demo import demo
-from fedperf_simulations.experiments import Entry, Kind, UnknownExperimentError, find
-from fedperf_simulations.harness.experiment import Outcome, Settings
+from fedperf_simulations.experiments import Entry, ExperimentKind, UnknownExperimentError, find
+from fedperf_simulations.harness.experiment import ExperimentOutcome, Settings
 from tests.unit.simulations.findings import SUMMARY
 
-ENTRIES = (Entry("drift", Kind.EXPERIMENT, __name__), Entry("engine", Kind.BENCH, __name__))
+ENTRIES = (
+    Entry("drift", ExperimentKind.EXPERIMENT, __name__),
+    Entry("engine", ExperimentKind.BENCH, __name__),
+)
 
 
 class _Counting:
     name = "drift"
     claim = "things change"
 
-    def run(self, settings: Settings) -> Outcome:
-        return Outcome(rows=[{"seed": settings.seed, "quick": settings.quick}])
+    def run(self, settings: Settings) -> ExperimentOutcome:
+        return ExperimentOutcome(rows=[{"seed": settings.seed, "quick": settings.quick}])
 
 
 EXPERIMENT = _Counting()
@@ -30,7 +33,7 @@ EXPERIMENT = _Counting()
 
 def test_an_unknown_experiment_names_the_known_ones_of_its_kind() -> None:
     with pytest.raises(UnknownExperimentError) as caught:
-        find(Kind.EXPERIMENT, "nothing", ENTRIES)
+        find(ExperimentKind.EXPERIMENT, "nothing", ENTRIES)
     assert str(caught.value) == "no experiment 'nothing'; known are: drift"
 
 

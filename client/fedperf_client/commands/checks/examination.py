@@ -10,7 +10,7 @@ Not told: whether a daemon runs on this directory, which it leaves no honest mar
 
 from collections.abc import Callable, Iterator, Mapping
 
-from fedperf_client.commands.checks.finding import Finding, Said, Verdict
+from fedperf_client.commands.checks.finding import Finding, Said, Severity
 from fedperf_client.commands.checks.home_files import (
     check_budget,
     check_configuration,
@@ -55,8 +55,8 @@ def examine(home: Home, around: Surroundings) -> tuple[Finding, ...]:
             for verdict, what, advice in check(home, around):
                 found.append(Finding(name, verdict, what, advice))
         except FedperfError as error:
-            found.append(Finding(name, Verdict.PROBLEM, str(error)))
+            found.append(Finding(name, Severity.PROBLEM, str(error)))
         except Exception as error:  # one failed check must not hide the others
             what = f"the check itself failed ({type(error).__name__}: {error})"
-            found.append(Finding(name, Verdict.PROBLEM, what, "please report it"))
+            found.append(Finding(name, Severity.PROBLEM, what, "please report it"))
     return tuple(found)

@@ -9,7 +9,7 @@ from enum import StrEnum, unique
 
 
 @unique
-class Verdict(StrEnum):
+class Severity(StrEnum):
     """How good or bad a finding is."""
 
     OK = "ok"
@@ -29,7 +29,7 @@ class Finding:
     """
 
     check: str
-    verdict: Verdict
+    verdict: Severity
     what: str
     advice: str = ""
 
@@ -43,19 +43,19 @@ class Finding:
         }
 
 
-Said = tuple[Verdict, str, str]
+Said = tuple[Severity, str, str]
 
 
 def ok(what: str) -> Said:
     """A finding that asks for nothing."""
-    return Verdict.OK, what, ""
+    return Severity.OK, what, ""
 
 
 def warning(what: str, advice: str) -> Said:
     """A finding that may wait, with what to do."""
-    return Verdict.WARNING, what, advice
+    return Severity.WARNING, what, advice
 
 
 def problem(what: str, advice: str) -> Said:
     """A finding that stops something, with what to do."""
-    return Verdict.PROBLEM, what, advice
+    return Severity.PROBLEM, what, advice

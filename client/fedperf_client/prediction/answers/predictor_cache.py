@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from fedperf_client.drift.kinds import Kind
-from fedperf_client.drift.streams import Drift
+from fedperf_client.drift.kinds import DriftKind
+from fedperf_client.drift.streams import StreamDrift
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.prediction.answers.source_digest import source_digest
 from fedperf_client.prediction.base_models import FetchedModels, ReplaceFile
@@ -32,7 +32,7 @@ from fedperf_client.prediction.learners.additive import Additive, Arrays
 from fedperf_client.prediction.mixture.intervals import Hull
 from fedperf_client.prediction.mixture.learner_catalogue import usable
 from fedperf_client.prediction.mixture.matched_folds import Asks, Places
-from fedperf_client.prediction.mixture.mixture import Known, Member, OnProgress, Outcome
+from fedperf_client.prediction.mixture.mixture import Known, MixMember, MixOutcome, OnProgress
 from fedperf_client.prediction.mixture.personal import Candidates, Key, Personalized, candidates_of
 from fedperf_client.prediction.prediction import Floats, Question
 from fedperf_shared.errors import InvalidInputError, StorageError
@@ -210,25 +210,27 @@ def _encoded(predictor: Personalized, clusters: Clusters, digest: str) -> bytes:
     return save(plain, metadata={"digest": digest, "facts": json.dumps(facts)})
 
 
-def _drift_facts(drift: Drift) -> list[object]:
+def _drift_facts(drift: StreamDrift) -> list[object]:
     cell = [int(drift.platform), int(drift.operator_class)]
     moments = [drift.since.isoformat(), drift.noticed_at.isoformat()]
     return [*cell, *moments, drift.log_shift, list(drift.kinds)]
 
 
-def _drift_of(facts: Sequence[Any]) -> Drift:
+def _drift_of(facts: Sequence[Any]) -> StreamDrift:
     platform, operator_class, since, noticed_at, log_shift, kinds = facts
-    return Drift(
+    return StreamDrift(
         Platform(platform),
         OperatorClass(operator_class),
         datetime.fromisoformat(since),
         datetime.fromisoformat(noticed_at),
         float(log_shift),
-        tuple(map(Kind, kinds)),
+        tuple(map(DriftKind, kinds)),
     )
 
 
-_Loaded = tuple[Known, Hull, Clusters, tuple[Drift, ...], dict[Key, Outcome], dict[str, Additive]]
+_Loaded = tuple[
+    Known, Hull, Clusters, tuple[StreamDrift, ...], dict[Key, MixOutcome], dict[str, Additive]
+]
 
 
 def _loaded(path: Path, digest: str) -> _Loaded | None:
@@ -260,10 +262,10 @@ def _decoded(arrays: Arrays, facts: Mapping[str, Any]) -> _Loaded:
     places = Places(floats("scale"), floats("size"))
     hull = facts["hull"]
     outcomes = [
-        Outcome(
+        MixOutcome(
             Asks(each["kind"]),
             each["cut"],
-            tuple(Member(*member) for member in each["members"]),
+            tuple(MixMember(*member) for member in each["members"]),
             each["folds"],
             floats(f"errors/{number}"),
             whole(f"groups/{number}"),

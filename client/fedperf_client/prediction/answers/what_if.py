@@ -28,7 +28,7 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|[smhd]?)")
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class WhatIfAnswer:
     """One row of the table.
 
     Attributes:
@@ -113,12 +113,12 @@ def answers(
     sizes: Sequence[ClusterConfig],
     *,
     deadline_seconds: float | None = None,
-) -> list[Answer]:
+) -> list[WhatIfAnswer]:
     """How long `plan`, known on `cluster`, takes on each of `sizes`."""
     asked = [moved(plan, cluster, each) for each in sizes]
     estimates = predictor.estimate([each.question for each in asked])
     return [
-        Answer(
+        WhatIfAnswer(
             each.question.cluster,
             estimate,
             None if deadline_seconds is None else estimate.chance_within(deadline_seconds),
@@ -128,12 +128,12 @@ def answers(
     ]
 
 
-def smallest_that_holds(found: Sequence[Answer]) -> int | None:
+def smallest_that_holds(found: Sequence[WhatIfAnswer]) -> int | None:
     """The smallest number of cores asked about that keeps the deadline; None where none does."""
     return min((each.cores for each in found if each.holds), default=None)
 
 
-def verdict(found: Sequence[Answer], deadline_seconds: float, *, of_nodes: bool) -> str:
+def verdict(found: Sequence[WhatIfAnswer], deadline_seconds: float, *, of_nodes: bool) -> str:
     """What becomes of a deadline that was asked about, for people.
 
     Args:
@@ -142,7 +142,7 @@ def verdict(found: Sequence[Answer], deadline_seconds: float, *, of_nodes: bool)
         of_nodes: whether nodes were asked about, and no cores.
     """
 
-    def counted(each: Answer) -> int:
+    def counted(each: WhatIfAnswer) -> int:
         return each.cluster.nodes if of_nodes else each.cores
 
     unit, words = "node" if of_nodes else "core", duration_text(deadline_seconds)

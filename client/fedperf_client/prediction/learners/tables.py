@@ -31,7 +31,7 @@ class InvalidTableError(InvalidInputError):
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class TableColumn:
     """How one column becomes features.
 
     Attributes:
@@ -84,7 +84,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class TableLayout:
     """How a table becomes samples.
 
     Attributes:
@@ -93,7 +93,7 @@ class Layout:
         size: name of the column that holds the size of the input.
     """
 
-    columns: tuple[Column, ...]
+    columns: tuple[TableColumn, ...]
     scale: str
     size: str
 
@@ -162,8 +162,8 @@ def _distinct(features: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return np.sort(first), rank[place.ravel()]
 
 
-def _column(name: str, values: Sequence[float | str], *, inverted: bool) -> Column:
+def _column(name: str, values: Sequence[float | str], *, inverted: bool) -> TableColumn:
     if any(isinstance(value, str) for value in values):
-        return Column(name, tuple(sorted({str(value) for value in values})))
+        return TableColumn(name, tuple(sorted({str(value) for value in values})))
     positive = bool(np.all(np.asarray(values, dtype=np.float64) > 0))
-    return Column(name, logged=positive, inverted=inverted and positive)
+    return TableColumn(name, logged=positive, inverted=inverted and positive)

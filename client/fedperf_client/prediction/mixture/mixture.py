@@ -4,7 +4,7 @@ The mix is a weighted mean in log seconds; a member's weight follows from its er
 folds that mimic the questions (`matching`), a level counting as one piece of evidence,
 however many executions it holds, unless the levels held out have a hundred groups. Where
 nothing can be mimicked folds leave out whole groups, and a group is the piece of evidence.
-What weighing came to (`Outcome`) is numbers alone, so that it can be kept.
+What weighing came to (`MixOutcome`) is numbers alone, so that it can be kept.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -59,7 +59,7 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class MixMember:
     """One learner's place in a mix.
 
     Attributes:
@@ -74,7 +74,7 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Outcome:
+class MixOutcome:
     """What weighing came to.
 
     Attributes:
@@ -90,7 +90,7 @@ class Outcome:
 
     kind: Asks
     cut: int
-    members: tuple[Member, ...]
+    members: tuple[MixMember, ...]
     folds: int
     errors: Floats
     groups: NDArray[np.int64]
@@ -101,11 +101,11 @@ class Outcome:
 class Mixture:
     """The mix, fitted on all own executions; samples -> log seconds."""
 
-    outcome: Outcome
+    outcome: MixOutcome
     _fitted: tuple[tuple[float, str, Fitted], ...]
 
     @classmethod
-    def of(cls, outcome: Outcome, fit: Callable[[str], Fitted]) -> Self:
+    def of(cls, outcome: MixOutcome, fit: Callable[[str], Fitted]) -> Self:
         """The mix that weighing came to; `fit` gives members by name, fitted on everything."""
         kept = [each for each in outcome.members if each.weight > 0]
         return cls(outcome, tuple((each.weight, each.name, fit(each.name)) for each in kept))
@@ -116,7 +116,7 @@ class Mixture:
         return self.outcome.kind
 
     @property
-    def members(self) -> tuple[Member, ...]:
+    def members(self) -> tuple[MixMember, ...]:
         """What was mixed, with weights and errors."""
         return self.outcome.members
 
@@ -155,7 +155,7 @@ class Weighing:
     evidence: NDArray[np.int64]
     folds: NDArray[np.int64]
 
-    def outcome(self, learners: Iterable[Learner] | None = None) -> Outcome:
+    def outcome(self, learners: Iterable[Learner] | None = None) -> MixOutcome:
         """The weights of those `learners` that were weighed; of all by default.
 
         Raises:
@@ -168,13 +168,13 @@ class Weighing:
         errors, groups = self.errors[chosen], self.known.groups[self.rows]
         weights = mixing_weights(errors, self.evidence)
         members = tuple(
-            Member(self.learners[row].name, float(weight), typical_error(np.abs(of_member)))
+            MixMember(self.learners[row].name, float(weight), typical_error(np.abs(of_member)))
             for row, weight, of_member in zip(chosen, weights, errors, strict=True)
         )
         count = int(self.folds.max(initial=-1)) + 1
         halves = self.folds if count != 1 else np.unique(groups, return_inverse=True)[1] % 2
         mixed = mixed_errors(errors, self.evidence, halves)
-        return Outcome(self.kind, self.cut, members, count, mixed, groups, self.rows)
+        return MixOutcome(self.kind, self.cut, members, count, mixed, groups, self.rows)
 
 
 def weigh(

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fedperf_client.drift.streams import Drift
+from fedperf_client.drift.streams import StreamDrift
 from fedperf_client.prediction.evidence import History, Samples, encode
 from fedperf_client.prediction.learners.learner import Fitted, Learner
 from fedperf_client.prediction.mixture.exact_match import Repeats
@@ -45,10 +45,10 @@ from fedperf_client.prediction.mixture.matched_folds import (
 )
 from fedperf_client.prediction.mixture.mixture import (
     Known,
-    Member,
+    MixMember,
+    MixOutcome,
     Mixture,
     OnProgress,
-    Outcome,
     Weighing,
     weigh,
 )
@@ -99,7 +99,7 @@ class Candidates:
     starts: Mapping[str, PredictLog]
     seed: int = 0
     on_progress: OnProgress | None = None
-    drifts: tuple[Drift, ...] = ()
+    drifts: tuple[StreamDrift, ...] = ()
     _ways: dict[Asks, list[Mimicry]] = field(default_factory=dict)
     _weighed: dict[Key, Weighing] = field(default_factory=dict)
     _depths: dict[tuple[Asks, Key], float] = field(default_factory=dict)
@@ -189,11 +189,11 @@ class Personalized:
     candidates: Candidates
     learners: tuple[Learner, ...]
     level: float
-    outcomes: dict[Key, Outcome] = field(default_factory=dict)
+    outcomes: dict[Key, MixOutcome] = field(default_factory=dict)
     _standings: dict[tuple[Key, Plan], Standing] = field(default_factory=dict)
 
     @property
-    def members(self) -> tuple[Member, ...]:
+    def members(self) -> tuple[MixMember, ...]:
         """Who is mixed for questions inside, with weights and errors."""
         return self.outcome().members
 
@@ -223,7 +223,7 @@ class Personalized:
         outcome = self.outcome()
         return Spread.of(outcome.errors, outcome.groups).half_width(self.level)
 
-    def outcome(self, way: Mimicry | None = None) -> Outcome:
+    def outcome(self, way: Mimicry | None = None) -> MixOutcome:
         """What weighing came to in such folds; those that leave workloads out by default."""
         key = key_of(way)
         if key not in self.outcomes:

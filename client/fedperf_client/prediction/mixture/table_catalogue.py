@@ -3,7 +3,7 @@
 Chosen from what was published about run times of tabular jobs and by errors inside the
 training parts of public scenarios. The process with shares came last, after a look at the
 errors that the experiment `profiling_models` prints. All learn log seconds on the features
-of a `Layout`, whose inverse and log columns are what pays in feature engineering.
+of a `TableLayout`, whose inverse and log columns are what pays in feature engineering.
 """
 
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ from fedperf_client.prediction.learners.learner import Fitted, Learner
 from fedperf_client.prediction.learners.local_learners import Boosting, Constant, Forest, LogRidge
 from fedperf_client.prediction.learners.residual_learners import REFERENCE, AsIs, ShrunkenBias
 from fedperf_client.prediction.learners.ridge import WEAK_STRENGTHS
-from fedperf_client.prediction.learners.tables import Layout
+from fedperf_client.prediction.learners.tables import TableLayout
 from fedperf_client.prediction.mixture.learner_catalogue import LOCAL_FROM
 from fedperf_client.prediction.prediction import Floats
 
@@ -99,7 +99,7 @@ class WithShare:
         return replace(samples, features=np.column_stack([features, share]))
 
 
-def table_learners(layout: Layout, *, seed: int = 1) -> tuple[Learner, ...]:
+def table_learners(layout: TableLayout, *, seed: int = 1) -> tuple[Learner, ...]:
     """The candidates for tables of that layout, in order of trust; all are local-only.
 
     Args:

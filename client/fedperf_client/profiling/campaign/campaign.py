@@ -21,10 +21,15 @@ from fedperf_client.profiling.campaign.components import Component
 from fedperf_client.profiling.campaign.definition import Campaign
 from fedperf_client.profiling.campaign.expressions import Value
 from fedperf_client.profiling.campaign.order import Sampler
-from fedperf_client.profiling.campaign.record.history import History
-from fedperf_client.profiling.campaign.record.journal import Journal, Key, Machine, Trial
+from fedperf_client.profiling.campaign.record.history import TrialHistory
+from fedperf_client.profiling.campaign.record.journal import (
+    Journal,
+    JournalTrial,
+    Machine,
+    TrialKey,
+)
 from fedperf_client.profiling.campaign.record.noise import HostReading, noise_of
-from fedperf_client.profiling.campaign.record.outcome import Outcome, TrialStatus
+from fedperf_client.profiling.campaign.record.outcome import TrialOutcome, TrialStatus
 from fedperf_client.profiling.campaign.trials.trial_runner import Limits, TrialStoppedError
 
 
@@ -38,7 +43,7 @@ class RunsTrials(Protocol):
         *,
         limits: Limits,
         token: str,
-    ) -> Outcome:
+    ) -> TrialOutcome:
         """How it ended; TrialStoppedError where the campaign is to stop."""
         ...
 
@@ -56,7 +61,7 @@ class WatchesHost(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class CampaignSurroundings:
     """What a campaign needs from outside.
 
     Attributes:
@@ -78,7 +83,7 @@ class Surroundings:
     clock: Callable[[], datetime]
     new_token: Callable[[], str]
     stop: threading.Event
-    on_trial: Callable[[Trial, bool], None]
+    on_trial: Callable[[JournalTrial, bool], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,13 +108,13 @@ class _SpentError(Exception):
 
 
 def run_campaign(
-    campaign: Campaign, journal: Journal, sampler: Sampler, surroundings: Surroundings
+    campaign: Campaign, journal: Journal, sampler: Sampler, surroundings: CampaignSurroundings
 ) -> Stopped:
     """Run what is left of the campaign; every outcome is in the journal when it returns."""
     session = journal.begin_session(
         surroundings.machine, boot=surroundings.boot, at=surroundings.clock()
     )
-    history = History(journal.trials(), retries=campaign.settings.run.retries)
+    history = TrialHistory(journal.trials(), retries=campaign.settings.run.retries)
     return _Run(campaign, journal, history, surroundings, session).to_the_end(sampler)
 
 
@@ -118,8 +123,8 @@ class _Run:
         self,
         campaign: Campaign,
         journal: Journal,
-        history: History,
-        surroundings: Surroundings,
+        history: TrialHistory,
+        surroundings: CampaignSurroundings,
         session: int,
     ) -> None:
         self._campaign = campaign
@@ -161,17 +166,17 @@ class _Run:
                 return False
         return True
 
-    def _keys(self, row: int, repetition: int) -> Iterator[Key]:
+    def _keys(self, row: int, repetition: int) -> Iterator[TrialKey]:
         """Targets in random order; before the first repetition their warm-ups."""
         targets = self._campaign.targets
         order = np.random.default_rng([self._settings.seed, 13, row, repetition])
         for place in order.permutation(len(targets)):
             if repetition == 0:
                 for number in range(-self._settings.warmup, 0):
-                    yield Key(row, targets[place], number)
-            yield Key(row, targets[place], repetition)
+                    yield TrialKey(row, targets[place], number)
+            yield TrialKey(row, targets[place], repetition)
 
-    def _run_one(self, key: Key) -> None:
+    def _run_one(self, key: TrialKey) -> None:
         self._require_budget()
         self._require_going_on()
         around = self._around
@@ -190,8 +195,8 @@ class _Run:
         around.on_trial(trial, self._history.is_settled(key))
         around.stop.wait(self._settings.cooldown_seconds)
 
-    def _begun(self, key: Key) -> Trial:
-        trial = Trial(
+    def _begun(self, key: TrialKey) -> JournalTrial:
+        trial = JournalTrial(
             number=0,
             session=self._session,
             key=key,
@@ -214,7 +219,7 @@ class _Run:
         )
         return replace(trial, number=number)
 
-    def _judged(self, key: Key, outcome: Outcome, reading: HostReading) -> Outcome:
+    def _judged(self, key: TrialKey, outcome: TrialOutcome, reading: HostReading) -> TrialOutcome:
         """The outcome with what the machine did meanwhile, flagged where that was too much."""
         outcome = replace(
             outcome,

@@ -15,11 +15,11 @@ from pathlib import Path
 import psutil
 
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.profiling.campaign.campaign import Surroundings, run_campaign
+from fedperf_client.profiling.campaign.campaign import CampaignSurroundings, run_campaign
 from fedperf_client.profiling.campaign.definition import Campaign
 from fedperf_client.profiling.campaign.order import sampler_of
-from fedperf_client.profiling.campaign.record.history import History
-from fedperf_client.profiling.campaign.record.journal import Journal, Machine, Trial
+from fedperf_client.profiling.campaign.record.history import TrialHistory
+from fedperf_client.profiling.campaign.record.journal import Journal, JournalTrial, Machine
 from fedperf_client.profiling.campaign.record.noise import Host
 from fedperf_client.profiling.campaign.results.executions import execution_of, is_execution
 from fedperf_client.profiling.campaign.results.summary import Summary, summarize
@@ -62,7 +62,7 @@ def plan(campaign: Campaign, home: Path) -> Planned:
     if path.exists():
         with Journal.open(path, campaign.campaign_id) as journal:
             trials = journal.trials()
-        history = History(trials, retries=run.retries)
+        history = TrialHistory(trials, retries=run.retries)
         settled = sum(history.is_settled(key) for key in {trial.key for trial in trials})
     each = (run.repetitions + run.warmup) * len(campaign.targets)
     return Planned(allowed, campaign.grid.ruled_out, rows * each, settled)
@@ -76,7 +76,7 @@ def profile_campaign(
     environment: Mapping[str, str],
     clock: Callable[[], datetime],
     stop: threading.Event,
-    on_trial: Callable[[Trial, bool], None],
+    on_trial: Callable[[JournalTrial, bool], None],
 ) -> Summary:
     """Run what is left of a campaign, and summarize all of it.
 
@@ -103,12 +103,12 @@ def profile_campaign(
         runner.clear()
         here = this_machine(campaign.settings.machine.node_type)
 
-        def ended(trial: Trial, is_settled: bool) -> None:
+        def ended(trial: JournalTrial, is_settled: bool) -> None:
             if is_execution(trial):
                 store.add([execution_of(campaign, trial, here)])
             on_trial(trial, is_settled)
 
-        surroundings = Surroundings(
+        surroundings = CampaignSurroundings(
             trials=runner,
             host=Host(),
             machine=here,
@@ -136,7 +136,7 @@ def this_machine(node_type: str = "") -> Machine:
 
 
 @contextmanager
-def progress_bar(total: int, done: int) -> Iterator[Callable[[Trial, bool], None]]:
+def progress_bar(total: int, done: int) -> Iterator[Callable[[JournalTrial, bool], None]]:
     """A progress bar on the standard error; yields what to call after each trial."""
     from rich.console import Console
     from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -150,7 +150,7 @@ def progress_bar(total: int, done: int) -> Iterator[Callable[[Trial, bool], None
     progress = Progress(*columns, console=Console(stderr=True))
     task = progress.add_task("trials", total=total, completed=done, last="")
 
-    def advance(trial: Trial, is_settled: bool) -> None:
+    def advance(trial: JournalTrial, is_settled: bool) -> None:
         progress.start()
         status = "" if trial.outcome is None else trial.outcome.status.value
         progress.update(task, advance=int(is_settled), last=status)
@@ -165,7 +165,7 @@ def progress_bar(total: int, done: int) -> Iterator[Callable[[Trial, bool], None
 def _recover(campaign: Campaign, journal: Journal, store: ExecutionStore) -> None:
     """End what a killed run of the campaign left behind, and store what it had measured."""
     trials = journal.trials()
-    lost = History(trials, retries=campaign.settings.run.retries).lost_tokens()
+    lost = TrialHistory(trials, retries=campaign.settings.run.retries).lost_tokens()
     if lost:
         kill_leftovers(lost)
     machines = {each.session: each.machine for each in journal.sessions()}

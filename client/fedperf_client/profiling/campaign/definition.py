@@ -39,7 +39,7 @@ Seconds = Annotated[float, Field(ge=0, le=MAX_RUNTIME_SECONDS, allow_inf_nan=Fal
 Count = Annotated[StrictInt, Field(ge=1, le=1_000_000_000)]
 
 
-class Parts(StrEnum):
+class CampaignParts(StrEnum):
     """What a campaign measures."""
 
     ALONE = "alone"
@@ -78,7 +78,7 @@ class RunSettings(_Table):
     max_wall_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     max_trials: Count | None = None
     seed: Annotated[StrictInt, Field(ge=0, le=1 << 32)] = 0
-    components: Parts = Parts.WHOLE
+    components: CampaignParts = CampaignParts.WHOLE
 
 
 class SamplingSettings(_Table):
@@ -133,9 +133,9 @@ class Campaign:
         """What is measured in every configuration: names of components, or `WHOLE`."""
         names = tuple(each.name for each in self.settings.component)
         parts = self.settings.run.components
-        if parts is Parts.WHOLE or (parts is Parts.BOTH and len(names) == 1):
+        if parts is CampaignParts.WHOLE or (parts is CampaignParts.BOTH and len(names) == 1):
             return (WHOLE,)
-        return names if parts is Parts.ALONE else (*names, WHOLE)
+        return names if parts is CampaignParts.ALONE else (*names, WHOLE)
 
     def components_of(self, target: str) -> tuple[Component, ...]:
         """What runs in a trial of `target`; alone, a component comes after nothing."""

@@ -36,7 +36,7 @@ _ORDERS: Mapping[type[ast.cmpop], Callable[[float, float], bool]] = {
 }
 
 
-class InvalidConstraintError(InvalidInputError):
+class InvalidGridConstraintError(InvalidInputError):
     """A constraint is no condition on the columns, or has no value for a configuration."""
 
     def __init__(self, text: str, problem: str) -> None:
@@ -60,7 +60,7 @@ class Constraint:
             InvalidConstraintError: not such a condition; says what is not allowed.
         """
         if len(text) > MAX_LENGTH:
-            raise InvalidConstraintError(
+            raise InvalidGridConstraintError(
                 text, f"has {len(text)} characters, at most {MAX_LENGTH} are read"
             )
         tree = _parsed(text)
@@ -77,9 +77,9 @@ class Constraint:
         try:
             found = _value(self._tree, configuration)
         except (ArithmeticError, TypeError, ValueError) as error:
-            raise InvalidConstraintError(self.text, f"has no value: {error}") from error
+            raise InvalidGridConstraintError(self.text, f"has no value: {error}") from error
         if not isinstance(found, bool):
-            raise InvalidConstraintError(self.text, f"is not true or false but {found!r}")
+            raise InvalidGridConstraintError(self.text, f"is not true or false but {found!r}")
         return found
 
 
@@ -90,21 +90,21 @@ def _parsed(text: str) -> ast.expr:
             return ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         problem = getattr(error, "msg", "") or str(error) or "too deep"
-        raise InvalidConstraintError(text, f"cannot be read: {problem}") from None
+        raise InvalidGridConstraintError(text, f"cannot be read: {problem}") from None
 
 
 def _require_allowed(text: str, node: ast.expr, names: Collection[str], *, depth: int) -> None:
     if depth > MAX_DEPTH:
-        raise InvalidConstraintError(text, f"is nested more than {MAX_DEPTH} deep")
+        raise InvalidGridConstraintError(text, f"is nested more than {MAX_DEPTH} deep")
     match node:
         case ast.Name(id=name):
             if name not in names:
                 known = ", ".join(sorted(names))
-                raise InvalidConstraintError(text, f"no column {name!r}; there are {known}")
+                raise InvalidGridConstraintError(text, f"no column {name!r}; there are {known}")
             return
         case ast.Constant(value=value):
             if not isinstance(value, bool | int | float | str):
-                raise InvalidConstraintError(text, f"holds {value!r}, which no column can")
+                raise InvalidGridConstraintError(text, f"holds {value!r}, which no column can")
             return
         case ast.BoolOp():
             parts = node.values
@@ -117,7 +117,7 @@ def _require_allowed(text: str, node: ast.expr, names: Collection[str], *, depth
         ):
             parts = [node.left, *node.comparators]
         case _:
-            raise InvalidConstraintError(
+            raise InvalidGridConstraintError(
                 text, f"{_kind(node)} is not allowed, only conditions and arithmetic on columns"
             )
     for part in parts:

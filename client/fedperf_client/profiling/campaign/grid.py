@@ -28,7 +28,11 @@ from pydantic import (
     model_validator,
 )
 
-from fedperf_client.profiling.campaign.expressions import Constraint, InvalidConstraintError, Value
+from fedperf_client.profiling.campaign.expressions import (
+    Constraint,
+    InvalidGridConstraintError,
+    Value,
+)
 
 MAX_CONFIGURATIONS = 100_000
 """Of the whole grid, before constraints."""
@@ -215,7 +219,7 @@ def _constraints(
     for place, text in enumerate(texts):
         try:
             found.append(Constraint.parse(text, columns))
-        except InvalidConstraintError as error:
+        except InvalidGridConstraintError as error:
             problems.append(f"grid.constraints.{place}: {error}")
     return found
 
@@ -225,7 +229,7 @@ def _allowed(
 ) -> tuple[Configuration, ...] | None:
     try:
         allowed = tuple(row for row in rows if all(each.holds(row) for each in constraints))
-    except InvalidConstraintError as error:
+    except InvalidGridConstraintError as error:
         problems.append(f"grid.constraints: {error}")
         return None
     if not allowed:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedperf_client.prediction.learners.learner import varying_columns
-from fedperf_client.prediction.learners.tables import Column, Layout, Table
+from fedperf_client.prediction.learners.tables import Table, TableColumn, TableLayout
 from fedperf_client.prediction.prediction import Floats
 
 Rows = NDArray[np.int64]
@@ -43,7 +43,7 @@ class Spacing:
     corners: tuple[Rows, ...]
 
     @classmethod
-    def of(cls, table: Table, layout: Layout) -> Self:
+    def of(cls, table: Table, layout: TableLayout) -> Self:
         """The points of `table`, whose layout is `layout`; at least one row."""
         numbers = [_logged(each, table) for each in layout.columns if not each.words]
         scaled = _unit(np.column_stack(numbers))
@@ -112,11 +112,11 @@ class Spacing:
         return np.asarray(np.exp(-2 * logs).sum(axis=1))
 
 
-def _axes(layout: Layout) -> list[Column]:
+def _axes(layout: TableLayout) -> list[TableColumn]:
     return [each for each in layout.columns if each.name in {layout.scale, layout.size}]
 
 
-def _logged(column: Column, table: Table) -> Floats:
+def _logged(column: TableColumn, table: Table) -> Floats:
     return column.features(table[column.name])[:, 0]
 
 

@@ -27,7 +27,7 @@ import numpy as np
 from fedperf_client.prediction.evidence import Samples
 from fedperf_client.prediction.learners.learner import Learner
 from fedperf_client.prediction.learners.local_learners import Boosting, Forest
-from fedperf_client.prediction.learners.tables import Layout, Table
+from fedperf_client.prediction.learners.tables import Table, TableLayout
 from fedperf_client.prediction.mixture.matched_folds import Places
 from fedperf_client.prediction.mixture.mixture import Known, weigh
 from fedperf_client.prediction.mixture.table_catalogue import table_learners
@@ -84,7 +84,7 @@ class StopRule:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Grid:
+class SamplingGrid:
     """All configurations of a campaign.
 
     Attributes:
@@ -109,7 +109,7 @@ class Grid:
         """
         if not all(len(values) for values in table.values()):
             raise InvalidSamplingError("a grid has at least one configuration")
-        layout = Layout.of(table, scale=scale, size=size)
+        layout = TableLayout.of(table, scale=scale, size=size)
         samples = layout.samples(table)
         along, sizes = (
             samples.features[:, place] for place in (layout.scale_feature, layout.size_feature)
@@ -148,7 +148,9 @@ class Grid:
 class GridSampler:
     """Which configuration of a grid is next; see `sampler`."""
 
-    def __init__(self, grid: Grid, strategy: Strategy, rule: StopRule, *, seed: int) -> None:
+    def __init__(
+        self, grid: SamplingGrid, strategy: Strategy, rule: StopRule, *, seed: int
+    ) -> None:
         self._grid = grid
         self._strategy = strategy
         self._rule = rule
@@ -267,5 +269,5 @@ def sampler(
         known = ", ".join(each.value for each in CHOOSING)
         raise InvalidSamplingError(f"no strategy {strategy!r} chooses; known are: {known}")
     rule = StopRule(target_mape, patience, max_configurations)
-    grid = Grid.of(table, scale=scale, size=size)
+    grid = SamplingGrid.of(table, scale=scale, size=size)
     return GridSampler(grid, Strategy(strategy), rule, seed=seed)

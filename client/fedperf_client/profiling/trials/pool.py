@@ -60,7 +60,7 @@ THREAD_VARIABLES = (
 )
 
 
-class Key(NamedTuple):
+class WorkerKey(NamedTuple):
     """What a child is started for; the memory of some engines is fixed when they start.
 
     Attributes:
@@ -122,7 +122,7 @@ class WorkerPool(Closing):
         self._cores = tuple(cores)
         self._max_workers = max_workers
         self._max_trials = max_trials
-        self._workers: OrderedDict[Key, _Worker] = OrderedDict()
+        self._workers: OrderedDict[WorkerKey, _Worker] = OrderedDict()
         self._host = HostWatch(self._own_seconds)
 
     def close(self) -> None:
@@ -130,7 +130,7 @@ class WorkerPool(Closing):
         for key in tuple(self._workers):
             self._discard(key)
 
-    def warm(self, keys: Iterable[Key]) -> None:
+    def warm(self, keys: Iterable[WorkerKey]) -> None:
         """Start the children for `keys` side by side, as far as there is room for them.
 
         Starting is mostly importing, so many starts take half as long on two cores. A child
@@ -147,7 +147,7 @@ class WorkerPool(Closing):
 
     def run(self, request: TrialRequest, limits: TrialLimits) -> Trial:
         """One measured run; how it ended is data, it never raises for the trial's sake."""
-        key = Key(frozenset(request.platforms), request.threads, request.memory_bytes)
+        key = WorkerKey(frozenset(request.platforms), request.threads, request.memory_bytes)
         message = {
             "task": "run",
             "program": request.program.decode(),
@@ -169,7 +169,7 @@ class WorkerPool(Closing):
             "program": request.program.decode(),
             "data_directory": str(request.data_directory),
         }
-        ended = self._ask(Key(frozenset(), request.threads), message, limits)
+        ended = self._ask(WorkerKey(frozenset(), request.threads), message, limits)
         if ended.status is not ExecutionStatus.OK:
             raise UncountableProgramError(
                 f"the rows of a program could not be counted "
@@ -177,7 +177,7 @@ class WorkerPool(Closing):
             )
         return ended.reply
 
-    def _ask(self, key: Key, message: Mapping[str, object], limits: TrialLimits) -> _Ended:
+    def _ask(self, key: WorkerKey, message: Mapping[str, object], limits: TrialLimits) -> _Ended:
         try:
             worker = self._worker(key)
         except _WorkerLostError as lost:
@@ -186,7 +186,7 @@ class WorkerPool(Closing):
         self._host.begin()
         return worker.ask(message, limits)
 
-    def _worker(self, key: Key) -> "_Worker":
+    def _worker(self, key: WorkerKey) -> "_Worker":
         found = self._workers.get(key)
         if found is not None and not found.is_clean(self._max_trials):
             self._discard(key)
@@ -200,10 +200,10 @@ class WorkerPool(Closing):
         self._workers.move_to_end(key)
         return found
 
-    def _start(self, key: Key) -> "_Worker":
+    def _start(self, key: WorkerKey) -> "_Worker":
         return _Worker(self._command, key, self._cores[-key.threads :])
 
-    def _discard(self, key: Key) -> None:
+    def _discard(self, key: WorkerKey) -> None:
         self._workers.pop(key).kill()
         self._host.restart()
 
@@ -219,7 +219,7 @@ class _WorkerLostError(FedperfError):
 class _Worker:
     """One child: started and warmed up by the constructor."""
 
-    def __init__(self, command: Sequence[str], key: Key, cores: Sequence[int]) -> None:
+    def __init__(self, command: Sequence[str], key: WorkerKey, cores: Sequence[int]) -> None:
         self._trials = 0
         self._kept_bytes = 0
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the child)

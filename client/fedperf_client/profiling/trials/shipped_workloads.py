@@ -16,7 +16,7 @@ import numpy as np
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.platforms.program import Program
 from fedperf_client.profiling.trials.machine import available_memory_bytes, cluster_config
-from fedperf_client.profiling.trials.pool import Key, UncountableProgramError, WorkerPool
+from fedperf_client.profiling.trials.pool import UncountableProgramError, WorkerKey, WorkerPool
 from fedperf_client.profiling.trials.profiler import Profiler
 from fedperf_client.profiling.trials.trial import TrialLimits
 from fedperf_client.workloads.data import SCALES, prepare
@@ -63,7 +63,9 @@ def profile_shipped(
     limits = TrialLimits(TIMEOUT_SECONDS, int(available_memory_bytes() * _MEMORY_SHARE))
     statuses: Counter[str] = Counter()
     with WorkerPool(max_workers=_CHILDREN) as pool:
-        pool.warm([Key(frozenset(), 1), *(Key(frozenset(run[1]), threads) for run in drawn)])
+        pool.warm(
+            [WorkerKey(frozenset(), 1), *(WorkerKey(frozenset(run[1]), threads) for run in drawn)]
+        )
         profiler = Profiler(
             pool,
             data_directory=data_directory,

@@ -18,7 +18,7 @@ _BUSY_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class FileLayout:
     """What a kind of file holds.
 
     Attributes:
@@ -36,7 +36,7 @@ class Layout:
     keys: Mapping[str, str]
 
 
-PERIOD_LEDGER = Layout(
+PERIOD_LEDGER = FileLayout(
     name="ledger",
     application_id=0x66704C67,  # "fpLg"
     schema_version=2,
@@ -76,7 +76,7 @@ PERIOD_LEDGER = Layout(
     },
 )
 
-LIFETIME_RECORD = Layout(
+LIFETIME_RECORD = FileLayout(
     name="lifetime record",
     application_id=0x66704C74,  # "fpLt"
     schema_version=1,
@@ -150,7 +150,7 @@ def transaction(path: Path) -> Iterator[sqlite3.Connection]:
         connection.commit()
 
 
-def create_tables(path: Path, connection: sqlite3.Connection, layout: Layout) -> None:
+def create_tables(path: Path, connection: sqlite3.Connection, layout: FileLayout) -> None:
     """Make the empty file inside the open transaction.
 
     Raises:
@@ -168,7 +168,7 @@ def create_tables(path: Path, connection: sqlite3.Connection, layout: Layout) ->
         connection.execute(statement)
 
 
-def require_layout(path: Path, connection: sqlite3.Connection, layout: Layout) -> None:
+def require_layout(path: Path, connection: sqlite3.Connection, layout: FileLayout) -> None:
     """Check that this is an undamaged file of that kind, which this version can read.
 
     Raises:

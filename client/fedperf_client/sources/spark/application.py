@@ -17,7 +17,7 @@ from fedperf_client.sources.spark.query import (
     CPU_NANOSECONDS,
     READ_BYTES,
     WRITTEN_BYTES,
-    Query,
+    SparkQuery,
 )
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import (
@@ -86,7 +86,7 @@ class Application:
         if isinstance(system, Mapping):
             self._architecture = _first(system, ("os.arch",))
 
-    def found(self, query: Query) -> Found:
+    def found(self, query: SparkQuery) -> Found:
         """The execution that a query was, or why it is none."""
         reason = query.problem or _reason(query)
         if reason:
@@ -96,7 +96,7 @@ class Application:
         except InvalidInputError as error:
             return Skipped(str(query), str(error))
 
-    def _execution(self, query: Query) -> Execution:
+    def _execution(self, query: SparkQuery) -> Execution:
         end = query.ended_at or query.started_at
         cluster = self.executors.during(query.started_at, end)
         counted = workflow_of(query.plan, query.counters)
@@ -117,17 +117,17 @@ class Application:
             ),
         )
 
-    def _remarks(self, query: Query) -> tuple[Remark, ...]:
+    def _remarks(self, query: SparkQuery) -> tuple[Remark, ...]:
         remarks = {Remark.FAILED_TASKS} if query.has_failed_tasks else set()
         return tuple(sorted(remarks | ({Remark.INCOMPLETE} if self.is_partial else set())))
 
-    def _execution_id(self, query: Query) -> str:
+    def _execution_id(self, query: SparkQuery) -> str:
         """The same whenever and wherever this log is read; local."""
         what = repr((*self._identity, str(query), query.started_at))
         return hashlib.sha256(what.encode(errors="replace")).hexdigest()[:_ID_DIGITS]
 
 
-def _reason(query: Query) -> str:
+def _reason(query: SparkQuery) -> str:
     """Why a query is no execution; empty where it is one."""
     if query.is_nested:
         return NESTED
@@ -140,7 +140,7 @@ def _reason(query: Query) -> str:
     return "" if query.ended_at > query.started_at else NO_TIME
 
 
-def _measurement(query: Query, end: int) -> Measurement:
+def _measurement(query: SparkQuery, end: int) -> Measurement:
     totals = query.totals
     seconds = (end - query.started_at) / 1000
     return Measurement(

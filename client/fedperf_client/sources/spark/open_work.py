@@ -27,7 +27,7 @@ from fedperf_client.sources.spark.plan import (
     carried_out_by,
     read_plan,
 )
-from fedperf_client.sources.spark.query import READ_ROWS, Query
+from fedperf_client.sources.spark.query import READ_ROWS, SparkQuery
 from fedperf_client.sources.spark.rdd import input_counter, read_rdds
 
 MAX_OPEN = 2_000
@@ -56,9 +56,9 @@ class Running:
     """Everything that runs; `take` its events one after the other, then `end`."""
 
     application: Application = field(default_factory=Application)
-    _open: dict[_Key, Query] = field(default_factory=dict)
-    _jobs: dict[int, Query] = field(default_factory=dict)
-    _stages: dict[int, Query] = field(default_factory=dict)
+    _open: dict[_Key, SparkQuery] = field(default_factory=dict)
+    _jobs: dict[int, SparkQuery] = field(default_factory=dict)
+    _stages: dict[int, SparkQuery] = field(default_factory=dict)
     _waiting: list[Found] = field(default_factory=list)
     _has_queries: bool = False
     _kept: int = 0
@@ -92,9 +92,9 @@ class Running:
         query.shape, query.root = shape_of(query.plan), root
         return [*self._with_queries(), *self._grown(query)]
 
-    def _query(self, number: int, at: int) -> Query:
+    def _query(self, number: int, at: int) -> SparkQuery:
         """The query of that number; its first job may come before its own start."""
-        query = self._open.setdefault((False, number), Query(number, at, root=number))
+        query = self._open.setdefault((False, number), SparkQuery(number, at, root=number))
         query.started_at = min(query.started_at, at)
         return query
 
@@ -144,8 +144,8 @@ class Running:
             self._stages[stage] = query
         return self._grown(query)
 
-    def _job_alone(self, number: int, at: int, event: Event) -> Query:
-        query = Query(number, at, root=number, is_job=True)
+    def _job_alone(self, number: int, at: int, event: Event) -> SparkQuery:
+        query = SparkQuery(number, at, root=number, is_job=True)
         if (True, number) in self._open:
             self._forget(self._open[True, number])
         self._open[True, number] = query
@@ -189,7 +189,7 @@ class Running:
             query.ended_at = milliseconds(event, "Completion Time")
         return self._completed(query)
 
-    def _completed(self, query: Query) -> Iterable[Found]:
+    def _completed(self, query: SparkQuery) -> Iterable[Found]:
         """What comes out with a query or job that may be complete now."""
         if not query.is_complete or self._open.get((query.is_job, query.number)) is not query:
             return ()
@@ -218,7 +218,7 @@ class Running:
             for each in self._waited()
         ]
 
-    def _grown(self, query: Query) -> Iterable[Found]:
+    def _grown(self, query: SparkQuery) -> Iterable[Found]:
         """What is given up so that the limits hold with all that is kept for this query now."""
         self._kept += query.size - query.counted_size
         query.counted_size = query.size
@@ -231,11 +231,11 @@ class Running:
                 self._forget_job(number)
         return found
 
-    def _forget(self, query: Query) -> None:
+    def _forget(self, query: SparkQuery) -> None:
         del self._open[query.is_job, query.number]
         self._kept -= query.counted_size
 
-    def _forget_job(self, number: int) -> Query | None:
+    def _forget_job(self, number: int) -> SparkQuery | None:
         """The query whose job has that number; None where no such job runs."""
         query = self._jobs.pop(number, None)
         for stage in () if query is None else query.close_job(number):

@@ -20,7 +20,7 @@ TOTALS = frozenset({*CPU_NANOSECONDS, READ_BYTES, WRITTEN_BYTES, READ_ROWS})
 
 
 @dataclass(slots=True)
-class Query:
+class SparkQuery:
     """What is known so far.
 
     Attributes:

@@ -29,14 +29,14 @@ from fedperf_simulations.experiments.campaigns.overhead import added_seconds, sl
 from fedperf_simulations.experiments.campaigns.replay import (
     TARGET,
     WHERE_STOPPED,
-    Campaign,
+    ReplayedCampaign,
     divided,
     judged,
     mean_over,
     stays_below,
 )
 from fedperf_simulations.harness.charts import Line, lines_chart
-from fedperf_simulations.harness.experiment import Outcome, Row, Settings, Target, Value
+from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target, Value
 from fedperf_simulations.harness.side_by_side import computed
 
 MOST = 50
@@ -64,7 +64,7 @@ CHART = "campaigns-{job}.svg"
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class CampaignTask:
     """One campaign."""
 
     job: str
@@ -84,7 +84,7 @@ class Campaigns:
     name = "campaigns"
     claim = "chosen one after the other, 25 configurations of sort and 20 of grep are enough"
 
-    def run(self, settings: Settings) -> Outcome:
+    def run(self, settings: Settings) -> ExperimentOutcome:
         """Rows per job, strategy and number, then figures per job; a cell per campaign."""
         used = files(settings.data)
         tasks = _tasks(quick=settings.quick)
@@ -100,35 +100,39 @@ class Campaigns:
             rows += _figures(job, found)
         rows += _overheads(settings)
         plots = [_chart(settings.out, job, cells[job]) for job in MOST_CONFIGURATIONS]
-        return Outcome(rows, _targets(rows), used, plots)
+        return ExperimentOutcome(rows, _targets(rows), used, plots)
 
 
-def _tasks(*, quick: bool) -> list[Task]:
+def _tasks(*, quick: bool) -> list[CampaignTask]:
     """What the targets need comes first."""
     jobs = list(MOST_CONFIGURATIONS)
     seeds = range(QUICK_SEEDS if quick else SEEDS)
-    tasks = [Task(job, way, seed) for seed in seeds for job in jobs for way in COMPARED]
-    tasks += [Task(job, Strategy.SPACE_FILLING, seed) for job in jobs for seed in seeds]
+    tasks = [CampaignTask(job, way, seed) for seed in seeds for job in jobs for way in COMPARED]
+    tasks += [CampaignTask(job, Strategy.SPACE_FILLING, seed) for job in jobs for seed in seeds]
     if not quick:
         others = [job for job in MOST_MEGABYTES_KNOWN if job not in jobs]
         few = range(DEVELOPMENT_SEEDS)
-        tasks += [Task(job, way, seed) for job in others for way in CHOOSING for seed in few]
+        tasks += [
+            CampaignTask(job, way, seed) for job in others for way in CHOOSING for seed in few
+        ]
     return tasks
 
 
-def _cell(settings: Settings, task: Task) -> Row:
+def _cell(settings: Settings, task: CampaignTask) -> Row:
     key = f"{task.job}-{task.strategy}-{task.seed}"
     return settings.cell(key, partial(_ran, settings, task))
 
 
-def _ran(settings: Settings, task: Task) -> Row:
+def _ran(settings: Settings, task: CampaignTask) -> Row:
     place = list(MOST_MEGABYTES_KNOWN).index(task.job)
     parts = divided(
         settings.data, task.job, np.random.default_rng([settings.seed, task.seed, place])
     )
     most, numbers = (QUICK_MOST, QUICK_NUMBERS) if settings.quick else (MOST, task.numbers)
     target = TARGET if task.strategy is Strategy.ACTIVE else None
-    campaign = Campaign.over(parts.known, task.strategy, target=target, most=most, seed=task.seed)
+    campaign = ReplayedCampaign.over(
+        parts.known, task.strategy, target=target, most=most, seed=task.seed
+    )
     return judged(parts, campaign, numbers)
 
 

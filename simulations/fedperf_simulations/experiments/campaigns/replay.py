@@ -15,14 +15,21 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_client.prediction.learners.tables import Layout
+from fedperf_client.prediction.learners.tables import TableLayout
 from fedperf_client.prediction.mixture.matched_folds import Asks, Places
 from fedperf_client.prediction.mixture.mixture import Known, mixed_for
 from fedperf_client.prediction.mixture.table_catalogue import table_learners
 from fedperf_client.prediction.prediction import Floats
 from fedperf_client.profiling.choosing.sampler import GridSampler, sampler
 from fedperf_client.profiling.choosing.strategies import Strategy
-from fedperf_simulations.data.c3o_scenarios import NODES, SIZE, Executions, Parts, medians, of_job
+from fedperf_simulations.data.c3o_scenarios import (
+    NODES,
+    SIZE,
+    Executions,
+    ScenarioParts,
+    medians,
+    of_job,
+)
 from fedperf_simulations.harness.experiment import Row
 
 HELD_OUT = 0.25
@@ -37,7 +44,7 @@ WHERE_STOPPED = " where stopped"
 NOTHING_FAILED: frozenset[int] = frozenset()
 
 
-def divided(data: Path | None, job: str, rng: np.random.Generator) -> Parts:
+def divided(data: Path | None, job: str, rng: np.random.Generator) -> ScenarioParts:
     """The grid of a job, and what is asked about.
 
     Raises:
@@ -47,11 +54,11 @@ def divided(data: Path | None, job: str, rng: np.random.Generator) -> Parts:
     count = len(configurations.seconds)
     asked = np.zeros(count, np.bool_)
     asked[rng.permutation(count)[: round(HELD_OUT * count)]] = True
-    return Parts(configurations.where(~asked), configurations.where(asked))
+    return ScenarioParts(configurations.where(~asked), configurations.where(asked))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Campaign:
+class ReplayedCampaign:
     """What was measured, one configuration after the other.
 
     Attributes:
@@ -85,12 +92,12 @@ class Campaign:
         return cls(tuple(measured), stopped_at, max((*steps[1:], *more), default=0.0))
 
 
-def judged(parts: Parts, campaign: Campaign, numbers: Collection[int]) -> Row:
+def judged(parts: ScenarioParts, campaign: ReplayedCampaign, numbers: Collection[int]) -> Row:
     """Errors and costs of a campaign, by name and number of configurations.
 
     MAPE is in percent; a cost is the sum of seconds x machines of what was measured.
     """
-    layout = Layout.of(parts.known.table, scale=NODES, size=SIZE)
+    layout = TableLayout.of(parts.known.table, scale=NODES, size=SIZE)
     machines = np.array(parts.known.table[NODES], dtype=np.float64)
     row: dict[str, float | None] = {
         "stopped at": campaign.stopped_at,
@@ -135,7 +142,7 @@ def _measured(
         measured[row] = float(grid.seconds[row])
 
 
-def _error(parts: Parts, layout: Layout, rows: NDArray[np.int64]) -> float:
+def _error(parts: ScenarioParts, layout: TableLayout, rows: NDArray[np.int64]) -> float:
     """MAPE in percent on what is asked about, learnt from those rows of the grid."""
     samples, asked = (layout.samples(each.table) for each in (parts.known, parts.asked))
     along = (layout.scale_feature, layout.size_feature)

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedperf_shared.errors import ConfigurationError
-from fedperf_simulations.data.public_table import Codes, Columns, Floats, Table
+from fedperf_simulations.data.public_table import Codes, Columns, Floats, PublicTable
 
 BINS = 16
 """Of every numeric column, evenly between its bounds."""
@@ -46,7 +46,7 @@ class CellHistogram:
         """The noisy number of rows."""
         return int(self.cells.sum())
 
-    def rows(self, rng: np.random.Generator) -> Table:
+    def rows(self, rng: np.random.Generator) -> PublicTable:
         """As many rows as counted; numbers are drawn within their cell, each for itself."""
         cells = np.repeat(np.arange(self.columns.cells), self.cells)
         bins = np.stack([_drawn(each[cells], rng) for each in self.bins], axis=1)
@@ -55,7 +55,7 @@ class CellHistogram:
 
 
 def release(
-    table: Table, columns: Columns, *, epsilon: float, rng: np.random.Generator
+    table: PublicTable, columns: Columns, *, epsilon: float, rng: np.random.Generator
 ) -> CellHistogram:
     """The noisy counts of `table`, epsilon-DP for adding or removing one record.
 

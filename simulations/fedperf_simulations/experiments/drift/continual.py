@@ -14,16 +14,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedperf_simulations.baselines.batched_mlp import SeedModels, fit
-from fedperf_simulations.data.public_table import Columns, Floats, Table
+from fedperf_simulations.data.public_table import Columns, Floats, PublicTable
 from fedperf_simulations.experiments.drift.rehearsal_methods import (
     ROWS,
     Closed,
-    Method,
     Records,
-    Source,
+    RehearsalMethod,
+    RowSource,
     Teacher,
 )
-from fedperf_simulations.experiments.drift.sequences import Drift, Segment
+from fedperf_simulations.experiments.drift.sequences import DriftSequence, Segment
 
 TRAINING_SHARE = 0.7
 STEPS = 400
@@ -35,7 +35,7 @@ MAE, MAPE, Q50 = "MAE", "MAPE", "q50"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Dealt:
+class SegmentSplit:
     """One segment for one seed.
 
     Attributes:
@@ -44,12 +44,12 @@ class Dealt:
         test: rows to judge by.
     """
 
-    table: Table
+    table: PublicTable
     training: Records
     test: Records
 
     @classmethod
-    def of(cls, segment: Segment, columns: Columns, rng: np.random.Generator) -> "Dealt":
+    def of(cls, segment: Segment, columns: Columns, rng: np.random.Generator) -> "SegmentSplit":
         """A random part to train on, the rest to judge by."""
         order = rng.permutation(len(segment.table))
         cut = int(TRAINING_SHARE * len(order))
@@ -75,8 +75,8 @@ class Course:
         dp_steps: per segment where training is private.
     """
 
-    drift: Drift
-    dealt: Sequence[Sequence[Dealt]]
+    drift: DriftSequence
+    dealt: Sequence[Sequence[SegmentSplit]]
     seeds: Sequence[Sequence[int]]
     steps: int = STEPS
     dp_steps: int = DP_STEPS
@@ -84,7 +84,7 @@ class Course:
     @classmethod
     def of(
         cls,
-        drift: Drift,
+        drift: DriftSequence,
         seeds: Sequence[Sequence[int]],
         *,
         steps: int = STEPS,
@@ -93,7 +93,7 @@ class Course:
         """Dealt by the seeds."""
         dealt = [
             [
-                Dealt.of(segment, drift.columns, np.random.default_rng([*seed, 0, place]))
+                SegmentSplit.of(segment, drift.columns, np.random.default_rng([*seed, 0, place]))
                 for seed in seeds
             ]
             for place, segment in enumerate(drift.segments)
@@ -118,7 +118,7 @@ class Course:
         judged = [self._judged(models, segment) for segment in self.dealt]
         return {name: np.stack([each[name] for each in judged], axis=1) for name in judged[0]}
 
-    def _judged(self, models: SeedModels, segment: Sequence[Dealt]) -> dict[str, Floats]:
+    def _judged(self, models: SeedModels, segment: Sequence[SegmentSplit]) -> dict[str, Floats]:
         answers = models.answers([each.test.inputs for each in segment])
         truth = np.stack([each.test.targets for each in segment])
         off = self.drift.unit * (np.stack(answers) - truth).astype(np.float64)
@@ -129,7 +129,9 @@ class Course:
         }
 
 
-def learn(course: Course, method: Method, *, ewc: float | None = None) -> dict[str, Floats]:
+def learn(
+    course: Course, method: RehearsalMethod, *, ewc: float | None = None
+) -> dict[str, Floats]:
     """Errors by metric, [seeds, after segment, on segment].
 
     Args:
@@ -154,7 +156,7 @@ def learn(course: Course, method: Method, *, ewc: float | None = None) -> dict[s
 
 def lessons(
     course: Course,
-    method: Method,
+    method: RehearsalMethod,
     place: int,
     models: SeedModels,
     kept: Sequence[Sequence[Sequence[Records]]],
@@ -172,7 +174,7 @@ def lessons(
     for seed, (dealt, rng) in enumerate(
         zip(course.dealt[place], course.generators(3, place), strict=True)
     ):
-        sources: Sequence[Source] = [Source([dealt.training], ROWS)]
+        sources: Sequence[RowSource] = [RowSource([dealt.training], ROWS)]
         if place:
             sources = method.sources(kept[seed], dealt.training, teacher(models, seed))
         drawn.append([each.draw(course.steps, rng) for each in sources])
@@ -183,7 +185,7 @@ def lessons(
 
 def close(
     course: Course,
-    method: Method,
+    method: RehearsalMethod,
     place: int,
     models: SeedModels,
     kept: Sequence[list[Sequence[Records]]],
@@ -218,7 +220,7 @@ class Anchor:
     stiffness: tuple[Tensor, ...]
 
     @classmethod
-    def of(cls, models: SeedModels, segment: Sequence[Dealt]) -> "Anchor":
+    def of(cls, models: SeedModels, segment: Sequence[SegmentSplit]) -> "Anchor":
         """After a segment, from all of its training rows."""
         inputs = torch.from_numpy(np.stack([each.training.inputs for each in segment]))
         targets = torch.from_numpy(np.stack([each.training.targets for each in segment]))

@@ -43,8 +43,8 @@ from fedperf_simulations.experiments.drift.private_chain import (
 from fedperf_simulations.experiments.drift.rehearsal_methods import (
     Buffer,
     Everything,
-    Method,
     Naive,
+    RehearsalMethod,
     Taught,
 )
 from fedperf_simulations.experiments.drift.sequences import (
@@ -55,7 +55,7 @@ from fedperf_simulations.experiments.drift.sequences import (
     FLEET_WALL,
     SEQUENCES,
     UNIT,
-    Drift,
+    DriftSequence,
     data_files,
     load,
 )
@@ -70,7 +70,7 @@ from fedperf_simulations.experiments.drift.table import (
     cell_of,
     plotted,
 )
-from fedperf_simulations.harness.experiment import Outcome, Row, Settings, Target
+from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target
 from fedperf_simulations.harness.side_by_side import computed
 
 SEEDS = 5
@@ -120,7 +120,7 @@ class DriftExperiment:
     name = "drift"
     claim = "continual learning is 2x better than naive retraining over the whole sequence"
 
-    def run(self, settings: Settings) -> Outcome:
+    def run(self, settings: Settings) -> ExperimentOutcome:
         """Rows of all parts; of `mlp` every sequence and group of methods has a cell."""
         files = data_files(settings.data)
         tasks = [(name, group) for name in SEQUENCES for group in _groups(name)]
@@ -140,7 +140,7 @@ class DriftExperiment:
             *report_detection.rows(settings),
             *home_detection.rows(settings),
         ]
-        return Outcome(
+        return ExperimentOutcome(
             [*rows, *further],
             [
                 *_targets(rows),
@@ -173,7 +173,7 @@ def _course(settings: Settings, sequence: str) -> Course:
     return Course.of(_drift(settings, sequence), seeds, steps=steps, dp_steps=dp_steps)
 
 
-def _drift(settings: Settings, sequence: str) -> Drift:
+def _drift(settings: Settings, sequence: str) -> DriftSequence:
     return load(sequence, settings.data)
 
 
@@ -208,7 +208,7 @@ def _regularized(course: Course) -> Errors:
     return {**_learnt(course, {DARK: dark}), **pulled}
 
 
-def _learnt(course: Course, methods: Mapping[str, Method]) -> Errors:
+def _learnt(course: Course, methods: Mapping[str, RehearsalMethod]) -> Errors:
     return {name: learn(course, method) for name, method in methods.items()}
 
 

@@ -21,7 +21,8 @@ from fedperf_client.learning.residuals import LabelledGraph
 from fedperf_client.release.policy import Policy
 from fedperf_client.release.schedule import PlannedSchedule, plan_schedule
 from fedperf_server.config import default_timetable
-from fedperf_server.rehearsal.synthetic_rows import Catalogue, CatalogueEntry, on_grid
+from fedperf_server.rehearsal.synthetic_rows import Catalogue, on_grid
+from fedperf_shared.execution import SizedPlan
 from fedperf_shared.model.batches import PlanGraph
 from fedperf_shared.model.checkpoint import load_model, save_model
 from fedperf_shared.model.fit import fit, predict
@@ -39,20 +40,20 @@ from fedperf_simulations.experiments.drift.table import (
     DriftTable,
     cell_of,
 )
-from fedperf_simulations.federation.federated_year import FederatedYear, Way, World
+from fedperf_simulations.federation.federated_year import FederatedWorld, FederatedYear, Way
 from fedperf_simulations.harness.charts import Line, lines_chart
 from fedperf_simulations.harness.experiment import Row, Settings, Target
 from fedperf_simulations.harness.side_by_side import computed
 from fedperf_simulations.measured_set.drifting_platforms import (
     SEGMENTS,
-    Dealt,
+    DriftSplit,
     Hands,
     deal,
     first_windows,
     known_before,
     private_segments,
 )
-from fedperf_simulations.measured_set.new_platform import Measured
+from fedperf_simulations.measured_set.new_platform import MeasuredTimes
 
 Floats = NDArray[np.float64]
 
@@ -184,7 +185,7 @@ def _lived(settings: Settings, method: str, seed: int) -> Row:
     return {**cell_of({method: squares}), **by_window}
 
 
-def errors_on(model: GGFN, asked: Measured) -> dict[str, float]:
+def errors_on(model: GGFN, asked: MeasuredTimes) -> dict[str, float]:
     """Of log seconds, and of seconds in percent and as median q-error."""
     answers = predict(model, asked.graphs)
     seconds = np.exp(answers)
@@ -195,7 +196,7 @@ def errors_on(model: GGFN, asked: Measured) -> dict[str, float]:
     }
 
 
-def _world(settings: Settings, seed: int) -> tuple[World, Dealt]:
+def _world(settings: Settings, seed: int) -> tuple[FederatedWorld, DriftSplit]:
     planned = _planned(quick=settings.quick)
     hands = QUICK_HANDS if settings.quick else HANDS
     period = planned.schedule.timetable.period
@@ -203,7 +204,7 @@ def _world(settings: Settings, seed: int) -> tuple[World, Dealt]:
     dealt = deal(_segments(), hands, period, seed=drawn)
     anchors = [PlanGraph.of(*each) for each in anchors_of(load_public_plans())]
     return (
-        World(
+        FederatedWorld(
             _start(settings, dealt, drawn),
             _catalogue(),
             anchors[: QUICK_ANCHORS if settings.quick else None],
@@ -214,7 +215,7 @@ def _world(settings: Settings, seed: int) -> tuple[World, Dealt]:
     )
 
 
-def _start(settings: Settings, dealt: Dealt, seed: int) -> GGFN:
+def _start(settings: Settings, dealt: DriftSplit, seed: int) -> GGFN:
     """The model that the year begins with; trained once and kept beside the cells."""
     kept = settings.out / f"start-{seed}{'-quick' if settings.quick else ''}.safetensors"
     if not kept.is_file():
@@ -236,7 +237,7 @@ def _segments() -> tuple[tuple[LabelledGraph, ...], ...]:
 
 @cache
 def _catalogue() -> Catalogue:
-    return on_grid([CatalogueEntry(each.plan, each.cluster) for each in load_public_plans()])
+    return on_grid([SizedPlan(each.plan, each.cluster) for each in load_public_plans()])
 
 
 @cache

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_client.drift.streams import Drift, Observed, streams_of
+from fedperf_client.drift.streams import Observed, StreamDrift, streams_of
 from fedperf_simulations.data import tokio
 from fedperf_simulations.harness.experiment import Row, Settings, Target
 from fedperf_simulations.harness.side_by_side import computed
@@ -71,7 +71,7 @@ class Residuals:
         later = np.arange(len(self)) >= at
         return Residuals(self.name, self.log_seconds + by * later, self.jobs, self.inputs)
 
-    def drifts(self) -> tuple[Drift, ...]:
+    def drifts(self) -> tuple[StreamDrift, ...]:
         """What an organization finds in it; execution n finishes in minute n."""
         [stream] = streams_of(
             Observed(
@@ -163,7 +163,7 @@ def judge(
     )
 
 
-def _delay(drifts: Iterable[Drift], at: int) -> tuple[float, float]:
+def _delay(drifts: Iterable[StreamDrift], at: int) -> tuple[float, float]:
     """Executions until the alarm, and how far off its size is; infinite where it was missed."""
     for each in drifts:
         delay = (each.noticed_at - _BEGIN) // _STEP - at

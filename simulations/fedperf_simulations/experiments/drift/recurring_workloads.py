@@ -20,7 +20,7 @@ from fedperf_client.privacy.report_mechanism import (
     GRID_EXPONENT,
     WorkloadResiduals,
 )
-from fedperf_server.inference.cell_directions import Answer
+from fedperf_server.inference.cell_directions import DirectedAnswer
 from fedperf_server.inference.corrections import DEFAULT_KERNEL, ReceivedReport
 from fedperf_shared.releases.basis import ALL_CELLS, CELLS, PLATFORM_GROUPS
 from fedperf_shared.releases.kinds import DIRECTED_REPORT, RESIDUAL_REPORT
@@ -50,7 +50,7 @@ REFERENCE = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Shift:
+class PlatformShift:
     """A platform that takes longer from a moment on.
 
     Attributes:
@@ -82,7 +82,7 @@ class Recurring:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Lived:
+class RecurringYear:
     """What an organization executed in some windows.
 
     Attributes:
@@ -128,11 +128,11 @@ class Lived:
 
     def answer(
         self, question: CellQuestion, parameters: DirectedParameters, noise: NoiseSource
-    ) -> Answer:
+    ) -> DirectedAnswer:
         """The answer to `question`."""
         slot = Slot(question.slot, parameters)
         made = noisy(self.cell_sum(question), noise, slot, version=question.version)
-        return Answer(self.organization.name, DIRECTED_REPORT.as_release(made), parameters)
+        return DirectedAnswer(self.organization.name, DIRECTED_REPORT.as_release(made), parameters)
 
     def _cells(self) -> Positions:
         return self.organization.cells[self.workloads]
@@ -159,9 +159,9 @@ def draw_executions(
     organization: Recurring,
     since: float,
     until: float,
-    shifts: Sequence[Shift],
+    shifts: Sequence[PlatformShift],
     rng: np.random.Generator,
-) -> Lived:
+) -> RecurringYear:
     """What an organization executes from window `since` until window `until`."""
     many = rng.poisson(EXECUTIONS * (until - since), len(organization.cells))
     workloads = np.repeat(np.arange(len(many)), many)
@@ -173,7 +173,7 @@ def draw_executions(
         if shift.only in (None, organization.name):
             hit = platform[organization.cells[workloads]] & (moments >= shift.at)
             residuals += shift.log_factor * hit
-    return Lived(organization, workloads, residuals)
+    return RecurringYear(organization, workloads, residuals)
 
 
 def _drawn(name: str, truth: Floats, workloads: int, rng: np.random.Generator) -> Recurring:

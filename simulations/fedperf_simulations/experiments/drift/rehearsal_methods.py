@@ -23,7 +23,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_simulations.data.public_table import Columns, Table
+from fedperf_simulations.data.public_table import Columns, PublicTable
 from fedperf_simulations.experiments.drift.cell_histogram import release
 
 ROWS = 128
@@ -58,7 +58,7 @@ class Records:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Source:
+class RowSource:
     """Where some rows of each step come from: a stratum by chance, then one of its rows.
 
     Attributes:
@@ -90,13 +90,13 @@ class Closed:
         rng: for what is released of it.
     """
 
-    table: Table
+    table: PublicTable
     records: Records
     model: Teacher
     rng: np.random.Generator
 
 
-class Method(Protocol):
+class RehearsalMethod(Protocol):
     """One way of not forgetting."""
 
     @property
@@ -108,7 +108,7 @@ class Method(Protocol):
 
     def sources(
         self, kept: Sequence[Sequence[Records]], current: Records, teacher: Teacher
-    ) -> Sequence[Source]:
+    ) -> Sequence[RowSource]:
         """Where the rows of the steps come from; `kept` of each earlier segment, at least one."""
 
 
@@ -124,9 +124,9 @@ class Naive:
 
     def sources(
         self, kept: Sequence[Sequence[Records]], current: Records, teacher: Teacher
-    ) -> Sequence[Source]:
+    ) -> Sequence[RowSource]:
         """The current segment."""
-        return [Source([current], ROWS)]
+        return [RowSource([current], ROWS)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,10 +142,10 @@ class Everything:
 
     def sources(
         self, kept: Sequence[Sequence[Records]], current: Records, teacher: Teacher
-    ) -> Sequence[Source]:
+    ) -> Sequence[RowSource]:
         """One union."""
         segments = [*(each for (each,) in kept), current]
-        return [Source(segments if self.is_even else [joined(segments)], ROWS)]
+        return [RowSource(segments if self.is_even else [joined(segments)], ROWS)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,12 +168,12 @@ class Buffer:
 
     def sources(
         self, kept: Sequence[Sequence[Records]], current: Records, teacher: Teacher
-    ) -> Sequence[Source]:
+    ) -> Sequence[RowSource]:
         """The current segment, and an equal quota of every earlier one."""
         quota = max(1, self.rows // len(kept))
         views = [[each.first(quota) for each in view] for view in zip(*kept, strict=True)]
         rows = ROWS // 2 // len(views)
-        return [Source([current]), *(Source(view, rows) for view in views)]
+        return [RowSource([current]), *(RowSource(view, rows) for view in views)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,22 +200,22 @@ class Taught:
 
     def sources(
         self, kept: Sequence[Sequence[Records]], current: Records, teacher: Teacher
-    ) -> Sequence[Source]:
+    ) -> Sequence[RowSource]:
         """The current segment, and the inputs of every earlier one."""
         earlier = self.rehearsed(kept, teacher)
-        return [Source([current]), *earlier] if earlier else [Source([current], ROWS)]
+        return [RowSource([current]), *earlier] if earlier else [RowSource([current], ROWS)]
 
-    def rehearsed(self, kept: Sequence[Sequence[Records]], teacher: Teacher) -> Sequence[Source]:
+    def rehearsed(self, kept: Sequence[Sequence[Records]], teacher: Teacher) -> Sequence[RowSource]:
         """The earlier segments alone; empty where nothing was released of any."""
         earlier = [each.labelled(teacher) for (each,) in kept if len(each)]
-        return [Source(earlier)] if earlier else []
+        return [RowSource(earlier)] if earlier else []
 
 
 RANDOM_ROWS = 2_000
 """Random inputs per segment; more of them change nothing."""
 
 
-def unlabelled(table: Table, columns: Columns) -> Records:
+def unlabelled(table: PublicTable, columns: Columns) -> Records:
     """Inputs without targets."""
     inputs = columns.encoded(table).astype(np.float32)
     return Records(inputs, np.zeros(len(table), dtype=np.float32))

@@ -25,20 +25,20 @@ from fedperf_client.release.schedule import plan_schedule
 from fedperf_server.config import default_timetable
 from fedperf_server.inference.cell_directions import (
     CHANGE,
-    Answer,
     AnsweredQuestion,
+    DirectedAnswer,
     ask_cells,
     learn_cells,
 )
 from fedperf_server.inference.corrections import ReceivedReport
-from fedperf_server.inference.drift_evidence import SHIFT, Drift, read_drifts
+from fedperf_server.inference.drift_evidence import SHIFT, PlatformDrift, read_drifts
 from fedperf_shared.releases.kinds import DIRECTED_REPORT, RESIDUAL_REPORT, kind_of
 from fedperf_shared.releases.release import Schedule, SizeClass, Slot, SlotKey
 from fedperf_simulations.experiments.drift.recurring_workloads import (
     REFERENCE,
     USED,
-    Lived,
-    Shift,
+    PlatformShift,
+    RecurringYear,
     draw_executions,
     draw_organizations,
 )
@@ -66,7 +66,7 @@ FALSE_ALARMS_A_YEAR = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class DetectionCondition:
     """One row: years of the same kind.
 
     Attributes:
@@ -88,10 +88,10 @@ class Condition:
 
 
 CONDITIONS = (
-    *(Condition(n, k, SHIFT, 20) for n in (25, 50, 100, 200, 400) for k in (1, 5)),
-    *(Condition(ENOUGH, k, shift, 20) for shift in (-SHIFT, SHIFT / 2) for k in (1, 5)),
-    *(Condition(n, 1, 0.0, 100 if n == ENOUGH else 20) for n in (25, 50, 100, 200, 400)),
-    *(Condition(n, 5, 0.0, 60 if n == ENOUGH else 10) for n in (25, 50, 100, 200, 400)),
+    *(DetectionCondition(n, k, SHIFT, 20) for n in (25, 50, 100, 200, 400) for k in (1, 5)),
+    *(DetectionCondition(ENOUGH, k, shift, 20) for shift in (-SHIFT, SHIFT / 2) for k in (1, 5)),
+    *(DetectionCondition(n, 1, 0.0, 100 if n == ENOUGH else 20) for n in (25, 50, 100, 200, 400)),
+    *(DetectionCondition(n, 5, 0.0, 60 if n == ENOUGH else 10) for n in (25, 50, 100, 200, 400)),
 )
 QUICK_YEARS = 1
 
@@ -105,7 +105,7 @@ class Year:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class DetectedYear:
     """What the coordinator saw of a year.
 
     Attributes:
@@ -165,21 +165,21 @@ def plotted(out: Path, found: Sequence[Row]) -> Path:
 
 
 def year_of_reports(
-    workloads: int, organizations: int, shifts: Sequence[Shift], seed: Sequence[int]
+    workloads: int, organizations: int, shifts: Sequence[PlatformShift], seed: Sequence[int]
 ) -> Year:
     """A year in which `organizations` with `workloads` on each platform report as planned."""
     rng = np.random.default_rng([*seed, 1])
     noise = SeededNoise([*seed, 2])
     group = draw_organizations(organizations, workloads, rng)
 
-    def lived(since: float, window: int) -> list[Lived]:
+    def lived(since: float, window: int) -> list[RecurringYear]:
         return [draw_executions(each, since, window, shifts, rng) for each in group]
 
     return reported(schedule_of(workloads), lived, noise)
 
 
 def reported(
-    schedule: Schedule, lived_in: Callable[[float, int], list[Lived]], noise: SeededNoise
+    schedule: Schedule, lived_in: Callable[[float, int], list[RecurringYear]], noise: SeededNoise
 ) -> Year:
     """What leaves organizations by `schedule`.
 
@@ -215,13 +215,15 @@ def schedule_of(workloads: int) -> Schedule:
     return plan_schedule(policy, default_timetable(datetime(2027, 1, 4, tzinfo=UTC))).schedule
 
 
-def judged(drifts: Sequence[Drift], shift: Shift | None, schedule: Schedule) -> Seen:
+def judged(
+    drifts: Sequence[PlatformDrift], shift: PlatformShift | None, schedule: Schedule
+) -> DetectedYear:
     """What `drifts` say about a year in which there was `shift`."""
     right = [each for each in drifts if shift is not None and _is(each, shift)]
     delays = [(_left(each.found, schedule) - shift.at, each) for each in right if shift is not None]
     first = min(delays, key=lambda each: each[0], default=None)
     wrong = [each for each in drifts if each not in right]
-    return Seen(
+    return DetectedYear(
         delay=first[0] if first else None,
         shared=any(each.shared and delay <= IN_TIME for delay, each in delays),
         log_factor=first[1].log_factor if first else None,
@@ -244,7 +246,7 @@ def _line(found: Sequence[Row], counts: Sequence[int], organizations: int, shift
     return Line(f"found, {who}", across, heights)
 
 
-def _is(drift: Drift, shift: Shift) -> bool:
+def _is(drift: PlatformDrift, shift: PlatformShift) -> bool:
     right_way = drift.log_factor * shift.log_factor > 0
     return drift.platform is shift.platform and right_way and drift.found > shift.at
 
@@ -259,7 +261,7 @@ def _left(window: int, schedule: Schedule) -> float:
 def _asked_and_answered(
     plain: Sequence[ReceivedReport],
     answered: Sequence[AnsweredQuestion],
-    lived: Sequence[Lived],
+    lived: Sequence[RecurringYear],
     slot: Slot,
     noise: SeededNoise,
 ) -> AnsweredQuestion:
@@ -272,7 +274,9 @@ def _asked_and_answered(
         version=len(answered) + 1,
         change=CHANGE if _is_later(slot.key, plain) else 0.0,
     )
-    answers: tuple[Answer, ...] = tuple(each.answer(question, parameters, noise) for each in lived)
+    answers: tuple[DirectedAnswer, ...] = tuple(
+        each.answer(question, parameters, noise) for each in lived
+    )
     return AnsweredQuestion(question, answers)
 
 
@@ -284,11 +288,11 @@ def _called(task: "partial[Row]") -> Row:
     return task()
 
 
-def _row(settings: Settings, condition: Condition) -> Row:
+def _row(settings: Settings, condition: DetectionCondition) -> Row:
     return settings.cell(condition.key, lambda: _computed(settings, condition))
 
 
-def _computed(settings: Settings, condition: Condition) -> Row:
+def _computed(settings: Settings, condition: DetectionCondition) -> Row:
     years = QUICK_YEARS if settings.quick else condition.years
     seen = [_seen(condition, [settings.seed, number]) for number in range(years)]
     in_time = [each for each in seen if each.delay is not None and each.delay <= IN_TIME]
@@ -312,14 +316,14 @@ def _computed(settings: Settings, condition: Condition) -> Row:
     }
 
 
-def _seen(condition: Condition, seed: Sequence[int]) -> Seen:
+def _seen(condition: DetectionCondition, seed: Sequence[int]) -> DetectedYear:
     # The same worlds and moments whatever happens in them.
     key = [*seed, condition.workloads, condition.organizations]
     rng = np.random.default_rng(key)
     shift = None
     if condition.log_factor:
         platform = USED[int(rng.integers(len(USED)))]
-        shift = Shift(platform, float(rng.uniform(FIRST, LAST)), condition.log_factor)
+        shift = PlatformShift(platform, float(rng.uniform(FIRST, LAST)), condition.log_factor)
     year = year_of_reports(
         condition.workloads,
         condition.organizations,

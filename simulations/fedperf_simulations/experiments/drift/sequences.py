@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedperf_simulations.data import c3o, tokio
-from fedperf_simulations.data.public_table import Columns, Floats, Table, code_of, scaled
+from fedperf_simulations.data.public_table import Columns, Floats, PublicTable, code_of, scaled
 
 UNIT = "run: not our promise"
 
@@ -94,12 +94,12 @@ class Segment:
     """
 
     name: str
-    table: Table
+    table: PublicTable
     targets: Floats
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Drift:
+class DriftSequence:
     """Segments in the order in which they are learnt.
 
     Attributes:
@@ -121,7 +121,7 @@ class Drift:
 
 
 @cache
-def load(name: str, data: Path | None) -> Drift:
+def load(name: str, data: Path | None) -> DriftSequence:
     """The sequence of that name.
 
     Raises:
@@ -147,10 +147,10 @@ def _fleet(
     target: str,
     bounds: tuple[float, float],
     platforms: Sequence[str] = FLEET,
-) -> Drift:
+) -> DriftSequence:
     runs = _runs(data)
     measured, unit = _targets(runs.measured(target), bounds)
-    return Drift(
+    return DriftSequence(
         name,
         Columns((len(tokio.APPLICATIONS), 2, 2), 2),
         tuple(_platform(runs, each, measured) for each in platforms),
@@ -158,7 +158,7 @@ def _fleet(
     )
 
 
-def _platform(runs: tokio.Runs, platform: str, measured: Floats) -> Segment:
+def _platform(runs: tokio.ProbeRuns, platform: str, measured: Floats) -> Segment:
     mine = runs.of(platform)
     points, place = runs.points, runs.point[mine]
     applications = points.applications[place].tolist()
@@ -174,11 +174,11 @@ def _platform(runs: tokio.Runs, platform: str, measured: Floats) -> Segment:
 
 
 @cache
-def _runs(data: Path | None) -> tokio.Runs:
+def _runs(data: Path | None) -> tokio.ProbeRuns:
     return tokio.load(data)
 
 
-def _cori(data: Path | None) -> Drift:
+def _cori(data: Path | None) -> DriftSequence:
     probes = tokio.read_probes(tokio.data_files(data)[0], [START_TIME, *TELEMETRY])
     probes = probes.dropna(subset=list(TELEMETRY))
     codes = [
@@ -198,10 +198,12 @@ def _cori(data: Path | None) -> Drift:
     for place, name in enumerate(("until March", "until August", "since")):
         there = np.flatnonzero(period == place)
         segments.append(Segment(name, table.at(there), measured[there]))
-    return Drift("cori3", Columns((len(PROBES), 2, 2), len(TELEMETRY)), tuple(segments), unit)
+    return DriftSequence(
+        "cori3", Columns((len(PROBES), 2, 2), len(TELEMETRY)), tuple(segments), unit
+    )
 
 
-def _c3o(data: Path | None) -> Drift:
+def _c3o(data: Path | None) -> DriftSequence:
     files = dict(zip(c3o.JOBS, c3o.data_files(data), strict=True))
     segments, unit = [], 1.0
     for name in JOB_ORDER:
@@ -214,11 +216,13 @@ def _c3o(data: Path | None) -> Drift:
         measured, unit = _targets(runs.log_seconds, LOG_RUNTIME)
         segments.append(Segment(name, _table(codes, list(runs.features.T)), measured))
     columns = Columns((len(FAMILIES), len(SIZES)), c3o.FEATURES)
-    return Drift("c3o-job", columns, tuple(segments), unit)
+    return DriftSequence("c3o-job", columns, tuple(segments), unit)
 
 
-def _table(codes: Sequence[NDArray[np.generic]], numbers: Sequence[Floats]) -> Table:
-    return Table(np.stack([each.astype(np.int64) for each in codes], axis=1), np.stack(numbers, 1))
+def _table(codes: Sequence[NDArray[np.generic]], numbers: Sequence[Floats]) -> PublicTable:
+    return PublicTable(
+        np.stack([each.astype(np.int64) for each in codes], axis=1), np.stack(numbers, 1)
+    )
 
 
 def _targets(values: Floats, bounds: tuple[float, float]) -> tuple[Floats, float]:
@@ -230,7 +234,7 @@ def _targets(values: Floats, bounds: tuple[float, float]) -> tuple[Floats, float
 FLEET_PERF, FLEET_REVERSED, FLEET_WALL = "fleet-perf", "fleet-perf reversed", "fleet-wall"
 CORI, C3O_JOB = "cori3", "c3o-job"
 
-_LOADERS: Mapping[str, Callable[[Path | None], Drift]] = {
+_LOADERS: Mapping[str, Callable[[Path | None], DriftSequence]] = {
     FLEET_PERF: lambda data: _fleet(
         data, name=FLEET_PERF, target=tokio.BANDWIDTH, bounds=LOG_BANDWIDTH
     ),

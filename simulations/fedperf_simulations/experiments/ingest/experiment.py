@@ -22,7 +22,7 @@ from fedperf_client.sources.ingestion import ingest
 from fedperf_client.sources.spark.streams import lines
 from fedperf_simulations.data.datasets import MissingDataError
 from fedperf_simulations.experiments.ingest.spark_log import write_log
-from fedperf_simulations.harness.experiment import Outcome, Row, Settings, Target
+from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target
 
 REAL = "spark-eventlogs/qualification/nds_q72_dataproc_2_2.zstd"
 
@@ -42,7 +42,7 @@ class IngestBenchmark:
     name = "ingest"
     claim = "event logs are read at 500,000 events per CPU second in less than 64 MB"
 
-    def run(self, settings: Settings) -> Outcome:
+    def run(self, settings: Settings) -> ExperimentOutcome:
         """A row per log and way to read it."""
         if settings.data is None:
             raise MissingDataError("no folder of public data sets: set FEDPERF_DATA or give --data")
@@ -72,7 +72,7 @@ class IngestBenchmark:
                 at_most=False,
             ),
         ]
-        return Outcome(rows, targets, [real])
+        return ExperimentOutcome(rows, targets, [real])
 
 
 def _real(path: Path, directory: Path, repeats: int) -> list[Row]:

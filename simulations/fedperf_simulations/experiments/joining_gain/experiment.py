@@ -69,11 +69,11 @@ from fedperf_simulations.federation.channel import (
 )
 from fedperf_simulations.federation.tangent_training import private_steps
 from fedperf_simulations.federation.tokio_federation import sender
-from fedperf_simulations.harness.experiment import Outcome, Row, Settings, Target
+from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target
 from fedperf_simulations.harness.side_by_side import computed
 from fedperf_simulations.measured_set.limited_start import load_limited_start
-from fedperf_simulations.measured_set.new_platform import Measured
-from fedperf_simulations.measured_set.organizations import Part, organization, split
+from fedperf_simulations.measured_set.new_platform import MeasuredTimes
+from fedperf_simulations.measured_set.organizations import WorkloadPart, organization, split
 from fedperf_simulations.measured_set.starts import one_per_workload
 from fedperf_simulations.measured_set.training_set import measured_plans
 
@@ -125,7 +125,7 @@ class JoiningGain:
     name = "joining_gain"
     claim = "joining pays at epsilon 1 for the first ten executions, and never costs much"
 
-    def run(self, settings: Settings) -> Outcome:
+    def run(self, settings: Settings) -> ExperimentOutcome:
         """Rows per data set, predictor and n; every newcomer of a data set has a cell."""
         tasks = [
             (name, newcomer)
@@ -140,7 +140,7 @@ class JoiningGain:
         rows = [row for name, table in tables.items() for row in table.rows(name)]
         plots = [plotted(settings.out, name, table) for name, table in tables.items()]
         files = [file for each in WORLDS.values() for file in each.files(settings)]
-        return Outcome(rows, _targets(tables), list(dict.fromkeys(files)), plots)
+        return ExperimentOutcome(rows, _targets(tables), list(dict.fromkeys(files)), plots)
 
 
 def _cell(settings: Settings, task: tuple[str, int]) -> Row:
@@ -149,7 +149,7 @@ def _cell(settings: Settings, task: tuple[str, int]) -> Row:
     return settings.cell(key, partial(_newcomer, settings, WORLDS[name], newcomer))
 
 
-def _newcomer(settings: Settings, world: "World", newcomer: int) -> Row:
+def _newcomer(settings: Settings, world: "NewcomerWorld", newcomer: int) -> Row:
     """MAPE and median q-error by predictor and n, means over seeds."""
     sizes = QUICK_SIZES if settings.quick else SIZES
     seeds = range(QUICK_SEEDS if settings.quick else SEEDS)
@@ -163,7 +163,7 @@ def _newcomer(settings: Settings, world: "World", newcomer: int) -> Row:
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class NewcomerWorld:
     """One data set with its newcomers.
 
     Attributes:
@@ -248,7 +248,7 @@ def _judge_tokio(
 
 
 @cache
-def _tokio_runs(data: Path | None) -> tokio.Runs:
+def _tokio_runs(data: Path | None) -> tokio.ProbeRuns:
     return tokio.load(data)
 
 
@@ -283,11 +283,11 @@ def _judge_measured(
         yield own, judge_plans(history, questions, models, start=start, seed=seed)
 
 
-NEWCOMERS = (Part.ALDER, Part.BIRCH, Part.CEDAR)
-MEMBERS: Mapping[Part, tuple[Part, ...]] = {
-    Part.ALDER: (Part.BIRCH,),
-    Part.BIRCH: (Part.ALDER,),
-    Part.CEDAR: (Part.ALDER, Part.BIRCH),
+NEWCOMERS = (WorkloadPart.ALDER, WorkloadPart.BIRCH, WorkloadPart.CEDAR)
+MEMBERS: Mapping[WorkloadPart, tuple[WorkloadPart, ...]] = {
+    WorkloadPart.ALDER: (WorkloadPart.BIRCH,),
+    WorkloadPart.BIRCH: (WorkloadPart.ALDER,),
+    WorkloadPart.CEDAR: (WorkloadPart.ALDER, WorkloadPart.BIRCH),
 }
 """Who trains where a part is the newcomer: those with workloads enough for model rounds."""
 
@@ -295,7 +295,7 @@ QUICK_WORKLOADS, QUICK_ANCHORS = 40, 30
 
 
 @cache
-def _parts() -> Mapping[Part, tuple[Execution, ...]]:
+def _parts() -> Mapping[WorkloadPart, tuple[Execution, ...]]:
     return split(measured_executions())
 
 
@@ -324,10 +324,10 @@ def _joined_model(seed: int, newcomer: int, name: str, quick: bool) -> Checkpoin
     return Checkpoint(state_to_arrays(trained), model_version=start.model_version + STEPS)
 
 
-def _member(part: Part, *, quick: bool) -> Measured:
+def _member(part: WorkloadPart, *, quick: bool) -> MeasuredTimes:
     known = [each for each in organization(part, _parts()[part]).history if each.is_ok]
     plans = measured_plans(one_per_workload(known))[: QUICK_WORKLOADS if quick else None]
-    return Measured(
+    return MeasuredTimes(
         tuple(PlanGraph.of(each.plan, each.cluster) for each in plans),
         np.array([each.log_runtime_seconds for each in plans]),
     )
@@ -338,10 +338,10 @@ def _channel(name: str, record_variance: float = RECORD_VARIANCE) -> Channel:
     return Channel(noise, record_variance=record_variance)
 
 
-WORLDS: Mapping[str, World] = {
-    C3O: World(18, _judge_c3o, lambda settings: _slices(settings.data)[0].files),
+WORLDS: Mapping[str, NewcomerWorld] = {
+    C3O: NewcomerWorld(18, _judge_c3o, lambda settings: _slices(settings.data)[0].files),
     **{
-        name: World(
+        name: NewcomerWorld(
             len(tokio.PEAKS),
             partial(_judge_tokio, target, by_run),
             lambda settings: _tokio_runs(settings.data).files,
@@ -352,7 +352,7 @@ WORLDS: Mapping[str, World] = {
             (WALL_BY_WORKLOAD, tokio.WALL, False),
         )
     },
-    MEASURED: World(len(NEWCOMERS), _judge_measured, lambda _: measured_files()),
+    MEASURED: NewcomerWorld(len(NEWCOMERS), _judge_measured, lambda _: measured_files()),
 }
 
 

@@ -18,7 +18,7 @@ ONCE1, ONCE3 = "epsilon 1, noise once per job", "epsilon 3, noise once per job"
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class PairedChange:
     """A paired change of the mean error, percent of the mean compared with.
 
     Attributes:
@@ -77,13 +77,13 @@ class GainTable:
         known = [name for name in LOCALS if (name, own) in self.mape]
         return min(known, key=lambda name: float(self.mape[name, own].mean()), default=None)
 
-    def change(self, name: str, rival: str, own: int) -> Change:
+    def change(self, name: str, rival: str, own: int) -> PairedChange:
         """By how much `name` is better than `rival`; both keys must be there."""
         ours, theirs = self.mape[name, own], self.mape[rival, own]
         differences = ours - theirs
         scale = 100 / float(theirs.mean())
         error = float(differences.std(ddof=1)) / np.sqrt(len(ours)) if len(ours) > 1 else 0.0
-        return Change(
+        return PairedChange(
             scale * float(differences.mean()), scale * error, int((differences < 0).sum())
         )
 

@@ -20,14 +20,14 @@ from rich.progress import track
 
 from fedperf_client.optimizer.methods import Method
 from fedperf_client.profiling.trials.pool import THREAD_VARIABLES
-from fedperf_simulations.experiments.optimizer.measurement import ONE_BY_ONE, Taken, Task
+from fedperf_simulations.experiments.optimizer.measurement import ONE_BY_ONE, Taken, TimingTask
 from fedperf_simulations.experiments.optimizer.pruning_regret import (
     BEST,
     equal_to_brute_force,
     regrets,
 )
 from fedperf_simulations.harness.charts import Line, lines_chart
-from fedperf_simulations.harness.experiment import Outcome, Row, Settings, Target, Value
+from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target, Value
 
 MOST_MS, MOST_WIDE_MS = 30.0, 300.0
 PUBLISHED_MS, PUBLISHED_OPERATORS = 3000.0, 25
@@ -59,7 +59,7 @@ class OptimizerBenchmark:
     name = "optimizer"
     claim = "platforms of 25 operators are chosen in 30 ms on one core; published: in 3 s"
 
-    def run(self, settings: Settings) -> Outcome:
+    def run(self, settings: Settings) -> ExperimentOutcome:
         """Rows of times, of rules with their regrets, and one about brute force.
 
         `candidates` are plans that the model was asked about; of a search alone, prefixes or
@@ -74,7 +74,7 @@ class OptimizerBenchmark:
         ]
         chart = settings.out / CHART
         chart.write_text(optimization_time(times))
-        return Outcome(rows, targets_of(rows), plots=[chart])
+        return ExperimentOutcome(rows, targets_of(rows), plots=[chart])
 
 
 def targets_of(rows: Sequence[Row]) -> list[Target]:
@@ -118,19 +118,19 @@ def optimization_time(times: Iterable[Row]) -> str:
     return lines_chart(lines, f"operators, {PLATFORMS} platforms", up, is_log=True)
 
 
-def _tasks(settings: Settings) -> list[Task]:
+def _tasks(settings: Settings) -> list[TimingTask]:
     """The last one is on more platforms."""
     quick, seed = settings.quick, settings.seed
     sizes = QUICK_OPERATORS if quick else OPERATORS
     slow = QUICK_ONE_BY_ONE_OPERATORS if quick else ONE_BY_ONE_OPERATORS
     workflows, repeats = (QUICK_WORKFLOWS, QUICK_REPEATS) if quick else (WORKFLOWS, REPEATS)
     return [
-        *(Task(size, PLATFORMS, workflows, repeats, seed, size in slow) for size in sizes),
-        Task(WIDE_OPERATORS, WIDE_PLATFORMS, workflows, repeats, seed, width=WIDTH),
+        *(TimingTask(size, PLATFORMS, workflows, repeats, seed, size in slow) for size in sizes),
+        TimingTask(WIDE_OPERATORS, WIDE_PLATFORMS, workflows, repeats, seed, width=WIDTH),
     ]
 
 
-def _times(settings: Settings, task: Task) -> Sequence[Row]:
+def _times(settings: Settings, task: TimingTask) -> Sequence[Row]:
     """A row per way to choose."""
     size = _size(task.operators, task.platforms)
     cell = settings.cell(
@@ -144,7 +144,7 @@ def _times(settings: Settings, task: Task) -> Sequence[Row]:
     return rows
 
 
-def _measured(task: Task) -> Mapping[str, Sequence[Taken]]:
+def _measured(task: TimingTask) -> Mapping[str, Sequence[Taken]]:
     """By a process of its own with one thread."""
     command = [sys.executable, "-m", "fedperf_simulations.experiments.optimizer.measurement"]
     answer = subprocess.run(

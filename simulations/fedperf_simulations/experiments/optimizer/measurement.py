@@ -2,7 +2,7 @@
 
 Usage: python -m fedperf_simulations.experiments.optimizer.measurement TASK
 
-TASK is a `Task` as JSON, and so is what it prints: per way to choose a list of [processor
+TASK is a `TimingTask` as JSON, and so is what it prints: per way to choose a list of [processor
 seconds, plans scored].
 
 Choosing is all that a caller waits for: additive costs by the head that ships, the search,
@@ -49,7 +49,7 @@ Way = Callable[[Workflow], int]
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class TimingTask:
     """What to measure.
 
     Attributes:
@@ -71,7 +71,7 @@ class Task:
     width: int | None = None
 
 
-def measure(task: Task) -> Mapping[str, Sequence[Taken]]:
+def measure(task: TimingTask) -> Mapping[str, Sequence[Taken]]:
     """Every way's times, over all workflows and repeats, in one order for all."""
     rng = np.random.default_rng([task.seed, task.operators, task.platforms])
     ways = _ways(task, shipped_head())
@@ -86,13 +86,13 @@ def measure(task: Task) -> Mapping[str, Sequence[Taken]]:
     return taken
 
 
-def _drawn(task: Task, rng: np.random.Generator) -> Workflow:
+def _drawn(task: TimingTask, rng: np.random.Generator) -> Workflow:
     if task.width is None:
         return random_workflow(rng, task.operators)
     return random_workflow_of_width(rng, task.operators, task.platforms, open_at_once=task.width)
 
 
-def _ways(task: Task, head: Head) -> dict[str, Way]:
+def _ways(task: TimingTask, head: Head) -> dict[str, Way]:
     methods = [
         method
         for method in Method
@@ -108,7 +108,7 @@ def _ways(task: Task, head: Head) -> dict[str, Way]:
 
 
 def _chosen(
-    task: Task, head: Head, model: PredictLog, workflow: Workflow, *, method: Method
+    task: TimingTask, head: Head, model: PredictLog, workflow: Workflow, *, method: Method
 ) -> int:
     platforms = PLATFORMS[: task.platforms]
 
@@ -120,7 +120,7 @@ def _chosen(
     return choice.plans_scored
 
 
-def _chosen_one_by_one(task: Task, head: Head, model: PredictLog, workflow: Workflow) -> int:
+def _chosen_one_by_one(task: TimingTask, head: Head, model: PredictLog, workflow: Workflow) -> int:
     costs = head.costs(workflow, CLUSTER, PLATFORMS[: task.platforms])
     return published_search(costs, CLUSTER, model)[1]
 
@@ -132,4 +132,4 @@ def _taken(way: Way, workflow: Workflow) -> Taken:
 
 
 if __name__ == "__main__":
-    sys.stdout.buffer.write(orjson.dumps(measure(Task(**orjson.loads(sys.argv[1])))))
+    sys.stdout.buffer.write(orjson.dumps(measure(TimingTask(**orjson.loads(sys.argv[1])))))

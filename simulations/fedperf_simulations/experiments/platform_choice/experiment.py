@@ -49,7 +49,7 @@ from fedperf_simulations.experiments.platform_choice.tables import (
     fastest_rows,
     one_platform_row,
 )
-from fedperf_simulations.harness.experiment import Outcome, Row, Settings, Target, Value
+from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target, Value
 from fedperf_simulations.harness.side_by_side import computed
 from fedperf_simulations.measured_set.comparisons import FOLDS, Case
 from fedperf_simulations.measured_set.measured_log import Role
@@ -73,7 +73,7 @@ class PlatformChoice:
     name = "platform_choice"
     claim = "GGFN beats forest and deep network, and picks the best platform in 87 % of cases"
 
-    def run(self, settings: Settings) -> Outcome:
+    def run(self, settings: Settings) -> ExperimentOutcome:
         """Rows of all parts, see the module."""
         folds = _folds(settings.seed)
         said = _said(settings)
@@ -87,7 +87,9 @@ class PlatformChoice:
             *label_rows(series),
         ]
         files = tuple(f for name in (None, COMPARISONS, LESSONS) for f in measured_files(name))
-        return Outcome(rows, _targets(rows), files, size_charts(series, said[0], settings.out))
+        return ExperimentOutcome(
+            rows, _targets(rows), files, size_charts(series, said[0], settings.out)
+        )
 
 
 def _by_fold(folds: Folds, cases: Sequence[Case]) -> list[list[Case]]:

@@ -29,7 +29,7 @@ from fedperf_client.profiling.trials.trial import TrialLimits
 from fedperf_client.workloads.data import prepare
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.baselines.platform_rules import (
-    Rule,
+    PlatformRule,
     best_rule,
     class_rules,
     constant_rules,
@@ -113,7 +113,7 @@ def rules_of_thumb(cases: Sequence[Case]) -> Mapping[str, Mapping[str, Assignmen
     The rule per class is the best of all in hindsight, by the cases themselves.
     """
 
-    def mean_regret(rule: Rule) -> float:
+    def mean_regret(rule: PlatformRule) -> float:
         return float(np.mean([c.regret(rule.plan(c.program, c.workflow)) for c in cases]))
 
     rules = [*constant_rules(), best_rule(class_rules(), mean_regret)]

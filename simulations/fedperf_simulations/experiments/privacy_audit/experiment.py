@@ -35,7 +35,8 @@ from fedperf_client.privacy.tangent_update import (
 from fedperf_client.release.noise import SystemNoise
 from fedperf_server.inference.corrections import ReceivedReport, correct
 from fedperf_server.rehearsal.synthetic_batch import SyntheticBatch
-from fedperf_server.rehearsal.synthetic_rows import CatalogueEntry, by_cell
+from fedperf_server.rehearsal.synthetic_rows import by_cell
+from fedperf_shared.execution import SizedPlan
 from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.model.public_plans import load_public_plans
 from fedperf_shared.releases.basis import cell_of
@@ -63,7 +64,7 @@ from fedperf_simulations.experiments.privacy_audit.bounds import (
     best_guesses,
     best_threshold,
 )
-from fedperf_simulations.harness.experiment import Outcome, Row, Settings, Target
+from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target
 
 REAL = "as declared"
 FACTORS = {REAL: 1.0, "a quarter": 0.25, "none": 0.0}
@@ -89,7 +90,7 @@ Release = Callable[[bool, NoiseSource], Floats]
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class AuditFinding:
     """What an attack proved.
 
     Attributes:
@@ -123,7 +124,7 @@ class Mechanism:
     delta: float
     make: Callable[[float], Parameters]
     looks: int
-    attack: Callable[[Parameters, float, float, int, int], Finding]
+    attack: Callable[[Parameters, float, float, int, int], AuditFinding]
     silent_looks: int = 0
 
     def looks_at(self, factor: float) -> int:
@@ -137,7 +138,7 @@ class PrivacyAudit:
     name = "privacy_audit"
     claim = "the promised epsilon holds against an attacker, and fake noise is caught"
 
-    def run(self, settings: Settings) -> Outcome:
+    def run(self, settings: Settings) -> ExperimentOutcome:
         """One row per mechanism and noise."""
         parts = [(mechanism, noise) for mechanism in MECHANISMS for noise in FACTORS]
         rows = [
@@ -147,7 +148,7 @@ class PrivacyAudit:
             )
             for mechanism, noise in track(parts, "auditing", console=Console(stderr=True))
         ]
-        return Outcome(rows, [_target(row) for row in rows])
+        return ExperimentOutcome(rows, [_target(row) for row in rows])
 
 
 def _row(mechanism: Mechanism, noise: str, settings: Settings) -> Row:
@@ -221,7 +222,7 @@ def _canary_attack(count: int, seed: int) -> CanaryAttack:
 
 def _attack_training(
     parameters: Parameters, delta: float, factor: float, runs: int, seed: int
-) -> Finding:
+) -> AuditFinding:
     training = MODEL_UPDATE.as_parameters(parameters)
     attack, rng = _canary_attack(CANARIES, seed), np.random.default_rng([seed, 2])
     noise = _noise(factor, seed)
@@ -231,7 +232,7 @@ def _attack_training(
         best_guesses(scores[:count].ravel(), inside[:count].ravel(), shares=GUESSED, delta=delta)
         for count in (runs, 1)
     ]
-    return Finding(bounds[0], inside.size, bounds[1])
+    return AuditFinding(bounds[0], inside.size, bounds[1])
 
 
 # All others: neighbouring inputs.
@@ -253,7 +254,7 @@ def _attack_neighbours(
     seed: int,
     *,
     mechanism: Callable[[float], Release],
-) -> Finding:
+) -> AuditFinding:
     """Many releases of an input and its neighbour; the score is learned on the first of them."""
     release, noise = mechanism(parameters.noise_multiplier), Twice(_noise(factor, seed))
     released = np.array([(release(False, noise), release(True, noise)) for _ in range(pairs)])
@@ -261,7 +262,7 @@ def _attack_neighbours(
     tuning = math.ceil(TUNING_SHARE * pairs)
     direction = best_direction(without[:tuning], with_one[:tuning])
     bound = best_threshold(without[tuning:] @ direction, with_one[tuning:] @ direction, delta=delta)
-    return Finding(bound, pairs)
+    return AuditFinding(bound, pairs)
 
 
 def _residual_report(noise_multiplier: float) -> Release:
@@ -318,7 +319,7 @@ def _tangent_step(noise_multiplier: float) -> Release:
 def _synthetic_batch(noise_multiplier: float) -> Release:
     """The batch that follows from one report: mean label and number of rows in one cell."""
     parameters = _report_slot(noise_multiplier)
-    entries = [CatalogueEntry(each.plan, each.cluster) for each in load_public_plans()]
+    entries = [SizedPlan(each.plan, each.cluster) for each in load_public_plans()]
     catalogue = by_cell(entries)
     plans = {id(each.plan) for each in catalogue[_attacked_cell()]}
 

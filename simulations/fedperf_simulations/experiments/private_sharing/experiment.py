@@ -26,9 +26,9 @@ from fedperf_simulations.data.shared_runs import (
     REPEATS,
     SMALL_SIZES,
     Floats,
+    JobRuns,
     Mode,
     PublishedKey,
-    Runs,
     Split,
     files,
     load_elsewhere,
@@ -47,7 +47,7 @@ from fedperf_simulations.experiments.private_sharing.shared_jobs import (
 )
 from fedperf_simulations.federation.channel import SeededNoise
 from fedperf_simulations.harness.charts import Line, lines_chart
-from fedperf_simulations.harness.experiment import Outcome, Row, Settings, Target, Value
+from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target, Value
 from fedperf_simulations.harness.side_by_side import computed
 
 EPSILONS = (0.5, 1.0, 3.0, 10.0)
@@ -82,7 +82,7 @@ Predict = Callable[[Floats], Floats]
 
 
 @dataclass(frozen=True, slots=True)
-class Training:
+class SharedTraining:
     """What predictors are trained on.
 
     Attributes:
@@ -102,9 +102,9 @@ class Training:
 
 
 TRAININGS = (
-    Training(ORIGINAL),
-    *(Training(START, prior) for prior in PRIORS),
-    *(Training(OURS, prior, epsilon) for prior in PRIORS for epsilon in EPSILONS),
+    SharedTraining(ORIGINAL),
+    *(SharedTraining(START, prior) for prior in PRIORS),
+    *(SharedTraining(OURS, prior, epsilon) for prior in PRIORS for epsilon in EPSILONS),
 )
 
 
@@ -114,7 +114,7 @@ class PrivateSharing:
     name = "private_sharing"
     claim = "few runs are shared at epsilon 1 at a cost of at most 5 points of MAPE near n = 10"
 
-    def run(self, settings: Settings) -> Outcome:
+    def run(self, settings: Settings) -> ExperimentOutcome:
         """One row per predictor, prior and size: means over the jobs; each has its own cell."""
         used = files(settings.data)
         sizes = QUICK_SIZES if settings.quick else SIZES
@@ -129,7 +129,7 @@ class PrivateSharing:
         path = settings.out / PLOT
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(chart, encoding="utf-8")
-        return Outcome(rows, _targets(rows), used, [path])
+        return ExperimentOutcome(rows, _targets(rows), used, [path])
 
 
 def ernest(inputs: Floats, seconds: Floats) -> Predict:
@@ -191,7 +191,7 @@ def _compute_job(settings: Settings, sizes: Sequence[int | None], job: int) -> R
 class _Asker:
     """Judges predictors of one job; those of a public start are trained once."""
 
-    def __init__(self, runs: Runs, starts: Mapping[str, Belief], seed: Sequence[int]) -> None:
+    def __init__(self, runs: JobRuns, starts: Mapping[str, Belief], seed: Sequence[int]) -> None:
         self._runs = runs
         self._starts = starts
         self._seed = seed
@@ -200,7 +200,7 @@ class _Asker:
             for name, belief in starts.items()
         }
 
-    def errors(self, training: Training, repeat: int, parts: Split) -> Mapping[str, float]:
+    def errors(self, training: SharedTraining, repeat: int, parts: Split) -> Mapping[str, float]:
         """MAPE on the test rows, in percent, by predictor."""
         inputs, seconds = self._runs.grid.inputs, self._runs.seconds
         if training.prior is None:
@@ -248,7 +248,7 @@ def _row(
 ) -> Row:
     """Means over the jobs."""
 
-    def mean(training: Training) -> float:
+    def mean(training: SharedTraining) -> float:
         name = f"{predictor}, {training.key}, {size}"
         return _rounded([_number(each[name]) for each in errors])
 
@@ -257,13 +257,13 @@ def _row(
         "predictor": predictor,
         "prior": prior,
         "n": _named(size),
-        ORIGINAL: mean(Training(ORIGINAL)),
+        ORIGINAL: mean(SharedTraining(ORIGINAL)),
         **{
             label: _rounded([table[name, job.title, mode, size] for job in JOBS])
             for mode, label in PUBLISHED.items()
         },
-        START: mean(Training(START, prior)),
-        **{_of(epsilon): mean(Training(OURS, prior, epsilon)) for epsilon in EPSILONS},
+        START: mean(SharedTraining(START, prior)),
+        **{_of(epsilon): mean(SharedTraining(OURS, prior, epsilon)) for epsilon in EPSILONS},
         REPLACE_ONE: round(replace_one_epsilon(PROMISED), DECIMALS),
     }
 

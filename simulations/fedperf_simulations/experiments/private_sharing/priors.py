@@ -20,7 +20,13 @@ import numpy as np
 
 from fedperf_server.inference.gaussian_process import Belief, conditioned
 from fedperf_server.inference.job_kernel import RECORD_VARIANCE, JobKernel, JobPoints, fit_kernel
-from fedperf_simulations.data.shared_runs import Floats, Grid, Integers, Runs, RunsElsewhere
+from fedperf_simulations.data.shared_runs import (
+    Floats,
+    Integers,
+    JobRuns,
+    PublicConfigurations,
+    RunsElsewhere,
+)
 
 FEATURES = 4
 """Log machines, and up to three arguments; 0 where a job has fewer."""
@@ -47,7 +53,7 @@ KERNEL_START = JobKernel(
 """Centre of the hyperprior: jobs differ by a level and slopes around the common line."""
 
 
-def features(grid: Grid, inputs: Floats) -> Floats:
+def features(grid: PublicConfigurations, inputs: Floats) -> Floats:
     """Features of `inputs` [rows, columns] on the scale of a public grid, [rows, FEATURES].
 
     Log machines, 0 in the mean of the grid; arguments from -1 (least work) to 1 (most
@@ -64,17 +70,21 @@ def features(grid: Grid, inputs: Floats) -> Floats:
     return scaled
 
 
-def prior_from_other_jobs(target: Grid, others: Sequence[Runs]) -> Belief:
+def prior_from_other_jobs(target: PublicConfigurations, others: Sequence[JobRuns]) -> Belief:
     """The belief over the grid of `target`, [rows of the grid], from the runs of other jobs."""
     return _prior(target, others, None)
 
 
-def prior_from_same_job(target: Grid, others: Sequence[Runs], elsewhere: RunsElsewhere) -> Belief:
+def prior_from_same_job(
+    target: PublicConfigurations, others: Sequence[JobRuns], elsewhere: RunsElsewhere
+) -> Belief:
     """That belief after the runs of the same job on other machine types."""
     return _prior(target, others, elsewhere)
 
 
-def _prior(target: Grid, others: Sequence[Runs], elsewhere: RunsElsewhere | None) -> Belief:
+def _prior(
+    target: PublicConfigurations, others: Sequence[JobRuns], elsewhere: RunsElsewhere | None
+) -> Belief:
     line, kernel = _common_line(others), _kernel(others)
     seen = _joined([_points(each.grid) for each in others])
     values = np.concatenate([np.log(each.seconds) for each in others])
@@ -89,7 +99,7 @@ def _prior(target: Grid, others: Sequence[Runs], elsewhere: RunsElsewhere | None
     return conditioned(start, known, values, RECORD_VARIANCE).at(asked)
 
 
-def _common_line(jobs: Sequence[Runs]) -> Floats:
+def _common_line(jobs: Sequence[JobRuns]) -> Floats:
     """Level, slope over machines, slope over every argument; each job counts the same."""
     weights = [np.full(len(each), len(each) ** -0.5) for each in jobs]
     rows = [_regressors(features(each.grid, each.grid.inputs)) for each in jobs]
@@ -99,7 +109,7 @@ def _common_line(jobs: Sequence[Runs]) -> Floats:
     return np.asarray(line, dtype=np.float64)
 
 
-def _kernel(jobs: Sequence[Runs]) -> JobKernel:
+def _kernel(jobs: Sequence[JobRuns]) -> JobKernel:
     """How far jobs lie from their common line."""
     line = _common_line(jobs)
     points, residuals = [], []
@@ -111,7 +121,7 @@ def _kernel(jobs: Sequence[Runs]) -> JobKernel:
     return fit_kernel(_joined(points), np.concatenate(residuals), start=KERNEL_START)
 
 
-def _points(grid: Grid, rows: Integers | None = None) -> JobPoints:
+def _points(grid: PublicConfigurations, rows: Integers | None = None) -> JobPoints:
     """All rows of a grid, or some."""
     inputs = grid.inputs if rows is None else grid.inputs[rows]
     return JobPoints(

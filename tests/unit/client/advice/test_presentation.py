@@ -17,7 +17,7 @@ from fedperf_client.advice.presentation import (
     verdict,
     without_empty,
 )
-from fedperf_client.advice.turns import Measured
+from fedperf_client.advice.turns import MeasuredChoice
 from fedperf_client.prediction.prediction import Question
 from fedperf_shared.workflow.graph import Plan, Workflow
 from tests.unit.client.advice.jobs import (
@@ -107,7 +107,7 @@ def runs(*measured: float | None) -> tuple[str, list[dict[str, object]]]:
     found = advised(seconds, Wishes((DUCKDB, POLARS, PANDAS), warm=frozenset({DUCKDB, POLARS})))
     plans = [found.choice, *(each for each in found.rivals if each is not found.choice)]
     ran = [
-        Measured(plan, took, "" if took else "out of memory")
+        MeasuredChoice(plan, took, "" if took else "out of memory")
         for plan, took in zip(plans, measured, strict=False)
     ]
     return outcome(ran, found), measured_lines(ran, found)

@@ -1,7 +1,7 @@
 """Plans that run in turns: medians, failures, and who was the fastest."""
 
 from fedperf_client.advice.constraints import Wishes
-from fedperf_client.advice.turns import Measured, fastest, measured, runnable_rivals
+from fedperf_client.advice.turns import MeasuredChoice, fastest, measured, runnable_rivals
 from fedperf_client.optimizer.enumeration import Alternative
 from fedperf_client.optimizer.plan_scores import Assignment
 from fedperf_client.prediction.prediction import Prediction
@@ -54,7 +54,7 @@ def test_what_failed_is_not_run_again_and_says_why() -> None:
 
 
 def test_starts_count_as_they_do_in_the_choice() -> None:
-    quick, slow = Measured(plan(SPARK, 14.0), 1.0), Measured(plan(DUCKDB, 0.1), 2.0)
+    quick, slow = MeasuredChoice(plan(SPARK, 14.0), 1.0), MeasuredChoice(plan(DUCKDB, 0.1), 2.0)
     assert (quick.seconds, slow.seconds) == (15.0, 2.1)
     assert fastest([quick, slow]) is slow
 

@@ -10,7 +10,7 @@ import pytest
 
 from fedperf_client.commands import predict
 from fedperf_client.commands.checks.examination import examine
-from fedperf_client.commands.checks.finding import Finding, Verdict
+from fedperf_client.commands.checks.finding import Finding, Severity
 from fedperf_client.commands.checks.surroundings import surroundings
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
@@ -131,9 +131,9 @@ def test_a_plan_whose_stream_drifted_lately_is_answered_with_a_note(
 def test_the_doctor_warns_of_a_recent_drift_and_forgets_it(home: Home) -> None:
     before = {path.name for path in contents(home.directory)}
     [warning] = of_doctor(home, SOON)
-    assert warning.verdict is Verdict.WARNING
+    assert warning.verdict is Severity.WARNING
     assert warning.what == "relational work on duckdb: 1.5x slower since 2026-03-13"
     assert "fedperf drift" in warning.advice
     [later] = of_doctor(home, SOON + timedelta(days=90))
-    assert later.verdict is Verdict.OK
+    assert later.verdict is Severity.OK
     assert {path.name for path in contents(home.directory)} == before

@@ -8,14 +8,14 @@ from fedperf_client.drift.detection import (
     GUARD,
     MOST_SURPRISING,
     USUAL_FROM,
-    Change,
+    LevelChange,
     changes,
     surprises,
 )
 from tests.unit.client.drift.observing import observed
 
 
-def found(count: int = 300, **of: object) -> list[Change]:
+def found(count: int = 300, **of: object) -> list[LevelChange]:
     stream = observed(count, **of)  # type: ignore[arg-type]
     return changes(stream.residuals, stream.jobs)
 

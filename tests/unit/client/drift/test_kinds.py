@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedperf_client.drift.detection import Floats, Ints
-from fedperf_client.drift.kinds import Shift, inputs_changed, shift_between
+from fedperf_client.drift.kinds import ResidualShift, inputs_changed, shift_between
 
 COUNT = 120
 AFTER = (np.arange(COUNT) >= COUNT // 2).astype(np.int64)
@@ -18,7 +18,7 @@ def sizes(seed: int = 0) -> Floats:
     return np.random.default_rng([2, seed]).uniform(0, 5, COUNT)
 
 
-def shift_of(residuals: Floats, *, jobs: Ints | None = None, inputs: Floats) -> Shift:
+def shift_of(residuals: Floats, *, jobs: Ints | None = None, inputs: Floats) -> ResidualShift:
     one = np.zeros(COUNT, np.int64) if jobs is None else jobs
     return shift_between(residuals, one, inputs.reshape(COUNT, -1), AFTER)
 

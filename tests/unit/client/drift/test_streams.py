@@ -6,8 +6,8 @@ from datetime import timedelta
 import numpy as np
 import pytest
 
-from fedperf_client.drift.kinds import Kind
-from fedperf_client.drift.streams import Drift, Observed, recent_drift, streams_of
+from fedperf_client.drift.kinds import DriftKind
+from fedperf_client.drift.streams import Observed, StreamDrift, recent_drift, streams_of
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.releases.basis import ALL_CELLS
 from fedperf_shared.workflow.vocabulary import OperatorClass, Platform
@@ -25,22 +25,22 @@ def together(*parts: Observed) -> Observed:
     )
 
 
-def drift(**changes: object) -> Drift:
+def drift(**changes: object) -> StreamDrift:
     values = {
         "platform": Platform.DUCKDB,
         "operator_class": OperatorClass.RELATIONAL,
         "since": BEGIN,
         "noticed_at": BEGIN + timedelta(days=2),
         "log_shift": 0.4,
-        "kinds": (Kind.CONCEPT,),
+        "kinds": (DriftKind.CONCEPT,),
     }
-    return Drift(**{**values, **changes})  # type: ignore[arg-type]
+    return StreamDrift(**{**values, **changes})  # type: ignore[arg-type]
 
 
 def test_a_drift_has_a_day_a_size_and_a_kind() -> None:
     [stream] = streams_of(observed(shift=0.4))
     [found] = stream.drifts
-    assert found.kinds == (Kind.CONCEPT,)
+    assert found.kinds == (DriftKind.CONCEPT,)
     assert found.log_shift == pytest.approx(0.4, abs=0.06)
     assert abs(found.since - (BEGIN + 150 * MINUTE)) <= 5 * MINUTE
     assert found.sentence == "1.5x slower since 2026-03-01"
@@ -99,11 +99,11 @@ def test_other_inputs_are_covariate_drift_and_nothing_lags() -> None:
     here = replace(here, residuals=0.6 * size + 0.1 * rng.standard_normal(300))
     [stream] = streams_of(here)
     [found] = stream.drifts
-    assert found.kinds == (Kind.COVARIATE,)
+    assert found.kinds == (DriftKind.COVARIATE,)
     assert found.sentence.startswith("other inputs since")
     assert not stream.lags().any()
     both = replace(here, residuals=here.residuals + 0.6 * (np.arange(300) >= 150))
-    assert streams_of(both)[0].drifts[0].kinds == (Kind.CONCEPT, Kind.COVARIATE)
+    assert streams_of(both)[0].drifts[0].kinds == (DriftKind.CONCEPT, DriftKind.COVARIATE)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_an_asked_plan_is_told_of_the_last_drift_of_its_stream_for_a_month() -> 
     plan, soon = diamond(), BEGIN + timedelta(days=32)
     older, newer = drift(log_shift=0.9), drift()
     elsewhere = drift(platform=Platform.SPARK)
-    drifts = (older, newer, drift(kinds=(Kind.COVARIATE,)), drift(log_shift=0.01), elsewhere)
+    drifts = (older, newer, drift(kinds=(DriftKind.COVARIATE,)), drift(log_shift=0.01), elsewhere)
     assert recent_drift(drifts, plan, now=soon) is newer
     assert recent_drift(drifts, plan, now=soon + MINUTE) is None
     assert recent_drift((elsewhere,), plan, now=soon) is None

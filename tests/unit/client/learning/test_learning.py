@@ -19,7 +19,7 @@ from fedperf_client.privacy.report_mechanism import GRID_EXPONENT, noiseless_sum
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.exchange import SyntheticRow
 from fedperf_shared.execution import ExecutionStatus, Measurement
-from fedperf_shared.model.architecture import ARRAY_SHAPES
+from fedperf_shared.model.architecture import ARRAY_SHAPES, named_arrays
 from fedperf_shared.model.batches import PlanGraph
 from fedperf_shared.model.checkpoint import model_from_arrays
 from fedperf_shared.model.fit import predict
@@ -138,7 +138,7 @@ def test_rehearsed_rows_pull_the_update_towards_their_labels_and_need_no_noise()
     def after(rehearsal: list[SyntheticRow]) -> float:
         update = private_update(start, [], steps, SeededNoise(3), rehearsal=rehearsal)
         moved = [one + two for one, two in zip(start, update, strict=True)]
-        model = model_from_arrays(dict(zip(ARRAY_SHAPES, moved, strict=True)))
+        model = model_from_arrays(named_arrays(moved))
         return float(predict(model, [graph])[0])
 
     before = float(predict(model_from_arrays(seeded_checkpoint().arrays), [graph])[0])

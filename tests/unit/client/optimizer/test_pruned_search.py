@@ -5,7 +5,7 @@ import pytest
 
 from fedperf_client.optimizer.frontier import cheapest_plans
 from fedperf_client.optimizer.pruned_search import (
-    Rule,
+    PruningRule,
     TooManyPlansError,
     exhaustive_search,
     pruned_search,
@@ -21,8 +21,8 @@ from tests.unit.client.optimizer.additive_worlds import (
 SIXTY = range(60)
 
 
-@pytest.mark.parametrize("rule", Rule)
-def test_a_pruned_search_is_never_better_than_the_exact_one(rule: Rule) -> None:
+@pytest.mark.parametrize("rule", PruningRule)
+def test_a_pruned_search_is_never_better_than_the_exact_one(rule: PruningRule) -> None:
     for seed in SIXTY:
         costs = random_world(seed)
         found = pruned_search(costs, rule)
@@ -33,18 +33,18 @@ def test_a_pruned_search_is_never_better_than_the_exact_one(rule: Rule) -> None:
 
 def test_the_rules_keep_as_many_plans_as_they_keep_apart() -> None:
     costs = random_costs(np.random.default_rng(1), chain(6), 3, forbidden=0.0)
-    kept = {rule: len(pruned_search(costs, rule, 100).plans) for rule in Rule}
+    kept = {rule: len(pruned_search(costs, rule, 100).plans) for rule in PruningRule}
     assert kept == {
-        Rule.GREEDY: 1,
-        Rule.TAIL: 3,
-        Rule.DELAYED_GREEDY: 9,
-        Rule.OPEN_FRONTIER: 1,  # after a sink nothing is open
+        PruningRule.GREEDY: 1,
+        PruningRule.TAIL: 3,
+        PruningRule.DELAYED_GREEDY: 9,
+        PruningRule.OPEN_FRONTIER: 1,  # after a sink nothing is open
     }
 
 
 def test_what_is_kept_differs_in_the_operators_placed_last() -> None:
     costs = random_costs(np.random.default_rng(1), chain(6), 3, forbidden=0.0)
-    plans = pruned_search(costs, Rule.DELAYED_GREEDY, 100).plans
+    plans = pruned_search(costs, PruningRule.DELAYED_GREEDY, 100).plans
     assert {(a, b) for *_, a, b in plans.tolist()} == {(a, b) for a in range(3) for b in range(3)}
 
 
@@ -60,12 +60,12 @@ def test_on_a_chain_that_is_warm_the_tail_is_enough() -> None:
             np.zeros(3),
         )
         best = cheapest_plans(costs, 1).seconds[0]
-        for rule in (Rule.TAIL, Rule.DELAYED_GREEDY, Rule.OPEN_FRONTIER):
+        for rule in (PruningRule.TAIL, PruningRule.DELAYED_GREEDY, PruningRule.OPEN_FRONTIER):
             assert pruned_search(costs, rule).seconds[0] == pytest.approx(best)
 
 
 def test_who_keeps_more_apart_loses_less() -> None:
-    regrets: dict[Rule, list[float]] = {rule: [] for rule in Rule}
+    regrets: dict[PruningRule, list[float]] = {rule: [] for rule in PruningRule}
     rng = np.random.default_rng(3)
     for _ in range(40):
         costs = random_costs(rng, random_workflow(rng, 12), 3)
@@ -73,8 +73,10 @@ def test_who_keeps_more_apart_loses_less() -> None:
         for rule, found in regrets.items():
             found.append(float(pruned_search(costs, rule).seconds[0] / best - 1))
     means = {rule: mean(found) for rule, found in regrets.items()}
-    assert means[Rule.GREEDY] > means[Rule.TAIL] > means[Rule.DELAYED_GREEDY] > 0
-    assert 0 < means[Rule.OPEN_FRONTIER] < means[Rule.TAIL]
+    assert (
+        means[PruningRule.GREEDY] > means[PruningRule.TAIL] > means[PruningRule.DELAYED_GREEDY] > 0
+    )
+    assert 0 < means[PruningRule.OPEN_FRONTIER] < means[PruningRule.TAIL]
 
 
 def test_too_many_plans_are_not_all_looked_at() -> None:
@@ -90,8 +92,8 @@ def test_the_candidates_of_a_search_are_counted() -> None:
     costs = type(costs)(
         costs.workflow, costs.platforms, costs.operator_seconds, costs.transfer_seconds, cold
     )
-    assert pruned_search(costs, Rule.GREEDY).candidates == 6 * 3
-    assert pruned_search(costs, Rule.DELAYED_GREEDY).candidates == 3 + 3 * 3 + 4 * 9 * 3
+    assert pruned_search(costs, PruningRule.GREEDY).candidates == 6 * 3
+    assert pruned_search(costs, PruningRule.DELAYED_GREEDY).candidates == 3 + 3 * 3 + 4 * 9 * 3
     assert exhaustive_search(costs).candidates == 3**6
     cells = 2**3 * (3 + 5 * 9)
     assert cheapest_plans(costs, 1).candidates == cells + 6 * 3

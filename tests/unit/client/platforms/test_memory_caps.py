@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from fedperf_client.platforms.duckdb_engine import DuckDbEngine
-from fedperf_client.platforms.duckdb_query import Query
+from fedperf_client.platforms.duckdb_query import DuckDbQuery
 from fedperf_client.platforms.engine import open_engine
 from fedperf_shared.workflow.vocabulary import Platform
 
-SETTINGS = Query(
+SETTINGS = DuckDbQuery(
     "SELECT current_setting('memory_limit'), current_setting('temp_directory')", ("limit", "place")
 )
 
@@ -19,7 +19,9 @@ def test_duckdb_spills_beyond_its_share_of_the_cap_and_leaves_nothing() -> None:
     engine = DuckDbEngine(threads=1, memory_bytes=200_000_000)
     ((limit, place),) = engine.fetch(SETTINGS)
     assert limit == "114.4 MiB"  # 120 million bytes
-    large = Query("FROM range(20_000_000) SELECT hash(range) AS a, hash(range + 1) AS b", ("a",))
+    large = DuckDbQuery(
+        "FROM range(20_000_000) SELECT hash(range) AS a, hash(range + 1) AS b", ("a",)
+    )
     kept = engine.keep(large)
     assert engine.fetch(kept.select(["count(*)"], ["count"])) == [(20_000_000,)]
     spilled = sum(file.stat().st_size for file in Path(place).iterdir())
@@ -43,18 +45,18 @@ def test_engines_that_cannot_be_told_open_all_the_same(platform: Platform) -> No
 @pytest.mark.skipif(find_spec("pyspark") is None, reason="needs the extra [spark]")
 @pytest.mark.parametrize("cap", [1_279_999_999, 0, float("nan")])
 def test_spark_refuses_a_cap_that_its_heap_does_not_fit_into(cap: int) -> None:
-    from fedperf_client.platforms.spark_session import MemoryCapTooLowError, Resources
+    from fedperf_client.platforms.spark_session import MemoryCapTooLowError, SessionResources
 
     with pytest.raises(MemoryCapTooLowError, match="1280000000"):
-        Resources(1, cap)
+        SessionResources(1, cap)
 
 
 @pytest.mark.skipif(find_spec("pyspark") is None, reason="needs the extra [spark]")
 def test_sparks_heap_leaves_room_for_what_is_not_heap() -> None:
-    from fedperf_client.platforms.spark_session import MIN_MEMORY_BYTES, Resources
+    from fedperf_client.platforms.spark_session import MIN_MEMORY_BYTES, SessionResources
 
-    assert Resources(1, None).heap_bytes is None
-    assert Resources(1, 4_500_000_000).heap_bytes == 2_800_000_000
-    smallest = Resources(1, MIN_MEMORY_BYTES).heap_bytes
+    assert SessionResources(1, None).heap_bytes is None
+    assert SessionResources(1, 4_500_000_000).heap_bytes == 2_800_000_000
+    smallest = SessionResources(1, MIN_MEMORY_BYTES).heap_bytes
     assert smallest is not None
     assert smallest > 450 * 1024**2

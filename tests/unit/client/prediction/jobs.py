@@ -3,7 +3,7 @@
 import numpy as np
 
 from fedperf_client.prediction.evidence import Samples
-from fedperf_client.prediction.learners.tables import Layout, Table
+from fedperf_client.prediction.learners.tables import Table, TableLayout
 from fedperf_client.prediction.mixture.matched_folds import Places
 from fedperf_client.prediction.prediction import Floats
 
@@ -31,9 +31,9 @@ def law(table: Table) -> Floats:
     return np.asarray(np.log(20 + 0.3 * megabytes / (nodes * speed) + 1.5 * nodes))
 
 
-def layout() -> Layout:
+def layout() -> TableLayout:
     """That of the grid."""
-    return Layout.of(grid(), scale="nodes", size="megabytes")
+    return TableLayout.of(grid(), scale="nodes", size="megabytes")
 
 
 def samples() -> Samples:

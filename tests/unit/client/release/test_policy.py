@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from fedperf_client.privacy.accountant import PrivacyBudget
 from fedperf_client.release.policy import (
-    Configurations,
+    ConfigurationSecrecy,
     Policy,
     ReleaseMode,
     load_policy,
@@ -59,7 +59,7 @@ def test_a_whole_policy_is_read(tmp_path: Path) -> None:
         epsilon=2.0,
         delta=1e-6,
         lifetime_epsilon=5.0,
-        configurations=Configurations.PRIVATE,
+        configurations=ConfigurationSecrecy.PRIVATE,
         residual_report=ReleaseMode.NEVER,
         model_update=ReleaseMode.AUTO,
         report_share=0.3,
@@ -78,7 +78,7 @@ def test_the_template_says_epsilon_one_and_the_rest_has_defaults(tmp_path: Path)
     assert policy == Policy(size_class=SizeClass.SMALL, nominal_workloads=90)
     assert (policy.epsilon, policy.delta) == (1.0, 1e-5)
     assert policy.lifetime == PrivacyBudget(10.0, 1e-5)
-    assert policy.configurations is Configurations.PRIVATE
+    assert policy.configurations is ConfigurationSecrecy.PRIVATE
 
 
 def test_a_file_without_epsilon_promises_nothing_and_is_refused(tmp_path: Path) -> None:
@@ -159,9 +159,9 @@ def test_configurations_are_private_unless_somebody_declares_them_public(tmp_pat
     budget = "[budget]\nepsilon = 1.0\n"
     path = tmp_path / "policy.toml"
     for line, expected in (
-        ("", Configurations.PRIVATE),
-        ('configurations = "private"\n', Configurations.PRIVATE),
-        ('configurations = "public"\n', Configurations.PUBLIC),
+        ("", ConfigurationSecrecy.PRIVATE),
+        ('configurations = "private"\n', ConfigurationSecrecy.PRIVATE),
+        ('configurations = "public"\n', ConfigurationSecrecy.PUBLIC),
     ):
         path.write_text(text + line + budget)
         assert load_policy(path).configurations is expected

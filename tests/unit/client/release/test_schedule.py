@@ -4,7 +4,7 @@ from datetime import timedelta
 import pytest
 
 from fedperf_client.privacy.accountant import epsilon, events_of
-from fedperf_client.release.policy import Configurations, Policy, ReleaseMode
+from fedperf_client.release.policy import ConfigurationSecrecy, Policy, ReleaseMode
 from fedperf_client.release.schedule import PlannedSchedule, Span, plan_schedule, span_covered
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.releases.declared_bounds import require_declarable
@@ -172,7 +172,7 @@ def test_a_budget_that_needs_more_noise_than_may_be_declared_is_refused() -> Non
 
 
 def test_only_a_policy_that_says_so_lets_counts_leave_without_noise() -> None:
-    for configurations in Configurations:
+    for configurations in ConfigurationSecrecy:
         policy = replace(SMALL, configurations=configurations)
         planned = plan_schedule(policy, timetable(13, reports=2))
         found = {
@@ -180,7 +180,7 @@ def test_only_a_policy_that_says_so_lets_counts_leave_without_noise() -> None:
             for slot in planned.schedule.slots
             if isinstance(slot.parameters, ReportParameters)
         }
-        assert found == {configurations is Configurations.PUBLIC}
+        assert found == {configurations is ConfigurationSecrecy.PUBLIC}
         assert planned.epsilon == plan_schedule(SMALL, timetable(13, reports=2)).epsilon
         assert decode_schedule(encode_schedule(planned.schedule)) == planned.schedule
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.sources.follower import Followed, Seen, follow
+from fedperf_client.sources.follower import Followed, SourceState, follow
 from fedperf_client.sources.history_file import write_history
 from fedperf_client.sources.ingestion import Taken
 from fedperf_shared.errors import StorageError
@@ -39,7 +39,7 @@ class Looks:
     """Looks at the same paths, hours apart."""
 
     def __init__(self, store: ExecutionStore, *paths: Path) -> None:
-        self.seen: dict[Path, Seen] = {}
+        self.seen: dict[Path, SourceState] = {}
         self._store, self._paths = store, paths
         self._hours = count(step=3600)
 

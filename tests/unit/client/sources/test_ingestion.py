@@ -9,7 +9,7 @@ import pytest
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.sources import ingestion
 from fedperf_client.sources.history_file import write_history
-from fedperf_client.sources.ingestion import Outcome, Taken, ingest, total
+from fedperf_client.sources.ingestion import IngestionOutcome, Taken, ingest, total
 from tests.fakes.spark_logs import SparkLog, node
 from tests.unit.client.executions import make_execution
 
@@ -38,8 +38,10 @@ def test_every_source_is_taken_in_or_has_its_reason(
     found = {each.path: each for each in ingest(sources, tmp_path / "store", jobs=jobs)}
     assert set(found) == set(sources)
     history, log, damaged, notes = (found[path] for path in sources)
-    assert history == Outcome(sources[0], Taken(3, 3, 9, 9))
-    assert log == Outcome(sources[1], Taken(1, 1, 1, 1, {"no end: the log stops before it": 1}))
+    assert history == IngestionOutcome(sources[0], Taken(3, 3, 9, 9))
+    assert log == IngestionOutcome(
+        sources[1], Taken(1, 1, 1, 1, {"no end: the log stops before it": 1})
+    )
     assert "not a readable Parquet file" in damaged.refused
     assert "not of a kind that can be read" in notes.refused
     assert stored(tmp_path / "store") == 4
@@ -56,12 +58,12 @@ def test_a_dry_run_says_what_would_be_new_and_stores_nothing(
     assert total(list(ingest(sources, tmp_path / "store", dry_run=True))).new == 1
 
 
-def dies_of_some(path: Path, store: Path, *, dry_run: bool) -> Outcome:
+def dies_of_some(path: Path, store: Path, *, dry_run: bool) -> IngestionOutcome:
     """As what reads one source in a process of its own, which some sources kill."""
     del store, dry_run
     if path.name in ("b", "d"):
         os._exit(9)
-    return Outcome(path, Taken(1))
+    return IngestionOutcome(path, Taken(1))
 
 
 @pytest.mark.fault

@@ -25,15 +25,15 @@ from fedperf_server.config import (
     default_timetable,
 )
 from fedperf_server.desks.reports import Published, ReportDesk
-from fedperf_server.rehearsal.synthetic_rows import CatalogueEntry, PredictLog
+from fedperf_server.rehearsal.synthetic_rows import PredictLog
 from fedperf_server.rounds.dp_sgd_rounds import DpSgdRounds
 from fedperf_server.rounds.tangent_rounds import TangentRounds
 from fedperf_server.state import registry
 from fedperf_server.state.database import Database
 from fedperf_server.state.registry import GgfnFormat
-from fedperf_server.state.rounds import Outcome, RoundResult
+from fedperf_server.state.rounds import RoundOutcome, RoundResult
 from fedperf_shared.errors import StorageError
-from fedperf_shared.execution import MeasuredPlan
+from fedperf_shared.execution import MeasuredPlan, SizedPlan
 from fedperf_shared.model.batches import PlanGraph
 from fedperf_shared.model.checkpoint import encode_checkpoint, model_from_arrays
 from fedperf_shared.model.fit import predict
@@ -75,7 +75,7 @@ def test_the_yardstick_is_the_median_q_error_on_the_public_plans() -> None:
 
 
 def test_a_checkpoint_predicts_on_the_catalogue() -> None:
-    entries = [CatalogueEntry(each.plan, each.cluster) for each in QUESTIONS]
+    entries = [SizedPlan(each.plan, each.cluster) for each in QUESTIONS]
     found = predict_with(encode_checkpoint(seeded_checkpoint()))(entries)
     np.testing.assert_allclose(found, predictions(), rtol=1e-5)
 
@@ -133,7 +133,7 @@ def test_reports_that_cannot_be_evaluated_are_tried_again(
 def test_a_closed_round_is_said_with_what_was_refused(capsys: pytest.CaptureFixture[str]) -> None:
     slot = SlotKey(ReleaseKind.MODEL_UPDATE, 2, 0)
     failures = {"missing": 2, "not_due": 1}
-    _announce(RoundResult(7, slot, Outcome.NO_QUORUM, 4, 1, failures, 30.0, None, None))
+    _announce(RoundResult(7, slot, RoundOutcome.NO_QUORUM, 4, 1, failures, 30.0, None, None))
     (line,) = capsys.readouterr().out.splitlines()
     said = ("round closed", "round=7", "outcome=no_quorum", "replies='1 of 4'")
     for part in (*said, "refused={'missing': 2, 'not_due': 1}"):

@@ -29,13 +29,14 @@ from fedperf_server.desks.reports import ReportDesk
 from fedperf_server.endpoints.exchange import ExchangeService
 from fedperf_server.membership.authority import SIGNING, KeyRing, init
 from fedperf_server.membership.enrollment import Enrollment, Member
-from fedperf_server.rehearsal.synthetic_rows import CatalogueEntry, PredictLog
+from fedperf_server.rehearsal.synthetic_rows import PredictLog
 from fedperf_server.rounds.coordinator import Coordinator
 from fedperf_server.rounds.open_round import RoundRules
 from fedperf_server.state import registry, releases
 from fedperf_server.state.database import Database, OrganizationRow
-from fedperf_shared.execution import MeasuredPlan
+from fedperf_shared.execution import MeasuredPlan, SizedPlan
 from fedperf_shared.identity import new_private_key, public_bytes, sign
+from fedperf_shared.model.architecture import Weights
 from fedperf_shared.releases.basis import ALL_CELLS
 from fedperf_shared.releases.period import ModelMethod, Period, SlotTimes, Timetable
 from fedperf_shared.releases.release import (
@@ -205,7 +206,7 @@ def predict_with(checkpoint: bytes) -> PredictLog:
     """A model of one number, which it predicts everywhere."""
     value = float(np.frombuffer(checkpoint, dtype=np.float32)[0])
 
-    def predict(entries: Sequence[CatalogueEntry]) -> NDArray[np.float64]:
+    def predict(entries: Sequence[SizedPlan]) -> NDArray[np.float64]:
         return np.full(len(entries), value)
 
     return predict
@@ -303,9 +304,7 @@ class World:
         raise RuntimeError("killed again and again, it gets nowhere")
 
 
-def _mean(
-    current: list[NDArray[np.float32]], updates: Sequence[list[NDArray[np.float32]]]
-) -> list[NDArray[np.float32]]:
+def _mean(current: Weights, updates: Sequence[Weights]) -> Weights:
     return [current[0] + np.mean([each[0] for each in updates], axis=0)]
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fedperf_server.desks.drift import DriftDesk, seen_drifts
-from fedperf_server.inference.drift_evidence import SHIFT, Drift, read_drifts
+from fedperf_server.inference.drift_evidence import SHIFT, PlatformDrift, read_drifts
 from fedperf_server.state import audit, registry, releases
 from fedperf_server.state.database import Database, OrganizationRow, QuestionRow
 from fedperf_server.state.epochs import Cause, Epoch, declare, epochs
@@ -19,7 +19,7 @@ from fedperf_shared.releases.period import to_unix_ms
 from fedperf_shared.releases.release import DirectedReport, ResidualReport, SignedRelease
 from fedperf_shared.wire.codec import encode_question, encode_release
 from fedperf_shared.workflow.vocabulary import Platform
-from fedperf_simulations.experiments.drift.recurring_workloads import Shift
+from fedperf_simulations.experiments.drift.recurring_workloads import PlatformShift
 from fedperf_simulations.experiments.drift.report_detection import (
     Year,
     schedule_of,
@@ -31,17 +31,17 @@ SCHEDULE = schedule_of(200)
 TABLE = SCHEDULE.timetable
 PERIOD = TABLE.period
 GRACE = timedelta(hours=1)
-SLOWER = Shift(Platform.POLARS, 5.2, SHIFT)
+SLOWER = PlatformShift(Platform.POLARS, 5.2, SHIFT)
 LATE_ENOUGH = TABLE.report_slots[-1].replies_after + GRACE
 
 
 @lru_cache(maxsize=4)
-def year(*shifts: Shift, organizations: int = 3) -> Year:
+def year(*shifts: PlatformShift, organizations: int = 3) -> Year:
     return year_of_reports(200, organizations, shifts, [1])
 
 
 @lru_cache(maxsize=1)
-def shared_drift() -> Drift:
+def shared_drift() -> PlatformDrift:
     """What all reports of the year with `SLOWER` show together."""
     (found,) = (e for e in read_drifts(year(SLOWER).plain, year(SLOWER).answered) if e.shared)
     return found
@@ -117,7 +117,7 @@ def desk(database: Database, read_at: datetime = PERIOD.start) -> DriftDesk:
 
 def live(
     database: Database, reports: Year, windows: Sequence[int], *, quiet: int = 6
-) -> list[tuple[int, Drift]]:
+) -> list[tuple[int, PlatformDrift]]:
     """Window by window, by a coordinator that is started anew in each; what it found when.
 
     In the first `quiet` windows it does not look.
@@ -164,7 +164,7 @@ def test_before_its_reports_are_in_a_window_says_nothing(database: Database) -> 
 
 
 def test_what_one_organization_shows_is_shown_and_begins_nothing(database: Database) -> None:
-    alone = Shift(Platform.POLARS, 5.2, 0.8, only="1")
+    alone = PlatformShift(Platform.POLARS, 5.2, 0.8, only="1")
     news = live(database, year(alone), range(10), quiet=9)
     assert [(each.platform, each.organizations, each.shared) for _, each in news] == [
         (Platform.POLARS, ("01",), False)

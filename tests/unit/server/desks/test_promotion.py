@@ -13,12 +13,13 @@ from fedperf_server.desks import promotion
 from fedperf_server.desks.promotion import NothingToTakeBackError, PromotionDesk, take_back
 from fedperf_server.inference.promotion_rules import Reported
 from fedperf_server.rehearsal import buffer
-from fedperf_server.rehearsal.synthetic_rows import CatalogueEntry, PredictLog
+from fedperf_server.rehearsal.synthetic_rows import PredictLog
 from fedperf_server.state import audit, registry
 from fedperf_server.state.database import Database, RoundRow
 from fedperf_server.state.epochs import Cause, declare
-from fedperf_server.state.registry import Standing, UnknownVersionError, Verdict
+from fedperf_server.state.registry import PromotionVerdict, UnknownVersionError, VersionStanding
 from fedperf_shared.exchange import SyntheticRow
+from fedperf_shared.execution import SizedPlan
 from fedperf_shared.releases.basis import CELLS
 from fedperf_shared.releases.period import Period, SlotTimes, Timetable, to_unix_ms
 from fedperf_shared.workflow.vocabulary import Platform
@@ -43,7 +44,7 @@ def predict_with(checkpoint: bytes) -> PredictLog:
     """A model of one number, which it predicts everywhere."""
     value = float(np.frombuffer(checkpoint, dtype=np.float32)[0])
 
-    def predict(entries: Sequence[CatalogueEntry]) -> NDArray[np.float64]:
+    def predict(entries: Sequence[SizedPlan]) -> NDArray[np.float64]:
         return np.full(len(entries), value)
 
     return predict
@@ -94,12 +95,12 @@ def made_by_round(version: int, window: int, *, period: Period = TABLE.period) -
     )
 
 
-def look(database: Database, at: datetime) -> Verdict | None:
+def look(database: Database, at: datetime) -> PromotionVerdict | None:
     desk = PromotionDesk(database, TABLE, PLANS, grace=GRACE)
     return desk.look(predict_with, at=at)
 
 
-def standings(database: Database) -> list[Standing]:
+def standings(database: Database) -> list[VersionStanding]:
     with database.transaction() as session:
         return [each.standing for each in registry.versions(session)]
 
@@ -119,7 +120,7 @@ def test_a_candidate_waits_for_the_reports_of_the_next_window(database: Database
     assert verdict is not None
     assert (verdict.version, verdict.promoted) == (2, True)
     assert look(database, in_time) is None
-    assert standings(database) == [Standing.PROMOTED] * 2
+    assert standings(database) == [VersionStanding.PROMOTED] * 2
     with database.transaction() as session:
         assert registry.get_version(session, 0).version == 2
         assert audit.verify(session) == 1
@@ -152,8 +153,11 @@ def test_the_newest_candidate_of_a_window_is_judged_and_rounds_leave_a_rejected_
         assert registry.get_version(session, 0).version == 1
         assert registry.newest_version(session).version == later
     assert standings(database) == [
-        Standing.PROMOTED, Standing.REJECTED, Standing.REJECTED, Standing.CANDIDATE
-    ]  # fmt: skip
+        VersionStanding.PROMOTED,
+        VersionStanding.REJECTED,
+        VersionStanding.REJECTED,
+        VersionStanding.CANDIDATE,
+    ]
 
 
 def test_a_window_has_one_verdict_and_its_steps_are_rejected_with_the_newest(
@@ -165,7 +169,11 @@ def test_a_window_has_one_verdict_and_its_steps_are_rejected_with_the_newest(
     assert verdict is not None
     assert (verdict.version, verdict.promoted) == (3, False)
     assert look(database, START + 34 * DAY) is None
-    assert standings(database) == [Standing.PROMOTED, Standing.REJECTED, Standing.REJECTED]
+    assert standings(database) == [
+        VersionStanding.PROMOTED,
+        VersionStanding.REJECTED,
+        VersionStanding.REJECTED,
+    ]
     assert reasons(database)[2] == "goes with version 3, which was rejected"
 
 
@@ -260,7 +268,7 @@ def test_judged_twice_at_once_one_verdict_counts(database: Database) -> None:
     desk = PromotionDesk(database, TABLE, PLANS, grace=GRACE)
     at = START + 34 * DAY
 
-    judged: list[Verdict | None] = []
+    judged: list[PromotionVerdict | None] = []
 
     def judged_meanwhile(checkpoint: bytes) -> PredictLog:
         if not judged:
@@ -279,7 +287,7 @@ def test_a_verdict_does_not_count_where_another_version_came_into_force_meanwhil
     add(database, None, public_error=1.9, at=START + 11 * DAY)
     add(database, None, public_error=1.8, at=START + 39 * DAY)
     desk = PromotionDesk(database, TABLE, PLANS, grace=GRACE)
-    judged: list[Verdict | None] = []
+    judged: list[PromotionVerdict | None] = []
 
     def newer_one_meanwhile(checkpoint: bytes) -> PredictLog:
         if not judged:
@@ -287,7 +295,11 @@ def test_a_verdict_does_not_count_where_another_version_came_into_force_meanwhil
         return predict_with(checkpoint)
 
     assert desk.look(newer_one_meanwhile, at=START + 34 * DAY) is None
-    assert standings(database) == [Standing.PROMOTED, Standing.CANDIDATE, Standing.PROMOTED]
+    assert standings(database) == [
+        VersionStanding.PROMOTED,
+        VersionStanding.CANDIDATE,
+        VersionStanding.PROMOTED,
+    ]
 
 
 def test_what_is_judged_during_a_rollback_is_not_promoted(database: Database) -> None:
@@ -305,7 +317,11 @@ def test_what_is_judged_during_a_rollback_is_not_promoted(database: Database) ->
         return predict_with(checkpoint)
 
     assert desk.look(taken_back_meanwhile, at=at) is None
-    assert standings(database) == [Standing.PROMOTED, Standing.REJECTED, Standing.REJECTED]
+    assert standings(database) == [
+        VersionStanding.PROMOTED,
+        VersionStanding.REJECTED,
+        VersionStanding.REJECTED,
+    ]
 
 
 def test_a_round_that_ends_while_its_window_is_judged_has_its_step_judged_instead(
@@ -344,7 +360,7 @@ def test_a_coordinator_that_was_away_judges_when_it_is_back_and_after_the_calend
     assert verdict is not None
     assert (verdict.version, verdict.promoted) == (2, True)
     assert look(database, TABLE.period.end + late) is None
-    assert standings(database)[-1] is Standing.CANDIDATE
+    assert standings(database)[-1] is VersionStanding.CANDIDATE
 
 
 def test_it_is_the_rounds_window_that_counts_however_late_it_closed(database: Database) -> None:
@@ -357,7 +373,7 @@ def test_it_is_the_rounds_window_that_counts_however_late_it_closed(database: Da
     verdict = look(database, START + 34 * DAY)
     assert verdict is not None
     assert verdict.version == 2
-    assert standings(database)[-1] is Standing.CANDIDATE
+    assert standings(database)[-1] is VersionStanding.CANDIDATE
 
 
 def test_what_the_last_period_made_is_judged_in_this_ones_first_window(database: Database) -> None:
@@ -391,9 +407,9 @@ def test_an_operator_takes_the_promoted_version_back(database: Database) -> None
         assert [each.reason for each in registry.verdicts(session)][
             -1
         ] == "taken back: slow on Spark"
-        assert registry.get_version(session, 2).standing is Standing.REJECTED
+        assert registry.get_version(session, 2).standing is VersionStanding.REJECTED
         with pytest.raises(UnknownVersionError):
-            registry.decide(session, Verdict(9, True, "", None, None, {}, START))
+            registry.decide(session, PromotionVerdict(9, True, "", None, None, {}, START))
 
 
 def test_what_was_taken_back_takes_its_steps_and_what_was_trained_from_it_along(
@@ -407,7 +423,7 @@ def test_what_was_taken_back_takes_its_steps_and_what_was_trained_from_it_along(
         assert take_back(session, "slow", at=START + 40 * DAY) == (4, 1)
     for days in (40, 62, 90):
         assert look(database, START + days * DAY) is None
-    assert standings(database) == [Standing.PROMOTED, *[Standing.REJECTED] * 4]
+    assert standings(database) == [VersionStanding.PROMOTED, *[VersionStanding.REJECTED] * 4]
     goes_with = "goes with version 4, which was taken back"
     assert reasons(database) == {
         2: goes_with, 3: goes_with, 4: "taken back: slow", 5: goes_with
@@ -426,4 +442,8 @@ def test_what_was_passed_over_before_the_version_in_force_stays_so_in_a_rollback
     with database.transaction() as session:
         assert take_back(session, "slow", at=START + 70 * DAY) == (4, 3)
     assert look(database, START + 70 * DAY) is None
-    assert standings(database)[1:] == [Standing.CANDIDATE, Standing.PROMOTED, Standing.REJECTED]
+    assert standings(database)[1:] == [
+        VersionStanding.CANDIDATE,
+        VersionStanding.PROMOTED,
+        VersionStanding.REJECTED,
+    ]

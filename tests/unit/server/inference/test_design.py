@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedperf_server.inference.design import GRID, STAGES, Question, Stage, ask, learn
+from fedperf_server.inference.design import GRID, STAGES, DesignedQuestion, Stage, ask, learn
 from fedperf_server.inference.gaussian_process import Belief
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.releases.release import (
@@ -27,7 +27,9 @@ def smooth_belief(seed: int = 0) -> Belief:
     return Belief(np.zeros(40), 0.2 + 0.5 * near + 1e-9 * np.eye(40))
 
 
-def a_question(belief: Belief, *, noise_multiplier: float = 2.0, directions: int = 6) -> Question:
+def a_question(
+    belief: Belief, *, noise_multiplier: float = 2.0, directions: int = 6
+) -> DesignedQuestion:
     return ask(
         belief,
         SENDERS,
@@ -205,7 +207,7 @@ def test_many_workloads_at_a_point_are_asked_as_one_and_told_as_many() -> None:
     assert many < 0.7 * once
 
 
-def expected_error(belief: Belief, question: Question, *, noise_multiplier: float) -> float:
+def expected_error(belief: Belief, question: DesignedQuestion, *, noise_multiplier: float) -> float:
     """Variance left at the targets once answers of the expected size are in."""
     reports = [a_report(np.zeros(each.values)) for each in question.designs]
     after = learn(

@@ -8,13 +8,13 @@ from typing import TypeVar
 import numpy as np
 import pytest
 
-from fedperf_server.inference.cell_directions import Answer
+from fedperf_server.inference.cell_directions import DirectedAnswer
 from fedperf_server.inference.corrections import DEFAULT_KERNEL, ReceivedReport
 from fedperf_server.inference.drift_evidence import (
     MOST,
     SHIFT,
     THRESHOLD,
-    Drift,
+    PlatformDrift,
     evidence_of,
     read_drifts,
 )
@@ -29,12 +29,12 @@ from fedperf_server.inference.state_space import (
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.releases.basis import CELLS, PLATFORM_GROUPS
 from fedperf_shared.workflow.vocabulary import Platform
-from fedperf_simulations.experiments.drift.recurring_workloads import Shift
+from fedperf_simulations.experiments.drift.recurring_workloads import PlatformShift
 from fedperf_simulations.experiments.drift.report_detection import Year, year_of_reports
 from tests.fakes.new_workloads import year_of_new_workloads
 
-Said = TypeVar("Said", Answer, ReceivedReport)
-SLOWER = Shift(Platform.POLARS, 5.2, SHIFT)
+Said = TypeVar("Said", DirectedAnswer, ReceivedReport)
+SLOWER = PlatformShift(Platform.POLARS, 5.2, SHIFT)
 
 
 WORKLOADS = 400
@@ -42,11 +42,11 @@ WORKLOADS = 400
 
 
 @lru_cache(maxsize=16)
-def year(*shifts: Shift, organizations: int = 1, seed: int = 1) -> Year:
+def year(*shifts: PlatformShift, organizations: int = 1, seed: int = 1) -> Year:
     return year_of_reports(WORKLOADS, organizations, shifts, [seed])
 
 
-def found(reports: Year) -> tuple[Drift, ...]:
+def found(reports: Year) -> tuple[PlatformDrift, ...]:
     return read_drifts(reports.plain, reports.answered)
 
 
@@ -67,7 +67,7 @@ def since(reports: Year, window: int) -> Year:
 def edited(
     reports: Year,
     organization: str,
-    answer: Callable[[Answer], Answer],
+    answer: Callable[[DirectedAnswer], DirectedAnswer],
     plain: Callable[[ReceivedReport], ReceivedReport] = lambda each: each,
 ) -> Year:
     """The year with other answers and plain reports of one organization."""
@@ -101,7 +101,9 @@ def test_a_faster_platform_is_found_as_faster() -> None:
 
 def test_a_start_that_is_far_off_is_no_drift() -> None:
     """Of few workloads; over many seeds in `tests/statistical/test_drift_in_reports.py`."""
-    always = [Shift(platform, -100.0, 1.5) for platform in (Platform.DUCKDB, Platform.POLARS)]
+    always = [
+        PlatformShift(platform, -100.0, 1.5) for platform in (Platform.DUCKDB, Platform.POLARS)
+    ]
     assert found(year_of_reports(200, 1, always, [1])) == ()
     assert found(year_of_reports(200, 1, [], [1])) == ()
 
@@ -164,7 +166,7 @@ def test_what_one_organization_shows_is_its_own() -> None:
 
 
 def test_a_drift_is_found_once_and_the_search_goes_on() -> None:
-    later = Shift(Platform.DUCKDB, 8.3, -0.6)
+    later = PlatformShift(Platform.DUCKDB, 8.3, -0.6)
     drifts = found(year(SLOWER, later))
     assert [each.platform for each in drifts] == [Platform.POLARS, Platform.DUCKDB]
 
@@ -176,10 +178,10 @@ def test_later_reports_change_nothing_that_was_found() -> None:
         assert early == tuple(each for each in whole if each.found <= window)
 
 
-def lies(window: int, size: float) -> Callable[[Answer], Answer]:
+def lies(window: int, size: float) -> Callable[[DirectedAnswer], DirectedAnswer]:
     """From a window on all values are `size` times the noise, with signs that fit no truth."""
 
-    def lie(answer: Answer) -> Answer:
+    def lie(answer: DirectedAnswer) -> DirectedAnswer:
         if answer.report.slot.window < window:
             return answer
         scale = size * answer.parameters.noise_multiplier * 2.0**-answer.report.grid_exponent

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from fedperf_client.privacy.directed_report import cell_report
 from fedperf_client.privacy.report_mechanism import WorkloadResiduals, residual_report
 from fedperf_server.inference.cell_directions import (
-    Answer,
     AnsweredQuestion,
+    DirectedAnswer,
     Learned,
     ask_cells,
     learn_cells,
@@ -60,12 +60,12 @@ class Member:
         )
         return ReceivedReport(self.name, report, parameters)
 
-    def answer(self, question: CellQuestion, noise_multiplier: float) -> Answer:
+    def answer(self, question: CellQuestion, noise_multiplier: float) -> DirectedAnswer:
         parameters = DirectedParameters(noise_multiplier, len(self.workloads))
         report = cell_report(
             self.workloads, question, self.noise, slot=question.slot, parameters=parameters
         )
-        return Answer(self.name, report, parameters)
+        return DirectedAnswer(self.name, report, parameters)
 
 
 def members(

@@ -23,17 +23,18 @@ from fedperf_server.inference.corrections import ReceivedReport, correct
 from fedperf_server.rehearsal import synthetic_batch
 from fedperf_server.rehearsal.synthetic_batch import (
     MOST_ROWS,
-    Condition,
+    CellCondition,
     NoSuchRowsError,
     NotReleasedError,
     SyntheticBatch,
     more_rows,
 )
-from fedperf_server.rehearsal.synthetic_rows import CatalogueEntry, on_grid
+from fedperf_server.rehearsal.synthetic_rows import on_grid
 from fedperf_server.state import registry
 from fedperf_server.state.database import Database
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.exchange import SyntheticRow
+from fedperf_shared.execution import SizedPlan
 from fedperf_shared.model.checkpoint import model_from_arrays
 from fedperf_shared.model.public_plans import load_public_plans
 from fedperf_shared.releases.basis import CELLS, cell_of
@@ -51,13 +52,13 @@ from tests.unit.shared.console_programs import run
 AT = datetime(2027, 1, 20, tzinfo=UTC)
 PARAMETERS = ReportParameters(1.4, 3.0)
 SLOT = SlotKey(ReleaseKind.RESIDUAL_REPORT, 0, 0)
-ENTRIES = [CatalogueEntry(each.plan, each.cluster) for each in load_public_plans()]
+ENTRIES = [SizedPlan(each.plan, each.cluster) for each in load_public_plans()]
 CATALOGUE = on_grid(ENTRIES)
 CLUSTER = ENTRIES[0].cluster
-POLARS_ML = Condition(Platform.POLARS, OperatorClass.ML)
+POLARS_ML = CellCondition(Platform.POLARS, OperatorClass.ML)
 
 
-def predict(entries: Sequence[CatalogueEntry]) -> NDArray[np.float64]:
+def predict(entries: Sequence[SizedPlan]) -> NDArray[np.float64]:
     return np.array([math.log1p(len(entry.plan.platforms)) for entry in entries])
 
 
@@ -131,7 +132,7 @@ def test_the_same_report_gives_the_same_batch_whatever_lies_behind_it() -> None:
     assert encode_synthetic_rows(batch_of([as_if]).rows) == encode_synthetic_rows(
         batch_of([whole]).rows
     )
-    asked = Condition(Platform.DUCKDB, size=1)
+    asked = CellCondition(Platform.DUCKDB, size=1)
     assert more_rows(batch_of([as_if]), asked, rows=20, seed=3) == more_rows(
         batch_of([whole]), asked, rows=20, seed=3
     )
@@ -154,7 +155,7 @@ def test_no_string_of_a_history_is_in_what_follows_from_it() -> None:
     ]
     reference = model_from_arrays(seeded_checkpoint().arrays)
     batch = batch_of([released(workload_residuals(reference, labelled_graphs(own)))])
-    found = more_rows(batch, Condition(size=1), rows=50, seed=0)
+    found = more_rows(batch, CellCondition(size=1), rows=50, seed=0)
     text = json.dumps([row.as_record() for row in found])
     for canary in ("CANARY", "secret"):
         assert canary not in text
@@ -170,7 +171,7 @@ def test_drawn_rows_are_of_the_kind_that_was_asked_for(drawn: tuple[TableRow, ..
 def test_drawn_rows_have_the_public_columns_and_hold_the_constraints(
     batch: SyntheticBatch, drawn: tuple[TableRow, ...]
 ) -> None:
-    any_kind = more_rows(batch, Condition(), rows=150, seed=4)
+    any_kind = more_rows(batch, CellCondition(), rows=150, seed=4)
     assert max(row.sources for row in any_kind) > 1
     cells = {cell_of(row.plan) for row in batch.rows}
     clusters = {row.cluster for row in batch.rows}
@@ -183,7 +184,7 @@ def test_drawn_rows_have_the_public_columns_and_hold_the_constraints(
 
 
 def test_no_drawn_row_has_more_sources_than_operators() -> None:
-    found = more_rows(SyntheticBatch(unions()), Condition(), rows=300, seed=0)
+    found = more_rows(SyntheticBatch(unions()), CellCondition(), rows=300, seed=0)
     assert all(row.sources <= row.operators for row in found)
 
 
@@ -211,15 +212,15 @@ def test_the_same_seed_draws_the_same_rows_and_another_others(
 def test_nothing_is_fitted_on_what_is_no_synthetic_batch(batch: SyntheticBatch, kind: str) -> None:
     raw: Any = {"table": batch.table(), "rows": batch.rows, "nothing": None}[kind]
     with pytest.raises(NotReleasedError, match="released reports") as refused:
-        more_rows(raw, Condition(), rows=5, seed=0)
+        more_rows(raw, CellCondition(), rows=5, seed=0)
     assert refused.value.exit_code == 5
 
 
 def test_rows_that_the_batch_does_not_have_are_not_made_up(batch: SyntheticBatch) -> None:
     with pytest.raises(NoSuchRowsError, match="0 of them of platform spark"):
-        more_rows(batch, Condition(Platform.SPARK), rows=5, seed=0)
+        more_rows(batch, CellCondition(Platform.SPARK), rows=5, seed=0)
     with pytest.raises(NoSuchRowsError, match="any kind"):
-        more_rows(SyntheticBatch(()), Condition(), rows=5, seed=0)
+        more_rows(SyntheticBatch(()), CellCondition(), rows=5, seed=0)
 
 
 @pytest.mark.slow
@@ -243,16 +244,16 @@ def test_a_kind_too_rare_to_draw_is_one_clear_line(
 @pytest.mark.parametrize("rows", [0, -1, MOST_ROWS + 1])
 def test_a_number_of_rows_out_of_bounds_is_refused(batch: SyntheticBatch, rows: int) -> None:
     with pytest.raises(InvalidInputError, match="rows must be"):
-        more_rows(batch, Condition(), rows=rows, seed=0)
+        more_rows(batch, CellCondition(), rows=rows, seed=0)
 
 
 @pytest.mark.parametrize("count", [2, 3])
 def test_the_smallest_batches_can_be_drawn_from(batch: SyntheticBatch, count: int) -> None:
     few = SyntheticBatch((batch.rows[0],) * (count - 1) + batch.rows[:1])
-    found = more_rows(few, Condition(), rows=7, seed=0)
+    found = more_rows(few, CellCondition(), rows=7, seed=0)
     assert {row.cell for row in found} == {cell_of(batch.rows[0].plan)}
     different = SyntheticBatch(batch.rows[:count])
-    assert len(more_rows(different, Condition(), rows=7, seed=0)) == 7
+    assert len(more_rows(different, CellCondition(), rows=7, seed=0)) == 7
 
 
 @pytest.mark.parametrize(
@@ -265,7 +266,7 @@ def test_the_smallest_batches_can_be_drawn_from(batch: SyntheticBatch, count: in
 )
 def test_words_outside_of_the_vocabulary_are_refused(words: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
-        Condition.parse(**words)
+        CellCondition.parse(**words)
 
 
 @pytest.mark.slow

@@ -24,11 +24,11 @@ from fedperf_server.rounds.open_round import RoundRules
 from fedperf_server.state import registry, releases
 from fedperf_server.state.database import Database
 from fedperf_server.state.epochs import Cause, declare
-from fedperf_server.state.registry import Arrays
-from fedperf_server.state.rounds import Outcome, RoundResult, round_results
+from fedperf_server.state.rounds import RoundOutcome, RoundResult, round_results
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.exchange import Refusal
 from fedperf_shared.identity import new_private_key, sign
+from fedperf_shared.model.architecture import Weights
 from fedperf_shared.releases.period import ModelMethod, Period, SlotTimes, Timetable
 from fedperf_shared.releases.release import (
     InvalidReleaseError,
@@ -73,7 +73,7 @@ class TinyFormat:
         del version
         return arrays[0].tobytes()
 
-    def decode(self, checkpoint: bytes) -> Arrays:
+    def decode(self, checkpoint: bytes) -> Weights:
         return [np.frombuffer(checkpoint, dtype=np.float32).copy()]
 
 
@@ -151,7 +151,7 @@ class Scene:
         """As the next window's reports may do."""
         with self.database.transaction() as session:
             newest = registry.newest_version(session).version
-            verdict = registry.Verdict(newest, True, "good", None, None, {}, self.at[0])
+            verdict = registry.PromotionVerdict(newest, True, "good", None, None, {}, self.at[0])
             registry.decide(session, verdict)
 
     def versions(self) -> frozenset[int]:
@@ -184,13 +184,13 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     def tick() -> None:
         at[0] += MINUTE / 4
 
-    def aggregate(current: Arrays, updates: Sequence[Arrays]) -> Arrays:
+    def aggregate(current: Weights, updates: Sequence[Weights]) -> Weights:
         calls["aggregate"] += 1
         if "aggregate" in broken:
             raise broken.pop("aggregate")
         return [current[0] + np.mean([each[0] for each in updates], axis=0)]
 
-    def evaluate(arrays: Arrays) -> float:
+    def evaluate(arrays: Weights) -> float:
         calls["evaluate"] += 1
         if "evaluate" in broken:
             raise broken.pop("evaluate")
@@ -376,7 +376,7 @@ def test_a_silent_organization_costs_the_grace_and_no_more(scene: Scene) -> None
     with scene.database.transaction() as session:
         (result,) = round_results(session, TABLE)
     assert (result.outcome, result.replies, result.failures) == (
-        Outcome.NEW_VERSION,
+        RoundOutcome.NEW_VERSION,
         2,
         {"missing": 1},
     )
@@ -390,7 +390,7 @@ def test_too_few_updates_leave_the_model_as_it_is(scene: Scene) -> None:
     with scene.database.transaction() as session:
         (result,) = round_results(session, TABLE)
     assert (result.outcome, result.replies, result.failures) == (
-        Outcome.NO_QUORUM,
+        RoundOutcome.NO_QUORUM,
         1,
         {"norm": 1},
     )
@@ -411,7 +411,7 @@ def test_a_round_without_an_accepted_reply_makes_no_version(
     scene.step()
     with scene.database.transaction() as session:
         (result,) = round_results(session, TABLE)
-    assert (result.outcome, result.replies, result.new_version) == (Outcome.NO_QUORUM, 0, None)
+    assert (result.outcome, result.replies, result.new_version) == (RoundOutcome.NO_QUORUM, 0, None)
     assert scene.versions() == {1}
 
 
@@ -481,12 +481,12 @@ def test_a_round_that_breaks_is_run_again_and_counted_once(scene: Scene, stage: 
     assert scene.versions() == {1, 2}
     with scene.database.transaction() as session:
         (result,) = round_results(session, TABLE)
-    assert (result.number, result.outcome) == (1, Outcome.NEW_VERSION)
+    assert (result.number, result.outcome) == (1, RoundOutcome.NEW_VERSION)
 
 
 @pytest.mark.parametrize("bad", [[np.full(2, np.nan)], [np.zeros(3)], []])
 def test_an_aggregation_that_spoils_the_model_is_not_stored_and_fails_the_round(
-    scene: Scene, bad: Arrays, monkeypatch: pytest.MonkeyPatch
+    scene: Scene, bad: Weights, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("one", "two"):
         scene.join(name, 1.0)
@@ -497,7 +497,7 @@ def test_an_aggregation_that_spoils_the_model_is_not_stored_and_fails_the_round(
     assert scene.versions() == {1}
     with scene.database.transaction() as session:
         (result,) = round_results(session, TABLE)
-    assert (result.outcome, result.replies) == (Outcome.FAILED, 2)
+    assert (result.outcome, result.replies) == (RoundOutcome.FAILED, 2)
 
 
 @pytest.mark.parametrize("stage", ["aggregate", "evaluate"])
@@ -519,8 +519,8 @@ def test_a_round_that_cannot_be_computed_is_closed_for_the_operator_to_see_and_s
     with scene.database.transaction() as session:
         failed, after = round_results(session, TABLE)
         receipts = [releases.receipts_in(session, each, TABLE.period) for each in ids]
-    assert (failed.outcome, failed.replies, failed.new_version) == (Outcome.FAILED, 2, None)
-    assert (after.outcome, after.new_version) == (Outcome.NEW_VERSION, 2)
+    assert (failed.outcome, failed.replies, failed.new_version) == (RoundOutcome.FAILED, 2, None)
+    assert (after.outcome, after.new_version) == (RoundOutcome.NEW_VERSION, 2)
     assert [len(each) for each in receipts] == [2, 2]  # what they sent was received all the same
 
 

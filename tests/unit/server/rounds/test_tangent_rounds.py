@@ -21,7 +21,7 @@ from fedperf_server.membership.authority import SIGNING, KeyRing, init
 from fedperf_server.membership.enrollment import Enrollment
 from fedperf_server.rounds.coordinator import Coordinator
 from fedperf_server.rounds.open_round import RoundRules
-from fedperf_server.rounds.round_method import Answer
+from fedperf_server.rounds.round_method import AcceptedUpdate
 from fedperf_server.rounds.tangent_rounds import (
     MISFIT,
     MOST_WORKLOADS,
@@ -31,12 +31,12 @@ from fedperf_server.rounds.tangent_rounds import (
 )
 from fedperf_server.state import registry
 from fedperf_server.state.database import Database, RoundQuestionRow
-from fedperf_server.state.registry import Arrays, GgfnFormat
-from fedperf_server.state.rounds import Outcome, round_results
+from fedperf_server.state.registry import GgfnFormat
+from fedperf_server.state.rounds import RoundOutcome, round_results
 from fedperf_server.state.validation import MAX_WORKLOADS
 from fedperf_shared.exchange import SyntheticRow, TrainRequest
 from fedperf_shared.identity import sign
-from fedperf_shared.model.architecture import ARRAY_SHAPES
+from fedperf_shared.model.architecture import ARRAY_SHAPES, Weights, named_arrays
 from fedperf_shared.model.batches import PlanGraph
 from fedperf_shared.model.checkpoint import model_from_arrays
 from fedperf_shared.model.fit import predict
@@ -54,17 +54,17 @@ EXPONENT = -20
 WORKLOADS, NOISE = 1000.0, 20.0
 ANCHORS = [PlanGraph.of(each.plan, each.cluster) for each in few_plans(12)]
 METHOD = TangentRounds(ANCHORS)
-ARRAYS: Arrays = [*seeded_checkpoint().arrays.values()]
+ARRAYS: Weights = [*seeded_checkpoint().arrays.values()]
 AT_TANGENT = Schedule(
     replace(TABLE, model_method=ModelMethod.TANGENT),
     tuple(Slot(slot.key, TangentParameters(NOISE, WORKLOADS)) for slot in SLOTS),
 )
 
 
-def answer(values: NDArray[np.floating] | float, *, workloads: float = WORKLOADS) -> Answer:
+def answer(values: NDArray[np.floating] | float, *, workloads: float = WORKLOADS) -> AcceptedUpdate:
     whole = np.round(np.broadcast_to(values, DIRECTIONS) * 2.0**-EXPONENT).astype(np.int64)
     slot = Slot(SLOTS[0].key, TangentParameters(NOISE, workloads))
-    return Answer(TangentUpdate(slot.key, 1, EXPONENT, whole), slot)
+    return AcceptedUpdate(TangentUpdate(slot.key, 1, EXPONENT, whole), slot)
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,7 @@ def question() -> TangentQuestion:
     return METHOD.question(ARRAYS, steps_made=0)
 
 
-def change(before: Arrays, after: Arrays) -> float:
+def change(before: Weights, after: Weights) -> float:
     """Length of the change of the weights."""
     return update_norm([new - old for new, old in zip(after, before, strict=True)])
 
@@ -128,7 +128,7 @@ def test_a_step_follows_what_answers_tell(question: TangentQuestion) -> None:
     values = np.zeros(DIRECTIONS)
     values[: unit.shape[1]] = WORKLOADS * unit.mean(0)
     made = METHOD.next(ARRAYS, [answer(values)], question)
-    moved = model_from_arrays(dict(zip(ARRAY_SHAPES, made, strict=True)))
+    moved = model_from_arrays(named_arrays(made))
     before, after = (np.mean(tangent_outputs(each)) for each in (model, moved))
     assert 0.1 * question.clip < after - before < 2 * question.clip
 
@@ -216,7 +216,7 @@ class Rounds(Scene):
         payload = codec.encode_release(update)
         return codec.encode_signed_release(payload, sign(key, payload))
 
-    def newest(self) -> Arrays:
+    def newest(self) -> Weights:
         with self.database.transaction() as session:
             return GgfnFormat().decode(registry.newest_version(session).checkpoint)
 
@@ -265,7 +265,7 @@ def test_a_round_asks_at_the_tangent_and_makes_a_step_with_what_it_gets(scene: R
         assert change(before, scene.newest()) > 0
     with scene.database.transaction() as session:
         results = round_results(session, TABLE)
-    assert [(each.outcome, each.replies) for each in results] == [(Outcome.NEW_VERSION, 2)] * 2
+    assert [(each.outcome, each.replies) for each in results] == [(RoundOutcome.NEW_VERSION, 2)] * 2
 
 
 def test_a_round_without_a_quorum_makes_no_step_and_the_next_clips_as_wide(scene: Rounds) -> None:
@@ -277,7 +277,7 @@ def test_a_round_without_a_quorum_makes_no_step_and_the_next_clips_as_wide(scene
     with scene.database.transaction() as session:
         results = round_results(session, TABLE)
     assert [(each.outcome, each.failures) for each in results] == [
-        (Outcome.NO_QUORUM, {"range": 1})
+        (RoundOutcome.NO_QUORUM, {"range": 1})
     ] * 2
     clips = [each.question.clip for each in asked if each.question]
     assert clips == [STEP_CLIPS[0]] * 2
@@ -297,7 +297,7 @@ def test_a_coordinator_that_was_stopped_asks_exactly_the_same_again(
     monkeypatch.setattr(scene.fleet, "tick", stopping)
     assert scene.coordinator.step(stop) is None
 
-    def made_again(self: TangentRounds, current: Arrays, *, steps_made: int) -> TangentQuestion:
+    def made_again(self: TangentRounds, current: Weights, *, steps_made: int) -> TangentQuestion:
         raise AssertionError("a question is made once")
 
     monkeypatch.setattr(TangentRounds, "question", made_again)
@@ -309,7 +309,7 @@ def test_a_coordinator_that_was_stopped_asks_exactly_the_same_again(
         (result,) = round_results(session, TABLE)
     assert first.question is not None
     assert stored == codec.encode_tangent_question(first.question)
-    assert (result.outcome, result.replies) == (Outcome.NEW_VERSION, 2)
+    assert (result.outcome, result.replies) == (RoundOutcome.NEW_VERSION, 2)
 
 
 def test_a_liar_moves_the_next_version_by_the_stated_bound_at_most(
@@ -330,13 +330,13 @@ def test_a_liar_moves_the_next_version_by_the_stated_bound_at_most(
 
 def test_rehearsed_rows_hold_the_model_where_their_labels_are(question: TangentQuestion) -> None:
     plans = few_plans(12)
-    model = model_from_arrays(dict(zip(ARRAY_SHAPES, ARRAYS, strict=True)))
+    model = model_from_arrays(named_arrays(ARRAYS))
     known = predict(model, ANCHORS)
     pulled = [answer(0.5 * WORKLOADS)]
 
     def moved(rows: list[SyntheticRow]) -> float:
         made = METHOD.next(ARRAYS, pulled, question, rehearsed=rows)
-        after = model_from_arrays(dict(zip(ARRAY_SHAPES, made, strict=True)))
+        after = model_from_arrays(named_arrays(made))
         return float(np.abs(predict(after, ANCHORS) - known).mean())
 
     def labelled(by: float) -> list[SyntheticRow]:
@@ -348,7 +348,7 @@ def test_rehearsed_rows_hold_the_model_where_their_labels_are(question: TangentQ
     assert moved(labelled(0.0)) < moved([])
     nothing = [answer(0.0)]
     made = METHOD.next(ARRAYS, nothing, question, rehearsed=labelled(0.4))
-    after = model_from_arrays(dict(zip(ARRAY_SHAPES, made, strict=True)))
+    after = model_from_arrays(named_arrays(made))
     assert float((predict(after, ANCHORS) - known).mean()) > 0.05
 
 

@@ -11,7 +11,7 @@ import pytest
 from fedperf_server.state import promotion_graph, registry
 from fedperf_server.state.database import Database, RoundRow
 from fedperf_server.state.epochs import Cause, declare
-from fedperf_server.state.registry import Verdict
+from fedperf_server.state.registry import PromotionVerdict
 from fedperf_shared.releases.period import Period, SlotTimes, Timetable, to_unix_ms
 from fedperf_shared.releases.release import ReleaseKind, SlotKey
 from tests.unit.server.rounds.test_coordinator import TinyFormat
@@ -56,7 +56,7 @@ def make(database: Database, *, window: int, base: int) -> int:
 
 def promote(database: Database, version: int) -> None:
     with database.transaction() as session:
-        registry.decide(session, Verdict(version, True, "good", None, None, {}, START))
+        registry.decide(session, PromotionVerdict(version, True, "good", None, None, {}, START))
 
 
 def reject(database: Database, version: int) -> None:

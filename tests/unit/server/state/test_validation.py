@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from fedperf_server.state.validation import (
     MAX_WORKLOADS,
     NOISE_DEVIATIONS,
-    Known,
     Reason,
     RejectedReleaseError,
+    ReportContext,
     UpdateLimits,
     check_contents,
     check_due,
@@ -76,7 +76,7 @@ NOW = START + timedelta(days=1)
 def reason_of(update: ModelUpdate) -> Reason | None:
     try:
         slot = check_place(update, SCHEDULE, slot=MODEL, base_version=3)
-        check_contents(update, slot, Known(limits=LIMITS), kind=MODEL_UPDATE)
+        check_contents(update, slot, ReportContext(limits=LIMITS), kind=MODEL_UPDATE)
     except RejectedReleaseError as error:
         return error.reason
     return None
@@ -132,7 +132,7 @@ def tangent_update(value: float = 0.0, *, width: int = DIRECTIONS, **changes: in
 def tangent_verdict(update: TangentUpdate, schedule: Schedule = AT_TANGENT) -> Reason | None:
     try:
         slot = check_place(update, schedule, slot=MODEL, base_version=3)
-        check_contents(update, slot, Known(), kind=TANGENT_UPDATE)
+        check_contents(update, slot, ReportContext(), kind=TANGENT_UPDATE)
     except RejectedReleaseError as error:
         return error.reason
     return None
@@ -181,7 +181,7 @@ def report(counts: float = 0.0, residuals: float = 0.0, **changes: object) -> Re
 def verdict(content: ResidualReport, now: datetime = NOW) -> Reason | None:
     try:
         slot = check_due(content, SCHEDULE, now=now)
-        check_contents(content, slot, Known({1}), kind=RESIDUAL_REPORT)
+        check_contents(content, slot, ReportContext({1}), kind=RESIDUAL_REPORT)
     except RejectedReleaseError as error:
         return error.reason
     return None
@@ -245,7 +245,7 @@ def answer(first: float = 0.0, **changes: object) -> DirectedReport:
 def judged(content: DirectedReport, *, is_asked: bool = True, now: datetime = NOW) -> Reason | None:
     try:
         slot = check_due(content, SCHEDULE, now=now)
-        known = Known(question=QUESTION if is_asked else None)
+        known = ReportContext(question=QUESTION if is_asked else None)
         check_contents(content, slot, known, kind=DIRECTED_REPORT)
     except RejectedReleaseError as error:
         return error.reason

@@ -23,10 +23,10 @@ from fedperf_shared.errors import FedperfError
 from fedperf_shared.model.architecture import ARCHITECTURE, InvalidModelStateError
 from fedperf_shared.model.checkpoint import (
     MAX_CHECKPOINT_BYTES,
-    Arrays,
     Checkpoint,
     CheckpointStorageError,
     InvalidCheckpointError,
+    NamedArrays,
     arrays_to_state,
     decode_checkpoint,
     encode_checkpoint,
@@ -43,7 +43,7 @@ ENCODED = encode_checkpoint(Checkpoint(ARRAYS, 4))
 METADATA = {"architecture": ARCHITECTURE, "feature_schema_version": "1", "model_version": "4"}
 
 
-def same(first: Arrays, second: Arrays) -> bool:
+def same(first: NamedArrays, second: NamedArrays) -> bool:
     return list(first) == list(second) and all(
         np.array_equal(first[name], second[name]) for name in first
     )
@@ -121,11 +121,11 @@ def test_foreign_metadata_is_refused(key: str, value: str) -> None:
         decode_checkpoint(save(ARRAYS))
 
 
-def _with(name: str, change: Callable[[Arrays], object]) -> object:
+def _with(name: str, change: Callable[[NamedArrays], object]) -> object:
     return pytest.param(change, id=name)
 
 
-def _spoil(arrays: Arrays, value: float) -> None:
+def _spoil(arrays: NamedArrays, value: float) -> None:
     arrays["dense.3.bias"] = np.array([value], dtype=np.float32)
 
 
@@ -144,7 +144,7 @@ def _spoil(arrays: Arrays, value: float) -> None:
     ],
 )
 def test_wrong_names_shapes_types_and_values_are_refused(
-    change: Callable[[Arrays], object],
+    change: Callable[[NamedArrays], object],
 ) -> None:
     arrays = dict(ARRAYS)
     change(arrays)

@@ -16,7 +16,7 @@ from fedperf_shared.model.architecture import (
     check_arrays,
 )
 from fedperf_shared.model.batches import EmptyBatchError, PlanGraph, collate
-from fedperf_shared.model.checkpoint import Arrays, state_to_arrays
+from fedperf_shared.model.checkpoint import NamedArrays, state_to_arrays
 from fedperf_shared.model.fit import (
     InvalidTrainingDataError,
     TrainingDivergedError,
@@ -297,7 +297,7 @@ def test_a_weight_of_zero_hides_a_sample() -> None:
     spoiled[5] = -8.0
     weights = np.ones(16)
     weights[5] = 0
-    states: list[Arrays] = []
+    states: list[NamedArrays] = []
     for these in (labels, spoiled):
         model = GGFN(seed=1)
         fit(model, graphs, these, epochs=1, seed=4, weights=weights)

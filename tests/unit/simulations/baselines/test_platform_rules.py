@@ -3,7 +3,7 @@
 from fedperf_client.platforms.support import supports
 from fedperf_shared.workflow.vocabulary import OperatorClass
 from fedperf_simulations.baselines.platform_rules import (
-    Rule,
+    PlatformRule,
     best_rule,
     class_rules,
     constant_rules,
@@ -18,7 +18,7 @@ def test_a_constant_rule_keeps_to_its_platform() -> None:
 
 
 def test_what_a_platform_cannot_run_goes_where_it_came_from() -> None:
-    rule = Rule("odd", dict.fromkeys(OperatorClass, SKLEARN))
+    rule = PlatformRule("odd", dict.fromkeys(OperatorClass, SKLEARN))
     assert rule.plan(PROGRAM, workflow()) == (DUCKDB,) * 4
 
 

@@ -4,7 +4,16 @@ import numpy as np
 import pytest
 
 from fedperf_shared.errors import InvalidInputError
-from fedperf_simulations.data.c3o import C3O, FEATURES, GREP, JOBS, PUBLISHED_SIZE, SGD, Job, load
+from fedperf_simulations.data.c3o import (
+    C3O,
+    FEATURES,
+    GREP,
+    JOBS,
+    PUBLISHED_SIZE,
+    SGD,
+    PublicJob,
+    load,
+)
 from fedperf_simulations.data.datasets import MissingDataError
 from tests.public_data import public_data
 
@@ -91,7 +100,7 @@ def test_a_value_outside_of_the_public_box_is_refused() -> None:
 
 
 @pytest.mark.parametrize("job", JOBS.values(), ids=lambda job: job.name)
-def test_random_points_lie_in_the_box(job: Job) -> None:
+def test_random_points_lie_in_the_box(job: PublicJob) -> None:
     low, high = job.feature_box
     points = job.random_features(np.random.default_rng(1), 500)
     assert np.all((points >= low) & (points <= high))

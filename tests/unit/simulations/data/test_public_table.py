@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from fedperf_shared.errors import InvalidInputError
-from fedperf_simulations.data.public_table import Columns, Table, code_of, scaled
+from fedperf_simulations.data.public_table import Columns, PublicTable, code_of, scaled
 
 COLUMNS = Columns((3, 2), 1)
 
 
 def test_a_category_becomes_one_hot_and_numbers_stay() -> None:
-    table = Table(np.array([[2, 0], [0, 1]]), np.array([[0.5], [-1.0]]))
+    table = PublicTable(np.array([[2, 0], [0, 1]]), np.array([[0.5], [-1.0]]))
     np.testing.assert_array_equal(
         COLUMNS.encoded(table), [[0, 0, 1, 1, 0, 0.5], [1, 0, 0, 0, 1, -1.0]]
     )

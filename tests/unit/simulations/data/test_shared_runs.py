@@ -10,8 +10,8 @@ from fedperf_simulations.data.shared_runs import (
     JOBS,
     REPEATS,
     SMALL_SIZES,
+    JobRuns,
     Mode,
-    Runs,
     files,
     load_elsewhere,
     load_runs,
@@ -28,11 +28,11 @@ def data() -> Path:
 
 
 @pytest.fixture(scope="module")
-def runs(data: Path) -> tuple[Runs, ...]:
+def runs(data: Path) -> tuple[JobRuns, ...]:
     return load_runs(data)
 
 
-def test_there_are_736_runs_on_distinct_configurations(runs: tuple[Runs, ...]) -> None:
+def test_there_are_736_runs_on_distinct_configurations(runs: tuple[JobRuns, ...]) -> None:
     assert [len(each) for each in runs] == [36, 150, 140, 140, 270]
     for each in runs:
         assert len(np.unique(each.grid.inputs, axis=0)) == len(each)
@@ -40,7 +40,7 @@ def test_there_are_736_runs_on_distinct_configurations(runs: tuple[Runs, ...]) -
 
 @pytest.mark.parametrize("size", [*SMALL_SIZES, None])
 def test_on_its_own_splits_the_papers_ernest_has_its_published_error(
-    data: Path, runs: tuple[Runs, ...], size: int | None
+    data: Path, runs: tuple[JobRuns, ...], size: int | None
 ) -> None:
     table = published(data)
     for job, each in enumerate(runs):
@@ -49,7 +49,7 @@ def test_on_its_own_splits_the_papers_ernest_has_its_published_error(
         assert np.mean(found) == pytest.approx(expected, rel=1e-9)
 
 
-def _ernest_error(runs: Runs, job: int, size: int | None, repeat: int) -> float:
+def _ernest_error(runs: JobRuns, job: int, size: int | None, repeat: int) -> float:
     parts = split(job, len(runs), size, repeat, seed=0)
     predict = ernest(runs.grid.inputs[parts.train], runs.seconds[parts.train])
     asked, truth = runs.grid.inputs[parts.test], runs.seconds[parts.test]
@@ -57,7 +57,7 @@ def _ernest_error(runs: Runs, job: int, size: int | None, repeat: int) -> float:
 
 
 def test_runs_elsewhere_are_of_other_machine_types_and_the_same_arguments(
-    runs: tuple[Runs, ...],
+    runs: tuple[JobRuns, ...],
 ) -> None:
     data = public_data("c3o-experiments")
     for each in runs:

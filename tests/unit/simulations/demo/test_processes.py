@@ -7,11 +7,17 @@ from pathlib import Path
 import psutil
 import pytest
 
-from fedperf_simulations.demo.processes import Call, Programs, StepFailedError, client, server
+from fedperf_simulations.demo.processes import (
+    ProgramCall,
+    Programs,
+    StepFailedError,
+    client,
+    server,
+)
 
 
-def python(code: str, *, step: str = "a step", seconds: float = 20.0) -> Call:
-    return Call(step, (sys.executable, "-c", code), "one.log", seconds)
+def python(code: str, *, step: str = "a step", seconds: float = 20.0) -> ProgramCall:
+    return ProgramCall(step, (sys.executable, "-c", code), "one.log", seconds)
 
 
 @pytest.fixture
@@ -45,7 +51,7 @@ def test_what_is_no_json_fails_the_step(programs: Programs) -> None:
 
 
 def test_a_program_that_does_not_exist_fails_the_step(programs: Programs, tmp_path: Path) -> None:
-    missing = Call("looking", (str(tmp_path / "missing"),), "one.log")
+    missing = ProgramCall("looking", (str(tmp_path / "missing"),), "one.log")
     with programs, pytest.raises(StepFailedError, match="cannot be started"):
         programs.call(missing)
 
@@ -92,7 +98,9 @@ def test_services_end_when_asked_and_programs_may_follow(programs: Programs) -> 
 
 
 def test_the_secret_of_a_join_url_is_in_no_log(programs: Programs) -> None:
-    joining = Call("joining", (sys.executable, "-c", "", "fedperf://host:1/#secret"), "one.log")
+    joining = ProgramCall(
+        "joining", (sys.executable, "-c", "", "fedperf://host:1/#secret"), "one.log"
+    )
     with programs:
         programs.call(joining)
     assert "fedperf://host:1/#..." in programs.log_of("one.log")

@@ -22,7 +22,7 @@ from fedperf_simulations.demo.scenario import (
     participant,
     participants,
 )
-from fedperf_simulations.measured_set.organizations import OrganizationPart, Part
+from fedperf_simulations.measured_set.organizations import OrganizationPart, WorkloadPart
 from tests.unit.client.executions import make_execution
 
 START = datetime(2027, 1, 1, tzinfo=UTC)
@@ -47,7 +47,7 @@ PACE = Pace(
 
 def test_another_seed_gives_another_history_and_the_same_seed_the_same() -> None:
     first, again, other = (
-        participant(Part.ALDER, WHOLE, seed=seed, size=SIZE) for seed in (1, 1, 2)
+        participant(WorkloadPart.ALDER, WHOLE, seed=seed, size=SIZE) for seed in (1, 1, 2)
     )
     assert first == again
     assert first.history != other.history
@@ -64,7 +64,7 @@ def test_another_seed_holds_other_workloads_out() -> None:
 
 
 def test_a_workload_is_drawn_with_all_its_executions() -> None:
-    drawn = participant(Part.ALDER, WHOLE, seed=1, size=SIZE).history
+    drawn = participant(WorkloadPart.ALDER, WHOLE, seed=1, size=SIZE).history
     assert len({each.workload for each in drawn}) == 18
     assert len(drawn) == 36
 
@@ -77,18 +77,18 @@ def test_no_organization_draws_the_jobs_of_another() -> None:
 
 
 def test_what_an_organization_runs_live_is_never_held_out() -> None:
-    live_seed = participant(Part.ALDER, WHOLE, seed=1, size=SIZE).live_seed
-    character = CHARACTERS[Part.ALDER]
+    live_seed = participant(WorkloadPart.ALDER, WHOLE, seed=1, size=SIZE).live_seed
+    character = CHARACTERS[WorkloadPart.ALDER]
     live = live_workloads(character, count=5, seed=live_seed)
     leaking = tuple(make_execution(200 + i, workload=name) for i, name in enumerate(sorted(live)))
     whole = replace(WHOLE, held_out=WHOLE.held_out + leaking)
-    held_out = participant(Part.ALDER, whole, seed=1, size=SIZE).held_out
+    held_out = participant(WorkloadPart.ALDER, whole, seed=1, size=SIZE).held_out
     assert not live & {each.workload for each in held_out}
     assert len(held_out) == len(WHOLE.held_out)
 
 
 def test_live_workloads_are_those_that_profiling_draws() -> None:
-    character = CHARACTERS[Part.BIRCH]
+    character = CHARACTERS[WorkloadPart.BIRCH]
     drawn = draw(4, families=character.families, max_rows=character.max_rows, seed=9)
     assert live_workloads(character, count=4, seed=9) == {workload_name(p) for p, _ in drawn}
 
@@ -99,7 +99,7 @@ def test_failed_executions_judge_nobody_and_too_few_are_refused() -> None:
     )
     whole = replace(WHOLE, held_out=WHOLE.held_out[:2] + failed)
     with pytest.raises(TooFewExecutionsError, match="2 held-out executions and needs 3"):
-        participant(Part.ALDER, whole, seed=1, size=SIZE)
+        participant(WorkloadPart.ALDER, whole, seed=1, size=SIZE)
 
 
 def test_the_calendar_leaves_time_for_what_was_measured() -> None:

@@ -8,13 +8,13 @@ from fedperf_client.prediction.mixture.intervals import source_rows
 from fedperf_simulations.experiments import intervals
 from fedperf_simulations.experiments.intervals import EXPERIMENT, IN_RANGE, LARGER, MORE_CORES
 from fedperf_simulations.harness.experiment import Settings
-from fedperf_simulations.measured_set.organizations import Part
+from fedperf_simulations.measured_set.organizations import WorkloadPart
 
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(intervals, "QUICK_EXECUTIONS", 15)
-    monkeypatch.setattr(intervals, "ORGANIZATIONS", (Part.CEDAR, Part.ALDER))
+    monkeypatch.setattr(intervals, "ORGANIZATIONS", (WorkloadPart.CEDAR, WorkloadPart.ALDER))
     chosen = {name: intervals.WAYS[name] for name in (IN_RANGE, MORE_CORES)}
     monkeypatch.setattr(intervals, "WAYS", chosen)
 
@@ -41,13 +41,13 @@ def test_other_workloads_are_in_range_and_more_cores_than_known_are_flagged(tmp_
 
 def test_what_is_known_and_what_is_asked_about_never_meet() -> None:
     for way in intervals.WAYS.values():
-        known, asked = way(Part.CEDAR, 0)
+        known, asked = way(WorkloadPart.CEDAR, 0)
         ids = {each.execution_id for each in known}
         assert ids
         assert asked
         assert ids.isdisjoint(each.execution_id for each in asked)
-    known, asked = intervals.WAYS[IN_RANGE](Part.CEDAR, 0)
+    known, asked = intervals.WAYS[IN_RANGE](WorkloadPart.CEDAR, 0)
     assert {each.workload for each in known}.isdisjoint(each.workload for each in asked)
-    known, asked = intervals.WAYS[LARGER](Part.CEDAR, 0)
+    known, asked = intervals.WAYS[LARGER](WorkloadPart.CEDAR, 0)
     sizes = [[source_rows(each.plan) for each in executions] for executions in (known, asked)]
     assert max(sizes[0]) < min(sizes[1])

@@ -19,12 +19,12 @@ from fedperf_simulations.experiments.private_training import (
     TANGENT,
     TRAININGS,
     TWICE,
-    Training,
+    TrainingCondition,
     _compared,
     _targets,
 )
 from fedperf_simulations.harness.experiment import Row, Settings
-from fedperf_simulations.measured_set.new_platform import ANCHORS, Measured, NewPlatform
+from fedperf_simulations.measured_set.new_platform import ANCHORS, MeasuredTimes, NewPlatform
 from tests.fakes.plans import ONE_CORE, diamond
 
 FIGURES = {BASE: 0.9, NO_PRIVACY: 0.1, TWICE: 0.099, DP_SGD: 0.4}
@@ -53,7 +53,7 @@ def test_rows_say_what_privacy_costs_and_what_is_gained() -> None:
 
 def test_every_training_has_a_cell_of_its_own() -> None:
     assert len({each.key for each in TRAININGS}) == len(TRAININGS)
-    assert Training(TANGENT, 1.0).key == "private-steps-at-the-tangent-eps1"
+    assert TrainingCondition(TANGENT, 1.0).key == "private-steps-at-the-tangent-eps1"
 
 
 @pytest.mark.slow
@@ -64,10 +64,10 @@ def test_the_base_has_never_seen_the_platform_and_anchors_have_no_run_times() ->
     assert len(world.private) > 6_300 > len(world.public) > 3_000
 
 
-def measured(count: int) -> Measured:
+def measured(count: int) -> MeasuredTimes:
     """Workloads of one plan, each with a graph of its own."""
     graph = PlanGraph.of(diamond(), ONE_CORE)
-    return Measured(tuple(replace(graph) for _ in range(count)), np.arange(count) / count)
+    return MeasuredTimes(tuple(replace(graph) for _ in range(count)), np.arange(count) / count)
 
 
 def test_a_workload_is_dealt_once_and_another_seed_deals_otherwise() -> None:

@@ -10,7 +10,7 @@ from fedperf_simulations.experiments.report_channel import (
     ONCE,
     OWN,
     START,
-    Condition,
+    ChannelCondition,
     _targets,
 )
 from fedperf_simulations.harness.experiment import Row, Settings
@@ -39,7 +39,7 @@ def test_every_figure_that_was_promised_is_a_target() -> None:
 
 def test_every_condition_has_a_cell_of_its_own() -> None:
     assert len({each.key for each in CONDITIONS}) == len(CONDITIONS)
-    assert Condition(OWN, 1).key == "own-noise-eps1"
+    assert ChannelCondition(OWN, 1).key == "own-noise-eps1"
 
 
 @pytest.mark.slow

@@ -8,8 +8,8 @@ import pytest
 from fedperf_client.learning.residuals import LabelledGraph
 from fedperf_client.release.policy import Policy
 from fedperf_client.release.schedule import PlannedSchedule, plan_schedule
-from fedperf_server.rehearsal.synthetic_rows import CatalogueEntry, on_grid
-from fedperf_shared.execution import ClusterConfig
+from fedperf_server.rehearsal.synthetic_rows import on_grid
+from fedperf_shared.execution import ClusterConfig, SizedPlan
 from fedperf_shared.model.batches import PlanGraph
 from fedperf_shared.model.checkpoint import model_from_arrays
 from fedperf_shared.model.fit import predict
@@ -20,8 +20,13 @@ from fedperf_shared.releases.basis import cell_of
 from fedperf_shared.releases.period import Period, SlotTimes, Timetable
 from fedperf_shared.releases.release import ReleaseKind, SizeClass, Slot, TangentParameters
 from fedperf_shared.workflow.vocabulary import Platform
-from fedperf_simulations.federation.federated_year import UNNOTICED, FederatedYear, Way, World
-from fedperf_simulations.measured_set.drifting_platforms import Dealt, Hands, deal
+from fedperf_simulations.federation.federated_year import (
+    UNNOTICED,
+    FederatedWorld,
+    FederatedYear,
+    Way,
+)
+from fedperf_simulations.measured_set.drifting_platforms import DriftSplit, Hands, deal
 from fedperf_simulations.measured_set.limited_start import load_limited_start
 from tests.fakes.plans import diamond
 from tests.fakes.tangents import few_plans
@@ -55,7 +60,7 @@ def start() -> GGFN:
 
 
 @pytest.fixture(scope="module")
-def dealt(start: GGFN) -> Dealt:
+def dealt(start: GGFN) -> DriftSplit:
     platforms = (Platform.DUCKDB, Platform.PANDAS, Platform.POLARS)
     return deal(
         [segment(start, each, e) for e, each in enumerate(platforms)], HANDS, PERIOD, seed=1
@@ -63,11 +68,11 @@ def dealt(start: GGFN) -> Dealt:
 
 
 @pytest.fixture(scope="module")
-def world(start: GGFN, planned: PlannedSchedule, dealt: Dealt) -> World:
+def world(start: GGFN, planned: PlannedSchedule, dealt: DriftSplit) -> FederatedWorld:
     public = few_plans()
-    catalogue = on_grid([CatalogueEntry(each.plan, each.cluster) for each in public])
+    catalogue = on_grid([SizedPlan(each.plan, each.cluster) for each in public])
     anchors = [PlanGraph.of(*each) for each in anchors_of(public)]
-    return World(start, catalogue, anchors, planned, dealt.organizations)
+    return FederatedWorld(start, catalogue, anchors, planned, dealt.organizations)
 
 
 def segment(start: GGFN, platform: Platform, epoch: int) -> list[LabelledGraph]:
@@ -81,7 +86,7 @@ def segment(start: GGFN, platform: Platform, epoch: int) -> list[LabelledGraph]:
     ]
 
 
-def errors(model: GGFN, dealt: Dealt) -> list[float]:
+def errors(model: GGFN, dealt: DriftSplit) -> list[float]:
     return [
         float(np.abs(predict(model, asked.graphs) - asked.log_seconds).mean())
         for asked in dealt.asked
@@ -89,7 +94,7 @@ def errors(model: GGFN, dealt: Dealt) -> list[float]:
 
 
 def test_an_epoch_that_begins_in_the_year_brings_extra_rounds_as_often_as_the_calendar_has(
-    world: World,
+    world: FederatedWorld,
 ) -> None:
     year = FederatedYear(world, OWN, seed=[1])
     slots = [year._slots(window) for window in range(PERIOD.windows)]
@@ -97,7 +102,7 @@ def test_an_epoch_that_begins_in_the_year_brings_extra_rounds_as_often_as_the_ca
     assert all(slot.key.kind is ReleaseKind.MODEL_UPDATE for each in slots for slot in each)
 
 
-def test_naive_sums_up_workloads_of_its_epoch_and_declares_no_more(world: World) -> None:
+def test_naive_sums_up_workloads_of_its_epoch_and_declares_no_more(world: FederatedWorld) -> None:
     [lived, _] = world.organizations
     own, naive = (FederatedYear(world, way, seed=[1]) for way in (OWN, NAIVE))
     [slot] = own._slots(3)
@@ -114,7 +119,7 @@ def test_naive_sums_up_workloads_of_its_epoch_and_declares_no_more(world: World)
     assert (noiseless.noise_multiplier, noiseless.nominal_workloads) == (UNNOTICED, 3000)
 
 
-def test_every_release_has_noise_of_its_own_whatever_the_way(world: World) -> None:
+def test_every_release_has_noise_of_its_own_whatever_the_way(world: FederatedWorld) -> None:
     own, naive = (FederatedYear(world, way, seed=[1]) for way in (OWN, NAIVE))
     [first, second] = own._slots(1)
 
@@ -129,7 +134,7 @@ def test_every_release_has_noise_of_its_own_whatever_the_way(world: World) -> No
 
 @pytest.mark.slow
 def test_without_noise_the_year_learns_and_a_seed_repeats_it(
-    world: World, start: GGFN, dealt: Dealt
+    world: FederatedWorld, start: GGFN, dealt: DriftSplit
 ) -> None:
     first, *_, last = FederatedYear(world, NOISELESS, seed=[1]).models()
     assert errors(last, dealt)[2] < 0.98 * errors(start, dealt)[2]
@@ -140,7 +145,7 @@ def test_without_noise_the_year_learns_and_a_seed_repeats_it(
 
 
 def test_reports_of_an_epochs_first_window_are_about_the_one_before(
-    world: World, start: GGFN
+    world: FederatedWorld, start: GGFN
 ) -> None:
     reports = FederatedYear(world, TAUGHT, seed=[1])._reports
     window = next(
@@ -165,7 +170,7 @@ def test_reports_of_an_epochs_first_window_are_about_the_one_before(
 
 @pytest.mark.slow
 def test_rows_of_the_epoch_that_ended_are_labelled_by_the_model_that_it_ended_with(
-    world: World, dealt: Dealt
+    world: FederatedWorld, dealt: DriftSplit
 ) -> None:
     year = FederatedYear(world, TAUGHT, seed=[1])
     buffers, teachers = [], []

@@ -25,29 +25,34 @@ from fedperf_simulations.measured_set.comparison_set import (
     ComparisonSettings,
     rescaled,
 )
-from fedperf_simulations.measured_set.measured_log import Role, Task, least_disturbed, read_log
+from fedperf_simulations.measured_set.measured_log import (
+    MeasurementTask,
+    Role,
+    least_disturbed,
+    read_log,
+)
 from fedperf_simulations.measured_set.measurement import measure
 
 SETTINGS = ComparisonSettings(seed=5, workloads=120, series=1, exhaustive=1)
 
 
 @pytest.fixture(scope="module")
-def tasks() -> tuple[Task, ...]:
+def tasks() -> tuple[MeasurementTask, ...]:
     with pytest.MonkeyPatch.context() as patch:
         everything = (*EMBEDDED_PLATFORMS, Platform.SPARK)
         patch.setattr(comparison_set, "installed_platforms", lambda: everything)
         return SETTINGS.tasks()
 
 
-def of(tasks: Sequence[Task], role: Role) -> dict[str, list[Task]]:
-    found: dict[str, list[Task]] = {}
+def of(tasks: Sequence[MeasurementTask], role: Role) -> dict[str, list[MeasurementTask]]:
+    found: dict[str, list[MeasurementTask]] = {}
     for task in tasks:
         if task.role is role:
             found.setdefault(task.workload, []).append(task)
     return found
 
 
-def test_drawing_is_a_function_of_the_seed(tasks: Sequence[Task]) -> None:
+def test_drawing_is_a_function_of_the_seed(tasks: Sequence[MeasurementTask]) -> None:
     small = ComparisonSettings(seed=5, workloads=12, series=1, exhaustive=1, spark_share=0.0)
     other = ComparisonSettings(seed=6, workloads=12, series=1, exhaustive=1, spark_share=0.0)
     assert small.tasks() == small.tasks()
@@ -55,19 +60,21 @@ def test_drawing_is_a_function_of_the_seed(tasks: Sequence[Task]) -> None:
     assert len({task.task_id for task in tasks}) == len(tasks)
 
 
-def test_every_plan_can_run(tasks: Sequence[Task]) -> None:
+def test_every_plan_can_run(tasks: Sequence[MeasurementTask]) -> None:
     for task in tasks:
         pairs = zip(task.program.steps, task.platforms, strict=True)
         assert all(supports(step.operation, platform) for step, platform in pairs)
         assert task.rows <= MOST_ROWS[task.family] or task.role is Role.SERIES
 
 
-def test_no_workload_is_in_two_parts(tasks: Sequence[Task]) -> None:
+def test_no_workload_is_in_two_parts(tasks: Sequence[MeasurementTask]) -> None:
     parts = [set(of(tasks, role)) for role in (Role.COMPARISON, Role.SERIES, Role.EXHAUSTIVE)]
     assert sum(map(len, parts)) == len(set.union(*parts))
 
 
-def test_all_families_are_compared_alike_on_single_and_mixed_plans(tasks: Sequence[Task]) -> None:
+def test_all_families_are_compared_alike_on_single_and_mixed_plans(
+    tasks: Sequence[MeasurementTask],
+) -> None:
     compared = of(tasks, Role.COMPARISON)
     assert len(compared) == SETTINGS.workloads
     assert Counter(each[0].family for each in compared.values()) == dict.fromkeys(Family, 20)
@@ -80,7 +87,7 @@ def test_all_families_are_compared_alike_on_single_and_mixed_plans(tasks: Sequen
         assert {task.runs for task in runs} == {RUNS[Role.COMPARISON]}
 
 
-def test_caps_and_spark_come_where_there_is_enough_to_do(tasks: Sequence[Task]) -> None:
+def test_caps_and_spark_come_where_there_is_enough_to_do(tasks: Sequence[MeasurementTask]) -> None:
     capped = [task for task in tasks if task.memory_bytes is not None]
     assert {task.memory_bytes for task in capped} == set(MEMORY_CAPS)
     assert min(task.rows for task in capped) >= CAPPED_FROM
@@ -90,7 +97,7 @@ def test_caps_and_spark_come_where_there_is_enough_to_do(tasks: Sequence[Task]) 
     assert all(len(set(task.platforms)) == 1 for task in on_spark)
 
 
-def test_a_series_is_one_program_at_every_size(tasks: Sequence[Task]) -> None:
+def test_a_series_is_one_program_at_every_size(tasks: Sequence[MeasurementTask]) -> None:
     series = of(tasks, Role.SERIES)
     assert Counter(each[0].family for each in series.values()) == dict.fromkeys(Family, 1)
     for runs in series.values():
@@ -102,14 +109,16 @@ def test_a_series_is_one_program_at_every_size(tasks: Sequence[Task]) -> None:
             assert all(each.dataset.endswith(f"_{task.rows}") for each in reads)
 
 
-def test_a_program_at_another_size_is_the_same_workload(tasks: Sequence[Task]) -> None:
+def test_a_program_at_another_size_is_the_same_workload(tasks: Sequence[MeasurementTask]) -> None:
     for task in tasks[::50]:
         larger = rescaled(task.program, 3_000_000)
         assert workload_name(larger) == task.workload
         assert rescaled(larger, task.rows) == task.program
 
 
-def test_every_assignment_is_there_and_a_sink_stays_with_its_input(tasks: Sequence[Task]) -> None:
+def test_every_assignment_is_there_and_a_sink_stays_with_its_input(
+    tasks: Sequence[MeasurementTask],
+) -> None:
     exhaustive = of(tasks, Role.EXHAUSTIVE)
     assert {each[0].family for each in exhaustive.values()} == set(Family)
     for runs in exhaustive.values():

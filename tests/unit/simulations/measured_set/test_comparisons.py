@@ -16,8 +16,8 @@ from fedperf_simulations.measured_set.comparison_set import ComparisonSettings
 from fedperf_simulations.measured_set.comparisons import FOLDS, folds_of, read_cases
 from fedperf_simulations.measured_set.measured_log import (
     MeasuredLog,
+    MeasurementTask,
     Role,
-    Task,
     append,
     compact,
     record_of,
@@ -40,7 +40,9 @@ def measured(path: Path, runs: list[tuple[str, Assignment, float]]) -> Path:
     log = MeasuredLog(path.with_suffix(".jsonl"), asdict(ComparisonSettings(seed=0)))
     with log.appending() as file:
         for name, plan, seconds in runs:
-            task = Task(name, Role.COMPARISON, Family.TPCH, "w", 1000, PROGRAM, plan, threads=1)
+            task = MeasurementTask(
+                name, Role.COMPARISON, Family.TPCH, "w", 1000, PROGRAM, plan, threads=1
+            )
             ended = seconds < math.inf
             trial = Trial(
                 plan,

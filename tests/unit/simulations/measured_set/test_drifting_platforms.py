@@ -19,7 +19,7 @@ from fedperf_simulations.measured_set.drifting_platforms import (
     known_before,
     private_segments,
 )
-from fedperf_simulations.measured_set.organizations import Part, split
+from fedperf_simulations.measured_set.organizations import WorkloadPart, split
 from tests.fakes.plans import diamond
 
 YEAR = Period(datetime(2027, 1, 4, tzinfo=UTC), timedelta(days=28), 13)
@@ -102,7 +102,11 @@ def test_segments_have_workloads_enough_that_nobody_knew() -> None:
     names = [each.workload for segment in found for each in segment]
     assert len(names) == len(set(names))
     parts = split(measured_executions())
-    public = {each.workload for part in (Part.PUBLIC, Part.VALIDATION) for each in parts[part]}
+    public = {
+        each.workload
+        for part in (WorkloadPart.PUBLIC, WorkloadPart.VALIDATION)
+        for each in parts[part]
+    }
     assert not public & {*names}
     dealt = deal(found, Hands(), YEAR, seed=0)
     known = known_before(dealt)

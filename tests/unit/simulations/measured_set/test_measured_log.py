@@ -8,7 +8,7 @@ from fedperf_client.profiling.trials.trial import Trial
 from fedperf_shared.execution import ClusterConfig, ExecutionStatus
 from fedperf_simulations.measured_set.measured_log import (
     MeasuredLog,
-    Task,
+    MeasurementTask,
     append,
     least_disturbed,
     read_log,
@@ -23,7 +23,7 @@ CLUSTER = ClusterConfig(1, 1, 2**30)
 LIMIT, REPEATS = 0.3, 2
 
 
-def run(log: MeasuredLog, task: Task, busy: float) -> None:
+def run(log: MeasuredLog, task: MeasurementTask, busy: float) -> None:
     trial = Trial(task.platforms, ExecutionStatus.FAILED, None, (), busy, "not run")
     with log.appending() as file:
         append(file, record_of(task, CLUSTER, None, trial, NOW))

@@ -5,27 +5,27 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 from fedperf_client.profiling.campaign.components import WHOLE
-from fedperf_client.profiling.campaign.record.journal import Key, Trial
-from fedperf_client.profiling.campaign.record.outcome import Outcome, TrialStatus
+from fedperf_client.profiling.campaign.record.journal import JournalTrial, TrialKey
+from fedperf_client.profiling.campaign.record.outcome import TrialOutcome, TrialStatus
 
 _NOISY_IS_ENOUGH = 2
 """A noisy trial is redone once; a second one says that it is like this here."""
 
 
-class History:
+class TrialHistory:
     """The trials of a campaign by what they measure; trials are added as they come."""
 
-    def __init__(self, trials: Iterable[Trial], *, retries: int) -> None:
+    def __init__(self, trials: Iterable[JournalTrial], *, retries: int) -> None:
         """Begin with what the journal holds."""
         self._retries = retries
-        self._trials: dict[Key, list[Trial]] = defaultdict(list)
+        self._trials: dict[TrialKey, list[JournalTrial]] = defaultdict(list)
         self._booted: set[tuple[str, int, str]] = set()
         self.spent_trials = 0
         self.spent_seconds = 0.0
         for each in trials:
             self.add(each)
 
-    def add(self, trial: Trial) -> None:
+    def add(self, trial: JournalTrial) -> None:
         """A trial that was started, with its outcome unless it was lost in flight."""
         key = trial.key
         self._trials[key].append(trial)
@@ -35,11 +35,11 @@ class History:
             # A clock that was set back in between gives no seconds back.
             self.spent_seconds += max(0.0, (trial.ended - trial.started).total_seconds())
 
-    def attempts(self, key: Key) -> int:
+    def attempts(self, key: TrialKey) -> int:
         """How often it was started, lost trials included."""
         return len(self._trials.get(key, ()))
 
-    def is_settled(self, key: Key) -> bool:
+    def is_settled(self, key: TrialKey) -> bool:
         """Whether nothing is left to do for it: it went well, or all attempts are used."""
         statuses = [outcome.status for outcome in self._outcomes(key)]
         if TrialStatus.OK in statuses or TrialStatus.WARMUP in statuses:
@@ -47,22 +47,24 @@ class History:
         noisy = statuses.count(TrialStatus.NOISY)
         return noisy >= _NOISY_IS_ENOUGH or len(statuses) > self._retries
 
-    def has_failed(self, key: Key) -> bool:
+    def has_failed(self, key: TrialKey) -> bool:
         """Whether it failed for good."""
         return self.is_settled(key) and all(each.status.is_failure for each in self._outcomes(key))
 
-    def is_cold(self, key: Key, boot: str) -> bool:
+    def is_cold(self, key: TrialKey, boot: str) -> bool:
         """Whether nothing like it has run since the machine was started."""
         return (boot, key.configuration, key.component) not in self._booted
 
-    def counting(self, key: Key) -> Trial | None:
+    def counting(self, key: TrialKey) -> JournalTrial | None:
         """The trial that counts: the one that went well, else the quietest noisy one."""
         found = [t for t in self._trials.get(key, ()) if t.outcome and t.outcome.status.is_data]
         return min(found, key=_disturbance, default=None)
 
-    def repeats(self, configuration: int, component: str, repetitions: int) -> tuple[Trial, ...]:
+    def repeats(
+        self, configuration: int, component: str, repetitions: int
+    ) -> tuple[JournalTrial, ...]:
         """The trials that count, one for each repetition that has one."""
-        keys = (Key(configuration, component, n) for n in range(repetitions))
+        keys = (TrialKey(configuration, component, n) for n in range(repetitions))
         return tuple(each for each in map(self.counting, keys) if each is not None)
 
     def median_seconds(
@@ -83,17 +85,17 @@ class History:
         every = (trial for trials in self._trials.values() for trial in trials)
         return tuple(trial.token for trial in every if trial.outcome is None)
 
-    def _outcomes(self, key: Key) -> list[Outcome]:
+    def _outcomes(self, key: TrialKey) -> list[TrialOutcome]:
         return [trial.outcome for trial in self._trials.get(key, ()) if trial.outcome is not None]
 
 
-def _seconds(trials: Iterable[Trial]) -> Iterator[float]:
+def _seconds(trials: Iterable[JournalTrial]) -> Iterator[float]:
     for trial in trials:
         if trial.outcome is not None and trial.outcome.wall_seconds is not None:
             yield trial.outcome.wall_seconds
 
 
-def _disturbance(trial: Trial) -> tuple[bool, float, int]:
+def _disturbance(trial: JournalTrial) -> tuple[bool, float, int]:
     outcome = trial.outcome
     if outcome is None:
         return True, 0.0, trial.number

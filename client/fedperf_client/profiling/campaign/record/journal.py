@@ -21,7 +21,12 @@ from typing import Self
 import orjson
 
 from fedperf_client.home.sqlite_file import clear_errors, open_database, transaction
-from fedperf_client.profiling.campaign.record.outcome import Outcome, Resources, Span, TrialStatus
+from fedperf_client.profiling.campaign.record.outcome import (
+    ComponentSpan,
+    ResourceUse,
+    TrialOutcome,
+    TrialStatus,
+)
 from fedperf_shared.errors import StorageError
 from fedperf_shared.programs.process_lock import InUseError, process_lock
 from fedperf_shared.programs.resources import Closing
@@ -73,7 +78,7 @@ class CampaignRunsError(StorageError):
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class TrialKey:
     """What a trial measures: a configuration's number, a component or the whole, a repetition."""
 
     configuration: int
@@ -109,7 +114,7 @@ class Session:
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class JournalTrial:
     """A trial that was started.
 
     Attributes:
@@ -129,7 +134,7 @@ class Trial:
 
     number: int
     session: int
-    key: Key
+    key: TrialKey
     attempt: int
     is_warmup: bool
     is_cold: bool
@@ -137,7 +142,7 @@ class Trial:
     started: datetime
     boot: str
     ended: datetime | None
-    outcome: Outcome | None
+    outcome: TrialOutcome | None
 
 
 class Journal(Closing):
@@ -190,7 +195,7 @@ class Journal(Closing):
             return int(written.lastrowid or 0)
 
     def begin(
-        self, key: Key, *, session: int, attempt: int, is_cold: bool, token: str, at: datetime
+        self, key: TrialKey, *, session: int, attempt: int, is_cold: bool, token: str, at: datetime
     ) -> int:
         """Write that a trial starts, before it does; its number."""
         row = (session, key.configuration, key.component, key.repetition, attempt)
@@ -201,7 +206,7 @@ class Journal(Closing):
             )
             return int(written.lastrowid or 0)
 
-    def end(self, number: int, outcome: Outcome, *, at: datetime) -> None:
+    def end(self, number: int, outcome: TrialOutcome, *, at: datetime) -> None:
         """Write how a trial ended; from now on it is not repeated."""
         used = outcome.resources
         row = (
@@ -226,7 +231,7 @@ class Journal(Closing):
         with clear_errors(self._path), transaction(self._connection):
             self._connection.execute(f"INSERT INTO ended VALUES ({marks})", row)  # noqa: S608
 
-    def trials(self) -> tuple[Trial, ...]:
+    def trials(self) -> tuple[JournalTrial, ...]:
         """All trials that were started, in that order."""
         with clear_errors(self._path):
             rows = self._connection.execute(_SELECT).fetchall()
@@ -263,20 +268,20 @@ def _check_or_create(connection: sqlite3.Connection, path: Path, campaign_id: st
         raise StorageError(f"{path} belongs to another campaign; move it away")
 
 
-def _trial(row: Sequence[object], path: Path) -> Trial:
+def _trial(row: Sequence[object], path: Path) -> JournalTrial:
     try:
         return _parsed(row)
     except (ValueError, TypeError, KeyError) as error:
         raise StorageError(f"{path}: trial {row[0]!r} cannot be read ({error})") from error
 
 
-def _parsed(row: Sequence[object]) -> Trial:
+def _parsed(row: Sequence[object]) -> JournalTrial:
     number, session, configuration, component, repetition, attempt = row[:6]
     is_warmup, is_cold, token, started, boot, ended_number, ended = row[6:13]
-    return Trial(
+    return JournalTrial(
         number=_int(number),
         session=_int(session),
-        key=Key(_int(configuration), str(component), _int(repetition)),
+        key=TrialKey(_int(configuration), str(component), _int(repetition)),
         attempt=_int(attempt),
         is_warmup=bool(is_warmup),
         is_cold=bool(is_cold),
@@ -288,14 +293,14 @@ def _parsed(row: Sequence[object]) -> Trial:
     )
 
 
-def _outcome(row: Sequence[object]) -> Outcome:
+def _outcome(row: Sequence[object]) -> TrialOutcome:
     status, reason, wall, startup, *used, foreign, stolen, before, after, spans = row
-    return Outcome(
+    return TrialOutcome(
         status=TrialStatus(str(status)),
         reason=str(reason),
         wall_seconds=_float(wall),
         startup_seconds=_float(startup),
-        resources=Resources(*used),  # type: ignore[arg-type]
+        resources=ResourceUse(*used),  # type: ignore[arg-type]
         spans=tuple(_span(each) for each in orjson.loads(str(spans))),
         foreign_cores=_float(foreign),
         stolen_cores=_float(stolen),
@@ -304,11 +309,11 @@ def _outcome(row: Sequence[object]) -> Outcome:
     )
 
 
-def _span(content: dict[str, object]) -> Span:
+def _span(content: dict[str, object]) -> ComponentSpan:
     used = content.pop("resources")
     if not isinstance(used, dict):
         raise TypeError(f"no resources: {used!r}")
-    return Span(**content, resources=Resources(**used))  # type: ignore[arg-type]
+    return ComponentSpan(**content, resources=ResourceUse(**used))  # type: ignore[arg-type]
 
 
 def _micros(moment: datetime) -> int:

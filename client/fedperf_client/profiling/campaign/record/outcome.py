@@ -32,7 +32,7 @@ class TrialStatus(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Resources:
+class ResourceUse:
     """What a trial or a component of it used; None where that cannot be seen.
 
     Attributes:
@@ -52,7 +52,7 @@ class Resources:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class ComponentSpan:
     """One component within a trial.
 
     Attributes:
@@ -67,13 +67,13 @@ class Span:
     component: str
     start_seconds: float
     end_seconds: float
-    resources: Resources = Resources()
+    resources: ResourceUse = ResourceUse()
     queue_seconds: float | None = None
     compute_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class TrialOutcome:
     """How a trial ended.
 
     Attributes:
@@ -94,8 +94,8 @@ class Outcome:
     reason: str = ""
     wall_seconds: float | None = None
     startup_seconds: float | None = None
-    resources: Resources = Resources()
-    spans: tuple[Span, ...] = ()
+    resources: ResourceUse = ResourceUse()
+    spans: tuple[ComponentSpan, ...] = ()
     foreign_cores: float | None = None
     stolen_cores: float | None = None
     load_before: float | None = None

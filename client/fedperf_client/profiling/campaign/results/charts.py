@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from fedperf_client.pictures.chart_style import COLOURS, FAINT, GRID, INK, chart, log_heights, svg
 from fedperf_client.profiling.campaign.components import WHOLE
 from fedperf_client.profiling.campaign.expressions import Value
-from fedperf_client.profiling.campaign.record.journal import Trial
+from fedperf_client.profiling.campaign.record.journal import JournalTrial
 from fedperf_client.profiling.campaign.record.outcome import TrialStatus
-from fedperf_client.profiling.campaign.results.summary import Repeats, Summary
+from fedperf_client.profiling.campaign.results.summary import ConfigurationRepeats, Summary
 from fedperf_client.text.durations import duration_text
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def run_time_charts(summary: Summary) -> list[tuple[str, str]]:
     A case is what is measured together with the values of all further columns; the first
     `MOST_CHARTS` are drawn.
     """
-    cases: dict[tuple[object, ...], list[Repeats]] = {}
+    cases: dict[tuple[object, ...], list[ConfigurationRepeats]] = {}
     for each in summary.repeats:
         if each.seconds:
             values = summary.values(each.configuration)
@@ -107,7 +107,7 @@ def campaign_gantt(summary: Summary) -> str | None:
         return svg(figure)
 
 
-def _run_times(summary: Summary, repeats: Sequence[Repeats]) -> str:
+def _run_times(summary: Summary, repeats: Sequence[ConfigurationRepeats]) -> str:
     grid = summary.campaign.grid
     sizes: dict[float, dict[float, tuple[float, ...]]] = {}
     for each in repeats:
@@ -143,7 +143,7 @@ def _heights(axes: "Axes", seconds: Sequence[float]) -> None:
         axes.yaxis.set_major_formatter(lambda value, _: duration_text(value) if value else "0")
 
 
-def _median_trial(summary: Summary) -> Trial | None:
+def _median_trial(summary: Summary) -> JournalTrial | None:
     """Of the configuration with the median run time, the repeat in the middle."""
     whole = [
         each
@@ -156,7 +156,7 @@ def _median_trial(summary: Summary) -> Trial | None:
 
 def _bars(summary: Summary) -> Iterator[tuple[str, TrialStatus, float, float]]:
     """Component, status, start and end of every trial; a run begins where the last one ended."""
-    trials: dict[int, list[Trial]] = {}
+    trials: dict[int, list[JournalTrial]] = {}
     for each in summary.trials:
         trials.setdefault(each.session, []).append(each)
     zero = 0.0

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from fedperf_client.profiling.campaign.components import WHOLE, Component
 from fedperf_client.profiling.campaign.definition import Campaign
 from fedperf_client.profiling.campaign.expressions import Value
-from fedperf_client.profiling.campaign.record.journal import Machine, Trial
+from fedperf_client.profiling.campaign.record.journal import JournalTrial, Machine
 from fedperf_client.profiling.campaign.record.outcome import TrialStatus
 from fedperf_shared.execution import (
     ClusterConfig,
@@ -42,13 +42,13 @@ _CLASSES = {
 }
 
 
-def is_execution(trial: Trial) -> bool:
+def is_execution(trial: JournalTrial) -> bool:
     """Whether a trial becomes an execution: the whole workflow, measured, not a warm-up."""
     outcome = trial.outcome
     return trial.key.component == WHOLE and outcome is not None and outcome.status.is_data
 
 
-def execution_of(campaign: Campaign, trial: Trial, machine: Machine) -> Execution:
+def execution_of(campaign: Campaign, trial: JournalTrial, machine: Machine) -> Execution:
     """The execution that a trial of the whole workflow was; see `is_execution`."""
     configuration = campaign.grid.configurations[trial.key.configuration]
     outcome = trial.outcome
@@ -117,7 +117,7 @@ def _platform(word: str) -> Platform:
     return Platform.OTHER if found in RESERVED_PLATFORMS | {Platform.UNASSIGNED} else found
 
 
-def _execution_id(campaign: Campaign, trial: Trial) -> str:
+def _execution_id(campaign: Campaign, trial: JournalTrial) -> str:
     key = trial.key
     text = f"{campaign.campaign_id}/{key.configuration}/{key.repetition}/{trial.attempt}"
     return hashlib.sha256(text.encode()).hexdigest()[:32]

@@ -13,22 +13,22 @@ from dataclasses import asdict, dataclass
 from fedperf_client.profiling.campaign.campaign import Stopped
 from fedperf_client.profiling.campaign.definition import Campaign
 from fedperf_client.profiling.campaign.expressions import Value
-from fedperf_client.profiling.campaign.record.history import History
-from fedperf_client.profiling.campaign.record.journal import Key, Session, Trial
+from fedperf_client.profiling.campaign.record.history import TrialHistory
+from fedperf_client.profiling.campaign.record.journal import JournalTrial, Session, TrialKey
 from fedperf_client.profiling.campaign.record.outcome import TrialStatus
 from fedperf_client.profiling.choosing.strategies import Strategy
 
 
 @dataclass(frozen=True, slots=True)
-class Skipped:
+class SkippedTrial:
     """A trial that never ran."""
 
-    key: Key
+    key: TrialKey
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Repeats:
+class ConfigurationRepeats:
     """One component, or the whole, in one configuration.
 
     Attributes:
@@ -73,9 +73,9 @@ class Summary:
     campaign: Campaign
     stopped: Stopped
     sessions: tuple[Session, ...]
-    trials: tuple[Trial, ...]
-    repeats: tuple[Repeats, ...]
-    skipped: tuple[Skipped, ...]
+    trials: tuple[JournalTrial, ...]
+    repeats: tuple[ConfigurationRepeats, ...]
+    skipped: tuple[SkippedTrial, ...]
     spent_trials: int
     spent_seconds: float
 
@@ -93,7 +93,7 @@ class Summary:
         return self.campaign.grid.ruled_out * run.repetitions * len(self.campaign.targets)
 
     @property
-    def failed(self) -> tuple[Trial, ...]:
+    def failed(self) -> tuple[JournalTrial, ...]:
         """Trials that did not end well, those that a retry mended too."""
         return tuple(
             t for t in self.trials if t.outcome is not None and t.outcome.status.is_failure
@@ -105,7 +105,7 @@ class Summary:
         return len({each.configuration for each in self.repeats if each.seconds})
 
     @property
-    def flagged(self) -> tuple[Trial, ...]:
+    def flagged(self) -> tuple[JournalTrial, ...]:
         """Trials that failed or were disturbed."""
         return tuple(
             each
@@ -125,10 +125,13 @@ class Summary:
 
 
 def summarize(
-    campaign: Campaign, trials: Sequence[Trial], sessions: Sequence[Session], stopped: Stopped
+    campaign: Campaign,
+    trials: Sequence[JournalTrial],
+    sessions: Sequence[Session],
+    stopped: Stopped,
 ) -> Summary:
     """Everything that was found out."""
-    history = History(trials, retries=campaign.settings.run.retries)
+    history = TrialHistory(trials, retries=campaign.settings.run.retries)
     repetitions = campaign.settings.run.repetitions
     rows = sorted(stopped.rows)
     if campaign.settings.sampling.strategy is Strategy.FULL:
@@ -138,7 +141,7 @@ def summarize(
         for target in campaign.targets:
             found = history.repeats(row, target, repetitions)
             seconds = tuple(t.outcome.wall_seconds or 0.0 for t in found if t.outcome is not None)
-            repeats.append(Repeats(row, target, seconds))
+            repeats.append(ConfigurationRepeats(row, target, seconds))
         skipped += _skipped(campaign, history, row, stopped)
     return Summary(
         campaign=campaign,
@@ -200,14 +203,16 @@ def trial_rows(summary: Summary) -> list[dict[str, object]]:
     ]
 
 
-def _skipped(campaign: Campaign, history: History, row: int, stopped: Stopped) -> list[Skipped]:
+def _skipped(
+    campaign: Campaign, history: TrialHistory, row: int, stopped: Stopped
+) -> list[SkippedTrial]:
     keys = [
-        Key(row, target, repetition)
+        TrialKey(row, target, repetition)
         for repetition in range(campaign.settings.run.repetitions)
         for target in campaign.targets
     ]
     warmups = [
-        Key(row, target, repetition)
+        TrialKey(row, target, repetition)
         for repetition in range(-campaign.settings.run.warmup, 0)
         for target in campaign.targets
     ]
@@ -215,10 +220,10 @@ def _skipped(campaign: Campaign, history: History, row: int, stopped: Stopped) -
     if not failed and stopped.interrupted:
         return []
     reason = "an earlier trial of this configuration failed for good" if failed else stopped.reason
-    return [Skipped(key, reason) for key in keys if not history.is_settled(key)]
+    return [SkippedTrial(key, reason) for key in keys if not history.is_settled(key)]
 
 
-def _row(summary: Summary, repeats: Repeats) -> dict[str, object]:
+def _row(summary: Summary, repeats: ConfigurationRepeats) -> dict[str, object]:
     return {
         **summary.values(repeats.configuration),
         "component": repeats.component,
@@ -230,7 +235,7 @@ def _row(summary: Summary, repeats: Repeats) -> dict[str, object]:
     }
 
 
-def _flag(summary: Summary, trial: Trial) -> dict[str, object]:
+def _flag(summary: Summary, trial: JournalTrial) -> dict[str, object]:
     outcome = trial.outcome
     return {
         **_place(summary, trial.key),
@@ -240,7 +245,7 @@ def _flag(summary: Summary, trial: Trial) -> dict[str, object]:
     }
 
 
-def _place(summary: Summary, key: Key) -> dict[str, object]:
+def _place(summary: Summary, key: TrialKey) -> dict[str, object]:
     return {
         "configuration": key.configuration,
         **summary.values(key.configuration),
@@ -249,7 +254,7 @@ def _place(summary: Summary, key: Key) -> dict[str, object]:
     }
 
 
-def _trial_row(summary: Summary, trial: Trial) -> dict[str, object]:
+def _trial_row(summary: Summary, trial: JournalTrial) -> dict[str, object]:
     row: dict[str, object] = {
         **_place(summary, trial.key),
         "attempt": trial.attempt,

@@ -33,7 +33,7 @@ _DURATION = re.compile(r";\s*dur\s*=\s*\"?([0-9.eE+-]{1,30})")
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpResponse:
     """What came back; `reason` says why it is not what was expected, empty otherwise."""
 
     reason: str = ""
@@ -42,7 +42,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class HttpCall:
     """A request that is ready to leave."""
 
     client: httpx.Client
@@ -51,7 +51,7 @@ class Call:
     token: str = field(default="", repr=False)
 
     @classmethod
-    def prepare(cls, http: Mapping[str, object], directory: Path, *, seconds: float) -> "Call":
+    def prepare(cls, http: Mapping[str, object], directory: Path, *, seconds: float) -> "HttpCall":
         """The request that `http` describes; body files count from `directory`.
 
         Raises:
@@ -75,7 +75,7 @@ class Call:
             raise ValueError(f"no such request: {error}") from error
         return cls(client, request, int(str(http["expected_status"])), token)
 
-    def send(self) -> Answer:
+    def send(self) -> HttpResponse:
         """Send it and read the answer to its end."""
         start = time.perf_counter()
         beginning = b""
@@ -85,13 +85,13 @@ class Call:
                 for part in response.iter_raw():
                     beginning = (beginning + part)[: _LONGEST_REASON + len(self.token)]
         except (httpx.HTTPError, OSError, ValueError) as error:
-            return Answer(self._shown(f"{type(error).__name__}: {error}"))
+            return HttpResponse(self._shown(f"{type(error).__name__}: {error}"))
         queue, compute = split_of(response.headers, time.perf_counter() - start)
         if response.status_code != self.expected_status:
             said = " ".join(self._shown(beginning.decode(errors="replace")).split())
             reason = f"answered {response.status_code} instead of {self.expected_status}. {said}"
-            return Answer(reason.strip(), queue, compute)
-        return Answer("", queue, compute)
+            return HttpResponse(reason.strip(), queue, compute)
+        return HttpResponse("", queue, compute)
 
     def _shown(self, text: str) -> str:
         """As it may be written down."""

@@ -158,9 +158,9 @@ class Request(Runnable):
 
     def __init__(self, message: Json, directory: Path, seconds: float) -> None:
         """Import what sends it; ValueError where its body or its token is missing."""
-        from fedperf_client.profiling.campaign.trials.http_call import Call
+        from fedperf_client.profiling.campaign.trials.http_call import HttpCall
 
-        self._call = Call.prepare(mapping(message["http"]), directory, seconds=seconds)
+        self._call = HttpCall.prepare(mapping(message["http"]), directory, seconds=seconds)
 
     def run(self) -> Ended:
         """Send it and wait for the answer."""

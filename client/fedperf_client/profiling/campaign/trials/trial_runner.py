@@ -1,7 +1,7 @@
 """Runs one trial in a process of its own, watches it, and says how it ended.
 
 Invariant: whatever a trial does (crash, hang, allocate everything, start processes that
-outlive it), the campaign gets an `Outcome` and no process of the trial stays behind.
+outlive it), the campaign gets an `TrialOutcome` and no process of the trial stays behind.
 
 What the trial's processes used is counted by the kernel and read when they end; samples
 of the process tree, every 50 ms and every 100 ms after the first second, add the memory
@@ -27,7 +27,12 @@ import orjson
 
 from fedperf_client.profiling.campaign.components import Component, message_of
 from fedperf_client.profiling.campaign.expressions import Value
-from fedperf_client.profiling.campaign.record.outcome import Outcome, Resources, Span, TrialStatus
+from fedperf_client.profiling.campaign.record.outcome import (
+    ComponentSpan,
+    ResourceUse,
+    TrialOutcome,
+    TrialStatus,
+)
 from fedperf_client.profiling.trials.process_tree import ProcessTree
 from fedperf_shared.errors import FedperfError, StorageError
 
@@ -103,7 +108,7 @@ class TrialRunner:
         *,
         limits: Limits,
         token: str,
-    ) -> Outcome:
+    ) -> TrialOutcome:
         """One trial; how it ended is data, it never raises for the trial's sake.
 
         Args:
@@ -161,14 +166,14 @@ class _Watched:
         self._kernel_kills = _kernel_kills()
         self._is_over = False
 
-    def outcome(self, request: bytes) -> Outcome:
+    def outcome(self, request: bytes) -> TrialOutcome:
         """Send the request, wait for the end, and leave nothing behind."""
         startup, began, cpu_before = 0.0, 0.0, 0.0
         try:
             self._send(request)
             ready = self._reply(_START_SECONDS, "before it was ready")
             if "ready" not in ready:
-                return Outcome(TrialStatus.FAILED, str(ready.get("reason", "")))
+                return TrialOutcome(TrialStatus.FAILED, str(ready.get("reason", "")))
             startup = _number(ready["startup_seconds"]) or 0.0
             self._tree.peak_bytes = 0
             began, cpu_before = time.monotonic(), self._tree.cpu_seconds()
@@ -177,8 +182,8 @@ class _Watched:
             seconds = time.monotonic() - began if began else None
             cpu_seconds = max(0.0, self._tree.cpu_seconds() - cpu_before) if began else None
             self.end()
-            used = Resources(cpu_seconds, self._tree.peak_bytes or None)
-            return Outcome(lost.status, lost.reason, seconds, startup, used)
+            used = ResourceUse(cpu_seconds, self._tree.peak_bytes or None)
+            return TrialOutcome(lost.status, lost.reason, seconds, startup, used)
         finally:
             self.end()
         return self._judged(reply, startup)
@@ -255,13 +260,13 @@ class _Watched:
             return _Loss(TrialStatus.OOM, "killed by the kernel when memory ran out")
         return _Loss(TrialStatus.FAILED, "killed by somebody else")
 
-    def _judged(self, reply: Mapping[str, object], startup: float) -> Outcome:
+    def _judged(self, reply: Mapping[str, object], startup: float) -> TrialOutcome:
         status, reason = str(reply.get("status")), str(reply.get("reason", ""))
         if status == "killed":
             loss = self._killed()
             status, reason = loss.status.value, f"{reason} ({loss.reason})"
         spans = [each for each in _list(reply.get("spans")) if isinstance(each, dict)]
-        return Outcome(
+        return TrialOutcome(
             status=TrialStatus(status),
             reason=reason[:_LONGEST_REASON],
             wall_seconds=_number(reply.get("wall_seconds")),
@@ -272,11 +277,11 @@ class _Watched:
 
     def _resources(
         self, reply: Mapping[str, object], spans: Sequence[Mapping[str, object]]
-    ) -> Resources:
+    ) -> ResourceUse:
         """Of the whole trial; nothing where a part of it ran elsewhere."""
         left = reply.get("left")
         if not reply.get("usage_is_seen") or not isinstance(left, dict):
-            return Resources()
+            return ResourceUse()
         each_peak = [_whole(each.get("peak_bytes")) or 0 for each in spans]
         exact = [
             peak for peak, each in zip(each_peak, spans, strict=True) if each.get("peak_is_exact")
@@ -287,7 +292,7 @@ class _Watched:
             for name in ("cpu_seconds", "read_bytes", "written_bytes", "context_switches")
         }
         moved = all("read_bytes" in each for each in spans)
-        return Resources(
+        return ResourceUse(
             cpu_seconds=total["cpu_seconds"],
             peak_bytes=sampled or max(each_peak, default=0) or None,
             read_bytes=int(total["read_bytes"]) if moved else None,
@@ -354,12 +359,12 @@ def _kernel_kills() -> int:
     return 0
 
 
-def _span(each: Mapping[str, object]) -> Span:
-    return Span(
+def _span(each: Mapping[str, object]) -> ComponentSpan:
+    return ComponentSpan(
         component=str(each["component"]),
         start_seconds=_number(each["start_seconds"]) or 0.0,
         end_seconds=_number(each["end_seconds"]) or 0.0,
-        resources=Resources(
+        resources=ResourceUse(
             _number(each.get("cpu_seconds")),
             _whole(each.get("peak_bytes")),
             _whole(each.get("read_bytes")),

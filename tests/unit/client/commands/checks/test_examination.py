@@ -15,7 +15,7 @@ from cryptography.x509.oid import NameOID
 
 from fedperf_client import cli
 from fedperf_client.commands.checks.examination import CHECKS, examine
-from fedperf_client.commands.checks.finding import Finding, Verdict
+from fedperf_client.commands.checks.finding import Finding, Severity
 from fedperf_client.commands.checks.surroundings import Surroundings, surroundings
 from fedperf_client.federation.enrollment import KEY_FILE, Membership, load_or_create_key
 from fedperf_client.federation.exchange import ExchangeError, NoMemberError
@@ -145,13 +145,13 @@ def of(home: Home, check: str, around: Surroundings = AROUND) -> list[Finding]:
 
 
 def bad(home: Home, around: Surroundings = AROUND) -> set[str]:
-    return {each.check for each in examine(home, around) if each.verdict is not Verdict.OK}
+    return {each.check for each in examine(home, around) if each.verdict is not Severity.OK}
 
 
 def test_where_all_is_well_every_check_says_so_and_changes_nothing(home: Home) -> None:
     before = {path.name for path in contents(home.directory)}
     found = examine(home, AROUND)
-    assert [each for each in found if each.verdict is not Verdict.OK] == []
+    assert [each for each in found if each.verdict is not Severity.OK] == []
     assert list(dict.fromkeys(each.check for each in found)) == list(CHECKS)
     said = " ".join(each.what for each in found)
     for fact in ("3 executions of 3 workloads, schema 2", "flwr 1.41.2", "there:1 answers"):
@@ -169,7 +169,7 @@ def test_a_new_home_has_no_problem(tmp_path: Path) -> None:
 def test_no_home_is_named_and_not_made(tmp_path: Path) -> None:
     home = Home(tmp_path / "deep" / "missing")
     [found] = of(home, "directory")
-    assert (found.verdict, found.advice) == (Verdict.PROBLEM, "run: fedperf init")
+    assert (found.verdict, found.advice) == (Severity.PROBLEM, "run: fedperf init")
     assert not (tmp_path / "deep").exists()
 
 
@@ -249,7 +249,7 @@ def test_what_is_broken_is_a_problem_with_what_to_do_and_hides_nothing(
     spoil(home)
     before = contents(home.directory)
     found = examine(home, AROUND)
-    problems = [each for each in found if each.verdict is Verdict.PROBLEM and each.check == check]
+    problems = [each for each in found if each.verdict is Severity.PROBLEM and each.check == check]
     assert any(said in f"{each.what}; {each.advice}" for each in problems), found
     assert {each.check for each in found} == set(CHECKS)
     after = contents(home.directory)
@@ -275,13 +275,13 @@ def test_a_lifetime_without_room_for_another_period_is_a_warning(home: Home) -> 
     assert "epsilon = 1.0" in text
     home.policy.write_text(text.replace("epsilon = 1.0", "epsilon = 1.0\nlifetime_epsilon = 1.5"))
     begin_period(home)
-    [warning] = [each for each in of(home, "budget") if each.verdict is Verdict.WARNING]
+    [warning] = [each for each in of(home, "budget") if each.verdict is Severity.WARNING]
     assert "another one like it cannot begin" in warning.what
 
 
 def test_a_certificate_that_ends_within_a_month_is_a_warning(home: Home) -> None:
     key = load_or_create_key(home.identity)
-    for days, verdict in ((29, Verdict.WARNING), (31, Verdict.OK)):
+    for days, verdict in ((29, Severity.WARNING), (31, Severity.OK)):
         join(home, certificate=certificate(key, ends=NOW + timedelta(days=days)))
         assert of(home, "identity")[0].verdict is verdict
 
@@ -289,17 +289,17 @@ def test_a_certificate_that_ends_within_a_month_is_a_warning(home: Home) -> None
 @pytest.mark.parametrize(
     ("status", "verdict", "said"),
     [
-        (answering(NOW + timedelta(seconds=59)), Verdict.OK, "answers"),
-        (answering(NOW - timedelta(seconds=61)), Verdict.WARNING, "61 s"),
-        (answering(NOW + timedelta(seconds=301)), Verdict.PROBLEM, "301 s behind"),
-        (failing(ExchangeError("no coordinator answers")), Verdict.WARNING, "no coordinator"),
-        (failing(NoMemberError("there:1")), Verdict.PROBLEM, "does not know this organization"),
+        (answering(NOW + timedelta(seconds=59)), Severity.OK, "answers"),
+        (answering(NOW - timedelta(seconds=61)), Severity.WARNING, "61 s"),
+        (answering(NOW + timedelta(seconds=301)), Severity.PROBLEM, "301 s behind"),
+        (failing(ExchangeError("no coordinator answers")), Severity.WARNING, "no coordinator"),
+        (failing(NoMemberError("there:1")), Severity.PROBLEM, "does not know this organization"),
     ],
 )
 def test_the_coordinator_is_asked_for_its_clock(
     home: Home,
     status: Callable[[Membership, ec.EllipticCurvePrivateKey], Status],
-    verdict: Verdict,
+    verdict: Severity,
     said: str,
 ) -> None:
     [found] = of(home, "coordinator", replace(AROUND, status=status))
@@ -310,7 +310,7 @@ def test_the_coordinator_is_asked_for_its_clock(
 def test_nobody_is_asked_before_joining(home: Home) -> None:
     shutil.rmtree(home.identity)
     [found] = of(home, "coordinator", replace(AROUND, status=failing(FedperfError("asked"))))
-    assert found.verdict is Verdict.OK
+    assert found.verdict is Severity.OK
     assert not home.identity.exists()
     load_or_create_key(home.identity)  # as a join that was refused leaves it
     assert bad(home) == set()
@@ -319,14 +319,14 @@ def test_nobody_is_asked_before_joining(home: Home) -> None:
 @pytest.mark.parametrize(
     ("total", "free", "verdict"),
     [
-        (10**10, 10**9, Verdict.OK),
-        (10**10, 10**9 - 1, Verdict.WARNING),
-        (10**12, 5 * 10**10, Verdict.OK),
-        (10**12, 5 * 10**10 - 1, Verdict.WARNING),
+        (10**10, 10**9, Severity.OK),
+        (10**10, 10**9 - 1, Severity.WARNING),
+        (10**12, 5 * 10**10, Severity.OK),
+        (10**12, 5 * 10**10 - 1, Severity.WARNING),
     ],
 )
 def test_little_room_on_the_disk_is_a_warning(
-    home: Home, total: int, free: int, verdict: Verdict
+    home: Home, total: int, free: int, verdict: Severity
 ) -> None:
     [found] = of(home, "disk", replace(AROUND, disk=lambda path: (total, free)))
     assert found.verdict is verdict
@@ -364,7 +364,7 @@ def test_versions_that_do_not_fit_are_problems(
     home: Home, changes: dict[str, Callable[[], object]], said: str
 ) -> None:
     around = replace(AROUND, **changes)  # type: ignore[arg-type]
-    problems = [each for each in of(home, "versions", around) if each.verdict is Verdict.PROBLEM]
+    problems = [each for each in of(home, "versions", around) if each.verdict is Severity.PROBLEM]
     assert [said in each.what for each in problems] == [True]
 
 
@@ -373,13 +373,13 @@ def test_a_package_that_is_not_installed_as_one_is_a_warning(home: Home) -> None
         raise PackageNotFoundError(name)
 
     [found] = of(home, "versions", replace(AROUND, version=none))
-    assert found.verdict is Verdict.WARNING
+    assert found.verdict is Severity.WARNING
 
 
 def test_a_broken_predictor_is_made_again_so_it_is_a_warning(home: Home) -> None:
     home.predictor.write_bytes(b"x" * 100)
     assert bad(home) == {"models"}
-    assert of(home, "models")[-1].verdict is Verdict.WARNING
+    assert of(home, "models")[-1].verdict is Severity.WARNING
 
 
 def test_a_check_that_fails_itself_hides_no_other(home: Home) -> None:
@@ -387,7 +387,7 @@ def test_a_check_that_fails_itself_hides_no_other(home: Home) -> None:
         raise ZeroDivisionError(str(path))
 
     [found] = of(home, "disk", replace(AROUND, disk=broken))
-    assert found.verdict is Verdict.PROBLEM
+    assert found.verdict is Severity.PROBLEM
     assert "ZeroDivisionError" in found.what
     assert bad(home, replace(AROUND, disk=broken)) == {"disk"}
 
@@ -418,7 +418,7 @@ def test_the_command_ends_with_3_where_there_is_a_problem(never_joined: Home) ->
 def test_the_installed_packages_and_kinds_fit(never_joined: Home) -> None:
     around = surroundings(lambda: datetime.now(UTC))
     for check in ("versions", "history", "disk"):
-        assert Verdict.PROBLEM not in {each.verdict for each in of(never_joined, check, around)}
+        assert Severity.PROBLEM not in {each.verdict for each in of(never_joined, check, around)}
     assert "DuckDB profile" in of(never_joined, "history", around)[0].what
 
 
@@ -429,5 +429,5 @@ def test_a_coordinator_that_is_off_is_said_within_seconds(home: Home) -> None:
     del key
     real = surroundings(lambda: NOW)
     [said] = of(home, "coordinator", replace(AROUND, status=real.status))
-    assert said.verdict is Verdict.WARNING
+    assert said.verdict is Severity.WARNING
     assert "127.0.0.1:9" in said.what

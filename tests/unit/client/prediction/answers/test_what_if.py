@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedperf_client.prediction.answers.what_if import (
-    Answer,
+    WhatIfAnswer,
     chance_text,
     parse_cores,
     parse_duration,
@@ -64,10 +64,10 @@ def answer(
     inside: bool = True,
     keeps: bool = False,
     chance: float | None = None,
-) -> Answer:
+) -> WhatIfAnswer:
     spread = Spread.of(np.zeros(40), np.arange(40))
     estimate = Estimate.around(0.0, (spread,), kind=kind, level=0.9, inside=inside)
-    return Answer(ClusterConfig(nodes, 4 * nodes, 1 << 34), estimate, chance, keeps)
+    return WhatIfAnswer(ClusterConfig(nodes, 4 * nodes, 1 << 34), estimate, chance, keeps)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def answer(
     ],
 )
 def test_the_table_and_json_say_the_same_of_a_question(
-    found: Answer, table: str, asks: str
+    found: WhatIfAnswer, table: str, asks: str
 ) -> None:
     assert found.as_line()["question"] == table
     row = found.as_row()

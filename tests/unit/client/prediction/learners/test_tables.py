@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from fedperf_client.prediction.learners.tables import (
-    Column,
     InvalidTableError,
-    Layout,
+    TableColumn,
+    TableLayout,
     median_of_repeats,
 )
 from tests.unit.client.prediction.jobs import grid, layout, samples
@@ -23,7 +23,7 @@ def test_numbers_become_logs_words_columns_and_the_scale_its_inverse_too() -> No
 
 def test_numbers_that_touch_zero_stay_as_they_are() -> None:
     table = {**grid(), "share": [0.0, 0.5] * 30}
-    found = Layout.of(table, scale="nodes", size="megabytes")
+    found = TableLayout.of(table, scale="nodes", size="megabytes")
     assert not found.columns[-1].logged
     np.testing.assert_array_equal(found.samples(table).features[:2, -1], [0.0, 0.5])
 
@@ -61,11 +61,11 @@ def test_a_missing_column_is_named() -> None:
 
 def test_scale_and_size_must_be_positive_columns() -> None:
     with pytest.raises(InvalidTableError, match="'memory'"):
-        Layout.of(grid(), scale="nodes", size="memory")
+        TableLayout.of(grid(), scale="nodes", size="memory")
     with pytest.raises(InvalidTableError, match="'machine'"):
-        Layout.of(grid(), scale="machine", size="megabytes")
+        TableLayout.of(grid(), scale="machine", size="megabytes")
     with pytest.raises(InvalidTableError, match="inverted"):
-        Column("share", inverted=True)
+        TableColumn("share", inverted=True)
 
 
 def test_repeats_become_their_median_in_order_of_first_appearance() -> None:

@@ -9,28 +9,28 @@ from pathlib import Path
 
 import pytest
 
-from fedperf_client.profiling.campaign.campaign import Stopped, Surroundings, run_campaign
+from fedperf_client.profiling.campaign.campaign import CampaignSurroundings, Stopped, run_campaign
 from fedperf_client.profiling.campaign.components import Component
 from fedperf_client.profiling.campaign.definition import Campaign
 from fedperf_client.profiling.campaign.expressions import Value
 from fedperf_client.profiling.campaign.order import AllAtOnce, Sampler, sampler_of
-from fedperf_client.profiling.campaign.record.journal import Journal, Key
+from fedperf_client.profiling.campaign.record.journal import Journal, TrialKey
 from fedperf_client.profiling.campaign.record.noise import HostReading
-from fedperf_client.profiling.campaign.record.outcome import Outcome, TrialStatus
+from fedperf_client.profiling.campaign.record.outcome import TrialOutcome, TrialStatus
 from fedperf_client.profiling.campaign.results.summary import summarize
 from fedperf_client.profiling.campaign.trials.trial_runner import Limits, TrialStoppedError
 from tests.unit.client.profiling.campaign.campaigns import BUSY, MACHINE, QUIET, make_campaign
 
 Ran = tuple[tuple[str, ...], tuple[Value, ...]]
-OK = Outcome(TrialStatus.OK, wall_seconds=1.0)
-FAILED = Outcome(TrialStatus.FAILED, "it broke", wall_seconds=0.5)
+OK = TrialOutcome(TrialStatus.OK, wall_seconds=1.0)
+FAILED = TrialOutcome(TrialStatus.FAILED, "it broke", wall_seconds=0.5)
 
 
 @dataclass
 class World:
     """Trials by a function of (components, configuration, how many ran before)."""
 
-    outcome: Callable[[dict[str, Value], int], Outcome] = lambda row, number: OK
+    outcome: Callable[[dict[str, Value], int], TrialOutcome] = lambda row, number: OK
     readings: Iterator[HostReading] = field(default_factory=lambda: itertools.repeat(QUIET))
     boot: str = "boot 1"
     stop: threading.Event = field(default_factory=threading.Event)
@@ -45,7 +45,7 @@ class World:
         *,
         limits: Limits,
         token: str,
-    ) -> Outcome:
+    ) -> TrialOutcome:
         del limits, token
         number = len(self.ran)
         self.ran.append((tuple(c.name for c in components), tuple(configuration.values())))
@@ -63,8 +63,8 @@ class World:
         self.now += timedelta(seconds=1)
         return self.now
 
-    def surroundings(self) -> Surroundings:
-        return Surroundings(
+    def surroundings(self) -> CampaignSurroundings:
+        return CampaignSurroundings(
             trials=self,
             host=self,
             machine=MACHINE,
@@ -94,7 +94,7 @@ class Place:
                 each.outcome.status.value if each.outcome else "lost" for each in journal.trials()
             ]
 
-    def measured(self) -> list[Key]:
+    def measured(self) -> list[TrialKey]:
         with Journal.open(self.path, self.campaign.campaign_id) as journal:
             return [each.key for each in journal.trials()]
 
@@ -131,7 +131,7 @@ workers = [1, 2, 4, 8, 16]
 """
 
 
-def by_law(row: dict[str, Value], number: int) -> Outcome:
+def by_law(row: dict[str, Value], number: int) -> TrialOutcome:
     """Start-up, and work that is divided among the workers."""
     rows, workers = float(row["rows"]), float(row["workers"])
     wobble = 1 + 0.01 * ((31 * number) % 7 - 3) / 3
@@ -150,7 +150,7 @@ def test_an_active_campaign_ends_early_and_goes_on_as_it_would_have(tmp_path: Pa
     assert len(stopped.rows) < 25  # of 50
     broken = World()
 
-    def eight_at_a_time(row: dict[str, Value], number: int) -> Outcome:
+    def eight_at_a_time(row: dict[str, Value], number: int) -> TrialOutcome:
         if number % 8 == 7:
             broken.stop.set()
         return by_law(row, number)
@@ -254,7 +254,7 @@ def test_a_campaign_whose_budget_is_spent_is_not_complete(place: Places) -> None
 def test_a_clock_that_is_set_back_gives_no_budget_back(place: Places) -> None:
     world, here = World(), place("repetitions = 2\nmax_wall_seconds = 3")
 
-    def outcome(row: dict[str, Value], number: int) -> Outcome:
+    def outcome(row: dict[str, Value], number: int) -> TrialOutcome:
         world.now -= timedelta(hours=number == 0)
         return OK
 
@@ -275,7 +275,7 @@ def test_a_stop_ends_also_the_walk_through_what_was_finished(place: Places) -> N
 def test_a_stopped_campaign_loses_the_trial_in_flight_alone(place: Places) -> None:
     here, world = place("repetitions = 1"), World()
 
-    def outcome(row: dict[str, Value], number: int) -> Outcome:
+    def outcome(row: dict[str, Value], number: int) -> TrialOutcome:
         if number == 2:
             raise TrialStoppedError("stopped")
         return OK
@@ -335,8 +335,8 @@ class Greedy:
 
 
 def test_a_resumed_sampler_is_told_the_same_as_an_uninterrupted_one(place: Places) -> None:
-    def seconds(row: dict[str, Value], number: int) -> Outcome:
-        return Outcome(TrialStatus.OK, wall_seconds=float(row["workers"]) * 1.5)
+    def seconds(row: dict[str, Value], number: int) -> TrialOutcome:
+        return TrialOutcome(TrialStatus.OK, wall_seconds=float(row["workers"]) * 1.5)
 
     here = place("repetitions = 2")
     world, whole = World(seconds), Greedy()

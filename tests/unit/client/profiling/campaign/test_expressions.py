@@ -8,7 +8,7 @@ from fedperf_client.profiling.campaign.expressions import (
     MAX_DEPTH,
     MAX_LENGTH,
     Constraint,
-    InvalidConstraintError,
+    InvalidGridConstraintError,
     Value,
 )
 
@@ -74,7 +74,7 @@ def test_conditions_mean_what_they_say(text: str, expected: bool) -> None:
     ],
 )
 def test_everything_else_is_refused(text: str) -> None:
-    with pytest.raises(InvalidConstraintError):
+    with pytest.raises(InvalidGridConstraintError):
         Constraint.parse(text, NAMES)
 
 
@@ -98,13 +98,13 @@ def test_everything_else_is_refused(text: str) -> None:
 )
 def test_a_condition_without_a_value_says_why(text: str) -> None:
     constraint = Constraint.parse(text, NAMES)
-    with pytest.raises(InvalidConstraintError) as refused:
+    with pytest.raises(InvalidGridConstraintError) as refused:
         constraint.holds(ROW)
     assert text[:20] in str(refused.value)
 
 
 def test_an_unknown_column_is_named_with_those_that_there_are() -> None:
-    with pytest.raises(InvalidConstraintError, match=r"no column 'wrokers'.*rows, workers"):
+    with pytest.raises(InvalidGridConstraintError, match=r"no column 'wrokers'.*rows, workers"):
         Constraint.parse("wrokers < 3", NAMES)
 
 
@@ -121,6 +121,6 @@ PIECES = st.sampled_from(
 def test_any_text_gives_a_condition_or_the_named_error(text: str) -> None:
     try:
         held = Constraint.parse(text, NAMES).holds(ROW)
-    except InvalidConstraintError:
+    except InvalidGridConstraintError:
         return
     assert isinstance(held, bool)

@@ -15,8 +15,8 @@ from fedperf_client.profiling.choosing.grid_points import Rows
 from fedperf_client.profiling.choosing.sampler import (
     LEAST_JUDGED,
     START,
-    Grid,
     InvalidSamplingError,
+    SamplingGrid,
 )
 from fedperf_client.profiling.choosing.strategies import CHOOSING, Strategy
 from tests.unit.client.profiling.grids import (
@@ -98,10 +98,10 @@ def test_random_is_another_order_for_another_seed_and_asks_no_run_time() -> None
 
 
 def tell_errors(monkeypatch: pytest.MonkeyPatch, errors: Mapping[int, float]) -> None:
-    def told(_: Grid, measured: Mapping[int, float]) -> float:
+    def told(_: SamplingGrid, measured: Mapping[int, float]) -> float:
         return errors.get(len(measured), 1.0)
 
-    monkeypatch.setattr(Grid, "left_out_error", told)
+    monkeypatch.setattr(SamplingGrid, "left_out_error", told)
 
 
 def test_it_stops_when_the_error_was_small_enough_as_often_as_patience_says(
@@ -139,7 +139,7 @@ def test_a_model_that_is_sure_of_itself_does_not_stop_a_campaign(
 def test_the_error_is_that_on_configurations_left_out() -> None:
     table = grid()
     rows = list(campaign(made(table, "random"), table, most=30))
-    whole = Grid.of(table, scale="machines", size="size")
+    whole = SamplingGrid.of(table, scale="machines", size="size")
     lawful = {row: seconds(table, row) for row in rows}
     chance = np.random.default_rng(1).lognormal(3, 0.8, 72)
     lawless = {row: float(chance[row]) for row in rows}

@@ -12,7 +12,7 @@ import orjson
 import psutil
 import pytest
 
-from fedperf_client.profiling.trials.pool import Key, UncountableProgramError, WorkerPool
+from fedperf_client.profiling.trials.pool import UncountableProgramError, WorkerKey, WorkerPool
 from fedperf_client.profiling.trials.trial import (
     InvalidTrialError,
     Trial,
@@ -54,7 +54,7 @@ def measured(trial: Trial) -> Measurement:
 
 
 def pid_of(pool: WorkerPool) -> int:
-    return pool._workers[Key(frozenset({Platform.DUCKDB}), 1)]._process.pid
+    return pool._workers[WorkerKey(frozenset({Platform.DUCKDB}), 1)]._process.pid
 
 
 def test_a_trial_says_how_long_it_took_and_where(shared_pool: WorkerPool) -> None:
@@ -318,7 +318,9 @@ def test_a_request_without_threads_or_platforms_is_refused() -> None:
 
 
 def test_warm_children_are_the_ones_that_run(pool: WorkerPool) -> None:
-    pool.warm([Key(frozenset({Platform.DUCKDB}), 1), Key(frozenset({Platform.POLARS}), 1)])
+    pool.warm(
+        [WorkerKey(frozenset({Platform.DUCKDB}), 1), WorkerKey(frozenset({Platform.POLARS}), 1)]
+    )
     warm = pid_of(pool)
     assert run(pool, "sleep", 0.0).status is ExecutionStatus.OK
     assert pid_of(pool) == warm
@@ -326,16 +328,16 @@ def test_warm_children_are_the_ones_that_run(pool: WorkerPool) -> None:
 
 def test_warming_keeps_to_the_room_there_is(pool: WorkerPool) -> None:
     platforms = (Platform.DUCKDB, *list(Platform)[2:6])
-    pool.warm(Key(frozenset({platform}), 1) for platform in platforms)
+    pool.warm(WorkerKey(frozenset({platform}), 1) for platform in platforms)
     assert len(pool._workers) == 2
     warm = pid_of(pool)
-    pool.warm([Key(frozenset({Platform.PANDAS}), 1)])
+    pool.warm([WorkerKey(frozenset({Platform.PANDAS}), 1)])
     assert pid_of(pool) == warm
 
 
 def test_a_child_that_cannot_be_warmed_says_so_when_it_is_needed() -> None:
     with WorkerPool(command=(sys.executable, "-c", "raise SystemExit(3)")) as pool:
-        pool.warm([Key(frozenset({Platform.DUCKDB}), 1)])
+        pool.warm([WorkerKey(frozenset({Platform.DUCKDB}), 1)])
         trial = run(pool, "sleep", 0.0)
     assert trial.status is ExecutionStatus.FAILED
     assert "exit code 3" in trial.reason

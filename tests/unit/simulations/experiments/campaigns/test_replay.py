@@ -20,7 +20,12 @@ from fedperf_simulations.experiments.campaigns.experiment import (
     SEEDS,
     STAYS,
 )
-from fedperf_simulations.experiments.campaigns.replay import Campaign, divided, judged, stays_below
+from fedperf_simulations.experiments.campaigns.replay import (
+    ReplayedCampaign,
+    divided,
+    judged,
+    stays_below,
+)
 from fedperf_simulations.harness.experiment import Row, Settings, Value
 from tests.public_data import public_data
 
@@ -71,7 +76,7 @@ def test_a_campaign_is_judged_at_the_numbers_asked_for_and_costs_machine_seconds
     made_up: Path,
 ) -> None:
     both = divided(made_up, "sort", np.random.default_rng(5))
-    campaign = Campaign.over(both.known, Strategy.ACTIVE, target=None, most=11, seed=0)
+    campaign = ReplayedCampaign.over(both.known, Strategy.ACTIVE, target=None, most=11, seed=0)
     assert len(set(campaign.rows)) == 11
     row = judged(both, campaign, (5, 11, 50))
     assert {"mape 5", "mape 11", "cost 5", "cost 11"} <= set(row)

@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 
 from fedperf_shared.errors import ConfigurationError
-from fedperf_simulations.data.public_table import Columns, Table
+from fedperf_simulations.data.public_table import Columns, PublicTable
 from fedperf_simulations.experiments.drift.cell_histogram import BINS, CellHistogram, release
 
 COLUMNS = Columns((3, 2), 2)
 ALMOST_NO_NOISE = 1e4
 
 
-def table(count: int) -> Table:
+def table(count: int) -> PublicTable:
     return COLUMNS.random(count, np.random.default_rng(count))
 
 
-def released(some: Table, epsilon: float = ALMOST_NO_NOISE) -> CellHistogram:
+def released(some: PublicTable, epsilon: float = ALMOST_NO_NOISE) -> CellHistogram:
     return release(some, COLUMNS, epsilon=epsilon, rng=np.random.default_rng(3))
 
 
@@ -41,7 +41,7 @@ def test_rows_are_as_many_as_were_counted_and_where_they_were_counted() -> None:
 
 
 def test_the_bounds_themselves_have_bins() -> None:
-    edges = Table(np.zeros((2, 2), dtype=np.int64), np.array([[-1.0, -1.0], [1.0, 1.0]]))
+    edges = PublicTable(np.zeros((2, 2), dtype=np.int64), np.array([[-1.0, -1.0], [1.0, 1.0]]))
     bins = released(edges).bins[0, 0]
     assert (bins[0], bins[BINS - 1], bins.sum()) == (1, 1, 2)
 
@@ -49,7 +49,7 @@ def test_the_bounds_themselves_have_bins() -> None:
 def test_numbers_are_drawn_in_their_own_cell() -> None:
     codes = np.repeat(np.array([[0, 0], [2, 1]]), 500, axis=0)
     numbers = np.repeat(np.array([[-0.9, 0.9], [0.9, -0.9]]), 500, axis=0)
-    rows = released(Table(codes, numbers)).rows(np.random.default_rng(5))
+    rows = released(PublicTable(codes, numbers)).rows(np.random.default_rng(5))
     first = rows.codes[:, 0] == 0
     assert rows.numbers[first, 0].max() < -0.8
     assert rows.numbers[~first, 0].min() > 0.8

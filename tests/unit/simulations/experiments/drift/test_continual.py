@@ -9,8 +9,8 @@ from fedperf_simulations.baselines.batched_mlp import SeedModels, fit
 from fedperf_simulations.experiments.drift.continual import MAE, MAPE, Q50, Anchor, Course, learn
 from fedperf_simulations.experiments.drift.rehearsal_methods import (
     Everything,
-    Method,
     Naive,
+    RehearsalMethod,
     Taught,
 )
 from tests.unit.simulations.drifting import COLUMNS, two_levels
@@ -27,7 +27,7 @@ def few_steps(*seeds: int) -> Course:
     return replace(course(*seeds), steps=20)
 
 
-def final_of_first(method: Method, *, ewc: float | None = None) -> float:
+def final_of_first(method: RehearsalMethod, *, ewc: float | None = None) -> float:
     return float(learn(course(), method, ewc=ewc)[MAE][0, 1, 0])
 
 

@@ -12,17 +12,17 @@ from fedperf_simulations.experiments.drift.rehearsal_methods import (
     Buffer,
     Closed,
     Everything,
-    Method,
     Naive,
     Records,
-    Source,
+    RehearsalMethod,
+    RowSource,
     Taught,
 )
 
 COLUMNS = Columns((4,), 1)
 SIZES = (300, 100, 50)
 TAUGHT = 77.0
-METHODS: list[Method] = [
+METHODS: list[RehearsalMethod] = [
     Naive(),
     Everything(is_even=False),
     Everything(is_even=True),
@@ -53,12 +53,12 @@ def teacher(inputs: np.ndarray) -> np.ndarray:
     return np.full(len(inputs), TAUGHT, dtype=np.float32)
 
 
-def sources(method: Method) -> Sequence[Source]:
+def sources(method: RehearsalMethod) -> Sequence[RowSource]:
     kept = [method.keep(segment(place)) for place in (0, 1)]
     return method.sources(kept, segment(2).records, teacher)
 
 
-def drawn(method: Method, steps: int = 200) -> Records:
+def drawn(method: RehearsalMethod, steps: int = 200) -> Records:
     parts = [each.draw(steps, rng(9)) for each in sources(method)]
     return Records(
         np.concatenate([each.inputs for each in parts]),
@@ -72,7 +72,7 @@ def shares(records: Records) -> list[float]:
 
 
 @pytest.mark.parametrize("method", METHODS, ids=str)
-def test_every_method_makes_steps_of_the_same_number_of_rows(method: Method) -> None:
+def test_every_method_makes_steps_of_the_same_number_of_rows(method: RehearsalMethod) -> None:
     assert sum(each.rows for each in sources(method)) == ROWS
 
 

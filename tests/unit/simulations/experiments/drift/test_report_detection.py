@@ -8,20 +8,20 @@ import pytest
 
 from fedperf_client.privacy.directed_report import cell_sum
 from fedperf_client.privacy.report_mechanism import noiseless_sum
-from fedperf_server.inference.drift_evidence import SHIFT, Drift
+from fedperf_server.inference.drift_evidence import SHIFT, PlatformDrift
 from fedperf_shared.releases.release import ReportParameters, SlotKey
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.experiments.drift import report_detection
 from fedperf_simulations.experiments.drift.recurring_workloads import (
     EXECUTION_SD,
     WORKLOAD_SD,
-    Shift,
+    PlatformShift,
     draw_executions,
     draw_organizations,
 )
 from fedperf_simulations.experiments.drift.report_detection import (
     PART,
-    Condition,
+    DetectionCondition,
     judged,
     plotted,
     rows,
@@ -31,8 +31,8 @@ from fedperf_simulations.experiments.drift.report_detection import (
 from fedperf_simulations.harness.experiment import Row, Settings
 from tests.fakes.questions import make_question
 
-SLOWER = Shift(Platform.POLARS, 5.2, SHIFT)
-FOUND = Drift(Platform.POLARS, 6, 7, 0.35, 0.1, ("0",), shared=False)
+SLOWER = PlatformShift(Platform.POLARS, 5.2, SHIFT)
+FOUND = PlatformDrift(Platform.POLARS, 6, 7, 0.35, 0.1, ("0",), shared=False)
 
 
 def test_sums_for_all_workloads_at_once_are_those_of_the_clients_mechanism() -> None:
@@ -49,7 +49,7 @@ def test_sums_for_all_workloads_at_once_are_those_of_the_clients_mechanism() -> 
 
 
 def test_a_shift_hits_later_executions_of_its_platform_and_organization_alone() -> None:
-    def residuals(*shifts: Shift) -> dict[str, np.ndarray]:
+    def residuals(*shifts: PlatformShift) -> dict[str, np.ndarray]:
         rng = np.random.default_rng(2)
         group = draw_organizations(2, 40, rng)
         lived = [draw_executions(each, 4.7, 5.7, shifts, rng) for each in group]
@@ -97,7 +97,7 @@ def test_a_drift_counts_from_its_moment_until_its_reports_have_left() -> None:
         replace(FOUND, found=5),
     ],
 )
-def test_what_is_not_the_shift_is_a_false_alarm(wrong: Drift) -> None:
+def test_what_is_not_the_shift_is_a_false_alarm(wrong: PlatformDrift) -> None:
     seen = judged([wrong], SLOWER, schedule_of(200))
     assert (seen.delay, seen.false_alarms) == (None, 1)
     assert judged([FOUND], None, schedule_of(200)).false_alarms == 1
@@ -106,7 +106,7 @@ def test_what_is_not_the_shift_is_a_false_alarm(wrong: Drift) -> None:
 def test_rows_are_kept_and_targets_follow_from_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    conditions = (Condition(25, 1, SHIFT, 20), Condition(200, 1, SHIFT, 20))
+    conditions = (DetectionCondition(25, 1, SHIFT, 20), DetectionCondition(200, 1, SHIFT, 20))
     monkeypatch.setattr(report_detection, "CONDITIONS", conditions)
     settings = Settings(seed=5, out=tmp_path, quick=True)
     found = rows(settings)

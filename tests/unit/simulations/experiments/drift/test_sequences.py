@@ -18,18 +18,18 @@ from fedperf_simulations.experiments.drift.sequences import (
     JOB_ORDER,
     LOG_RUNTIME,
     SEQUENCES,
-    Drift,
+    DriftSequence,
     data_files,
     load,
 )
 from tests.public_data import public_data
 
 
-def training_rows(drift: Drift) -> int:
+def training_rows(drift: DriftSequence) -> int:
     return sum(int(TRAINING_SHARE * len(each.table)) for each in drift.segments)
 
 
-def is_inside(drift: Drift) -> bool:
+def is_inside(drift: DriftSequence) -> bool:
     """Whether every row fits the public columns, and few are at a bound."""
     for segment in drift.segments:
         table = segment.table

@@ -10,7 +10,7 @@ import pytest
 from fedperf_client.optimizer.costs import AdditiveCosts
 from fedperf_client.optimizer.frontier import Found, cheapest_plans
 from fedperf_client.optimizer.methods import Method
-from fedperf_client.optimizer.pruned_search import Rule, pruned_search
+from fedperf_client.optimizer.pruned_search import PruningRule, pruned_search
 from fedperf_client.optimizer.steps import narrow_order, width
 from fedperf_client.prediction.prediction import Floats, Question
 from fedperf_shared.execution import ClusterConfig
@@ -25,7 +25,7 @@ from fedperf_simulations.experiments.optimizer.experiment import (
     optimization_time,
     targets_of,
 )
-from fedperf_simulations.experiments.optimizer.measurement import ONE_BY_ONE, Task, measure
+from fedperf_simulations.experiments.optimizer.measurement import ONE_BY_ONE, TimingTask, measure
 from fedperf_simulations.experiments.optimizer.pruning_regret import (
     BEST,
     equal_to_brute_force,
@@ -114,7 +114,7 @@ def test_the_chart_has_a_line_per_method_and_no_other_number_of_platforms() -> N
 
 
 def test_every_way_to_choose_is_timed_equally_often() -> None:
-    task = Task(operators=4, platforms=2, workflows=2, repeats=1, seed=3, one_by_one=True)
+    task = TimingTask(operators=4, platforms=2, workflows=2, repeats=1, seed=3, one_by_one=True)
     found = measure(task)
     assert list(found) == [*Method, ONE_BY_ONE]
     assert {len(taken) for taken in found.values()} == {2}
@@ -126,7 +126,7 @@ def test_every_way_to_choose_is_timed_equally_often() -> None:
 
 
 def test_too_many_assignments_are_not_all_timed() -> None:
-    found = measure(Task(operators=13, platforms=2, workflows=1, repeats=1, seed=0))
+    found = measure(TimingTask(operators=13, platforms=2, workflows=1, repeats=1, seed=0))
     assert Method.EXHAUSTIVE not in found
     assert ONE_BY_ONE not in found
 
@@ -166,7 +166,7 @@ def test_the_exact_search_is_equal_to_brute_force() -> None:
         doubled,
         dearer,
         partial(cheapest_plans, count=BEST - 1),
-        partial(pruned_search, rule=Rule.OPEN_FRONTIER, count=BEST),
+        partial(pruned_search, rule=PruningRule.OPEN_FRONTIER, count=BEST),
     ],
 )
 def test_brute_force_finds_out_a_search_that_is_wrong(search: object) -> None:

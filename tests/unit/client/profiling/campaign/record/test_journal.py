@@ -7,21 +7,29 @@ from pathlib import Path
 
 import pytest
 
-from fedperf_client.profiling.campaign.record.history import History
-from fedperf_client.profiling.campaign.record.journal import CampaignRunsError, Journal, Key
-from fedperf_client.profiling.campaign.record.outcome import Outcome, Resources, Span, TrialStatus
+from fedperf_client.profiling.campaign.record.history import TrialHistory
+from fedperf_client.profiling.campaign.record.journal import CampaignRunsError, Journal, TrialKey
+from fedperf_client.profiling.campaign.record.outcome import (
+    ComponentSpan,
+    ResourceUse,
+    TrialOutcome,
+    TrialStatus,
+)
 from fedperf_shared.errors import StorageError
 from tests.unit.client.profiling.campaign.campaigns import MACHINE
 
 NOW = datetime(2027, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)
-KEY = Key(3, "whole", 0)
-OUTCOME = Outcome(
+KEY = TrialKey(3, "whole", 0)
+OUTCOME = TrialOutcome(
     TrialStatus.NOISY,
     "others \ud800 kept 2 cores busy",
     1.5,
     0.25,
-    Resources(1.25, 1 << 40, 5, 6, 7),
-    (Span("a", 0.0, 0.5, Resources(0.5)), Span("b", 0.5, 1.5, Resources(), 0.25, 0.75)),
+    ResourceUse(1.25, 1 << 40, 5, 6, 7),
+    (
+        ComponentSpan("a", 0.0, 0.5, ResourceUse(0.5)),
+        ComponentSpan("b", 0.5, 1.5, ResourceUse(), 0.25, 0.75),
+    ),
     *(2.0, 0.0, 1.0, 1.5),
 )
 
@@ -32,7 +40,7 @@ def journal(tmp_path: Path) -> Iterator[Journal]:
         yield journal
 
 
-def begin(journal: Journal, key: Key = KEY, attempt: int = 0) -> int:
+def begin(journal: Journal, key: TrialKey = KEY, attempt: int = 0) -> int:
     session = journal.begin_session(MACHINE, boot="b", at=NOW)
     return journal.begin(
         key, session=session, attempt=attempt, is_cold=True, token=f"t{attempt}", at=NOW
@@ -105,14 +113,14 @@ def test_files_of_others_are_refused(journal: Journal, tmp_path: Path) -> None:
 
 def test_a_trial_lost_in_flight_is_not_settled_and_uses_no_retry(journal: Journal) -> None:
     begin(journal)
-    history = History(journal.trials(), retries=0)
+    history = TrialHistory(journal.trials(), retries=0)
     assert not history.is_settled(KEY)
     assert history.attempts(KEY) == 1
     assert history.lost_tokens() == ("t0",)
     assert history.spent_trials == 0
     assert not history.is_cold(KEY, "b")
     assert history.is_cold(KEY, "another boot")
-    assert history.is_cold(Key(3, "a", 0), "b")
+    assert history.is_cold(TrialKey(3, "a", 0), "b")
     journal.end(begin(journal, attempt=1), OUTCOME, at=NOW)
-    assert History(journal.trials(), retries=0).is_settled(KEY)
-    assert not History(journal.trials(), retries=1).is_settled(KEY)
+    assert TrialHistory(journal.trials(), retries=0).is_settled(KEY)
+    assert not TrialHistory(journal.trials(), retries=1).is_settled(KEY)

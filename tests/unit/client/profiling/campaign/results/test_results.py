@@ -14,8 +14,13 @@ import pytest
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.profiling.campaign.campaign import Stopped
 from fedperf_client.profiling.campaign.grid import RESERVED_NAMES
-from fedperf_client.profiling.campaign.record.journal import Key, Session, Trial
-from fedperf_client.profiling.campaign.record.outcome import Outcome, Resources, Span, TrialStatus
+from fedperf_client.profiling.campaign.record.journal import JournalTrial, Session, TrialKey
+from fedperf_client.profiling.campaign.record.outcome import (
+    ComponentSpan,
+    ResourceUse,
+    TrialOutcome,
+    TrialStatus,
+)
 from fedperf_client.profiling.campaign.results import charts, report
 from fedperf_client.profiling.campaign.results.executions import execution_of, is_execution, plan_of
 from fedperf_client.profiling.campaign.results.report import write_results
@@ -34,18 +39,23 @@ COMPONENTS = (
 )
 
 
-def trial(number: int, row: int = 0, component: str = "whole", seconds: float = 1.0) -> Trial:
-    outcome = Outcome(
+def trial(
+    number: int, row: int = 0, component: str = "whole", seconds: float = 1.0
+) -> JournalTrial:
+    outcome = TrialOutcome(
         TrialStatus.OK,
         wall_seconds=seconds,
-        resources=Resources(0.5, 1 << 20, 3, 4, 5),
-        spans=(Span("read", 0.0, 0.4), Span("train", 0.4, seconds, Resources(), 0.1, 0.2)),
+        resources=ResourceUse(0.5, 1 << 20, 3, 4, 5),
+        spans=(
+            ComponentSpan("read", 0.0, 0.4),
+            ComponentSpan("train", 0.4, seconds, ResourceUse(), 0.1, 0.2),
+        ),
         foreign_cores=0.0,
     )
     start = NOW + timedelta(seconds=10 * number)
-    key = Key(row, component, number)
+    key = TrialKey(row, component, number)
     end = start + timedelta(seconds=seconds)
-    return Trial(number + 1, 1, key, 0, False, True, "t", start, "b", end, outcome)
+    return JournalTrial(number + 1, 1, key, 0, False, True, "t", start, "b", end, outcome)
 
 
 def results(
@@ -82,7 +92,8 @@ def test_a_trial_of_the_whole_becomes_an_execution_once(tmp_path: Path) -> None:
     assert first.origin == origin
     noisy = trial(0, row=2)
     flagged = replace(
-        noisy, outcome=replace(noisy.outcome or Outcome(TrialStatus.OK), status=TrialStatus.NOISY)
+        noisy,
+        outcome=replace(noisy.outcome or TrialOutcome(TrialStatus.OK), status=TrialStatus.NOISY),
     )
     remarks = execution_of(campaign, flagged, MACHINE).origin.remarks
     assert remarks == (Remark.NOISY,)
@@ -103,19 +114,21 @@ def test_words_that_are_no_platform_of_ours_are_other(tmp_path: Path, word: str)
 def test_only_measured_trials_of_the_whole_are_executions() -> None:
     assert is_execution(trial(0))
     assert not is_execution(trial(0, component="read"))
-    assert not is_execution(replace(trial(0), outcome=Outcome(TrialStatus.WARMUP)))
-    assert not is_execution(replace(trial(0), outcome=Outcome(TrialStatus.FAILED)))
+    assert not is_execution(replace(trial(0), outcome=TrialOutcome(TrialStatus.WARMUP)))
+    assert not is_execution(replace(trial(0), outcome=TrialOutcome(TrialStatus.FAILED)))
     assert not is_execution(replace(trial(0), outcome=None))
 
 
 def hostile_summary(tmp_path: Path) -> Summary:
     grid = GRID + f'platform = ["duckdb", "{HOSTILE}"]\n'
     campaign = make_campaign(tmp_path, components=COMPONENTS, grid=grid, run="repetitions = 3")
-    remote = replace(trial(3, row=1).outcome or Outcome(TrialStatus.OK), resources=Resources())
-    failed = Outcome(TrialStatus.FAILED, HOSTILE, wall_seconds=0.1)
+    remote = replace(
+        trial(3, row=1).outcome or TrialOutcome(TrialStatus.OK), resources=ResourceUse()
+    )
+    failed = TrialOutcome(TrialStatus.FAILED, HOSTILE, wall_seconds=0.1)
     trials = [trial(n, row=0, seconds=1 + n / 10) for n in range(3)]
-    trials += [replace(trial(3, row=1), key=Key(1, "whole", 0), outcome=remote)]
-    trials += [replace(trial(4, row=5), key=Key(5, "whole", 0), outcome=failed)]
+    trials += [replace(trial(3, row=1), key=TrialKey(1, "whole", 0), outcome=remote)]
+    trials += [replace(trial(4, row=5), key=TrialKey(5, "whole", 0), outcome=failed)]
     machine = replace(MACHINE, node_type=HOSTILE)
     sessions = [Session(1, NOW, "b", machine)]
     return summarize(campaign, trials, sessions, Stopped(HOSTILE, False, (0,)))

@@ -17,7 +17,7 @@ import pytest
 
 from fedperf_client.profiling.campaign.components import Component
 from fedperf_client.profiling.campaign.record.noise import own_seconds
-from fedperf_client.profiling.campaign.record.outcome import Outcome, Resources, TrialStatus
+from fedperf_client.profiling.campaign.record.outcome import ResourceUse, TrialOutcome, TrialStatus
 from fedperf_client.profiling.campaign.trials import trial_runner
 from fedperf_client.profiling.campaign.trials.trial_process import Ended, Runnable, run_components
 from fedperf_client.profiling.campaign.trials.trial_runner import (
@@ -65,7 +65,7 @@ def http(url: str, **more: object) -> Component:
 
 def run(
     runner: TrialRunner, *components: Component, seconds: float = 30.0, memory: int | None = None
-) -> Outcome:
+) -> TrialOutcome:
     return runner.run(components, ROW, limits=Limits(seconds, memory), token=secrets.token_hex())
 
 
@@ -333,9 +333,9 @@ def test_a_function_elsewhere_is_timed_and_shows_no_resources(
     assert outcome.status is TrialStatus.OK, outcome.reason
     assert outcome.wall_seconds is not None
     assert outcome.wall_seconds >= 0.2
-    assert outcome.resources == Resources()
+    assert outcome.resources == ResourceUse()
     (span,) = outcome.spans
-    assert span.resources == Resources()
+    assert span.resources == ResourceUse()
     assert span.compute_seconds is not None
     assert span.compute_seconds >= 0.2
     assert span.queue_seconds is not None
