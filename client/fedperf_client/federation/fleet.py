@@ -57,6 +57,8 @@ RECORD = "body"
 MAX_REQUEST_PARTS = 64
 MAX_REQUEST_BYTES = 5 << 20
 """Of a request, and so of any of its parts: a model, a question and rows of rehearsal."""
+MAX_RECORD_BYTES = 16 << 10
+"""Of a part that is no bytes of an array: its small parts take much more once they are read."""
 MAX_ANSWER_BYTES = 256 << 10
 """Of whatever else the coordinator answers: small parts take much more once they are read."""
 MAX_OPEN_SLOTS = 8
@@ -152,7 +154,9 @@ class FleetClient:
             )
             if not reply.object_available:
                 raise RequestRefusedError("a request that is not complete")
-            contents[object_id] = reply.object_content
+            contents[object_id] = part = reply.object_content
+            if len(part) > MAX_RECORD_BYTES and not part.startswith(b"ArrayChunk "):
+                raise RequestRefusedError("a request with a record that is too long")
             if sum(map(len, contents.values())) > MAX_REQUEST_BYTES:
                 raise RequestRefusedError("a request that is too long")
         return contents

@@ -35,7 +35,10 @@ if TYPE_CHECKING:
 
     from fedperf_shared.model.ggfn import GGFN
 
-MAX_CHECKPOINT_BYTES = 4 * PARAMETERS + 65_536
+MAX_HEADER_BYTES = 65_536
+"""Names, shapes and versions; small parts take thirty times as much once they are read."""
+
+MAX_CHECKPOINT_BYTES = 4 * PARAMETERS + MAX_HEADER_BYTES
 """Weights and header; a longer file is refused unread."""
 
 NamedArrays = dict[str, NDArray[np.float32]]
@@ -85,6 +88,11 @@ def decode_checkpoint(data: bytes) -> Checkpoint:
     if len(data) > MAX_CHECKPOINT_BYTES:
         raise InvalidCheckpointError(
             f"checkpoint of {len(data)} bytes, at most {MAX_CHECKPOINT_BYTES} are possible"
+        )
+    if int.from_bytes(data[: _HEADER_LENGTH.size], "little") > MAX_HEADER_BYTES:
+        raise InvalidCheckpointError(
+            "checkpoint is cut short or not safetensors, "
+            f"or its header has more than {MAX_HEADER_BYTES} bytes"
         )
     try:
         entries = deserialize(data)  # type: ignore[no-untyped-call]

@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from flwr.app import ConfigRecord, Message
 
 from fedperf_client.federation.fleet import MAX_REQUEST_BYTES
+from fedperf_server.endpoints import fleet_round
 from fedperf_shared.exchange import MAX_REHEARSAL_ROWS, SyntheticRow, TrainRequest
 from fedperf_shared.model.architecture import ARRAY_SHAPES
 from fedperf_shared.model.public_plans import load_public_plans
@@ -82,7 +84,7 @@ Asked = Callable[[bytes], tuple[int, bytes | None]]
 @pytest.fixture(scope="module")
 def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
     directory = tmp_path_factory.mktemp("fleet")
-    with fleet(directory) as (gateway, acme), gateway.round() as channel:
+    with fleet(directory) as (port, acme), port.round() as channel:
         key = acme.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         (directory / "organization").write_bytes(pickle.dumps((acme.membership, key)))
         with subprocess.Popen(
@@ -112,6 +114,26 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
 def test_no_request_fills_the_memory_of_a_node(name: str, asked: Asked) -> None:
     assert len(REFUSED[name]) <= MAX_REQUEST_BYTES
     added, reply = asked(REFUSED[name])
+    assert added <= MOST_MEGABYTES
+    assert reply is None
+
+
+def test_no_record_beside_a_request_fills_the_memory_of_a_node(
+    asked: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    question = fleet_round._question
+    record = ConfigRecord({"numbers": [1] * 4_500_000})
+    written = record.deflate()
+    # Written anew each time it would take so long that the node asks before it is all there.
+    monkeypatch.setattr(ConfigRecord, "deflate", lambda _: written)
+
+    def with_more(body: bytes, *, run_id: int, node_id: int) -> Message:
+        message = question(body, run_id=run_id, node_id=node_id)
+        message.content["more"] = record
+        return message
+
+    monkeypatch.setattr(fleet_round, "_question", with_more)
+    added, reply = asked(encode_train_request(TrainRequest(SLOT, 1, 0, ())))
     assert added <= MOST_MEGABYTES
     assert reply is None
 

@@ -59,6 +59,8 @@ from fedperf_client.prediction.mixture.standing import (
     alike,
     of_mix_alone,
     of_start_alone,
+    of_start_on,
+    on_platforms,
     told_by_start,
 )
 from fedperf_client.prediction.prediction import Floats, Prediction, PredictLog, Question
@@ -320,6 +322,9 @@ class Personalized:
         start = self._start
         if start is None or like.all():
             return of_mix_alone(outcome.errors, outcome.groups)
+        found = against_start
+        if not like.any():
+            like, found = on_platforms(known, plan), of_start_on
         if not like.any():
             return of_start_alone()
         rows, chosen = outcome.rows, like[outcome.rows]
@@ -328,7 +333,7 @@ class Personalized:
         nothing = np.zeros(0, np.int64)
         fitted = start.fit(known.samples.take(nothing), known.log_seconds[nothing])
         of_start = (known.log_seconds - fitted(known.samples))[rows[chosen]]
-        return against_start(of_start, outcome.errors[chosen], outcome.groups[chosen])
+        return found(of_start, outcome.errors[chosen], outcome.groups[chosen])
 
     def _spreads_for(self, plan: Plan, way: Mimicry | None, share: float) -> tuple[Spread, ...]:
         """Of what speaks for a question of which own executions know that share."""

@@ -69,6 +69,15 @@ def test_the_same_state_gives_the_same_bytes() -> None:
     assert same(decode_checkpoint(ENCODED).arrays, ARRAYS)
 
 
+def test_a_header_of_many_arrays_is_refused_before_it_is_read() -> None:
+    entry = {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}
+    header = json.dumps({str(number): entry for number in range(30_000)}).encode()
+    data = struct.pack("<Q", len(header)) + header
+    assert len(data) <= MAX_CHECKPOINT_BYTES
+    with pytest.raises(InvalidCheckpointError, match="header has more than 65536 bytes"):
+        decode_checkpoint(data)
+
+
 def test_arrays_have_memory_of_their_own() -> None:
     model = GGFN(seed=7)
     arrays = state_to_arrays(model)
