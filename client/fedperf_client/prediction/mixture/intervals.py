@@ -259,6 +259,12 @@ class Hull:
         counted = work or known
         return sum(counted) / len(counted)
 
+    def share_seen_apart(self, plan: Plan) -> float:
+        """Share of the operators whose kind and platform were both seen, be it in others."""
+        kinds = {kind for kind, _ in self.pairs}
+        seen = [kind in kinds and where in self.platforms for kind, where in _pairs(plan)]
+        return sum(seen) / len(seen)
+
     def _known(self, plan: Plan) -> list[float]:
         """How far each operator is known, in [0, 1]."""
         if not self.pairs:

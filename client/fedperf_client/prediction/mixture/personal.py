@@ -59,8 +59,6 @@ from fedperf_client.prediction.mixture.standing import (
     alike,
     of_mix_alone,
     of_start_alone,
-    of_start_on,
-    on_platforms,
     told_by_start,
 )
 from fedperf_client.prediction.prediction import Floats, Prediction, PredictLog, Question
@@ -75,8 +73,11 @@ is right by chance too often; then folds leave workloads out, as for questions i
 
 KEPT_SHARE = 2 / 3
 """Of the workloads, that a fold must keep: who knows much less than is known is no witness."""
-
 INSIDE: Key = (Asks.SEEN, 0)
+
+PAIRS_FROM = 10
+"""Own executions from which pairs of kind and platform are asked for. Fewer hardly see one twice,
+and what is mixed for them is mostly the start with its level moved."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -301,7 +302,12 @@ class Personalized:
         """
         if self._start is None or len(self.candidates.known) == 0:
             return np.ones(len(questions))
-        return np.array([self.candidates.hull.share_seen(each.plan) for each in questions])
+        hull = self.candidates.hull
+        share = hull.share_seen if self._has_pairs() else hull.share_seen_apart
+        return np.array([share(each.plan) for each in questions])
+
+    def _has_pairs(self) -> bool:
+        return len(self.candidates.known) >= PAIRS_FROM
 
     @property
     def _start(self) -> Learner | None:
@@ -320,11 +326,8 @@ class Personalized:
         outcome, known = self.outcome(way), self.candidates.known
         like = alike(known, plan)
         start = self._start
-        if start is None or like.all():
+        if start is None or like.all() or not self._has_pairs():
             return of_mix_alone(outcome.errors, outcome.groups)
-        found = against_start
-        if not like.any():
-            like, found = on_platforms(known, plan), of_start_on
         if not like.any():
             return of_start_alone()
         rows, chosen = outcome.rows, like[outcome.rows]
@@ -333,7 +336,7 @@ class Personalized:
         nothing = np.zeros(0, np.int64)
         fitted = start.fit(known.samples.take(nothing), known.log_seconds[nothing])
         of_start = (known.log_seconds - fitted(known.samples))[rows[chosen]]
-        return found(of_start, outcome.errors[chosen], outcome.groups[chosen])
+        return against_start(of_start, outcome.errors[chosen], outcome.groups[chosen])
 
     def _spreads_for(self, plan: Plan, way: Mimicry | None, share: float) -> tuple[Spread, ...]:
         """Of what speaks for a question of which own executions know that share."""

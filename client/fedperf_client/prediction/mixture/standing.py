@@ -4,8 +4,8 @@ Learners are weighed on all own executions. Where most of these were of other ki
 one for those: it may be right in its folds and know nothing of the question. So mix and start
 are weighed once more, by the same rule, on the executions that share an operator's kind and
 platform with the question, at about its rows. Where all executions do, there is nothing to
-weigh again; where none does, the start speaks alone. A start that is farther off there, or on
-the same platform, than is claimed of any is not believed for what own executions do not know.
+weigh again; where none does, the start speaks alone. A start that is farther off there than is
+claimed of any is not believed for what own executions do not know either.
 """
 
 from collections import defaultdict
@@ -88,16 +88,6 @@ def against_start(of_start: Floats, of_mix: Floats, groups: NDArray[np.int64]) -
     return Standing(weight, disbelief, found.spread, found.variance)
 
 
-def of_start_on(of_start: Floats, of_mix: Floats, groups: NDArray[np.int64]) -> Standing:
-    """No own execution is alike, some ran on the platform: they tell whether it knows that one.
-
-    The mix gets only what the start is not believed; arguments as for `against_start`.
-    """
-    disbelief = _weights(of_start, of_mix, groups)[1]
-    found = of_mix_alone(of_start + disbelief * (of_mix - of_start), groups)
-    return Standing(0.0, disbelief, found.spread, found.variance)
-
-
 def told_by_start(start: Learner, known: Known, asked: Samples, plans: Sequence[Plan]) -> Floats:
     """What `start` says, log seconds [questions]; its own level is that of executions alike."""
     groups: dict[bytes, list[int]] = defaultdict(list)
@@ -130,14 +120,8 @@ def alike(known: Known, plan: Plan, *, sources: bool = False) -> Mask:
     shared = (known.samples.features[:, columns] > 0).any(axis=1)
     if len(named) < len(pairs):
         shared |= ~platforms_used(known).any(axis=1)
-    return np.asarray(shared & _near(known, plan))
-
-
-def on_platforms(known: Known, plan: Plan) -> Mask:
-    """Executions that used a platform of `plan`, whatever they did there, at about its rows."""
-    wanted = [where for where in NAMED_PLATFORMS if where in plan.platforms]
-    used = platforms_used(known)[:, wanted].any(axis=1)
-    return np.asarray(used & _near(known, plan))
+    near = np.abs(known.places.size - np.log1p(source_rows(plan))) <= STRANGE_ROWS
+    return np.asarray(shared & near)
 
 
 def platforms_used(known: Known) -> Mask:
@@ -145,11 +129,6 @@ def platforms_used(known: Known) -> Mask:
     cells = known.samples.features[:, :_CELLS]
     counts = cells.reshape(-1, len(OperatorKind), len(NAMED_PLATFORMS))
     return np.asarray(counts.sum(axis=1) > 0)
-
-
-def _near(known: Known, plan: Plan) -> Mask:
-    apart = np.abs(known.places.size - np.log1p(source_rows(plan)))
-    return np.asarray(apart <= STRANGE_ROWS)
 
 
 def _weights(of_start: Floats, of_mix: Floats, groups: NDArray[np.int64]) -> tuple[float, float]:
