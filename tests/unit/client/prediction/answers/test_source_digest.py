@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fedperf_client.prediction.answers.source_digest import digest_of
+from fedperf_client.prediction.answers.source_digest import digest_of, source_digest
 
 
 @pytest.fixture
