@@ -239,7 +239,7 @@ def _sampled(
     synthesizer: "GaussianCopulaSynthesizer", condition: CellCondition, rows: int, seed: int
 ) -> "pd.DataFrame":
     """Up to `rows` rows; fewer where SDV, which draws and rejects, does not find enough."""
-    from sdv.sampling import CellCondition as SdvCondition
+    from sdv.sampling import Condition as SdvCondition
 
     # SDV 2.0 has no public way to give a seed: it starts from one of its own unless this is set.
     synthesizer._set_random_state(seed)

@@ -46,6 +46,9 @@ STRANGE_ROWS = math.log(100.0)
 or a tenth, and nothing of it at a hundred times: that far other costs are the largest (starts,
 memory, disks), and a line through what was seen is a guess. Between, ever less."""
 
+LEAST_SHARE = 0.5
+"""Of the operators that must be known on their platforms, for a question to lie inside."""
+
 UPPER_LEVEL = 0.9
 """Share of executions that the upper end of a prediction is to be longer than."""
 
@@ -93,6 +96,12 @@ class Spread:
             np.cumsum(share[by_size]),
             int(np.count_nonzero(executions_of)),
         )
+
+    @classmethod
+    def of_start(cls, *, widened: bool) -> Self:
+        """Of a start without any own execution; `widened` as outside of what was seen."""
+        width = DEFAULT_HALF_WIDTH * (WIDENING if widened else 1.0)
+        return cls.of(np.full(1, width), np.zeros(1, dtype=np.int64))
 
     def half_width(self, level: float) -> float:
         """What covers the error of a *new* workload with chance >= `level`, in (0, 1)."""
@@ -227,7 +236,7 @@ class Hull:
         return frozenset(platform for _, platform in self.pairs)
 
     def contains(self, question: Question) -> bool:
-        """Whether `question` lies inside, for each of its platforms, and nothing in it is new.
+        """Whether `question` lies inside, and most of it is known on its platforms.
 
         More cores on a node than any had is another machine, however many all nodes had together.
         """
@@ -237,14 +246,12 @@ class Hull:
             low - HULL_MARGIN <= size <= high + HULL_MARGIN
             for low, size, high in zip(self.lowest, _sizes(question), self.highest, strict=True)
         )
-        on_node = cores_per_node(question.cluster)
-        return inside and all(
-            known == 1
-            and on_node <= self.cores_on_node[platform]
-            and _apart(_log_rows(question.plan), self._rows_on(platform)) <= HULL_MARGIN
-            for known, platform in zip(
-                self._known(question.plan), question.plan.platforms, strict=True
-            )
+        plan = question.plan
+        return (
+            inside
+            and self.share_seen_apart(plan) == 1
+            and self.share_seen(plan) >= LEAST_SHARE
+            and cores_per_node(question.cluster) <= max(self.cores_on_node.values())
         )
 
     def share_seen(self, plan: Plan) -> float:
@@ -273,10 +280,6 @@ class Hull:
         apart = [_apart(rows, self.pairs.get(pair, _NOWHERE)) for pair in _pairs(plan)]
         fading = STRANGE_ROWS - KNOWN_ROWS
         return [min(1.0, max(0.0, (STRANGE_ROWS - each) / fading)) for each in apart]
-
-    def _rows_on(self, platform: Platform) -> tuple[float, float]:
-        ends = [each for (_, where), each in self.pairs.items() if where is platform]
-        return min(low for low, _ in ends), max(high for _, high in ends)
 
 
 def with_interval(

@@ -72,7 +72,7 @@ MIMICKED_FROM = 20
 is right by chance too often; then folds leave workloads out, as for questions inside."""
 
 KEPT_SHARE = 2 / 3
-"""Of the workloads, that a fold must keep: who knows much less than is known is no witness."""
+"""Of the workloads, that a fold must keep: who knows much less is no witness."""
 INSIDE: Key = (Asks.SEEN, 0)
 
 PAIRS_FROM = 10
@@ -245,19 +245,17 @@ class Personalized:
         """As `predict`, with the upper end and the chance to keep a deadline."""
         ways = self.candidates.ways_of(places_of(questions))
         logs = self._logs(questions, ways)
-        support = self._support(questions)
-        return [
-            Estimate.around(
-                float(log_seconds),
-                self._spreads_for(question.plan, way, share),
-                kind=kind,
-                level=self.level,
-                inside=self.candidates.is_inside(question, kind, way),
+        found = []
+        for question, log, share, (kind, way) in zip(
+            questions, logs, self._support(questions).tolist(), ways, strict=True
+        ):
+            alone = self._standing(question.plan, way).weight_at(share) == 0
+            inside = not alone and self.candidates.is_inside(question, kind, way)
+            spreads = self._spreads_for(question.plan, way, share, inside=inside)
+            found.append(
+                Estimate.around(float(log), spreads, kind=kind, level=self.level, inside=inside)
             )
-            for question, log_seconds, share, (kind, way) in zip(
-                questions, logs, support.tolist(), ways, strict=True
-            )
-        ]
+        return found
 
     def _logs(
         self, questions: Sequence[Question], ways: Sequence[tuple[Asks, Mimicry | None]]
@@ -338,10 +336,12 @@ class Personalized:
         of_start = (known.log_seconds - fitted(known.samples))[rows[chosen]]
         return against_start(of_start, outcome.errors[chosen], outcome.groups[chosen])
 
-    def _spreads_for(self, plan: Plan, way: Mimicry | None, share: float) -> tuple[Spread, ...]:
+    def _spreads_for(
+        self, plan: Plan, way: Mimicry | None, share: float, *, inside: bool
+    ) -> tuple[Spread, ...]:
         """Of what speaks for a question of which own executions know that share."""
         own = tuple(self._standing(plan, each).spread for each in dict.fromkeys((None, way)))
-        of_start = () if share == 1 else (Spread.of(np.zeros(0), np.zeros(0, np.int64)),)
+        of_start = () if share == 1 else (Spread.of_start(widened=inside),)
         return (*of_start, *(own if share > 0 else ()))
 
     def _mixture(self, way: Mimicry | None) -> Mixture:

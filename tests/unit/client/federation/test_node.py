@@ -81,7 +81,7 @@ def test_many_questions_about_one_slot_keep_one_message_and_the_last_is_answered
 ) -> None:
     fleet, due = Insisting(), threading.Event()
     monkeypatch.setattr(node_module, "fleet_client", lambda membership, key: nullcontext())
-    monkeypatch.setattr(node_module, "Fleet", lambda client, key: fleet)
+    monkeypatch.setattr(node_module, "FleetClient", lambda client, key: fleet)
 
     def at_the_reply_time(request: TrainRequest) -> bytes:
         del request

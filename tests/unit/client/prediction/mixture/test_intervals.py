@@ -122,7 +122,7 @@ def test_a_pair_is_known_ever_less_from_ten_to_a_hundred_times_its_rows() -> Non
     assert shares == sorted(shares, reverse=True)
     assert 0 < shares[3] < 0.1
     assert shares[4:] == [0, 0]
-    assert not hull.contains(question(9e3))  # the box goes up to 1e9, but on Spark alone
+    assert not hull.contains(question(9e4))  # the box goes up to 1e9, but on Spark alone
 
 
 def test_rows_beyond_everything_seen_are_a_question_of_sizes_and_not_of_kinds() -> None:
