@@ -67,7 +67,8 @@ def test_the_spark_of_a_process_has_one_number_of_threads_and_one_cap() -> None:
 
 
 OUT_OF_HEAP = """
-from fedperf_client.platforms.spark_session import Resources, SparkNotStartedError, running_spark
+from fedperf_client.platforms.spark_session import SessionResources as Resources
+from fedperf_client.platforms.spark_session import SparkNotStartedError, running_spark
 
 spark = running_spark(Resources(1, None))
 try:

@@ -276,11 +276,11 @@ def test_sdv_is_imported_when_used_and_leaves_no_trace(tmp_path: Path) -> None:
 import socket, sys
 def refuse(*arguments): raise OSError("a connection was tried")
 socket.socket.connect = socket.getaddrinfo = refuse
-from fedperf_server.rehearsal.synthetic_batch import Condition, SyntheticBatch, more_rows
+from fedperf_server.rehearsal.synthetic_batch import CellCondition, SyntheticBatch, more_rows
 assert "sdv" not in sys.modules
 from fedperf_shared.wire.codec import decode_synthetic_rows
 batch = SyntheticBatch(decode_synthetic_rows(sys.stdin.buffer.read()))
-assert len(more_rows(batch, Condition(), rows=5, seed=0)) == 5
+assert len(more_rows(batch, CellCondition(), rows=5, seed=0)) == 5
 assert "sdv" in sys.modules
 """
     rows = encode_synthetic_rows(batch_of([released(history(40))]).rows)
