@@ -189,7 +189,7 @@ def _encoded(predictor: Personalized, clusters: Clusters, digest: str) -> bytes:
             "lowest": hull.lowest,
             "highest": hull.highest,
             "pairs": [[*pair, *ends] for pair, ends in sorted(hull.pairs.items())],
-            "cores_on_node": sorted(hull.cores_on_node.items()),
+            "cores_on_node": hull.cores_on_node,
         },
         "drifts": [_drift_facts(each) for each in predictor.candidates.drifts],
         "clusters": [
@@ -282,7 +282,7 @@ def _decoded(arrays: Arrays, facts: Mapping[str, Any]) -> _Loaded:
                 (OperatorKind(kind), Platform(platform)): (low, high)
                 for kind, platform, low, high in hull["pairs"]
             },
-            {Platform(platform): cores for platform, cores in hull["cores_on_node"]},
+            hull["cores_on_node"],
         ),
         {
             Platform(platform): tuple(ClusterConfig(*each) for each in found)

@@ -203,31 +203,29 @@ class Hull:
         highest: the same, upper ends.
         pairs: of every kind on a platform, log source rows of the smallest and of the largest
             plan that it was seen in.
-        cores_on_node: the most cores of a node that each platform ran on.
+        cores_on_node: the most cores that a node had.
     """
 
     lowest: tuple[float, ...]
     highest: tuple[float, ...]
     pairs: Mapping[Pair, tuple[float, float]]
-    cores_on_node: Mapping[Platform, float]
+    cores_on_node: float
 
     @classmethod
     def around(cls, questions: Sequence[Question]) -> Self:
         """The hull of `questions`; without any, everything lies outside."""
         if not questions:
-            return cls((), (), {}, {})
+            return cls((), (), {}, 0.0)
         sizes = np.array([_sizes(question) for question in questions])
         seen: dict[Pair, list[float]] = defaultdict(list)
-        on_node: dict[Platform, float] = defaultdict(float)
         for question in questions:
             for pair in set(_pairs(question.plan)):
                 seen[pair].append(_log_rows(question.plan))
-                on_node[pair[1]] = max(on_node[pair[1]], cores_per_node(question.cluster))
         return cls(
             tuple(sizes.min(axis=0).tolist()),
             tuple(sizes.max(axis=0).tolist()),
             {pair: (min(rows), max(rows)) for pair, rows in seen.items()},
-            dict(on_node),
+            max(cores_per_node(question.cluster) for question in questions),
         )
 
     @property
@@ -251,7 +249,7 @@ class Hull:
             inside
             and self.share_seen_apart(plan) == 1
             and self.share_seen(plan) >= LEAST_SHARE
-            and cores_per_node(question.cluster) <= max(self.cores_on_node.values())
+            and cores_per_node(question.cluster) <= self.cores_on_node
         )
 
     def share_seen(self, plan: Plan) -> float:
