@@ -2,21 +2,21 @@
 
 This is the client's composition root: the only place that puts store, ledger, gate,
 noise, node and exchange together, and the loop that looks around until it is told to stop.
-What is due in a period is done by `duties`; what looks at the executions is computed in a
+What is due in a period is done by its `participant`; what looks at the executions is computed in a
 process of its own.
 """
 
 import threading
 from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from datetime import datetime, timedelta
-from functools import partial
 
 import structlog
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from fedperf_client.daemon.drift_watch import DriftWatch
-from fedperf_client.daemon.duties import Duties
+from fedperf_client.daemon.participant import Participant
 from fedperf_client.daemon.period_start import begin_period, next_ledger
 from fedperf_client.daemon.source_watch import NEEDED_FOR_FOLLOWING, SourceWatch
 from fedperf_client.federation.enrollment import Membership, load_or_create_key
@@ -30,16 +30,17 @@ from fedperf_client.learning.tasks import (
 )
 from fedperf_client.privacy.accountant import PrivacyBudget
 from fedperf_client.release.ledger.ledger import PrivacyLedger
-from fedperf_client.release.noise import SystemNoise
+from fedperf_client.release.noise import SystemNoise, system_noise
 from fedperf_client.release.policy import load_policy
 from fedperf_client.release.preview import Preview, preview
 from fedperf_client.workers.background import in_thread
 from fedperf_client.workers.computing_process import ComputingProcess
 from fedperf_shared.errors import FedperfError
+from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.programs.process_lock import process_lock
 from fedperf_shared.programs.troubles import Troubles
 from fedperf_shared.releases.period import ModelMethod
-from fedperf_shared.releases.release import ReleaseKind, Schedule, SlotKey
+from fedperf_shared.releases.release import ReleaseKind, Schedule, SignedRelease, SlotKey
 
 Clock = Callable[[], datetime]
 
@@ -70,7 +71,7 @@ def run_daemon(home: Home, *, clock: Clock, stop: threading.Event) -> None:
         stack.enter_context(process_lock(home.lock, f"the home {home.directory}"))
         exchange = stack.enter_context(ExchangeClient(membership, key))
         exchange.check_clock(clock())
-        ledger: PrivacyLedger | None = begin_period(home, policy, exchange, membership)
+        ledger: PrivacyLedger | None = begin_period(home, policy, exchange)
         following = stack.enter_context(ComputingProcess(NEEDED_FOR_FOLLOWING))
         if config.history:
             following.warm()
@@ -80,23 +81,20 @@ def run_daemon(home: Home, *, clock: Clock, stop: threading.Event) -> None:
         )
         log.info("daemon is up")
         while ledger is not None:
-            next_period = partial(
-                next_ledger, ledger, home, exchange, membership, clock=clock, troubles=troubles
-            )
             log.info("period", **_facts(ledger))
             with ExitStack() as period:
-                duties, talking = period.enter_context(
+                participant, talking = period.enter_context(
                     _kept(home, exchange, ledger, key, poll=poll, clock=clock, troubles=troubles)
                 )
-                ledger = None
+                past, ledger = ledger, None
                 while ledger is None and not stop.is_set():
                     if not talking.is_alive():
                         raise NodeEndedError
                     watching.look(config.history)
                     drifts.look()
-                    duties.look()
-                    stop.wait(duties.pause(poll).total_seconds())
-                    ledger = next_period()
+                    participant.tick(clock())
+                    stop.wait(participant.pause(poll, now=clock()).total_seconds())
+                    ledger = next_ledger(past, home, exchange, now=clock(), troubles=troubles)
 
 
 @contextmanager
@@ -109,32 +107,35 @@ def _kept(
     poll: timedelta,
     clock: Clock,
     troubles: Troubles,
-) -> Iterator[tuple[Duties, threading.Thread]]:
+) -> Iterator[tuple[Participant, threading.Thread]]:
     """What the ledger's period asks of this organization, and the thread of its node."""
     left = threading.Event()
     with _computing(ledger.schedule) as (reporting, training):
-        duties = Duties(
+        participant = Participant(
             home,
             exchange,
             ledger,
-            SystemNoise(),
+            system_noise,
             key,
             policy=load_policy(home.policy),
             reporting=reporting,
             training=training,
             start=in_thread,
-            clock=clock,
-            stop=left,
             troubles=troubles,
         )
         rhythm = Rhythm(poll=min(poll, _NODE_POLL))
         membership = Membership.load(home.identity)
-        node = Node(membership, key, duties.model_update, rhythm=rhythm, troubles=troubles)
+
+        def answer(request: TrainRequest) -> Future[SignedRelease]:
+            return participant.answer(request, now=clock())
+
+        node = Node(membership, key, answer, rhythm=rhythm, troubles=troubles)
         talking = threading.Thread(target=node.run, args=(left,), name="node", daemon=True)
         talking.start()
         try:
-            yield duties, talking
+            yield participant, talking
         finally:
+            participant.leave()
             left.set()
             talking.join(timeout=5)
 

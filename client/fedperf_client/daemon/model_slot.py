@@ -8,8 +8,7 @@ A request for the other method, or about other public plans, is refused before a
 is charged: a request says which model is asked about, and never how it is trained.
 """
 
-from collections.abc import Callable, Sequence
-from datetime import datetime
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -42,13 +41,11 @@ class Updating:
         models: FetchedModels,
         *,
         compute: Compute,
-        clock: Callable[[], datetime],
     ) -> None:
         """Learn from the executions in `store`, all epochs alike, by `compute` elsewhere."""
         self._store = store
         self._models = models
         self._compute = compute
-        self._clock = clock
         self._anchors: Sequence[SizedPlan] = ()
 
     def require_answerable(self, slot: Slot, request: TrainRequest) -> None:
@@ -68,9 +65,9 @@ class Updating:
             )
 
     def release(
-        self, slot: Slot, noise: NoiseSource, request: TrainRequest, *, ready_by: datetime
+        self, slot: Slot, noise: NoiseSource, request: TrainRequest, *, seconds: float
     ) -> Release:
-        """The slot's update; at a tangent, a sum that is not there by `ready_by` is nothing.
+        """The slot's update; at a tangent, a sum that takes longer than that is nothing.
 
         Raises:
             InvalidReleaseError: not the slot of such an update.
@@ -86,12 +83,12 @@ class Updating:
             return ModelUpdate(slot.key, request.architecture, request.base_version, tuple(arrays))
         update = noise_alone(noise, slot, version=request.base_version)
         task = TangentTask(self._store, request.arrays, question, self._public(), epochs)
-        return with_sum(update, self._sum(task, ready_by))
+        return with_sum(update, self._sum(task, seconds))
 
-    def _sum(self, task: TangentTask, ready_by: datetime) -> NDArray[np.int64]:
+    def _sum(self, task: TangentTask, seconds: float) -> NDArray[np.int64]:
         """What the task gives; nothing where it fails or takes too long, as if nothing ran."""
         try:
-            return self._compute(task, seconds=(ready_by - self._clock()).total_seconds())
+            return self._compute(task, seconds=seconds)
         except ComputationFailedError as error:
             log.warning("a model update leaves as noise alone", reason=str(error))
             return np.zeros(DIRECTIONS, dtype=np.int64)

@@ -3,17 +3,11 @@
 A period's schedule is fixed when its ledger is created; a ledger that is there is only opened.
 """
 
-from collections.abc import Callable
 from datetime import datetime
-from functools import partial
 
 import structlog
 
-from fedperf_client.federation.enrollment import Membership
-from fedperf_client.federation.exchange import (
-    ExchangeClient,
-    read_receipt,
-)
+from fedperf_client.federation.exchange import Exchange
 from fedperf_client.home.config import Home
 from fedperf_client.release.ledger.errors import LedgerDisagreesError
 from fedperf_client.release.ledger.ledger import PrivacyLedger
@@ -23,8 +17,6 @@ from fedperf_client.release.schedule import plan_schedule
 from fedperf_shared.errors import FedperfError
 from fedperf_shared.programs.troubles import Troubles
 from fedperf_shared.releases.period import Period, Timetable
-
-Clock = Callable[[], datetime]
 
 _NEXT_PERIOD = "the next period"
 """What a trouble with it is called."""
@@ -61,9 +53,7 @@ def open_ledger(home: Home, policy: Policy, timetable: Timetable) -> PrivacyLedg
     return PrivacyLedger.create(path, planned.budget, planned.schedule, lifetime=policy.lifetime)
 
 
-def begin_period(
-    home: Home, policy: Policy, exchange: ExchangeClient, membership: Membership
-) -> PrivacyLedger:
+def begin_period(home: Home, policy: Policy, exchange: Exchange) -> PrivacyLedger:
     """The ledger of the coordinator's period, declared there, with what was confirmed before.
 
     Raises:
@@ -71,17 +61,16 @@ def begin_period(
     """
     ledger = open_ledger(home, policy, exchange.timetable())
     exchange.declare_schedule(ledger.schedule)
-    recall(ledger, exchange, membership)
+    recall(ledger, exchange)
     return ledger
 
 
 def next_ledger(
     ledger: PrivacyLedger,
     home: Home,
-    exchange: ExchangeClient,
-    membership: Membership,
+    exchange: Exchange,
     *,
-    clock: Clock,
+    now: datetime,
     troubles: Troubles,
 ) -> PrivacyLedger | None:
     """The ledger of the next period, begun once `ledger`'s is over and the calendar goes on.
@@ -90,12 +79,12 @@ def next_ledger(
     it, is said in the log and looked at again later.
     """
     period = ledger.schedule.timetable.period
-    if clock() < period.end or troubles.rests(_NEXT_PERIOD):
+    if now < period.end or troubles.rests(_NEXT_PERIOD):
         return None
     try:
         if exchange.timetable().period.start == period.start:
             raise PeriodOverError(period)
-        found = begin_period(home, load_policy(home.policy), exchange, membership)
+        found = begin_period(home, load_policy(home.policy), exchange)
     except (FedperfError, OSError) as error:
         troubles.failed(_NEXT_PERIOD, error)
         return None
@@ -103,7 +92,7 @@ def next_ledger(
     return found
 
 
-def recall(ledger: PrivacyLedger, exchange: ExchangeClient, membership: Membership) -> None:
+def recall(ledger: PrivacyLedger, exchange: Exchange) -> None:
     """Hold the ledger against what the coordinator confirmed, before anything is drawn.
 
     A home that was restored from a backup as a whole has forgotten releases and cannot know
@@ -116,7 +105,7 @@ def recall(ledger: PrivacyLedger, exchange: ExchangeClient, membership: Membersh
     """
     try:
         for receipt in exchange.receipts():
-            store_receipt(ledger, receipt.signed, read=partial(read_receipt, membership=membership))
+            store_receipt(ledger, receipt)
     except LedgerDisagreesError:
         pass  # kept beside the ledger
     problem = ledger.disagreement()

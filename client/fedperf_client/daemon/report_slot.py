@@ -7,9 +7,6 @@ is there in time is added: one that fails or takes too long counts as nothing, a
 takes long is left to do, so that the report leaves at its time as noise alone.
 """
 
-from collections.abc import Callable
-from datetime import datetime
-
 import numpy as np
 import structlog
 from numpy.typing import NDArray
@@ -42,7 +39,6 @@ class Reporting:
         *,
         ask: FetchQuestion,
         compute: Compute,
-        clock: Callable[[], datetime],
     ) -> None:
         """Read executions and models from `home`, questions by `ask`; `compute` elsewhere."""
         self._store = home.store
@@ -50,7 +46,6 @@ class Reporting:
         self._schedule = schedule
         self._questions = Questions(home.questions, schedule.timetable.period, ask)
         self._compute = compute
-        self._clock = clock
 
     def fetch_question(self, slot: Slot) -> None:
         """Ask what a directed slot wants to know, once; errors as `Questions.fetch`."""
@@ -66,8 +61,8 @@ class Reporting:
         is_told = not kind_of(slot.parameters).has_question
         return is_told or self._question(slot, self._models.reference()) is not None
 
-    def release(self, slot: Slot, noise: NoiseSource, *, ready_by: datetime) -> Release:
-        """The slot's report, noise and its sum; a sum that is not there in time is nothing.
+    def release(self, slot: Slot, noise: NoiseSource, *, seconds: float) -> Release:
+        """The slot's report, noise and its sum; a sum that takes longer than that is nothing.
 
         Raises:
             RequestRefusedError: not the slot of a report, or nothing was asked.
@@ -81,7 +76,7 @@ class Reporting:
         version = reference.model_version if question is None else question.version
         report = noise_alone(noise, slot, version=version)
         task = self._task(slot, reference, sum_of(slot, question))
-        return with_sum(report, self._sum(task, len(report.values), ready_by))
+        return with_sum(report, self._sum(task, len(report.values), seconds))
 
     def _question(self, slot: Slot, reference: Checkpoint) -> CellQuestion | None:
         version = reference.model_version
@@ -91,10 +86,10 @@ class Reporting:
         covered = span_covered(self._schedule, slot.key, self._models.epoch_starts())
         return ReportTask(self._store, reference, covered.since, covered.until, summed)
 
-    def _sum(self, task: ReportTask, size: int, ready_by: datetime) -> NDArray[np.int64]:
+    def _sum(self, task: ReportTask, size: int, seconds: float) -> NDArray[np.int64]:
         """What the task gives; nothing where it fails or takes too long, as if nothing ran."""
         try:
-            return self._compute(task, seconds=(ready_by - self._clock()).total_seconds())
+            return self._compute(task, seconds=seconds)
         except ComputationFailedError as error:
             log.warning("a report leaves as noise alone", reason=str(error))
             return np.zeros(size, dtype=np.int64)

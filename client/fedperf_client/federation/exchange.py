@@ -18,19 +18,30 @@ from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_rand
 
 from fedperf_client.federation.enrollment import Membership
 from fedperf_shared.errors import ConnectionRefusedByPeerError, InvalidInputError
-from fedperf_shared.exchange import Correction, Receipt, SharedModel, Status, SyntheticRow
+from fedperf_shared.exchange import (
+    Correction,
+    Receipt,
+    SharedModel,
+    SignedReceipt,
+    Status,
+    SyntheticRow,
+)
 from fedperf_shared.identity import verify
 from fedperf_shared.programs.resources import Closing
 from fedperf_shared.releases.period import Timetable
 from fedperf_shared.releases.questions import CellQuestion
-from fedperf_shared.releases.release import Schedule, SlotKey
+from fedperf_shared.releases.release import Schedule, SignedRelease, SlotKey
 from fedperf_shared.wire.codec import (
     decode_receipt,
     decode_signed_receipt,
-    decode_signed_release,
     encode_signed_receipt,
 )
-from fedperf_shared.wire.services import EXCHANGE_OPTIONS, ExchangeStub
+from fedperf_shared.wire.services import (
+    EXCHANGE_OPTIONS,
+    CallRefusedError,
+    ExchangeCalls,
+    ExchangeStub,
+)
 
 MAX_CLOCK_SKEW = timedelta(seconds=300)
 _TIMEOUT_SECONDS = 30.0
@@ -91,35 +102,19 @@ def default_retry() -> Retrying:
     )
 
 
-class ExchangeClient(Closing):
-    """A connection to the coordinator's Exchange; close it, or use it in a `with`."""
+class Exchange:
+    """What an organization asks of its coordinator, over calls that may fail."""
 
     def __init__(
-        self,
-        membership: Membership,
-        key: ec.EllipticCurvePrivateKey,
-        *,
-        retry: Retrying | None = None,
-        timeout_seconds: float = _TIMEOUT_SECONDS,
+        self, calls: ExchangeCalls, membership: Membership, *, retry: Retrying | None = None
     ) -> None:
-        self._address = membership.exchange_address
+        self._calls = calls
         self._membership = membership
         self._retry = retry or default_retry()
-        credentials = grpc.ssl_channel_credentials(
-            root_certificates=membership.ca_certificate,
-            private_key=_pem(key),
-            certificate_chain=membership.certificate,
-        )
-        self._channel = grpc.secure_channel(self._address, credentials, options=EXCHANGE_OPTIONS)
-        self._stub = ExchangeStub(self._channel, timeout_seconds=timeout_seconds)
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._channel.close()
 
     def status(self) -> Status:
         """The coordinator's status."""
-        return self._call(self._stub.status)
+        return self._call(self._calls.status)
 
     def check_clock(self, now: datetime) -> Status:
         """The status, if `now` (this machine's clock) agrees with the coordinator's.
@@ -134,7 +129,7 @@ class ExchangeClient(Closing):
 
     def timetable(self) -> Timetable:
         """The public calendar."""
-        return self._call(self._stub.timetable)
+        return self._call(self._calls.timetable)
 
     def declare_schedule(self, schedule: Schedule) -> None:
         """Declare what will be released in the period; the same again changes nothing.
@@ -142,10 +137,10 @@ class ExchangeClient(Closing):
         Raises:
             RefusedByCoordinatorError: another one was declared (`other_schedule_declared`).
         """
-        self._call(self._stub.declare_schedule, schedule)
+        self._call(self._calls.declare_schedule, schedule)
 
-    def submit(self, signed_release: bytes) -> VerifiedReceipt:
-        """Hand in a serialized SignedRelease; the same bytes give the same receipt again.
+    def submit(self, signed: SignedRelease) -> VerifiedReceipt:
+        """Hand in a release; the same bytes give the same receipt again.
 
         Other bytes for a slot give the receipt of the first ones: see `store_receipt`.
 
@@ -153,8 +148,7 @@ class ExchangeClient(Closing):
             RefusedByCoordinatorError: the release was not accepted.
             InvalidInputError: not a receipt of the coordinator for this organization.
         """
-        reply = self._call(self._stub.submit, decode_signed_release(signed_release))
-        return read_receipt(encode_signed_receipt(reply), self._membership)
+        return verified(self._call(self._calls.submit, signed), self._membership)
 
     def receipts(self) -> tuple[VerifiedReceipt, ...]:
         """What the coordinator has confirmed to this organization in the period, newest first.
@@ -162,12 +156,12 @@ class ExchangeClient(Closing):
         Raises:
             InvalidInputError: one is not a receipt of the coordinator for this organization.
         """
-        found = self._call(self._stub.receipts)
-        return tuple(read_receipt(encode_signed_receipt(each), self._membership) for each in found)
+        found = self._call(self._calls.receipts)
+        return tuple(verified(each, self._membership) for each in found)
 
     def model(self, version: int = 0) -> SharedModel:
         """A version of the model, the newest promoted one for 0."""
-        return self._call(self._stub.model, version)
+        return self._call(self._calls.model, version)
 
     def correction(self) -> Correction | None:
         """The published correction; None while there is none.
@@ -175,7 +169,7 @@ class ExchangeClient(Closing):
         Raises:
             InvalidInputError: not a correction.
         """
-        return self._call(self._stub.correction)
+        return self._call(self._calls.correction)
 
     def synthetic_rows(self) -> tuple[SyntheticRow, ...]:
         """The published synthetic rows.
@@ -183,7 +177,7 @@ class ExchangeClient(Closing):
         Raises:
             InvalidInputError: a row is not well formed.
         """
-        return self._call(self._stub.synthetic_rows)
+        return tuple(self._call(self._calls.synthetic_rows))
 
     def question(self, slot: SlotKey) -> CellQuestion | None:
         """What the directed slot asks; None while there is no question.
@@ -191,36 +185,69 @@ class ExchangeClient(Closing):
         Raises:
             InvalidInputError: not a question that may be answered.
         """
-        return self._call(self._stub.question, slot)
+        return self._call(self._calls.question, slot)
 
     def _call(self, method: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
         try:
             return self._retry(method, *args, **options)
         except grpc.RpcError as error:
             raise self._explained(error) from None
+        except CallRefusedError as error:
+            raise RefusedByCoordinatorError(error.code) from None
 
     def _explained(self, error: grpc.RpcError) -> ConnectionRefusedByPeerError:
         code = error.code() if isinstance(error, grpc.Call) else None
+        address = self._membership.exchange_address
         if code in (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED):
-            return NoMemberError(self._address)
+            return NoMemberError(address)
         if code is None or code in _TRANSIENT:
             return ExchangeError(
-                f"no coordinator with the right certificate answers at {self._address}; "
+                f"no coordinator with the right certificate answers at {address}; "
                 "is it running, is it the one that was joined, and is this machine's clock right?"
             )
         return RefusedByCoordinatorError(error.details() or code.name.lower())
 
 
+class ExchangeClient(Exchange, Closing):
+    """The Exchange over gRPC; close it, or use it in a `with`."""
+
+    def __init__(
+        self,
+        membership: Membership,
+        key: ec.EllipticCurvePrivateKey,
+        *,
+        retry: Retrying | None = None,
+        timeout_seconds: float = _TIMEOUT_SECONDS,
+    ) -> None:
+        credentials = grpc.ssl_channel_credentials(
+            root_certificates=membership.ca_certificate,
+            private_key=_pem(key),
+            certificate_chain=membership.certificate,
+        )
+        self._channel = grpc.secure_channel(
+            membership.exchange_address, credentials, options=EXCHANGE_OPTIONS
+        )
+        stub = ExchangeStub(self._channel, timeout_seconds=timeout_seconds)
+        super().__init__(stub, membership, retry=retry)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._channel.close()
+
+
 def read_receipt(signed: bytes, membership: Membership) -> VerifiedReceipt:
-    """The receipt in a serialized SignedReceipt.
+    """The receipt in a serialized SignedReceipt; errors as `verified`, or it is none."""
+    return verified(decode_signed_receipt(signed), membership)
+
+
+def verified(signed: SignedReceipt, membership: Membership) -> VerifiedReceipt:
+    """The receipt, if the membership's coordinator signed it for this organization.
 
     Raises:
-        InvalidInputError: not a receipt, not signed by the membership's coordinator, or for
-            another organization.
+        InvalidInputError: it did not, or not for this one.
     """
-    outer = decode_signed_receipt(signed)
-    verify(membership.coordinator_key, outer.payload, outer.signature)
-    receipt = decode_receipt(outer.payload)
+    verify(membership.coordinator_key, signed.payload, signed.signature)
+    receipt = decode_receipt(signed.payload)
     if receipt.organization_id != membership.organization_id:
         raise InvalidInputError("the coordinator's receipt is for another organization")
     return VerifiedReceipt(
@@ -229,7 +256,7 @@ def read_receipt(signed: bytes, membership: Membership) -> VerifiedReceipt:
         receipt.payload_sha256,
         receipt.sequence,
         receipt.received_at,
-        signed,
+        encode_signed_receipt(signed),
     )
 
 

@@ -1,8 +1,8 @@
 """The Flower node of this organization: answers one closed kind of request.
 
 The only message it acts on is "train" with a serialized `TrainRequest`. The handler
-passed in is the release door: it returns the bytes of a SignedRelease when the slot's
-fixed reply time has come, and waits until then. What is wrong for public reasons
+passed in is the release door: its future gives a SignedRelease when the slot's fixed reply
+time has come. What is wrong for public reasons
 (another type, malformed, a slot that the handler refuses) is answered at once with a code
 of `Refusal`, and said in the log. Any other failure of the handler is not answered at all: the
 coordinator sees what it would see of an organization that is offline. So it sees of an earlier
@@ -24,7 +24,6 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum, unique
-from functools import partial
 from typing import TYPE_CHECKING
 
 import httpx
@@ -43,10 +42,11 @@ from fedperf_client.federation.fleet import (
     refusal_of,
 )
 from fedperf_client.federation.request import Handler, RequestRefusedError, open_request
-from fedperf_client.workers.background import in_thread
 from fedperf_shared.errors import FedperfError
 from fedperf_shared.exchange import Refusal, TrainRequest
 from fedperf_shared.programs.troubles import Troubles
+from fedperf_shared.releases.release import SignedRelease
+from fedperf_shared.wire.codec import encode_signed_release
 
 if TYPE_CHECKING:
     from fedperf_shared.releases.release import SlotKey
@@ -92,8 +92,8 @@ class Node:
         self._key = key
         self._handler = handler
         self._rhythm = rhythm or Rhythm()
-        self._work: dict[SlotKey, Future[bytes]] = {}
-        self._waiting: dict[SlotKey, tuple[Message, Future[bytes]]] = {}
+        self._work: dict[SlotKey, Future[SignedRelease]] = {}
+        self._waiting: dict[SlotKey, tuple[Message, Future[SignedRelease]]] = {}
         self.connection = Connection.CONNECTING
         self.odd_answers = 0
 
@@ -155,14 +155,14 @@ class Node:
         _log.warning("request refused", reason=str(error))
         fleet.reply(message, refusal_of(message, error.refusal))
 
-    def _future(self, request: TrainRequest) -> Future[bytes]:
+    def _future(self, request: TrainRequest) -> Future[SignedRelease]:
         """The work on the slot: a second request for it shares the first one's."""
         for slot in [slot for slot, future in self._work.items() if future.done()]:
             del self._work[slot]
         if request.slot not in self._work:
             if len(self._work) >= MAX_OPEN_SLOTS:
                 raise RequestRefusedError("too many slots at once", Refusal.BUSY)
-            self._work[request.slot] = in_thread(partial(self._handler, request))
+            self._work[request.slot] = self._handler(request)
         return self._work[request.slot]
 
     def _hand_out(self, fleet: FleetClient) -> None:
@@ -171,7 +171,9 @@ class Node:
                 continue
             error = future.exception()
             if error is None:
-                fleet.reply(message, answer_to(message, future.result()))
+                signed = future.result()
+                body = encode_signed_release(signed.payload, signed.signature)
+                fleet.reply(message, answer_to(message, body))
             elif isinstance(error, RequestRefusedError):
                 self._refuse(fleet, message, error)
             elif isinstance(error, FedperfError):

@@ -8,12 +8,13 @@ coordinator, the text is for this organization's log.
 """
 
 from collections.abc import Callable
+from concurrent.futures import Future
 
 import numpy as np
 
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.exchange import Refusal, TrainRequest
-from fedperf_shared.releases.release import ReleaseKind
+from fedperf_shared.releases.release import ReleaseKind, SignedRelease
 from fedperf_shared.wire.codec import decode_train_request
 
 
@@ -25,9 +26,9 @@ class RequestRefusedError(InvalidInputError):
         self.refusal = refusal
 
 
-Handler = Callable[[TrainRequest], bytes]
-"""Returns a serialized SignedRelease at the slot's reply time. May be called again for a
-slot, and for several slots at once. Raises RequestRefusedError for a slot that is not due."""
+Handler = Callable[[TrainRequest], Future[SignedRelease]]
+"""Begins a release and gives it at the slot's reply time. May be called again for a slot, and
+for several slots at once. The future raises RequestRefusedError for a slot that is not due."""
 
 
 def open_request(body: bytes) -> TrainRequest:

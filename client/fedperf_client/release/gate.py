@@ -28,6 +28,10 @@ Mechanism = Callable[[Slot, NoiseSource], Release]
 """Makes the release of a slot with the slot's parameters and the noise it is given."""
 
 
+NoiseOf = Callable[[SlotKey], NoiseSource]
+"""The noise of a slot's release: independent of every other slot's."""
+
+
 class MalformedReleaseError(PrivacyRefusedError):
     """A mechanism made something else than its slot's release; it does not leave."""
 
@@ -46,7 +50,7 @@ class ReleaseGate:
     """The only way out of an organization."""
 
     def __init__(
-        self, ledger: PrivacyLedger, noise: NoiseSource, key: ec.EllipticCurvePrivateKey
+        self, ledger: PrivacyLedger, noise: NoiseOf, key: ec.EllipticCurvePrivateKey
     ) -> None:
         """Guard `ledger`, draw from `noise` and sign with the organization's `key`."""
         self._ledger = ledger
@@ -75,7 +79,7 @@ class ReleaseGate:
         stored = self._ledger.stored(key)
         if stored is None:
             slot = self._ledger.reserve(key, at)
-            release = make(slot, self._noise)
+            release = make(slot, self._noise(key))
             _require_fit(slot, release)
             payload = encode_release(release)
             stored = SignedRelease(payload, sign(self._key, payload))

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from fedperf_client.privacy.randomness import NoiseSource
 from fedperf_shared.errors import ConfigurationError
+from fedperf_shared.releases.release import SlotKey
 
 __all__ = ["NoiseSource", "SystemNoise"]
 
@@ -94,6 +95,12 @@ class SystemNoise:
     def _restart(self) -> None:
         self._lock = threading.Lock()  # a new one: another thread may have held it at the fork
         self._rekey()
+
+
+def system_noise(slot: SlotKey) -> SystemNoise:
+    """The noise of any slot: a keystream of its own."""
+    del slot
+    return SystemNoise()
 
 
 _living: "weakref.WeakSet[SystemNoise]" = weakref.WeakSet()

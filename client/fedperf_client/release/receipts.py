@@ -9,7 +9,6 @@ is asked for before anything is drawn. A coordinator that lies can stop an organ
 it can by not answering, and gain nothing.
 """
 
-from collections.abc import Callable
 from typing import Protocol
 
 from fedperf_client.release.ledger.ledger import PrivacyLedger
@@ -20,8 +19,11 @@ from fedperf_shared.releases.release import SlotKey
 _DIGEST_BYTES = 32
 
 
-class ReceiptLike(Protocol):
-    """What a receipt says, once its signature was found to be the coordinator's."""
+class VerifiedReceipt(Protocol):
+    """What a receipt says, once its signature was found to be the coordinator's.
+
+    `federation.exchange` verifies it, with the key that was pinned at joining.
+    """
 
     @property
     def release_id(self) -> bytes:
@@ -38,28 +40,26 @@ class ReceiptLike(Protocol):
         """Counts the organization's releases from 1."""
         ...
 
+    @property
+    def signed(self) -> bytes:
+        """The serialized SignedReceipt, to keep."""
+        ...
+
 
 def store_receipt(
-    ledger: PrivacyLedger,
-    signed: bytes,
-    *,
-    read: Callable[[bytes], ReceiptLike],
-    key: SlotKey | None = None,
+    ledger: PrivacyLedger, receipt: VerifiedReceipt, *, key: SlotKey | None = None
 ) -> ConfirmedRelease:
-    """Verify a serialized SignedReceipt and keep it beside the ledger.
+    """Keep a receipt beside the ledger.
 
     Args:
         ledger: of the organization that was confirmed.
-        signed: as the coordinator sent it.
-        read: verifies with the coordinator's pinned key and reads, or raises;
-            `federation.exchange.read_receipt` with the membership.
+        receipt: that was verified.
         key: the slot that it is to be for; None for any of the period.
 
     Raises:
-        InvalidInputError: no receipt, not signed by the coordinator, or for something else.
+        InvalidInputError: it is for something else.
         LedgerDisagreesError: it confirms bytes that the ledger did not draw.
     """
-    receipt = read(signed)
     _require_slot(ledger, receipt.release_id, key)
     if not (
         len(receipt.release_id) == _DIGEST_BYTES
@@ -68,7 +68,7 @@ def store_receipt(
     ):
         raise InvalidInputError("a receipt names a release, a SHA-256 and a sequence from 1")
     confirmed = ConfirmedRelease(
-        receipt.release_id, receipt.payload_sha256, receipt.sequence, signed
+        receipt.release_id, receipt.payload_sha256, receipt.sequence, receipt.signed
     )
     ledger.confirm(confirmed)
     return confirmed

@@ -1,28 +1,35 @@
-"""One coordinator process: enrollment, Exchange, gateway and rounds, started and stopped together.
+"""One coordinator process: enrollment, Exchange, gateway and coordinator, from start to stop.
 
 `serving` opens the three ports in the order in which clients need them, and hands out the
-coordinator; whatever was started is stopped at the end.
+coordinator; whatever was started is stopped at the end. `run_server` moves it on by the
+system's clock.
 """
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 
+import structlog
+
+from fedperf_server.app.announcements import announce
+from fedperf_server.app.composition import coordinator_of
+from fedperf_server.app.task import Task, ggfn_task
 from fedperf_server.config import ServerConfig
 from fedperf_server.endpoints.enrollment_port import EnrollmentServer
 from fedperf_server.endpoints.exchange import exchange_server
 from fedperf_server.membership.authority import SERVER, SIGNING, KeyRing
 from fedperf_server.membership.enrollment import Enrollment
 from fedperf_server.rounds.coordinator import Coordinator
-from fedperf_server.rounds.next_model import Evaluate
 from fedperf_server.rounds.open_round import RoundRules
-from fedperf_server.rounds.round_method import RoundMethod
-from fedperf_server.state import registry
 from fedperf_server.state.database import Database
-from fedperf_server.state.registry import ModelFormat
-from fedperf_shared.model.architecture import Weights
 from fedperf_shared.programs.flower_settings import quiet_flower
 from fedperf_shared.programs.troubles import Troubles
+
+TICK_SECONDS = 0.25
+"""Between two ticks: as long somebody who came online waits to be asked."""
+
+log = structlog.get_logger()
 
 
 def system_clock() -> datetime:
@@ -30,36 +37,45 @@ def system_clock() -> datetime:
     return datetime.now(UTC)
 
 
-def store_start_model(
-    database: Database,
-    model_format: ModelFormat,
-    arrays: Weights,
-    *,
-    at: datetime,
-    public_error: float | None = None,
+def run_server(
+    config: ServerConfig, stop: threading.Event, *, clock: Callable[[], datetime]
 ) -> None:
-    """Make `arrays` version 1, promoted, unless the registry holds a model already."""
-    with database.transaction() as session:
-        try:
-            registry.newest_version(session)
-        except registry.UnknownVersionError:
-            registry.add_version(
-                session, model_format, arrays, at=at, public_error=public_error, promoted=True
-            )
+    """Serve until `stop` is set.
+
+    Raises:
+        FedperfError: configuration, keys, database or ports cannot be used.
+    """
+    Database.existing(config.database_url).close()
+    task = ggfn_task(config.timetable.model_method, norm_bound=config.update_norm_bound)
+    with serving(config, task, clock=clock) as coordinator:
+        log.info("serving", exchange=config.exchange_address, fleet=config.fleet_address)
+        run(coordinator, stop, clock=clock)
+
+
+def run(
+    coordinator: Coordinator,
+    stop: threading.Event,
+    *,
+    clock: Callable[[], datetime],
+    on_news: Callable[[object], None] = announce,
+) -> None:
+    """Tick until `stop` is set."""
+    while not stop.is_set():
+        for news in coordinator.tick(clock()):
+            on_news(news)
+        stop.wait(TICK_SECONDS)
 
 
 @contextmanager
 def serving(
     config: ServerConfig,
+    task: Task,
     *,
-    model_format: ModelFormat,
-    method: RoundMethod,
-    evaluate: Evaluate,
-    rules: RoundRules | None = None,
     clock: Callable[[], datetime] = system_clock,
+    rules: RoundRules | None = None,
     troubles: Troubles | None = None,
 ) -> Iterator[Coordinator]:
-    """All ports open; yields the coordinator, whose `run` holds the rounds.
+    """All ports open; yields the coordinator, to be moved on by its ticks.
 
     Raises:
         ConfigurationError: a key is missing or a port is taken.
@@ -85,16 +101,16 @@ def serving(
         for server in (gateway, exchange, door):
             server.start()
             stack.callback(server.stop)
-        yield Coordinator(
+        coordinator = coordinator_of(
+            config,
             database,
             enrollment,
             gateway,
-            timetable=config.timetable,
-            rules=rules or RoundRules(config.quorum, config.grace),
-            model_format=model_format,
+            task,
             signing_key=ring.key(SIGNING),
-            method=method,
-            evaluate=evaluate,
-            clock=clock,
+            since=clock(),
+            rules=rules,
             troubles=troubles,
         )
+        stack.callback(coordinator.stop)
+        yield coordinator

@@ -77,7 +77,7 @@ def run(context: typer.Context) -> None:
     stop = stop_on_signals()
     place = config.directory / "coordinator.lock"
     with process_lock(place, f"the server's directory {config.directory}"):
-        from fedperf_server.app.composition import run_server
+        from fedperf_server.app.process import run_server
 
         run_server(config, stop, clock=now)
 

@@ -13,9 +13,10 @@ from datetime import datetime, timedelta
 
 from sqlalchemy.orm import Session
 
-from fedperf_server.desks.questions import question_payload
+from fedperf_server.desks.evidence import Snapshot
 from fedperf_server.state import releases
 from fedperf_server.state.database import Database, OrganizationRow, ScheduleRow
+from fedperf_server.state.questions import is_asked
 from fedperf_shared.releases.period import Timetable, to_unix_ms
 from fedperf_shared.releases.release import DirectedParameters, ReleaseKind, SlotKey
 
@@ -45,8 +46,9 @@ class AbsenceDesk:
         self._grace = grace
         self._looked_at = since
 
-    def look(self, *, at: datetime) -> tuple[Absence, ...]:
+    def look(self, snapshot: Snapshot) -> tuple[Absence, ...]:
         """Who is missing in the slots that ended since the last look, slot by slot."""
+        at = snapshot.at
         ended = sorted(self._ended(at))
         found: tuple[Absence, ...] = ()
         if ended:
@@ -71,10 +73,12 @@ class AbsenceDesk:
     def _absent(self, session: Session, key: SlotKey, due: datetime) -> Iterator[Absence]:
         period = self._timetable.period
         start, release_id = to_unix_ms(period.start), key.release_id(period)
-        is_asked = question_payload(session, period, key) != b""
+        has_question = is_asked(session, period, key)
         for organization_id, schedule in releases.declared_schedules(session, period):
             slot = schedule.slot(key)
-            if slot is None or (isinstance(slot.parameters, DirectedParameters) and not is_asked):
+            if slot is None or (
+                isinstance(slot.parameters, DirectedParameters) and not has_question
+            ):
                 continue
             declared_at = session.get_one(ScheduleRow, (organization_id, start)).declared_at
             is_there = releases.first_receipt(session, organization_id, release_id) is not None

@@ -12,18 +12,18 @@ drift: that one parts it from what comes next. What a single organization shows 
 and is shown to the operator; what it means is refitted at home (`fedperf_client.drift`).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from fedperf_server.desks.questions import evidence
+from fedperf_server.desks.evidence import Snapshot
 from fedperf_server.inference.drift_evidence import PlatformDrift, read_drifts
-from fedperf_server.state import audit, releases
+from fedperf_server.state import audit
 from fedperf_server.state.database import Database, DriftRow
-from fedperf_server.state.epochs import Cause, Epoch, declare, epoch_at, reported
+from fedperf_server.state.epochs import Cause, Epoch, declare, epoch_at
 from fedperf_shared.releases.period import Period, Timetable, from_unix_ms, to_unix_ms
 from fedperf_shared.workflow.vocabulary import Platform
 
@@ -56,54 +56,32 @@ def seen_drifts(session: Session, period: Period) -> tuple[SeenDrift, ...]:
 class DriftDesk:
     """Reads the drifts of a calendar."""
 
-    def __init__(
-        self,
-        database: Database,
-        timetable: Timetable,
-        *,
-        grace: timedelta,
-        clock: Callable[[], datetime],
-    ) -> None:
-        """Reports may be `grace` late; `clock` tells when they have been read."""
+    def __init__(self, database: Database, timetable: Timetable, *, grace: timedelta) -> None:
+        """Reports may be `grace` late."""
         self._database = database
         self._timetable = timetable
         self._grace = grace
-        self._clock = clock
         self._heard: tuple[int, int] | None = None
 
-    def look(self, *, at: datetime) -> tuple[PlatformDrift, ...]:
-        """Read drifts if reports have arrived since the last look; those that are new.
-
-        Raises:
-            UnknownVersionError: no model was promoted yet.
-        """
-        period = self._timetable.period
-        if not at < period.end:
+    def look(self, snapshot: Snapshot) -> tuple[PlatformDrift, ...]:
+        """Read drifts if reports have arrived since the last look; those that are new."""
+        at = snapshot.at
+        if not at < self._timetable.period.end:
             return ()
         window = self._timetable.reported_window(at - self._grace)
-        with self._database.transaction() as session:
-            heard = (window, releases.count_reports(session, period, until=window))
-            if heard == self._heard:
-                return ()
-            epoch = reported(session, period, window=window)
-            known = evidence(session, period, window=window).until(window)
+        heard = (window, snapshot.count(until=window))
+        if heard == self._heard:
+            return ()
+        known = snapshot.evidence(window).until(window)
         found = read_drifts(known.plain, known.answered)
-        read_at = self._read_at(at)
+        epoch = snapshot.epoch(window)
         with self._database.transaction() as session:
-            news = self._store(session, epoch, found, at=read_at)
+            news = self._store(session, epoch, found, at=at)
             shared = [each for each in news if each.shared]
-            if shared and epoch_at(session, read_at) == epoch:
-                self._declare(session, shared, at=read_at)
+            if shared and epoch_at(session, at) == epoch:
+                self._declare(session, shared, at=at)
         self._heard = heard
         return news
-
-    def _read_at(self, at: datetime) -> datetime:
-        """Now, after reading, which takes a while: no epoch may begin with a window that has begun.
-
-        Where the period ended meanwhile the epoch is the next one's, as if it were still `at`.
-        """
-        now = self._clock()
-        return max(at, now) if now < self._timetable.period.end else at
 
     def _store(
         self, session: Session, epoch: Epoch, found: Sequence[PlatformDrift], *, at: datetime

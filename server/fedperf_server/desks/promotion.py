@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 import numpy as np
 from sqlalchemy.orm import Session
 
-from fedperf_server.desks.questions import Evidence, evidence
+from fedperf_server.desks.evidence import Evidence, Snapshot
 from fedperf_server.inference.promotion_rules import (
     Best,
     Floats,
@@ -99,45 +99,43 @@ class PromotionDesk:
         database: Database,
         timetable: Timetable,
         catalogue: Sequence[MeasuredPlan],
+        predict_with: Callable[[bytes], PredictLog],
         *,
         grace: timedelta,
     ) -> None:
-        """Look at differences on the variants of `catalogue`; reports may be `grace` late."""
+        """Look at differences on the variants of `catalogue`; reports may be `grace` late.
+
+        `predict_with` goes from a checkpoint's bytes to its predictions on catalogue entries.
+        """
+        self._predict_with = predict_with
         self._database = database
         self._timetable = timetable
         self._entries = [SizedPlan(plan, cluster) for plan, cluster in variants_of(catalogue)]
         self._cells = np.array([cell_of(each.plan).index for each in self._entries], dtype=np.int64)
         self._grace = grace
 
-    def look(
-        self, predict_with: Callable[[bytes], PredictLog], *, at: datetime
-    ) -> PromotionVerdict | None:
-        """Judge the candidate that waits, if there is one and the window's reports are in.
-
-        Args:
-            predict_with: from a checkpoint's bytes to its predictions on catalogue entries.
-            at: now.
-        """
-        window = self._timetable.reported_window(at - self._grace)
+    def look(self, snapshot: Snapshot) -> tuple[PromotionVerdict, ...]:
+        """Judge the candidate that waits, if there is one and the window's reports are in."""
+        window = self._timetable.reported_window(snapshot.at - self._grace)
         if window < 0:
-            return None
+            return ()
         with self._database.transaction() as session:
-            case = self._case(session, window)
+            case = self._case(session, snapshot, window)
         if case is None:
-            return None
-        verdict = self._verdict(case, predict_with, at=at)
+            return ()
+        verdict = self._verdict(case, at=snapshot.at)
         with self._database.transaction() as session:
             if not self._is_as_it_was(session, window, case):
-                return None
+                return ()
             self._settle(session, case, verdict)
-        return verdict
+        return (verdict,)
 
-    def _case(self, session: Session, window: int) -> _Case | None:
+    def _case(self, session: Session, snapshot: Snapshot, window: int) -> _Case | None:
         """What the reports of `window` judge: the newest candidate from before it."""
         waiting = promotion_graph.undecided(session, self._timetable, window=window)
         if not waiting:
             return None
-        known = evidence(session, self._timetable.period, window=window)
+        known = snapshot.evidence(window)
         *earlier, promoted = registry.promoted_since(session, known.reference_version)
         return _Case(
             waiting[:-1],
@@ -150,7 +148,7 @@ class PromotionDesk:
         )
 
     def _is_as_it_was(self, session: Session, window: int, case: _Case) -> bool:
-        """Whether neither a verdict nor a rollback nor a late round came while it was judged."""
+        """Whether no operator took the version in force back while its candidate was judged."""
         waiting = promotion_graph.undecided(session, self._timetable, window=window)
         in_force = registry.in_force(session)
         return (*case.steps, case.candidate.version) == waiting and (
@@ -170,9 +168,8 @@ class PromotionDesk:
         }
         audit.record(session, "version_judged", detail, at=at)
 
-    def _verdict(
-        self, case: _Case, predict_with: Callable[[bytes], PredictLog], *, at: datetime
-    ) -> PromotionVerdict:
+    def _verdict(self, case: _Case, *, at: datetime) -> PromotionVerdict:
+        predict_with = self._predict_with
         reference = predict_with(case.reference.checkpoint)(self._entries)
         candidate, promoted = (
             self._merits(each, predict_with(each.checkpoint), case.rows, reference)
@@ -223,6 +220,6 @@ def _reported(known: Evidence) -> Reported | None:
     """What an epoch's releases tell; None where there are none."""
     if not known.reports:
         return None
-    correction = known.learned().correction
+    correction = known.learned.correction
     shares = cell_shares(known.plain, reference_version=known.reference_version)
     return Reported(correction.mean, correction.covariance, shares)

@@ -15,13 +15,12 @@ from datetime import datetime, timedelta
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from fedperf_server.desks.questions import evidence
+from fedperf_server.desks.evidence import Evidence, Snapshot
 from fedperf_server.rehearsal import buffer
 from fedperf_server.rehearsal.synthetic_batch import SyntheticBatch
 from fedperf_server.rehearsal.synthetic_rows import PredictLog, on_grid
 from fedperf_server.state import registry, releases
 from fedperf_server.state.database import Database, ReceiptRow
-from fedperf_server.state.epochs import reported
 from fedperf_shared.execution import MeasuredPlan, SizedPlan
 from fedperf_shared.releases.basis import BASIS_VERSION
 from fedperf_shared.releases.period import Timetable
@@ -47,68 +46,65 @@ class ReportDesk:
         database: Database,
         timetable: Timetable,
         catalogue: Sequence[MeasuredPlan],
+        predict_with: Callable[[bytes], PredictLog],
         *,
         grace: timedelta,
     ) -> None:
-        """Publish rows on plans and clusters of `catalogue`; reports may be `grace` late."""
+        """Publish rows on plans and clusters of `catalogue`; reports may be `grace` late.
+
+        `predict_with` goes from a checkpoint's bytes to its predictions on catalogue entries.
+        """
+        self._predict_with = predict_with
         self._database = database
         self._timetable = timetable
         self._grace = grace
         self._catalogue = on_grid([SizedPlan(each.plan, each.cluster) for each in catalogue])
         self._seen = 0
 
-    def look(
-        self, predict_with: Callable[[bytes], PredictLog], *, at: datetime
-    ) -> Published | None:
-        """Publish anew if reports have arrived since the last look; None if none have.
+    def look(self, snapshot: Snapshot) -> tuple[Published, ...]:
+        """Publish anew if reports have arrived since the last look."""
+        at, stored = snapshot.at, len(snapshot.reports)
+        self._keep(at)
+        if stored == self._seen:
+            return ()
+        window = self._timetable.period.nearest_window(at)
+        known = snapshot.evidence(window)
+        published = (self._publish(snapshot, window, known),) if known.reports else ()
+        self._seen = stored
+        return published
 
-        Args:
-            predict_with: from a checkpoint's bytes to its predictions on catalogue entries.
-            at: now.
-        """
-        self._keep(predict_with, at=at)
-        period = self._timetable.period
+    def _publish(self, snapshot: Snapshot, window: int, known: Evidence) -> Published:
+        at, correction = snapshot.at, known.learned.correction
         with self._database.transaction() as session:
-            stored = releases.count_reports(session, period)
-            if stored == self._seen:
-                return None
-            window = period.nearest_window(at)
-            about = reported(session, period, window=window).begins_at
-            known = evidence(session, period, window=window)
-            reference = known.reference_version
-            checkpoint = registry.get_version(session, reference).checkpoint
-        if not known.reports:
-            self._seen = stored
-            return None
-        correction = known.learned().correction
+            checkpoint = registry.get_version(session, known.reference_version).checkpoint
         batch = SyntheticBatch.from_reports(
             known.plain,
             correction,
             self._catalogue,
             rows=SYNTHETIC_ROWS,
-            predict=predict_with(checkpoint),
-            seed=stored,
+            predict=self._predict_with(checkpoint),
+            seed=len(snapshot.reports),
         )
         with self._database.transaction() as session:
             registry.publish_correction(
                 session,
                 basis_version=BASIS_VERSION,
-                reference_version=reference,
+                reference_version=known.reference_version,
                 mean=correction.mean,
                 covariance=correction.covariance,
                 at=at,
             )
+            about = snapshot.epoch(window).begins_at
             buffer.publish(session, batch.rows, about=about, at=at)
-        self._seen = stored
         return Published(known.reports, correction.organizations, len(batch.rows))
 
-    def _keep(self, predict_with: Callable[[bytes], PredictLog], *, at: datetime) -> None:
+    def _keep(self, at: datetime) -> None:
         """Put into the buffer what an epoch left whose reports are all in, or count no more."""
         period = self._timetable.period
         reported_window = self._timetable.reported_window(at - self._grace)
         window = max(reported_window, period.nearest_window(at) - 1)
         while (ended := self._waiting(window)) is not None:
-            earlier = ended.labelled(predict_with)
+            earlier = ended.labelled(self._predict_with)
             with self._database.transaction() as session:
                 buffer.keep(session, earlier, at=at)
 

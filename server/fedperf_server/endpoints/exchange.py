@@ -5,7 +5,7 @@ database at every call. Errors are constant codes; nothing of the server's insid
 goes out. This module only translates; the rules are in `releases` and `validation`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 
@@ -15,13 +15,13 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from sqlalchemy.orm import Session
 
 from fedperf_server.config import ServerConfig
-from fedperf_server.desks.questions import asked_question, question_payload
 from fedperf_server.endpoints.grpc_port import listen
 from fedperf_server.membership.authority import CA, SERVER, SIGNING, KeyRing
 from fedperf_server.membership.enrollment import Enrollment, Member
 from fedperf_server.state import audit, registry, releases
 from fedperf_server.state.database import Database
 from fedperf_server.state.epochs import epochs, reported
+from fedperf_server.state.questions import asked_question
 from fedperf_server.state.validation import (
     Reason,
     RejectedReleaseError,
@@ -30,11 +30,18 @@ from fedperf_server.state.validation import (
     check_due,
     open_signed,
 )
-from fedperf_shared.exchange import SharedModel, SignedReceipt, Status
+from fedperf_shared.exchange import (
+    Correction,
+    SharedModel,
+    SignedReceipt,
+    Status,
+    SyntheticRow,
+)
 from fedperf_shared.releases.basis import BASIS_VERSION
 from fedperf_shared.releases.declared_bounds import NotDeclarableError, require_declarable
 from fedperf_shared.releases.kinds import is_report, kind_of
 from fedperf_shared.releases.period import Timetable
+from fedperf_shared.releases.questions import CellQuestion
 from fedperf_shared.releases.release import Release, Schedule, SignedRelease, SlotKey
 from fedperf_shared.wire.services import EXCHANGE_OPTIONS, CallRefusedError, serve_exchange
 from fedperf_shared.workflow.features import FEATURE_SCHEMA_VERSION
@@ -140,21 +147,23 @@ class ExchangeService:
                 raise CallRefusedError(grpc.StatusCode.NOT_FOUND, "no_such_version") from None
         return SharedModel(found.version, found.checkpoint)
 
-    def correction(self, caller: Member) -> bytes:
-        """The published correction; empty where there is none."""
-        del caller
-        return self._published(registry.CORRECTION)
-
-    def synthetic_rows(self, caller: Member) -> bytes:
-        """The published synthetic rows; empty where there are none."""
-        del caller
-        return self._published(registry.SYNTHETIC_ROWS)
-
-    def question(self, caller: Member, slot: SlotKey) -> bytes:
-        """What a directed slot asks; empty while there is no question."""
+    def correction(self, caller: Member) -> Correction | None:
+        """The published correction; None while there is none."""
         del caller
         with self._database.transaction() as session:
-            return question_payload(session, self._config.timetable.period, slot)
+            return registry.published_correction(session)
+
+    def synthetic_rows(self, caller: Member) -> Sequence[SyntheticRow]:
+        """The published synthetic rows."""
+        del caller
+        with self._database.transaction() as session:
+            return registry.published_rows(session)
+
+    def question(self, caller: Member, slot: SlotKey) -> CellQuestion | None:
+        """What a directed slot asks; None while there is no question."""
+        del caller
+        with self._database.transaction() as session:
+            return asked_question(session, self._config.timetable.period, slot)
 
     def _accept(self, member: Member, signed: SignedRelease) -> SignedReceipt:
         release = open_signed(signed, member.public_key)
@@ -200,10 +209,6 @@ class ExchangeService:
             kind = "report" if is_report(release) else "model_update"
             releases.count_rejection(session, member.organization_id, kind, error.reason)
             return releases.first_receipt(session, member.organization_id, release_id)
-
-    def _published(self, kind: str) -> bytes:
-        with self._database.transaction() as session:
-            return registry.publication(session, kind)
 
 
 class ExchangeServer:

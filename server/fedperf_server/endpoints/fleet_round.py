@@ -14,7 +14,7 @@ import numpy as np
 import structlog
 from flwr.app import Array, ArrayRecord, Message, Metadata, RecordDict
 from flwr.app.message import make_message
-from flwr.common.constant import SUPERLINK_NODE_ID
+from flwr.common.constant import SUPERLINK_NODE_ID, SubStatus
 from flwr.proto.message_pb2 import ObjectTree
 from flwr.supercore.constant import NodeStatus
 from flwr.supercore.inflatable.inflatable_object import (
@@ -57,10 +57,13 @@ class FleetReply:
 class GatewayRound:
     """The messages of one round: ask organizations, collect what they answer."""
 
-    def __init__(self, state: FleetState, nodes: Mapping[bytes, int], *, run_id: int) -> None:
+    def __init__(
+        self, state: FleetState, nodes: Mapping[bytes, int], *, run_id: int, task_id: int
+    ) -> None:
         self._state = state
         self._nodes = nodes
         self._run_id = run_id
+        self._task_id = task_id
         self._asked: dict[str, bytes] = {}
         self._arriving: dict[bytes, tuple[str, ObjectTree]] = {}
         self._refused: dict[bytes, Refusal | None] = {}
@@ -79,18 +82,18 @@ class GatewayRound:
 
     def replies(self) -> list[FleetReply]:
         """What arrived since the last call; each organization's answer once."""
-        self._keep_alive()
+        self._state.acknowledge_task_heartbeat(self._task_id)
         for message in self._state.get_message_res(set(self._asked), self._run_id):
             self._take(message)
         return [*self._refusals(), *self._complete()]
 
+    def close(self) -> None:
+        """Forget everything of the round; what still arrives for it is refused."""
+        self._state.finish_task(self._task_id, SubStatus.COMPLETED, "")
+        self._state.cleanup_run(self._run_id)
+
     def _open(self) -> set[bytes]:
         return {*self._asked.values(), *self._arriving}
-
-    def _keep_alive(self) -> None:
-        run = self._state.get_run_info(run_ids=[self._run_id])[0]
-        if run.primary_task_id is not None:
-            self._state.acknowledge_task_heartbeat(run.primary_task_id)
 
     def _store(self, message: Message) -> None:
         with no_object_id_recompute():

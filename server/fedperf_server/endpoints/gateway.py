@@ -16,13 +16,12 @@ the program that serves must set them before.
 import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 
 import uvicorn
 from cryptography.hazmat.primitives.asymmetric import ec
-from flwr.common.constant import NOOP_ACCOUNT_NAME, NOOP_FLWR_AID, SubStatus
+from flwr.common.constant import NOOP_ACCOUNT_NAME, NOOP_FLWR_AID
 from flwr.server.superlink.linkstate import LinkStateFactory
 from flwr.supercore.constant import (
     FLWR_IN_MEMORY_DB_NAME,
@@ -127,9 +126,12 @@ class Gateway:
         ids = {node.node_id for node in self._state.get_node_info(statuses=[NodeStatus.ONLINE])}
         return {each for each, node_id in self._nodes.items() if node_id in ids}
 
-    @contextmanager
-    def round(self) -> Iterator[GatewayRound]:
-        """A Flower run for one round; when it ends, late replies are refused."""
+    def round(self) -> GatewayRound:
+        """A Flower run for one round; when it is closed, late replies are refused.
+
+        Raises:
+            GatewayError: the fleet does not start a run.
+        """
         run_id = self._state.create_run(
             None,
             None,
@@ -144,11 +146,7 @@ class Gateway:
         if task_id is None or self._state.claim_task(task_id) is None:
             raise GatewayError("the fleet does not start a run")
         self._state.activate_task(task_id)
-        try:
-            yield GatewayRound(self._state, self._nodes, run_id=run_id)
-        finally:
-            self._state.finish_task(task_id, SubStatus.COMPLETED, "")
-            self._state.cleanup_run(run_id)
+        return GatewayRound(self._state, self._nodes, run_id=run_id, task_id=task_id)
 
 
 def _listen(host: str, port: int) -> socket.socket:

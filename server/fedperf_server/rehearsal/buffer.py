@@ -81,11 +81,12 @@ def waiting(session: Session, period: Period, *, window: int) -> Earlier | None:
     now = reported_among(known, period, window=window + 1)
     kept = {from_unix_ms(key) for key in session.scalars(select(BufferRow.epoch_begins_at))}
     if ended is not None and ended < now.begins_at and ended not in kept:
-        return _left(session, known, ended, registry.publication(session, registry.SYNTHETIC_ROWS))
+        return _left(session, known, ended, registry.published_rows(session))
     for each in sorted(kept):
         labelled_by = session.get(BufferTeacherRow, to_unix_ms(each))
         if labelled_by is None or labelled_by.version != _teacher(session, known, each):
-            return _left(session, known, each, session.get_one(BufferRow, to_unix_ms(each)).payload)
+            kept_row = session.get_one(BufferRow, to_unix_ms(each))
+            return _left(session, known, each, decode_synthetic_rows(kept_row.payload))
     return None
 
 
@@ -108,9 +109,11 @@ def rows(session: Session) -> tuple[SyntheticRow, ...]:
     return buffer.rows
 
 
-def _left(session: Session, known: Sequence[Epoch], ended: datetime, payload: bytes) -> Earlier:
+def _left(
+    session: Session, known: Sequence[Epoch], ended: datetime, found: tuple[SyntheticRow, ...]
+) -> Earlier:
     teacher = registry.get_version(session, _teacher(session, known, ended))
-    return Earlier(ended, decode_synthetic_rows(payload), teacher.checkpoint, teacher.version)
+    return Earlier(ended, found, teacher.checkpoint, teacher.version)
 
 
 def _teacher(session: Session, known: Sequence[Epoch], ended: datetime) -> int:

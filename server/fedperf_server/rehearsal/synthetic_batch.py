@@ -39,7 +39,6 @@ from fedperf_shared.releases.public_table import (
     TableRow,
     size_bounds,
 )
-from fedperf_shared.wire.codec import decode_synthetic_rows
 from fedperf_shared.workflow.vocabulary import OperatorClass, Platform
 
 if TYPE_CHECKING:
@@ -118,7 +117,7 @@ class SyntheticBatch:
     @classmethod
     def published(cls, session: Session) -> Self:
         """The batch that this coordinator publishes; empty while there is none."""
-        return cls(decode_synthetic_rows(registry.publication(session, registry.SYNTHETIC_ROWS)))
+        return cls(registry.published_rows(session))
 
     def table(self) -> tuple[TableRow, ...]:
         """The rows in the public table."""

@@ -1,336 +1,81 @@
-"""The coordinator: runs the model rounds of the timetable, one slot after the other.
+"""The life of a coordinator: one step after the other, in one thread.
 
-A durable state machine. A round is written down before anybody is asked and closed in
-one transaction together with the new model version, the receipts and the counts of
-what was refused. Killed in between, it is found open and run again: organizations
-answer with the bytes that they stored, so nothing is drawn twice. A slot whose time
-passed while the coordinator was down is closed as missed.
+A tick reads once what is stored and lets every desk look at that, in the order in which what
+they find follows from each other; at last it goes on with the model round that is due. It
+computes, but waits for nobody. Nothing of a tick is lost: what a desk finds is stored in one
+transaction, and whoever is killed before it finds the same at the next tick.
 
-How a round trains is the business of its method (`round_method`): what it asks beside the model
-is made before the round is written down, and stored with it, so that a coordinator that
-was killed asks the same again.
-
-No organization can hold up or spoil a round: whoever does not answer by the deadline
-is missing, whatever is not valid is refused and counted, and with fewer accepted
-updates than the quorum the model stays as it is. So it does where no usable model can be made
-of what was accepted: the round is closed as failed, which the operator sees.
+What a desk or a round cannot do, whatever the releases hold, holds up nothing else.
 """
 
-import threading
-from collections import Counter
-from collections.abc import Callable
-from datetime import datetime, timedelta
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from typing import Protocol, TypeVar
 
-import structlog
-from cryptography.hazmat.primitives.asymmetric import ec
-
-from fedperf_server.membership.enrollment import Enrollment, Member
-from fedperf_server.rehearsal import buffer
-from fedperf_server.rounds.fleet import Fleet, FleetRound, Reply
-from fedperf_server.rounds.next_model import AggregationError, Evaluate, next_model
-from fedperf_server.rounds.open_round import OpenRound, RoundReplies, RoundRules
-from fedperf_server.rounds.round_method import AcceptedUpdate, RoundMethod
-from fedperf_server.rounds.round_record import (
-    drop_stale,
-    finish,
-    question_row,
-    round_row,
-    store_replies,
-)
-from fedperf_server.state import audit, promotion_graph, registry, releases, round_calendar
-from fedperf_server.state.database import (
-    DATABASE,
-    Database,
-    DatabaseError,
-    RoundQuestionRow,
-    RoundRow,
-)
-from fedperf_server.state.registry import ModelFormat
-from fedperf_server.state.rounds import RoundOutcome, RoundResult, result_of, row_key
-from fedperf_server.state.validation import Reason, RejectedReleaseError, check_place, open_update
-from fedperf_shared.exchange import SyntheticRow, TrainRequest
-from fedperf_shared.model.architecture import Weights
+from fedperf_server.desks.evidence import Snapshot, SnapshotReader
+from fedperf_server.rounds.model_rounds import ModelRounds
+from fedperf_server.state.database import DATABASE, DatabaseError
 from fedperf_shared.programs.troubles import Troubles
-from fedperf_shared.releases.period import Timetable
-from fedperf_shared.releases.release import SlotKey
-from fedperf_shared.wire.codec import decode_tangent_question, encode_train_request
 
-_log = structlog.get_logger()
+T = TypeVar("T")
+
+
+class Desk(Protocol):
+    """One thing that a coordinator does at every tick."""
+
+    def look(self, snapshot: Snapshot, /) -> Sequence[object]:
+        """Do what is due at the snapshot's moment; what is new for the operator."""
 
 
 class Coordinator:
-    """Runs the rounds; `step` for one at a time, `run` until told to stop."""
+    """Moves a coordinator on, tick by tick."""
 
     def __init__(
         self,
-        database: Database,
-        enrollment: Enrollment,
-        fleet: Fleet,
+        snapshots: SnapshotReader,
+        desks: Mapping[str, Desk],
+        rounds: ModelRounds,
         *,
-        timetable: Timetable,
-        rules: RoundRules,
-        model_format: ModelFormat,
-        signing_key: ec.EllipticCurvePrivateKey,
-        method: RoundMethod,
-        evaluate: Evaluate,
-        clock: Callable[[], datetime],
         troubles: Troubles | None = None,
     ) -> None:
+        """Desks look in their order, under the names by which their troubles are called."""
+        self._snapshots = snapshots
+        self._desks = desks
+        self._rounds = rounds
         self._troubles = troubles or Troubles()
-        self._database = database
-        self._enrollment = enrollment
-        self._fleet = fleet
-        self._timetable = timetable
-        self._rules = rules
-        self._format = model_format
-        self._key = signing_key
-        self._method = method
-        self._evaluate = evaluate
-        self._clock = clock
 
-    def run(
-        self,
-        stop: threading.Event,
-        *,
-        idle: timedelta = timedelta(seconds=0.5),
-        on_round: Callable[[RoundResult], None] = lambda result: None,
-    ) -> None:
-        """Run rounds as they fall due until `stop` is set.
-
-        A step that the database does not let through is taken again: what it wrote was stored
-        whole or not at all, and organizations answer again with the bytes that they stored.
-        """
-        while not stop.is_set():
-            result = self._try_step(stop)
-            if result is not None:
-                on_round(result)
-            else:
-                stop.wait(idle.total_seconds())
-
-    def _try_step(self, stop: threading.Event) -> RoundResult | None:
-        """A step, unless the database fails or did so a moment ago."""
+    def tick(self, now: datetime) -> Sequence[object]:
+        """Do what is due at `now`; what is new for the operator, in order."""
         if self._troubles.rests(DATABASE):
-            return None
+            return ()
+        news: list[object] = []
         try:
-            result = self.step(stop)
+            found = self._tried("reading releases", lambda: [self._snapshots.read(at=now)])
+            for snapshot in found:
+                for what, desk in self._desks.items():
+                    news += self._tried(what, partial(desk.look, snapshot))
+            news += self._tried("holding rounds", partial(self._rounds.look, at=now))
         except DatabaseError as error:
-            self._troubles.failed(DATABASE, error, source="rounds")
-            return None
-        self._troubles.worked(DATABASE, source="rounds")
-        return result
+            self._troubles.failed(DATABASE, error)
+        else:
+            self._troubles.worked(DATABASE)
+        return news
 
-    def step(self, stop: threading.Event) -> RoundResult | None:
-        """Let new members in; run the round that is due, if one is.
+    def stop(self) -> None:
+        """Leave the round that is under way, which is run again after the next start."""
+        self._rounds.interrupt()
 
-        Returns None where none is due or the one that is waits for a verdict (`lineage`), and
-        where `stop` ended a round early: it stays open and is run again.
-        """
-        self._admit()
-        with self._database.transaction() as session:
-            slot = round_calendar.due_slot(session, self._timetable, now=self._clock())
-        if slot is None:
-            return None
-        opened = self._stored(slot)
-        if opened is None and self._clock() > round_calendar.replies_at(self._timetable, slot):
-            return self._miss(slot)
-        if opened is None and self._has_to_wait(slot):
-            return None
-        return self._round(opened or self._open(slot), stop)
-
-    def finished(self) -> bool:
-        """Whether every round of the period is closed."""
-        with self._database.transaction() as session:
-            return round_calendar.is_over(session, self._timetable)
-
-    def _admit(self) -> list[Member]:
-        members = self._enrollment.members()
-        self._fleet.set_members({each.organization_id: each.public_key for each in members})
-        return members
-
-    def _has_to_wait(self, slot: SlotKey) -> bool:
-        with self._database.transaction() as session:
-            return promotion_graph.has_to_wait(
-                session, self._timetable, slot, grace=self._rules.grace, now=self._clock()
-            )
-
-    def _round(self, opened: OpenRound, stop: threading.Event) -> RoundResult | None:
-        began = self._clock()
-        gathered = RoundReplies()
-        request = self._request(opened)
-        deadline = (
-            max(round_calendar.replies_at(self._timetable, opened.slot), began) + self._rules.grace
-        )
-        with self._fleet.round() as channel:
-            while self._clock() < deadline and not stop.is_set():
-                self._exchange(channel, opened, gathered, request)
-                if gathered.is_complete():
-                    break
-                stop.wait(self._rules.poll.total_seconds())
-        if stop.is_set():
-            return None
-        for organization_id in gathered.schedules:
-            if not gathered.answered(organization_id):
-                gathered.refused[organization_id] = Reason.MISSING
-        return self._close(opened, gathered)
-
-    def _stored(self, slot: SlotKey) -> OpenRound | None:
-        """The round as it was written down; None where it was not begun."""
-        key = row_key(self._timetable, slot)
-        with self._database.transaction() as session:
-            row, asked = session.get(RoundRow, key), session.get(RoundQuestionRow, key)
-            if row is None:
-                return None
-            base = registry.get_version(session, row.base_version)
-        question = decode_tangent_question(asked.payload) if asked else None
-        return OpenRound(slot, base.version, self._format.decode(base.checkpoint), question)
-
-    def _open(self, slot: SlotKey) -> OpenRound:
-        """Write down that the round began, from which model, and what it asks."""
-        with self._database.transaction() as session:
-            start = promotion_graph.start_of(session, self._timetable, window=slot.window)
-        base = start.version
-        current = self._format.decode(base.checkpoint)
-        question = self._method.question(current, steps_made=start.steps_made)
-        with self._database.transaction() as session:
-            row = round_row(session, self._timetable, slot, base.version, at=self._clock())
-            session.add(row)
-            if question is not None:
-                session.add(question_row(self._timetable, slot, question))
-            audit.record(session, "round_opened", {"round": row.number}, at=self._clock())
-        return OpenRound(slot, base.version, current, question)
-
-    def _participants(self, slot: SlotKey, gathered: RoundReplies) -> dict[bytes, Member]:
-        """The members of now whose schedule holds the slot; who declares late is let in."""
-        found: dict[bytes, Member] = {}
-        members = self._admit()
-        with self._database.transaction() as session:
-            for member in members:
-                organization_id = member.organization_id
-                if organization_id not in gathered.schedules:
-                    schedule = releases.declared_schedule(
-                        session, organization_id, self._timetable.period
-                    )
-                    if schedule is None or schedule.slot(slot) is None:
-                        continue
-                    gathered.schedules[organization_id] = schedule
-                found[organization_id] = member
+    def _tried(self, what: str, work: Callable[[], Sequence[T]]) -> Sequence[T]:
+        """What `work` gives; nothing where it failed now or a moment ago."""
+        if self._troubles.rests(what):
+            return ()
+        try:
+            found = work()
+        except DatabaseError:
+            raise
+        except Exception as error:
+            self._troubles.failed(what, error)
+            return ()
+        self._troubles.worked(what)
         return found
-
-    def _rehearsed(self) -> tuple[SyntheticRow, ...]:
-        with self._database.transaction() as session:
-            return buffer.rows(session)
-
-    def _request(self, opened: OpenRound) -> bytes:
-        return encode_train_request(
-            TrainRequest(
-                opened.slot,
-                self._format.architecture,
-                opened.base_version,
-                tuple(opened.current),
-                opened.question,
-                self._rehearsed() if self._method.rehearses_at_home else (),
-            )
-        )
-
-    def _exchange(
-        self, channel: FleetRound, opened: OpenRound, gathered: RoundReplies, request: bytes
-    ) -> None:
-        """Ask whoever came online, take what arrived."""
-        members = self._participants(opened.slot, gathered)
-        for organization_id in gathered.schedules:
-            if organization_id not in members:
-                gathered.accepted.pop(organization_id, None)
-                gathered.refused[organization_id] = Reason.REVOKED
-            elif not gathered.answered(organization_id):
-                channel.ask(organization_id, request)
-        for reply in channel.replies():
-            member = members.get(reply.organization_id)
-            if member is not None and not gathered.answered(reply.organization_id):
-                self._judge(reply, member, opened, gathered)
-
-    def _judge(
-        self, reply: Reply, member: Member, opened: OpenRound, gathered: RoundReplies
-    ) -> None:
-        organization_id = member.organization_id
-        gathered.sizes[organization_id] = len(reply.body or b"")
-        try:
-            signed, update = open_update(reply.body, member.public_key, refusal=reply.refusal)
-            slot = check_place(
-                update,
-                gathered.schedules[organization_id],
-                slot=opened.slot,
-                base_version=opened.base_version,
-            )
-            self._method.check(update, slot)
-            gathered.accepted[organization_id] = (signed, AcceptedUpdate(update, slot))
-        except RejectedReleaseError as error:
-            gathered.refused[organization_id] = error.reason
-
-    def _close(self, opened: OpenRound, gathered: RoundReplies) -> RoundResult:
-        """Make the new version, if there is one, and store everything at once."""
-        slot = opened.slot
-        with self._database.transaction() as session:
-            drop_stale(session, self._timetable, slot, gathered)
-        outcome, arrays, error = self._made(opened, gathered)
-        now = self._clock()
-        with self._database.transaction() as session:
-            row = session.get_one(RoundRow, row_key(self._timetable, slot))
-            if arrays is not None:
-                row.new_version = registry.add_version(
-                    session,
-                    self._format,
-                    arrays,
-                    at=now,
-                    public_error=error,
-                    promoted=self._rules.promote,
-                )
-                promotion_graph.follow(session, row.new_version, base=opened.base_version, at=now)
-            row.outcome = outcome
-            row.asked, row.replies = len(gathered.schedules), len(gathered.accepted)
-            row.public_error = error
-            finish(session, row, at=now)
-            store_replies(session, self._timetable, slot, gathered, key=self._key, at=now)
-            failures = Counter(reason.value for reason in gathered.refused.values())
-            result = result_of(row, slot, failures)
-            detail: audit.Detail = {
-                "round": row.number,
-                "replies": row.replies,
-                "outcome": row.outcome,
-            }
-            audit.record(session, "round_closed", detail, at=now)
-        return result
-
-    def _made(
-        self, opened: OpenRound, gathered: RoundReplies
-    ) -> tuple[RoundOutcome, Weights | None, float | None]:
-        """How the round ends; the next model and its error, if there is one."""
-        if len(gathered.accepted) < self._rules.quorum:
-            return RoundOutcome.NO_QUORUM, None, None
-        try:
-            return RoundOutcome.NEW_VERSION, *self._next(opened, gathered)
-        except AggregationError as error:
-            _log.warning("a round failed, the model stays as it is", exc_info=error)
-            return RoundOutcome.FAILED, None, None
-
-    def _next(self, opened: OpenRound, gathered: RoundReplies) -> tuple[Weights, float]:
-        """As `next_model`, from all that was accepted, in the order of the ids."""
-        answers = [answer for _, (_, answer) in sorted(gathered.accepted.items())]
-        return next_model(
-            opened,
-            answers,
-            method=self._method,
-            model_format=self._format,
-            evaluate=self._evaluate,
-            rehearsed=() if self._method.rehearses_at_home else self._rehearsed(),
-        )
-
-    def _miss(self, slot: SlotKey) -> RoundResult:
-        now = self._clock()
-        with self._database.transaction() as session:
-            start = promotion_graph.start_of(session, self._timetable, window=slot.window)
-            row = round_row(session, self._timetable, slot, start.version.version, at=self._clock())
-            row.outcome = RoundOutcome.MISSED
-            finish(session, row, at=now)
-            session.add(row)
-            audit.record(session, "round_missed", {"round": row.number}, at=now)
-            return result_of(row, slot, {})

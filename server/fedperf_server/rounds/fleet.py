@@ -5,7 +5,6 @@ real life. What arrives is bytes: nothing here is checked or trusted.
 """
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from typing import Protocol
 
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -38,6 +37,9 @@ class FleetRound(Protocol):
     def replies(self) -> Sequence[Reply]:
         """What arrived since the last call."""
 
+    def close(self) -> None:
+        """End the round: late replies are refused."""
+
 
 class Fleet(Protocol):
     """The connected organizations; `gateway.Gateway` in real life."""
@@ -45,5 +47,5 @@ class Fleet(Protocol):
     def set_members(self, keys: Mapping[bytes, ec.EllipticCurvePublicKey]) -> None:
         """Let exactly these organizations take part."""
 
-    def round(self) -> AbstractContextManager[FleetRound]:
-        """Open a round's channel; late replies are refused when it closes."""
+    def round(self) -> FleetRound:
+        """Open a round's channel; whoever opens it closes it."""

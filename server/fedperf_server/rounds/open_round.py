@@ -24,14 +24,12 @@ class RoundRules:
     Attributes:
         quorum: accepted updates that a new version needs, at least 1.
         grace: how long after the reply time replies are still taken.
-        poll: pause between looks at the fleet.
         promote: whether a new version is promoted at once; otherwise it stays a
             candidate until somebody promotes it.
     """
 
     quorum: int
     grace: timedelta
-    poll: timedelta = timedelta(seconds=0.15)
     promote: bool = False
 
     def __post_init__(self) -> None:

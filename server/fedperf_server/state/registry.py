@@ -30,7 +30,12 @@ from fedperf_shared.model.architecture import (
 )
 from fedperf_shared.model.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 from fedperf_shared.releases.period import from_unix_ms, to_unix_ms
-from fedperf_shared.wire.codec import encode_correction, encode_synthetic_rows
+from fedperf_shared.wire.codec import (
+    decode_correction,
+    decode_synthetic_rows,
+    encode_correction,
+    encode_synthetic_rows,
+)
 from fedperf_shared.workflow.vocabulary import Platform
 
 CORRECTION = "correction"
@@ -302,10 +307,14 @@ def publish_synthetic_rows(session: Session, rows: Iterable[SyntheticRow], *, at
     _publish(session, SYNTHETIC_ROWS, encode_synthetic_rows(rows), at)
 
 
-def publication(session: Session, kind: str) -> bytes:
-    """The serialized message published as `kind`; empty where there is none yet."""
-    row = session.get(PublicationRow, kind)
-    return row.payload if row else b""
+def published_correction(session: Session) -> Correction | None:
+    """The published correction; None where there is none yet."""
+    return decode_correction(_published(session, CORRECTION))
+
+
+def published_rows(session: Session) -> tuple[SyntheticRow, ...]:
+    """The published synthetic rows; none where there are none yet."""
+    return decode_synthetic_rows(_published(session, SYNTHETIC_ROWS))
 
 
 def published_at(session: Session, kind: str) -> datetime | None:
@@ -313,6 +322,11 @@ def published_at(session: Session, kind: str) -> datetime | None:
     published = select(PublicationRow.published_at).where(PublicationRow.kind == kind)
     at = session.scalar(published)
     return None if at is None else from_unix_ms(at)
+
+
+def _published(session: Session, kind: str) -> bytes:
+    row = session.get(PublicationRow, kind)
+    return row.payload if row else b""
 
 
 def _publish(session: Session, kind: str, payload: bytes, at: datetime) -> None:

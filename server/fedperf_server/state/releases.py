@@ -9,6 +9,7 @@ of releases that the organization's own ledger has charged.
 """
 
 import hashlib
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -36,6 +37,10 @@ from fedperf_shared.wire import codec
 
 class DifferentScheduleError(InvalidInputError):
     """A second, different schedule was declared for the same period."""
+
+
+ReportKey = tuple[int, int, bytes]
+"""Window, slot in it, and organization of a report."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,34 +199,34 @@ def store_report(
 
 
 def stored_reports(
-    session: Session, period: Period, *, window: int | None = None
-) -> list[StoredReport]:
-    """Accepted reports of the period (or of one window), oldest window first."""
-    query = (
-        select(ReportRow)
-        .where(ReportRow.period_start == to_unix_ms(period.start))
-        .order_by(ReportRow.window, ReportRow.index, ReportRow.organization_id)
-    )
-    if window is not None:
-        query = query.where(ReportRow.window == window)
-    found: list[StoredReport] = []
+    session: Session, period: Period, *, but: Collection[ReportKey] = ()
+) -> dict[ReportKey, StoredReport]:
+    """Accepted reports of the period, without those that are known already."""
+    of_period = ReportRow.period_start == to_unix_ms(period.start)
+    places = select(ReportRow.window, ReportRow.index, ReportRow.organization_id).where(of_period)
+    new = {(window, index, whose) for window, index, whose in session.execute(places)} - set(but)
+    query = select(ReportRow).where(of_period, ReportRow.window.in_({each[0] for each in new}))
+    schedules: dict[bytes, Schedule | None] = {}
+    found: dict[ReportKey, StoredReport] = {}
     for row in session.scalars(query):
-        report = codec.decode_release(row.payload)
-        schedule = declared_schedule(session, row.organization_id, period)
+        whose = row.organization_id
+        if (key := (row.window, row.index, whose)) not in new:
+            continue
+        if whose not in schedules:
+            schedules[whose] = declared_schedule(session, whose, period)
+        schedule, report = schedules[whose], codec.decode_release(row.payload)
         if schedule is None or not is_report(report):
             continue
         slot = schedule.slot(report.slot)
         if slot is None or not fits(report, slot):
             raise TypeError("a stored report was accepted for the slot of its kind")
-        found.append(StoredReport(row.organization_id, report, slot))
+        found[key] = StoredReport(whose, report, slot)
     return found
 
 
-def count_reports(session: Session, period: Period, *, until: int | None = None) -> int:
-    """How many reports of the period (or of its windows up to that one) were accepted."""
+def count_reports(session: Session, period: Period) -> int:
+    """How many reports of the period were accepted."""
     query = select(func.count()).where(ReportRow.period_start == to_unix_ms(period.start))
-    if until is not None:
-        query = query.where(ReportRow.window <= until)
     return session.scalar(query) or 0
 
 

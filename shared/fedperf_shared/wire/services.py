@@ -78,14 +78,45 @@ class ExchangeHandler(Protocol[Caller]):
     def model(self, caller: Caller, version: int) -> SharedModel:
         """A version of the model, the newest promoted one for 0."""
 
-    def correction(self, caller: Caller) -> bytes:
-        """As `codec.encode_correction` wrote it; empty while there is none."""
+    def correction(self, caller: Caller) -> Correction | None:
+        """The published correction; None while there is none."""
 
-    def synthetic_rows(self, caller: Caller) -> bytes:
-        """As `codec.encode_synthetic_rows` wrote them; empty while there are none."""
+    def synthetic_rows(self, caller: Caller) -> Sequence[SyntheticRow]:
+        """The published synthetic rows."""
 
-    def question(self, caller: Caller, slot: SlotKey) -> bytes:
-        """As `codec.encode_question` wrote it; empty while there is none."""
+    def question(self, caller: Caller, slot: SlotKey) -> CellQuestion | None:
+        """What a directed slot asks; None while there is no question."""
+
+
+class ExchangeCalls(Protocol):
+    """The client's end of the Exchange: `ExchangeStub` over gRPC."""
+
+    def status(self) -> Status:
+        """The coordinator's time and the versions in force."""
+
+    def timetable(self) -> Timetable:
+        """The public calendar."""
+
+    def declare_schedule(self, schedule: Schedule) -> None:
+        """Declare what will be released in the period."""
+
+    def submit(self, signed: SignedRelease) -> SignedReceipt:
+        """Hand in a release; the receipt's signature is not yet verified."""
+
+    def receipts(self) -> Sequence[SignedReceipt]:
+        """The receipts of own releases in this period; signatures are not yet verified."""
+
+    def model(self, version: int) -> SharedModel:
+        """A version of the model, the newest promoted one for 0."""
+
+    def correction(self) -> Correction | None:
+        """The published correction; None while there is none."""
+
+    def synthetic_rows(self) -> Sequence[SyntheticRow]:
+        """The published synthetic rows."""
+
+    def question(self, slot: SlotKey) -> CellQuestion | None:
+        """The question of a directed slot; None while there is none."""
 
 
 def serve_enrollment(server: grpc.Server, handler: EnrollmentHandler) -> None:
@@ -255,7 +286,7 @@ class _ExchangeServicer(Generic[Caller]):
     ) -> exchange_pb2.Correction:
         return self._admitted(
             context,
-            lambda caller: exchange_pb2.Correction.FromString(self._handler.correction(caller)),
+            lambda caller: exchange.correction_to_message(self._handler.correction(caller)),
         )
 
     def GetSyntheticRows(  # noqa: N802
@@ -263,9 +294,7 @@ class _ExchangeServicer(Generic[Caller]):
     ) -> exchange_pb2.SyntheticBatch:
         return self._admitted(
             context,
-            lambda caller: exchange_pb2.SyntheticBatch.FromString(
-                self._handler.synthetic_rows(caller)
-            ),
+            lambda caller: exchange.synthetic_rows_to_message(self._handler.synthetic_rows(caller)),
         )
 
     def GetQuestion(  # noqa: N802
@@ -273,7 +302,7 @@ class _ExchangeServicer(Generic[Caller]):
     ) -> exchange_pb2.Question:
         return self._admitted(
             context,
-            lambda caller: exchange_pb2.Question.FromString(
+            lambda caller: questions.question_to_message(
                 self._handler.question(caller, questions.asked_slot(request))
             ),
         )

@@ -5,6 +5,7 @@ and objects that refuse themselves all end in one `InvalidInputError`.
 """
 
 from fedperf_shared.wire.codec.exchange import (
+    decode_correction,
     decode_synthetic_rows,
     decode_tangent_question,
     decode_train_request,
@@ -33,6 +34,7 @@ from fedperf_shared.wire.codec.releases import (
 from fedperf_shared.wire.codec.schedules import decode_schedule, encode_schedule
 
 __all__ = [
+    "decode_correction",
     "decode_measured_plans",
     "decode_plan",
     "decode_question",

@@ -72,19 +72,21 @@ def decode_tangent_question(payload: bytes) -> TangentQuestion:
 
 def encode_correction(correction: Correction) -> bytes:
     """A correction as the bytes that are published."""
-    return encoded(
-        exchange_pb2.Correction(
-            basis_version=correction.basis_version,
-            reference_version=correction.reference_version,
-            mean=correction.mean.tolist(),
-            covariance=correction.covariance.reshape(-1).tolist(),
-        )
-    )
+    return encoded(correction_to_message(correction))
+
+
+def decode_correction(payload: bytes) -> Correction | None:
+    """The correction that `encode_correction` wrote; None for no bytes.
+
+    Raises:
+        InvalidInputError: not a correction.
+    """
+    return decoded("correction", exchange_pb2.Correction, payload, correction_from_message)
 
 
 def encode_synthetic_rows(rows: Iterable[SyntheticRow]) -> bytes:
     """Synthetic rows as the bytes that are published."""
-    return encoded(exchange_pb2.SyntheticBatch(rows=map(_row_to_message, rows)))
+    return encoded(synthetic_rows_to_message(rows))
 
 
 def decode_synthetic_rows(payload: bytes) -> tuple[SyntheticRow, ...]:
@@ -96,6 +98,23 @@ def decode_synthetic_rows(payload: bytes) -> tuple[SyntheticRow, ...]:
     return decoded(
         "synthetic batch", exchange_pb2.SyntheticBatch, payload, synthetic_rows_from_message
     )
+
+
+def correction_to_message(correction: Correction | None) -> exchange_pb2.Correction:
+    """Domain to message; the empty one where there is none yet."""
+    if correction is None:
+        return exchange_pb2.Correction()
+    return exchange_pb2.Correction(
+        basis_version=correction.basis_version,
+        reference_version=correction.reference_version,
+        mean=correction.mean.tolist(),
+        covariance=correction.covariance.reshape(-1).tolist(),
+    )
+
+
+def synthetic_rows_to_message(rows: Iterable[SyntheticRow]) -> exchange_pb2.SyntheticBatch:
+    """Domain to message."""
+    return exchange_pb2.SyntheticBatch(rows=map(_row_to_message, rows))
 
 
 def correction_from_message(message: exchange_pb2.Correction) -> Correction | None:

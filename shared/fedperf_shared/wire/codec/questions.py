@@ -16,17 +16,7 @@ from fedperf_shared.wire.codec.releases import key_from_message, key_to_message
 
 def encode_question(question: CellQuestion) -> bytes:
     """A question as the bytes that are stored and sent."""
-    return encoded(
-        exchange_pb2.Question(
-            slot=key_to_message(question.slot),
-            version=question.version,
-            basis_version=question.basis_version,
-            reference_version=question.reference_version,
-            center=question.center.tolist(),
-            clips=question.design.clips.tolist(),
-            directions=question.design.directions.reshape(-1).tolist(),
-        )
-    )
+    return encoded(question_to_message(question))
 
 
 def decode_question(payload: bytes) -> CellQuestion:
@@ -36,6 +26,21 @@ def decode_question(payload: bytes) -> CellQuestion:
         InvalidInputError: not a question, or none that may be answered.
     """
     return decoded("question", exchange_pb2.Question, payload, _from_message)
+
+
+def question_to_message(question: CellQuestion | None) -> exchange_pb2.Question:
+    """Domain to message; the empty one where there is none yet."""
+    if question is None:
+        return exchange_pb2.Question()
+    return exchange_pb2.Question(
+        slot=key_to_message(question.slot),
+        version=question.version,
+        basis_version=question.basis_version,
+        reference_version=question.reference_version,
+        center=question.center.tolist(),
+        clips=question.design.clips.tolist(),
+        directions=question.design.directions.reshape(-1).tolist(),
+    )
 
 
 def question_from_message(message: exchange_pb2.Question) -> CellQuestion | None:

@@ -1,4 +1,4 @@
-"""What an organization owes its coordinator in one period, slot by slot.
+"""What an organization does in one period of its coordinator's calendar, tick by tick.
 
 When a slot is due its release is made through the gate and handed out at the slot's fixed
 time, whatever the data took. A sum that is not there in time leaves as noise alone, any other
@@ -6,32 +6,30 @@ release that is not ready does not leave. One that policy or operator withhold i
 no error, no other message, and everything else happens at the same moments as if it had left.
 What goes wrong on the way to the coordinator is tried again, after growing pauses; what the
 coordinator refuses for good, and what goes wrong inside the gate, is not.
+
+A tick reads no clock and waits for no release: what takes long is drawn beside (`Start`).
 """
 
-import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import structlog
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from fedperf_client.daemon.model_slot import Updating
 from fedperf_client.daemon.report_slot import Reporting
-from fedperf_client.federation.enrollment import Membership
-from fedperf_client.federation.exchange import (
-    ExchangeClient,
-    RefusedByCoordinatorError,
-    read_receipt,
-)
+from fedperf_client.federation.exchange import Exchange, RefusedByCoordinatorError
 from fedperf_client.federation.request import RequestRefusedError
 from fedperf_client.home.config import Home, write_private
 from fedperf_client.prediction.base_models import FetchedModels
 from fedperf_client.prediction.learners.residual_learners import CellCorrection
 from fedperf_client.privacy.randomness import NoiseSource
-from fedperf_client.release.gate import Mechanism, ReleaseGate, WithheldError
+from fedperf_client.release.gate import Mechanism, NoiseOf, ReleaseGate, WithheldError
 from fedperf_client.release.history import receipt_path
 from fedperf_client.release.ledger.entries import ReleaseState
 from fedperf_client.release.ledger.errors import SlotSpentError
@@ -44,16 +42,17 @@ from fedperf_client.workers.computing_process import Compute
 from fedperf_shared.errors import FedperfError, PrivacyRefusedError
 from fedperf_shared.exchange import Refusal, TrainRequest
 from fedperf_shared.programs.troubles import Troubles
-from fedperf_shared.releases.release import Release, ReleaseKind, Schedule, Slot, SlotKey
-from fedperf_shared.wire.codec import encode_signed_release
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
-
-Clock = Callable[[], datetime]
+from fedperf_shared.releases.release import (
+    Release,
+    ReleaseKind,
+    Schedule,
+    SignedRelease,
+    Slot,
+    SlotKey,
+)
 
 _PASSING_REFUSALS = frozenset({"internal", "not_open", "no_receipt_yet"})
-"""Codes of the coordinator that may be gone at a later look."""
+"""Codes of the coordinator that may be gone at a later tick."""
 
 _COMPUTED_BY = 0.9
 """Share of a slot's time in which its sum is to be there; the rest is for the noise."""
@@ -80,23 +79,36 @@ class TooLateError(PrivacyRefusedError):
         self.key = key
 
 
-class Duties:
-    """What the daemon does, each when it is time; reports and updates go through one gate."""
+@dataclass(frozen=True, slots=True)
+class _AskedUpdate:
+    """A model update that the coordinator asked for.
+
+    Attributes:
+        asked_at: when.
+        drawing: done when it is sealed, or what was wrong with the request.
+        answer: what is handed out for it.
+    """
+
+    asked_at: datetime
+    drawing: Future[None]
+    answer: Future[SignedRelease] = field(default_factory=Future)
+
+
+class Participant:
+    """One organization in one period; reports and updates go through one gate."""
 
     def __init__(
         self,
         home: Home,
-        exchange: ExchangeClient,
+        exchange: Exchange,
         ledger: PrivacyLedger,
-        noise: NoiseSource,
+        noise: NoiseOf,
         key: ec.EllipticCurvePrivateKey,
         *,
         policy: Policy,
         reporting: Compute,
         training: Compute,
         start: Start,
-        clock: Clock,
-        stop: threading.Event,
         troubles: Troubles | None = None,
     ) -> None:
         self._troubles = troubles or Troubles()
@@ -105,82 +117,121 @@ class Duties:
         self._ledger = ledger
         self._policy = policy
         self._gate = ReleaseGate(ledger, noise, key)
-        self._membership = Membership.load(home.identity)
         self._models = FetchedModels(home.models)
-        self._reports = Reporting(
-            home, ledger.schedule, ask=exchange.question, compute=reporting, clock=clock
-        )
-        self._updates = Updating(home.store, self._models, compute=training, clock=clock)
+        self._reports = Reporting(home, ledger.schedule, ask=exchange.question, compute=reporting)
+        self._updates = Updating(home.store, self._models, compute=training)
         self._start = start
-        self._clock = clock
-        self._stop = stop
         self._given_up: set[SlotKey] = set()
         self._leaves_at: dict[SlotKey, datetime] = {}
         self._drawing: dict[SlotKey, Future[None]] = {}
+        self._asked: dict[SlotKey, _AskedUpdate] = {}
         self._receipt_from: dict[SlotKey, datetime] = {}
         self._corrected: tuple[datetime | None, int] = (None, 0)
-        self._looked_at: datetime | None = None
+        self._ticked_at: datetime | None = None
 
-    def look(self) -> None:
-        """Fetch what is new, make and hand in reports that are due.
+    def tick(self, now: datetime) -> None:
+        """Hand out updates that are due, fetch what is new, make and hand in reports.
 
-        In this order, so that a daemon that was away knows of an epoch before it reports.
-        What failed is asked again after growing pauses, and in any case at the first look
-        after a report opens or leaves.
+        In this order: an update leaves at its time, whatever the coordinator's Exchange takes,
+        and a daemon that was away knows of an epoch before it reports. What failed is asked
+        again after growing pauses, and in any case at the first tick after a report opens or
+        leaves.
         """
-        since, self._looked_at = self._looked_at, self._clock()
-        if self._moment_since(since) or not self._troubles.rests(_FETCHING):
+        since, self._ticked_at = self._ticked_at, now
+        for key in list(self._asked):
+            self._hand_out(key, now)
+        if self._moment_since(since, now) or not self._troubles.rests(_FETCHING):
             self._attempt(_FETCHING, self._fetch)
-        for slot in filter(self._has_opened, self._coming_reports()):
+        opened = [each for each in self._coming_reports(now) if self._opens_at(each) <= now]
+        for slot in opened:
             # Asked whether or not the slot's report will leave: that is nobody's business.
             self._ask(
                 f"question of {slot_name(slot.key)}", partial(self._reports.fetch_question, slot)
             )
-        for slot in filter(self._has_opened, self._open_reports()):
-            self._attempt(slot_name(slot.key), partial(self._report, slot))
-        for slot in self._unconfirmed_updates():
-            self._ask(f"receipt of {slot_name(slot.key)}", partial(self._fetch_receipt, slot))
+        for slot in filter(self._may_leave, opened):
+            self._attempt(slot_name(slot.key), partial(self._report, slot, now))
+        for slot in self._unconfirmed_updates(now):
+            self._ask(f"receipt of {slot_name(slot.key)}", partial(self._fetch_receipt, slot, now))
 
-    def pause(self, poll: timedelta) -> timedelta:
-        """How long until the next look: `poll`, or less where a report opens or leaves before.
+    def pause(self, poll: timedelta, *, now: datetime) -> timedelta:
+        """How long until the next tick: `poll`, or less where something opens or leaves before.
 
         Reports that are withheld count too: what is heard of this node does not depend on it.
         """
-        now = self._clock()
-        return min([poll, *(each - now for each in self._moments() if each > now)])
+        moments = [*self._moments(now), *map(self._schedule.replies_at, list(self._asked))]
+        return min([poll, *(each - now for each in moments if each > now)])
 
-    def model_update(self, request: TrainRequest) -> bytes:
-        """The signed update of the slot that was asked for, at the slot's fixed time.
+    def answer(self, request: TrainRequest, *, now: datetime) -> Future[SignedRelease]:
+        """Begin the update that is asked for; a tick hands it out at its slot's fixed time.
+
+        May be called by another thread, and again for a slot, which gives the same future. It
+        raises RequestRefusedError where no such slot is due here, and another FedperfError
+        where nothing can leave for it.
+        """
+        key = request.slot
+        if key not in self._asked or self._asked[key].answer.done():
+            drawing = self._start(partial(self._draw_update, request, now))
+            self._asked[key] = asked = _AskedUpdate(now, drawing)
+            drawing.add_done_callback(partial(_pass_on_failure, asked.answer))
+        return self._asked[key].answer
+
+    def leave(self) -> None:
+        """Say that nothing more is handed out."""
+        for asked in self._asked.values():
+            _fail(
+                asked.answer,
+                RequestRefusedError("this node is going offline", Refusal.GOING_OFFLINE),
+            )
+
+    def _draw_update(self, request: TrainRequest, now: datetime) -> None:
+        """Draw and keep what is asked for.
 
         Raises:
             RequestRefusedError: no such slot is due here.
             FedperfError: nothing can leave for this slot.
         """
         slot = self._schedule.slot(request.slot)
-        now = self._clock()
         if slot is None or not self._may_begin(slot.key, now):
             raise RequestRefusedError("no such slot is due", Refusal.NOT_DUE)
         self._updates.require_answerable(slot, request)
-        mode = self._policy.mode(slot.key.kind)
-        self._seal(slot, lambda due, noise: self._update(due, noise, request), at=now)
-        self._wait_for(slot.key, began_at=now)
-        release = self._gate.hand_out(slot.key, at=self._clock(), mode=mode)
-        return encode_signed_release(release.payload, release.signature)
+        replies_at = self._schedule.replies_at(slot.key)
+        seconds = self._seconds_to_compute(slot.key, leaves_at=replies_at, now=now)
+
+        def make(due: Slot, noise: NoiseSource) -> Release:
+            return self._updates.release(due, noise, request, seconds=seconds)
+
+        self._seal(slot, make, at=now)
+
+    def _hand_out(self, key: SlotKey, now: datetime) -> None:
+        """What was asked for, when its time has come; what is not ready by then stays here."""
+        asked, replies_at = self._asked[key], self._schedule.replies_at(key)
+        is_too_late = asked.asked_at < replies_at <= now and not asked.drawing.done()
+        if asked.answer.done() or now < replies_at or not (is_too_late or asked.drawing.done()):
+            return
+        try:
+            if is_too_late:
+                self._stays(key, now)
+            mode = self._policy.mode(key.kind)
+            asked.answer.set_result(self._gate.hand_out(key, at=now, mode=mode))
+        except (FedperfError, OSError) as error:
+            _fail(asked.answer, error)
 
     @property
     def _schedule(self) -> Schedule:
         return self._ledger.schedule
 
-    def _moments(self) -> Iterator[datetime]:
+    def _opens_at(self, slot: Slot) -> datetime:
+        return self._schedule.opens_at(slot.key)
+
+    def _moments(self, now: datetime) -> Iterator[datetime]:
         """When reports of this and later windows open and leave, withheld ones too."""
-        for slot in self._coming_reports():
-            yield self._schedule.opens_at(slot.key)
+        for slot in self._coming_reports(now):
+            yield self._opens_at(slot)
             yield self._leaves_at.get(slot.key, self._schedule.replies_at(slot.key))
 
-    def _moment_since(self, since: datetime | None) -> bool:
-        """Whether a report opened or left between the look before and this one."""
-        now = self._clock()
-        return any((since is None or since < each) and each <= now for each in self._moments())
+    def _moment_since(self, since: datetime | None, now: datetime) -> bool:
+        """Whether a report opened or left between the tick before and this one."""
+        return any((since is None or since < each) and each <= now for each in self._moments(now))
 
     def _may_begin(self, key: SlotKey, now: datetime) -> bool:
         """Whether an update that is asked for now can leave at its time, or did so before."""
@@ -208,104 +259,84 @@ class Duties:
                 until=self._schedule.replies_at(slot.key).isoformat(),
             )
 
-    def _update(self, slot: Slot, noise: NoiseSource, request: TrainRequest) -> Release:
-        ready_by = self._ready_by(slot.key, leaves_at=self._schedule.replies_at(slot.key))
-        return self._updates.release(slot, noise, request, ready_by=ready_by)
-
-    def _report(self, slot: Slot) -> None:
+    def _report(self, slot: Slot, now: datetime) -> None:
         """Draw the report when its slot opens, hand it in at its fixed time.
 
         A daemon that was away at that time draws the report when it is back and hands it in
         as much later as the slot gives, so that no moment depends on how long drawing took.
-        The daemon's looks do not either: it is drawn beside them.
+        Ticks do not either: it is drawn beside them.
         """
-        key, began_at = slot.key, self._clock()
+        key = slot.key
         is_drawn = self._ledger.stored(key) is not None
         if not is_drawn and not self._reports.is_asked(slot):
             return
-        opens_at, replies_at = self._schedule.opens_at(key), self._schedule.replies_at(key)
+        opens_at, replies_at = self._opens_at(slot), self._schedule.replies_at(key)
         if key not in self._leaves_at:
-            is_missed = not is_drawn and began_at >= replies_at
-            self._leaves_at[key] = began_at + (replies_at - opens_at) if is_missed else replies_at
+            is_missed = not is_drawn and now >= replies_at
+            self._leaves_at[key] = now + (replies_at - opens_at) if is_missed else replies_at
         try:
             if not is_drawn:
-                self._draw_beside(slot, at=began_at)
-            if self._clock() < self._leaves_at[key]:
+                self._draw_beside(slot, now)
+            if now < self._leaves_at[key]:
                 return
             if self._ledger.stored(key) is None:
-                self._stays(key)
-            mode = self._policy.mode(key.kind)
-            release = self._gate.hand_out(key, at=self._clock(), mode=mode)
+                self._stays(key, now)
+            release = self._gate.hand_out(key, at=now, mode=self._policy.mode(key.kind))
         except (TooLateError, WithheldError, SlotSpentError):
             self._given_up.add(key)
             raise
-        signed = encode_signed_release(release.payload, release.signature)
-        self._ask(f"handing in {slot_name(key)}", partial(self._hand_in, key, signed))
+        self._ask(f"handing in {slot_name(key)}", partial(self._hand_in, key, release))
 
-    def _draw_beside(self, slot: Slot, *, at: datetime) -> None:
+    def _draw_beside(self, slot: Slot, now: datetime) -> None:
         """Begin drawing, or look at how it went; raises what went wrong."""
         if slot.key not in self._drawing:
-            self._drawing[slot.key] = self._start(partial(self._draw, slot, at))
+            leaves_at = self._leaves_at[slot.key]
+            seconds = self._seconds_to_compute(slot.key, leaves_at=leaves_at, now=now)
+            make = partial(self._reports.release, seconds=seconds)
+            self._drawing[slot.key] = self._start(partial(self._seal, slot, make, at=now))
         if self._drawing[slot.key].done():
             self._drawing.pop(slot.key).result()
 
-    def _draw(self, slot: Slot, at: datetime) -> None:
-        self._seal(slot, self._make_report, at=at)
-        if self._clock() > self._leaves_at[slot.key]:
-            self._stays(slot.key)
-
-    def _stays(self, key: SlotKey) -> None:
+    def _stays(self, key: SlotKey, now: datetime) -> None:
         """Too late now is too late for good: not even after a restart does it leave."""
-        self._gate.keep_back(key, at=self._clock())
+        self._gate.keep_back(key, at=now)
         raise TooLateError(key)
 
-    def _hand_in(self, key: SlotKey, signed_release: bytes) -> None:
+    def _hand_in(self, key: SlotKey, release: SignedRelease) -> None:
         try:
-            receipt = self._exchange.submit(signed_release)
+            receipt = self._exchange.submit(release)
         except RefusedByCoordinatorError as error:
             if error.code not in _PASSING_REFUSALS:
                 self._given_up.add(key)
             raise
-        read = partial(read_receipt, membership=self._membership)
-        store_receipt(self._ledger, receipt.signed, read=read, key=key)
+        store_receipt(self._ledger, receipt, key=key)
         write_private(self._receipt_path(key), receipt.signed)
         log.info(_CONFIRMED[key.kind], window=key.window, receipt=receipt.sequence)
 
-    def _fetch_receipt(self, slot: Slot) -> None:
+    def _fetch_receipt(self, slot: Slot, now: datetime) -> None:
         """Ask for the receipt of an update that left: once the round is over, its bytes give it.
 
         Asked at the slot's span after its time, then after twice the time, and so on.
         """
-        key, now = slot.key, self._clock()
+        key = slot.key
         replies_at = self._schedule.replies_at(key)
         self._receipt_from[key] = replies_at + 2 * (now - replies_at)
         stored = self._ledger.stored(key)
         if stored is not None:
-            self._hand_in(key, encode_signed_release(stored.payload, stored.signature))
+            self._hand_in(key, stored)
 
-    def _make_report(self, slot: Slot, noise: NoiseSource) -> Release:
-        ready_by = self._ready_by(slot.key, leaves_at=self._leaves_at[slot.key])
-        return self._reports.release(slot, noise, ready_by=ready_by)
-
-    def _ready_by(self, key: SlotKey, *, leaves_at: datetime) -> datetime:
-        """When a sum has to be there."""
+    def _seconds_to_compute(self, key: SlotKey, *, leaves_at: datetime, now: datetime) -> float:
+        """From `now` until a sum has to be there."""
         span = self._schedule.replies_at(key) - self._schedule.opens_at(key)
-        return leaves_at - (1 - _COMPUTED_BY) * span
+        return (leaves_at - (1 - _COMPUTED_BY) * span - now).total_seconds()
 
-    def _has_opened(self, slot: Slot) -> bool:
-        return self._schedule.opens_at(slot.key) <= self._clock()
+    def _may_leave(self, slot: Slot) -> bool:
+        """Whether the report may still leave and has no receipt yet."""
+        return slot.key not in self._given_up and not self._receipt_path(slot.key).exists()
 
-    def _open_reports(self) -> list[Slot]:
-        """Report slots of this and later windows that may still leave and have no receipt yet."""
-        return [
-            slot
-            for slot in self._coming_reports()
-            if slot.key not in self._given_up and not self._receipt_path(slot.key).exists()
-        ]
-
-    def _coming_reports(self) -> list[Slot]:
+    def _coming_reports(self, now: datetime) -> list[Slot]:
         """Report slots of this and later windows."""
-        window = self._schedule.timetable.period.window_at(self._clock())
+        window = self._schedule.timetable.period.window_at(now)
         return [
             slot
             for slot in self._schedule.slots
@@ -314,9 +345,8 @@ class Duties:
             and slot.key.window >= window
         ]
 
-    def _unconfirmed_updates(self) -> list[Slot]:
+    def _unconfirmed_updates(self, now: datetime) -> list[Slot]:
         """Slots of updates that left, whose receipt may be there by now."""
-        now = self._clock()
         due = [
             slot
             for slot in self._schedule.slots
@@ -336,15 +366,6 @@ class Duties:
 
     def _receipt_path(self, key: SlotKey) -> Path:
         return receipt_path(self._home.receipts, self._ledger, key)
-
-    def _wait_for(self, key: SlotKey, *, began_at: datetime) -> None:
-        """Wait until the slot's reply time; a release that is ready only after it stays here."""
-        replies_at = self._schedule.replies_at(key)
-        if began_at < replies_at < self._clock():
-            self._stays(key)
-        while (now := self._clock()) < replies_at:
-            if self._stop.wait((replies_at - now).total_seconds()):
-                raise RequestRefusedError("this node is going offline", Refusal.GOING_OFFLINE)
 
     def _fetch(self) -> None:
         status = self._exchange.status()
@@ -378,3 +399,14 @@ class Duties:
             self._troubles.failed(what, error)
         else:
             self._troubles.worked(what)
+
+
+def _pass_on_failure(answer: Future[SignedRelease], drawing: Future[None]) -> None:
+    error = drawing.exception()
+    if error is not None:
+        _fail(answer, error)
+
+
+def _fail(answer: Future[SignedRelease], error: BaseException) -> None:
+    with suppress(InvalidStateError):  # it failed already, in another thread
+        answer.set_exception(error)

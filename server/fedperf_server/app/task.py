@@ -1,0 +1,99 @@
+"""What a coordinator lets its members learn: run times of operator plans, with GGFN.
+
+A task is the model's format, how rounds train it, and what is public about it: the plans by
+which versions are judged and on which synthetic rows lie. GGFN starts from the public start;
+rounds step at its tangent on the public plans that ship with fedperf, or average updates by
+DP-SGD with equal weights, as the calendar says. What a window's rounds made is judged before
+the next ones (`desks.promotion`), and organizations weight what they fetch by their own
+executions, so the error on public plans only has to catch a model that went astray.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedperf_server.inference.aggregation import aggregate
+from fedperf_server.rehearsal.synthetic_rows import PredictLog
+from fedperf_server.rounds.dp_sgd_rounds import DpSgdRounds
+from fedperf_server.rounds.next_model import Evaluate
+from fedperf_server.rounds.round_method import RoundMethod
+from fedperf_server.rounds.tangent_rounds import TangentRounds
+from fedperf_server.state.registry import GgfnFormat, ModelFormat
+from fedperf_server.state.validation import UpdateLimits
+from fedperf_shared.execution import MeasuredPlan, SizedPlan
+from fedperf_shared.model.architecture import ARRAY_SHAPES, Weights, named_arrays
+from fedperf_shared.model.batches import PlanGraph
+from fedperf_shared.model.checkpoint import decode_checkpoint, model_from_arrays
+from fedperf_shared.model.fit import predict
+from fedperf_shared.model.metrics import median_q_error
+from fedperf_shared.model.public_plans import anchors_of, load_public_plans
+from fedperf_shared.model.public_start import load_public_start
+from fedperf_shared.releases.period import ModelMethod
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What is learned.
+
+    Attributes:
+        start: weights of version 1.
+        model_format: how a version is stored.
+        method: how rounds train it.
+        evaluate: a version's error on public data.
+        predict_with: from a checkpoint's bytes to its predictions, log seconds.
+        plans: public measured plans.
+    """
+
+    start: Weights
+    model_format: ModelFormat
+    method: RoundMethod
+    evaluate: Evaluate
+    predict_with: Callable[[bytes], PredictLog]
+    plans: Sequence[MeasuredPlan]
+
+
+def ggfn_task(method: ModelMethod, *, norm_bound: float) -> Task:
+    """Run times of plans; updates by DP-SGD have at most that norm."""
+    plans, start = load_public_plans(), load_public_start()
+    return Task(
+        [start.arrays[name] for name in ARRAY_SHAPES],
+        GgfnFormat(),
+        _tangent(plans) if method is ModelMethod.TANGENT else _dp_sgd(norm_bound),
+        public_error(plans),
+        predict_with,
+        plans,
+    )
+
+
+def public_error(plans: Sequence[MeasuredPlan]) -> Evaluate:
+    """Median q-error on `plans` as a function of GGFN's arrays."""
+    graphs = [PlanGraph.of(each.plan, each.cluster) for each in plans]
+    seconds = np.exp([each.log_runtime_seconds for each in plans])
+
+    def error(arrays: Weights) -> float:
+        model = model_from_arrays(named_arrays(arrays))
+        return median_q_error(np.exp(predict(model, graphs)), seconds)
+
+    return error
+
+
+def predict_with(checkpoint: bytes) -> PredictLog:
+    """A checkpoint's predictions on entries of the catalogue."""
+    model = model_from_arrays(decode_checkpoint(checkpoint).arrays)
+
+    def predict_log(entries: Sequence[SizedPlan]) -> NDArray[np.float64]:
+        return predict(model, [PlanGraph.of(e.plan, e.cluster) for e in entries])
+
+    return predict_log
+
+
+def _tangent(plans: Sequence[MeasuredPlan]) -> RoundMethod:
+    return TangentRounds([PlanGraph.of(plan, cluster) for plan, cluster in anchors_of(plans)])
+
+
+def _dp_sgd(norm_bound: float) -> RoundMethod:
+    limits = UpdateLimits(GgfnFormat().architecture, GgfnFormat().shapes, norm_bound)
+    return DpSgdRounds(limits, partial(aggregate, norm_bound=norm_bound))

@@ -1,0 +1,158 @@
+"""What a coordinator knows at one tick: what was released and asked in its period.
+
+A `Snapshot` is read once a tick, in one transaction, and all desks look at it. What was decoded
+at an earlier tick is kept: a release and a question never change once they are stored. Where
+nothing new was stored the snapshot is the one before, with all that was computed from it.
+"""
+
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import cached_property
+
+from fedperf_server.inference.cell_directions import (
+    AnsweredQuestion,
+    DirectedAnswer,
+    Learned,
+    learn_cells,
+)
+from fedperf_server.inference.corrections import ReceivedReport
+from fedperf_server.state import releases
+from fedperf_server.state.database import Database
+from fedperf_server.state.epochs import Epoch, epochs, reported_among
+from fedperf_server.state.questions import newest_question, stored_questions
+from fedperf_server.state.releases import ReportKey, StoredReport
+from fedperf_shared.releases.kinds import DIRECTED_REPORT, RESIDUAL_REPORT, kind_of
+from fedperf_shared.releases.period import Period
+from fedperf_shared.releases.questions import CellQuestion
+from fedperf_shared.releases.release import SlotKey
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """All that was released about an epoch, as far as it lies in a period.
+
+    Attributes:
+        plain: accepted residual reports.
+        answered: questions and accepted answers, oldest slot first.
+        reference_version: model version that all of it is about.
+    """
+
+    plain: tuple[ReceivedReport, ...]
+    answered: tuple[AnsweredQuestion, ...]
+    reference_version: int
+
+    @property
+    def reports(self) -> int:
+        """How many releases it rests on."""
+        return len(self.plain) + sum(len(each.answers) for each in self.answered)
+
+    def before(self, window: int) -> bool:
+        """Whether some of it was released before `window`."""
+        plain = any(each.report.slot.window < window for each in self.plain)
+        return plain or any(
+            each.answers and each.question.slot.window < window for each in self.answered
+        )
+
+    def until(self, window: int) -> "Evidence":
+        """What of it was asked for in `window` or before."""
+        return replace(
+            self,
+            plain=tuple(each for each in self.plain if each.report.slot.window <= window),
+            answered=tuple(each for each in self.answered if each.question.slot.window <= window),
+        )
+
+    @cached_property
+    def learned(self) -> Learned:
+        """What it tells."""
+        return learn_cells(self.plain, self.answered, reference_version=self.reference_version)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Snapshot:
+    """What is stored of a period at one moment.
+
+    Attributes:
+        at: the moment.
+        period: whose releases these are.
+        epochs: all that were declared, oldest first.
+        reports: accepted ones, oldest window first.
+        questions: that were asked, oldest slot first.
+    """
+
+    at: datetime
+    period: Period
+    epochs: tuple[Epoch, ...]
+    reports: tuple[StoredReport, ...]
+    questions: tuple[CellQuestion, ...]
+    _by_epoch: dict[int, Evidence] = field(default_factory=dict)
+
+    def epoch(self, window: int) -> Epoch:
+        """The epoch that reports of `window` are about."""
+        return reported_among(self.epochs, self.period, window=window)
+
+    def count(self, *, until: int) -> int:
+        """How many reports were accepted for slots of windows up to that one."""
+        return sum(each.report.slot.window <= until for each in self.reports)
+
+    def evidence(self, window: int) -> Evidence:
+        """What is known of the epoch that reports of `window` are about, to its end."""
+        epoch = self.epoch(window)
+        if epoch.number not in self._by_epoch:
+            self._by_epoch[epoch.number] = self._about(epoch)
+        return self._by_epoch[epoch.number]
+
+    def _about(self, epoch: Epoch) -> Evidence:
+        plain: list[ReceivedReport] = []
+        answers: dict[SlotKey, list[DirectedAnswer]] = {}
+        for stored in self.reports:
+            organization = stored.organization_id.hex()
+            if kind_of(stored.report) is RESIDUAL_REPORT:
+                report = RESIDUAL_REPORT.as_release(stored.report)
+                if self._is_of(epoch, report.slot, report.reference_version):
+                    planned = RESIDUAL_REPORT.as_parameters(stored.slot.parameters)
+                    plain.append(ReceivedReport(organization, report, planned))
+            else:
+                answer = DIRECTED_REPORT.as_release(stored.report)
+                parameters = DIRECTED_REPORT.as_parameters(stored.slot.parameters)
+                answers.setdefault(answer.slot, []).append(
+                    DirectedAnswer(organization, answer, parameters)
+                )
+        asked = [
+            AnsweredQuestion(question, tuple(answers.get(question.slot, ())))
+            for question in self.questions
+            if self._is_of(epoch, question.slot, question.reference_version)
+        ]
+        return Evidence(tuple(plain), tuple(asked), epoch.reference_version)
+
+    def _is_of(self, epoch: Epoch, slot: SlotKey, version: int) -> bool:
+        return self.epoch(slot.window) == epoch and version == epoch.reference_version
+
+
+class SnapshotReader:
+    """Reads the snapshots of a period, one a tick."""
+
+    def __init__(self, database: Database, period: Period) -> None:
+        self._database = database
+        self._period = period
+        self._reports: dict[ReportKey, StoredReport] = {}
+        self._last: tuple[object, Snapshot] | None = None
+
+    def read(self, *, at: datetime) -> Snapshot:
+        """What is stored now.
+
+        Raises:
+            DatabaseError: the database cannot be read.
+            UnknownVersionError: no model was promoted yet.
+        """
+        period = self._period
+        with self._database.transaction() as session:
+            known = epochs(session)
+            stored = (known, releases.count_reports(session, period), newest_question(session))
+            if self._last is not None and self._last[0] == stored:
+                return replace(self._last[1], at=at)
+            self._reports |= releases.stored_reports(session, period, but=self._reports.keys())
+            asked = tuple(stored_questions(session, period))
+        reports = tuple(self._reports[key] for key in sorted(self._reports))
+        snapshot = Snapshot(at, period, known, reports, asked)
+        self._last = stored, snapshot
+        return snapshot

@@ -1,0 +1,324 @@
+"""The model rounds of a calendar, one slot after the other.
+
+A durable state machine that waits for nobody: each look takes what has arrived and goes on. A
+round is written down before anybody is asked and closed in one transaction together with the
+new model version, the receipts and the counts of what was refused. Killed in between, it is
+found open and run again: organizations answer with the bytes that they stored, so nothing is
+drawn twice. A slot whose time passed while the coordinator was down is closed as missed.
+
+How a round trains is the business of its method (`round_method`): what it asks beside the model
+is made before the round is written down, and stored with it, so that a coordinator that
+was killed asks the same again.
+
+No organization can hold up or spoil a round: whoever does not answer by the deadline
+is missing, whatever is not valid is refused and counted, and with fewer accepted
+updates than the quorum the model stays as it is. So it does where no usable model can be made
+of what was accepted: the round is closed as failed, which the operator sees.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import structlog
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from fedperf_server.membership.enrollment import Enrollment, Member
+from fedperf_server.rehearsal import buffer
+from fedperf_server.rounds.fleet import Fleet, FleetRound, Reply
+from fedperf_server.rounds.next_model import AggregationError, Evaluate, next_model
+from fedperf_server.rounds.open_round import OpenRound, RoundReplies, RoundRules
+from fedperf_server.rounds.round_method import AcceptedUpdate, RoundMethod
+from fedperf_server.rounds.round_record import (
+    drop_stale,
+    finish,
+    question_row,
+    round_row,
+    store_replies,
+)
+from fedperf_server.state import audit, promotion_graph, registry, releases, round_calendar
+from fedperf_server.state.database import Database, DatabaseError, RoundQuestionRow, RoundRow
+from fedperf_server.state.registry import ModelFormat
+from fedperf_server.state.rounds import RoundOutcome, RoundResult, result_of, row_key
+from fedperf_server.state.validation import Reason, RejectedReleaseError, check_place, open_update
+from fedperf_shared.exchange import SyntheticRow, TrainRequest
+from fedperf_shared.model.architecture import Weights
+from fedperf_shared.releases.period import Timetable
+from fedperf_shared.releases.release import SlotKey
+from fedperf_shared.wire.codec import decode_tangent_question, encode_train_request
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class _RunningRound:
+    """A round that is under way, as this process has it.
+
+    Attributes:
+        opened: as it was written down.
+        request: that everybody gets, serialized once.
+        channel: its messages.
+        deadline: after which nobody is waited for.
+        replies: what has arrived.
+    """
+
+    opened: OpenRound
+    request: bytes
+    channel: FleetRound
+    deadline: datetime
+    replies: RoundReplies = field(default_factory=RoundReplies)
+
+
+class ModelRounds:
+    """Runs the rounds of a calendar as they fall due."""
+
+    def __init__(
+        self,
+        database: Database,
+        enrollment: Enrollment,
+        fleet: Fleet,
+        *,
+        timetable: Timetable,
+        rules: RoundRules,
+        model_format: ModelFormat,
+        signing_key: ec.EllipticCurvePrivateKey,
+        method: RoundMethod,
+        evaluate: Evaluate,
+    ) -> None:
+        self._database = database
+        self._enrollment = enrollment
+        self._fleet = fleet
+        self._timetable = timetable
+        self._rules = rules
+        self._format = model_format
+        self._key = signing_key
+        self._method = method
+        self._evaluate = evaluate
+        self._running: _RunningRound | None = None
+
+    def look(self, *, at: datetime) -> tuple[RoundResult, ...]:
+        """Let new members in; begin the round that is due, or go on with it; what was closed.
+
+        A look that the database does not let through is taken again: what it wrote was stored
+        whole or not at all, and organizations answer again with the bytes that they stored.
+        """
+        members = self._admit()
+        try:
+            if self._running is None:
+                slot = self._due(at)
+                if slot is None:
+                    return ()
+                opened = self._stored(slot)
+                if opened is None and at > round_calendar.replies_at(self._timetable, slot):
+                    return (self._miss(slot, at=at),)
+                if opened is None and self._has_to_wait(slot, at=at):
+                    return ()
+                self._running = self._begun(opened or self._open(slot, at=at), at=at)
+            return self._go_on(self._running, members, at=at)
+        except DatabaseError:
+            raise
+        except Exception:
+            self.interrupt()
+            raise
+
+    def interrupt(self) -> None:
+        """Leave the round that is under way; the next look finds it open and runs it again."""
+        if self._running is not None:
+            self._running.channel.close()
+            self._running = None
+
+    def finished(self) -> bool:
+        """Whether every round of the period is closed."""
+        with self._database.transaction() as session:
+            return round_calendar.is_over(session, self._timetable)
+
+    def _admit(self) -> Mapping[bytes, Member]:
+        members = {each.organization_id: each for each in self._enrollment.members()}
+        self._fleet.set_members({whose: each.public_key for whose, each in members.items()})
+        return members
+
+    def _due(self, at: datetime) -> SlotKey | None:
+        with self._database.transaction() as session:
+            return round_calendar.due_slot(session, self._timetable, now=at)
+
+    def _has_to_wait(self, slot: SlotKey, *, at: datetime) -> bool:
+        with self._database.transaction() as session:
+            return promotion_graph.has_to_wait(
+                session, self._timetable, slot, grace=self._rules.grace, now=at
+            )
+
+    def _begun(self, opened: OpenRound, *, at: datetime) -> _RunningRound:
+        replies_at = round_calendar.replies_at(self._timetable, opened.slot)
+        deadline = max(replies_at, at) + self._rules.grace
+        return _RunningRound(opened, self._request(opened), self._fleet.round(), deadline)
+
+    def _go_on(
+        self, running: _RunningRound, members: Mapping[bytes, Member], *, at: datetime
+    ) -> tuple[RoundResult, ...]:
+        """Ask and listen; close the round where all have answered or its time is over."""
+        replies = running.replies
+        self._exchange(running, members)
+        if at < running.deadline and not replies.is_complete():
+            return ()
+        for organization_id in replies.schedules:
+            if not replies.answered(organization_id):
+                replies.refused[organization_id] = Reason.MISSING
+        result = self._close(running.opened, replies, at=at)
+        self.interrupt()
+        return (result,)
+
+    def _stored(self, slot: SlotKey) -> OpenRound | None:
+        """The round as it was written down; None where it was not begun."""
+        key = row_key(self._timetable, slot)
+        with self._database.transaction() as session:
+            row, asked = session.get(RoundRow, key), session.get(RoundQuestionRow, key)
+            if row is None:
+                return None
+            base = registry.get_version(session, row.base_version)
+        question = decode_tangent_question(asked.payload) if asked else None
+        return OpenRound(slot, base.version, self._format.decode(base.checkpoint), question)
+
+    def _open(self, slot: SlotKey, *, at: datetime) -> OpenRound:
+        """Write down that the round began, from which model, and what it asks."""
+        with self._database.transaction() as session:
+            start = promotion_graph.start_of(session, self._timetable, window=slot.window)
+        base = start.version
+        current = self._format.decode(base.checkpoint)
+        question = self._method.question(current, steps_made=start.steps_made)
+        with self._database.transaction() as session:
+            row = round_row(session, self._timetable, slot, base.version, at=at)
+            session.add(row)
+            if question is not None:
+                session.add(question_row(self._timetable, slot, question))
+            audit.record(session, "round_opened", {"round": row.number}, at=at)
+        return OpenRound(slot, base.version, current, question)
+
+    def _let_in(self, members: Mapping[bytes, Member], running: _RunningRound) -> None:
+        """Members whose schedule holds the slot; who declares late is let in."""
+        slot, schedules = running.opened.slot, running.replies.schedules
+        new = [each for each in members if each not in schedules]
+        with self._database.transaction() as session:
+            for organization_id in new:
+                schedule = releases.declared_schedule(
+                    session, organization_id, self._timetable.period
+                )
+                if schedule is not None and schedule.slot(slot) is not None:
+                    schedules[organization_id] = schedule
+
+    def _rehearsed(self) -> tuple[SyntheticRow, ...]:
+        with self._database.transaction() as session:
+            return buffer.rows(session)
+
+    def _request(self, opened: OpenRound) -> bytes:
+        return encode_train_request(
+            TrainRequest(
+                opened.slot,
+                self._format.architecture,
+                opened.base_version,
+                tuple(opened.current),
+                opened.question,
+                self._rehearsed() if self._method.rehearses_at_home else (),
+            )
+        )
+
+    def _exchange(self, running: _RunningRound, members: Mapping[bytes, Member]) -> None:
+        """Ask whoever came online, take what arrived."""
+        gathered = running.replies
+        self._let_in(members, running)
+        for organization_id in gathered.schedules:
+            if organization_id not in members:
+                gathered.accepted.pop(organization_id, None)
+                gathered.refused[organization_id] = Reason.REVOKED
+            elif not gathered.answered(organization_id):
+                running.channel.ask(organization_id, running.request)
+        for reply in running.channel.replies():
+            member = members.get(reply.organization_id)
+            asked = reply.organization_id in gathered.schedules
+            if member is not None and asked and not gathered.answered(reply.organization_id):
+                self._judge(reply, member, running.opened, gathered)
+
+    def _judge(
+        self, reply: Reply, member: Member, opened: OpenRound, gathered: RoundReplies
+    ) -> None:
+        organization_id = member.organization_id
+        gathered.sizes[organization_id] = len(reply.body or b"")
+        try:
+            signed, update = open_update(reply.body, member.public_key, refusal=reply.refusal)
+            slot = check_place(
+                update,
+                gathered.schedules[organization_id],
+                slot=opened.slot,
+                base_version=opened.base_version,
+            )
+            self._method.check(update, slot)
+            gathered.accepted[organization_id] = (signed, AcceptedUpdate(update, slot))
+        except RejectedReleaseError as error:
+            gathered.refused[organization_id] = error.reason
+
+    def _close(self, opened: OpenRound, gathered: RoundReplies, *, at: datetime) -> RoundResult:
+        """Make the new version, if there is one, and store everything at once."""
+        slot = opened.slot
+        with self._database.transaction() as session:
+            drop_stale(session, self._timetable, slot, gathered)
+        outcome, arrays, error = self._made(opened, gathered)
+        with self._database.transaction() as session:
+            row = session.get_one(RoundRow, row_key(self._timetable, slot))
+            if arrays is not None:
+                row.new_version = registry.add_version(
+                    session,
+                    self._format,
+                    arrays,
+                    at=at,
+                    public_error=error,
+                    promoted=self._rules.promote,
+                )
+                promotion_graph.follow(session, row.new_version, base=opened.base_version, at=at)
+            row.outcome = outcome
+            row.asked, row.replies = len(gathered.schedules), len(gathered.accepted)
+            row.public_error = error
+            finish(session, row, at=at)
+            store_replies(session, self._timetable, slot, gathered, key=self._key, at=at)
+            failures = Counter(reason.value for reason in gathered.refused.values())
+            result = result_of(row, slot, failures)
+            detail: audit.Detail = {
+                "round": row.number,
+                "replies": row.replies,
+                "outcome": row.outcome,
+            }
+            audit.record(session, "round_closed", detail, at=at)
+        return result
+
+    def _made(
+        self, opened: OpenRound, gathered: RoundReplies
+    ) -> tuple[RoundOutcome, Weights | None, float | None]:
+        """How the round ends; the next model and its error, if there is one."""
+        if len(gathered.accepted) < self._rules.quorum:
+            return RoundOutcome.NO_QUORUM, None, None
+        try:
+            return RoundOutcome.NEW_VERSION, *self._next(opened, gathered)
+        except AggregationError as error:
+            _log.warning("a round failed, the model stays as it is", exc_info=error)
+            return RoundOutcome.FAILED, None, None
+
+    def _next(self, opened: OpenRound, gathered: RoundReplies) -> tuple[Weights, float]:
+        """As `next_model`, from all that was accepted, in the order of the ids."""
+        answers = [answer for _, (_, answer) in sorted(gathered.accepted.items())]
+        return next_model(
+            opened,
+            answers,
+            method=self._method,
+            model_format=self._format,
+            evaluate=self._evaluate,
+            rehearsed=() if self._method.rehearses_at_home else self._rehearsed(),
+        )
+
+    def _miss(self, slot: SlotKey, *, at: datetime) -> RoundResult:
+        with self._database.transaction() as session:
+            start = promotion_graph.start_of(session, self._timetable, window=slot.window)
+            row = round_row(session, self._timetable, slot, start.version.version, at=at)
+            row.outcome = RoundOutcome.MISSED
+            finish(session, row, at=at)
+            session.add(row)
+            audit.record(session, "round_missed", {"round": row.number}, at=at)
+            return result_of(row, slot, {})
