@@ -21,3 +21,28 @@ def at_once(work: Callable[[], T], /) -> Future[T]:
     except Exception as error:  # judged by whoever reads the future
         future.set_exception(error)
     return future
+
+
+class Held:
+    """As `background.in_thread`, where the work is done when the test says so."""
+
+    def __init__(self) -> None:
+        self.begun: list[Callable[[], None]] = []
+
+    def __call__(self, work: Callable[[], T], /) -> Future[T]:
+        future: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                future.set_result(work())
+            except Exception as error:
+                future.set_exception(error)
+
+        self.begun.append(run)
+        return future
+
+    def run(self) -> None:
+        """Do everything that was begun."""
+        begun, self.begun = self.begun, []
+        for work in begun:
+            work()

@@ -6,10 +6,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from fedperf_server.app.task import Task
+from fedperf_server.rehearsal.synthetic_rows import PredictLog
 from fedperf_server.rounds.dp_sgd_rounds import Aggregate, DpSgdRounds
+from fedperf_server.rounds.next_model import Evaluate
 from fedperf_server.rounds.round_method import AcceptedUpdate, RoundMethod
 from fedperf_server.rounds.tangent_rounds import TangentRounds
-from fedperf_server.state.registry import ModelFormat
+from fedperf_server.state.registry import GgfnFormat, ModelFormat
 from fedperf_server.state.validation import UpdateLimits
 from fedperf_shared.exchange import SyntheticRow
 from fedperf_shared.model.architecture import Weights
@@ -25,6 +28,24 @@ def dp_sgd_rounds(
     """Rounds of DP-SGD for any model, with any aggregation."""
     limits = UpdateLimits(model_format.architecture, model_format.shapes, norm_bound)
     return DpSgdRounds(limits, aggregate)
+
+
+def task_of(
+    method: RoundMethod,
+    *,
+    model_format: ModelFormat | None = None,
+    evaluate: Evaluate = lambda arrays: 1.0,
+    start: Weights | None = None,
+) -> Task:
+    """A task without public plans, of a model that predicts nought; GGFN by default."""
+    form = model_format or GgfnFormat()
+    zeros = [np.zeros(shape, dtype=np.float32) for shape in form.shapes]
+    return Task(start or zeros, form, method, evaluate, _nought, ())
+
+
+def _nought(checkpoint: bytes) -> PredictLog:
+    del checkpoint
+    return lambda entries: np.zeros(len(entries))
 
 
 def tangent_rounds() -> TangentRounds:

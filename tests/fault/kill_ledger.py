@@ -41,7 +41,7 @@ from fedperf_client.release.ledger.errors import SlotSpentError
 from fedperf_client.release.ledger.ledger import PrivacyLedger
 from fedperf_client.release.ledger.lifetime import LifetimeRecord, lifetime_path
 from fedperf_client.release.ledger.tamper import ConfirmedRelease, read_confirmed
-from fedperf_client.release.noise import SystemNoise
+from fedperf_client.release.noise import system_noise
 from fedperf_client.release.policy import ReleaseMode
 from fedperf_client.release.preview import empty_report
 from fedperf_client.release.receipts import store_receipt
@@ -124,7 +124,7 @@ def release_all(place: Place, key: ec.EllipticCurvePrivateKey, ready: int) -> No
     if not place.ledger.exists():
         PrivacyLedger.create(place.ledger, BUDGET, SCHEDULE)
     ledger = PrivacyLedger.open(place.ledger)
-    gate = ReleaseGate(ledger, SystemNoise(), key)
+    gate = ReleaseGate(ledger, system_noise, key)
     done = {each.key for each in ledger.entries() if each.state is ReleaseState.HANDED_OUT}
     os.write(ready, b"!")
     for slot in SCHEDULE.slots:
@@ -150,7 +150,7 @@ def release_one(place: Place, gate: ReleaseGate, ledger: PrivacyLedger, key: Slo
     release_id = key.release_id(SCHEDULE.timetable.period)
     sequence = len(place.notes("sent"))
     receipt = ConfirmedRelease(release_id, digest, sequence, b"receipt")
-    store_receipt(ledger, receipt.signed, read=lambda _: receipt)
+    store_receipt(ledger, receipt)
 
 
 def check(place: Place, key: ec.EllipticCurvePrivateKey) -> dict[SlotKey, int]:
@@ -322,7 +322,7 @@ def _seconds_a_slot(place: Place, key: ec.EllipticCurvePrivateKey) -> float:
     """How long a slot takes here and now, so that kills meet every step."""
     place.directory.mkdir()
     ledger = PrivacyLedger.create(place.ledger, BUDGET, SCHEDULE)
-    gate = ReleaseGate(ledger, SystemNoise(), key)
+    gate = ReleaseGate(ledger, system_noise, key)
     release_one(place, gate, ledger, SCHEDULE.slots[0].key)
     started = time.monotonic()
     for slot in SCHEDULE.slots[1:5]:

@@ -98,8 +98,7 @@ def test_rows_of_an_epoch_are_rehearsed_from_the_first_round_of_the_next_one(
 def lived(directory: Path, untouched: World, *, before: bool) -> World:
     """Killed at every step: its organizations draw what they drew in the other life."""
     world = founded(directory / "server", organizations=untouched.organizations)
-    world.fate.before = set(range(2 * untouched.fate.stored)) if before else set()
-    world.fate.after = not before
+    world.fate.before, world.fate.after = before, not before
     world.live(range(WINDOWS))
     return world
 

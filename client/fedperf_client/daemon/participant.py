@@ -138,8 +138,7 @@ class Participant:
         leaves.
         """
         since, self._ticked_at = self._ticked_at, now
-        for key in list(self._asked):
-            self._hand_out(key, now)
+        self.hand_out(now)
         if self._moment_since(since, now) or not self._troubles.rests(_FETCHING):
             self._attempt(_FETCHING, self._fetch)
         opened = [each for each in self._coming_reports(now) if self._opens_at(each) <= now]
@@ -175,6 +174,18 @@ class Participant:
             drawing.add_done_callback(partial(_pass_on_failure, asked.answer))
         return self._asked[key].answer
 
+    def hand_out(self, now: datetime) -> None:
+        """Answer what was asked for, where its time has come; what is not ready stays here."""
+        for key, asked in list(self._asked.items()):
+            replies_at = self._schedule.replies_at(key)
+            if asked.answer.done() or now < replies_at:
+                continue
+            if asked.drawing.done():
+                self._answer(key, asked, now)
+            elif asked.asked_at < replies_at:
+                self._gate.keep_back(key, at=now)
+                _fail(asked.answer, TooLateError(key))
+
     def leave(self) -> None:
         """Say that nothing more is handed out."""
         for asked in self._asked.values():
@@ -202,16 +213,9 @@ class Participant:
 
         self._seal(slot, make, at=now)
 
-    def _hand_out(self, key: SlotKey, now: datetime) -> None:
-        """What was asked for, when its time has come; what is not ready by then stays here."""
-        asked, replies_at = self._asked[key], self._schedule.replies_at(key)
-        is_too_late = asked.asked_at < replies_at <= now and not asked.drawing.done()
-        if asked.answer.done() or now < replies_at or not (is_too_late or asked.drawing.done()):
-            return
+    def _answer(self, key: SlotKey, asked: _AskedUpdate, now: datetime) -> None:
+        mode = self._policy.mode(key.kind)
         try:
-            if is_too_late:
-                self._stays(key, now)
-            mode = self._policy.mode(key.kind)
             asked.answer.set_result(self._gate.hand_out(key, at=now, mode=mode))
         except (FedperfError, OSError) as error:
             _fail(asked.answer, error)

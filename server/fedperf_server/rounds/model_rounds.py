@@ -128,11 +128,6 @@ class ModelRounds:
             self._running.channel.close()
             self._running = None
 
-    def finished(self) -> bool:
-        """Whether every round of the period is closed."""
-        with self._database.transaction() as session:
-            return round_calendar.is_over(session, self._timetable)
-
     def _admit(self) -> Mapping[bytes, Member]:
         members = {each.organization_id: each for each in self._enrollment.members()}
         self._fleet.set_members({whose: each.public_key for whose, each in members.items()})

@@ -23,11 +23,6 @@ def due_slot(session: Session, timetable: Timetable, *, now: datetime) -> SlotKe
     return slot if slot is not None and opens_at(timetable, slot) <= now else None
 
 
-def is_over(session: Session, timetable: Timetable) -> bool:
-    """Whether every round of the period is closed."""
-    return next(_unclosed(session, timetable), None) is None
-
-
 def opens_at(timetable: Timetable, slot: SlotKey) -> datetime:
     """When a model slot opens."""
     start = timetable.period.window_start(slot.window)

@@ -1,7 +1,6 @@
 """A coordinator as a process of its own: `python -m ... DIRECTORY [QUORUM]`."""
 
 import sys
-import threading
 from pathlib import Path
 
 from fedperf_server.config import load_config
@@ -17,7 +16,7 @@ def main(directory: Path) -> None:
         def show(result: RoundResult) -> None:
             print(f"round {result.number} {result.outcome} {result.replies}", flush=True)
 
-        server.coordinator.run(threading.Event(), on_round=show)
+        server.run(show)
 
 
 if __name__ == "__main__":

@@ -8,20 +8,22 @@ from pathlib import Path
 from fedperf_client.federation.enrollment import Membership, load_or_create_key
 from fedperf_client.federation.node import Node
 from fedperf_shared.exchange import TrainRequest
-from tests.integration.federation.worlds import FAST, Organization, constant
+from fedperf_shared.releases.release import SignedRelease
+from tests.integration.federation.worlds import FAST, Organization, answering, constant
 
 
 def main(home: Path, seconds: float) -> None:
     """Answer until killed; says when it was asked."""
     organization = Organization(home.name, Membership.load(home), load_or_create_key(home))
 
-    def answer(request: TrainRequest) -> bytes:
+    def answer(request: TrainRequest) -> SignedRelease:
         print(f"asked {request.slot.window}", flush=True)
         time.sleep(seconds)
         return constant(0.5)(organization, request)
 
     print("running", flush=True)
-    Node(organization.membership, organization.key, answer, rhythm=FAST).run(threading.Event())
+    handler = answering(answer)
+    Node(organization.membership, organization.key, handler, rhythm=FAST).run(threading.Event())
 
 
 if __name__ == "__main__":

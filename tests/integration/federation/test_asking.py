@@ -12,9 +12,8 @@ from fedperf_client.federation.exchange import ExchangeClient, RefusedByCoordina
 from fedperf_client.privacy.directed_report import cell_report
 from fedperf_client.privacy.report_mechanism import WorkloadResiduals
 from fedperf_server.app.process import system_clock
-from fedperf_server.desks.questions import QuestionDesk, evidence
+from fedperf_server.desks.questions import QuestionDesk
 from fedperf_server.state import releases
-from fedperf_server.state.database import QuestionRow
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.releases.period import SlotTimes, Timetable
 from fedperf_shared.releases.questions import CellQuestion
@@ -28,7 +27,9 @@ from fedperf_shared.releases.release import (
     SlotKey,
 )
 from fedperf_shared.wire import codec, exchange_pb2
+from fedperf_shared.wire.codec import questions
 from tests.fakes.questions import DIRECTED
+from tests.fakes.snapshots import evidence, snapshot
 from tests.integration.federation.worlds import (
     Organization,
     World,
@@ -51,7 +52,8 @@ class Scene:
     table: Timetable
 
     def ask(self) -> None:
-        QuestionDesk(self.server.database, self.table).ask(at=system_clock())
+        desk = QuestionDesk(self.server.database, self.table)
+        desk.look(snapshot(self.server.database, self.table.period, system_clock()))
 
     def counted(self) -> dict[str, int]:
         with self.server.database.transaction() as session:
@@ -98,9 +100,7 @@ def test_a_question_is_fetched_and_its_answer_gets_a_receipt_and_counts(
     assert (question.slot, question.reference_version) == (DIRECTED, 1)
     signed = scene.acme.sign(codec.encode_release(answer(question)))
     assert exchange.submit(signed) == exchange.submit(signed)
-    with scene.server.database.transaction() as session:
-        known = evidence(session, scene.table.period, window=0)
-    assert known.reports == 1
+    assert evidence(scene.server.database, scene.table.period, window=0).reports == 1
     assert scene.counted() == {}
 
 
@@ -134,19 +134,22 @@ def test_bad_answers_are_dropped_and_counted_with_a_reason(
             hand_in(exchange, scene.acme, replace(good, **changes))  # type: ignore[arg-type]
     assert scene.counted() == dict.fromkeys(bad, 1) | {"question": 2}
     with scene.server.database.transaction() as session:
-        assert releases.stored_reports(session, scene.table.period) == []
+        assert releases.stored_reports(session, scene.table.period) == {}
     hand_in(exchange, scene.acme, good)
 
 
 def test_a_malicious_coordinators_question_does_not_reach_the_mechanism(
-    scene: Scene, exchange: ExchangeClient
+    scene: Scene, exchange: ExchangeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Directions twice as long: a workload could send a vector of norm 2."""
-    scene.ask()
-    with scene.server.database.transaction() as session:
-        (row,) = session.query(QuestionRow).all()
-        message = exchange_pb2.Question.FromString(row.payload)
+    honest = questions.question_to_message
+
+    def longer(question: CellQuestion | None) -> exchange_pb2.Question:
+        message = honest(question)
         message.directions[:] = [2 * each for each in message.directions]
-        row.payload = message.SerializeToString()
+        return message
+
+    scene.ask()
+    monkeypatch.setattr(questions, "question_to_message", longer)
     with pytest.raises(InvalidInputError, match="a workload could send a vector of norm"):
         exchange.question(DIRECTED)

@@ -19,6 +19,7 @@ from fedperf_server.state import registry
 from fedperf_server.state.database import Database
 from fedperf_server.state.rounds import RoundOutcome, RoundResult, round_results
 from fedperf_shared.exchange import TrainRequest
+from fedperf_shared.releases.release import SignedRelease
 from tests.integration.federation.worlds import (
     Organization,
     admit,
@@ -71,10 +72,7 @@ def test_a_node_killed_in_a_round_is_missing_there_and_takes_part_in_the_next(
             admit(tmp_path, server.invite(name), name, full_schedule(table))
             for name in ("one", "two", "three")
         ]
-        stop = threading.Event()
-        rounds = threading.Thread(
-            target=server.coordinator.run, args=(stop,), kwargs={"on_round": results.append}
-        )
+        rounds = threading.Thread(target=server.run, args=(results.append,))
         rounds.start()
         home = str(tmp_path / "three")
         with node(members[0], constant(0.5)), node(members[1], constant(0.5)):
@@ -87,7 +85,7 @@ def test_a_node_killed_in_a_round_is_missing_there_and_takes_part_in_the_next(
                 read_until(returned, "asked 1")
                 while len(results) < 2:
                     time.sleep(0.1)
-        stop.set()
+        server.stop.set()
         rounds.join(10)
     first, second = results
     assert (first.outcome, first.replies, first.failures) == (
@@ -107,10 +105,7 @@ def test_a_node_that_returns_within_the_round_still_answers_it(tmp_path: Path) -
     results: list[RoundResult] = []
     with world(config, quorum=1) as server:
         admit(tmp_path, server.invite("one"), "one", full_schedule(table))
-        stop = threading.Event()
-        rounds = threading.Thread(
-            target=server.coordinator.run, args=(stop,), kwargs={"on_round": results.append}
-        )
+        rounds = threading.Thread(target=server.run, args=(results.append,))
         rounds.start()
         home = str(tmp_path / "one")
         with process("node_process", home, "60") as victim:
@@ -120,7 +115,7 @@ def test_a_node_that_returns_within_the_round_still_answers_it(tmp_path: Path) -
             read_until(returned, "asked 0")
             while not results:
                 time.sleep(0.1)
-        stop.set()
+        server.stop.set()
         rounds.join(10)
     assert (results[0].replies, results[0].failures) == (1, {})
 
@@ -133,10 +128,10 @@ def test_a_coordinator_killed_in_a_round_runs_it_again_with_the_stored_bytes(
     table = timetable(replies=20.0)
     config = new_server(tmp_path / "server", table)
     directory = str(tmp_path / "server")
-    stored: dict[str, bytes] = {}
+    stored: dict[str, SignedRelease] = {}
     asked, answer_now = threading.Semaphore(0), threading.Event()
 
-    def answer(organization: Organization, request: TrainRequest) -> bytes:
+    def answer(organization: Organization, request: TrainRequest) -> SignedRelease:
         if organization.name not in stored:
             stored[organization.name] = constant(1.0)(organization, request)
         asked.release()

@@ -4,7 +4,8 @@ import ssl
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from concurrent.futures import Future
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import httpx
@@ -29,8 +30,8 @@ from fedperf_server.endpoints.gateway import Gateway
 from fedperf_server.membership.authority import CA, SERVER, KeyRing
 from fedperf_shared.exchange import Refusal, TrainRequest
 from fedperf_shared.identity import new_private_key
-from fedperf_shared.releases.release import ReleaseKind, SlotKey
-from fedperf_shared.wire.codec import encode_train_request
+from fedperf_shared.releases.release import ReleaseKind, SignedRelease, SlotKey
+from fedperf_shared.wire.codec import encode_signed_release, encode_train_request
 from tests.integration.federation.worlds import (
     FAST,
     HOST,
@@ -159,38 +160,46 @@ def request(
     return encode_train_request(TrainRequest(slot, 7, 1, arrays))
 
 
-def echo(organization: Organization, train: TrainRequest) -> bytes:
-    return b"release of window %d" % train.slot.window
+def unsigned(payload: bytes) -> SignedRelease:
+    return SignedRelease(payload, b"")
 
 
-def refuse(organization: Organization, train: TrainRequest) -> bytes:
+def body_of(payload: bytes) -> bytes:
+    return encode_signed_release(payload, b"")
+
+
+def echo(organization: Organization, train: TrainRequest) -> SignedRelease:
+    return unsigned(b"release of window %d" % train.slot.window)
+
+
+def refuse(organization: Organization, train: TrainRequest) -> SignedRelease:
     raise RequestRefusedError(f"this slot is not due: {SECRET}", Refusal.NOT_DUE)
 
 
-def break_down(organization: Organization, train: TrainRequest) -> bytes:
+def break_down(organization: Organization, train: TrainRequest) -> SignedRelease:
     raise ValueError(SECRET)
 
 
 def test_a_request_is_answered_with_the_handlers_bytes(tmp_path: Path) -> None:
-    with fleet(tmp_path) as (gateway, acme), node(acme, echo), gateway.round() as channel:
+    with fleet(tmp_path) as (gateway, acme), node(acme, echo), closing(gateway.round()) as channel:
         ask(channel, acme, request(3))
         assert wait_for_reply(channel) == FleetReply(
-            acme.membership.organization_id, b"release of window 3"
+            acme.membership.organization_id, body_of(b"release of window 3")
         )
 
 
 def test_large_bodies_travel_both_ways(tmp_path: Path) -> None:
     long = b"\x07" * 12_000_001
 
-    def big(organization: Organization, train: TrainRequest) -> bytes:
-        return long
+    def big(organization: Organization, train: TrainRequest) -> SignedRelease:
+        return unsigned(long)
 
     model = (np.zeros(1_200_000, dtype=np.float32),)
-    with fleet(tmp_path) as (gateway, acme), node(acme, big), gateway.round() as channel:
+    with fleet(tmp_path) as (gateway, acme), node(acme, big), closing(gateway.round()) as channel:
         ask(channel, acme, request(arrays=model))
         reply = wait_for_reply(channel, 20)
         assert reply is not None
-        assert reply.body == long
+        assert reply.body == body_of(long)
 
 
 @pytest.mark.parametrize(("parts", "taken"), [(16, True), (17, False)])
@@ -212,16 +221,16 @@ def test_a_reply_of_more_parts_than_a_reply_can_have_is_not_taken(
 
     monkeypatch.setattr(node_module, "answer_to", hostile_answer)
     monkeypatch.setattr(FleetClient, "reply", observed_reply)
-    with fleet(tmp_path) as (gateway, acme), node(acme, echo), gateway.round() as channel:
+    with fleet(tmp_path) as (gateway, acme), node(acme, echo), closing(gateway.round()) as channel:
         ask(channel, acme, request())
         assert sent.wait(5)
         bodies = [each.body for each in channel.replies()]
-    assert bodies == ([b"release of window 0"] if taken else [])
+    assert bodies == ([body_of(b"release of window 0")] if taken else [])
 
 
 @pytest.mark.parametrize("body", [b"", b"code: import os"])
 def test_a_foreign_body_is_refused(tmp_path: Path, body: bytes) -> None:
-    with fleet(tmp_path) as (gateway, acme), node(acme, echo), gateway.round() as channel:
+    with fleet(tmp_path) as (gateway, acme), node(acme, echo), closing(gateway.round()) as channel:
         ask(channel, acme, body)
         reply = wait_for_reply(channel)
         assert reply is not None
@@ -233,7 +242,7 @@ def test_a_foreign_message_type_is_refused(
     tmp_path: Path, foreign: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(round_module, "MESSAGE_TYPE", foreign)
-    with fleet(tmp_path) as (gateway, acme), node(acme, echo), gateway.round() as channel:
+    with fleet(tmp_path) as (gateway, acme), node(acme, echo), closing(gateway.round()) as channel:
         ask(channel, acme, request())
         reply = wait_for_reply(channel)
         assert reply is not None
@@ -253,7 +262,7 @@ def test_a_refusal_carries_no_text_and_a_breakdown_looks_like_being_offline(
 
     monkeypatch.setattr(httpx.Client, "send", send)
     with fleet(tmp_path) as (gateway, acme):
-        with node(acme, refuse), gateway.round() as channel:
+        with node(acme, refuse), closing(gateway.round()) as channel:
             ask(channel, acme, request())
             reply = wait_for_reply(channel)
             assert reply is not None
@@ -261,7 +270,7 @@ def test_a_refusal_carries_no_text_and_a_breakdown_looks_like_being_offline(
             said = capsys.readouterr().out
             assert "request refused" in said
             assert "(not_due)" in said
-        with node(acme, break_down), gateway.round() as channel:
+        with node(acme, break_down), closing(gateway.round()) as channel:
             ask(channel, acme, request())
             assert wait_for_reply(channel, 1.0) is None
     assert sent
@@ -272,33 +281,33 @@ def test_the_node_goes_on_asking_while_a_handler_waits_and_shares_its_work(tmp_p
     calls: list[int] = []
     release = threading.Event()
 
-    def slow(organization: Organization, train: TrainRequest) -> bytes:
+    def slow(organization: Organization, train: TrainRequest) -> SignedRelease:
         calls.append(train.slot.window)
         release.wait(10)
-        return b"late"
+        return unsigned(b"late")
 
     with fleet(tmp_path) as (gateway, acme), node(acme, slow):
-        with gateway.round() as first:
+        with closing(gateway.round()) as first:
             ask(first, acme, request())
             assert wait_for_reply(first, 0.5) is None
             assert acme.membership.organization_id in gateway.online()
-        with gateway.round() as second:
+        with closing(gateway.round()) as second:
             ask(second, acme, request())
             assert wait_for_reply(second, 0.5) is None
             release.set()
             reply = wait_for_reply(second)
             assert reply is not None
-            assert reply.body == b"late"
+            assert reply.body == body_of(b"late")
         assert calls == [0]
 
 
 def test_a_node_outlives_its_coordinator_and_a_stranger_is_not_let_in(tmp_path: Path) -> None:
     with fleet(tmp_path) as (gateway, acme), node(acme, echo) as running:
-        with gateway.round() as channel:
+        with closing(gateway.round()) as channel:
             ask(channel, acme, request())
         gateway.stop()
         gateway.start()
-        with gateway.round() as channel:
+        with closing(gateway.round()) as channel:
             ask(channel, acme, request())
             assert wait_for_reply(channel) is not None
         gateway.set_members({})
@@ -307,7 +316,7 @@ def test_a_node_outlives_its_coordinator_and_a_stranger_is_not_let_in(tmp_path: 
             time.sleep(0.01)
         assert running.connection is Connection.REFUSED
         gateway.set_members({acme.membership.organization_id: acme.key.public_key()})
-        with gateway.round() as channel:
+        with closing(gateway.round()) as channel:
             ask(channel, acme, request())
             assert wait_for_reply(channel) is not None
 
@@ -315,12 +324,12 @@ def test_a_node_outlives_its_coordinator_and_a_stranger_is_not_let_in(tmp_path: 
 def test_a_node_that_left_before_its_reply_is_asked_again_when_it_returns(tmp_path: Path) -> None:
     forgotten = threading.Event()
 
-    def never(organization: Organization, train: TrainRequest) -> bytes:
+    def never(organization: Organization, train: TrainRequest) -> SignedRelease:
         forgotten.set()
         threading.Event().wait()
-        return b""
+        return unsigned(b"")
 
-    with fleet(tmp_path) as (gateway, acme), gateway.round() as channel:
+    with fleet(tmp_path) as (gateway, acme), closing(gateway.round()) as channel:
         with node(acme, never):
             ask(channel, acme, request())
             assert forgotten.wait(5)
@@ -329,13 +338,13 @@ def test_a_node_that_left_before_its_reply_is_asked_again_when_it_returns(tmp_pa
             ask(channel, acme, request())
             reply = wait_for_reply(channel)
             assert reply is not None
-            assert reply.body == b"release of window 0"
+            assert reply.body == body_of(b"release of window 0")
 
 
 def test_an_unreachable_coordinator_is_tried_again_until_told_to_stop(tmp_path: Path) -> None:
     with fleet(tmp_path) as (_, acme):
         pass
-    lonely = Node(acme.membership, acme.key, lambda train: b"", rhythm=FAST)
+    lonely = Node(acme.membership, acme.key, lambda train: Future(), rhythm=FAST)
     stop = threading.Event()
     thread = threading.Thread(target=lonely.run, args=(stop,))
     thread.start()

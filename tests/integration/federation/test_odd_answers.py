@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -39,7 +40,7 @@ from fedperf_client.profiling.trials.peak_memory import peak_bytes, reset_peak
 
 membership = pickle.loads(pathlib.Path(sys.argv[1]).read_bytes())
 rhythm = Rhythm(poll=datetime.timedelta(seconds=0.05))
-node = Node(membership, ec.generate_private_key(ec.SECP384R1()), lambda _: b"", rhythm=rhythm)
+node = Node(membership, ec.generate_private_key(ec.SECP384R1()), lambda _: Future(), rhythm=rhythm)
 reset_peak()
 before, stop = peak_bytes(), threading.Event()
 talking = threading.Thread(target=node.run, args=(stop,))
@@ -172,7 +173,9 @@ def talking(membership: Membership) -> Iterator[Node]:
         poll=datetime.timedelta(seconds=0.02), first_pause=datetime.timedelta(minutes=10)
     )
     stop = threading.Event()
-    node = Node(membership, ec.generate_private_key(ec.SECP384R1()), lambda _: b"", rhythm=rhythm)
+    node = Node(
+        membership, ec.generate_private_key(ec.SECP384R1()), lambda _: Future(), rhythm=rhythm
+    )
     thread = threading.Thread(target=node.run, args=(stop,))
     thread.start()
     try:

@@ -19,6 +19,7 @@ from fedperf_server.state.database import Database
 from fedperf_server.state.registry import GgfnFormat
 from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.releases.period import Timetable
+from fedperf_shared.releases.release import SignedRelease
 from tests.integration.federation.test_crashes import process
 from tests.integration.federation.worlds import (
     Organization,
@@ -90,7 +91,7 @@ def test_a_round_closes_with_the_reply_in_hand_after_a_minute_in_which_every_cal
     config = served(tmp_path / "server", table)
     marker, answered = tmp_path / "failing", threading.Event()
 
-    def answer(organization: Organization, request: TrainRequest) -> bytes:
+    def answer(organization: Organization, request: TrainRequest) -> SignedRelease:
         answered.set()
         return constant(0.0)(organization, request)
 

@@ -4,6 +4,7 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -16,7 +17,11 @@ from fedperf_shared.exchange import MAX_REHEARSAL_ROWS, SyntheticRow, TrainReque
 from fedperf_shared.model.architecture import ARRAY_SHAPES
 from fedperf_shared.model.public_plans import load_public_plans
 from fedperf_shared.releases.release import ReleaseKind, SlotKey
-from fedperf_shared.wire.codec import encode_synthetic_rows, encode_train_request
+from fedperf_shared.wire.codec import (
+    encode_signed_release,
+    encode_synthetic_rows,
+    encode_train_request,
+)
 from fedperf_shared.wire.message_parts import MAX_MESSAGES
 from fedperf_shared.wire.sizes import ANSWER_BYTES
 from fedperf_shared.workflow.vocabulary import Platform
@@ -28,10 +33,12 @@ import pathlib, pickle, sys, threading
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from fedperf_client.federation.node import Node
 from fedperf_client.profiling.trials.peak_memory import peak_bytes, reset_peak
-from tests.integration.federation.worlds import FAST
+from fedperf_shared.releases.release import SignedRelease
+from tests.integration.federation.worlds import FAST, answering
 
 membership, key = pickle.loads(pathlib.Path(sys.argv[1]).read_bytes())
-node = Node(membership, load_pem_private_key(key, None), lambda _: b"answered", rhythm=FAST)
+ANSWER = answering(lambda _: SignedRelease(b"answered", b""))
+node = Node(membership, load_pem_private_key(key, None), ANSWER, rhythm=FAST)
 before, stop = peak_bytes(), threading.Event()
 talking = threading.Thread(target=node.run, args=(stop,))
 talking.start()
@@ -84,7 +91,7 @@ Asked = Callable[[bytes], tuple[int, bytes | None]]
 @pytest.fixture(scope="module")
 def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
     directory = tmp_path_factory.mktemp("fleet")
-    with fleet(directory) as (port, acme), port.round() as channel:
+    with fleet(directory) as (port, acme), closing(port.round()) as channel:
         key = acme.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         (directory / "organization").write_bytes(pickle.dumps((acme.membership, key)))
         with subprocess.Popen(
@@ -148,5 +155,5 @@ def test_the_longest_honest_request_is_answered_in_as_little_memory(asked: Asked
     body = encode_train_request(TrainRequest(SLOT, 1, 0, MODEL, None, rows))
     assert len(body) <= MAX_REQUEST_BYTES
     added, reply = asked(body)
-    assert reply == b"answered"
+    assert reply == encode_signed_release(b"answered", b"")
     assert added <= MOST_MEGABYTES

@@ -1,9 +1,9 @@
 """Model rounds with real nodes: what is accepted, refused, counted and stored."""
 
-import threading
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedperf_server.state import audit, registry, releases
+from fedperf_server.state import audit, registry, releases, round_calendar
 from fedperf_server.state.registry import GgfnFormat
 from fedperf_server.state.rounds import RoundOutcome, RoundResult, round_results
 from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.identity import new_private_key, sign
-from fedperf_shared.releases.release import ReleaseKind, SlotKey
+from fedperf_shared.releases.release import ReleaseKind, SignedRelease, SlotKey
 from tests.integration.federation.worlds import (
     NORM_BOUND,
     SHAPES,
@@ -39,8 +39,7 @@ FIRST = SlotKey(ReleaseKind.MODEL_UPDATE, 0, 0)
 def next_round(server: World, seconds: float = 15.0) -> RoundResult:
     give_up = time.monotonic() + seconds
     while time.monotonic() < give_up:
-        result = server.coordinator.step(threading.Event())
-        if result is not None:
+        for result in server.tick():
             return result
         time.sleep(0.05)
     raise TimeoutError("no round was held")
@@ -54,29 +53,29 @@ def second_opinion() -> TrainRequest:
     return TrainRequest(FIRST, SmallFormat().architecture, 1, ())
 
 
-def wrong_shape(organization: Organization, request: TrainRequest) -> bytes:
+def wrong_shape(organization: Organization, request: TrainRequest) -> SignedRelease:
     return organization.update(request, arrays(fill=0.0, shapes=((3, 2), (3,))))
 
 
-def wrong_signature(organization: Organization, request: TrainRequest) -> bytes:
+def wrong_signature(organization: Organization, request: TrainRequest) -> SignedRelease:
     right = organization.update(request, arrays(fill=0.0))
     stranger = new_private_key()
-    return right[:-20] + sign(stranger, b"x")[-20:]
+    return replace(right, signature=sign(stranger, b"x"))
 
 
-def wrong_slot(organization: Organization, request: TrainRequest) -> bytes:
+def wrong_slot(organization: Organization, request: TrainRequest) -> SignedRelease:
     slot = SlotKey(ReleaseKind.MODEL_UPDATE, 1, 0)
     later = TrainRequest(slot, request.architecture, request.base_version, request.arrays)
     return organization.update(later, arrays(fill=0.0))
 
 
-def wrong_base(organization: Organization, request: TrainRequest) -> bytes:
+def wrong_base(organization: Organization, request: TrainRequest) -> SignedRelease:
     other = TrainRequest(request.slot, request.architecture, 99, request.arrays)
     return organization.update(other, arrays(fill=0.0))
 
 
-def not_a_release(organization: Organization, request: TrainRequest) -> bytes:
-    return b"\xff" * 100
+def not_a_release(organization: Organization, request: TrainRequest) -> SignedRelease:
+    return organization.sign(b"\xff" * 100)
 
 
 MEMBERS: dict[str, tuple[Answer, str]] = {
@@ -127,7 +126,7 @@ def test_a_revoked_organization_does_not_count_in_a_round_under_way(tmp_path: Pa
         good = admit(tmp_path, server.invite("Good"), "good", full_schedule(table))
         bad = admit(tmp_path, server.invite("Bad"), "bad", full_schedule(table))
 
-        def late(organization: Organization, request: TrainRequest) -> bytes:
+        def late(organization: Organization, request: TrainRequest) -> SignedRelease:
             server.operator.revoke("Bad")
             time.sleep(0.5)
             return organization.update(request, arrays(fill=1.0))
@@ -144,15 +143,16 @@ def test_a_slot_that_passed_while_the_coordinator_was_down_is_missed(tmp_path: P
         first, second = next_round(server), next_round(server)
         assert (first.outcome, second.outcome) == (RoundOutcome.MISSED, RoundOutcome.MISSED)
         assert (first.number, second.number) == (1, 2)
-        assert server.coordinator.finished()
-        assert server.coordinator.step(threading.Event()) is None
+        with server.database.transaction() as session:
+            assert round_calendar.due_slot(session, table, now=table.period.end) is None
+        assert server.tick() == []
 
 
 def test_accepted_updates_get_receipts_and_the_same_bytes_get_the_same_one(tmp_path: Path) -> None:
     table = timetable(replies=5.0)
-    kept: list[bytes] = []
+    kept: list[SignedRelease] = []
 
-    def answer(organization: Organization, request: TrainRequest) -> bytes:
+    def answer(organization: Organization, request: TrainRequest) -> SignedRelease:
         kept.append(organization.update(request, arrays(fill=1.0)))
         return kept[-1]
 

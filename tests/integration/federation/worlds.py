@@ -16,7 +16,10 @@ from safetensors.numpy import load, save
 from fedperf_client.federation.enrollment import Membership, join, load_or_create_key
 from fedperf_client.federation.exchange import ExchangeClient
 from fedperf_client.federation.node import Node, Rhythm
-from fedperf_server.app.process import serving, store_start_model, system_clock
+from fedperf_client.federation.request import Handler
+from fedperf_client.workers.background import in_thread
+from fedperf_server.app.composition import store_start_model
+from fedperf_server.app.process import run, serving, system_clock
 from fedperf_server.config import ServerConfig, write_config
 from fedperf_server.membership.authority import KeyRing, init
 from fedperf_server.membership.enrollment import Enrollment
@@ -24,6 +27,7 @@ from fedperf_server.rounds.coordinator import Coordinator
 from fedperf_server.rounds.open_round import RoundRules
 from fedperf_server.state.database import Database
 from fedperf_server.state.registry import ModelFormat
+from fedperf_server.state.rounds import RoundResult
 from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.identity import sign
 from fedperf_shared.model.architecture import Weights
@@ -40,13 +44,14 @@ from fedperf_shared.releases.release import (
     ReleaseKind,
     ReportParameters,
     Schedule,
+    SignedRelease,
     Slot,
     SlotKey,
     TangentParameters,
     TrainingParameters,
 )
 from fedperf_shared.wire import codec
-from tests.fakes.rounds import dp_sgd_rounds
+from tests.fakes.rounds import dp_sgd_rounds, task_of
 
 HOST = "127.0.0.1"
 SHAPES: tuple[tuple[int, ...], ...] = ((2, 3), (3,))
@@ -178,20 +183,30 @@ class World:
     def invite(self, name: str) -> str:
         return self.operator.add_organization(name).url
 
+    def tick(self) -> list[RoundResult]:
+        """The rounds that closed."""
+        news = self.coordinator.tick(system_clock())
+        return [each for each in news if isinstance(each, RoundResult)]
+
+    def run(self, on_round: Callable[[RoundResult], None] = lambda result: None) -> None:
+        """Tick until it is told to stop."""
+
+        def tell(news: object) -> None:
+            if isinstance(news, RoundResult):
+                on_round(news)
+
+        run(self.coordinator, self.stop, clock=system_clock, on_news=tell)
+
 
 @contextmanager
 def world(
     config: ServerConfig, *, quorum: int = 2, model_format: ModelFormat | None = None
 ) -> Iterator[World]:
-    rules = RoundRules(quorum, config.grace, poll=timedelta(seconds=0.05))
+    rules = RoundRules(quorum, config.grace)
     form = model_format or SmallFormat()
-    with serving(
-        config,
-        model_format=form,
-        method=dp_sgd_rounds(form, config.update_norm_bound, add_mean),
-        evaluate=mean_square,
-        rules=rules,
-    ) as coordinator:
+    method = dp_sgd_rounds(form, config.update_norm_bound, add_mean)
+    task = task_of(method, model_format=form, evaluate=mean_square)
+    with serving(config, task, rules=rules) as coordinator:
         database = Database(config.database_url)
         operator = Enrollment(database, KeyRing(config.directory), config, clock=system_clock)
         yield World(config, coordinator, database, operator)
@@ -209,10 +224,10 @@ class Organization:
     def exchange(self) -> ExchangeClient:
         return ExchangeClient(self.membership, self.key)
 
-    def sign(self, payload: bytes) -> bytes:
-        return codec.encode_signed_release(payload, sign(self.key, payload))
+    def sign(self, payload: bytes) -> SignedRelease:
+        return SignedRelease(payload, sign(self.key, payload))
 
-    def update(self, request: TrainRequest, arrays: Sequence[NDArray[np.float32]]) -> bytes:
+    def update(self, request: TrainRequest, arrays: Sequence[NDArray[np.float32]]) -> SignedRelease:
         content = ModelUpdate(
             request.slot, request.architecture, request.base_version, tuple(arrays)
         )
@@ -232,7 +247,12 @@ def admit(directory: Path, url: str, name: str, schedule: Schedule | None) -> Or
     return organization
 
 
-Answer = Callable[[Organization, TrainRequest], bytes]
+Answer = Callable[[Organization, TrainRequest], SignedRelease]
+
+
+def answering(work: Callable[[TrainRequest], SignedRelease]) -> Handler:
+    """A node's handler that does its work in a thread of its own."""
+    return lambda request: in_thread(lambda: work(request))
 
 
 @contextmanager
@@ -242,7 +262,7 @@ def node(organization: Organization, answer: Answer) -> Iterator[Node]:
     running = Node(
         organization.membership,
         organization.key,
-        lambda request: answer(organization, request),
+        answering(lambda request: answer(organization, request)),
         rhythm=FAST,
     )
     thread = threading.Thread(target=running.run, args=(stop,))
@@ -257,7 +277,7 @@ def node(organization: Organization, answer: Answer) -> Iterator[Node]:
 def constant(value: float) -> Answer:
     """Answers with updates that hold one value everywhere."""
 
-    def answer(organization: Organization, request: TrainRequest) -> bytes:
+    def answer(organization: Organization, request: TrainRequest) -> SignedRelease:
         return organization.update(request, [np.full_like(each, value) for each in request.arrays])
 
     return answer

@@ -20,7 +20,8 @@ from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.release.policy import policy_template
 from fedperf_server import cli as server_cli
-from fedperf_server.app.process import serving, store_start_model
+from fedperf_server.app.composition import store_start_model
+from fedperf_server.app.process import serving
 from fedperf_server.config import ServerConfig
 from fedperf_server.state.database import Database
 from fedperf_server.state.registry import GgfnFormat
@@ -28,10 +29,15 @@ from fedperf_shared.identity import new_private_key, sign
 from fedperf_shared.model import public_start
 from fedperf_shared.releases import basis
 from fedperf_shared.releases.period import Period, SlotTimes, Timetable
-from fedperf_shared.releases.release import ReleaseKind, ResidualReport, SizeClass, SlotKey
+from fedperf_shared.releases.release import (
+    ReleaseKind,
+    ResidualReport,
+    SignedRelease,
+    SizeClass,
+    SlotKey,
+)
 from fedperf_shared.wire import codec
-from fedperf_shared.wire.codec import encode_signed_release
-from tests.fakes.rounds import tangent_rounds
+from tests.fakes.rounds import tangent_rounds, task_of
 from tests.integration.federation.worlds import full_schedule
 from tests.integration.organizations.programs import START
 from tests.integration.organizations.worlds import (
@@ -92,14 +98,9 @@ def coordinator(
     store_start_model(database, GgfnFormat(), start, at=clock())
     database.close()
 
+    task = task_of(tangent_rounds(), evaluate=lambda arrays: float(len(arrays)))
     with (
-        serving(
-            config,
-            model_format=GgfnFormat(),
-            method=tangent_rounds(),
-            evaluate=lambda arrays: float(len(arrays)),
-            clock=clock,
-        ),
+        serving(config, task, clock=clock),
         operator(config) as tools,
     ):
         yield lambda home: join(home, tools.add_organization(home.directory.name).url)
@@ -209,12 +210,12 @@ def test_bad_reports_are_dropped_and_counted_and_shown_to_the_operator(
             exchange.declare_schedule(full_schedule(config.timetable))
             for reason, payload in bad.items():
                 with pytest.raises(RefusedByCoordinatorError, match=reason):
-                    exchange.submit(encode_signed_release(payload, sign(key, payload)))
+                    exchange.submit(SignedRelease(payload, sign(key, payload)))
             forged = report()
             with pytest.raises(RefusedByCoordinatorError, match="signature"):
-                exchange.submit(encode_signed_release(forged, sign(new_private_key(), forged)))
+                exchange.submit(SignedRelease(forged, sign(new_private_key(), forged)))
             good = report()
-            exchange.submit(encode_signed_release(good, sign(key, good)))
+            exchange.submit(SignedRelease(good, sign(key, good)))
     (row,) = fedperf_server(config, "list", "--json").rows()
     assert row["accepted"] == 1
     assert row["refused"] == {f"report/{reason}": 1 for reason in (*bad, "signature")}

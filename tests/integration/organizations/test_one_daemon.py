@@ -21,7 +21,7 @@ from sqlalchemy import select
 
 from fedperf_client import cli
 from fedperf_client.daemon.daemon import run_daemon
-from fedperf_client.daemon.duties import Duties
+from fedperf_client.daemon.participant import Participant
 from fedperf_client.daemon.period_start import open_ledger, recall
 from fedperf_client.federation.enrollment import Membership, load_or_create_key
 from fedperf_client.federation.exchange import ExchangeClient
@@ -30,9 +30,10 @@ from fedperf_client.home.store import ExecutionStore
 from fedperf_client.release.ledger.entries import LedgerEntry, ReleaseState
 from fedperf_client.release.ledger.errors import LedgerDisagreesError
 from fedperf_client.release.ledger.ledger import PrivacyLedger
-from fedperf_client.release.noise import SystemNoise
+from fedperf_client.release.noise import system_noise
 from fedperf_client.release.policy import load_policy, policy_template
-from fedperf_server.app.process import serving, store_start_model
+from fedperf_server.app.composition import store_start_model
+from fedperf_server.app.process import serving
 from fedperf_server.config import ServerConfig
 from fedperf_server.desks.reports import OrganizationStanding, standings
 from fedperf_server.state.database import Database, ReportRow
@@ -42,7 +43,7 @@ from fedperf_shared.model.architecture import Weights
 from fedperf_shared.releases.period import Period, SlotTimes, Timetable, from_unix_ms
 from fedperf_shared.releases.release import SizeClass
 from tests.fakes.computing import at_once, in_this_process
-from tests.fakes.rounds import tangent_rounds
+from tests.fakes.rounds import tangent_rounds, task_of
 from tests.integration.organizations.programs import START
 from tests.integration.organizations.worlds import (
     join,
@@ -108,9 +109,9 @@ def coordinator(
     database = Database(config.database_url)
     start = [*public_start.load_public_start().arrays.values()]
     store_start_model(database, GgfnFormat(), start, at=now())
-    model, method = GgfnFormat(), tangent_rounds()
+    task = task_of(tangent_rounds(), evaluate=nought)
     with (
-        serving(config, model_format=model, method=method, evaluate=nought, clock=clock),
+        serving(config, task, clock=clock),
         operator(config) as tools,
     ):
         join(home, tools.add_organization("one").url)
@@ -263,7 +264,7 @@ def test_of_two_copies_of_a_home_that_run_at_once_one_stops_at_the_others_receip
     with coordinator(config, home) as database, ExitStack() as connections:
         begin_period(home, config)
         copy = Home(Path(shutil.copytree(home.directory, tmp_path / "copy")))
-        both = [duties_of(each, connections) for each in (home, copy)]
+        both = [participant_of(each, connections) for each in (home, copy)]
         wait_until(
             lambda: looked(both) and standing(database).refused,
             seconds=PATIENCE,
@@ -281,29 +282,27 @@ def test_of_two_copies_of_a_home_that_run_at_once_one_stops_at_the_others_receip
         other.hand_out(key, now())
 
 
-def duties_of(home: Home, connections: ExitStack) -> Duties:
+def participant_of(home: Home, connections: ExitStack) -> Participant:
     """What its daemon does, in this thread."""
     ledger = PrivacyLedger.open(home.ledgers[-1])
     membership, key = Membership.load(home.identity), load_or_create_key(home.identity)
     exchange = connections.enter_context(ExchangeClient(membership, key))
     exchange.declare_schedule(ledger.schedule)
-    recall(ledger, exchange, membership)
-    return Duties(
+    recall(ledger, exchange)
+    return Participant(
         home,
         exchange,
         ledger,
-        SystemNoise(),
+        system_noise,
         key,
         policy=load_policy(home.policy),
         reporting=in_this_process,
         training=in_this_process,
         start=at_once,
-        clock=now,
-        stop=threading.Event(),
     )
 
 
-def looked(every: Sequence[Duties]) -> bool:
-    for duties in every:
-        duties.look()
+def looked(every: Sequence[Participant]) -> bool:
+    for participant in every:
+        participant.tick(now())
     return True

@@ -29,28 +29,27 @@ from flwr.supernode.fleet_http_client import FleetHttpClient
 
 from fedperf_client.daemon import daemon
 from fedperf_client.daemon.daemon import run_daemon
-from fedperf_client.daemon.duties import Duties
+from fedperf_client.daemon.participant import Participant, _AskedUpdate
 from fedperf_client.daemon.source_watch import NEEDED_FOR_FOLLOWING
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.learning.tasks import NEEDED_FOR_REPORTS, NEEDED_FOR_TANGENTS, TangentTask
-from fedperf_client.release.policy import parse_policy, policy_template
+from fedperf_client.release.policy import ReleaseMode, parse_policy, policy_template
 from fedperf_client.release.schedule import plan_schedule
 from fedperf_client.workers.computing_process import Compute, ComputingProcess
-from fedperf_server.app.process import serving, store_start_model
-from fedperf_server.desks.questions import QuestionDesk
+from fedperf_server.app.composition import store_start_model
+from fedperf_server.app.process import run, serving
 from fedperf_server.rounds.open_round import RoundRules
 from fedperf_server.state import registry
 from fedperf_server.state.database import Database
 from fedperf_server.state.epochs import Cause, declare
 from fedperf_server.state.registry import GgfnFormat
-from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.model import public_start
 from fedperf_shared.model.architecture import Weights
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
 from fedperf_shared.releases.period import Period, SlotTimes, Timetable
-from fedperf_shared.releases.release import SizeClass, SlotKey
-from tests.fakes.rounds import Keeping, tangent_rounds
+from fedperf_shared.releases.release import SignedRelease, SizeClass, SlotKey
+from tests.fakes.rounds import Keeping, tangent_rounds, task_of
 from tests.fakes.tangents import make_tangent_question
 from tests.integration.organizations.programs import PLANS, START
 from tests.integration.organizations.worlds import (
@@ -285,21 +284,24 @@ def one_child_of_a_kind(
 
 def make_mutants(patch: pytest.MonkeyPatch) -> None:
     """Two organizations that break promise 5, each in its way."""
-    wait, update = Duties._wait_for, Duties.model_update
+    hand_out, answer = Participant.hand_out, Participant._answer
 
-    def wait_or_not(self: Duties, key: SlotKey, *, began_at: datetime) -> None:
-        if self._home.directory.name != EAGER:
-            wait(self, key, began_at=began_at)
+    def hand_out_early(self: Participant, at: datetime) -> None:
+        is_eager = self._home.directory.name == EAGER
+        is_drawn = all(each.drawing.done() for each in self._asked.values())
+        hand_out(self, at + timedelta(days=1) if is_eager and is_drawn else at)
 
-    def telling_update(self: Duties, request: TrainRequest) -> bytes:
-        body = update(self, request)
+    def telling_answer(self: Participant, key: SlotKey, asked: _AskedUpdate, at: datetime) -> None:
         if self._home.directory.name != TELLING:
-            return body
+            answer(self, key, asked, at)
+            return
+        release = self._gate.hand_out(key, at=at, mode=ReleaseMode.AUTO)
         with ExecutionStore.open(self._home.store) as store:
-            return body + bytes(len(list(store.executions())))
+            told = release.payload + bytes(len(list(store.executions())))
+        asked.answer.set_result(SignedRelease(told, release.signature))
 
-    patch.setattr(Duties, "_wait_for", wait_or_not)
-    patch.setattr(Duties, "model_update", telling_update)
+    patch.setattr(Participant, "hand_out", hand_out_early)
+    patch.setattr(Participant, "_answer", telling_answer)
 
 
 def play(directory: Path, pace: float) -> datetime:
@@ -327,24 +329,14 @@ def play(directory: Path, pace: float) -> datetime:
     database.close()
     rules, method = RoundRules(1, config.grace), Keeping(tangent_rounds())
     with (
-        serving(
-            config, model_format=GgfnFormat(), method=method, evaluate=nought, rules=rules
-        ) as coordinator,
+        serving(config, task_of(method, evaluate=nought), rules=rules) as coordinator,
         operator(config) as tools,
     ):
         for home in homes:
             join(home, tools.add_organization(home.directory.name).url)
         until = table.period.end + timedelta(seconds=2)
-        live((coordinator.run, partial(ask, config.database_url, table)), homes, until=until)
+        live((partial(run, coordinator, clock=now),), homes, until=until)
     return start
-
-
-def ask(database_url: str, table: Timetable, stop: threading.Event) -> None:
-    """Make the questions, as the coordinator's program does."""
-    database = Database(database_url)
-    while not stop.wait(POLL):
-        QuestionDesk(database, table).ask(at=now())
-    database.close()
 
 
 def live(servers: Sequence[Any], homes: Sequence[Home], *, until: datetime) -> None:

@@ -7,7 +7,9 @@ is not to be expected in a lifetime.
 
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +17,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from fedperf_client.daemon.duties import Duties
+from fedperf_client.daemon.participant import Participant
 from fedperf_client.federation.enrollment import Membership, load_or_create_key
 from fedperf_client.federation.exchange import ExchangeClient
 from fedperf_client.federation.node import Node
@@ -25,10 +27,11 @@ from fedperf_client.learning.private_update import examples_by_workload
 from fedperf_client.learning.residuals import labelled_graphs
 from fedperf_client.privacy.accountant import PrivacyBudget
 from fedperf_client.release.ledger.ledger import PrivacyLedger
-from fedperf_client.release.noise import SystemNoise
+from fedperf_client.release.noise import system_noise
 from fedperf_client.release.policy import Policy, load_policy, policy_template
 from fedperf_client.release.schedule import plan_schedule
-from fedperf_server.app.process import serving, store_start_model
+from fedperf_server.app.composition import store_start_model
+from fedperf_server.app.process import run, serving
 from fedperf_server.config import ServerConfig
 from fedperf_server.desks.questions import QuestionDesk
 from fedperf_server.rounds.open_round import RoundRules
@@ -36,6 +39,7 @@ from fedperf_server.rounds.round_method import AcceptedUpdate, RoundMethod
 from fedperf_server.state.database import Database
 from fedperf_server.state.registry import GgfnFormat
 from fedperf_server.state.releases import StoredReport, stored_reports
+from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.model import public_start
 from fedperf_shared.model.architecture import Weights
 from fedperf_shared.model.checkpoint import model_from_arrays
@@ -47,6 +51,7 @@ from fedperf_shared.releases.release import (
     ModelUpdate,
     ReleaseKind,
     Schedule,
+    SignedRelease,
     SizeClass,
     Slot,
     SlotKey,
@@ -55,7 +60,8 @@ from fedperf_shared.releases.release import (
     TrainingParameters,
 )
 from tests.fakes.computing import at_once, in_this_process
-from tests.fakes.rounds import Keeping, dp_sgd_rounds, tangent_rounds
+from tests.fakes.rounds import Keeping, dp_sgd_rounds, tangent_rounds, task_of
+from tests.fakes.snapshots import snapshot
 from tests.fakes.tangents import install_plans
 from tests.integration.federation.worlds import FAST
 from tests.integration.organizations.programs import PLANS, START
@@ -106,21 +112,18 @@ def start_arrays() -> Weights:
     return [*public_start.load_public_start().arrays.values()]
 
 
-def duties_of(home: Home, exchange: ExchangeClient, ledger: PrivacyLedger) -> Duties:
+def participant_of(home: Home, exchange: ExchangeClient, ledger: PrivacyLedger) -> Participant:
     key = load_or_create_key(home.identity)
-    stop = threading.Event()
-    return Duties(
+    return Participant(
         home,
         exchange,
         ledger,
-        SystemNoise(),
+        system_noise,
         key,
         policy=Policy(size_class=SizeClass.LARGE, nominal_workloads=5000),
         reporting=in_this_process,
         training=in_this_process,
         start=at_once,
-        clock=now,
-        stop=stop,
     )
 
 
@@ -178,7 +181,7 @@ def received_reports(
     database = Database(config.database_url)
     store_start_model(database, GgfnFormat(), start_arrays(), at=now())
     with (
-        serving(config, model_format=GgfnFormat(), method=tangent_rounds(), evaluate=nought),
+        serving(config, task_of(tangent_rounds(), evaluate=nought)),
         operator(config) as tools,
     ):
         join(home, tools.add_organization("one").url)
@@ -188,21 +191,21 @@ def received_reports(
             schedule = schedule_of(planned.schedule)
             ledger = PrivacyLedger.create(home.ledger(period.start), planned.budget, schedule)
             exchange.declare_schedule(schedule)
-            QuestionDesk(database, table).ask(at=now())
-            duties = duties_of(home, exchange, ledger)
+            QuestionDesk(database, table).look(snapshot(database, period, now()))
+            participant = participant_of(home, exchange, ledger)
             wait_until(
-                lambda: looked(duties) and received(database, table) == REPORTS,
+                lambda: looked(participant) and received(database, table) == REPORTS,
                 seconds=200,
                 what="the reports",
             )
     with database.transaction() as session:
         found = stored_reports(session, period)
     database.close()
-    return found
+    return [found[key] for key in sorted(found)]
 
 
-def looked(duties: Duties) -> bool:
-    duties.look()
+def looked(participant: Participant) -> bool:
+    participant.tick(now())
     return True
 
 
@@ -299,9 +302,7 @@ def received_answers(
     stop = threading.Event()
     rules = RoundRules(1, config.grace)
     with (
-        serving(
-            config, model_format=GgfnFormat(), method=kept, evaluate=nought, rules=rules
-        ) as coordinator,
+        serving(config, task_of(kept, evaluate=nought), rules=rules) as coordinator,
         operator(config) as tools,
     ):
         join(home, tools.add_organization("one").url)
@@ -313,10 +314,19 @@ def received_answers(
         )
         with ExchangeClient(membership, key) as exchange:
             exchange.declare_schedule(schedule)
-            duties = duties_of(home, exchange, ledger)
-            node = Node(membership, key, duties.model_update, rhythm=FAST)
+            participant = participant_of(home, exchange, ledger)
+
+            def answer(request: TrainRequest) -> Future[SignedRelease]:
+                return participant.answer(request, now=now())
+
+            def hand_out(stop: threading.Event) -> None:
+                while not stop.wait(0.05):
+                    participant.hand_out(now())
+
+            node = Node(membership, key, answer, rhythm=FAST)
+            ticks = partial(run, coordinator, clock=now)
             threads = [
-                threading.Thread(target=each, args=(stop,)) for each in (node.run, coordinator.run)
+                threading.Thread(target=each, args=(stop,)) for each in (node.run, hand_out, ticks)
             ]
             for thread in threads:
                 thread.start()

@@ -27,7 +27,7 @@ def test_a_second_process_on_a_directory_is_refused_and_told_which_one_serves_it
             pytest.fail("two serve one directory")
         refused.append(server(config.directory, "run"))
 
-    monkeypatch.setattr("fedperf_server.app.composition.run_server", serve)
+    monkeypatch.setattr("fedperf_server.app.process.run_server", serve)
     assert server(directory, "run").code == 0
     (second,) = refused
     assert (second.code, second.out) == (4, "")

@@ -3,7 +3,6 @@
 import hashlib
 from dataclasses import replace
 from datetime import datetime, timedelta
-from functools import partial
 from pathlib import Path
 
 import orjson
@@ -38,7 +37,7 @@ from fedperf_shared.wire.codec import encode_receipt, encode_signed_receipt
 from tests.fakes.coordinator import membership_with
 from tests.fakes.questions import DIRECTED
 from tests.fakes.tangents import install_plans
-from tests.unit.client.privacy.seeded_noise import SeededNoise
+from tests.unit.client.privacy.seeded_noise import seeded
 from tests.unit.client.public import install_start
 from tests.unit.client.release.periods import (
     BUDGET,
@@ -83,7 +82,7 @@ class Scene:
         self.home.policy.write_text(text.replace('report = "auto"', 'report = "ask"'))
 
     def gate(self, ledger: PrivacyLedger) -> ReleaseGate:
-        return ReleaseGate(ledger, SeededNoise(), load_or_create_key(self.home.identity))
+        return ReleaseGate(ledger, seeded(), load_or_create_key(self.home.identity))
 
     def confirm(self, ledger: PrivacyLedger, key: SlotKey, **changes: object) -> None:
         stored = ledger.stored(key)
@@ -99,8 +98,7 @@ class Scene:
         signed = encode_signed_receipt(SignedReceipt(content, sign(COORDINATOR, content)))
         write_private(receipt_path(self.home.receipts, ledger, key), signed)
         if not changes:
-            read = partial(exchange.read_receipt, membership=MEMBERSHIP)
-            store_receipt(ledger, signed, read=read)
+            store_receipt(ledger, exchange.read_receipt(signed, MEMBERSHIP))
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import hashlib
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TypeVar
@@ -18,15 +18,15 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from numpy.typing import NDArray
 from structlog.testing import capture_logs
 
-from fedperf_client.daemon.duties import Duties, TooLateError
+from fedperf_client.daemon.participant import Participant, TooLateError
 from fedperf_client.daemon.period_start import open_ledger
 from fedperf_client.federation.enrollment import load_or_create_key
 from fedperf_client.federation.exchange import (
-    ExchangeClient,
+    Exchange,
     ExchangeError,
     RefusedByCoordinatorError,
     VerifiedReceipt,
-    read_receipt,
+    verified,
 )
 from fedperf_client.federation.request import RequestRefusedError
 from fedperf_client.home.config import Home
@@ -34,11 +34,11 @@ from fedperf_client.home.store import ExecutionStore
 from fedperf_client.learning.tasks import ReportTask
 from fedperf_client.privacy.accountant import PrivacyBudget
 from fedperf_client.privacy.report_mechanism import residual_report
-from fedperf_client.release.gate import WithheldError
 from fedperf_client.release.history import past_releases
 from fedperf_client.release.ledger.entries import ReleaseState
 from fedperf_client.release.ledger.ledger import PrivacyLedger
 from fedperf_client.release.policy import Policy
+from fedperf_client.workers.background import Start, in_thread
 from fedperf_client.workers.computing_process import ComputationFailedError
 from fedperf_shared.errors import PrivacyRefusedError
 from fedperf_shared.exchange import (
@@ -59,6 +59,7 @@ from fedperf_shared.releases.release import (
     ReleaseKind,
     ReportParameters,
     Schedule,
+    SignedRelease,
     SizeClass,
     Slot,
     SlotKey,
@@ -66,12 +67,10 @@ from fedperf_shared.releases.release import (
 )
 from fedperf_shared.wire.codec import (
     decode_release,
-    decode_signed_release,
     encode_receipt,
     encode_release,
-    encode_signed_receipt,
 )
-from tests.fakes.computing import at_once, in_this_process
+from tests.fakes.computing import Held, at_once, in_this_process
 from tests.fakes.coordinator import membership_with
 from tests.unit.client.executions import START, make_execution
 from tests.unit.client.privacy.seeded_noise import SeededNoise
@@ -96,7 +95,7 @@ POLICY = Policy(size_class=SizeClass.LARGE, nominal_workloads=5000)
 ARRAYS = tuple(seeded_checkpoint().arrays.values())
 
 
-class FakeExchange(ExchangeClient):
+class FakeExchange(Exchange):
     """A coordinator in this process; `fault` is raised by whatever is asked next."""
 
     def __init__(self, key: ec.EllipticCurvePrivateKey, clock: Callable[[], datetime]) -> None:
@@ -105,7 +104,7 @@ class FakeExchange(ExchangeClient):
         self._membership = membership_with(key)
         self.fault: Exception | None = None
         self.left_before: dict[SlotKey, bytes] = {}
-        self.submitted: list[tuple[datetime, bytes]] = []
+        self.submitted: list[tuple[datetime, SignedRelease]] = []
         self.calls: list[tuple[datetime, str]] = []
         self.tried = 0
         self.models: dict[int, bytes] = {}
@@ -136,13 +135,12 @@ class FakeExchange(ExchangeClient):
     def publish(self, correction: Correction) -> None:
         self.published, self.published_at = correction, self._clock()
 
-    def submit(self, signed_release: bytes) -> VerifiedReceipt:
+    def submit(self, signed: SignedRelease) -> VerifiedReceipt:
         self.tried += 1
         self._called("submit")
-        self.submitted.append((self._clock(), signed_release))
-        payload = decode_signed_release(signed_release).payload
-        slot = decode_release(payload).slot
-        return self._receipt(slot, self.left_before.get(slot, payload), len(self.submitted))
+        self.submitted.append((self._clock(), signed))
+        slot = decode_release(signed.payload).slot
+        return self._receipt(slot, self.left_before.get(slot, signed.payload), len(self.submitted))
 
     def receipts(self) -> tuple[VerifiedReceipt, ...]:
         self._called("receipts")
@@ -159,7 +157,7 @@ class FakeExchange(ExchangeClient):
         )
         content = encode_receipt(receipt)
         signed = SignedReceipt(content, sign(self.signing_key, content))
-        return read_receipt(encode_signed_receipt(signed), self._membership)
+        return verified(signed, self._membership)
 
     def model(self, version: int = 0) -> SharedModel:
         self._called("model")
@@ -189,7 +187,7 @@ class Scene:
     policy: Policy = POLICY
     schedule: Schedule = SCHEDULE
     now: datetime = START
-    stop: threading.Event = field(default_factory=threading.Event)
+    start: Start = at_once
 
     def __post_init__(self) -> None:
         key = new_private_key()
@@ -201,18 +199,17 @@ class Scene:
         self.restart()
 
     def restart(self, troubles: Troubles | None = None) -> None:
-        self.duties = Duties(
+        noise = SeededNoise()
+        self.participant = Participant(
             self.home,
             self.exchange,
             self.ledger,
-            SeededNoise(),
+            lambda slot: noise,
             self.key,
             policy=self.policy,
             reporting=in_this_process,
             training=in_this_process,
-            start=at_once,
-            clock=lambda: self.now,
-            stop=self.stop,
+            start=self.start,
             troubles=troubles or Troubles(timer=self.seconds),
         )
 
@@ -221,9 +218,9 @@ class Scene:
 
     def look_at(self, hours: float) -> None:
         self.now = START + hours * HOUR
-        self.duties.look()
+        self.participant.tick(self.now)
 
-    def ask_at(self, hours: float, **changes: object) -> bytes:
+    def asked_at(self, hours: float, **changes: object) -> Future[SignedRelease]:
         self.now = START + hours * HOUR
         values = {
             "slot": UPDATE,
@@ -231,7 +228,19 @@ class Scene:
             "base_version": 1,
             "arrays": ARRAYS,
         }
-        return self.duties.model_update(TrainRequest(**{**values, **changes}))  # type: ignore[arg-type]
+        request = TrainRequest(**{**values, **changes})  # type: ignore[arg-type]
+        return self.participant.answer(request, now=self.now)
+
+    def ask_at(self, hours: float, **changes: object) -> SignedRelease:
+        """What is asked for at that hour; from then on it is the time of its reply, or later."""
+        answer = self.asked_at(hours, **changes)
+        if not answer.done():
+            slot = changes.get("slot", UPDATE)
+            assert isinstance(slot, SlotKey)
+            assert not answer.done()
+            self.now = max(self.now, self.schedule.replies_at(slot))
+            self.participant.hand_out(self.now)
+        return answer.result(timeout=0)
 
 
 def lost(task: Callable[[], T], /, *, seconds: float | None = None) -> T:
@@ -286,11 +295,11 @@ def test_a_report_is_drawn_when_its_slot_opens_and_leaves_at_its_time(scene: Sce
 
 def test_the_daemon_sleeps_no_longer_than_until_the_next_moment(scene: Scene) -> None:
     scene.now = START + 0.5 * HOUR
-    assert scene.duties.pause(2 * HOUR) == 0.5 * HOUR
+    assert scene.participant.pause(2 * HOUR, now=scene.now) == 0.5 * HOUR
     scene.look_at(2.5)
-    assert scene.duties.pause(2 * HOUR) == 0.5 * HOUR
+    assert scene.participant.pause(2 * HOUR, now=scene.now) == 0.5 * HOUR
     scene.look_at(3.0)
-    assert scene.duties.pause(2 * HOUR) == 2 * HOUR
+    assert scene.participant.pause(2 * HOUR, now=scene.now) == 2 * HOUR
 
 
 def test_a_coordinator_that_is_away_gets_the_same_bytes_later(scene: Scene) -> None:
@@ -304,7 +313,7 @@ def test_a_coordinator_that_is_away_gets_the_same_bytes_later(scene: Scene) -> N
     scene.look_at(5.0)
     ((_, sent),) = scene.exchange.submitted
     assert stored is not None
-    assert decode_signed_release(sent).payload == stored.payload
+    assert sent.payload == stored.payload
     assert scene.exchange.tried == 3
 
 
@@ -319,7 +328,7 @@ def test_a_daemon_that_was_away_when_an_epoch_began_reports_about_that_epoch_alo
             heard.append(task)
         return in_this_process(task, seconds=seconds)
 
-    monkeypatch.setattr(scene.duties._reports, "_compute", listening)
+    monkeypatch.setattr(scene.participant._reports, "_compute", listening)
     scene.exchange.epoch_starts = (START - 30 * HOUR, START)
     scene.exchange.models[2] = encode_checkpoint(replace(seeded_checkpoint(), model_version=2))
     scene.exchange.reference = 2
@@ -358,14 +367,25 @@ def test_a_window_that_is_over_sends_nothing_any_more(scene: Scene) -> None:
 def test_a_report_that_is_ready_too_late_stays_here(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    its_time_is_over = threading.Event()
+    drawings: list[Future[None]] = []
+
     def slow(task: Callable[[], T], /, *, seconds: float | None = None) -> T:
         assert seconds == pytest.approx(0.9 * 2 * 3600)
-        scene.now = START + 3.5 * HOUR
+        assert its_time_is_over.wait(10)
         return task()
 
-    monkeypatch.setattr(scene.duties._reports, "_compute", slow)
+    def beside(work: Callable[[], None], /) -> Future[None]:
+        drawings.append(in_thread(work))
+        return drawings[-1]
+
+    monkeypatch.setattr(scene.participant._reports, "_compute", slow)
+    monkeypatch.setattr(scene.participant, "_start", beside)
     with capture_logs() as logs:
-        scene.look_at(1.0)
+        for hours in (1.0, 2.9, 3.0):
+            scene.look_at(hours)
+        its_time_is_over.set()
+        drawings[0].result(timeout=10)
         scene.look_at(4.0)
         scene.restart()
         scene.look_at(4.5)
@@ -386,7 +406,7 @@ def test_nothing_is_left_to_draw_when_the_sum_is_there(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So that a machine under load does not miss the slot's time after waiting for the sum."""
-    drawn = order_of_drawing(monkeypatch, scene.duties._reports)
+    drawn = order_of_drawing(monkeypatch, scene.participant._reports)
     scene.look_at(1.0)
     assert drawn == ["noise", "sum"]
 
@@ -395,7 +415,7 @@ def test_a_report_whose_computation_fails_leaves_at_its_time_as_noise_alone(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of the same size, and with all the noise of its slot."""
-    monkeypatch.setattr(scene.duties._reports, "_compute", lost)
+    monkeypatch.setattr(scene.participant._reports, "_compute", lost)
     scene.look_at(1.0)
     scene.look_at(3.0)
     ((at, sent),) = scene.exchange.submitted
@@ -403,48 +423,35 @@ def test_a_report_whose_computation_fails_leaves_at_its_time_as_noise_alone(
     noise_alone = residual_report(
         (), SeededNoise(), slot=REPORT, parameters=REPORT_PARAMETERS, reference_version=1
     )
-    assert decode_signed_release(sent).payload == encode_release(noise_alone)
+    assert sent.payload == encode_release(noise_alone)
 
 
 def test_the_daemon_looks_around_while_a_report_is_computed(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What takes too long beyond that, whatever it is, holds up nothing and stays here."""
-    begun: list[Callable[[], object]] = []
-
-    def held(work: Callable[[], T], /) -> Future[T]:
-        begun.append(work)
-        return Future()
-
-    monkeypatch.setattr(scene.duties, "_start", held)
+    held = Held()
+    monkeypatch.setattr(scene.participant, "_start", held)
     for hours in (1.0, 1.5, 2.0):
         scene.look_at(hours)
         assert scene.exchange.calls[-1] == (scene.now, "status")
-    assert scene.duties.pause(2 * HOUR) == HOUR
-    assert len(begun) == 1
+    assert scene.participant.pause(2 * HOUR, now=scene.now) == HOUR
+    assert len(held.begun) == 1
     scene.look_at(3.0)
-    with pytest.raises(WithheldError):
-        begun[0]()
+    held.run()
     scene.look_at(9.0)
     assert scene.exchange.submitted == []
     assert scene.ledger.entries() == ()
 
 
-def test_an_update_leaves_at_its_time_and_a_second_request_gets_the_same(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    moments: list[timedelta] = []
-
-    def wait(timeout: float | None = None) -> bool:
-        moments.append(timedelta(seconds=timeout or 0))
-        scene.now += moments[-1]
-        return False
-
-    monkeypatch.setattr(scene.stop, "wait", wait)
-    first = scene.ask_at(4.5)
-    assert scene.now == START + 6 * HOUR
-    assert scene.ask_at(6.5, base_version=9) == first
-    assert scene.now == START + 6.5 * HOUR
+def test_an_update_leaves_at_its_time_and_a_second_request_gets_the_same(scene: Scene) -> None:
+    answer = scene.asked_at(4.5)
+    scene.participant.hand_out(START + 5.99 * HOUR)
+    assert not answer.done()
+    assert scene.asked_at(5.0) is answer
+    assert scene.participant.pause(2 * HOUR, now=scene.now) == HOUR
+    scene.participant.hand_out(START + 6 * HOUR)
+    assert scene.ask_at(6.5, base_version=9) == answer.result(timeout=0)
     assert [entry.state for entry in scene.ledger.entries()] == [ReleaseState.HANDED_OUT]
 
 
@@ -471,23 +478,22 @@ def test_a_request_that_is_not_due_or_not_ours_is_refused_and_charges_nothing(
 
 
 def test_an_update_does_not_leave_early_because_the_daemon_stops(scene: Scene) -> None:
-    scene.stop.set()
+    answer = scene.asked_at(4.5)
+    scene.participant.leave()
     with pytest.raises(RequestRefusedError, match="offline"):
-        scene.ask_at(4.5)
+        answer.result(timeout=0)
     assert scene.ledger.stored(UPDATE) is not None
 
 
-def test_an_update_that_is_ready_too_late_stays_here(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def slow(task: Callable[[], T], /, *, seconds: float | None = None) -> T:
-        assert seconds is None
-        scene.now = START + 6.5 * HOUR
-        return task()
-
-    monkeypatch.setattr(scene.duties._updates, "_compute", slow)
+def test_an_update_that_is_ready_too_late_stays_here(scene: Scene) -> None:
+    held = Held()
+    scene.start = held
+    scene.restart()
     with pytest.raises(TooLateError):
         scene.ask_at(4.5)
+    held.run()
+    scene.start = at_once
+    scene.restart()
     with pytest.raises(RequestRefusedError):
         scene.ask_at(7.0)
 
@@ -495,10 +501,10 @@ def test_an_update_that_is_ready_too_late_stays_here(
 def test_a_training_process_that_is_lost_wastes_its_slot_and_nothing_leaves(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scene.duties._updates, "_compute", lost)
+    monkeypatch.setattr(scene.participant._updates, "_compute", lost)
     with pytest.raises(ComputationFailedError):
         scene.ask_at(4.5)
-    monkeypatch.setattr(scene.duties._updates, "_compute", in_this_process)
+    monkeypatch.setattr(scene.participant._updates, "_compute", in_this_process)
     with pytest.raises(PrivacyRefusedError):
         scene.ask_at(5.0)
     assert [entry.state for entry in scene.ledger.entries()] == [ReleaseState.RESERVED]
@@ -507,10 +513,10 @@ def test_a_training_process_that_is_lost_wastes_its_slot_and_nothing_leaves(
 def test_what_is_new_is_fetched_and_junk_is_not(scene: Scene) -> None:
     scene.exchange.models = {2: encode_checkpoint(seeded_checkpoint(5, version=2))}
     scene.look_at(0.1)
-    assert scene.duties._models.shared_version == 2
+    assert scene.participant._models.shared_version == 2
     scene.exchange.models = {3: b"junk"}
     scene.look_at(0.2)
-    assert scene.duties._models.shared_version == 2
+    assert scene.participant._models.shared_version == 2
 
 
 def test_a_correction_counts_only_with_its_reference(scene: Scene) -> None:
@@ -521,10 +527,10 @@ def test_a_correction_counts_only_with_its_reference(scene: Scene) -> None:
 
     scene.exchange.publish(published(9))
     scene.look_at(0.1)
-    assert not scene.duties._models.correction().mean.any()
+    assert not scene.participant._models.correction().mean.any()
     scene.exchange.publish(published(1))
     scene.look_at(0.2)
-    assert scene.duties._models.correction().mean.all()
+    assert scene.participant._models.correction().mean.all()
 
 
 def test_a_correction_is_fetched_and_written_only_when_it_changed(scene: Scene) -> None:
@@ -542,7 +548,7 @@ def test_a_correction_is_fetched_and_written_only_when_it_changed(scene: Scene) 
         for _ in range(3):
             scene.look_at(0.2 + level)
         assert fetched() == before + 1
-        np.testing.assert_array_equal(scene.duties._models.correction().mean, mean)
+        np.testing.assert_array_equal(scene.participant._models.correction().mean, mean)
 
 
 def test_a_period_begun_keeps_its_schedule_whatever_the_policy_says(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Releases that ask, or are withheld: what is sent, what is charged, what the coordinator sees."""
 
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,6 @@ from fedperf_client.release.gate import WithheldError
 from fedperf_client.release.ledger.entries import ReleaseState
 from fedperf_client.release.policy import Policy, ReleaseMode
 from fedperf_shared.releases.release import SlotKey
-from fedperf_shared.wire.codec import decode_signed_release
 from tests.unit.client.daemon.test_daemon import HOUR, POLICY, REPORT, UPDATE, Scene
 from tests.unit.client.executions import START, make_execution
 from tests.unit.client.public import install_start
@@ -39,11 +38,6 @@ def make_scene(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
         store.add([make_execution(number) for number in range(5)])
     scene = Scene(home, ASKING)
 
-    def wait(timeout: float | None = None) -> bool:
-        scene.now += timedelta(seconds=timeout or 0)
-        return False
-
-    monkeypatch.setattr(scene.stop, "wait", wait)
     return scene
 
 
@@ -75,7 +69,7 @@ def test_a_report_is_sealed_to_be_seen_and_what_was_seen_leaves_if_approved(scen
     scene.look_at(3.0)
     ((at, sent),) = scene.exchange.submitted
     assert seen is not None
-    assert (at, decode_signed_release(sent)) == (START + 3 * HOUR, seen)
+    assert (at, sent) == (START + 3 * HOUR, seen)
 
 
 def test_what_nobody_decided_stays_here_for_ever(scene: Scene) -> None:
@@ -132,8 +126,8 @@ def traffic(scene: Scene) -> list[tuple[datetime, str]]:
     """What the coordinator hears in a day of looks at the daemon's pace, but releases."""
     scene.now = START
     while scene.now < START + 23 * HOUR:
-        scene.duties.look()
-        scene.now += scene.duties.pause(0.7 * HOUR)
+        scene.participant.tick(scene.now)
+        scene.now += scene.participant.pause(0.7 * HOUR, now=scene.now)
     return [call for call in scene.exchange.calls if call[1] != "submit"]
 
 
@@ -153,19 +147,16 @@ def test_of_what_is_withheld_only_the_release_is_missing(
 
 @pytest.mark.parametrize("withheld_at", [None, 3.5, 5.0])
 def test_an_update_that_stays_here_is_not_answered_at_all(
-    scene: Scene, withheld_at: float | None, monkeypatch: pytest.MonkeyPatch
+    scene: Scene, withheld_at: float | None
 ) -> None:
-    def wait(timeout: float | None = None) -> bool:
-        if withheld_at == 5.0:
-            decide(scene, WITHHELD, 5.0, UPDATE)
-        scene.now += timedelta(seconds=timeout or 0)
-        return False
-
-    monkeypatch.setattr(scene.stop, "wait", wait)
     if withheld_at == 3.5:
         decide(scene, WITHHELD, 3.5, UPDATE)
+    answer = scene.asked_at(4.5)
+    if withheld_at == 5.0:
+        decide(scene, WITHHELD, 5.0, UPDATE)
+    scene.participant.hand_out(START + 6 * HOUR)
     with pytest.raises(WithheldError):
-        scene.ask_at(4.5)
+        answer.result(timeout=0)
     assert states(scene) == ([] if withheld_at == 3.5 else [ReleaseState.DRAWN])
     with pytest.raises(RequestRefusedError, match="no such slot is due"):
         scene.ask_at(6.5)  # as of a node that was offline then and is back

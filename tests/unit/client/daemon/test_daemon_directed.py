@@ -25,7 +25,7 @@ from fedperf_shared.releases.release import (
     Slot,
     SlotKey,
 )
-from fedperf_shared.wire.codec import decode_release, decode_signed_release, encode_release
+from fedperf_shared.wire.codec import decode_release, encode_release
 from tests.fakes.questions import DIRECTED, make_question
 from tests.unit.client.daemon.test_daemon import HOUR, REPORT, Scene, lost, order_of_drawing
 from tests.unit.client.daemon.test_daemon_asking import ASKING
@@ -88,7 +88,7 @@ def test_a_directed_report_answers_its_question_at_its_time(scene: Scene) -> Non
     noise = SeededNoise()
     noise.discrete_gaussian(192, 1.0)  # the plain report's
     expected = cell_report(own, question, noise, slot=DIRECTED, parameters=PARAMETERS)
-    assert decode_signed_release(sent).payload == encode_release(expected)
+    assert sent.payload == encode_release(expected)
 
 
 def test_a_plain_report_is_the_sum_with_the_noise_of_its_slot(scene: Scene) -> None:
@@ -106,7 +106,7 @@ def test_a_plain_report_is_the_sum_with_the_noise_of_its_slot(scene: Scene) -> N
     expected = residual_report(own, SeededNoise(), **given)  # type: ignore[arg-type]
     noise_alone = residual_report((), SeededNoise(), **given)  # type: ignore[arg-type]
     assert not np.array_equal(expected.values, noise_alone.values)
-    assert decode_signed_release(sent).payload == encode_release(expected)
+    assert sent.payload == encode_release(expected)
 
 
 def test_nothing_is_left_to_draw_when_the_sum_is_there(
@@ -115,7 +115,7 @@ def test_nothing_is_left_to_draw_when_the_sum_is_there(
     scene.exchange.questions = {DIRECTED: make_question()}
     for hours in (1.0, 3.0):
         scene.look_at(hours)
-    drawn = order_of_drawing(monkeypatch, scene.duties._reports)
+    drawn = order_of_drawing(monkeypatch, scene.participant._reports)
     scene.look_at(5.0)
     assert drawn == ["noise", "sum"]
 
@@ -182,7 +182,7 @@ def test_a_restart_hands_in_what_was_drawn_and_asks_nothing_again(scene: Scene) 
     scene.restart()
     scene.look_at(7.0)
     assert stored is not None
-    sent = [decode_signed_release(each).payload for _, each in scene.exchange.submitted]
+    sent = [each.payload for _, each in scene.exchange.submitted]
     assert stored.payload in sent
     assert len(asked_at(scene)) == 1
 
@@ -212,19 +212,19 @@ def traffic(scene: Scene) -> list[tuple[datetime, str]]:
     while scene.now < START + 23 * HOUR:
         if scene.now >= START + 5 * HOUR + timedelta(minutes=20):
             scene.exchange.questions = {DIRECTED: make_question()}
-        scene.duties.look()
-        scene.now += scene.duties.pause(0.7 * HOUR)
+        scene.participant.tick(scene.now)
+        scene.now += scene.participant.pause(0.7 * HOUR, now=scene.now)
     return [call for call in scene.exchange.calls if call[1] != "submit"]
 
 
 def test_a_computation_that_fails_sends_noise_of_the_same_size(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scene.duties._reports, "_compute", lost)
+    monkeypatch.setattr(scene.participant._reports, "_compute", lost)
     scene.exchange.questions = {DIRECTED: make_question()}
     for hours in (5.0, 7.0):
         scene.look_at(hours)
-    report = decode_release(decode_signed_release(scene.exchange.submitted[-1][1]).payload)
+    report = decode_release(scene.exchange.submitted[-1][1].payload)
     assert isinstance(report, DirectedReport)
     assert report.values.shape == (16,)
     assert np.abs(report.values).min() > 0

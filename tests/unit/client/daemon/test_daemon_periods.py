@@ -8,7 +8,6 @@ import pytest
 from structlog.testing import capture_logs
 
 from fedperf_client.daemon.period_start import next_ledger
-from fedperf_client.federation.enrollment import Membership
 from fedperf_client.federation.exchange import ExchangeError
 from fedperf_client.home.config import Home
 from fedperf_client.release.ledger.ledger import PrivacyLedger
@@ -37,8 +36,7 @@ class Follower:
                 scene.ledger,
                 scene.home,
                 scene.exchange,
-                Membership.load(scene.home.identity),
-                clock=lambda: scene.now,
+                now=scene.now,
                 troubles=self.troubles,
             )
         said = [each for each in logs if each.get("what") == "the next period"]

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 from typing import TypeVar
 
@@ -20,8 +19,14 @@ from fedperf_shared.model.architecture import ARCHITECTURE_VERSION
 from fedperf_shared.model.checkpoint import model_from_arrays
 from fedperf_shared.releases.period import ModelMethod
 from fedperf_shared.releases.questions import DIRECTIONS
-from fedperf_shared.releases.release import Schedule, Slot, TangentParameters, TangentUpdate
-from fedperf_shared.wire.codec import decode_release, decode_signed_release, encode_release
+from fedperf_shared.releases.release import (
+    Schedule,
+    SignedRelease,
+    Slot,
+    TangentParameters,
+    TangentUpdate,
+)
+from fedperf_shared.wire.codec import decode_release, encode_release
 from tests.fakes.tangents import ANCHORS, few_anchors, install_plans, make_tangent_question
 from tests.unit.client.daemon.test_daemon import HOUR, TABLE, UPDATE, Scene, lost, order_of_drawing
 from tests.unit.client.executions import START, make_execution
@@ -45,11 +50,6 @@ def make_scene(directory: Path, monkeypatch: pytest.MonkeyPatch, *, executions: 
         store.add([make_execution(number) for number in range(executions)])
     scene = Scene(home, schedule=AT_TANGENT)
 
-    def wait(timeout: float | None = None) -> bool:
-        scene.now += timedelta(seconds=timeout or 0)
-        return False
-
-    monkeypatch.setattr(scene.stop, "wait", wait)
     return scene
 
 
@@ -58,8 +58,8 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
     return make_scene(tmp_path, monkeypatch)
 
 
-def sent(body: bytes) -> TangentUpdate:
-    update = decode_release(decode_signed_release(body).payload)
+def sent(body: SignedRelease) -> TangentUpdate:
+    update = decode_release(body.payload)
     assert isinstance(update, TangentUpdate)
     return update
 
@@ -84,7 +84,7 @@ def test_an_answer_is_the_sum_with_the_noise_of_the_slot_and_leaves_at_its_time(
     expected = update_from_sum(
         total, SeededNoise(), slot=UPDATE, parameters=PARAMETERS, base_version=1
     )
-    assert decode_signed_release(body).payload == encode_release(expected)
+    assert body.payload == encode_release(expected)
 
 
 def test_another_question_for_the_slot_gets_the_bytes_that_were_drawn(scene: Scene) -> None:
@@ -126,16 +126,16 @@ def test_a_question_is_refused_where_the_slot_trains_by_dp_sgd(
 def test_a_computation_that_fails_leaves_at_its_time_as_noise_alone(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scene.duties._updates, "_compute", lost)
+    monkeypatch.setattr(scene.participant._updates, "_compute", lost)
     body = scene.ask_at(4.5, question=QUESTION)
     assert scene.now == START + 6 * HOUR
-    assert decode_signed_release(body).payload == noise_alone()
+    assert body.payload == noise_alone()
 
 
 def test_nothing_is_left_to_draw_when_the_sum_is_there(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    drawn = order_of_drawing(monkeypatch, scene.duties._updates)
+    drawn = order_of_drawing(monkeypatch, scene.participant._updates)
     scene.ask_at(4.5, question=QUESTION)
     assert drawn == ["noise", "sum"]
 
@@ -149,7 +149,7 @@ def test_a_sum_has_until_shortly_before_its_time(
         given.append(seconds)
         return task()
 
-    monkeypatch.setattr(scene.duties._updates, "_compute", counted)
+    monkeypatch.setattr(scene.participant._updates, "_compute", counted)
     scene.ask_at(4.5, question=QUESTION)
     assert given == [pytest.approx((6 - 4.5 - 0.1 * 2) * 3600)]
 
@@ -159,7 +159,7 @@ def test_an_empty_history_sends_noise_of_the_same_size(
 ) -> None:
     empty = make_scene(tmp_path / "empty", monkeypatch, executions=0)
     nothing, something = (each.ask_at(4.5, question=QUESTION) for each in (empty, scene))
-    assert decode_signed_release(nothing).payload == noise_alone()
-    payloads = [decode_signed_release(each).payload for each in (nothing, something)]
+    assert nothing.payload == noise_alone()
+    payloads = [each.payload for each in (nothing, something)]
     assert len(payloads[0]) == len(payloads[1]) < 8 * DIRECTIONS + 200
     assert sent(something).values.shape == (DIRECTIONS,)

@@ -53,18 +53,12 @@ def lived(
         store.add([make_execution(number) for number in range(5)])
     scene = Scene(home, schedule=SCHEDULE)
     scene.exchange.epoch_starts = tuple(epochs)
-    monkeypatch.setattr(scene.stop, "wait", lambda timeout: _wait(scene, timeout))
     scene.look_at(1.0)
     scene.look_at(3.0)
     rows = ROWS if rehearsed else ()
     for hours, slot in ((4.5, UPDATE), (7.5, EXTRA[0])):
         scene.ask_at(hours, slot=slot, rehearsal=rows)
     return scene
-
-
-def _wait(scene: Scene, timeout: float) -> bool:
-    scene.now += timeout * HOUR / 3600
-    return False
 
 
 def charged(entry: LedgerEntry) -> tuple[object, ...]:

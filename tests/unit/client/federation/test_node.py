@@ -4,6 +4,7 @@ import gc
 import threading
 import weakref
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 
@@ -16,9 +17,10 @@ from fedperf_client.federation import node as node_module
 from fedperf_client.federation.enrollment import Membership
 from fedperf_client.federation.fleet import MAX_OPEN_SLOTS
 from fedperf_client.federation.node import Node, Rhythm
+from fedperf_client.workers.background import in_thread
 from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.identity import new_private_key
-from fedperf_shared.releases.release import ReleaseKind, SlotKey
+from fedperf_shared.releases.release import ReleaseKind, SignedRelease, SlotKey
 from fedperf_shared.wire.codec import encode_train_request
 
 QUESTIONS = 5000
@@ -83,10 +85,13 @@ def test_many_questions_about_one_slot_keep_one_message_and_the_last_is_answered
     monkeypatch.setattr(node_module, "fleet_client", lambda membership, key: nullcontext())
     monkeypatch.setattr(node_module, "FleetClient", lambda client, key: fleet)
 
-    def at_the_reply_time(request: TrainRequest) -> bytes:
-        del request
+    def release() -> SignedRelease:
         due.wait(60)
-        return b"release"
+        return SignedRelease(b"release", b"")
+
+    def at_the_reply_time(request: TrainRequest) -> Future[SignedRelease]:
+        del request
+        return in_thread(release)
 
     rhythm = Rhythm(poll=timedelta(0))
     with running(Node(MEMBERSHIP, new_private_key(), at_the_reply_time, rhythm=rhythm)):

@@ -1,5 +1,7 @@
 """A noise source that repeats itself: for tests only."""
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,6 +23,12 @@ class SeededNoise:
         return np.rint(self._generator.normal(scale=self._factor * scale, size=size)).astype(
             np.int64
         )
+
+
+def seeded(seed: int = 0) -> Callable[[object], SeededNoise]:
+    """One source for all slots, in the order in which they are drawn."""
+    source = SeededNoise(seed)
+    return lambda slot: source
 
 
 class NoNoise:

@@ -15,7 +15,7 @@ from fedperf_client.release.policy import ReleaseMode
 from fedperf_client.release.preview import empty_report
 from fedperf_shared.errors import StorageError
 from fedperf_shared.identity import new_private_key
-from tests.unit.client.privacy.seeded_noise import SeededNoise
+from tests.unit.client.privacy.seeded_noise import seeded
 from tests.unit.client.release.periods import START, new_ledger, open_at, report_key
 
 KEY = report_key(0)
@@ -38,7 +38,7 @@ def decisions(ledger: PrivacyLedger) -> Decisions:
 
 @pytest.fixture
 def gate(ledger: PrivacyLedger) -> ReleaseGate:
-    return ReleaseGate(ledger, SeededNoise(), new_private_key())
+    return ReleaseGate(ledger, seeded(), new_private_key())
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 import hashlib
 from datetime import datetime, timedelta
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -43,7 +42,7 @@ from fedperf_shared.releases.release import (
 from fedperf_shared.wire.codec import decode_release, encode_receipt, encode_signed_receipt
 from tests.fakes.coordinator import membership_with
 from tests.fakes.questions import DIRECTED
-from tests.unit.client.privacy.seeded_noise import SeededNoise
+from tests.unit.client.privacy.seeded_noise import SeededNoise, seeded
 from tests.unit.client.release.periods import (
     BUDGET,
     START,
@@ -70,7 +69,7 @@ def ledger(tmp_path: Path) -> PrivacyLedger:
 
 @pytest.fixture
 def gate(ledger: PrivacyLedger, key: ec.EllipticCurvePrivateKey) -> ReleaseGate:
-    return ReleaseGate(ledger, SeededNoise(), key)
+    return ReleaseGate(ledger, seeded(), key)
 
 
 class CountingMechanism:
@@ -95,7 +94,7 @@ def test_a_repeated_request_gets_the_stored_bytes(
     mechanism = CountingMechanism()
     first = gate.release(report_key(0), mechanism, at=open_at(0))
     again = gate.release(report_key(0), mechanism, at=open_at(3))
-    other_gate = ReleaseGate(PrivacyLedger.open(ledger.path), SeededNoise(9), key)
+    other_gate = ReleaseGate(PrivacyLedger.open(ledger.path), seeded(9), key)
     assert first == again == other_gate.release(report_key(0), mechanism, at=open_at(4))
     assert len(mechanism.slots) == 1
     assert [entry.state for entry in ledger.entries()] == [ReleaseState.HANDED_OUT]
@@ -196,7 +195,7 @@ def staged(tmp_path: Path) -> PrivacyLedger:
 def test_a_directed_slot_releases_its_sixteen_numbers_and_nothing_else(
     staged: PrivacyLedger, key: ec.EllipticCurvePrivateKey
 ) -> None:
-    gate = ReleaseGate(staged, SeededNoise(), key)
+    gate = ReleaseGate(staged, seeded(), key)
     at = staged.schedule.opens_at(DIRECTED)
     shown = preview_of(staged, DIRECTED, empty_report)
     signed = gate.release(DIRECTED, empty_report, at=at)
@@ -216,7 +215,7 @@ def test_a_directed_slot_lets_no_other_size_out(
     def wrong(slot: Slot, noise: NoiseSource) -> Release:
         return DirectedReport(slot.key, 1, -20, noise.discrete_gaussian(size, 5.0))
 
-    gate = ReleaseGate(staged, SeededNoise(), key)
+    gate = ReleaseGate(staged, seeded(), key)
     with pytest.raises(MalformedReleaseError, match="16 int64 values"):
         gate.release(DIRECTED, wrong, at=staged.schedule.opens_at(DIRECTED))
 
@@ -239,9 +238,9 @@ def test_a_step_at_a_tangent_of_another_size_does_not_leave(
 
     ledger = new_ledger(tmp_path, method=ModelMethod.TANGENT)
     with pytest.raises(MalformedReleaseError, match="256 int64 values"):
-        ReleaseGate(ledger, SeededNoise(), key).release(update_key(0), wrong, at=open_at(0))
+        ReleaseGate(ledger, seeded(), key).release(update_key(0), wrong, at=open_at(0))
     with pytest.raises(MalformedReleaseError, match="made a release"):
-        ReleaseGate(ledger, SeededNoise(), key).release(update_key(1), update_of, at=open_at(1))
+        ReleaseGate(ledger, seeded(), key).release(update_key(1), update_of, at=open_at(1))
 
 
 def preview_of(ledger: PrivacyLedger, key: SlotKey, make_public: Mechanism) -> Preview:
@@ -316,8 +315,7 @@ def receipt_of(
 def stored_receipt(
     ledger: PrivacyLedger, signed: bytes, *, key: SlotKey | None = None
 ) -> ConfirmedRelease:
-    read = partial(read_receipt, membership=MEMBERSHIP)
-    return store_receipt(ledger, signed, read=read, key=key)
+    return store_receipt(ledger, read_receipt(signed, MEMBERSHIP), key=key)
 
 
 def test_a_receipt_is_kept_only_with_the_coordinators_signature(

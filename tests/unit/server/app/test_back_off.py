@@ -1,25 +1,26 @@
-"""A database that fails for a minute is tried a few times, by the rounds and by the desks."""
+"""A database that fails for a minute is tried a few times."""
 
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
+import numpy as np
 import pytest
 from sqlalchemy.orm import Session
 
-from fedperf_server.app.composition import _watched
+from fedperf_server.app.composition import coordinator_of
+from fedperf_server.app.process import run
+from fedperf_server.app.task import Task
 from fedperf_server.config import ServerConfig, default_timetable
 from fedperf_server.membership.authority import KeyRing
 from fedperf_server.membership.enrollment import Enrollment
-from fedperf_server.rounds.coordinator import Coordinator
-from fedperf_server.rounds.open_round import RoundRules
 from fedperf_server.state.database import Database, DatabaseError
 from fedperf_shared.identity import new_private_key
 from fedperf_shared.programs.troubles import Troubles
 from tests.fakes.rounds import dp_sgd_rounds
-from tests.unit.server.rounds.test_coordinator import FakeFleet, TinyFormat
+from tests.unit.server.rounds.test_model_rounds import FakeFleet, TinyFormat
 
 AT = datetime(2027, 1, 1, tzinfo=UTC)
 MINUTE = 60.0
@@ -60,41 +61,31 @@ class FailingDatabase(Database):
         yield
 
 
-def test_rounds_try_a_failing_database_again_after_rests_that_double(tmp_path: Path) -> None:
+def test_a_coordinator_tries_a_failing_database_again_after_rests_that_double(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedperf_server.app.process.TICK_SECONDS", 0.0)
     minute = Minute()
     config = ServerConfig(tmp_path, "localhost", default_timetable(AT))
     database = FailingDatabase(config.database_url, lambda: minute.seconds)
-    coordinator = Coordinator(
+    monkeypatch.setattr("fedperf_server.app.composition.store_start_model", lambda *a, **k: None)
+    coordinator = coordinator_of(
+        config,
         database,
         Enrollment(database, KeyRing(tmp_path), config, clock=lambda: AT),
         FakeFleet(lambda: None),
-        timetable=config.timetable,
-        rules=RoundRules(2, config.grace),
-        model_format=TinyFormat(),
+        Task(
+            [np.zeros(2, dtype=np.float32)],
+            TinyFormat(),
+            dp_sgd_rounds(TinyFormat(), 1.0, lambda current, updates: current),
+            lambda arrays: 1.0,
+            lambda checkpoint: lambda entries: np.zeros(len(entries)),
+            [],
+        ),
         signing_key=new_private_key(),
-        method=dp_sgd_rounds(TinyFormat(), 1.0, lambda current, updates: current),
-        evaluate=lambda arrays: 1.0,
-        clock=lambda: AT,
+        since=AT,
         troubles=Troubles(timer=lambda: minute.seconds),
     )
-    coordinator.run(minute, idle=timedelta(0))
+    run(coordinator, minute, clock=lambda: AT)
     database.close()
     assert database.tries == TRIES
-
-
-def test_desks_try_a_failing_database_again_after_rests_that_double(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("fedperf_server.app.composition.REPORT_PAUSE_SECONDS", 0.0)
-    minute = Minute()
-    tries: list[float] = []
-
-    def look(*, at: datetime) -> None:
-        del at
-        tries.append(minute.seconds)
-        raise DatabaseError("disk I/O error")
-
-    troubles = Troubles(timer=lambda: minute.seconds)
-    with _watched({"looking": look, "never": look}, minute, lambda: AT, troubles):
-        assert minute.wait(10)
-    assert tries == TRIES

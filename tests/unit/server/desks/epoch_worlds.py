@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from threading import Event
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -21,16 +20,13 @@ from sqlalchemy import event
 from sqlalchemy.orm import Session
 
 from fedperf_client.privacy.report_mechanism import WorkloadResiduals, residual_report
+from fedperf_server.app.composition import coordinator_of
+from fedperf_server.app.task import Task
 from fedperf_server.config import ServerConfig
-from fedperf_server.desks.drift import DriftDesk
-from fedperf_server.desks.promotion import PromotionDesk
-from fedperf_server.desks.questions import QuestionDesk
-from fedperf_server.desks.reports import ReportDesk
 from fedperf_server.endpoints.exchange import ExchangeService
 from fedperf_server.membership.authority import SIGNING, KeyRing, init
 from fedperf_server.membership.enrollment import Enrollment, Member
 from fedperf_server.rehearsal.synthetic_rows import PredictLog
-from fedperf_server.rounds.coordinator import Coordinator
 from fedperf_server.rounds.open_round import RoundRules
 from fedperf_server.state import registry, releases
 from fedperf_server.state.database import Database, OrganizationRow
@@ -54,7 +50,7 @@ from tests.fakes.rounds import dp_sgd_rounds
 from tests.fakes.tangents import few_plans
 from tests.unit.client.prediction.synthetic import draw_questions
 from tests.unit.client.privacy.seeded_noise import SeededNoise
-from tests.unit.server.rounds.test_coordinator import FakeFleet, TinyFormat, update
+from tests.unit.server.rounds.test_model_rounds import FakeFleet, TinyFormat, update
 
 START = datetime(2027, 1, 1, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -97,8 +93,8 @@ CATALOGUE = [
 PLANS = few_plans()
 
 
-MOST_WRITES = 2
-"""Transactions of one step of the coordinator that store something."""
+MOST_KILLS = 20
+"""Of one tick: more than it has transactions that store something."""
 
 
 class Killed(BaseException):
@@ -107,28 +103,32 @@ class Killed(BaseException):
 
 @dataclass
 class Fate:
-    """When a coordinator dies: at its writing transactions, before or after they are stored.
+    """When a coordinator dies: once at each of its writing transactions of a moment.
 
     Attributes:
-        before: at these ones, by how many were stored until then; nothing of it is stored.
-        after: right after each that was stored, unless it is spared.
-        spared: for now.
+        before: right before it is stored; nothing of it is.
+        after: right after it was stored.
         stored: how many were.
+        killed: by the tables that they write, those that it died at, at this moment.
     """
 
-    before: set[int] = field(default_factory=set)
+    before: bool = False
     after: bool = False
-    spared: bool = False
     stored: int = 0
+    killed: set[frozenset[str]] = field(default_factory=set)
 
-    def about_to_store(self) -> None:
-        if self.stored in self.before:
-            self.before.remove(self.stored)
-            raise Killed
+    def about_to_store(self, tables: frozenset[str]) -> None:
+        if self.before:
+            self._die_once(tables)
 
-    def has_stored(self) -> None:
+    def has_stored(self, tables: frozenset[str]) -> None:
         self.stored += 1
-        if self.after and not self.spared:
+        if self.after:
+            self._die_once(tables)
+
+    def _die_once(self, tables: frozenset[str]) -> None:
+        if tables not in self.killed:
+            self.killed.add(tables)
             raise Killed
 
 
@@ -141,15 +141,20 @@ class MortalDatabase(Database):
 
     @contextmanager
     def transaction(self) -> Iterator[Session]:
-        wrote: list[object] = []
+        wrote: set[str] = set()
+
+        def note(session: Session, context: object) -> None:
+            del context
+            wrote.update(type(each).__tablename__ for each in (*session.new, *session.dirty))
+
         with super().transaction() as session:
-            event.listen(session, "after_flush", lambda *arguments: wrote.append(arguments))
+            event.listen(session, "after_flush", note)
             yield session
             session.flush()
             if wrote:
-                self._fate.about_to_store()
+                self._fate.about_to_store(frozenset(wrote))
         if wrote:
-            self._fate.has_stored()
+            self._fate.has_stored(frozenset(wrote))
 
 
 @dataclass
@@ -241,21 +246,23 @@ class World:
         self.exchange = ExchangeService(
             database, enrollment, self.config, signing_key=self.ring.key(SIGNING), clock=clock
         )
-        self.questions = QuestionDesk(database, TABLE)
-        self.reports = ReportDesk(database, TABLE, CATALOGUE, grace=GRACE)
-        self.promotions = PromotionDesk(database, TABLE, PLANS, grace=GRACE)
-        self.drifts = DriftDesk(database, TABLE, grace=GRACE, clock=clock)
-        self.coordinator = Coordinator(
+        task = Task(
+            [np.zeros(2, dtype=np.float32)],
+            TinyFormat(),
+            dp_sgd_rounds(TinyFormat(), 10.0, _mean),
+            lambda arrays: 2.0,
+            predict_with,
+            PLANS,
+        )
+        self.coordinator = coordinator_of(
+            self.config,
             database,
             enrollment,
             fleet,
-            timetable=TABLE,
-            rules=RoundRules(2, GRACE, poll=timedelta(0)),
-            model_format=TinyFormat(),
+            task,
             signing_key=self.ring.key(SIGNING),
-            method=dp_sgd_rounds(TinyFormat(), 10.0, _mean),
-            evaluate=lambda arrays: 2.0,
-            clock=clock,
+            since=self.now,
+            rules=RoundRules(2, GRACE),
         )
 
     def live(self, windows: Sequence[int]) -> None:
@@ -270,19 +277,15 @@ class World:
         for organization in self.organizations:
             yield reports.replies_after, partial(self._hand_in, organization, window)
         for at in (reports.replies_after, reports.replies_after + GRACE):
-            yield from ((at, step) for step in self._steps())
+            yield at, self._tick
         for times in TABLE.model_times:
-            yield times.opens_after, lambda: self.coordinator.step(Event())
-            yield from ((times.replies_after, step) for step in self._steps())
+            yield times.opens_after, self._tick
+            yield times.replies_after, self._tick
 
-    def _steps(self) -> list[Callable[[], object]]:
-        """As `running` takes them."""
-        return [
-            lambda: self.questions.ask(at=self.now),
-            lambda: self.reports.look(predict_with, at=self.now),
-            lambda: self.promotions.look(predict_with, at=self.now),
-            lambda: self.drifts.look(at=self.now),
-        ]
+    def _tick(self) -> None:
+        """Until it has nothing more to do at this moment."""
+        while self.coordinator.tick(self.now):
+            pass
 
     def _hand_in(self, organization: Organization, window: int) -> None:
         (member,) = (e for e in self.members if e.organization_id == organization.identity)
@@ -290,9 +293,9 @@ class World:
         self.exchange.submit(member, organization.report(window, reference))
 
     def _do(self, act: Callable[[], object]) -> None:
-        """Until it is done. What is published anew at every start is not killed for ever."""
-        for attempt in range(MOST_WRITES + 2):
-            self.fate.spared = attempt > MOST_WRITES
+        """Until it is done."""
+        self.fate.killed.clear()
+        for _ in range(MOST_KILLS):
             try:
                 act()
             except Killed:

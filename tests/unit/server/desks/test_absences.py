@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from fedperf_server.app.composition import _miss
+from fedperf_server.app.announcements import announce
 from fedperf_server.desks.absences import AbsenceDesk
+from fedperf_server.desks.evidence import Snapshot
 from fedperf_server.state import releases
 from fedperf_server.state.database import Database, OrganizationRow, QuestionRow
 from fedperf_shared.identity import new_private_key
@@ -69,7 +70,8 @@ def said(database: Database, *moments: datetime, since: datetime = START) -> Sai
     desk = AbsenceDesk(database, TABLE, grace=GRACE, since=since)
     with capture_logs() as logs:
         for at in moments:
-            _miss(desk, at=at)
+            for absence in desk.look(Snapshot(at, TABLE.period, (), (), ())):
+                announce(absence)
     assert all((each["log_level"], each["event"]) == ("warning", "report missing") for each in logs)
     return [(each["organization"], each["slot"]) for each in logs]
 

@@ -25,7 +25,8 @@ from fedperf_simulations.experiments.drift.report_detection import (
     schedule_of,
     year_of_reports,
 )
-from tests.unit.server.rounds.test_coordinator import TinyFormat
+from tests.fakes.snapshots import snapshot
+from tests.unit.server.rounds.test_model_rounds import TinyFormat
 
 SCHEDULE = schedule_of(200)
 TABLE = SCHEDULE.timetable
@@ -110,9 +111,15 @@ def store(database: Database, organization: str, report: ResidualReport | Direct
         )
 
 
-def desk(database: Database, read_at: datetime = PERIOD.start) -> DriftDesk:
-    """One that has read at that moment; at once where that is over."""
-    return DriftDesk(database, TABLE, grace=GRACE, clock=lambda: read_at)
+def desk(database: Database) -> DriftDesk:
+    return DriftDesk(database, TABLE, grace=GRACE)
+
+
+def look(
+    database: Database, at: datetime, watching: DriftDesk | None = None
+) -> tuple[PlatformDrift, ...]:
+    """What a coordinator finds at that moment; one that was just started, unless one is given."""
+    return (watching or desk(database)).look(snapshot(database, PERIOD, at))
 
 
 def live(
@@ -126,7 +133,7 @@ def live(
     for window in windows:
         hand_in(database, reports, [window])
         if window >= quiet:
-            news += [(window, each) for each in desk(database).look(at=reports_are_in(window))]
+            news += [(window, each) for each in look(database, reports_are_in(window))]
     return news
 
 
@@ -157,10 +164,10 @@ def test_before_its_reports_are_in_a_window_says_nothing(database: Database) -> 
     hand_in(database, year(SLOWER), range(shared_drift().found + 1))
     early = reports_are_in(shared_drift().found) - timedelta(seconds=1)
     watching = desk(database)
-    assert not any(each.shared for each in watching.look(at=early))
+    assert not any(each.shared for each in look(database, early, watching))
     assert declared(database) == ()
-    assert any(each.shared for each in watching.look(at=early + timedelta(seconds=1)))
-    assert watching.look(at=early + timedelta(days=1)) == ()
+    assert any(e.shared for e in look(database, early + timedelta(seconds=1), watching))
+    assert look(database, early + timedelta(days=1), watching) == ()
 
 
 def test_what_one_organization_shows_is_shown_and_begins_nothing(database: Database) -> None:
@@ -184,53 +191,20 @@ def test_found_by_the_first_reports_of_an_epoch_it_needs_no_other(database: Data
 
 def test_a_coordinator_that_was_away_declares_when_it_is_back(database: Database) -> None:
     hand_in(database, year(SLOWER), range(10))
-    news = desk(database).look(at=reports_are_in(9))
+    news = look(database, reports_are_in(9))
     assert [each.shared for each in news].count(True) == 1
     (epoch,) = declared(database)
     assert epoch.begins_at == PERIOD.window_start(10)
-    assert desk(database).look(at=reports_are_in(9)) == ()
+    assert look(database, reports_are_in(9)) == ()
     assert len(declared(database)) == 1
-
-
-def test_read_across_the_start_of_a_window_a_drift_begins_an_epoch_with_the_one_after(
-    database: Database,
-) -> None:
-    hand_in(database, year(SLOWER), range(10))
-    late = PERIOD.window_start(10)
-    news = desk(database, late).look(at=late - timedelta(seconds=1))
-    assert any(each.shared for each in news)
-    (epoch,) = declared(database)
-    assert epoch.begins_at == PERIOD.window_start(11)
-    with database.transaction() as session:
-        assert {each.seen_at for each in seen_drifts(session, PERIOD)} == {late}
-
-
-def test_read_across_the_start_of_an_announced_epoch_a_drift_begins_no_other(
-    database: Database,
-) -> None:
-    hand_in(database, year(SLOWER), range(10))
-    late = PERIOD.window_start(10)
-    with database.transaction() as session:
-        declare(session, PERIOD, Cause.ANNOUNCED, at=late - timedelta(days=1))
-    assert any(e.shared for e in desk(database, late).look(at=late - timedelta(seconds=1)))
-    assert [each.cause for each in declared(database)] == [Cause.ANNOUNCED]
-
-
-def test_read_across_the_end_of_the_calendar_a_drift_begins_an_epoch_with_the_next(
-    database: Database,
-) -> None:
-    hand_in(database, year(SLOWER), range(10))
-    news = desk(database, PERIOD.end).look(at=PERIOD.end - timedelta(seconds=1))
-    assert any(each.shared for each in news)
-    assert [each.begins_at for each in declared(database)] == [PERIOD.end]
 
 
 def test_after_the_calendar_and_without_a_model_nothing_is_read(
     database: Database, tmp_path: Path
 ) -> None:
     hand_in(database, year(SLOWER), range(PERIOD.windows))
-    assert desk(database).look(at=PERIOD.end) == ()
+    assert look(database, PERIOD.end) == ()
     empty = Database(f"sqlite:///{tmp_path / 'empty.sqlite'}")
     with pytest.raises(UnknownVersionError):
-        desk(empty).look(at=reports_are_in(1))
+        look(empty, reports_are_in(1))
     empty.close()

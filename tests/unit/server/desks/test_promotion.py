@@ -1,6 +1,6 @@
 """The desk judges each window's candidate once, in the next window, and may be killed anywhere."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -23,8 +23,9 @@ from fedperf_shared.execution import SizedPlan
 from fedperf_shared.releases.basis import CELLS
 from fedperf_shared.releases.period import Period, SlotTimes, Timetable, to_unix_ms
 from fedperf_shared.workflow.vocabulary import Platform
+from tests.fakes.snapshots import snapshot
 from tests.fakes.tangents import few_plans
-from tests.unit.server.rounds.test_coordinator import TinyFormat
+from tests.unit.server.rounds.test_model_rounds import TinyFormat
 
 START = datetime(2027, 1, 1, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -95,9 +96,17 @@ def made_by_round(version: int, window: int, *, period: Period = TABLE.period) -
     )
 
 
-def look(database: Database, at: datetime) -> PromotionVerdict | None:
-    desk = PromotionDesk(database, TABLE, PLANS, grace=GRACE)
-    return desk.look(predict_with, at=at)
+def look(
+    database: Database,
+    at: datetime,
+    *,
+    table: Timetable = TABLE,
+    grace: timedelta = GRACE,
+    predict: Callable[[bytes], PredictLog] = predict_with,
+) -> PromotionVerdict | None:
+    desk = PromotionDesk(database, table, PLANS, predict, grace=grace)
+    found = desk.look(snapshot(database, table.period, at))
+    return found[0] if found else None
 
 
 def standings(database: Database) -> list[VersionStanding]:
@@ -265,7 +274,6 @@ def test_a_reference_that_was_taken_back_is_no_yardstick(database: Database) -> 
 
 def test_judged_twice_at_once_one_verdict_counts(database: Database) -> None:
     add(database, None, public_error=1.9, at=START + 11 * DAY)
-    desk = PromotionDesk(database, TABLE, PLANS, grace=GRACE)
     at = START + 34 * DAY
 
     judged: list[PromotionVerdict | None] = []
@@ -275,7 +283,7 @@ def test_judged_twice_at_once_one_verdict_counts(database: Database) -> None:
             judged.append(look(database, at))
         return predict_with(checkpoint)
 
-    assert desk.look(judged_meanwhile, at=at) is None
+    assert look(database, at, predict=judged_meanwhile) is None
     assert judged[0] is not None
     with database.transaction() as session:
         assert len(registry.verdicts(session)) == 1
@@ -286,7 +294,6 @@ def test_a_verdict_does_not_count_where_another_version_came_into_force_meanwhil
 ) -> None:
     add(database, None, public_error=1.9, at=START + 11 * DAY)
     add(database, None, public_error=1.8, at=START + 39 * DAY)
-    desk = PromotionDesk(database, TABLE, PLANS, grace=GRACE)
     judged: list[PromotionVerdict | None] = []
 
     def newer_one_meanwhile(checkpoint: bytes) -> PredictLog:
@@ -294,7 +301,7 @@ def test_a_verdict_does_not_count_where_another_version_came_into_force_meanwhil
             judged.append(look(database, START + 62 * DAY))
         return predict_with(checkpoint)
 
-    assert desk.look(newer_one_meanwhile, at=START + 34 * DAY) is None
+    assert look(database, START + 34 * DAY, predict=newer_one_meanwhile) is None
     assert standings(database) == [
         VersionStanding.PROMOTED,
         VersionStanding.CANDIDATE,
@@ -306,7 +313,6 @@ def test_what_is_judged_during_a_rollback_is_not_promoted(database: Database) ->
     add(database, None, public_error=1.9, at=START + 11 * DAY)
     look(database, START + 34 * DAY)
     add(database, None, public_error=1.9, at=START + 39 * DAY)
-    desk = PromotionDesk(database, TABLE, PLANS, grace=GRACE)
     at = START + 62 * DAY
     taken: list[tuple[int, int]] = []
 
@@ -316,7 +322,7 @@ def test_what_is_judged_during_a_rollback_is_not_promoted(database: Database) ->
                 taken.append(take_back(session, "slow", at=at))
         return predict_with(checkpoint)
 
-    assert desk.look(taken_back_meanwhile, at=at) is None
+    assert look(database, at, predict=taken_back_meanwhile) is None
     assert standings(database) == [
         VersionStanding.PROMOTED,
         VersionStanding.REJECTED,
@@ -328,7 +334,6 @@ def test_a_round_that_ends_while_its_window_is_judged_has_its_step_judged_instea
     database: Database,
 ) -> None:
     add(database, None, public_error=1.9, at=START + 11 * DAY)
-    desk = PromotionDesk(database, TABLE, PLANS, grace=GRACE)
     late: list[int] = []
 
     def closes_late(checkpoint: bytes) -> PredictLog:
@@ -336,7 +341,7 @@ def test_a_round_that_ends_while_its_window_is_judged_has_its_step_judged_instea
             late.append(add(database, None, public_error=1.9, at=START + 12 * DAY))
         return predict_with(checkpoint)
 
-    assert desk.look(closes_late, at=START + 34 * DAY) is None
+    assert look(database, START + 34 * DAY, predict=closes_late) is None
     verdict = look(database, START + 34 * DAY)
     assert verdict is not None
     assert verdict.version == late[0]
@@ -344,9 +349,9 @@ def test_a_round_that_ends_while_its_window_is_judged_has_its_step_judged_instea
 
 def test_a_calendar_without_reports_judges_when_the_next_window_began(database: Database) -> None:
     add(database, None, public_error=1.9, at=START + 11 * DAY)
-    desk = PromotionDesk(database, replace(TABLE, report_slots=()), PLANS, grace=GRACE)
-    assert desk.look(predict_with, at=START + 28 * DAY) is None
-    assert desk.look(predict_with, at=START + 28 * DAY + GRACE) is not None
+    table = replace(TABLE, report_slots=())
+    assert look(database, START + 28 * DAY, table=table) is None
+    assert look(database, START + 28 * DAY + GRACE, table=table) is not None
 
 
 @pytest.mark.parametrize("late", [timedelta(0), 20 * DAY])
@@ -390,9 +395,9 @@ def test_a_grace_that_is_longer_than_the_rest_of_the_window_is_waited_for(
     database: Database,
 ) -> None:
     add(database, None, public_error=1.9, at=START + 11 * DAY)
-    desk = PromotionDesk(database, TABLE, PLANS, grace=25 * DAY)
-    assert desk.look(predict_with, at=START + 57 * DAY) is None
-    assert desk.look(predict_with, at=START + 58 * DAY) is not None
+    grace = 25 * DAY
+    assert look(database, START + 57 * DAY, grace=grace) is None
+    assert look(database, START + 58 * DAY, grace=grace) is not None
 
 
 def test_an_operator_takes_the_promoted_version_back(database: Database) -> None:

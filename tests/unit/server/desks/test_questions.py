@@ -2,20 +2,21 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from fedperf_server.desks.questions import QuestionDesk, asked_question, evidence, question_payload
+from fedperf_server.desks.questions import QuestionDesk
 from fedperf_server.desks.reports import ReportDesk
 from fedperf_server.inference.cell_directions import CHANGE, ask_cells
 from fedperf_server.inference.design import GRID
 from fedperf_server.rehearsal.synthetic_rows import PredictLog
 from fedperf_server.state import audit, registry, releases
 from fedperf_server.state.database import Database, ModelVersionRow, OrganizationRow
+from fedperf_server.state.questions import asked_question
 from fedperf_server.state.registry import GgfnFormat
 from fedperf_shared.execution import MeasuredPlan
 from fedperf_shared.releases.period import to_unix_ms
@@ -30,9 +31,13 @@ from fedperf_shared.releases.release import (
     Slot,
     SlotKey,
 )
-from fedperf_shared.wire import exchange_pb2
-from fedperf_shared.wire.codec import encode_release
-from fedperf_shared.wire.codec.exchange import correction_from_message
+from fedperf_shared.wire.codec import (
+    decode_correction,
+    encode_correction,
+    encode_question,
+    encode_release,
+)
+from tests.fakes.snapshots import evidence, snapshot
 from tests.unit.client.prediction.synthetic import draw_questions
 from tests.unit.client.public import seeded_checkpoint
 from tests.unit.client.release.periods import START, timetable
@@ -107,21 +112,25 @@ def hand_in(database: Database, member: Member, report: ResidualReport | Directe
         )
 
 
+def asked(database: Database, at: datetime) -> tuple[CellQuestion, ...]:
+    return QuestionDesk(database, TABLE).look(snapshot(database, TABLE.period, at))
+
+
 def stored(database: Database, slot: SlotKey) -> bytes:
     with database.transaction() as session:
-        return question_payload(session, TABLE.period, slot)
+        question = asked_question(session, TABLE.period, slot)
+    return b"" if question is None else encode_question(question)
 
 
 def test_a_question_is_asked_when_its_slot_opens_and_not_before(
     database: Database, group: list[Member]
 ) -> None:
     join(database, group)
-    desk = QuestionDesk(database, TABLE)
-    assert desk.ask(at=OPENS[1] - timedelta(seconds=1)) == ()
-    (question,) = desk.ask(at=OPENS[1])
+    assert asked(database, OPENS[1] - timedelta(seconds=1)) == ()
+    (question,) = asked(database, OPENS[1])
     assert (question.slot, question.version, question.reference_version) == (stage(1), 1, 1)
-    assert desk.ask(at=OPENS[1]) == ()
-    (later,) = desk.ask(at=OPENS[2])
+    assert asked(database, OPENS[1]) == ()
+    (later,) = asked(database, OPENS[2])
     assert (later.slot, later.version) == (stage(2), 2)
     with database.transaction() as session:
         assert audit.verify(session) == 2
@@ -131,23 +140,23 @@ def test_a_coordinator_that_was_killed_asks_the_same_again(
     database: Database, group: list[Member]
 ) -> None:
     join(database, group)
-    QuestionDesk(database, TABLE).ask(at=OPENS[1])
+    asked(database, OPENS[1])
     before = stored(database, stage(1))
     for member in group:
         hand_in(database, member, member.plain(SIGMA).report)
-    assert QuestionDesk(database, TABLE).ask(at=OPENS[1] + timedelta(hours=1)) == ()
+    assert asked(database, OPENS[1] + timedelta(hours=1)) == ()
     assert stored(database, stage(1)) == before != b""
 
 
 def test_nobody_who_answers_no_question(database: Database, group: list[Member]) -> None:
     join(database, group, stages=1)
-    assert QuestionDesk(database, TABLE).ask(at=OPENS[2]) == ()
+    assert asked(database, OPENS[2]) == ()
     assert stored(database, stage(1)) == b""
 
 
 def test_outside_of_the_period_nothing_is_asked(database: Database, group: list[Member]) -> None:
     join(database, group)
-    assert QuestionDesk(database, TABLE).ask(at=TABLE.period.end) == ()
+    assert asked(database, TABLE.period.end) == ()
 
 
 def test_a_question_is_asked_around_what_the_reports_told(
@@ -156,9 +165,8 @@ def test_a_question_is_asked_around_what_the_reports_told(
     join(database, group)
     for member in group:
         hand_in(database, member, member.plain(SIGMA).report)
-    (question,) = QuestionDesk(database, TABLE).ask(at=OPENS[1])
-    with database.transaction() as session:
-        told = evidence(session, TABLE.period, window=0).learned().correction
+    (question,) = asked(database, OPENS[1])
+    told = evidence(database, TABLE.period, window=0).learned.correction
     np.testing.assert_allclose(question.center, told.mean, rtol=0, atol=GRID / 2)
     assert np.abs(question.center).max() > 0.1
 
@@ -182,7 +190,7 @@ def test_once_reports_of_an_earlier_window_are_known_questions_ask_for_changes(
         return ask_cells(*arguments, **named)
 
     monkeypatch.setattr("fedperf_server.desks.questions.ask_cells", ask)
-    QuestionDesk(database, TABLE).ask(at=OPENS[1] + window * TABLE.period.window)
+    asked(database, OPENS[1] + window * TABLE.period.window)
     assert heard == [change]
 
 
@@ -192,17 +200,17 @@ def test_answers_become_part_of_the_correction_and_a_restart_publishes_the_same(
     join(database, group)
     for member in group:
         hand_in(database, member, member.plain(SIGMA).report)
-    desk = ReportDesk(database, TABLE, CATALOGUE, grace=timedelta(0))
-    assert look(desk) == 2
+    desk = report_desk(database)
+    assert look(database, desk) == 2
     plain = published(database)
-    (question,) = QuestionDesk(database, TABLE).ask(at=OPENS[1])
+    (question,) = asked(database, OPENS[1])
     for member in group:
         hand_in(database, member, member.answer(question, SIGMA).report)
-    assert look(desk) == 4
+    assert look(database, desk) == 4
     directed = published(database)
     assert directed != plain
-    assert look(desk) is None
-    assert look(ReportDesk(database, TABLE, CATALOGUE, grace=timedelta(0))) == 4
+    assert look(database, desk) is None
+    assert look(database, report_desk(database)) == 4
     assert published(database) == directed
     before, after = (variance(each) for each in (plain, directed))
     assert after < before
@@ -212,19 +220,18 @@ def test_questions_and_answers_about_another_model_are_left_out(
     database: Database, group: list[Member]
 ) -> None:
     join(database, group)
-    (question,) = QuestionDesk(database, TABLE).ask(at=OPENS[1])
+    (question,) = asked(database, OPENS[1])
     hand_in(database, group[0], group[0].answer(question, SIGMA).report)
+    assert evidence(database, TABLE.period, window=0).reports == 1
     with database.transaction() as session:
-        assert evidence(session, TABLE.period, window=0).reports == 1
-        rows = session.query(ModelVersionRow).all()
-        for row in rows:
+        for row in session.query(ModelVersionRow).all():
             row.version = 2
-        assert evidence(session, TABLE.period, window=0).reports == 0
+    assert evidence(database, TABLE.period, window=0).reports == 0
 
 
 def test_a_question_can_be_read_by_its_slot(database: Database, group: list[Member]) -> None:
     join(database, group)
-    (question,) = QuestionDesk(database, TABLE).ask(at=OPENS[1])
+    (question,) = asked(database, OPENS[1])
     with database.transaction() as session:
         found = asked_question(session, TABLE.period, stage(1))
         assert asked_question(session, TABLE.period, stage(2)) is None
@@ -233,21 +240,28 @@ def test_a_question_can_be_read_by_its_slot(database: Database, group: list[Memb
     assert to_unix_ms(TABLE.period.start) == to_unix_ms(START)
 
 
-def look(desk: ReportDesk) -> int | None:
-    def predict_with(checkpoint: bytes) -> PredictLog:
-        assert checkpoint
-        return lambda entries: np.zeros(len(entries))
+def report_desk(database: Database) -> ReportDesk:
+    return ReportDesk(database, TABLE, CATALOGUE, nought, grace=timedelta(0))
 
-    found = desk.look(predict_with, at=OPENS[1])
-    return None if found is None else found.reports
+
+def nought(checkpoint: bytes) -> PredictLog:
+    assert checkpoint
+    return lambda entries: np.zeros(len(entries))
+
+
+def look(database: Database, desk: ReportDesk) -> int | None:
+    found = desk.look(snapshot(database, TABLE.period, OPENS[1]))
+    return found[0].reports if found else None
 
 
 def published(database: Database) -> bytes:
     with database.transaction() as session:
-        return registry.publication(session, registry.CORRECTION)
+        correction = registry.published_correction(session)
+    assert correction is not None
+    return encode_correction(correction)
 
 
 def variance(payload: bytes) -> float:
-    correction = correction_from_message(exchange_pb2.Correction.FromString(payload))
+    correction = decode_correction(payload)
     assert correction is not None
     return float(np.trace(correction.covariance))

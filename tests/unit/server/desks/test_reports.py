@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from sqlalchemy.orm import Session
 
-from fedperf_server.desks.reports import SYNTHETIC_ROWS, ReportDesk, standings
+from fedperf_server.desks.reports import SYNTHETIC_ROWS, Published, ReportDesk, standings
 from fedperf_server.rehearsal.synthetic_rows import PredictLog
 from fedperf_server.state import registry, releases
 from fedperf_server.state.database import Database, OrganizationRow
@@ -26,12 +26,8 @@ from fedperf_shared.releases.release import (
     Slot,
     SlotKey,
 )
-from fedperf_shared.wire import exchange_pb2
 from fedperf_shared.wire.codec import encode_release
-from fedperf_shared.wire.codec.exchange import (
-    correction_from_message,
-    synthetic_rows_from_message,
-)
+from tests.fakes.snapshots import snapshot
 from tests.unit.client.prediction.synthetic import draw_questions
 from tests.unit.client.public import seeded_checkpoint
 from tests.unit.client.release.periods import timetable
@@ -59,7 +55,12 @@ def database(tmp_path: Path) -> Iterator[Database]:
 
 
 def desk(database: Database) -> ReportDesk:
-    return ReportDesk(database, TABLE, CATALOGUE, grace=timedelta(0))
+    return ReportDesk(database, TABLE, CATALOGUE, predict_nought, grace=timedelta(0))
+
+
+def look(database: Database, watching: ReportDesk) -> Published | None:
+    found = watching.look(snapshot(database, TABLE.period, AT))
+    return found[0] if found else None
 
 
 def predict_nought(checkpoint: bytes) -> PredictLog:
@@ -113,24 +114,22 @@ def admit(session: Session, organization: bytes) -> None:
 
 
 def test_without_reports_nothing_is_published(database: Database) -> None:
-    assert desk(database).look(predict_nought, at=AT) is None
+    assert look(database, desk(database)) is None
     with database.transaction() as session:
-        assert registry.publication(session, registry.CORRECTION) == b""
+        assert registry.published_correction(session) is None
 
 
 def test_reports_become_a_correction_and_synthetic_rows(database: Database) -> None:
     hand_in(database, b"1")
     hand_in(database, b"2")
     watching = desk(database)
-    published = watching.look(predict_nought, at=AT)
+    published = look(database, watching)
     assert published is not None
     assert (published.reports, published.organizations) == (2, 2)
-    assert watching.look(predict_nought, at=AT) is None
+    assert look(database, watching) is None
     with database.transaction() as session:
-        stored = registry.publication(session, registry.CORRECTION)
-        stored_rows = registry.publication(session, registry.SYNTHETIC_ROWS)
-    correction = correction_from_message(exchange_pb2.Correction.FromString(stored))
-    rows = synthetic_rows_from_message(exchange_pb2.SyntheticBatch.FromString(stored_rows))
+        correction = registry.published_correction(session)
+        rows = registry.published_rows(session)
     assert correction is not None
     assert correction.reference_version == 1
     assert 0.2 < float(np.mean(correction.mean[:20])) < 0.7
@@ -140,24 +139,28 @@ def test_reports_become_a_correction_and_synthetic_rows(database: Database) -> N
 
 def test_a_restart_publishes_the_same_again_and_a_new_report_more(database: Database) -> None:
     hand_in(database, b"1")
-    desk(database).look(predict_nought, at=AT)
+    look(database, desk(database))
     with database.transaction() as session:
-        before = registry.publication(session, registry.CORRECTION)
+        before = registry.published_correction(session)
     again = desk(database)
-    assert again.look(predict_nought, at=AT) is not None
+    assert look(database, again) is not None
     with database.transaction() as session:
-        assert registry.publication(session, registry.CORRECTION) == before
+        after = registry.published_correction(session)
+    assert before is not None
+    assert after is not None
+    np.testing.assert_array_equal(after.mean, before.mean)
+    np.testing.assert_array_equal(after.covariance, before.covariance)
     hand_in(database, b"1", window=1)
-    published = again.look(predict_nought, at=AT)
+    published = look(database, again)
     assert published is not None
     assert (published.reports, published.organizations) == (2, 1)
 
 
 def test_reports_against_another_reference_are_left_out(database: Database) -> None:
     hand_in(database, b"1", reference_version=2)
-    assert desk(database).look(predict_nought, at=AT) is None
+    assert look(database, desk(database)) is None
     with database.transaction() as session:
-        assert registry.publication(session, registry.CORRECTION) == b""
+        assert registry.published_correction(session) is None
 
 
 def test_accepted_and_refused_releases_are_counted_by_organization(database: Database) -> None:

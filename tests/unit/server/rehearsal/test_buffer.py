@@ -9,7 +9,6 @@ import pytest
 from sqlalchemy import delete, select
 
 from fedperf_server.desks.promotion import take_back
-from fedperf_server.desks.questions import evidence
 from fedperf_server.desks.reports import ReportDesk
 from fedperf_server.rehearsal import buffer
 from fedperf_server.rehearsal.synthetic_rows import PredictLog
@@ -21,9 +20,9 @@ from fedperf_shared.exchange import SyntheticRow
 from fedperf_shared.execution import ClusterConfig
 from fedperf_shared.model.checkpoint import decode_checkpoint
 from fedperf_shared.releases.period import Period
-from fedperf_shared.wire.codec import decode_synthetic_rows
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import Platform
+from tests.fakes.snapshots import evidence, snapshot
 from tests.unit.client.public import seeded_checkpoint
 from tests.unit.server.desks.test_reports import CATALOGUE, SLOTS_WINDOWS, TABLE, hand_in
 
@@ -67,7 +66,8 @@ def predict_with(checkpoint: bytes) -> PredictLog:
 
 def look(database: Database, at: datetime, *, grace: timedelta = GRACE) -> int:
     """A coordinator that was just started; how many rows it rehearses."""
-    ReportDesk(database, TABLE, CATALOGUE, grace=grace).look(predict_with, at=at)
+    desk = ReportDesk(database, TABLE, CATALOGUE, predict_with, grace=grace)
+    desk.look(snapshot(database, PERIOD, at))
     with database.transaction() as session:
         return len(buffer.rows(session))
 
@@ -78,8 +78,7 @@ def configurations(rows: Sequence[SyntheticRow]) -> list[tuple[Plan, ClusterConf
 
 def published(database: Database) -> list[tuple[Plan, ClusterConfig]]:
     with database.transaction() as session:
-        payload = registry.publication(session, registry.SYNTHETIC_ROWS)
-    return configurations(decode_synthetic_rows(payload))
+        return configurations(registry.published_rows(session))
 
 
 def rehearsed(database: Database) -> list[tuple[Plan, ClusterConfig]]:
@@ -88,8 +87,7 @@ def rehearsed(database: Database) -> list[tuple[Plan, ClusterConfig]]:
 
 
 def reports_about(database: Database, window: int) -> int:
-    with database.transaction() as session:
-        return evidence(session, PERIOD, window=window).reports
+    return evidence(database, PERIOD, window=window).reports
 
 
 def test_reports_of_an_epochs_first_window_are_evidence_of_the_epoch_before(
@@ -101,9 +99,8 @@ def test_reports_of_an_epochs_first_window_are_evidence_of_the_epoch_before(
     hand_in(database, b"1", window=2, reference_version=2)
     hand_in(database, b"2", window=2)  # it did not know of the epoch
     assert [reports_about(database, window) for window in range(SLOTS_WINDOWS)] == [2, 2, 1, 1]
-    with database.transaction() as session:
-        found = evidence(session, PERIOD, window=1)
-        assert [found.until(window).reports for window in range(-1, 2)] == [0, 1, 2]
+    found = evidence(database, PERIOD, window=1)
+    assert [found.until(window).reports for window in range(-1, 2)] == [0, 1, 2]
 
 
 def test_a_report_that_comes_when_its_epoch_is_over_is_evidence_of_nothing_that_is_read_again(
@@ -144,7 +141,7 @@ def test_a_coordinator_that_was_away_keeps_them_before_the_next_epoch_publishes(
     hand_in(database, b"1", window=2, reference_version=2)
     assert look(database, moment(2, timedelta(days=2))) > 0
     with database.transaction() as session:
-        batch = decode_synthetic_rows(registry.publication(session, registry.SYNTHETIC_ROWS))
+        batch = registry.published_rows(session)
         labels = {row.log_runtime_seconds for row in buffer.rows(session)}
     assert labels == {2.0}
     assert not {row.log_runtime_seconds for row in batch} & labels  # they were corrected

@@ -1,9 +1,7 @@
 """Rounds at the tangent: what they ask, what they make of answers, and how far a liar gets."""
 
-import threading
 from collections.abc import Iterator
 from dataclasses import astuple, dataclass, replace
-from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
@@ -13,13 +11,13 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from numpy.typing import NDArray
 from sqlalchemy import select
 
-from fedperf_server.app.process import store_start_model
+from fedperf_server.app.composition import store_start_model
 from fedperf_server.config import ServerConfig
 from fedperf_server.inference.aggregation import update_norm
 from fedperf_server.inference.tangent_steps import STEP_CLIPS, step_bound
 from fedperf_server.membership.authority import SIGNING, KeyRing, init
 from fedperf_server.membership.enrollment import Enrollment
-from fedperf_server.rounds.coordinator import Coordinator
+from fedperf_server.rounds.model_rounds import ModelRounds
 from fedperf_server.rounds.open_round import RoundRules
 from fedperf_server.rounds.round_method import AcceptedUpdate
 from fedperf_server.rounds.tangent_rounds import (
@@ -48,7 +46,7 @@ from fedperf_shared.wire import codec
 from fedperf_shared.workflow.vocabulary import Platform
 from tests.fakes.tangents import few_plans, tangent_at
 from tests.unit.client.public import seeded_checkpoint
-from tests.unit.server.rounds.test_coordinator import MINUTE, SLOTS, START, TABLE, FakeFleet, Scene
+from tests.unit.server.rounds.test_model_rounds import MINUTE, SLOTS, START, TABLE, FakeFleet, Scene
 
 EXPONENT = -20
 WORKLOADS, NOISE = 1000.0, 20.0
@@ -235,19 +233,18 @@ def scene(tmp_path: Path) -> Iterator[Rounds]:
         at[0] += MINUTE / 4
 
     fleet = FakeFleet(tick)
-    coordinator = Coordinator(
+    rounds = ModelRounds(
         database,
         enrollment,
         fleet,
         timetable=table,
-        rules=RoundRules(2, 5 * MINUTE, poll=timedelta(0)),
+        rules=RoundRules(2, 5 * MINUTE),
         model_format=GgfnFormat(),
         signing_key=ring.key(SIGNING),
         method=METHOD,
         evaluate=lambda arrays: 1.0,
-        clock=lambda: at[0],
     )
-    yield Rounds(coordinator, database, enrollment, fleet, at, {}, {})
+    yield Rounds(rounds, database, enrollment, fleet, at, {}, {})
     database.close()
 
 
@@ -289,13 +286,10 @@ def test_a_coordinator_that_was_stopped_asks_exactly_the_same_again(
     asked = scene.member("one", 50.0)
     scene.member("two", 50.0)
     scene.at[0] = START + 10 * MINUTE
-    stop = threading.Event()
-
-    def stopping() -> None:
-        stop.set()
-
-    monkeypatch.setattr(scene.fleet, "tick", stopping)
-    assert scene.coordinator.step(stop) is None
+    scene.fleet.held = True
+    assert scene.rounds.look(at=scene.at[0]) == ()
+    scene.rounds.interrupt()
+    scene.fleet.held = False
 
     def made_again(self: TangentRounds, current: Weights, *, steps_made: int) -> TangentQuestion:
         raise AssertionError("a question is made once")

@@ -22,7 +22,7 @@ from fedperf_server.state.epochs import (
 from fedperf_server.state.registry import UnknownVersionError
 from fedperf_shared.releases.period import Period
 from fedperf_shared.workflow.vocabulary import Platform
-from tests.unit.server.rounds.test_coordinator import TinyFormat
+from tests.unit.server.rounds.test_model_rounds import TinyFormat
 
 START = datetime(2027, 1, 1, tzinfo=UTC)
 DAY = timedelta(days=1)

@@ -14,7 +14,7 @@ from fedperf_server.state.epochs import Cause, declare
 from fedperf_server.state.registry import PromotionVerdict
 from fedperf_shared.releases.period import Period, SlotTimes, Timetable, to_unix_ms
 from fedperf_shared.releases.release import ReleaseKind, SlotKey
-from tests.unit.server.rounds.test_coordinator import TinyFormat
+from tests.unit.server.rounds.test_model_rounds import TinyFormat
 
 START = datetime(2027, 1, 1, tzinfo=UTC)
 DAY = timedelta(days=1)

@@ -16,7 +16,7 @@ from fedperf_client.release.ledger import ledger as ledger_module
 from fedperf_client.release.ledger.entries import LedgerEntry, ReleaseState
 from fedperf_client.release.ledger.errors import SlotSpentError
 from fedperf_client.release.ledger.ledger import PrivacyLedger
-from fedperf_client.release.noise import SystemNoise
+from fedperf_client.release.noise import system_noise
 from fedperf_client.release.preview import empty_report
 from fedperf_shared.identity import new_private_key
 from fedperf_shared.releases.release import Release, SignedRelease, Slot
@@ -32,14 +32,14 @@ def die(*_: object) -> None:
 
 
 def _release(path: Path) -> SignedRelease:
-    gate = ReleaseGate(PrivacyLedger.open(path), SystemNoise(), new_private_key())
+    gate = ReleaseGate(PrivacyLedger.open(path), system_noise, new_private_key())
     return gate.release(KEY, empty_report, at=open_at(0))
 
 
 def _dies_between_charge_and_counter(path: Path) -> None:
     ledger = PrivacyLedger.open(path)
     setattr(ledger, "_advance_counter", die)  # noqa: B010
-    ReleaseGate(ledger, SystemNoise(), new_private_key()).release(KEY, empty_report, at=open_at(0))
+    ReleaseGate(ledger, system_noise, new_private_key()).release(KEY, empty_report, at=open_at(0))
 
 
 def _dies_inside_the_charge(path: Path) -> None:
@@ -52,7 +52,7 @@ def _dies_before_the_draw(path: Path) -> None:
         die()
         return empty_report(slot, noise)
 
-    gate = ReleaseGate(PrivacyLedger.open(path), SystemNoise(), new_private_key())
+    gate = ReleaseGate(PrivacyLedger.open(path), system_noise, new_private_key())
     gate.release(KEY, dying, at=open_at(0))
 
 
@@ -114,7 +114,7 @@ def test_a_release_killed_before_it_was_handed_out_leaves_as_it_was_stored(
 
 
 def _releases_all(path: Path) -> None:
-    gate = ReleaseGate(PrivacyLedger.open(path), SystemNoise(), new_private_key())
+    gate = ReleaseGate(PrivacyLedger.open(path), system_noise, new_private_key())
     for window in range(6):
         time.sleep(0.005)
         gate.release(report_key(window), empty_report, at=open_at(window))

@@ -1,0 +1,76 @@
+"""What a coordinator lets its members learn, and what its log says."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedperf_server.app.announcements import announce
+from fedperf_server.app.task import ggfn_task, predict_with, public_error
+from fedperf_server.config import (
+    DEFAULT_UPDATE_NORM_BOUND,
+)
+from fedperf_server.rounds.dp_sgd_rounds import DpSgdRounds
+from fedperf_server.rounds.tangent_rounds import TangentRounds
+from fedperf_server.state.rounds import RoundOutcome, RoundResult
+from fedperf_shared.execution import MeasuredPlan, SizedPlan
+from fedperf_shared.model.batches import PlanGraph
+from fedperf_shared.model.checkpoint import encode_checkpoint, model_from_arrays
+from fedperf_shared.model.fit import predict
+from fedperf_shared.releases.period import ModelMethod
+from fedperf_shared.releases.release import ReleaseKind, SlotKey
+from tests.fakes.tangents import few_anchors, install_plans
+from tests.unit.client.prediction.synthetic import draw_questions
+from tests.unit.client.public import install_start, seeded_checkpoint
+
+AT = datetime(2027, 1, 1, tzinfo=UTC)
+QUESTIONS = draw_questions(np.random.default_rng(1), 9)
+ARRAYS = [*seeded_checkpoint().arrays.values()]
+
+
+def predictions() -> list[float]:
+    model = model_from_arrays(seeded_checkpoint().arrays)
+    graphs = [PlanGraph.of(each.plan, each.cluster) for each in QUESTIONS]
+    return [float(value) for value in predict(model, graphs)]
+
+
+def test_the_yardstick_is_the_median_q_error_on_the_public_plans() -> None:
+    for factor in (1.0, 2.0, 0.5):
+        plans = [
+            MeasuredPlan(each.plan, each.cluster, value + float(np.log(factor)))
+            for each, value in zip(QUESTIONS, predictions(), strict=True)
+        ]
+        assert public_error(plans)(ARRAYS) == pytest.approx(max(factor, 1 / factor), rel=1e-5)
+
+
+def test_a_checkpoint_predicts_on_the_catalogue() -> None:
+    entries = [SizedPlan(each.plan, each.cluster) for each in QUESTIONS]
+    found = predict_with(encode_checkpoint(seeded_checkpoint()))(entries)
+    np.testing.assert_allclose(found, predictions(), rtol=1e-5)
+
+
+def test_rounds_train_as_the_calendar_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install_start(tmp_path, monkeypatch)
+    install_plans(tmp_path, monkeypatch)
+    found = [
+        ggfn_task(method, norm_bound=DEFAULT_UPDATE_NORM_BOUND).method
+        for method in (ModelMethod.TANGENT, ModelMethod.DP_SGD)
+    ]
+    assert isinstance(found[0], TangentRounds)
+    assert len(found[0].anchors) == len(few_anchors())
+    assert isinstance(found[1], DpSgdRounds)
+    assert found[1].limits.norm_bound == DEFAULT_UPDATE_NORM_BOUND
+    zeros = [np.zeros_like(array) for array in ARRAYS]
+    same = found[1].aggregate(ARRAYS, [zeros])
+    assert all(np.array_equal(a, b) for a, b in zip(same, ARRAYS, strict=True))
+
+
+def test_a_closed_round_is_said_with_what_was_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    slot = SlotKey(ReleaseKind.MODEL_UPDATE, 2, 0)
+    failures = {"missing": 2, "not_due": 1}
+    announce(RoundResult(7, slot, RoundOutcome.NO_QUORUM, 4, 1, failures, 30.0, None, None))
+    (line,) = capsys.readouterr().out.splitlines()
+    said = ("round closed", "round=7", "outcome=no_quorum", "replies='1 of 4'")
+    for part in (*said, "refused={'missing': 2, 'not_due': 1}"):
+        assert part in line
