@@ -11,9 +11,7 @@ A tick reads no clock and waits for no release: what takes long is drawn beside 
 """
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, InvalidStateError
-from contextlib import suppress
-from dataclasses import dataclass, field
+from concurrent.futures import Future
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -21,6 +19,7 @@ from pathlib import Path
 import structlog
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from fedperf_client.daemon.asked_updates import AskedUpdates, TooLateError
 from fedperf_client.daemon.model_slot import Updating
 from fedperf_client.daemon.report_slot import Reporting
 from fedperf_client.federation.exchange import Exchange, RefusedByCoordinatorError
@@ -39,7 +38,7 @@ from fedperf_client.release.receipts import store_receipt
 from fedperf_client.release.slot_names import slot_name
 from fedperf_client.workers.background import Start
 from fedperf_client.workers.computing_process import Compute
-from fedperf_shared.errors import FedperfError, PrivacyRefusedError
+from fedperf_shared.errors import FedperfError
 from fedperf_shared.exchange import Refusal, TrainRequest
 from fedperf_shared.programs.troubles import Troubles
 from fedperf_shared.releases.release import (
@@ -66,32 +65,6 @@ _FETCHING = "fetching"
 """What a trouble with it is called."""
 
 log = structlog.get_logger()
-
-
-class TooLateError(PrivacyRefusedError):
-    """A release was not ready at its slot's time; it stays here."""
-
-    def __init__(self, key: SlotKey) -> None:
-        super().__init__(
-            f"{key.kind.name.lower()} of window {key.window} was not ready at its fixed time and "
-            "stays here; give the daemon more cores, or its schedule fewer steps"
-        )
-        self.key = key
-
-
-@dataclass(frozen=True, slots=True)
-class _AskedUpdate:
-    """A model update that the coordinator asked for.
-
-    Attributes:
-        asked_at: when.
-        drawing: done when it is sealed, or what was wrong with the request.
-        answer: what is handed out for it.
-    """
-
-    asked_at: datetime
-    drawing: Future[None]
-    answer: Future[SignedRelease] = field(default_factory=Future)
 
 
 class Participant:
@@ -124,7 +97,7 @@ class Participant:
         self._given_up: set[SlotKey] = set()
         self._leaves_at: dict[SlotKey, datetime] = {}
         self._drawing: dict[SlotKey, Future[None]] = {}
-        self._asked: dict[SlotKey, _AskedUpdate] = {}
+        self._asked = AskedUpdates(ledger.schedule, let_out=self._let_out, keep_back=self._stays)
         self._receipt_from: dict[SlotKey, datetime] = {}
         self._corrected: tuple[datetime | None, int] = (None, 0)
         self._ticked_at: datetime | None = None
@@ -157,7 +130,7 @@ class Participant:
 
         Reports that are withheld count too: what is heard of this node does not depend on it.
         """
-        moments = [*self._moments(now), *map(self._schedule.replies_at, list(self._asked))]
+        moments = [*self._moments(now), *self._asked.moments()]
         return min([poll, *(each - now for each in moments if each > now)])
 
     def answer(self, request: TrainRequest, *, now: datetime) -> Future[SignedRelease]:
@@ -167,32 +140,17 @@ class Participant:
         raises RequestRefusedError where no such slot is due here, and another FedperfError
         where nothing can leave for it.
         """
-        key = request.slot
-        if key not in self._asked or self._asked[key].answer.done():
-            drawing = self._start(partial(self._draw_update, request, now))
-            self._asked[key] = asked = _AskedUpdate(now, drawing)
-            drawing.add_done_callback(partial(_pass_on_failure, asked.answer))
-        return self._asked[key].answer
+        return self._asked.answer(
+            request.slot, lambda: self._start(partial(self._draw_update, request, now)), now=now
+        )
 
     def hand_out(self, now: datetime) -> None:
         """Answer what was asked for, where its time has come; what is not ready stays here."""
-        for key, asked in list(self._asked.items()):
-            replies_at = self._schedule.replies_at(key)
-            if asked.answer.done() or now < replies_at:
-                continue
-            if asked.drawing.done():
-                self._answer(key, asked, now)
-            elif asked.asked_at < replies_at:
-                self._gate.keep_back(key, at=now)
-                _fail(asked.answer, TooLateError(key))
+        self._asked.hand_out(now)
 
     def leave(self) -> None:
         """Say that nothing more is handed out."""
-        for asked in self._asked.values():
-            _fail(
-                asked.answer,
-                RequestRefusedError("this node is going offline", Refusal.GOING_OFFLINE),
-            )
+        self._asked.leave()
 
     def _draw_update(self, request: TrainRequest, now: datetime) -> None:
         """Draw and keep what is asked for.
@@ -213,12 +171,9 @@ class Participant:
 
         self._seal(slot, make, at=now)
 
-    def _answer(self, key: SlotKey, asked: _AskedUpdate, now: datetime) -> None:
-        mode = self._policy.mode(key.kind)
-        try:
-            asked.answer.set_result(self._gate.hand_out(key, at=now, mode=mode))
-        except (FedperfError, OSError) as error:
-            _fail(asked.answer, error)
+    def _let_out(self, key: SlotKey, now: datetime) -> SignedRelease:
+        """A drawn update at its time."""
+        return self._gate.hand_out(key, at=now, mode=self._policy.mode(key.kind))
 
     @property
     def _schedule(self) -> Schedule:
@@ -403,14 +358,3 @@ class Participant:
             self._troubles.failed(what, error)
         else:
             self._troubles.worked(what)
-
-
-def _pass_on_failure(answer: Future[SignedRelease], drawing: Future[None]) -> None:
-    error = drawing.exception()
-    if error is not None:
-        _fail(answer, error)
-
-
-def _fail(answer: Future[SignedRelease], error: BaseException) -> None:
-    with suppress(InvalidStateError):  # it failed already, in another thread
-        answer.set_exception(error)

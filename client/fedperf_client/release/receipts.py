@@ -19,7 +19,7 @@ from fedperf_shared.releases.release import SlotKey
 _DIGEST_BYTES = 32
 
 
-class VerifiedReceipt(Protocol):
+class ReceiptLike(Protocol):
     """What a receipt says, once its signature was found to be the coordinator's.
 
     `federation.exchange` verifies it, with the key that was pinned at joining.
@@ -47,7 +47,7 @@ class VerifiedReceipt(Protocol):
 
 
 def store_receipt(
-    ledger: PrivacyLedger, receipt: VerifiedReceipt, *, key: SlotKey | None = None
+    ledger: PrivacyLedger, receipt: ReceiptLike, *, key: SlotKey | None = None
 ) -> ConfirmedRelease:
     """Keep a receipt beside the ledger.
 

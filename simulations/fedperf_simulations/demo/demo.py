@@ -32,8 +32,8 @@ from fedperf_simulations.demo.results import collected, error_on_plans
 from fedperf_simulations.demo.scenario import (
     POLL_SECONDS,
     Calendar,
+    DemoMember,
     Pace,
-    Participant,
     fitted_calendar,
     participants,
 )
@@ -96,7 +96,7 @@ def run_demo(world: DemoWorld, executions: list[Execution], stages: Stages) -> D
     return finished
 
 
-def _write_histories(world: DemoWorld, organizations: tuple[Participant, ...]) -> None:
+def _write_histories(world: DemoWorld, organizations: tuple[DemoMember, ...]) -> None:
     for each in organizations:
         for path, executions in (
             (world.history(each.name), each.history),
@@ -107,7 +107,7 @@ def _write_histories(world: DemoWorld, organizations: tuple[Participant, ...]) -
 
 
 def _prepare_homes(
-    world: DemoWorld, organizations: tuple[Participant, ...], stage: ProgressStage
+    world: DemoWorld, organizations: tuple[DemoMember, ...], stage: ProgressStage
 ) -> tuple[Calendar, Pace]:
     """Homes with histories in their stores, and a calendar that this machine can keep."""
     world.programs.together([partial(_init, world, each) for each in organizations], at_once=2)
@@ -127,7 +127,7 @@ def _prepare_homes(
     return calendar, pace
 
 
-def _init(world: DemoWorld, each: Participant) -> None:
+def _init(world: DemoWorld, each: DemoMember) -> None:
     size, workloads = str(each.size_class), str(each.nominal_workloads)
     call = world.client("init", each.name, "init", "--size", size, "--workloads", workloads)
     world.programs.call(call)
@@ -136,7 +136,7 @@ def _init(world: DemoWorld, each: Participant) -> None:
     world.home(each.name).config.write_text(faster, encoding="utf-8")
 
 
-def _pace(world: DemoWorld, large: list[Participant]) -> Pace:
+def _pace(world: DemoWorld, large: list[DemoMember]) -> Pace:
     """Measured by as many programs at once as will answer at once."""
     calls = [
         ProgramCall(
@@ -150,13 +150,13 @@ def _pace(world: DemoWorld, large: list[Participant]) -> Pace:
     return Pace.slowest([Pace(**figures) for figures in found])
 
 
-def _profiled(world: DemoWorld, each: Participant) -> int:
+def _profiled(world: DemoWorld, each: DemoMember) -> int:
     """How many executions were measured and stored, failed ones included."""
     statuses = world.programs.facts(_profile_call(world, each))["status"]
     return sum(count for status, count in statuses.items() if status != "uncountable")
 
 
-def _profile_call(world: DemoWorld, each: Participant) -> ProgramCall:
+def _profile_call(world: DemoWorld, each: DemoMember) -> ProgramCall:
     families = [word for family in each.character.families for word in ("--family", str(family))]
     return world.client(
         "profile",
@@ -174,7 +174,7 @@ def _profile_call(world: DemoWorld, each: Participant) -> ProgramCall:
 
 def _results(
     world: DemoWorld,
-    organizations: tuple[Participant, ...],
+    organizations: tuple[DemoMember, ...],
     joined: LocalFederation,
     live: Mapping[str, int],
     *,
@@ -182,7 +182,7 @@ def _results(
 ) -> tuple[list[OrganizationResult], Personalized]:
     """What each organization's own programs say; and the predictor of the one that chooses."""
 
-    def of(each: Participant) -> OrganizationResult:
+    def of(each: DemoMember) -> OrganizationResult:
         ask = partial(_ask, world, each.name)
         result = collected(
             each,

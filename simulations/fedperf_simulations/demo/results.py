@@ -19,7 +19,7 @@ from fedperf_shared.model.fit import predict
 from fedperf_shared.model.metrics import median_q_error
 from fedperf_shared.releases.period import Timetable
 from fedperf_shared.releases.release import ReleaseKind
-from fedperf_simulations.demo.scenario import Participant
+from fedperf_simulations.demo.scenario import DemoMember
 from fedperf_simulations.demo.summary import (
     LeftOut,
     OrganizationResult,
@@ -41,7 +41,7 @@ Facts = Mapping[str, Any]
 
 
 def collected(
-    who: Participant,
+    who: DemoMember,
     home: Home,
     timetable: Timetable,
     *,

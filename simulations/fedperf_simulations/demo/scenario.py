@@ -114,7 +114,7 @@ class TooFewExecutionsError(InvalidInputError):
 
 
 @dataclass(frozen=True, slots=True)
-class Participant:
+class DemoMember:
     """One organization of the demo.
 
     Attributes:
@@ -138,7 +138,7 @@ class Participant:
 
 def participants(
     executions: Sequence[Execution], *, seed: int, size: DemoSize
-) -> tuple[Participant, ...]:
+) -> tuple[DemoMember, ...]:
     """Alder, birch and cedar with what `seed` lets each of them know.
 
     Raises:
@@ -153,7 +153,7 @@ def participants(
 
 def participant(
     part: WorkloadPart, whole: OrganizationPart, *, seed: int, size: DemoSize
-) -> Participant:
+) -> DemoMember:
     """One organization's share of its part; errors as `participants`."""
     place = list(CHARACTERS).index(part)
     character = CHARACTERS[part]
@@ -163,7 +163,7 @@ def participant(
     held_out = tuple(e for e in whole.held_out if e.is_ok and e.workload not in live)
     if len(held_out) < size.held_out:
         raise TooFewExecutionsError(whole.name, len(held_out), size.held_out)
-    return Participant(
+    return DemoMember(
         name=whole.name,
         size_class=whole.size_class,
         nominal_workloads=whole.nominal_workloads,

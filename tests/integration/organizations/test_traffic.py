@@ -29,12 +29,12 @@ from flwr.supernode.fleet_http_client import FleetHttpClient
 
 from fedperf_client.daemon import daemon
 from fedperf_client.daemon.daemon import run_daemon
-from fedperf_client.daemon.participant import Participant, _AskedUpdate
+from fedperf_client.daemon.participant import Participant
 from fedperf_client.daemon.source_watch import NEEDED_FOR_FOLLOWING
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.learning.tasks import NEEDED_FOR_REPORTS, NEEDED_FOR_TANGENTS, TangentTask
-from fedperf_client.release.policy import ReleaseMode, parse_policy, policy_template
+from fedperf_client.release.policy import parse_policy, policy_template
 from fedperf_client.release.schedule import plan_schedule
 from fedperf_client.workers.computing_process import Compute, ComputingProcess
 from fedperf_server.app.composition import store_start_model
@@ -284,24 +284,23 @@ def one_child_of_a_kind(
 
 def make_mutants(patch: pytest.MonkeyPatch) -> None:
     """Two organizations that break promise 5, each in its way."""
-    hand_out, answer = Participant.hand_out, Participant._answer
+    hand_out, let_out = Participant.hand_out, Participant._let_out
 
     def hand_out_early(self: Participant, at: datetime) -> None:
         is_eager = self._home.directory.name == EAGER
-        is_drawn = all(each.drawing.done() for each in self._asked.values())
+        is_drawn = all(each.drawing.done() for each in self._asked._asked.values())
         hand_out(self, at + timedelta(days=1) if is_eager and is_drawn else at)
 
-    def telling_answer(self: Participant, key: SlotKey, asked: _AskedUpdate, at: datetime) -> None:
+    def let_out_telling(self: Participant, key: SlotKey, at: datetime) -> SignedRelease:
+        release = let_out(self, key, at)
         if self._home.directory.name != TELLING:
-            answer(self, key, asked, at)
-            return
-        release = self._gate.hand_out(key, at=at, mode=ReleaseMode.AUTO)
+            return release
         with ExecutionStore.open(self._home.store) as store:
             told = release.payload + bytes(len(list(store.executions())))
-        asked.answer.set_result(SignedRelease(told, release.signature))
+        return SignedRelease(told, release.signature)
 
     patch.setattr(Participant, "hand_out", hand_out_early)
-    patch.setattr(Participant, "_answer", telling_answer)
+    patch.setattr(Participant, "_let_out", let_out_telling)
 
 
 def play(directory: Path, pace: float) -> datetime:

@@ -18,7 +18,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from numpy.typing import NDArray
 from structlog.testing import capture_logs
 
-from fedperf_client.daemon.participant import Participant, TooLateError
+from fedperf_client.daemon.asked_updates import TooLateError
+from fedperf_client.daemon.participant import Participant
 from fedperf_client.daemon.period_start import open_ledger
 from fedperf_client.federation.enrollment import load_or_create_key
 from fedperf_client.federation.exchange import (
