@@ -101,6 +101,36 @@ def demo(
         raise typer.Exit(command_line.INCOMPLETE)
 
 
+@app.command()
+def replay(
+    directory: Annotated[Path, typer.Argument(help="Of a coordinator; it is only read.")],
+    json: Json = False,
+) -> None:
+    """Play a coordinator's stored releases through the installed one, and compare what comes of it.
+
+    One line per version, epoch and drift of its calendar, and one for the correction. Members are
+    not asked again: a change of the coordinator is judged by the releases that there are.
+    """
+    from dataclasses import replace as changed
+
+    from fedperf_server.app.task import ggfn_task
+    from fedperf_server.config import load_config
+    from fedperf_server.state.database import Database
+    from fedperf_simulations.federation.memory_federation import directory_in_memory
+    from fedperf_simulations.federation.replay import compared, replayed
+
+    config = load_config(directory)
+    table = config.timetable
+    source = Database.existing(config.database_url)
+    task = ggfn_task(table.model_method, norm_bound=config.update_norm_bound)
+    with directory_in_memory() as place:
+        again = changed(config, directory=place / "coordinator", database_url="")
+        with replayed(source, again, task) as federation:
+            rows = compared(source, federation.database, table.period)
+    source.close()
+    show_rows(rows, json=json, empty="the coordinator holds no version")
+
+
 @app.command("list")
 def list_experiments(json: Json = False) -> None:
     """List the experiments and benchmarks with the claims that they answer."""

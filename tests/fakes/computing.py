@@ -4,23 +4,17 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeVar
 
+from fedperf_simulations.federation.one_thread import at_once
+
+__all__ = ["Held", "at_once", "in_this_process"]
+
 T = TypeVar("T")
 
 
 def in_this_process(task: Callable[[], T], /, *, seconds: float | None = None) -> T:
-    """As `learning.computing_process.Compute`."""
+    """As `workers.computing_process.Compute`."""
     del seconds
     return task()
-
-
-def at_once(work: Callable[[], T], /) -> Future[T]:
-    """As `background.in_thread`, done when it returns."""
-    future: Future[T] = Future()
-    try:
-        future.set_result(work())
-    except Exception as error:  # judged by whoever reads the future
-        future.set_exception(error)
-    return future
 
 
 class Held:

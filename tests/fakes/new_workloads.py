@@ -11,8 +11,9 @@ from fedperf_simulations.experiments.drift.recurring_workloads import (
     RecurringYear,
     draw_organizations,
 )
-from fedperf_simulations.experiments.drift.report_detection import Year, reported, schedule_of
-from fedperf_simulations.federation.channel import SeededNoise
+from fedperf_simulations.experiments.drift.report_detection import schedule_of
+from fedperf_simulations.federation.seeded_noise import SeededNoise
+from tests.fakes.report_years import Year, reported
 
 WORKLOADS = 200
 """Of an organization on each platform in a usual window."""

@@ -16,7 +16,7 @@ from fedperf_client.privacy.randomness import NoiseSource
 from fedperf_client.release.noise import SystemNoise
 from fedperf_shared.releases.directions import public_design
 from fedperf_shared.releases.release import ReleaseKind, SlotKey
-from fedperf_simulations.federation.channel import SeededNoise as SimulatedNoise
+from fedperf_simulations.federation.seeded_noise import SeededNoise as SimulatedNoise
 from tests.unit.client.privacy.seeded_noise import SeededNoise
 
 pytestmark = pytest.mark.statistical

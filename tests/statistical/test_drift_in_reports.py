@@ -18,14 +18,9 @@ from fedperf_server.inference.drift_evidence import SHIFT, evidence_of, read_dri
 from fedperf_server.inference.state_space import DEFAULT_STEADINESS, SteadySums, by_organization
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.experiments.drift.recurring_workloads import USED, PlatformShift
-from fedperf_simulations.experiments.drift.report_detection import (
-    IN_TIME,
-    Year,
-    judged,
-    schedule_of,
-    year_of_reports,
-)
+from fedperf_simulations.experiments.drift.report_detection import IN_TIME, judged, schedule_of
 from tests.fakes.new_workloads import year_of_new_workloads
+from tests.fakes.report_years import Year, year_of_reports
 
 pytestmark = [pytest.mark.statistical, pytest.mark.slow]
 

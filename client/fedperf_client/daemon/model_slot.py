@@ -41,12 +41,16 @@ class Updating:
         models: FetchedModels,
         *,
         compute: Compute,
+        anchors: Sequence[SizedPlan] = (),
     ) -> None:
-        """Learn from the executions in `store`, all epochs alike, by `compute` elsewhere."""
+        """Learn from the executions in `store`, all epochs alike, by `compute` elsewhere.
+
+        Questions are about the public plans `anchors`; by default those that ship with fedperf.
+        """
         self._store = store
         self._models = models
         self._compute = compute
-        self._anchors: Sequence[SizedPlan] = ()
+        self._anchors = anchors
 
     def require_answerable(self, slot: Slot, request: TrainRequest) -> None:
         """Refuse what does not ask for the slot's release.

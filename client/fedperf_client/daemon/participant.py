@@ -10,7 +10,7 @@ coordinator refuses for good, and what goes wrong inside the gate, is not.
 A tick reads no clock and waits for no release: what takes long is drawn beside (`Start`).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from datetime import datetime, timedelta
 from functools import partial
@@ -40,6 +40,7 @@ from fedperf_client.workers.background import Start
 from fedperf_client.workers.computing_process import Compute
 from fedperf_shared.errors import FedperfError
 from fedperf_shared.exchange import Refusal, TrainRequest
+from fedperf_shared.execution import SizedPlan
 from fedperf_shared.programs.troubles import Troubles
 from fedperf_shared.releases.release import (
     Release,
@@ -82,8 +83,24 @@ class Participant:
         reporting: Compute,
         training: Compute,
         start: Start,
+        anchors: Sequence[SizedPlan] = (),
         troubles: Troubles | None = None,
     ) -> None:
+        """Release what the ledger's schedule says, by the ledger's budget.
+
+        Args:
+            home: of the organization; executions, models, questions and receipts lie there.
+            exchange: of its coordinator.
+            ledger: of the period.
+            noise: of each slot.
+            key: signs releases.
+            policy: what leaves, and what is asked about before.
+            reporting: computes the sums of reports.
+            training: computes model updates.
+            start: begins what takes long.
+            anchors: public plans that model rounds are about; by default those that ship.
+            troubles: of the process.
+        """
         self._troubles = troubles or Troubles()
         self._home = home
         self._exchange = exchange
@@ -92,7 +109,7 @@ class Participant:
         self._gate = ReleaseGate(ledger, noise, key)
         self._models = FetchedModels(home.models)
         self._reports = Reporting(home, ledger.schedule, ask=exchange.question, compute=reporting)
-        self._updates = Updating(home.store, self._models, compute=training)
+        self._updates = Updating(home.store, self._models, compute=training, anchors=anchors)
         self._start = start
         self._given_up: set[SlotKey] = set()
         self._leaves_at: dict[SlotKey, datetime] = {}

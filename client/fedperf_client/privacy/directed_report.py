@@ -36,12 +36,11 @@ from fedperf_client.privacy.report_mechanism import (
     WorkloadResiduals,
     noise_steps,
     on_grid,
-    with_noise,
 )
 from fedperf_shared.errors import FedperfError
 from fedperf_shared.releases.directions import Design
 from fedperf_shared.releases.questions import CellQuestion
-from fedperf_shared.releases.release import DirectedParameters, DirectedReport, SlotKey
+from fedperf_shared.releases.release import DirectedReport, SlotKey
 
 _ROUNDING = 1e-9
 
@@ -90,34 +89,6 @@ def directed_report(
         design_version=design_version,
         grid_exponent=GRID_EXPONENT,
         values=total + noise.discrete_gaussian(design.values, scale),
-    )
-
-
-def cell_report(
-    workloads: Iterable[WorkloadResiduals],
-    question: CellQuestion,
-    noise: NoiseSource,
-    *,
-    slot: SlotKey,
-    parameters: DirectedParameters,
-) -> DirectedReport:
-    """The answer to the question of `slot`, a function of its arguments and of `noise`.
-
-    Args:
-        workloads: each workload once, residuals against the question's reference model.
-        question: what is asked; it could not exist if it did not bound what a workload sends.
-        noise: makes the one discrete Gaussian.
-        slot: the slot that it fills.
-        parameters: of that slot, from the schedule.
-
-    Raises:
-        ConfigurationError: the noise is too small or too large for the grid.
-    """
-    return DirectedReport(
-        slot=slot,
-        design_version=question.version,
-        grid_exponent=GRID_EXPONENT,
-        values=with_noise(cell_sum(workloads, question), noise, parameters),
     )
 
 
@@ -172,6 +143,8 @@ def _shares(workload: PointResiduals) -> NDArray[np.float64]:
     if workload.shares is None:
         return np.full(count, 1 / count)
     shares = np.asarray(workload.shares, dtype=np.float64)
-    if shares.shape != (count,) or not (shares.min() >= 0 and shares.sum() <= 1 + _ROUNDING):
+    most = 1 + _ROUNDING
+    are_shares = shares.shape == (count,) and shares.min() >= 0 and shares.max() <= most
+    if not (are_shares and shares.sum() <= most):
         raise ValueError("shares of executions are not negative and sum to 1")
     return shares

@@ -172,7 +172,7 @@ class Enrollment:
                 {"name": row.name, "fingerprint": identity.fingerprint(key)},
                 at=now,
             )
-            member = _member(row)
+            member = member_of(row)
         certificate = issue(self._ring, member.organization_id, member.public_key, now=now)
         return NewMembership(member, certificate, self._ring.certificate(CA))
 
@@ -189,7 +189,7 @@ class Enrollment:
                 raise UnknownOrganizationError(name)
             row.revoked_at = to_unix_ms(now)
             audit.record(session, "revoked", {"name": name}, at=now)
-            return _member(row)
+            return member_of(row)
 
     def members(self) -> list[Member]:
         """Everybody who may take part now, by name."""
@@ -199,13 +199,13 @@ class Enrollment:
                 .where(OrganizationRow.revoked_at.is_(None))
                 .order_by(OrganizationRow.name)
             )
-            return [_member(row) for row in rows]
+            return [member_of(row) for row in rows]
 
     def member_with(self, key: ec.EllipticCurvePublicKey) -> Member | None:
         """The member with that key, None for strangers and the revoked."""
         with self._database.transaction() as session:
             row = _by_key(session, key)
-            return _member(row) if row else None
+            return member_of(row) if row else None
 
     def _url(self, token: bytes) -> str:
         certificate = x509.load_pem_x509_certificate(self._ring.certificate(ENROLLMENT))
@@ -245,7 +245,8 @@ def _by_key(session: Session, key: ec.EllipticCurvePublicKey) -> OrganizationRow
     ).first()
 
 
-def _member(row: OrganizationRow) -> Member:
+def member_of(row: OrganizationRow) -> Member:
+    """The member that a row stands for."""
     key = serialization.load_der_public_key(row.public_key)
     if not isinstance(key, ec.EllipticCurvePublicKey):
         raise StorageError("the database holds a key that is not an elliptic-curve key")

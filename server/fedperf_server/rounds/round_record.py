@@ -16,12 +16,18 @@ from sqlalchemy.orm import Session
 
 from fedperf_server.rounds.open_round import RoundReplies
 from fedperf_server.state import releases
-from fedperf_server.state.database import ReplyRow, RoundQuestionRow, RoundRow
+from fedperf_server.state.database import (
+    ReplyRow,
+    RoundQuestionRow,
+    RoundRow,
+    UpdateRow,
+)
 from fedperf_server.state.rounds import ACCEPTED, row_key
 from fedperf_server.state.validation import RejectedReleaseError
+from fedperf_shared.releases.kinds import kind_of
 from fedperf_shared.releases.period import Timetable, to_unix_ms
 from fedperf_shared.releases.questions import TangentQuestion
-from fedperf_shared.releases.release import SlotKey
+from fedperf_shared.releases.release import SignedRelease, SlotKey
 from fedperf_shared.wire.codec import encode_tangent_question
 
 
@@ -87,13 +93,30 @@ def store_replies(
     """Give receipts, signed with `key`, for what was accepted, and count what was refused."""
     release_id = slot.release_id(timetable.period)
     place = row_key(timetable, slot)
-    for organization_id, (signed, _) in replies.accepted.items():
+    for organization_id, (signed, answer) in replies.accepted.items():
         releases.give_receipt(session, organization_id, release_id, signed, key=key, at=at)
+        if kind_of(answer.update).numbers is not None:  # a sum, of two kilobytes at most
+            session.add(_update_row(place, organization_id, signed, at=at))
         digest = hashlib.sha256(signed.payload).digest()
         session.add(_reply_row(place, organization_id, ACCEPTED, replies, digest))
     for organization_id, reason in replies.refused.items():
         releases.count_rejection(session, organization_id, "model_update", reason)
         session.add(_reply_row(place, organization_id, reason.value, replies, None))
+
+
+def _update_row(
+    place: tuple[int, int, int], organization_id: bytes, signed: SignedRelease, *, at: datetime
+) -> UpdateRow:
+    period_start, window, index = place
+    return UpdateRow(
+        period_start=period_start,
+        window=window,
+        index=index,
+        organization_id=organization_id,
+        payload=signed.payload,
+        signature=signed.signature,
+        received_at=to_unix_ms(at),
+    )
 
 
 def _reply_row(

@@ -117,6 +117,19 @@ class ReplyRow(DatabaseTable):
     size: Mapped[int]
 
 
+class UpdateRow(DatabaseTable):
+    """An accepted model update that is a sum, as signed; what the round made of it is a version."""
+
+    __tablename__ = "model_update"
+    period_start: Mapped[int] = mapped_column(primary_key=True)
+    window: Mapped[int] = mapped_column(primary_key=True)
+    index: Mapped[int] = mapped_column(primary_key=True)
+    organization_id: Mapped[bytes] = mapped_column(primary_key=True)
+    payload: Mapped[bytes]
+    signature: Mapped[bytes]
+    received_at: Mapped[int]
+
+
 class ReportRow(DatabaseTable):
     """An accepted report, residual or directed, as signed."""
 

@@ -3,10 +3,9 @@
 Three organizations run a platform that the base model has never seen, 2,000 workloads each.
 They train the model together in a few private steps at its tangent: each step a sum over
 an organization's workloads in directions that public plans chose, with noise of its own;
-the coordinator turns the sums into a step (`fedperf_server.rounds.tangent_rounds`). Two things
-differ from the product: features are computed for many plans at once, which moves last
-digits, and the public plans are known to be like the organizations'. Beside it DP-SGD in
-all weights with the same budget, and the run without privacy: the same workloads pooled,
+the coordinator turns the sums into a step (`federation.tangent_training`). One thing differs
+from the product: the public plans are known to be like the organizations'. Beside it DP-SGD
+in all weights with the same budget, and the run without privacy: the same workloads pooled,
 trained the ordinary way until twice the epochs bring next to nothing.
 
 Errors are on workloads of nobody: median relative error (of the run time) and median q-error,
@@ -35,7 +34,6 @@ from fedperf_client.privacy.accountant import (
 )
 from fedperf_client.privacy.dp_sgd import Example, dp_train
 from fedperf_server.inference.tangent_steps import STEP_CLIPS
-from fedperf_server.rounds.tangent_rounds import TangentRounds
 from fedperf_shared.model.checkpoint import load_model, save_model
 from fedperf_shared.model.fit import fit, predict
 from fedperf_shared.model.ggfn import GGFN, standardise
@@ -46,7 +44,7 @@ from fedperf_shared.releases.release import (
 )
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.data.datasets import measured_files
-from fedperf_simulations.federation.channel import SeededNoise
+from fedperf_simulations.federation.seeded_noise import SeededNoise
 from fedperf_simulations.federation.tangent_training import private_steps
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target
 from fedperf_simulations.harness.side_by_side import computed
@@ -210,7 +208,6 @@ class _Bench:
 
     def _at_tangent(self, training: TrainingCondition) -> "Trained":
         promised = _promised(training)
-        noise = SeededNoise([self._draw(3), int(promised * 1000)])
         world, dealt = self._data()
         size, stages = len(dealt.organizations[0]), len(STEP_CLIPS)
 
@@ -221,10 +218,11 @@ class _Bench:
         model = private_steps(
             self._base(),
             dealt.organizations,
-            TangentRounds(world.anchors, misfit=0.0),
+            world.anchors,
             TangentParameters(sigma, size),
             steps=stages,
-            noise=noise,
+            seed=[self._draw(3), int(promised * 1000)],
+            misfit=0.0,
         )
         return model, (epsilon(events(sigma), DELTA), replace_one_epsilon(events(sigma), DELTA))
 

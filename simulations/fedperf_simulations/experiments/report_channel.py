@@ -39,12 +39,12 @@ from fedperf_simulations.federation.c3o_federation import (
 )
 from fedperf_simulations.federation.channel import (
     Channel,
-    SeededNoise,
     Sender,
     noise_for,
     private_configurations,
     public_configurations,
 )
+from fedperf_simulations.federation.seeded_noise import SeededNoise
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target
 
 Floats = NDArray[np.float64]

@@ -8,8 +8,7 @@ know about are positions in that belief.
 Two policies. `public_configurations`: the coordinator knows the points and designs
 directions for them. `private_configurations`: it knows the box of the job only.
 
-Noise is seeded, so that an experiment can be repeated: for simulations, never for a
-release.
+Noise is seeded, so that an experiment can be repeated.
 """
 
 import math
@@ -39,25 +38,6 @@ Floats = NDArray[np.float64]
 Positions = NDArray[np.int64]
 
 DELTA = 1e-5
-
-
-class SeededNoise:
-    """Noise that repeats itself."""
-
-    def __init__(self, seed: Sequence[int]) -> None:
-        self._generator = np.random.default_rng(seed)
-
-    def uniform(self, size: int) -> Floats:
-        """Uniform numbers."""
-        return self._generator.random(size)
-
-    def gaussian(self, size: int) -> Floats:
-        """Standard normal numbers."""
-        return self._generator.standard_normal(size)
-
-    def discrete_gaussian(self, size: int, scale: float) -> NDArray[np.int64]:
-        """Rounded normal numbers, which is the same at the report's scales."""
-        return np.rint(scale * self.gaussian(size)).astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,41 +1,57 @@
-"""A year of model rounds of large organizations, in one process.
+"""A year of large organizations whose platforms drift, as the product lives it, in memory.
 
-Real are: the calendar, the schedule with its noise (calibrated by the accountant over all
-releases of the year together), what organizations release, what the coordinator asks, believes,
-rehearses and makes of it, and when. Left out: sockets, signatures, ledgers and the judgement
-of candidates, since every version is promoted. Noise is seeded, and features are computed for
-many plans at once, which moves last digits.
+Coordinator, members, ledgers, gate, desks and calendar are the product's (`memory_federation`):
+reports lead to rows for rehearsal, rounds to candidates, the next window's reports to verdicts.
+The operator announces every segment as an epoch, a day before it begins. Noise is seeded.
 
-Every organization adds up the workloads that finished until a round opens, each of them once.
-What a workload adds is computed once for all that share it.
+Every organization adds up the workloads that finished until a slot opens, each of them once.
+What a workload says is computed once for all that share it.
 """
 
-from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+import numpy as np
+from numpy.typing import NDArray
 
 from fedperf_client.learning.residuals import LabelledGraph
-from fedperf_client.privacy.tangent_update import update_from_sum
+from fedperf_client.privacy.accountant import PrivacyBudget, epsilon, events_of
 from fedperf_client.release.schedule import PlannedSchedule
-from fedperf_server.rehearsal.synthetic_rows import Catalogue
+from fedperf_server.app.task import Task, predict_with, public_error
+from fedperf_server.config import ServerConfig
 from fedperf_server.rounds.round_method import AcceptedUpdate
 from fedperf_server.rounds.tangent_rounds import TangentRounds
+from fedperf_server.state import registry
+from fedperf_server.state.epochs import Cause, declare
+from fedperf_server.state.registry import GgfnFormat
+from fedperf_shared.exchange import SyntheticRow
+from fedperf_shared.execution import MeasuredPlan, SizedPlan
+from fedperf_shared.model.architecture import ARRAY_SHAPES, Weights, named_arrays
 from fedperf_shared.model.batches import PlanGraph
+from fedperf_shared.model.checkpoint import model_from_arrays, state_to_arrays
 from fedperf_shared.model.ggfn import GGFN
-from fedperf_shared.releases.kinds import TANGENT_UPDATE
+from fedperf_shared.releases.kinds import TANGENT_UPDATE, kind_of
 from fedperf_shared.releases.period import Timetable
-from fedperf_shared.releases.release import ReleaseKind, Slot, TangentParameters
-from fedperf_simulations.federation.channel import SeededNoise
-from fedperf_simulations.federation.reported_epochs import Reports
-from fedperf_simulations.federation.tangent_training import grid_vectors
-from fedperf_simulations.measured_set.drifting_platforms import (
-    DriftingYear,
-    first_windows,
-    measured_of,
+from fedperf_shared.releases.questions import TangentQuestion
+from fedperf_shared.releases.release import Schedule, Slot, TangentParameters, Update
+from fedperf_simulations.federation.histories import HistoryCompute, SharedAnswers
+from fedperf_simulations.federation.memory_federation import (
+    HOST,
+    Clock,
+    Federation,
+    NewMember,
+    directory_in_memory,
+    memory_federation,
 )
+from fedperf_simulations.federation.seeded_noise import noise_of
+from fedperf_simulations.measured_set.drifting_platforms import DriftingYear, first_windows
 
 UNNOTICED = 0.01
 """Noise that nobody would notice, where nothing is private."""
+
+BEFORE = timedelta(days=1)
+"""An epoch is announced so long before it begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +75,15 @@ class FederatedWorld:
 
     Attributes:
         start: the model that the year begins with.
-        catalogue: public plans on public clusters, by cell.
+        plans: public measured plans: synthetic rows lie on them, versions are judged by them.
         anchors: public plans at which tangents are taken.
         planned: the schedule of every organization.
         organizations: what each executes.
     """
 
     start: GGFN
-    catalogue: Catalogue
-    anchors: Sequence[PlanGraph]
+    plans: Sequence[MeasuredPlan]
+    anchors: Sequence[SizedPlan]
     planned: PlannedSchedule
     organizations: Sequence[DriftingYear]
 
@@ -77,88 +93,126 @@ class FederatedWorld:
         return self.planned.schedule.timetable
 
 
-class FederatedYear:
-    """One year; `models` lives through it, once."""
+@dataclass(frozen=True, slots=True)
+class OfThisEpoch:
+    """A history without what finished in earlier epochs (`histories.MemberHistory`)."""
 
-    def __init__(self, world: FederatedWorld, way: Way, *, seed: Sequence[int]) -> None:
-        """At the start; noise follows from `seed` alone, so that two ways can be compared."""
-        self._world, self._way, self._seed = world, way, tuple(seed)
-        self._begins = first_windows(world.timetable.period.windows)
-        self._rounds = TangentRounds(world.anchors)
-        self._model = world.start
-        self._steps = 0
-        self._reports = Reports(
-            world.planned.schedule,
-            {str(number): each for number, each in enumerate(world.organizations)},
-            world.catalogue,
-            SeededNoise([*self._seed, 0]),
-        )
+    lived: DriftingYear
+
+    def between(self, since: datetime | None, until: datetime) -> Sequence[LabelledGraph]:
+        """What finished then, of the newest epoch."""
+        found = self.lived.between(since, until)
+        newest = max((each.epoch for each in found), default=0)
+        return [each for each in found if each.epoch == newest]
+
+
+@dataclass(frozen=True, slots=True)
+class WithoutRehearsal:
+    """Rounds at a tangent that rehearse nothing (`round_method.RoundMethod`)."""
+
+    rounds: TangentRounds
+    rehearses_at_home: bool = False
+
+    def question(self, current: Weights, *, steps_made: int) -> TangentQuestion:
+        """As `TangentRounds`."""
+        return self.rounds.question(current, steps_made=steps_made)
+
+    def check(self, update: Update, slot: Slot) -> None:
+        """As `TangentRounds`."""
+        self.rounds.check(update, slot)
+
+    def next(
+        self,
+        current: Weights,
+        answers: Sequence[AcceptedUpdate],
+        question: TangentQuestion | None,
+        *,
+        rehearsed: Sequence[SyntheticRow] = (),
+    ) -> Sequence[NDArray[np.float32]]:
+        """As `TangentRounds`, without the rows."""
+        del rehearsed
+        return self.rounds.next(current, answers, question)
+
+
+@dataclass(frozen=True, slots=True)
+class FederatedYear:
+    """One year; noise follows from `seed` alone, so that two ways can be compared."""
+
+    world: FederatedWorld
+    way: Way
+    seed: Sequence[int]
 
     def models(self) -> Iterator[GGFN]:
-        """The model after each window."""
-        period = self._world.timetable.period
-        for window in range(period.windows):
-            if window in self._begins:
-                self._reports.begin_epoch(self._model)
-                self._steps = 0
-            if self._way.rehearses:
-                self._reports.report(window)
-            for slot in self._slots(window):
-                self._round(slot)
-            yield self._model
+        """The version in force at the end of each window."""
+        world, period = self.world, self.world.timetable.period
+        begins = [period.window_start(each) for each in first_windows(period.windows)[1:]]
+        with directory_in_memory() as place:
+            config = ServerConfig(place / "coordinator", HOST, world.timetable)
+            clock = Clock(period.start)
+            with memory_federation(
+                config, self._task(), self._newcomers(clock), clock=clock
+            ) as federation:
+                for window in range(period.windows):
+                    end = period.window_start(window + 1)
+                    if end in begins:
+                        _announce(federation, end - BEFORE)
+                    federation.live(end)
+                    yield _in_force(federation)
 
-    def _slots(self, window: int) -> list[Slot]:
-        """The window's model slots in the order in which they open."""
-        schedule, timetable = self._world.planned.schedule, self._world.timetable
-        # The first epoch began before the year, so it brings no extra rounds.
-        extra = window in self._begins[1 : 1 + timetable.extra_windows]
-        slots = [
-            each
-            for each in schedule.slots
-            if each.key.kind is ReleaseKind.MODEL_UPDATE and each.key.window == window
-        ]
-        wanted = [each for each in slots if extra or not schedule.is_extra(each.key)]
-        return sorted(wanted, key=lambda each: schedule.opens_at(each.key))
-
-    def _round(self, slot: Slot) -> None:
-        question, tangent = self._rounds.asked_at(self._model, steps_made=self._steps)
-        epoch = bisect_right(self._begins, slot.key.window) - 1
-        known = [self._known(each, slot, epoch) for each in self._world.organizations]
-        pool = list({each.workload: each for members in known for each in members}.values())
-        vectors = grid_vectors(tangent, self._model, measured_of(pool), question.clip)
-        place = {each.workload: place for place, each in enumerate(pool)}
-        asked = replace(slot, parameters=self._parameters(slot))
-        answers = [
-            AcceptedUpdate(
-                update_from_sum(
-                    vectors[[place[each.workload] for each in members]].sum(axis=0),
-                    self._noise(slot, number),
-                    slot=slot.key,
-                    parameters=self._parameters(slot),
-                    base_version=1,
-                ),
-                asked,
-            )
-            for number, members in enumerate(known)
-        ]
-        rehearsed = self._reports.buffer.rows if self._way.rehearses else ()
-        self._model = self._rounds.stepped(
-            self._model, tangent, answers, question, rehearsed=rehearsed
+    def _task(self) -> Task:
+        world, arrays = self.world, state_to_arrays(self.world.start)
+        rounds = TangentRounds([PlanGraph.of(*each) for each in world.anchors])
+        return Task(
+            [arrays[name] for name in ARRAY_SHAPES],
+            GgfnFormat(),
+            rounds if self.way.rehearses else WithoutRehearsal(rounds),
+            public_error(world.plans),
+            predict_with,
+            world.plans,
         )
-        self._steps += 1
 
-    def _noise(self, slot: Slot, organization: int) -> SeededNoise:
-        """Of one release; whatever else differs, two ways have the same."""
-        return SeededNoise([*self._seed, 1, slot.key.window, slot.key.index, organization])
+    def _newcomers(self, clock: Clock) -> list[NewMember]:
+        schedule, shared = self._schedule(), SharedAnswers()
+        delta = self.world.planned.budget.delta
+        budget = PrivacyBudget(epsilon(events_of(schedule.at_most()), delta), delta)
+        return [
+            NewMember(
+                f"organization-{number}",
+                budget,
+                schedule,
+                noise_of(self.seed, number),
+                HistoryCompute(
+                    lived if self.way.own_history else OfThisEpoch(lived), shared, clock
+                ),
+                anchors=self.world.anchors,
+            )
+            for number, lived in enumerate(self.world.organizations)
+        ]
 
-    def _known(self, lived: DriftingYear, slot: Slot, epoch: int) -> list[LabelledGraph]:
-        until = self._world.planned.schedule.opens_at(slot.key)
-        known = lived.between(None, until)
-        return known if self._way.own_history else [each for each in known if each.epoch == epoch]
-
-    def _parameters(self, slot: Slot) -> TangentParameters:
+    def _schedule(self) -> Schedule:
         """As planned; who sends the workloads of one epoch alone declares no more than these."""
+        schedule = self.world.planned.schedule
+        return replace(schedule, slots=tuple(map(self._planned, schedule.slots)))
+
+    def _planned(self, slot: Slot) -> Slot:
+        if kind_of(slot.parameters) is not TANGENT_UPDATE:
+            return slot
         planned = TANGENT_UPDATE.as_parameters(slot.parameters)
-        share = 1.0 if self._way.own_history else 1 / len(self._begins)
-        noise = planned.noise_multiplier if self._way.private else UNNOTICED
-        return TangentParameters(noise, share * planned.nominal_workloads)
+        epochs = len(first_windows(self.world.timetable.period.windows))
+        share = 1.0 if self.way.own_history else 1 / epochs
+        noise = planned.noise_multiplier if self.way.private else UNNOTICED
+        return replace(slot, parameters=TangentParameters(noise, share * planned.nominal_workloads))
+
+
+def _announce(federation: Federation, at: datetime) -> None:
+    federation.live(at)
+    federation.clock.now = at
+    period = federation.config.timetable.period
+    with federation.database.transaction() as session:
+        declare(session, period, Cause.ANNOUNCED, at=at)
+
+
+def _in_force(federation: Federation) -> GGFN:
+    with federation.database.transaction() as session:
+        version = registry.get_version(session, 0)
+    return model_from_arrays(named_arrays(GgfnFormat().decode(version.checkpoint)))

@@ -1,106 +1,131 @@
-"""Organizations that train a model in private steps at its tangent, in one process.
+"""Organizations that train a model in private steps at its tangent: one window of model rounds.
 
-The coordinator's question and step and the clients' vectors are the product's. Two things
-differ: features are computed for many plans at once, which moves last digits, and noise is
-seeded, so that it can be repeated.
+A federation in memory (`memory_federation`) whose calendar has one window with as many model
+slots as there are steps. Coordinator, members, ledgers and messages are the product's; every
+organization adds up the same workloads in every step. No report is due before the window ends,
+so the steps follow each other and what they lead to is nobody's version in force yet.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
-
-from fedperf_client.privacy.tangent_update import (
-    WorkloadFeatures,
-    grid_vector,
-    update_from_sum,
-)
-from fedperf_server.rounds.round_method import AcceptedUpdate
-from fedperf_server.rounds.tangent_rounds import TangentRounds
-from fedperf_shared.model.fit import predict
-from fedperf_shared.model.ggfn import GGFN, standardise
-from fedperf_shared.model.tangent import Tangent
-from fedperf_shared.releases.questions import DIRECTIONS
+from fedperf_client.learning.residuals import LabelledGraph
+from fedperf_client.privacy.accountant import PrivacyBudget, epsilon, event_of
+from fedperf_server.app.task import Task, predict_with
+from fedperf_server.config import ServerConfig
+from fedperf_server.rounds.tangent_rounds import MISFIT, TangentRounds
+from fedperf_server.state import registry
+from fedperf_server.state.registry import GgfnFormat
+from fedperf_shared.execution import SizedPlan
+from fedperf_shared.model.architecture import ARRAY_SHAPES, named_arrays
+from fedperf_shared.model.batches import PlanGraph
+from fedperf_shared.model.checkpoint import model_from_arrays, state_to_arrays
+from fedperf_shared.model.ggfn import GGFN
+from fedperf_shared.releases.period import Period, SlotTimes, Timetable
 from fedperf_shared.releases.release import (
     ReleaseKind,
+    Schedule,
     Slot,
     SlotKey,
     TangentParameters,
-    TangentUpdate,
 )
-from fedperf_simulations.federation.channel import SeededNoise
+from fedperf_simulations.federation.histories import HistoryCompute, SharedAnswers
+from fedperf_simulations.federation.memory_federation import (
+    HOST,
+    Clock,
+    NewMember,
+    directory_in_memory,
+    memory_federation,
+)
+from fedperf_simulations.federation.seeded_noise import noise_of
 from fedperf_simulations.measured_set.new_platform import MeasuredTimes
+
+DELTA = 1e-5
+START = datetime(2027, 1, 4, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredHistory:
+    """Workloads that were measured once, before everything (`histories.MemberHistory`)."""
+
+    executed: tuple[LabelledGraph, ...]
+
+    @classmethod
+    def of(cls, measured: MeasuredTimes) -> "MeasuredHistory":
+        """Each plan a workload of its own."""
+        times = enumerate(zip(measured.graphs, measured.log_seconds.tolist(), strict=True))
+        return cls(tuple(LabelledGraph(str(n), graph, 0, each) for n, (graph, each) in times))
+
+    def between(self, since: datetime | None, until: datetime) -> Sequence[LabelledGraph]:
+        """All of them."""
+        del since, until
+        return self.executed
 
 
 def private_steps(
     model: GGFN,
     organizations: Sequence[MeasuredTimes],
-    rounds: TangentRounds,
+    anchors: Sequence[SizedPlan],
     parameters: TangentParameters,
     *,
     steps: int,
-    noise: SeededNoise,
+    seed: Sequence[int],
+    misfit: float = MISFIT,
 ) -> GGFN:
     """The model after so many steps; each organization's workloads are in every one.
 
     Args:
         model: where they start.
         organizations: who adds up its workloads, each with noise of its own.
-        rounds: the coordinator's part.
+        anchors: public plans at which the tangent is taken.
         parameters: of every organization in every step.
         steps: releases of each organization.
-        noise: of everybody; independent in every draw.
+        seed: of everybody's noise, independent in every slot.
+        misfit: as of `TangentRounds`.
     """
-    for number in range(steps):
-        slot = Slot(SlotKey(ReleaseKind.MODEL_UPDATE, 0, number), parameters)
-        question, tangent = rounds.asked_at(model, steps_made=number)
-        answers = [
-            AcceptedUpdate(
-                released_at(
-                    tangent,
-                    model,
-                    each,
-                    clip=question.clip,
-                    slot=slot.key,
-                    parameters=parameters,
-                    noise=noise,
-                ),
-                slot,
-            )
-            for each in organizations
-        ]
-        model = rounds.stepped(model, tangent, answers, question)
-    return model
+    table = _one_window(steps)
+    keys = [SlotKey(ReleaseKind.MODEL_UPDATE, 0, index) for index in range(steps)]
+    schedule = Schedule(table, tuple(Slot(key, parameters) for key in keys))
+    spent = epsilon([event_of(parameters)] * steps, DELTA)
+    arrays = state_to_arrays(model)
+    task = Task(
+        [arrays[name] for name in ARRAY_SHAPES],
+        GgfnFormat(),
+        TangentRounds([PlanGraph.of(*each) for each in anchors], misfit=misfit),
+        _unjudged,
+        predict_with,
+        (),
+    )
+    clock, shared = Clock(START), SharedAnswers()
+    newcomers = [
+        NewMember(
+            f"organization-{number}",
+            PrivacyBudget(spent, DELTA),
+            schedule,
+            noise_of(seed, number),
+            HistoryCompute(MeasuredHistory.of(measured), shared, clock),
+            anchors=anchors,
+        )
+        for number, measured in enumerate(organizations)
+    ]
+    with directory_in_memory() as place:
+        quorum = min(2, len(organizations))
+        config = ServerConfig(place / "coordinator", HOST, table, quorum=quorum)
+        with memory_federation(config, task, newcomers, clock=clock) as federation:
+            federation.live(table.period.end)
+            with federation.database.transaction() as session:
+                newest = registry.newest_version(session)
+    return model_from_arrays(named_arrays(GgfnFormat().decode(newest.checkpoint)))
 
 
-def released_at(
-    tangent: Tangent,
-    model: GGFN,
-    measured: MeasuredTimes,
-    *,
-    clip: float,
-    slot: SlotKey,
-    parameters: TangentParameters,
-    noise: SeededNoise,
-) -> TangentUpdate:
-    """What one organization releases at the tangent; only this leaves it."""
-    total = grid_vectors(tangent, model, measured, clip).sum(axis=0)
-    return update_from_sum(total, noise, slot=slot, parameters=parameters, base_version=1)
+def _one_window(steps: int) -> Timetable:
+    slots = tuple(SlotTimes(2 * each * HOUR, (2 * each + 1) * HOUR) for each in range(steps))
+    return Timetable(Period(START, 2 * steps * HOUR, 1), (), slots)
 
 
-def grid_vectors(
-    tangent: Tangent, model: GGFN, measured: MeasuredTimes, clip: float
-) -> NDArray[np.int64]:
-    """What each workload adds to the sum of whoever has it, int64 [workloads, DIRECTIONS]."""
-    found = np.zeros((len(measured), DIRECTIONS), dtype=np.int64)
-    if not len(measured):
-        return found
-    predicted = standardise(torch.from_numpy(predict(model, measured.graphs))).numpy()
-    residuals = standardise(torch.from_numpy(measured.log_seconds)).numpy() - predicted
-    features = np.zeros((len(measured), DIRECTIONS))
-    features[:, : len(tangent.lengths)] = tangent.features(model, measured.graphs)
-    for place in range(len(measured)):
-        workload = WorkloadFeatures(features[place, None], residuals[place, None])
-        found[place] = grid_vector(workload, clip)
-    return found
+def _unjudged(arrays: object) -> float:
+    """No version is judged here: the experiment does that."""
+    del arrays
+    return 0.0

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedperf_shared.errors import ConfigurationError
-from fedperf_shared.execution import Execution
+from fedperf_shared.execution import Execution, SizedPlan
 from fedperf_shared.model.batches import PlanGraph
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.data.datasets import measured_executions
@@ -59,7 +59,7 @@ class NewPlatform:
     """What is public, and what was measured on the new platform."""
 
     public: MeasuredTimes
-    anchors: tuple[PlanGraph, ...]
+    anchors: tuple[SizedPlan, ...]
     private: MeasuredTimes
 
     @classmethod
@@ -77,7 +77,8 @@ class NewPlatform:
         private = one_per_workload(
             each for each in measured_executions(name) if each.workload not in names
         )
-        return cls(_measured(public), _measured(unrun).graphs[:ANCHORS], _measured(private))
+        anchors = tuple(SizedPlan(each.plan, each.cluster) for each in unrun[:ANCHORS])
+        return cls(_measured(public), anchors, _measured(private))
 
     def deal(self, organizations: int, workloads: int, *, seed: int) -> "NewPlatformSplit":
         """Give each organization its workloads by `seed`; the rest is asked about.

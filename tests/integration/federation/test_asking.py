@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from fedperf_client.federation.exchange import ExchangeClient, RefusedByCoordinatorError
-from fedperf_client.privacy.directed_report import cell_report
 from fedperf_client.privacy.report_mechanism import WorkloadResiduals
 from fedperf_server.app.process import system_clock
 from fedperf_server.desks.questions import QuestionDesk
@@ -28,6 +27,7 @@ from fedperf_shared.releases.release import (
 )
 from fedperf_shared.wire import codec, exchange_pb2
 from fedperf_shared.wire.codec import questions
+from tests.fakes.cell_reports import cell_report
 from tests.fakes.questions import DIRECTED
 from tests.fakes.snapshots import evidence, snapshot
 from tests.integration.federation.worlds import (

@@ -19,7 +19,7 @@ from fedperf_shared.model.checkpoint import model_from_arrays
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
 from fedperf_shared.releases.release import ReleaseKind, Slot, SlotKey, TangentParameters
 from fedperf_simulations.data.datasets import measured_executions
-from fedperf_simulations.federation.channel import SeededNoise
+from fedperf_simulations.federation.seeded_noise import SeededNoise
 from fedperf_simulations.measured_set.limited_start import load_limited_start
 from fedperf_simulations.measured_set.organizations import WorkloadPart, organization, split
 from fedperf_simulations.measured_set.starts import error_on, one_per_workload

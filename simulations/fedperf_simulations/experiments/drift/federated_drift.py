@@ -21,9 +21,6 @@ from fedperf_client.learning.residuals import LabelledGraph
 from fedperf_client.release.policy import Policy
 from fedperf_client.release.schedule import PlannedSchedule, plan_schedule
 from fedperf_server.config import default_timetable
-from fedperf_server.rehearsal.synthetic_rows import Catalogue, on_grid
-from fedperf_shared.execution import SizedPlan
-from fedperf_shared.model.batches import PlanGraph
 from fedperf_shared.model.checkpoint import load_model, save_model
 from fedperf_shared.model.fit import fit, predict
 from fedperf_shared.model.ggfn import GGFN
@@ -202,12 +199,12 @@ def _world(settings: Settings, seed: int) -> tuple[FederatedWorld, DriftSplit]:
     period = planned.schedule.timetable.period
     drawn = int(np.random.default_rng([settings.seed, seed, 0]).integers(2**31))
     dealt = deal(_segments(), hands, period, seed=drawn)
-    anchors = [PlanGraph.of(*each) for each in anchors_of(load_public_plans())]
+    plans = load_public_plans()
     return (
         FederatedWorld(
             _start(settings, dealt, drawn),
-            _catalogue(),
-            anchors[: QUICK_ANCHORS if settings.quick else None],
+            plans[: QUICK_ANCHORS if settings.quick else None],
+            anchors_of(plans)[: QUICK_ANCHORS if settings.quick else None],
             planned,
             dealt.organizations,
         ),
@@ -233,11 +230,6 @@ def _start(settings: Settings, dealt: DriftSplit, seed: int) -> GGFN:
 @cache
 def _segments() -> tuple[tuple[LabelledGraph, ...], ...]:
     return private_segments()
-
-
-@cache
-def _catalogue() -> Catalogue:
-    return on_grid([SizedPlan(each.plan, each.cluster) for each in load_public_plans()])
 
 
 @cache

@@ -1,31 +1,21 @@
-"""Organizations whose workloads run again and again, and what they report about them.
+"""Organizations whose workloads run again and again, as far off as their residuals say.
 
 Residuals are drawn directly, no model and no engine: the truth of the cells from the
 coordinator's own public prior, an organization's deviation from it and a workload's from
-its cell stay, executions scatter. Reports are made by the client's own code. Only the sum
-over workloads is computed for all at once, which is the same (`tests`) in a hundredth of
-the time.
+its cell stay, executions scatter.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_client.privacy.mechanisms import noisy
-from fedperf_client.privacy.randomness import NoiseSource
 from fedperf_client.privacy.report_mechanism import (
-    GRID_EXPONENT,
     WorkloadResiduals,
 )
-from fedperf_server.inference.cell_directions import DirectedAnswer
-from fedperf_server.inference.corrections import DEFAULT_KERNEL, ReceivedReport
+from fedperf_server.inference.corrections import DEFAULT_KERNEL
 from fedperf_shared.releases.basis import ALL_CELLS, CELLS, PLATFORM_GROUPS
-from fedperf_shared.releases.kinds import DIRECTED_REPORT, RESIDUAL_REPORT
-from fedperf_shared.releases.questions import CellQuestion
-from fedperf_shared.releases.release import DirectedParameters, ReportParameters, Slot, SlotKey
 from fedperf_shared.workflow.vocabulary import Platform
 
 Floats = NDArray[np.float64]
@@ -103,48 +93,8 @@ class RecurringYear:
             if len(mine := np.flatnonzero(self.workloads == each))
         ]
 
-    def plain_sum(self, clip: float) -> Positions:
-        """`report_mechanism.noiseless_sum` of it, [2 * CELLS]."""
-        cells, means = self._means(np.zeros(CELLS), np.full(CELLS, clip))
-        total = np.zeros(2 * CELLS, dtype=np.int64)
-        np.add.at(total, cells, _steps(np.full(len(cells), math.sqrt(0.5))))
-        np.add.at(total, CELLS + cells, _steps(means / clip * math.sqrt(0.5)))
-        return total
-
-    def cell_sum(self, question: CellQuestion) -> Positions:
-        """`directed_report.cell_sum` of it, [values]."""
-        cells, means = self._means(question.center, question.design.clips)
-        found: Positions = _steps(question.design.directions[:, cells] * means).sum(axis=1)
-        return found
-
-    def plain(
-        self, slot: SlotKey, parameters: ReportParameters, noise: NoiseSource
-    ) -> ReceivedReport:
-        """The residual report of `slot`."""
-        total = self.plain_sum(parameters.residual_clip)
-        made = noisy(total, noise, Slot(slot, parameters), version=REFERENCE)
-        report = RESIDUAL_REPORT.as_release(made)
-        return ReceivedReport(self.organization.name, report, parameters)
-
-    def answer(
-        self, question: CellQuestion, parameters: DirectedParameters, noise: NoiseSource
-    ) -> DirectedAnswer:
-        """The answer to `question`."""
-        slot = Slot(question.slot, parameters)
-        made = noisy(self.cell_sum(question), noise, slot, version=question.version)
-        return DirectedAnswer(self.organization.name, DIRECTED_REPORT.as_release(made), parameters)
-
     def _cells(self) -> Positions:
         return self.organization.cells[self.workloads]
-
-    def _means(self, center: Floats, clips: Floats) -> tuple[Positions, Floats]:
-        """Cell and mean clipped residual of each workload that ran."""
-        cells = self._cells()
-        clipped = np.clip(self.residuals - center[cells], -clips[cells], clips[cells])
-        executions = np.bincount(self.workloads)
-        ran = np.flatnonzero(executions)
-        sums = np.bincount(self.workloads, clipped)
-        return self.organization.cells[ran], sums[ran] / executions[ran]
 
 
 def draw_organizations(
@@ -189,7 +139,3 @@ def _drawn(name: str, truth: Floats, workloads: int, rng: np.random.Generator) -
     )
     own = truth + DEFAULT_KERNEL.organization_sd * rng.standard_normal(CELLS)
     return Recurring(name, cells, own[cells] + WORKLOAD_SD * rng.standard_normal(len(cells)))
-
-
-def _steps(values: Floats) -> Positions:
-    return np.trunc(np.ldexp(values, -GRID_EXPONENT)).astype(np.int64)

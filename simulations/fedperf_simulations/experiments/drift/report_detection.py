@@ -1,51 +1,63 @@
 """What the coordinator sees of a drift in reports at epsilon 1 a year, over the workloads.
 
-A year of the default calendar: organizations with recurring workloads on three platforms
-declare the default policy, plan their schedules by it, report by the client's mechanism,
-and answer the coordinator's questions; the coordinator reads drifts from that alone
-(`fedperf_server.inference.drift_evidence`). One platform gets slower or faster for
+A year of the default calendar in memory (`federation.memory_federation`): organizations with
+recurring workloads on three platforms plan their schedules by the default policy, report and
+answer questions by their participants; the coordinator's desks read drifts from that alone, and
+where one is shared an epoch begins. One platform gets slower or faster for
 everybody at a random moment after the fourth window, or nothing happens. A drift counts as
 found within four windows of its moment, from the reports that have left by then. In a year
 without one every alarm is false; in one with, every alarm on another platform or in the
 other direction or before.
 
-Noise is seeded, so that it can be repeated: for simulations, never for a release.
+Residuals are drawn (`recurring_workloads`) and enter before a workload's contribution is bounded.
+The coordinator's calendar has no model rounds here.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import lru_cache, partial
 from pathlib import Path
+from typing import TypeVar, cast
 
 import numpy as np
 
+from fedperf_client.learning.tasks import ReportTask
+from fedperf_client.privacy.accountant import PrivacyBudget, epsilon, events_of
 from fedperf_client.release.policy import Policy
 from fedperf_client.release.schedule import plan_schedule
-from fedperf_server.config import default_timetable
-from fedperf_server.inference.cell_directions import (
-    CHANGE,
-    AnsweredQuestion,
-    DirectedAnswer,
-    ask_cells,
-    learn_cells,
-)
-from fedperf_server.inference.corrections import ReceivedReport
-from fedperf_server.inference.drift_evidence import SHIFT, PlatformDrift, read_drifts
-from fedperf_shared.releases.kinds import DIRECTED_REPORT, RESIDUAL_REPORT, kind_of
-from fedperf_shared.releases.release import Schedule, SizeClass, Slot, SlotKey
+from fedperf_server.app.task import Task
+from fedperf_server.config import ServerConfig, default_timetable
+from fedperf_server.desks.drift import seen_drifts
+from fedperf_server.inference.drift_evidence import SHIFT, PlatformDrift
+from fedperf_server.rehearsal.synthetic_rows import PredictLog
+from fedperf_server.rounds.dp_sgd_rounds import DpSgdRounds
+from fedperf_server.state.validation import UpdateLimits
+from fedperf_shared.model.architecture import Weights
+from fedperf_shared.model.public_plans import load_public_plans
+from fedperf_shared.releases.period import Period
+from fedperf_shared.releases.release import Schedule, SizeClass
 from fedperf_simulations.experiments.drift.recurring_workloads import (
-    REFERENCE,
     USED,
     PlatformShift,
-    RecurringYear,
+    Recurring,
     draw_executions,
     draw_organizations,
 )
-from fedperf_simulations.federation.channel import SeededNoise
+from fedperf_simulations.federation.histories import UnknownTaskError
+from fedperf_simulations.federation.memory_federation import (
+    DEFAULT_POLICY,
+    HOST,
+    NewMember,
+    directory_in_memory,
+    memory_federation,
+)
+from fedperf_simulations.federation.seeded_noise import noise_of
 from fedperf_simulations.harness.charts import Line, lines_chart
 from fedperf_simulations.harness.experiment import Row, Settings, Target
 from fedperf_simulations.harness.side_by_side import computed
+
+T = TypeVar("T")
 
 PART = "reports"
 
@@ -57,6 +69,9 @@ FIRST, LAST = 4.0, 9.0
 
 IN_TIME = 4.0
 """Windows in which a drift is to be found."""
+
+CATALOGUE = 60
+"""Public plans on which synthetic rows lie; nothing is rehearsed here."""
 
 ENOUGH = 200
 """Workloads on each platform for which the targets hold."""
@@ -94,14 +109,6 @@ CONDITIONS = (
     *(DetectionCondition(n, 5, 0.0, 60 if n == ENOUGH else 10) for n in (25, 50, 100, 200, 400)),
 )
 QUICK_YEARS = 1
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Year:
-    """What left the organizations in a year."""
-
-    plain: tuple[ReceivedReport, ...]
-    answered: tuple[AnsweredQuestion, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,44 +171,104 @@ def plotted(out: Path, found: Sequence[Row]) -> Path:
     return path
 
 
-def year_of_reports(
+def drifts_of_a_year(
     workloads: int, organizations: int, shifts: Sequence[PlatformShift], seed: Sequence[int]
-) -> Year:
-    """A year in which `organizations` with `workloads` on each platform report as planned."""
-    rng = np.random.default_rng([*seed, 1])
-    noise = SeededNoise([*seed, 2])
-    group = draw_organizations(organizations, workloads, rng)
+) -> tuple[PlatformDrift, ...]:
+    """What the coordinator finds in a year of `organizations` with `workloads` on each platform."""
+    schedule, plans = schedule_of(workloads), load_public_plans()[:CATALOGUE]
+    if not schedule.slots:
+        return ()
+    group = draw_organizations(organizations, workloads, np.random.default_rng([*seed, 1]))
+    delta = DEFAULT_POLICY.delta
+    budget = PrivacyBudget(epsilon(events_of(schedule.at_most()), delta), delta)
+    newcomers = [
+        NewMember(
+            each.name,
+            budget,
+            schedule,
+            noise_of([*seed, 2], number),
+            DrawnResiduals(each, shifts, schedule.timetable.period, [*seed, 3, number]),
+        )
+        for number, each in enumerate(group)
+    ]
+    task = Task([np.zeros(1, dtype=np.float32)], Unused(), _no_rounds(), _nought, _nowhere, plans)
+    with directory_in_memory() as place:
+        config = ServerConfig(place / "coordinator", HOST, schedule.timetable)
+        with memory_federation(config, task, newcomers) as federation:
+            federation.live(schedule.timetable.period.end)
+            names = {
+                each.member.organization_id.hex(): each.member.name for each in federation.members
+            }
+            with federation.database.transaction() as session:
+                found = seen_drifts(session, schedule.timetable.period)
+    return tuple(
+        replace(each.drift, organizations=tuple(names[who] for who in each.drift.organizations))
+        for each in found
+    )
 
-    def lived(since: float, window: int) -> list[RecurringYear]:
-        return [draw_executions(each, since, window, shifts, rng) for each in group]
 
-    return reported(schedule_of(workloads), lived, noise)
+@dataclass(slots=True)
+class DrawnResiduals:
+    """What an organization's executions say, drawn as they are asked for (`Compute`).
 
-
-def reported(
-    schedule: Schedule, lived_in: Callable[[float, int], list[RecurringYear]], noise: SeededNoise
-) -> Year:
-    """What leaves organizations by `schedule`.
-
-    Args:
-        schedule: of all of them.
-        lived_in: what each executed from a moment, in windows, until a window.
-        noise: of the releases.
+    Attributes:
+        organization: whose.
+        shifts: of platforms.
+        period: its calendar.
+        seed: of what it executed between any two moments.
     """
-    windows = sorted({slot.key.window for slot in schedule.slots})
-    plain: list[ReceivedReport] = []
-    answered: list[AnsweredQuestion] = []
-    for since, window in zip([-HISTORY, *windows], windows, strict=False):
-        lived = lived_in(since, window)
-        for slot in schedule.slots:
-            if slot.key.window != window:
-                continue
-            if kind_of(slot.parameters).has_question:
-                answered.append(_asked_and_answered(plain, answered, lived, slot, noise))
-            else:
-                parameters = RESIDUAL_REPORT.as_parameters(slot.parameters)
-                plain += [each.plain(slot.key, parameters, noise) for each in lived]
-    return Year(tuple(plain), tuple(answered))
+
+    organization: Recurring
+    shifts: Sequence[PlatformShift]
+    period: Period
+    seed: Sequence[int]
+
+    def __call__(self, task: Callable[[], T], /, *, seconds: float | None = None) -> T:
+        """The sum of a report; what else may be asked is not asked here."""
+        del seconds
+        if not isinstance(task, ReportTask):
+            raise UnknownTaskError(type(task).__name__)
+        until = self._window(task.until)
+        since = until - HISTORY if task.since is None else self._window(task.since)
+        rng = np.random.default_rng([*self.seed, round(until * 1000)])
+        lived = draw_executions(self.organization, since, until, self.shifts, rng)
+        return cast("T", task.sum_of(lived.residuals_by_workload()))
+
+    def _window(self, moment: datetime) -> float:
+        return (moment - self.period.start) / self.period.window
+
+
+@dataclass(frozen=True, slots=True)
+class Unused:
+    """The format of a model that nobody trains (`registry.ModelFormat`)."""
+
+    architecture: int = 1
+    shapes: Sequence[tuple[int, ...]] = ((1,),)
+
+    def encode(self, arrays: Weights, version: int) -> bytes:
+        """Its bytes."""
+        del version
+        return arrays[0].tobytes()
+
+    def decode(self, checkpoint: bytes) -> Weights:
+        """The other way round."""
+        return [np.frombuffer(checkpoint, dtype=np.float32).copy()]
+
+
+def _no_rounds() -> DpSgdRounds:
+    """Of a calendar without model slots."""
+    return DpSgdRounds(UpdateLimits(1, ((1,),), 1.0), lambda current, _: current)
+
+
+def _nought(arrays: object) -> float:
+    del arrays
+    return 0.0
+
+
+def _nowhere(checkpoint: bytes) -> PredictLog:
+    """A reference that predicts a second everywhere: residuals are drawn, not measured."""
+    del checkpoint
+    return lambda entries: np.zeros(len(entries))
 
 
 @lru_cache(maxsize=16)
@@ -212,7 +279,9 @@ def schedule_of(workloads: int) -> Schedule:
         nominal_workloads=len(USED) * workloads,
         workloads_per_window=len(USED) * workloads,
     )
-    return plan_schedule(policy, default_timetable(datetime(2027, 1, 4, tzinfo=UTC))).schedule
+    whole = default_timetable(datetime(2027, 1, 4, tzinfo=UTC))
+    reports_alone = replace(whole, model_slots=(), extra_slots=(), extra_windows=0)
+    return plan_schedule(policy, reports_alone).schedule
 
 
 def judged(
@@ -258,32 +327,6 @@ def _left(window: int, schedule: Schedule) -> float:
     return (schedule.replies_at(last) - period.start) / period.window
 
 
-def _asked_and_answered(
-    plain: Sequence[ReceivedReport],
-    answered: Sequence[AnsweredQuestion],
-    lived: Sequence[RecurringYear],
-    slot: Slot,
-    noise: SeededNoise,
-) -> AnsweredQuestion:
-    learned = learn_cells(plain, answered, reference_version=REFERENCE)
-    parameters = DIRECTED_REPORT.as_parameters(slot.parameters)
-    question = ask_cells(
-        learned.correction,
-        [(learned.sums_of(each.organization.name, parameters), parameters) for each in lived],
-        slot=slot.key,
-        version=len(answered) + 1,
-        change=CHANGE if _is_later(slot.key, plain) else 0.0,
-    )
-    answers: tuple[DirectedAnswer, ...] = tuple(
-        each.answer(question, parameters, noise) for each in lived
-    )
-    return AnsweredQuestion(question, answers)
-
-
-def _is_later(key: SlotKey, plain: Sequence[ReceivedReport]) -> bool:
-    return any(each.report.slot.window < key.window for each in plain)
-
-
 def _called(task: "partial[Row]") -> Row:
     return task()
 
@@ -324,13 +367,8 @@ def _seen(condition: DetectionCondition, seed: Sequence[int]) -> DetectedYear:
     if condition.log_factor:
         platform = USED[int(rng.integers(len(USED)))]
         shift = PlatformShift(platform, float(rng.uniform(FIRST, LAST)), condition.log_factor)
-    year = year_of_reports(
-        condition.workloads,
-        condition.organizations,
-        [shift] if shift else [],
-        key,
-    )
-    drifts = read_drifts(year.plain, year.answered)
+    shifts = [shift] if shift else []
+    drifts = drifts_of_a_year(condition.workloads, condition.organizations, shifts, key)
     return judged(drifts, shift, schedule_of(condition.workloads))
 
 

@@ -33,7 +33,6 @@ from fedperf_client.prediction.evidence import History
 from fedperf_client.privacy.accountant import PrivacyBudget, calibrate, event_of
 from fedperf_server.inference.gaussian_process import Belief, conditioned
 from fedperf_server.inference.job_kernel import RECORD_VARIANCE, JobKernel
-from fedperf_server.rounds.tangent_rounds import TangentRounds
 from fedperf_shared.execution import Execution
 from fedperf_shared.model.batches import PlanGraph
 from fedperf_shared.model.checkpoint import Checkpoint, model_from_arrays, state_to_arrays
@@ -62,11 +61,11 @@ from fedperf_simulations.federation.c3o_federation import job_federation, publis
 from fedperf_simulations.federation.channel import (
     DELTA,
     Channel,
-    SeededNoise,
     Sender,
     noise_for,
     public_configurations,
 )
+from fedperf_simulations.federation.seeded_noise import SeededNoise
 from fedperf_simulations.federation.tangent_training import private_steps
 from fedperf_simulations.federation.tokio_federation import sender
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target
@@ -304,7 +303,7 @@ def _joined_model(seed: int, newcomer: int, name: str, quick: bool) -> Checkpoin
     """The shared model that the newcomer finds; its noise is drawn once for all seeds."""
     part = NEWCOMERS[newcomer]
     members = [_member(each, quick=quick) for each in MEMBERS[part]]
-    anchors = [PlanGraph.of(*each) for each in anchors_of(load_public_plans())]
+    anchors = anchors_of(load_public_plans())
     size = float(min(len(each) for each in members))
 
     def events(sigma: float) -> list[DpEvent]:
@@ -316,10 +315,10 @@ def _joined_model(seed: int, newcomer: int, name: str, quick: bool) -> Checkpoin
     trained = private_steps(
         model_from_arrays(start.arrays),
         members,
-        TangentRounds(anchors[: QUICK_ANCHORS if quick else None]),
+        anchors[: QUICK_ANCHORS if quick else None],
         TangentParameters(sigma, size),
         steps=STEPS,
-        noise=SeededNoise([seed, newcomer, EPSILONS.get(name, 0)]),
+        seed=[seed, newcomer, int(EPSILONS.get(name, 0))],
     )
     return Checkpoint(state_to_arrays(trained), model_version=start.model_version + STEPS)
 

@@ -45,7 +45,7 @@ from fedperf_simulations.experiments.private_sharing.shared_jobs import (
     shared_belief,
     synthetic_seconds,
 )
-from fedperf_simulations.federation.channel import SeededNoise
+from fedperf_simulations.federation.seeded_noise import SeededNoise
 from fedperf_simulations.harness.charts import Line, lines_chart
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target, Value
 from fedperf_simulations.harness.side_by_side import computed

@@ -10,7 +10,6 @@ from fedperf_client.federation.exchange import ExchangeError
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.learning.residuals import labelled_graphs, workload_residuals
-from fedperf_client.privacy.directed_report import cell_report
 from fedperf_client.privacy.report_mechanism import residual_report
 from fedperf_client.release.decisions import Decisions, Verdict
 from fedperf_client.release.ledger.entries import ReleaseState
@@ -26,6 +25,7 @@ from fedperf_shared.releases.release import (
     SlotKey,
 )
 from fedperf_shared.wire.codec import decode_release, encode_release
+from tests.fakes.cell_reports import cell_report
 from tests.fakes.questions import DIRECTED, make_question
 from tests.unit.client.daemon.test_daemon import HOUR, REPORT, Scene, lost, order_of_drawing
 from tests.unit.client.daemon.test_daemon_asking import ASKING

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from fedperf_client.privacy.directed_report import (
     PointResiduals,
-    cell_report,
     cell_sum,
     directed_report,
     grid_vector,
@@ -20,6 +19,7 @@ from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.releases.basis import CELLS
 from fedperf_shared.releases.directions import Design, feature_design, public_design
 from fedperf_shared.releases.release import DirectedParameters, DirectedReport, ReleaseKind, SlotKey
+from tests.fakes.cell_reports import cell_report
 from tests.fakes.questions import DIRECTED, make_question
 from tests.unit.client.privacy.seeded_noise import NoNoise, SeededNoise
 

@@ -30,8 +30,8 @@ from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.releases.basis import CELLS, PLATFORM_GROUPS
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.experiments.drift.recurring_workloads import PlatformShift
-from fedperf_simulations.experiments.drift.report_detection import Year, year_of_reports
 from tests.fakes.new_workloads import year_of_new_workloads
+from tests.fakes.report_years import Year, year_of_reports
 
 Said = TypeVar("Said", DirectedAnswer, ReceivedReport)
 SLOWER = PlatformShift(Platform.POLARS, 5.2, SHIFT)

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_client.privacy.directed_report import cell_report
 from fedperf_client.privacy.report_mechanism import WorkloadResiduals, residual_report
 from fedperf_server.inference.cell_directions import (
     AnsweredQuestion,
@@ -24,6 +23,7 @@ from fedperf_shared.releases.release import (
     ReportParameters,
     SlotKey,
 )
+from tests.fakes.cell_reports import cell_report
 from tests.unit.client.privacy.seeded_noise import SeededNoise
 
 Floats = NDArray[np.float64]

@@ -7,12 +7,12 @@ from fedperf_server.inference.gaussian_process import Belief
 from fedperf_server.inference.hidden_points import PublicBox
 from fedperf_simulations.federation.channel import (
     Channel,
-    SeededNoise,
     Sender,
     noise_for,
     private_configurations,
     public_configurations,
 )
+from fedperf_simulations.federation.seeded_noise import SeededNoise
 
 Floats = NDArray[np.float64]
 

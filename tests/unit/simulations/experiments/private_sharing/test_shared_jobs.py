@@ -21,7 +21,7 @@ from fedperf_simulations.experiments.private_sharing.shared_jobs import (
     shared_belief,
     synthetic_seconds,
 )
-from fedperf_simulations.federation.channel import SeededNoise
+from fedperf_simulations.federation.seeded_noise import SeededNoise
 from tests.unit.simulations.made_up_jobs import elsewhere, made_up, others
 
 

@@ -1,0 +1,127 @@
+"""What members executed, where it comes from an experiment and not from a store.
+
+A participant computes its sums through `Compute`, which is given a task with what is public
+about a slot. Here the task is answered from executions that are at hand. What a workload says
+about a model or a question is computed by the client's own code, one plan at a time, so it has
+the same bits whatever else there is; for all members that share the workload it is computed once.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Protocol, TypeVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedperf_client.learning.residuals import LabelledGraph, workload_residuals
+from fedperf_client.learning.tangent_answer import workload_features
+from fedperf_client.learning.tasks import ReportTask, TangentTask
+from fedperf_client.privacy.report_mechanism import WorkloadResiduals
+from fedperf_client.privacy.tangent_update import grid_vector
+from fedperf_shared.model.architecture import named_arrays
+from fedperf_shared.model.batches import PlanGraph
+from fedperf_shared.model.checkpoint import model_from_arrays
+from fedperf_shared.model.tangent import directions_of
+from fedperf_shared.releases.questions import DIRECTIONS
+
+T = TypeVar("T")
+Sum = NDArray[np.int64]
+
+
+class UnknownTaskError(TypeError):
+    """A slot asks for something that no experiment here computes."""
+
+
+class MemberHistory(Protocol):
+    """What one member executed."""
+
+    def between(self, since: datetime | None, until: datetime) -> Sequence[LabelledGraph]:
+        """What finished from `since` (None: ever) until before `until`."""
+
+
+@dataclass(slots=True)
+class SharedAnswers:
+    """What workloads say about the public subject of now, for all members who have them."""
+
+    _subject: object = None
+    _found: dict[tuple[int, ...], object] = field(default_factory=dict)
+
+    def of(
+        self,
+        subject: object,
+        executed: Sequence[LabelledGraph],
+        answer: Callable[[Sequence[LabelledGraph]], Sequence[T]],
+    ) -> list[T]:
+        """One answer for each workload among `executed`; of those that are new by `answer`.
+
+        What was answered about another subject is forgotten. `answer` gives one for each
+        workload, in the order in which these appear.
+        """
+        if subject != self._subject:
+            self._subject, self._found = subject, {}
+        workloads: dict[str, list[LabelledGraph]] = defaultdict(list)
+        for each in executed:
+            workloads[each.workload].append(each)
+        keys = [tuple(map(id, members)) for members in workloads.values()]
+        new = [
+            members
+            for key, members in zip(keys, workloads.values(), strict=True)
+            if key not in self._found
+        ]
+        answers = answer([each for members in new for each in members]) if new else ()
+        for members, found in zip(new, answers, strict=True):
+            self._found[tuple(map(id, members))] = found
+        return [cast("T", self._found[key]) for key in keys]
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryCompute:
+    """As `workers.computing_process.Compute`, over a history.
+
+    Attributes:
+        history: of one member.
+        shared: of all members.
+        clock: for what was executed by now.
+    """
+
+    history: MemberHistory
+    shared: SharedAnswers
+    clock: Callable[[], datetime]
+
+    def __call__(self, task: Callable[[], T], /, *, seconds: float | None = None) -> T:
+        """What `task` gives over the history.
+
+        Raises:
+            UnknownTaskError: it is neither of a report nor of a step at a tangent.
+        """
+        del seconds
+        if isinstance(task, ReportTask):
+            return cast("T", task.sum_of(self._residuals(task)))
+        if isinstance(task, TangentTask):
+            return cast("T", self._tangent_sum(task))
+        raise UnknownTaskError(type(task).__name__)
+
+    def _residuals(self, task: ReportTask) -> list[WorkloadResiduals]:
+        reference = task.reference
+
+        def answer(new: Sequence[LabelledGraph]) -> Sequence[WorkloadResiduals]:
+            return workload_residuals(model_from_arrays(reference.arrays), new)
+
+        executed = self.history.between(task.since, task.until)
+        return self.shared.of(("reference", reference.model_version), executed, answer)
+
+    def _tangent_sum(self, task: TangentTask) -> Sum:
+        question = task.question
+
+        def answer(new: Sequence[LabelledGraph]) -> Sequence[Sum]:
+            model = model_from_arrays(named_arrays(task.arrays))
+            public = [PlanGraph.of(each.plan, each.cluster) for each in task.anchors]
+            directions = directions_of(model, public, question.coefficients)
+            found = workload_features(model, new, directions)
+            return [grid_vector(each, question.clip) for each in found]
+
+        executed = self.history.between(None, self.clock())
+        vectors = self.shared.of(question, executed, answer)
+        return np.sum(vectors, axis=0) if vectors else np.zeros(DIRECTIONS, dtype=np.int64)

@@ -1,0 +1,283 @@
+"""A coordinator and its members in one process and one thread, by a virtual clock.
+
+Everything is the product's own: the coordinator with its desks, rounds and database, every
+member's participant with its gate, ledger, accountant and receipts. Messages are function
+calls (`memory_transport`), noise is seeded per member and slot, and what a member executed may
+come from elsewhere than its store (`Compute`). Homes and database lie in a directory; where
+that is in memory nothing waits for a disk.
+
+Time stands still at the moments at which the calendar has something to do. At each the
+coordinator ticks, then every member in the order of the roster, then the coordinator again.
+A script may let a member sleep through some moments: it is late, or never comes.
+"""
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import partial
+from pathlib import Path
+
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from fedperf_client.daemon.participant import Participant
+from fedperf_client.federation.enrollment import Membership
+from fedperf_client.federation.exchange import Exchange
+from fedperf_client.home.config import Home
+from fedperf_client.privacy.accountant import PrivacyBudget
+from fedperf_client.release.gate import NoiseOf
+from fedperf_client.release.ledger.ledger import PrivacyLedger
+from fedperf_client.release.policy import Policy
+from fedperf_client.workers.computing_process import Compute
+from fedperf_server.app.composition import coordinator_of
+from fedperf_server.app.task import Task
+from fedperf_server.config import ServerConfig
+from fedperf_server.endpoints.exchange import ExchangeService
+from fedperf_server.membership.authority import CA, SIGNING, KeyRing, init, issue
+from fedperf_server.membership.enrollment import Enrollment, Member
+from fedperf_server.rounds.coordinator import Coordinator
+from fedperf_server.rounds.fleet import Fleet
+from fedperf_server.state.database import Database, OrganizationRow
+from fedperf_server.state.epochs import BEFORE_EVERYTHING
+from fedperf_shared.exchange import TrainRequest
+from fedperf_shared.execution import SizedPlan
+from fedperf_shared.identity import new_private_key, public_bytes
+from fedperf_shared.releases.period import Timetable, to_unix_ms
+from fedperf_shared.releases.release import Schedule, SignedRelease, SizeClass
+from fedperf_simulations.federation.memory_transport import MemoryCalls, MemoryFleet
+from fedperf_simulations.federation.one_thread import at_once
+
+HOST = "localhost"
+
+DEFAULT_POLICY = Policy(size_class=SizeClass.LARGE, nominal_workloads=2000)
+"""Whose releases all leave without asking; what is planned stands in a member's schedule."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewMember:
+    """Who joins a federation.
+
+    Attributes:
+        name: in the roster, and of its home's directory.
+        budget: of the period.
+        schedule: what it releases.
+        noise: of each of its slots.
+        compute: runs what a slot asks about its executions (`histories`).
+        policy: what of its schedule leaves; all of it by default.
+        anchors: public plans that model rounds are about; by default those that ship.
+        sleeps: moments at which it does not tick.
+    """
+
+    name: str
+    budget: PrivacyBudget
+    schedule: Schedule
+    noise: NoiseOf
+    compute: Compute
+    policy: Policy = DEFAULT_POLICY
+    anchors: Sequence[SizedPlan] = ()
+    sleeps: Callable[[datetime], bool] = lambda moment: False
+
+
+@dataclass(slots=True)
+class FederationMember:
+    """A member as it lives."""
+
+    member: Member
+    home: Home
+    ledger: PrivacyLedger
+    participant: Participant
+    sleeps: Callable[[datetime], bool]
+
+
+@dataclass(slots=True)
+class Clock:
+    """Stands still until it is set."""
+
+    now: datetime
+
+    def __call__(self) -> datetime:
+        """The moment that it was set to."""
+        return self.now
+
+
+@dataclass(slots=True)
+class Federation:
+    """A coordinator, its database and its members, wherever their messages travel.
+
+    Attributes:
+        config: of the coordinator.
+        database: of it.
+        coordinator: moves on by ticks.
+        clock: what everybody's moment is.
+        members: the roster, in the order of their ids.
+        news: what the coordinator's ticks brought.
+    """
+
+    config: ServerConfig
+    database: Database
+    coordinator: Coordinator
+    clock: Clock
+    members: list[FederationMember] = field(default_factory=list)
+    news: list[object] = field(default_factory=list)
+    _lived_to: datetime = BEFORE_EVERYTHING
+
+    def live(self, until: datetime) -> None:
+        """Through all moments of the calendar that were not lived yet, until then."""
+        for moment in moments(self.config.timetable, grace=self.config.grace):
+            if self._lived_to < moment <= until:
+                self.step(moment)
+                self._lived_to = moment
+
+    def step(self, moment: datetime) -> None:
+        """Everything that happens at one moment."""
+        self.clock.now = moment
+        self.coordinate()
+        for each in self.members:
+            if not each.sleeps(moment):
+                each.participant.tick(moment)
+        self.coordinate()
+
+    def coordinate(self) -> None:
+        """The coordinator's part: ticks until there is nothing more to do."""
+        while news := self.coordinator.tick(self.clock.now):
+            self.news += news
+
+
+def moments(timetable: Timetable, *, grace: timedelta) -> Sequence[datetime]:
+    """When the calendar has something to do: slots open, reply, and end with their grace."""
+    period, found = timetable.period, set[datetime]()
+    for window in range(period.windows):
+        start = period.window_start(window)
+        found.add(start)
+        for times in (*timetable.report_slots, *timetable.model_times):
+            for after in (times.opens_after, times.replies_after, times.replies_after + grace):
+                found.add(start + after)
+    return sorted(found)
+
+
+@contextmanager
+def memory_federation(
+    config: ServerConfig,
+    task: Task,
+    newcomers: Sequence[NewMember],
+    *,
+    clock: Clock | None = None,
+) -> Iterator[Federation]:
+    """A federation at the start of its period whose members have joined and declared.
+
+    `clock` is moved on as the federation lives; where it is given others can read it.
+    """
+    fleet = MemoryFleet()
+    with founded(config, task, fleet, clock=clock) as (federation, service):
+        for new in newcomers:
+            member, membership, key = admitted(federation, new.name)
+            exchange = Exchange(MemoryCalls(service, member), membership)
+            joined = settled(federation, new, member, membership, exchange, key)
+            fleet.connect(member.organization_id, partial(_answer, joined, federation.clock))
+        yield federation
+
+
+def _answer(member: FederationMember, clock: Clock, request: TrainRequest) -> Future[SignedRelease]:
+    return member.participant.answer(request, now=clock.now)
+
+
+@contextmanager
+def founded(
+    config: ServerConfig, task: Task, fleet: Fleet, *, clock: Clock | None = None
+) -> Iterator[tuple[Federation, ExchangeService]]:
+    """A coordinator without members, and what answers its Exchange, at the period's start."""
+    clock = clock or Clock(config.timetable.period.start)
+    clock.now = config.timetable.period.start
+    ring = init(config.directory, config.host, now=clock.now)
+    with ExitStack() as stack:
+        database = Database(config.database_url)
+        stack.callback(database.close)
+        enrollment = Enrollment(database, ring, config, clock=clock)
+        coordinator = coordinator_of(
+            config,
+            database,
+            enrollment,
+            fleet,
+            task,
+            signing_key=ring.key(SIGNING),
+            since=clock.now,
+        )
+        stack.callback(coordinator.stop)
+        service = ExchangeService(
+            database, enrollment, config, signing_key=ring.key(SIGNING), clock=clock
+        )
+        yield Federation(config, database, coordinator, clock), service
+
+
+def admitted(
+    federation: Federation, name: str
+) -> tuple[Member, Membership, ec.EllipticCurvePrivateKey]:
+    """A new member with the next id of the roster, its membership and its key."""
+    config, now = federation.config, federation.clock.now
+    ring, key = KeyRing(config.directory), new_private_key()
+    organization_id = len(federation.members).to_bytes(16, "big")
+    with federation.database.transaction() as session:
+        session.add(
+            OrganizationRow(
+                organization_id=organization_id,
+                name=name,
+                public_key=public_bytes(key.public_key()),
+                joined_at=to_unix_ms(now),
+            )
+        )
+    signing = ring.key(SIGNING).public_key()
+    membership = Membership(
+        organization_id,
+        issue(ring, organization_id, key.public_key(), now=now),
+        ring.certificate(CA),
+        signing.public_bytes(
+            serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+        ),
+        config.exchange_address,
+        config.fleet_address,
+    )
+    return Member(organization_id, name, key.public_key(), now), membership, key
+
+
+def settled(
+    federation: Federation,
+    new: NewMember,
+    member: Member,
+    membership: Membership,
+    exchange: Exchange,
+    key: ec.EllipticCurvePrivateKey,
+) -> FederationMember:
+    """The member with a home and a ledger of its own, declared and in the roster."""
+    home = Home(federation.config.directory.parent / new.name)
+    home.create("")
+    home.identity.mkdir(parents=True, exist_ok=True)
+    membership.save(home.identity)
+    start = federation.config.timetable.period.start
+    ledger = PrivacyLedger.create(home.ledger(start), new.budget, new.schedule)
+    exchange.declare_schedule(new.schedule)
+    participant = Participant(
+        home,
+        exchange,
+        ledger,
+        new.noise,
+        key,
+        policy=new.policy,
+        reporting=new.compute,
+        training=new.compute,
+        start=at_once,
+        anchors=new.anchors,
+    )
+    joined = FederationMember(member, home, ledger, participant, new.sleeps)
+    federation.members.append(joined)
+    return joined
+
+
+@contextmanager
+def directory_in_memory() -> Iterator[Path]:
+    """A new directory that nobody else can read: in memory where the machine has such a place."""
+    shared = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=shared if shared.is_dir() else None) as place:
+        yield Path(place)

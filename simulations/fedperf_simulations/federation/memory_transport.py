@@ -1,0 +1,159 @@
+"""What carries messages between a coordinator and its members in one process: function calls.
+
+In the place of gRPC stand the coordinator's own handlers, in the place of Flower's messages
+the request as it is opened by every node and the release as it is serialized for the
+coordinator. A member that refuses says so, one that fails is silent, as a node does.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from fedperf_client.federation.request import RequestRefusedError, open_request
+from fedperf_server.endpoints.exchange import ExchangeService
+from fedperf_server.membership.enrollment import Member
+from fedperf_shared.exchange import (
+    Correction,
+    Refusal,
+    SharedModel,
+    SignedReceipt,
+    Status,
+    SyntheticRow,
+    TrainRequest,
+)
+from fedperf_shared.releases.period import Timetable
+from fedperf_shared.releases.questions import CellQuestion
+from fedperf_shared.releases.release import Schedule, SignedRelease, SlotKey
+from fedperf_shared.wire.codec import encode_signed_release
+
+Answer = Callable[[TrainRequest], "Future[SignedRelease]"]
+"""A member's handler of model rounds."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryCalls:
+    """A member's calls of the Exchange (`wire.services.ExchangeCalls`), answered at once."""
+
+    service: ExchangeService
+    caller: Member
+
+    def status(self) -> Status:
+        """As `ExchangeCalls`."""
+        return self.service.status(self.caller)
+
+    def timetable(self) -> Timetable:
+        """As `ExchangeCalls`."""
+        return self.service.timetable(self.caller)
+
+    def declare_schedule(self, schedule: Schedule) -> None:
+        """As `ExchangeCalls`."""
+        self.service.declare_schedule(self.caller, schedule)
+
+    def submit(self, signed: SignedRelease) -> SignedReceipt:
+        """As `ExchangeCalls`."""
+        return self.service.submit(self.caller, signed)
+
+    def receipts(self) -> Sequence[SignedReceipt]:
+        """As `ExchangeCalls`."""
+        return self.service.receipts(self.caller)
+
+    def model(self, version: int) -> SharedModel:
+        """As `ExchangeCalls`."""
+        return self.service.model(self.caller, version)
+
+    def correction(self) -> Correction | None:
+        """As `ExchangeCalls`."""
+        return self.service.correction(self.caller)
+
+    def synthetic_rows(self) -> Sequence[SyntheticRow]:
+        """As `ExchangeCalls`."""
+        return self.service.synthetic_rows(self.caller)
+
+    def question(self, slot: SlotKey) -> CellQuestion | None:
+        """As `ExchangeCalls`."""
+        return self.service.question(self.caller, slot)
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryReply:
+    """As `rounds.fleet.Reply`."""
+
+    organization_id: bytes
+    body: bytes | None
+    refusal: Refusal | None = None
+
+
+@dataclass(slots=True)
+class MemoryFleet:
+    """The connected members (`rounds.fleet.Fleet`)."""
+
+    answers: dict[bytes, Answer] = field(default_factory=dict)
+    admitted: frozenset[bytes] = frozenset()
+
+    def connect(self, organization_id: bytes, answer: Answer) -> None:
+        """From now on that member is asked."""
+        self.answers[organization_id] = answer
+
+    def set_members(self, keys: Mapping[bytes, ec.EllipticCurvePublicKey]) -> None:
+        """As `Fleet`."""
+        self.admitted = frozenset(keys)
+
+    def round(self) -> "MemoryRound":
+        """As `Fleet`."""
+        return MemoryRound(self)
+
+
+@dataclass(slots=True)
+class MemoryRound:
+    """The messages of one round (`rounds.fleet.FleetRound`)."""
+
+    fleet: MemoryFleet
+    _asked: dict[bytes, Future[SignedRelease]] = field(default_factory=dict)
+    _replied: set[bytes] = field(default_factory=set)
+
+    def ask(self, organization_id: bytes, body: bytes) -> bool:
+        """As `FleetRound`."""
+        answer = self.fleet.answers.get(organization_id)
+        is_there = answer is not None and organization_id in self.fleet.admitted
+        if answer is None or not is_there or organization_id in self._asked:
+            return False
+        try:
+            self._asked[organization_id] = answer(_opened(body))
+        except RequestRefusedError as error:
+            refused: Future[SignedRelease] = Future()
+            refused.set_exception(error)
+            self._asked[organization_id] = refused
+        return True
+
+    def replies(self) -> Sequence[MemoryReply]:
+        """As `FleetRound`; in the order in which they were asked."""
+        found: list[MemoryReply] = []
+        for organization_id, answer in self._asked.items():
+            if answer.done() and organization_id not in self._replied:
+                self._replied.add(organization_id)
+                found += _reply(organization_id, answer)
+        return found
+
+    def close(self) -> None:
+        """As `FleetRound`."""
+        self._asked.clear()
+
+
+@lru_cache(maxsize=1)
+def _opened(body: bytes) -> TrainRequest:
+    """All members get the same request, so it is opened once."""
+    return open_request(body)
+
+
+def _reply(organization_id: bytes, answer: "Future[SignedRelease]") -> Sequence[MemoryReply]:
+    error = answer.exception()
+    if error is None:
+        signed = answer.result()
+        body = encode_signed_release(signed.payload, signed.signature)
+        return [MemoryReply(organization_id, body)]
+    if isinstance(error, RequestRefusedError):
+        return [MemoryReply(organization_id, None, error.refusal)]
+    return []

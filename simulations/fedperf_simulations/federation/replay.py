@@ -1,0 +1,189 @@
+"""Stored releases once more, through a coordinator of now.
+
+From a coordinator's database come its members, what they declared, what they released and when
+it arrived, and the epochs that its operator announced; everything else is made anew: corrections,
+verdicts, drifts and versions. So a change of the coordinator is judged by what it would have made
+of the same releases, without asking anybody again.
+
+A question is taken as it was asked, since its answers are about it. Model updates by DP-SGD are
+not stored, so that rounds of such a calendar find nobody; and where a change leads to another
+model, later updates are about the old one and are refused.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import partial
+
+from sqlalchemy import select
+from sqlalchemy.orm import make_transient
+
+from fedperf_server.app.task import Task
+from fedperf_server.config import ServerConfig
+from fedperf_server.desks.drift import seen_drifts
+from fedperf_server.endpoints.exchange import ExchangeService
+from fedperf_server.membership.enrollment import member_of
+from fedperf_server.state import registry
+from fedperf_server.state.database import (
+    Database,
+    DatabaseTable,
+    EpochRow,
+    OrganizationRow,
+    QuestionRow,
+    ReportRow,
+    ScheduleRow,
+    UpdateRow,
+)
+from fedperf_server.state.epochs import Cause, epochs
+from fedperf_shared.exchange import TrainRequest
+from fedperf_shared.releases.period import Period, from_unix_ms, to_unix_ms
+from fedperf_shared.releases.release import SignedRelease
+from fedperf_simulations.federation.memory_federation import Federation, founded, moments
+from fedperf_simulations.federation.memory_transport import MemoryFleet
+
+
+@dataclass(frozen=True, slots=True)
+class _History:
+    """What came to a coordinator from outside, in the order of its coming.
+
+    Attributes:
+        rows: to be stored as they are, and when.
+        reports: to be handed in, and when.
+        updates: by organization, window and index.
+    """
+
+    rows: Sequence[tuple[datetime, DatabaseTable]]
+    reports: Sequence[tuple[datetime, ReportRow]]
+    updates: Mapping[tuple[bytes, int, int], UpdateRow]
+
+    @classmethod
+    def of(cls, database: Database, period: Period) -> "_History":
+        """All of a period, and the members of all times."""
+        start = to_unix_ms(period.start)
+        with database.transaction() as session:
+            rows: list[tuple[int, DatabaseTable]] = []
+            rows += [(each.joined_at, each) for each in session.scalars(select(OrganizationRow))]
+            schedules = select(ScheduleRow).where(ScheduleRow.period_start == start)
+            rows += [(each.declared_at, each) for each in session.scalars(schedules)]
+            questions = select(QuestionRow).where(QuestionRow.period_start == start)
+            rows += [(each.asked_at, each) for each in session.scalars(questions)]
+            announced = select(EpochRow).where(EpochRow.cause == Cause.ANNOUNCED)
+            rows += [(each.declared_at, each) for each in session.scalars(announced)]
+            reports = select(ReportRow).where(ReportRow.period_start == start)
+            arrived = [(each.received_at, each) for each in session.scalars(reports)]
+            updates = select(UpdateRow).where(UpdateRow.period_start == start)
+            answered = {
+                (each.organization_id, each.window, each.index): each
+                for each in session.scalars(updates)
+            }
+            session.expunge_all()
+        return cls(
+            [(from_unix_ms(at), row) for at, row in rows],
+            [(from_unix_ms(at), row) for at, row in sorted(arrived, key=lambda each: each[0])],
+            answered,
+        )
+
+
+@contextmanager
+def replayed(source: Database, config: ServerConfig, task: Task) -> Iterator[Federation]:
+    """A coordinator of `config`, in a directory of its own, at the end of the stored period.
+
+    Args:
+        source: of the coordinator that received the releases.
+        config: the same calendar; its directory is made.
+        task: what is learned; it starts from the stored coordinator's first version.
+
+    Raises:
+        DatabaseError: a database cannot be used.
+        CallRefusedError: the coordinator of now does not take a report.
+    """
+    history, fleet = _History.of(source, config.timetable.period), MemoryFleet()
+    with source.transaction() as session:
+        first = registry.get_version(session, min(registry.known_versions(session)))
+    task = replace(task, start=task.model_format.decode(first.checkpoint))
+    updates = _Updates(history.updates)
+    for organization_id in {each for each, _, _ in history.updates}:
+        fleet.connect(organization_id, partial(updates.answer, organization_id))
+    with founded(config, task, fleet) as (federation, service):
+        calendar = moments(config.timetable, grace=config.grace)
+        events = (at for at, _ in (*history.rows, *history.reports))
+        for moment in sorted({*calendar, *events}):
+            federation.clock.now = moment
+            with federation.database.transaction() as session:
+                for row in (row for at, row in history.rows if at == moment):
+                    make_transient(row)
+                    session.add(row)
+                    session.flush()
+            updates.arrive(moment)
+            federation.coordinate()
+            for report in (row for at, row in history.reports if at == moment):
+                _submit(federation.database, service, report)
+            federation.coordinate()
+        yield federation
+
+
+def _submit(database: Database, service: ExchangeService, report: ReportRow) -> None:
+    with database.transaction() as session:
+        member = member_of(session.get_one(OrganizationRow, report.organization_id))
+    service.submit(member, SignedRelease(report.payload, report.signature))
+
+
+@dataclass(slots=True)
+class _Updates:
+    """The stored updates of all rounds; each arrives when it was received."""
+
+    stored: Mapping[tuple[bytes, int, int], UpdateRow]
+    _waiting: list[tuple[UpdateRow, "Future[SignedRelease]"]] = field(default_factory=list)
+
+    def answer(self, organization_id: bytes, request: TrainRequest) -> "Future[SignedRelease]":
+        """As `memory_transport.Answer`; never where nothing is stored."""
+        row = self.stored.get((organization_id, request.slot.window, request.slot.index))
+        answer: Future[SignedRelease] = Future()
+        if row is not None:
+            self._waiting.append((row, answer))
+        return answer
+
+    def arrive(self, now: datetime) -> None:
+        """What was received by now is there."""
+        for row, answer in self._waiting:
+            if from_unix_ms(row.received_at) <= now and not answer.done():
+                answer.set_result(SignedRelease(row.payload, row.signature))
+
+
+def compared(stored: Database, again: Database, period: Period) -> list[dict[str, object]]:
+    """What came of the releases then and now, one row per version, epoch and drift.
+
+    Each row has `what`, `stored`, `replayed` and `same`.
+    """
+    then, now = (_outcome(each, period) for each in (stored, again))
+    return [
+        {
+            "what": what,
+            "stored": then.get(what, ("none",))[0],
+            "replayed": now.get(what, ("none",))[0],
+            "same": then.get(what) == now.get(what),
+        }
+        for what in {**then, **now}
+    ]
+
+
+def _outcome(database: Database, period: Period) -> dict[str, tuple[str, object]]:
+    """By what it is about: in words, and all of it."""
+    with database.transaction() as session:
+        correction = registry.published_correction(session)
+        found: dict[str, tuple[str, object]] = {
+            f"version {each.version}": (str(each.standing), each.checkpoint)
+            for each in registry.versions(session)
+        }
+        for epoch in epochs(session):
+            words = f"{epoch.cause}, reference {epoch.reference_version}"
+            found[f"epoch {epoch.number}"] = (words, epoch.begins_at)
+        for number, seen in enumerate(seen_drifts(session, period), 1):
+            words = f"{seen.drift.platform.name.lower()} by {seen.drift.log_factor:+.2f}"
+            found[f"drift {number}"] = (words, seen.drift)
+    if correction is not None:
+        words = f"against version {correction.reference_version}"
+        found["correction"] = (words, correction.mean.tobytes())
+    return found

@@ -1,0 +1,42 @@
+"""Noise that repeats itself, so that an experiment can be repeated: for simulations alone.
+
+No program of client or server can pass it: they import nothing of this package.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedperf_client.release.gate import NoiseOf
+from fedperf_shared.releases.release import SlotKey
+
+Floats = NDArray[np.float64]
+
+
+class SeededNoise:
+    """Noise that repeats itself."""
+
+    def __init__(self, seed: Sequence[int]) -> None:
+        self._generator = np.random.default_rng(seed)
+
+    def uniform(self, size: int) -> Floats:
+        """Uniform numbers."""
+        return self._generator.random(size)
+
+    def gaussian(self, size: int) -> Floats:
+        """Standard normal numbers."""
+        return self._generator.standard_normal(size)
+
+    def discrete_gaussian(self, size: int, scale: float) -> NDArray[np.int64]:
+        """Rounded normal numbers, which is the same at the report's scales."""
+        return np.rint(scale * self.gaussian(size)).astype(np.int64)
+
+
+def noise_of(seed: Sequence[int], member: int) -> NoiseOf:
+    """Noise of a member that depends on seed, member and slot alone, whoever else draws when."""
+
+    def of_slot(key: SlotKey) -> SeededNoise:
+        return SeededNoise([*seed, member, int(key.kind), key.window, key.index])
+
+    return of_slot

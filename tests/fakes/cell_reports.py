@@ -1,0 +1,25 @@
+"""Directed reports over the cells, made at once from what workloads say."""
+
+from collections.abc import Iterable
+
+from fedperf_client.privacy.directed_report import cell_sum
+from fedperf_client.privacy.mechanisms import noisy
+from fedperf_client.privacy.randomness import NoiseSource
+from fedperf_client.privacy.report_mechanism import WorkloadResiduals
+from fedperf_shared.releases.kinds import DIRECTED_REPORT
+from fedperf_shared.releases.questions import CellQuestion
+from fedperf_shared.releases.release import DirectedParameters, DirectedReport, Slot, SlotKey
+
+
+def cell_report(
+    workloads: Iterable[WorkloadResiduals],
+    question: CellQuestion,
+    noise: NoiseSource,
+    *,
+    slot: SlotKey,
+    parameters: DirectedParameters,
+) -> DirectedReport:
+    """The answer to the question of `slot`, as the client's mechanism makes it."""
+    total = cell_sum(workloads, question)
+    made = noisy(total, noise, Slot(slot, parameters), version=question.version)
+    return DIRECTED_REPORT.as_release(made)

@@ -1,0 +1,171 @@
+"""A year of reports about recurring workloads without a coordinator around them.
+
+Client and server functions in the order of the calendar: for tests of what is read from reports,
+which need many years. The sums over workloads are computed for all at once, which is the same
+as the client's (`test_report_years`) in a hundredth of the time. What the product makes of
+such a year is measured by `fedperf-sim run drift`.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedperf_client.privacy.mechanisms import noisy
+from fedperf_client.privacy.randomness import NoiseSource
+from fedperf_client.privacy.report_mechanism import GRID_EXPONENT
+from fedperf_server.inference.cell_directions import (
+    CHANGE,
+    AnsweredQuestion,
+    DirectedAnswer,
+    ask_cells,
+    learn_cells,
+)
+from fedperf_server.inference.corrections import ReceivedReport
+from fedperf_shared.releases.basis import CELLS
+from fedperf_shared.releases.kinds import DIRECTED_REPORT, RESIDUAL_REPORT, kind_of
+from fedperf_shared.releases.questions import CellQuestion
+from fedperf_shared.releases.release import (
+    DirectedParameters,
+    ReportParameters,
+    Schedule,
+    Slot,
+    SlotKey,
+)
+from fedperf_simulations.experiments.drift.recurring_workloads import (
+    REFERENCE,
+    PlatformShift,
+    RecurringYear,
+    draw_executions,
+    draw_organizations,
+)
+from fedperf_simulations.experiments.drift.report_detection import HISTORY, schedule_of
+from fedperf_simulations.federation.seeded_noise import SeededNoise
+
+Floats = NDArray[np.float64]
+Positions = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Year:
+    """What left the organizations in a year."""
+
+    plain: tuple[ReceivedReport, ...]
+    answered: tuple[AnsweredQuestion, ...]
+
+
+def year_of_reports(
+    workloads: int, organizations: int, shifts: Sequence[PlatformShift], seed: Sequence[int]
+) -> Year:
+    """A year in which `organizations` with `workloads` on each platform report as planned."""
+    rng = np.random.default_rng([*seed, 1])
+    noise = SeededNoise([*seed, 2])
+    group = draw_organizations(organizations, workloads, rng)
+
+    def lived(since: float, window: int) -> list[RecurringYear]:
+        return [draw_executions(each, since, window, shifts, rng) for each in group]
+
+    return reported(schedule_of(workloads), lived, noise)
+
+
+def reported(
+    schedule: Schedule, lived_in: Callable[[float, int], list[RecurringYear]], noise: SeededNoise
+) -> Year:
+    """What leaves organizations by `schedule`.
+
+    Args:
+        schedule: of all of them.
+        lived_in: what each executed from a moment, in windows, until a window.
+        noise: of the releases.
+    """
+    windows = sorted({slot.key.window for slot in schedule.slots})
+    plain: list[ReceivedReport] = []
+    answered: list[AnsweredQuestion] = []
+    for since, window in zip([-HISTORY, *windows], windows, strict=False):
+        lived = lived_in(since, window)
+        for slot in schedule.slots:
+            if slot.key.window != window:
+                continue
+            if kind_of(slot.parameters).has_question:
+                answered.append(_asked_and_answered(plain, answered, lived, slot, noise))
+            else:
+                parameters = RESIDUAL_REPORT.as_parameters(slot.parameters)
+                plain += [plain_report(each, slot.key, parameters, noise) for each in lived]
+    return Year(tuple(plain), tuple(answered))
+
+
+def _asked_and_answered(
+    plain: Sequence[ReceivedReport],
+    answered: Sequence[AnsweredQuestion],
+    lived: Sequence[RecurringYear],
+    slot: Slot,
+    noise: SeededNoise,
+) -> AnsweredQuestion:
+    learned = learn_cells(plain, answered, reference_version=REFERENCE)
+    parameters = DIRECTED_REPORT.as_parameters(slot.parameters)
+    question = ask_cells(
+        learned.correction,
+        [(learned.sums_of(each.organization.name, parameters), parameters) for each in lived],
+        slot=slot.key,
+        version=len(answered) + 1,
+        change=CHANGE if _is_later(slot.key, plain) else 0.0,
+    )
+    answers: tuple[DirectedAnswer, ...] = tuple(
+        answer(each, question, parameters, noise) for each in lived
+    )
+    return AnsweredQuestion(question, answers)
+
+
+def _is_later(key: SlotKey, plain: Sequence[ReceivedReport]) -> bool:
+    return any(each.report.slot.window < key.window for each in plain)
+
+
+def plain_sum(lived: RecurringYear, clip: float) -> Positions:
+    """`report_mechanism.noiseless_sum` of it, [2 * CELLS]."""
+    cells, means = _means(lived, np.zeros(CELLS), np.full(CELLS, clip))
+    total = np.zeros(2 * CELLS, dtype=np.int64)
+    np.add.at(total, cells, _steps(np.full(len(cells), math.sqrt(0.5))))
+    np.add.at(total, CELLS + cells, _steps(means / clip * math.sqrt(0.5)))
+    return total
+
+
+def fast_cell_sum(lived: RecurringYear, question: CellQuestion) -> Positions:
+    """`directed_report.cell_sum` of it, [values]."""
+    cells, means = _means(lived, question.center, question.design.clips)
+    found: Positions = _steps(question.design.directions[:, cells] * means).sum(axis=1)
+    return found
+
+
+def plain_report(
+    lived: RecurringYear, slot: SlotKey, parameters: ReportParameters, noise: NoiseSource
+) -> ReceivedReport:
+    """The residual report of `slot`."""
+    total = plain_sum(lived, parameters.residual_clip)
+    made = noisy(total, noise, Slot(slot, parameters), version=REFERENCE)
+    report = RESIDUAL_REPORT.as_release(made)
+    return ReceivedReport(lived.organization.name, report, parameters)
+
+
+def answer(
+    lived: RecurringYear, question: CellQuestion, parameters: DirectedParameters, noise: NoiseSource
+) -> DirectedAnswer:
+    """The answer to `question`."""
+    slot = Slot(question.slot, parameters)
+    made = noisy(fast_cell_sum(lived, question), noise, slot, version=question.version)
+    return DirectedAnswer(lived.organization.name, DIRECTED_REPORT.as_release(made), parameters)
+
+
+def _means(lived: RecurringYear, center: Floats, clips: Floats) -> tuple[Positions, Floats]:
+    """Cell and mean clipped residual of each workload that ran."""
+    cells = lived.organization.cells[lived.workloads]
+    clipped = np.clip(lived.residuals - center[cells], -clips[cells], clips[cells])
+    executions = np.bincount(lived.workloads)
+    ran = np.flatnonzero(executions)
+    sums = np.bincount(lived.workloads, clipped)
+    return lived.organization.cells[ran], sums[ran] / executions[ran]
+
+
+def _steps(values: Floats) -> Positions:
+    return np.trunc(np.ldexp(values, -GRID_EXPONENT)).astype(np.int64)

@@ -1,0 +1,377 @@
+"""The same little federation live, in memory and as a replay: the same values, bit for bit.
+
+Three members, three windows, an announced epoch. One member sleeps through some moments, so that
+a report comes late and an update never; another lies in one slot of each kind. Live means real
+servers, sockets and nodes in this process; the clock is set by the test, so that no load of the
+machine changes who is in time.
+"""
+
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from numpy.typing import NDArray
+
+from fedperf_client.federation.exchange import ExchangeClient
+from fedperf_client.federation.node import Node
+from fedperf_client.home.store import ExecutionStore
+from fedperf_client.privacy.accountant import PrivacyBudget
+from fedperf_client.privacy.randomness import NoiseSource
+from fedperf_client.release.gate import NoiseOf
+from fedperf_client.release.ledger.ledger import PrivacyLedger
+from fedperf_client.release.policy import Policy
+from fedperf_server.app.task import Task, ggfn_task
+from fedperf_server.config import ServerConfig
+from fedperf_server.desks.drift import seen_drifts
+from fedperf_server.desks.promotion import PromotionDesk
+from fedperf_server.endpoints.exchange import exchange_server
+from fedperf_server.endpoints.gateway import Gateway
+from fedperf_server.membership.authority import SERVER, KeyRing
+from fedperf_server.membership.enrollment import Enrollment
+from fedperf_server.rounds.fleet import FleetRound
+from fedperf_server.state import registry
+from fedperf_server.state.database import Database, QuestionRow
+from fedperf_server.state.epochs import Cause, declare, epochs
+from fedperf_server.state.rounds import round_results
+from fedperf_shared.exchange import TrainRequest
+from fedperf_shared.releases.period import Period, SlotTimes, Timetable
+from fedperf_shared.releases.release import (
+    DirectedParameters,
+    Parameters,
+    ReleaseKind,
+    ReportParameters,
+    Schedule,
+    SizeClass,
+    Slot,
+    SlotKey,
+    TangentParameters,
+)
+from fedperf_shared.wire.codec import decode_release
+from fedperf_simulations.federation.memory_federation import (
+    Federation,
+    NewMember,
+    admitted,
+    founded,
+    memory_federation,
+    settled,
+)
+from fedperf_simulations.federation.replay import replayed
+from fedperf_simulations.federation.seeded_noise import noise_of
+from tests.fakes.computing import in_this_process
+from tests.fakes.tangents import install_plans
+from tests.integration.federation.worlds import FAST, HOST, free_ports
+from tests.integration.organizations.worlds import make_executions
+from tests.unit.client.public import install_start
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+START = datetime(2026, 6, 1, tzinfo=UTC)
+DAY = timedelta(days=1)
+TABLE = Timetable(
+    Period(START, 28 * DAY, 3),
+    report_slots=(SlotTimes(4 * DAY, 5 * DAY), SlotTimes(6 * DAY, 7 * DAY)),
+    model_slots=(SlotTimes(10 * DAY, 11 * DAY),),
+    extra_slots=(SlotTimes(14 * DAY, 15 * DAY),),
+    extra_windows=1,
+)
+GRACE = timedelta(hours=1)
+REPORTS, UPDATES = ReleaseKind.RESIDUAL_REPORT, ReleaseKind.MODEL_UPDATE
+PARAMETERS: dict[tuple[ReleaseKind, int], Parameters] = {
+    (REPORTS, 0): ReportParameters(0.8, 3.0),
+    (REPORTS, 1): DirectedParameters(0.8, 30.0),
+    (UPDATES, 0): TangentParameters(2.0, 30.0),
+    (UPDATES, 1): TangentParameters(2.0, 30.0),
+}
+SLOTS = tuple(
+    Slot(SlotKey(kind, window, index), parameters)
+    for window in range(3)
+    for (kind, index), parameters in PARAMETERS.items()
+)
+SCHEDULE = Schedule(TABLE, SLOTS)
+LATE, LIAR = "late", "liar"
+LIES = {SlotKey(REPORTS, 1, 0): 100, SlotKey(UPDATES, 1, 1): 4}
+"""So many times as loud is its noise: more than can be, and as much as may be."""
+EPOCH_DECLARED = START + 20 * DAY
+SLEEPS = {
+    START + 28 * DAY + 5 * DAY: "a report of window 1 comes when the next slot opens",
+    START + 28 * DAY + 11 * DAY: "an update of window 1 never comes",
+}
+
+
+@dataclass(frozen=True)
+class Exaggerated:
+    """A member's noise, so many times as loud."""
+
+    noise: NoiseSource
+    times: int
+
+    def uniform(self, size: int) -> NDArray[np.float64]:
+        return self.noise.uniform(size)
+
+    def gaussian(self, size: int) -> NDArray[np.float64]:
+        return self.times * self.noise.gaussian(size)
+
+    def discrete_gaussian(self, size: int, scale: float) -> NDArray[np.int64]:
+        return self.times * self.noise.discrete_gaussian(size, scale)
+
+
+def noise(name: str, number: int) -> NoiseOf:
+    honest = noise_of([11], number)
+    lies = LIES if name == LIAR else {}
+    return lambda key: Exaggerated(honest(key), lies.get(key, 1))
+
+
+def newcomers() -> list[NewMember]:
+    return [
+        NewMember(
+            name,
+            PrivacyBudget(1e4, 1e-5),
+            SCHEDULE,
+            noise(name, number),
+            in_this_process,
+            Policy(size_class=SizeClass.LARGE, nominal_workloads=5000),
+            sleeps=SLEEPS.__contains__ if name == LATE else lambda moment: False,
+        )
+        for number, name in enumerate(("punctual", LATE, LIAR))
+    ]
+
+
+def fill(federation: Federation) -> None:
+    """Executions from before the period, and some in each of its windows."""
+    for number, each in enumerate(federation.members):
+        made = make_executions(12, seed=number)
+        finished = [START + (place - 6) * 7 * DAY for place in range(len(made))]
+        with ExecutionStore.open(each.home.store) as store:
+            store.add(
+                replace(execution, finished_at=at)
+                for execution, at in zip(made, finished, strict=True)
+            )
+
+
+def live_through(federation: Federation) -> None:
+    """The whole period; in its first window the operator announces an epoch."""
+    federation.live(EPOCH_DECLARED)
+    federation.clock.now = EPOCH_DECLARED
+    with federation.database.transaction() as session:
+        declare(session, TABLE.period, Cause.ANNOUNCED, at=EPOCH_DECLARED)
+    federation.live(TABLE.period.end)
+
+
+@dataclass
+class LiveFederation(Federation):
+    """Over sockets; the test waits until what was sent has arrived."""
+
+    awake: int = 0
+
+    def coordinate(self) -> None:
+        give_up = time.monotonic() + 60
+        while True:
+            super().coordinate()
+            if self._is_quiet():
+                return
+            assert time.monotonic() < give_up, "messages do not arrive"
+            time.sleep(0.02)
+
+    def _is_quiet(self) -> bool:
+        """Whether everybody has the round's request, and every answer has arrived."""
+        running = self.coordinator._rounds._running
+        if running is None:
+            return True
+        for each in self.members:
+            asked = each.participant._asked._asked.get(running.opened.slot)
+            if asked is None or not asked.drawing.done():
+                return False
+            whose = each.member.organization_id
+            if asked.answer.done() and not running.replies.answered(whose):
+                return False
+        return True
+
+
+@contextmanager
+def live_federation(config: ServerConfig, task: Task) -> Iterator[Federation]:
+    with ExitStack() as stack:
+        gateway = LateGateway()
+        plain, _ = stack.enter_context(founded(config, task, gateway))
+        federation = LiveFederation(plain.config, plain.database, plain.coordinator, plain.clock)
+        ring = KeyRing(config.directory)
+        gateway.real = Gateway(
+            bind=HOST,
+            port=config.fleet_port,
+            certificate=ring.certificate_path(SERVER),
+            private_key=ring.key_path(SERVER),
+        )
+        enrollment = Enrollment(federation.database, ring, config, clock=federation.clock)
+        exchange = exchange_server(
+            federation.database, enrollment, ring, config, clock=federation.clock
+        )
+        for server in (gateway.real, exchange):
+            server.start()
+            stack.callback(server.stop)
+        stop = threading.Event()
+        for new in newcomers():
+            member, membership, key = admitted(federation, new.name)
+            client = stack.enter_context(ExchangeClient(membership, key))
+            joined = settled(federation, new, member, membership, client, key)
+
+            def answer(request: TrainRequest, who: object = joined) -> object:
+                return who.participant.answer(request, now=federation.clock.now)  # type: ignore[attr-defined]
+
+            node = Node(membership, key, answer, rhythm=FAST)  # type: ignore[arg-type]
+            talking = threading.Thread(target=node.run, args=(stop,))
+            talking.start()
+            stack.callback(talking.join)
+        stack.callback(stop.set)
+        federation.coordinator.tick(federation.clock.now)
+        give_up = time.monotonic() + 60
+        while len(gateway.real.online()) < len(federation.members):
+            assert time.monotonic() < give_up, "nodes do not connect"
+            time.sleep(0.02)
+        yield federation
+
+
+class LateGateway:
+    """A gateway whose certificate is made after the coordinator that uses it."""
+
+    real: Gateway
+
+    def set_members(self, keys: Mapping[bytes, ec.EllipticCurvePublicKey]) -> None:
+        self.real.set_members(keys)
+
+    def round(self) -> FleetRound:
+        return self.real.round()
+
+
+@dataclass
+class Values:
+    """What a federation came to."""
+
+    releases: dict[tuple[str, SlotKey], object] = field(default_factory=dict)
+    state: dict[str, object] = field(default_factory=dict)
+
+
+def values(federation: Federation) -> Values:
+    found = Values(state=state(federation.database))
+    for each in federation.members:
+        for slot in SLOTS:
+            stored = each.ledger.stored(slot.key)
+            if stored is not None:
+                release = decode_release(stored.payload)
+                found.releases[each.home.directory.name, slot.key] = release.values.tolist()  # type: ignore[union-attr]
+    return found
+
+
+def state(database: Database, *, answered: bool = True) -> dict[str, object]:
+    """Corrections, versions, verdicts, epochs, drifts and rounds; what rounds refused if asked."""
+    with database.transaction() as session:
+        correction = registry.published_correction(session)
+        versions = registry.versions(session)
+        return {
+            "mean": correction and correction.mean.tolist(),
+            "covariance": correction and correction.covariance.tolist(),
+            "rows": registry.published_rows(session),
+            "versions": [(e.version, e.standing, e.public_error, e.checkpoint) for e in versions],
+            "verdicts": registry.verdicts(session),
+            "epochs": epochs(session),
+            "drifts": seen_drifts(session, TABLE.period),
+            "questions": [each.payload for each in session.query(QuestionRow)],
+            "rounds": [
+                (each.slot, each.outcome, each.replies, each.new_version)
+                + ((each.asked, each.failures) if answered else ())
+                for each in round_results(session, TABLE)
+            ],
+        }
+
+
+def config_in(directory: Path) -> ServerConfig:
+    exchange, enrollment, fleet = free_ports(3)
+    return ServerConfig(
+        directory=directory / "coordinator",
+        host=HOST,
+        timetable=TABLE,
+        exchange_port=exchange,
+        enrollment_port=enrollment,
+        fleet_port=fleet,
+        grace=GRACE,
+        bind=HOST,
+    )
+
+
+@pytest.fixture(scope="module")
+def task(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Task]:
+    with pytest.MonkeyPatch.context() as patch:
+        public = tmp_path_factory.mktemp("public")
+        install_start(public, patch)
+        install_plans(public, patch)
+        yield ggfn_task(TABLE.model_method, norm_bound=10.0)
+
+
+@pytest.fixture(scope="module")
+def remembered(tmp_path_factory: pytest.TempPathFactory, task: Task) -> Values:
+    return in_memory(tmp_path_factory.mktemp("memory") / "whole", task)
+
+
+def in_memory(directory: Path, task: Task) -> Values:
+    directory.mkdir()
+    with memory_federation(config_in(directory), task, newcomers()) as federation:
+        fill(federation)
+        live_through(federation)
+        return values(federation)
+
+
+def test_live_in_memory_and_replayed_it_comes_to_the_same(
+    tmp_path: Path, task: Task, remembered: Values
+) -> None:
+    (tmp_path / "live").mkdir()
+    config = config_in(tmp_path / "live")
+    with live_federation(config, task) as federation:
+        fill(federation)
+        live_through(federation)
+        lived = values(federation)
+        replayed_in = replace(config, directory=tmp_path / "replayed", database_url="")
+        with replayed(federation.database, replayed_in, task) as again:
+            made_again = state(again.database, answered=False)
+        stored = state(federation.database, answered=False)
+    assert lived.releases == remembered.releases
+    for what, found in lived.state.items():
+        assert found == remembered.state[what], what
+    for what, found in stored.items():
+        assert found == made_again[what], what
+    assert_something_happened(lived)
+
+
+def assert_something_happened(lived: Values) -> None:
+    """The script has what it promises: nobody compares nothing with nothing."""
+    rounds = lived.state["rounds"]
+    assert isinstance(rounds, list)
+    failures = [each[-1] for each in rounds]
+    assert {"missing": 1} in failures
+    assert [each[0].index for each in rounds] == [0, 0, 1, 0]
+    assert len(lived.state["epochs"]) == 2  # type: ignore[arg-type]
+    assert len(lived.state["verdicts"]) >= 2  # type: ignore[arg-type]
+    mean = lived.state["mean"]
+    assert isinstance(mean, list)
+    assert max(map(abs, mean)) > 0.05
+
+
+@pytest.mark.parametrize("left_out", ["charging", "judging"])
+def test_a_drive_that_leaves_something_out_is_noticed(
+    tmp_path: Path,
+    task: Task,
+    remembered: Values,
+    monkeypatch: pytest.MonkeyPatch,
+    left_out: str,
+) -> None:
+    if left_out == "judging":
+        monkeypatch.setattr(PromotionDesk, "look", lambda self, snapshot: ())
+        assert in_memory(tmp_path / "less", task).state != remembered.state
+    else:
+        uncharged = PrivacyLedger._due_slot
+        monkeypatch.setattr(PrivacyLedger, "reserve", uncharged)
+        assert in_memory(tmp_path / "less", task).releases != remembered.releases
