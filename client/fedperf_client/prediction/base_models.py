@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -97,7 +98,7 @@ class FetchedModels:
 
     def reference(self) -> Checkpoint:
         """The reference model, the public start where none was fetched."""
-        return load_checkpoint(self._reference) if self.reference_version else load_public_start()
+        return _kept(self._reference) if self.reference_version else load_public_start()
 
     def keep_epoch_starts(self, starts: Sequence[datetime], replace_file: ReplaceFile) -> None:
         """Keep when each epoch after the first one began."""
@@ -134,7 +135,7 @@ class FetchedModels:
         fetched = self.reference_version > 0
         found = {PUBLIC: public, REFERENCE: predictor(self.reference()) if fetched else public}
         if self.shared_version:
-            found[SHARED] = predictor(load_checkpoint(self._shared))
+            found[SHARED] = predictor(_kept(self._shared))
         return found
 
     def learners(self) -> tuple[Learner, ...]:
@@ -185,4 +186,19 @@ def predictor(checkpoint: Checkpoint) -> PredictLog:
 
 
 def _version(path: Path) -> int:
-    return load_checkpoint(path).model_version if path.is_file() else 0
+    return _kept(path).model_version if path.is_file() else 0
+
+
+def _kept(path: Path) -> Checkpoint:
+    """As `load_checkpoint`; a file that did not change is read once, for a daemon asks often."""
+    try:
+        found = path.stat()
+    except OSError:
+        return load_checkpoint(path)  # which says what is wrong
+    return _read(path, found.st_mtime_ns, found.st_ino)
+
+
+@lru_cache(maxsize=4)
+def _read(path: Path, modified_ns: int, inode: int) -> Checkpoint:
+    del modified_ns, inode
+    return load_checkpoint(path)

@@ -20,7 +20,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from fedperf_server.desks.evidence import Snapshot
-from fedperf_server.inference.drift_evidence import PlatformDrift, read_drifts
+from fedperf_server.inference.drift_evidence import DriftReader, PlatformDrift
 from fedperf_server.state import audit
 from fedperf_server.state.database import Database, DriftRow
 from fedperf_server.state.epochs import Cause, Epoch, declare, epoch_at
@@ -62,6 +62,7 @@ class DriftDesk:
         self._timetable = timetable
         self._grace = grace
         self._heard: tuple[int, int] | None = None
+        self._reader: tuple[int, DriftReader] = (0, DriftReader())
 
     def look(self, snapshot: Snapshot) -> tuple[PlatformDrift, ...]:
         """Read drifts if reports have arrived since the last look; those that are new."""
@@ -72,9 +73,10 @@ class DriftDesk:
         heard = (window, snapshot.count(until=window))
         if heard == self._heard:
             return ()
-        known = snapshot.evidence(window).until(window)
-        found = read_drifts(known.plain, known.answered)
-        epoch = snapshot.epoch(window)
+        epoch, known = snapshot.epoch(window), snapshot.evidence(window).until(window)
+        if self._reader[0] != epoch.number:
+            self._reader = epoch.number, DriftReader()
+        found = self._reader[1].read(known.plain, known.answered)
         with self._database.transaction() as session:
             news = self._store(session, epoch, found, at=at)
             shared = [each for each in news if each.shared]

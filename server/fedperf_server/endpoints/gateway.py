@@ -58,7 +58,7 @@ class Gateway:
         factory.state_instance = self._state
         self._app = fleet_app(factory)
         self._nodes: dict[bytes, int] = {}
-        self._keys: dict[bytes, bytes] = {}
+        self._members: dict[bytes, ec.EllipticCurvePublicKey] = {}
         self._server: uvicorn.Server | None = None
         self._thread: threading.Thread | None = None
 
@@ -110,16 +110,17 @@ class Gateway:
 
     def set_members(self, keys: Mapping[bytes, ec.EllipticCurvePublicKey]) -> None:
         """Let exactly these organizations (id -> public key) speak."""
+        if self._members == keys:
+            return
+        self._members = dict(keys)
         wanted = {each: public_key_to_bytes(key) for each, key in keys.items()}
         for organization_id in [each for each in self._nodes if each not in wanted]:
             self._state.delete_node(NOOP_FLWR_AID, self._nodes.pop(organization_id))
-            del self._keys[organization_id]
         for organization_id, key in wanted.items():
             if organization_id not in self._nodes:
                 self._nodes[organization_id] = self._state.create_node(
                     NOOP_FLWR_AID, NOOP_ACCOUNT_NAME, key, 0
                 )
-                self._keys[organization_id] = key
 
     def online(self) -> set[bytes]:
         """The members whose nodes are connected."""

@@ -162,15 +162,51 @@ def read_drifts(
     Raises:
         InvalidReleaseError: reports are of different bases, lengths or reference versions.
     """
-    heard = {name: own[1:] for name, own in by_organization(plain, answered).items()}
-    found: tuple[PlatformDrift, ...] = ()
-    for window in sorted({each.window for windows in heard.values() for each in windows}):
-        until = {
-            name: [each for each in windows if each.window <= window]
-            for name, windows in heard.items()
-        }
-        found += _new_drifts(until, found, window, kernel, steadiness)
-    return found
+    return DriftReader(kernel=kernel, steadiness=steadiness).read(plain, answered)
+
+
+class DriftReader:
+    """Reads drifts about one reference model as reports arrive.
+
+    What a window shows is read again only where more reports until it have arrived: a release
+    does not change. So a look reads the newest window alone.
+    """
+
+    def __init__(
+        self, *, kernel: Kernel = DEFAULT_KERNEL, steadiness: Steadiness = DEFAULT_STEADINESS
+    ) -> None:
+        self._kernel = kernel
+        self._steadiness = steadiness
+        self._known: dict[int, tuple[object, tuple[PlatformDrift, ...]]] = {}
+
+    def read(
+        self, plain: Sequence[ReceivedReport], answered: Sequence[AnsweredQuestion]
+    ) -> tuple[PlatformDrift, ...]:
+        """As `read_drifts`; the reports hold all that were read before."""
+        every = by_organization(plain, answered)
+        heard = {name: own[1:] for name, own in every.items()}
+        found: tuple[PlatformDrift, ...] = ()
+        for window in sorted({each.window for windows in heard.values() for each in windows}):
+            arrived = (_releases(every, until=window), found)
+            if window not in self._known or self._known[window][0] != arrived:
+                until = {
+                    name: [each for each in windows if each.window <= window]
+                    for name, windows in heard.items()
+                }
+                new = _new_drifts(until, found, window, self._kernel, self._steadiness)
+                self._known[window] = arrived, found + new
+            found = self._known[window][1]
+        return found
+
+
+def _releases(every: Mapping[str, Sequence[WindowHeard]], *, until: int) -> tuple[object, ...]:
+    """How many releases of each organization and window there are."""
+    return tuple(
+        (name, each.window, len(each.plain), len(each.answers))
+        for name, windows in every.items()
+        for each in windows
+        if each.window <= until
+    )
 
 
 def evidence_of(
@@ -214,21 +250,16 @@ def _new_drifts(
     kernel: Kernel,
     steadiness: Steadiness,
 ) -> tuple[PlatformDrift, ...]:
-    """What the reports until `window` show and those before did not."""
-    steady = {
-        name: SteadySums.of(windows, kernel=kernel, steadiness=steadiness)
-        for name, windows in heard.items()
-        if windows
-    }
-    beginnings = sorted({each.window for own in steady.values() for each in own.told})[1:]
+    """What the reports until `window` show and those before did not; sums are not kept."""
+    beginnings = sorted({each.window for own in heard.values() for each in own})[1:]
     found: tuple[PlatformDrift, ...] = ()
     while beginnings:
         known = before + found
-        said = {
-            name: _unexplained(name, own, beginnings, known)
-            for name, own in steady.items()
-            if _believed(name, known)
-        }
+        said: dict[str, DriftEvidence] = {}
+        for name, own in heard.items():
+            if own and _believed(name, known):
+                steady = SteadySums.of(own, kernel=kernel, steadiness=steadiness)
+                said[name] = _unexplained(name, steady, beginnings, known)
         if not said:
             break
         new = _shared(said, beginnings, window) or _alone(said, beginnings, window)

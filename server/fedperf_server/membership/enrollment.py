@@ -12,6 +12,7 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import lru_cache
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
@@ -247,7 +248,14 @@ def _by_key(session: Session, key: ec.EllipticCurvePublicKey) -> OrganizationRow
 
 def member_of(row: OrganizationRow) -> Member:
     """The member that a row stands for."""
-    key = serialization.load_der_public_key(row.public_key)
+    key = _loaded(row.public_key)
+    return Member(row.organization_id, row.name, key, from_unix_ms(row.joined_at))
+
+
+@lru_cache(maxsize=10_000)
+def _loaded(public_key: bytes) -> ec.EllipticCurvePublicKey:
+    """A stored key; parsed once, for members are looked up at every tick and call."""
+    key = serialization.load_der_public_key(public_key)
     if not isinstance(key, ec.EllipticCurvePublicKey):
         raise StorageError("the database holds a key that is not an elliptic-curve key")
-    return Member(row.organization_id, row.name, key, from_unix_ms(row.joined_at))
+    return key

@@ -191,15 +191,21 @@ class ModelRounds:
 
     def _let_in(self, members: Mapping[bytes, Member], running: _RunningRound) -> None:
         """Members whose schedule holds the slot; who declares late is let in."""
-        slot, schedules = running.opened.slot, running.replies.schedules
-        new = [each for each in members if each not in schedules]
+        slot, replies = running.opened.slot, running.replies
+        new = members.keys() - replies.schedules.keys() - replies.others
+        if not new:
+            return
         with self._database.transaction() as session:
-            for organization_id in new:
+            for organization_id in sorted(new):
                 schedule = releases.declared_schedule(
                     session, organization_id, self._timetable.period
                 )
-                if schedule is not None and schedule.slot(slot) is not None:
-                    schedules[organization_id] = schedule
+                if schedule is None:
+                    continue
+                if schedule.slot(slot) is None:
+                    replies.others.add(organization_id)
+                else:
+                    replies.schedules[organization_id] = schedule
 
     def _rehearsed(self) -> tuple[SyntheticRow, ...]:
         with self._database.transaction() as session:

@@ -53,12 +53,14 @@ class RoundReplies:
 
     Attributes:
         schedules: of those who were let in.
+        others: who declared a schedule without the slot.
         accepted: what they signed, and what it says.
         refused: why nothing of theirs counts.
         sizes: bytes of what arrived.
     """
 
     schedules: dict[bytes, Schedule] = field(default_factory=dict)
+    others: set[bytes] = field(default_factory=set)
     accepted: dict[bytes, tuple[SignedRelease, AcceptedUpdate]] = field(default_factory=dict)
     refused: dict[bytes, Reason] = field(default_factory=dict)
     sizes: dict[bytes, int] = field(default_factory=dict)

@@ -3,17 +3,19 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
 
+from fedperf_server.inference import drift_evidence
 from fedperf_server.inference.cell_directions import DirectedAnswer
 from fedperf_server.inference.corrections import DEFAULT_KERNEL, ReceivedReport
 from fedperf_server.inference.drift_evidence import (
     MOST,
     SHIFT,
     THRESHOLD,
+    DriftReader,
     PlatformDrift,
     evidence_of,
     read_drifts,
@@ -169,6 +171,30 @@ def test_a_drift_is_found_once_and_the_search_goes_on() -> None:
     later = PlatformShift(Platform.DUCKDB, 8.3, -0.6)
     drifts = found(year(SLOWER, later))
     assert [each.platform for each in drifts] == [Platform.POLARS, Platform.DUCKDB]
+
+
+def test_who_reads_window_after_window_finds_the_same_and_reads_each_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And once more from where a report came late."""
+    reports, read, reader = year(SLOWER), list[int](), DriftReader()
+    new_drifts = drift_evidence._new_drifts
+
+    def counted(*arguments: Any) -> tuple[PlatformDrift, ...]:
+        read.append(arguments[2])
+        return new_drifts(*arguments)
+
+    monkeypatch.setattr(drift_evidence, "_new_drifts", counted)
+    late = next(each for each in reports.plain if each.report.slot.window == 6)
+    punctual = Year(tuple(e for e in reports.plain if e is not late), reports.answered)
+    for window in range(13):
+        heard = until(punctual, window)
+        seen = reader.read(heard.plain, heard.answered)
+    assert read == [*range(1, 13)]
+    assert seen == found(punctual)
+    read.clear()
+    assert reader.read(reports.plain, reports.answered) == found(reports) != ()
+    assert read == [*range(6, 13), *range(1, 13)]
 
 
 def test_later_reports_change_nothing_that_was_found() -> None:
