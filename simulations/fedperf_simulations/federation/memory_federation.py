@@ -20,6 +20,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
@@ -27,6 +28,7 @@ from fedperf_client.daemon.participant import Participant
 from fedperf_client.federation.enrollment import Membership
 from fedperf_client.federation.exchange import Exchange
 from fedperf_client.home.config import Home
+from fedperf_client.prediction.base_models import FetchedModels
 from fedperf_client.privacy.accountant import PrivacyBudget
 from fedperf_client.release.gate import NoiseOf
 from fedperf_client.release.ledger.ledger import PrivacyLedger
@@ -40,17 +42,22 @@ from fedperf_server.membership.authority import CA, SIGNING, KeyRing, init, issu
 from fedperf_server.membership.enrollment import Enrollment, Member
 from fedperf_server.rounds.coordinator import Coordinator
 from fedperf_server.rounds.fleet import Fleet
+from fedperf_server.state import registry
 from fedperf_server.state.database import Database, OrganizationRow
 from fedperf_server.state.epochs import BEFORE_EVERYTHING
 from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.execution import SizedPlan
 from fedperf_shared.identity import new_private_key, public_bytes
+from fedperf_shared.model.checkpoint import InvalidCheckpointError, decode_checkpoint
+from fedperf_shared.model.public_start import load_public_start
 from fedperf_shared.releases.period import Timetable, to_unix_ms
 from fedperf_shared.releases.release import Schedule, SignedRelease, SizeClass
 from fedperf_simulations.federation.memory_transport import MemoryCalls, MemoryFleet
 from fedperf_simulations.federation.one_thread import at_once
 
 HOST = "localhost"
+
+FIRST_VERSION = 1
 
 DEFAULT_POLICY = Policy(size_class=SizeClass.LARGE, nominal_workloads=2000)
 """Whose releases all leave without asking; what is planned stands in a member's schedule."""
@@ -255,9 +262,12 @@ def settled(
     home.create("")
     home.identity.mkdir(parents=True, exist_ok=True)
     membership.save(home.identity)
-    start = federation.config.timetable.period.start
-    ledger = PrivacyLedger.create(home.ledger(start), new.budget, new.schedule)
+    begins = federation.config.timetable.period.start
+    ledger = PrivacyLedger.create(home.ledger(begins), new.budget, new.schedule)
     exchange.declare_schedule(new.schedule)
+    start = first_checkpoint(federation.database)
+    if start is not None:
+        FetchedModels(home.models).keep_reference(start)
     participant = Participant(
         home,
         exchange,
@@ -273,6 +283,21 @@ def settled(
     joined = FederationMember(member, home, ledger, participant, new.sleeps)
     federation.members.append(joined)
     return joined
+
+
+def first_checkpoint(database: Database) -> bytes | None:
+    """The coordinator's first version, where it is a GGFN that is not the start that ships.
+
+    A member takes the start that ships for version 1, and fetches what has another number.
+    """
+    with database.transaction() as session:
+        first = registry.get_version(session, FIRST_VERSION).checkpoint
+    try:
+        arrays = decode_checkpoint(first).arrays
+    except InvalidCheckpointError:
+        return None
+    shipped = load_public_start().arrays
+    return None if all(np.array_equal(arrays[name], shipped[name]) for name in shipped) else first
 
 
 @contextmanager

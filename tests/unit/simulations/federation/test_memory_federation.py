@@ -1,0 +1,119 @@
+"""A federation in memory: when it moves, who is there, and what members take for the reference."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedperf_client.prediction.base_models import FetchedModels
+from fedperf_client.privacy.accountant import PrivacyBudget
+from fedperf_client.release.ledger.entries import ReleaseState
+from fedperf_server.app.task import Task, predict_with
+from fedperf_server.config import ServerConfig
+from fedperf_server.state.registry import GgfnFormat
+from fedperf_shared.releases.period import ModelMethod, Period, SlotTimes, Timetable
+from fedperf_shared.releases.release import ReleaseKind, ReportParameters, Schedule, Slot, SlotKey
+from fedperf_simulations.federation.histories import (
+    HistoryCompute,
+    SharedAnswers,
+    UnknownTaskError,
+)
+from fedperf_simulations.federation.memory_federation import (
+    HOST,
+    Clock,
+    Federation,
+    NewMember,
+    memory_federation,
+    moments,
+)
+from fedperf_simulations.federation.seeded_noise import noise_of
+from fedperf_simulations.federation.tangent_training import MeasuredHistory
+from tests.fakes.rounds import dp_sgd_rounds
+from tests.fakes.tangents import few_plans
+from tests.unit.client.public import seeded_checkpoint
+
+START = datetime(2027, 1, 4, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+TABLE = Timetable(Period(START, 24 * HOUR, 2), (SlotTimes(HOUR, 3 * HOUR),), (), ModelMethod.DP_SGD)
+SCHEDULE = Schedule(
+    TABLE,
+    tuple(
+        Slot(SlotKey(ReleaseKind.RESIDUAL_REPORT, window, 0), ReportParameters(20.0, 1.5))
+        for window in range(2)
+    ),
+)
+NOTHING = MeasuredHistory(())
+
+
+def newcomer(name: str, **changes: object) -> NewMember:
+    clock = Clock(START)
+    values = {
+        "budget": PrivacyBudget(5.0, 1e-5),
+        "schedule": SCHEDULE,
+        "noise": noise_of([1], 0),
+        "compute": HistoryCompute(NOTHING, SharedAnswers(), clock),
+    }
+    return NewMember(name, **{**values, **changes})  # type: ignore[arg-type]
+
+
+def task() -> Task:
+    method = dp_sgd_rounds(GgfnFormat(), 1.0, lambda current, _: current)
+    start = [*seeded_checkpoint(5).arrays.values()]
+    return Task(start, GgfnFormat(), method, lambda arrays: 1.0, predict_with, few_plans())
+
+
+def left(federation: Federation) -> dict[str, list[int]]:
+    """Windows whose report left, by member."""
+    return {
+        each.member.name: [
+            entry.key.window
+            for entry in each.ledger.entries()
+            if entry.state is ReleaseState.HANDED_OUT
+        ]
+        for each in federation.members
+    }
+
+
+def test_it_moves_when_slots_open_reply_and_are_over() -> None:
+    found = moments(TABLE, grace=HOUR / 2)
+    hours = [(each - START) / HOUR for each in found]
+    assert hours == [0, 1, 3, 3.5, 24, 25, 27, 27.5]
+
+
+def test_members_report_against_the_coordinators_start_and_who_sleeps_does_not(
+    tmp_path: Path,
+) -> None:
+    def asleep(moment: datetime) -> bool:
+        return moment > START + 24 * HOUR
+
+    config = ServerConfig(tmp_path / "coordinator", HOST, TABLE)
+    members = [newcomer("awake"), newcomer("sleeper", sleeps=asleep)]
+    with memory_federation(config, task(), members) as federation:
+        for each in federation.members:
+            reference = FetchedModels(each.home.models).reference()
+            for name, array in seeded_checkpoint(5).arrays.items():
+                np.testing.assert_array_equal(reference.arrays[name], array)
+        federation.live(START + 24 * HOUR)
+        assert left(federation) == {"awake": [0], "sleeper": [0]}
+        federation.live(TABLE.period.end)
+        assert left(federation) == {"awake": [0, 1], "sleeper": [0]}
+        federation.live(TABLE.period.end)  # lived already
+
+
+def test_what_is_not_asked_by_a_slot_is_not_computed() -> None:
+    compute = HistoryCompute(NOTHING, SharedAnswers(), Clock(START))
+    with pytest.raises(UnknownTaskError):
+        compute(lambda: 1)
+
+
+def test_noise_depends_on_seed_member_and_slot_alone() -> None:
+    one, other = (SlotKey(ReleaseKind.RESIDUAL_REPORT, 0, index) for index in (0, 1))
+    drawn = {
+        float(noise_of(seed, member)(key).gaussian(1)[0])
+        for seed in ([1], [2])
+        for member in (0, 1)
+        for key in (one, other)
+    }
+    assert len(drawn) == 8
+    assert noise_of([1], 0)(one).gaussian(3).tolist() == noise_of([1], 0)(one).gaussian(3).tolist()
