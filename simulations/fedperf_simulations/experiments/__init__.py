@@ -45,6 +45,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("intervals", ExperimentKind.EXPERIMENT, f"{__name__}.intervals"),
     Entry("platform_choice", ExperimentKind.EXPERIMENT, f"{__name__}.platform_choice.experiment"),
     Entry("drift", ExperimentKind.EXPERIMENT, f"{__name__}.drift.experiment"),
+    Entry("scale", ExperimentKind.EXPERIMENT, f"{__name__}.scale"),
     Entry("privacy_audit", ExperimentKind.EXPERIMENT, f"{__name__}.privacy_audit.experiment"),
     Entry("ingest", ExperimentKind.BENCH, f"{__name__}.ingest.experiment"),
     Entry("optimizer", ExperimentKind.BENCH, f"{__name__}.optimizer.experiment"),

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import Protocol, TypeVar, cast
 
 import numpy as np
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from fedperf_client.learning.residuals import LabelledGraph, workload_residuals
 from fedperf_client.learning.tangent_answer import workload_features
 from fedperf_client.learning.tasks import ReportTask, TangentTask
+from fedperf_client.privacy.mechanisms import SumOf
 from fedperf_client.privacy.report_mechanism import WorkloadResiduals
 from fedperf_client.privacy.tangent_update import grid_vector
 from fedperf_shared.model.architecture import named_arrays
@@ -42,7 +44,7 @@ class MemberHistory(Protocol):
 
 
 @dataclass(slots=True)
-class SharedAnswers:
+class Answers:
     """What workloads say about the public subject of now, for all members who have them."""
 
     _subject: object = None
@@ -77,6 +79,21 @@ class SharedAnswers:
 
 
 @dataclass(frozen=True, slots=True)
+class SharedAnswers:
+    """What is computed once for all members of a federation.
+
+    Attributes:
+        residuals: of workloads, against a reference.
+        reported: what each adds to a report.
+        steps: what each adds to a step at a tangent.
+    """
+
+    residuals: Answers = field(default_factory=Answers)
+    reported: Answers = field(default_factory=Answers)
+    steps: Answers = field(default_factory=Answers)
+
+
+@dataclass(frozen=True, slots=True)
 class HistoryCompute:
     """As `workers.computing_process.Compute`, over a history.
 
@@ -98,19 +115,26 @@ class HistoryCompute:
         """
         del seconds
         if isinstance(task, ReportTask):
-            return cast("T", task.sum_of(self._residuals(task)))
+            return cast("T", self._report_sum(task))
         if isinstance(task, TangentTask):
             return cast("T", self._tangent_sum(task))
         raise UnknownTaskError(type(task).__name__)
 
-    def _residuals(self, task: ReportTask) -> list[WorkloadResiduals]:
-        reference = task.reference
+    def _report_sum(self, task: ReportTask) -> Sum:
+        """Whole numbers, so that a sum of workloads' parts is what the task makes of them all."""
+        version, arrays = task.reference.model_version, task.reference.arrays
 
-        def answer(new: Sequence[LabelledGraph]) -> Sequence[WorkloadResiduals]:
-            return workload_residuals(model_from_arrays(reference.arrays), new)
+        def residuals(new: Sequence[LabelledGraph]) -> Sequence[WorkloadResiduals]:
+            return workload_residuals(model_from_arrays(arrays), new)
+
+        def reported(new: Sequence[LabelledGraph]) -> Sequence[Sum]:
+            own = self.shared.residuals.of(version, new, residuals)
+            return [task.sum_of([each]) for each in own]
 
         executed = self.history.between(task.since, task.until)
-        return self.shared.of(("reference", reference.model_version), executed, answer)
+        asked = (version, _asked(task.sum_of))
+        parts = self.shared.reported.of(asked, executed, reported)
+        return np.sum(parts, axis=0) if parts else task.sum_of(())
 
     def _tangent_sum(self, task: TangentTask) -> Sum:
         question = task.question
@@ -123,5 +147,12 @@ class HistoryCompute:
             return [grid_vector(each, question.clip) for each in found]
 
         executed = self.history.between(None, self.clock())
-        vectors = self.shared.of(question, executed, answer)
+        vectors = self.shared.steps.of(question, executed, answer)
         return np.sum(vectors, axis=0) if vectors else np.zeros(DIRECTIONS, dtype=np.int64)
+
+
+def _asked(sum_of: SumOf) -> object:
+    """What tells one report's sum from another's: its clip, or the version of its question."""
+    if not isinstance(sum_of, partial):
+        return sum_of
+    return sum_of.func, *(getattr(each, "version", each) for each in sum_of.keywords.values())

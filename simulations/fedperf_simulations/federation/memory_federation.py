@@ -52,6 +52,7 @@ from fedperf_shared.model.checkpoint import InvalidCheckpointError, decode_check
 from fedperf_shared.model.public_start import load_public_start
 from fedperf_shared.releases.period import Timetable, to_unix_ms
 from fedperf_shared.releases.release import Schedule, SignedRelease, SizeClass
+from fedperf_simulations.federation.cpu_meter import CpuMeter, Side
 from fedperf_simulations.federation.memory_transport import MemoryCalls, MemoryFleet
 from fedperf_simulations.federation.one_thread import at_once
 
@@ -75,6 +76,8 @@ class NewMember:
         compute: runs what a slot asks about its executions (`histories`).
         policy: what of its schedule leaves; all of it by default.
         anchors: public plans that model rounds are about; by default those that ship.
+        models: where what it fetches lies; in its home by default. It is public and the same for
+            all, so that many members who never sleep may share a directory.
         sleeps: moments at which it does not tick.
     """
 
@@ -85,7 +88,20 @@ class NewMember:
     compute: Compute
     policy: Policy = DEFAULT_POLICY
     anchors: Sequence[SizedPlan] = ()
+    models: Path | None = None
     sleeps: Callable[[datetime], bool] = lambda moment: False
+
+
+@dataclass(frozen=True, slots=True)
+class MemberHome(Home):
+    """A home whose fetched models may lie elsewhere."""
+
+    elsewhere: Path | None = None
+
+    @property
+    def models(self) -> Path:
+        """As `Home.models`, or where the member was told."""
+        return self.elsewhere or self.directory / "models"
 
 
 @dataclass(slots=True)
@@ -121,6 +137,7 @@ class Federation:
         clock: what everybody's moment is.
         members: the roster, in the order of their ids.
         news: what the coordinator's ticks brought.
+        meter: whose processor time it took.
     """
 
     config: ServerConfig
@@ -129,6 +146,7 @@ class Federation:
     clock: Clock
     members: list[FederationMember] = field(default_factory=list)
     news: list[object] = field(default_factory=list)
+    meter: CpuMeter = field(default_factory=CpuMeter)
     _lived_to: datetime = BEFORE_EVERYTHING
 
     def live(self, until: datetime) -> None:
@@ -144,13 +162,15 @@ class Federation:
         self.coordinate()
         for each in self.members:
             if not each.sleeps(moment):
-                each.participant.tick(moment)
+                with self.meter.of(Side.MEMBERS):
+                    each.participant.tick(moment)
         self.coordinate()
 
     def coordinate(self) -> None:
         """The coordinator's part: ticks until there is nothing more to do."""
-        while news := self.coordinator.tick(self.clock.now):
-            self.news += news
+        with self.meter.of(Side.COORDINATOR):
+            while news := self.coordinator.tick(self.clock.now):
+                self.news += news
 
 
 def moments(timetable: Timetable, *, grace: timedelta) -> Sequence[datetime]:
@@ -181,14 +201,17 @@ def memory_federation(
     with founded(config, task, fleet, clock=clock) as (federation, service):
         for new in newcomers:
             member, membership, key = admitted(federation, new.name)
-            exchange = Exchange(MemoryCalls(service, member), membership)
+            exchange = Exchange(MemoryCalls(service, member, federation.meter), membership)
             joined = settled(federation, new, member, membership, exchange, key)
-            fleet.connect(member.organization_id, partial(_answer, joined, federation.clock))
+            fleet.connect(member.organization_id, partial(_answer, joined, federation))
         yield federation
 
 
-def _answer(member: FederationMember, clock: Clock, request: TrainRequest) -> Future[SignedRelease]:
-    return member.participant.answer(request, now=clock.now)
+def _answer(
+    member: FederationMember, federation: Federation, request: TrainRequest
+) -> Future[SignedRelease]:
+    with federation.meter.of(Side.MEMBERS):
+        return member.participant.answer(request, now=federation.clock.now)
 
 
 @contextmanager
@@ -258,7 +281,7 @@ def settled(
     key: ec.EllipticCurvePrivateKey,
 ) -> FederationMember:
     """The member with a home and a ledger of its own, declared and in the roster."""
-    home = Home(federation.config.directory.parent / new.name)
+    home = MemberHome(federation.config.directory.parent / new.name, new.models)
     home.create("")
     home.identity.mkdir(parents=True, exist_ok=True)
     membership.save(home.identity)

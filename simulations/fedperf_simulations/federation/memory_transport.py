@@ -28,6 +28,7 @@ from fedperf_shared.releases.period import Timetable
 from fedperf_shared.releases.questions import CellQuestion
 from fedperf_shared.releases.release import Schedule, SignedRelease, SlotKey
 from fedperf_shared.wire.codec import encode_signed_release
+from fedperf_simulations.federation.cpu_meter import CpuMeter, Side
 
 Answer = Callable[[TrainRequest], "Future[SignedRelease]"]
 """A member's handler of model rounds."""
@@ -39,42 +40,52 @@ class MemoryCalls:
 
     service: ExchangeService
     caller: Member
+    meter: CpuMeter
 
     def status(self) -> Status:
         """As `ExchangeCalls`."""
-        return self.service.status(self.caller)
+        with self.meter.of(Side.COORDINATOR):
+            return self.service.status(self.caller)
 
     def timetable(self) -> Timetable:
         """As `ExchangeCalls`."""
-        return self.service.timetable(self.caller)
+        with self.meter.of(Side.COORDINATOR):
+            return self.service.timetable(self.caller)
 
     def declare_schedule(self, schedule: Schedule) -> None:
         """As `ExchangeCalls`."""
-        self.service.declare_schedule(self.caller, schedule)
+        with self.meter.of(Side.COORDINATOR):
+            self.service.declare_schedule(self.caller, schedule)
 
     def submit(self, signed: SignedRelease) -> SignedReceipt:
         """As `ExchangeCalls`."""
-        return self.service.submit(self.caller, signed)
+        with self.meter.of(Side.COORDINATOR):
+            return self.service.submit(self.caller, signed)
 
     def receipts(self) -> Sequence[SignedReceipt]:
         """As `ExchangeCalls`."""
-        return self.service.receipts(self.caller)
+        with self.meter.of(Side.COORDINATOR):
+            return self.service.receipts(self.caller)
 
     def model(self, version: int) -> SharedModel:
         """As `ExchangeCalls`."""
-        return self.service.model(self.caller, version)
+        with self.meter.of(Side.COORDINATOR):
+            return self.service.model(self.caller, version)
 
     def correction(self) -> Correction | None:
         """As `ExchangeCalls`."""
-        return self.service.correction(self.caller)
+        with self.meter.of(Side.COORDINATOR):
+            return self.service.correction(self.caller)
 
     def synthetic_rows(self) -> Sequence[SyntheticRow]:
         """As `ExchangeCalls`."""
-        return self.service.synthetic_rows(self.caller)
+        with self.meter.of(Side.COORDINATOR):
+            return self.service.synthetic_rows(self.caller)
 
     def question(self, slot: SlotKey) -> CellQuestion | None:
         """As `ExchangeCalls`."""
-        return self.service.question(self.caller, slot)
+        with self.meter.of(Side.COORDINATOR):
+            return self.service.question(self.caller, slot)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,225 @@
+"""A thousand organizations learn together for a year, on one machine.
+
+One in ten is large (2,500 workloads, reports and model updates), the others are small (800,
+reports). All draw their workloads from one pool of measured plans and run them in every window
+of the default calendar, which they live through in memory: the product's coordinator,
+participants, gates, ledgers, receipts and desks (`federation.memory_federation`).
+
+What is the same for several members is computed once: what a plan says about a model or a
+question, the two schedules, and the files of fetched models. So the members' time is less than
+theirs together; the coordinator's is its own. Seconds are of the processor, in one thread.
+
+The year begins with the limited start, which knows the public part of the measured set alone.
+Errors are of the version in force on plans of nobody, in the median.
+"""
+
+import resource
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import cache, partial
+from pathlib import Path
+
+import numpy as np
+
+from fedperf_client.learning.residuals import LabelledGraph, labelled_graphs
+from fedperf_client.release.policy import Policy
+from fedperf_client.release.schedule import PlannedSchedule, plan_schedule
+from fedperf_server.app.task import ggfn_task
+from fedperf_server.config import ServerConfig, default_timetable
+from fedperf_server.state import registry
+from fedperf_server.state.registry import GgfnFormat
+from fedperf_shared.model.architecture import ARRAY_SHAPES, named_arrays
+from fedperf_shared.model.checkpoint import model_from_arrays
+from fedperf_shared.model.fit import predict
+from fedperf_shared.model.metrics import q_error
+from fedperf_shared.releases.release import ReleaseKind, SizeClass
+from fedperf_simulations.data.datasets import measured_executions, measured_files
+from fedperf_simulations.federation.cpu_meter import Side
+from fedperf_simulations.federation.histories import HistoryCompute, SharedAnswers
+from fedperf_simulations.federation.memory_federation import (
+    HOST,
+    Clock,
+    Federation,
+    NewMember,
+    directory_in_memory,
+    memory_federation,
+)
+from fedperf_simulations.federation.seeded_noise import noise_of
+from fedperf_simulations.federation.tangent_training import MeasuredHistory
+from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target
+from fedperf_simulations.measured_set.limited_start import load_limited_start
+from fedperf_simulations.measured_set.organizations import WorkloadPart, split
+from fedperf_simulations.measured_set.starts import one_per_workload
+
+TENTH, WHOLE = 100, 1000
+SIZES, QUICK_SIZES = (10, TENTH, WHOLE), (10,)
+LARGE_SHARE = 10
+"""One of so many is large."""
+
+LARGE, SMALL, POOL, ASKED = 2500, 800, 4000, 300
+QUICK_SHARE = 25
+"""A quick run has a so manieth of the workloads, and windows of a short year."""
+
+QUICK_WINDOWS = 3
+
+MOST_MINUTES, MOST_GIGABYTES, MOST_GROWTH = 60.0, 6.0, 1.2
+START = datetime(2027, 1, 4, tzinfo=UTC)
+NOT_IN_THE_POOL = (WorkloadPart.PUBLIC, WorkloadPart.VALIDATION, WorkloadPart.TEST)
+
+
+class Scale:
+    """The experiment."""
+
+    name = "scale"
+    claim = "a thousand organizations for a year: the coordinator's work grows as they do"
+
+    def run(self, settings: Settings) -> ExperimentOutcome:
+        """One row per size, each a cell."""
+        sizes = QUICK_SIZES if settings.quick else SIZES
+        rows = [settings.cell(f"year-{size}", partial(_year, settings, size)) for size in sizes]
+        files = [*measured_files(), *measured_files("polars")]
+        return ExperimentOutcome(rows, _targets(rows), files)
+
+
+@dataclass(frozen=True, slots=True)
+class _Workloads:
+    """What organizations run, and what nobody does."""
+
+    pool: Sequence[LabelledGraph]
+    asked: Sequence[LabelledGraph]
+
+
+@cache
+def _workloads(seed: int) -> _Workloads:
+    parts = split(measured_executions())
+    known = [e for part in WorkloadPart if part not in NOT_IN_THE_POOL for e in parts[part]]
+    names = {each.workload for part in NOT_IN_THE_POOL for each in parts[part]}
+    polars = [e for e in measured_executions("polars") if e.workload not in names]
+    found = labelled_graphs(one_per_workload(each for each in (*known, *polars) if each.is_ok))
+    order = np.random.default_rng([seed, 0]).permutation(len(found))[: POOL + ASKED].tolist()
+    drawn = [found[place] for place in order]
+    return _Workloads(drawn[ASKED:], drawn[:ASKED])
+
+
+@cache
+def _planned(size_class: SizeClass, workloads: int, *, quick: bool) -> PlannedSchedule:
+    policy = Policy(
+        size_class=size_class, nominal_workloads=workloads, workloads_per_window=workloads
+    )
+    table = default_timetable(START)
+    if quick:
+        table = replace(table, period=replace(table.period, windows=QUICK_WINDOWS), extra_windows=1)
+    return plan_schedule(policy, table)
+
+
+def _year(settings: Settings, size: int) -> Row:
+    began = time.monotonic()
+    clock, shared = Clock(START), SharedAnswers()
+    shipped = ggfn_task(default_timetable(START).model_method, norm_bound=10.0)
+    start = load_limited_start().arrays
+    task = replace(shipped, start=[start[name] for name in ARRAY_SHAPES])
+    with directory_in_memory() as place:
+        newcomers = [
+            _newcomer(settings, number, shared, clock, place / "models") for number in range(size)
+        ]
+        table = newcomers[0].schedule.timetable
+        config = ServerConfig(place / "coordinator", HOST, table)
+        with memory_federation(config, task, newcomers, clock=clock) as federation:
+            before = _error(federation, settings.seed)
+            federation.live(table.period.end)
+            return {
+                "organizations": size,
+                "windows": table.period.windows,
+                **_released(federation),
+                "median q-error at the start": before,
+                "median q-error at the end": _error(federation, settings.seed),
+                **_cost(federation, size),
+                "minutes": (time.monotonic() - began) / 60,
+                "peak GB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
+            }
+
+
+def _newcomer(
+    settings: Settings, number: int, shared: SharedAnswers, clock: Clock, models: Path
+) -> NewMember:
+    is_large, quick = number % LARGE_SHARE == 0, settings.quick
+    workloads = (LARGE if is_large else SMALL) // (QUICK_SHARE if quick else 1)
+    pool = _workloads(settings.seed).pool
+    rng = np.random.default_rng([settings.seed, 1, number])
+    mine = [pool[place] for place in rng.permutation(len(pool))[:workloads].tolist()]
+    declared = LARGE if is_large else SMALL
+    planned = _planned(SizeClass.LARGE if is_large else SizeClass.SMALL, declared, quick=quick)
+    return NewMember(
+        f"organization-{number}",
+        planned.budget,
+        planned.schedule,
+        noise_of([settings.seed, 2], number),
+        HistoryCompute(MeasuredHistory(tuple(mine)), shared, clock),
+        models=models,
+    )
+
+
+def _released(federation: Federation) -> Row:
+    """What left the organizations, in means over them."""
+    entries = [each.ledger.entries() for each in federation.members]
+    size, end = len(entries), federation.config.timetable.period.end
+    reports = sum(e.key.kind is ReleaseKind.RESIDUAL_REPORT for own in entries for e in own)
+    return {
+        "reports": reports / size,
+        "updates": sum(map(len, entries)) / size - reports / size,
+        "most epsilon": max(each.ledger.spent(end) for each in federation.members[:LARGE_SHARE]),
+        "bytes per organization": sum(e.payload_bytes for own in entries for e in own) / size,
+        "promoted": _versions(federation),
+    }
+
+
+def _versions(federation: Federation) -> int:
+    with federation.database.transaction() as session:
+        return sum(each.promoted for each in registry.versions(session))
+
+
+def _cost(federation: Federation, size: int) -> Row:
+    seconds = federation.meter.seconds
+    return {
+        "coordinator, CPU s": seconds[Side.COORDINATOR],
+        PER_ORGANIZATION: seconds[Side.COORDINATOR] / size,
+        "members, CPU s per organization": seconds[Side.MEMBERS] / size,
+    }
+
+
+def _error(federation: Federation, seed: int) -> float:
+    """Of the version in force, the median q-error on plans of nobody."""
+    with federation.database.transaction() as session:
+        checkpoint = registry.get_version(session, 0).checkpoint
+    model = model_from_arrays(named_arrays(GgfnFormat().decode(checkpoint)))
+    asked = _workloads(seed).asked
+    answers = np.exp(predict(model, [each.graph for each in asked]))
+    return float(np.median(q_error(answers, np.exp([each.log_seconds for each in asked]))))
+
+
+def _targets(rows: Sequence[Row]) -> list[Target]:
+    found = {row["organizations"]: row for row in rows}
+    if WHOLE not in found:
+        return []
+    whole, tenth = found[WHOLE], found[TENTH]
+    growth = _number(whole, PER_ORGANIZATION) / _number(tenth, PER_ORGANIZATION)
+    return [
+        Target("a year of 1,000 organizations: minutes", MOST_MINUTES, _number(whole, "minutes")),
+        Target("... peak GB", MOST_GIGABYTES, _number(whole, "peak GB")),
+        Target("coordinator's CPU per organization, 1,000 against 100", MOST_GROWTH, growth),
+    ]
+
+
+PER_ORGANIZATION = "coordinator, CPU s per organization"
+
+
+def _number(row: Row, name: str) -> float:
+    value = row[name]
+    if not isinstance(value, int | float):
+        raise TypeError(f"{name!r} of a row is {value!r}")
+    return float(value)
+
+
+EXPERIMENT = Scale()
