@@ -9,10 +9,10 @@ import numpy as np
 import threadpoolctl
 
 from fedperf_server.inference.cell_directions import learn_cells
-from fedperf_server.inference.drift_evidence import SHIFT, read_drifts
+from fedperf_server.inference.drift_evidence import SHIFT
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.experiments.drift.recurring_workloads import REFERENCE, PlatformShift
-from tests.fakes.report_years import year_of_reports
+from tests.fakes.report_years import read_drifts, year_of_reports
 
 SHIFTS = (
     PlatformShift(Platform.POLARS, 5.2, SHIFT),

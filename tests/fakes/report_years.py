@@ -23,7 +23,9 @@ from fedperf_server.inference.cell_directions import (
     ask_cells,
     learn_cells,
 )
-from fedperf_server.inference.corrections import ReceivedReport
+from fedperf_server.inference.corrections import DEFAULT_KERNEL, Kernel, ReceivedReport
+from fedperf_server.inference.drift_evidence import DriftReader, PlatformDrift
+from fedperf_server.inference.state_space import DEFAULT_STEADINESS, Steadiness
 from fedperf_shared.releases.basis import CELLS
 from fedperf_shared.releases.kinds import DIRECTED_REPORT, RESIDUAL_REPORT, kind_of
 from fedperf_shared.releases.questions import CellQuestion
@@ -120,6 +122,17 @@ def _asked_and_answered(
 
 def _is_later(key: SlotKey, plain: Sequence[ReceivedReport]) -> bool:
     return any(each.report.slot.window < key.window for each in plain)
+
+
+def read_drifts(
+    plain: Sequence[ReceivedReport],
+    answered: Sequence[AnsweredQuestion],
+    *,
+    kernel: Kernel = DEFAULT_KERNEL,
+    steadiness: Steadiness = DEFAULT_STEADINESS,
+) -> tuple[PlatformDrift, ...]:
+    """What one finds who reads all of it for the first time."""
+    return DriftReader(kernel=kernel, steadiness=steadiness).read(plain, answered)
 
 
 def plain_sum(lived: RecurringYear, clip: float) -> Positions:

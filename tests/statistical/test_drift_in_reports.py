@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from fedperf_server.inference.cell_directions import DirectedAnswer
 from fedperf_server.inference.corrections import DEFAULT_KERNEL, Kernel, ReceivedReport
-from fedperf_server.inference.drift_evidence import SHIFT, evidence_of, read_drifts
+from fedperf_server.inference.drift_evidence import SHIFT, evidence_of
 from fedperf_server.inference.state_space import DEFAULT_STEADINESS, SteadySums, by_organization
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.experiments.drift.recurring_workloads import USED, PlatformShift
 from fedperf_simulations.experiments.drift.report_detection import IN_TIME, judged, schedule_of
 from tests.fakes.new_workloads import year_of_new_workloads
-from tests.fakes.report_years import Year, year_of_reports
+from tests.fakes.report_years import Year, read_drifts, year_of_reports
 
 pytestmark = [pytest.mark.statistical, pytest.mark.slow]
 

@@ -142,29 +142,6 @@ class _Suspect:
     sign: float
 
 
-def read_drifts(
-    plain: Sequence[ReceivedReport],
-    answered: Sequence[AnsweredQuestion],
-    *,
-    kernel: Kernel = DEFAULT_KERNEL,
-    steadiness: Steadiness = DEFAULT_STEADINESS,
-) -> tuple[PlatformDrift, ...]:
-    """All drifts in the order in which they were found, window after window.
-
-    A function of the releases alone, so that asking again finds the same.
-
-    Args:
-        plain: residual reports about one reference model, of one period.
-        answered: questions about it and their answers.
-        kernel: public prior of what a start is off by.
-        steadiness: what is no drift.
-
-    Raises:
-        InvalidReleaseError: reports are of different bases, lengths or reference versions.
-    """
-    return DriftReader(kernel=kernel, steadiness=steadiness).read(plain, answered)
-
-
 class DriftReader:
     """Reads drifts about one reference model as reports arrive.
 
@@ -175,6 +152,7 @@ class DriftReader:
     def __init__(
         self, *, kernel: Kernel = DEFAULT_KERNEL, steadiness: Steadiness = DEFAULT_STEADINESS
     ) -> None:
+        """Of a public prior `kernel` of what a start is off by; `steadiness` is no drift."""
         self._kernel = kernel
         self._steadiness = steadiness
         self._known: dict[int, tuple[object, tuple[PlatformDrift, ...]]] = {}
@@ -182,7 +160,18 @@ class DriftReader:
     def read(
         self, plain: Sequence[ReceivedReport], answered: Sequence[AnsweredQuestion]
     ) -> tuple[PlatformDrift, ...]:
-        """As `read_drifts`; the reports hold all that were read before."""
+        """All drifts in the order in which they were found, window after window.
+
+        A function of the releases alone, so that whoever reads anew finds the same.
+
+        Args:
+            plain: residual reports about one reference model, of one period; what was read before
+                is among them.
+            answered: questions about it and their answers.
+
+        Raises:
+            InvalidReleaseError: reports are of different bases, lengths or reference versions.
+        """
         every = by_organization(plain, answered)
         heard = {name: own[1:] for name, own in every.items()}
         found: tuple[PlatformDrift, ...] = ()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fedperf_server.desks.drift import DriftDesk, seen_drifts
-from fedperf_server.inference.drift_evidence import SHIFT, PlatformDrift, read_drifts
+from fedperf_server.inference.drift_evidence import SHIFT, PlatformDrift
 from fedperf_server.state import audit, registry, releases
 from fedperf_server.state.database import Database, OrganizationRow, QuestionRow
 from fedperf_server.state.epochs import Cause, Epoch, declare, epochs
@@ -21,7 +21,7 @@ from fedperf_shared.wire.codec import encode_question, encode_release
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.experiments.drift.recurring_workloads import PlatformShift
 from fedperf_simulations.experiments.drift.report_detection import schedule_of
-from tests.fakes.report_years import Year, year_of_reports
+from tests.fakes.report_years import Year, read_drifts, year_of_reports
 from tests.fakes.snapshots import snapshot
 from tests.unit.server.rounds.test_model_rounds import TinyFormat
 

@@ -18,7 +18,6 @@ from fedperf_server.inference.drift_evidence import (
     DriftReader,
     PlatformDrift,
     evidence_of,
-    read_drifts,
 )
 from fedperf_server.inference.state_space import (
     DEFAULT_STEADINESS,
@@ -33,7 +32,7 @@ from fedperf_shared.releases.basis import CELLS, PLATFORM_GROUPS
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.experiments.drift.recurring_workloads import PlatformShift
 from tests.fakes.new_workloads import year_of_new_workloads
-from tests.fakes.report_years import Year, year_of_reports
+from tests.fakes.report_years import Year, read_drifts, year_of_reports
 
 Said = TypeVar("Said", DirectedAnswer, ReceivedReport)
 SLOWER = PlatformShift(Platform.POLARS, 5.2, SHIFT)
