@@ -4,7 +4,7 @@ An update is drawn beside (`Start`) and its answer is a future that is done at t
 time: with the release, or with what was wrong. What is not drawn by then stays here for good.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -89,10 +89,6 @@ class AskedUpdates:
                 asked.answer.set_result(self._let_out(key, now))
             except (FedperfError, OSError) as error:
                 _fail(asked.answer, error)
-
-    def moments(self) -> Iterator[datetime]:
-        """When each is handed out."""
-        return map(self._schedule.replies_at, list(self._asked))
 
     def leave(self) -> None:
         """Give up what is not handed out yet."""

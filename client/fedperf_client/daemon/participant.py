@@ -42,6 +42,7 @@ from fedperf_shared.errors import FedperfError
 from fedperf_shared.exchange import Refusal, TrainRequest
 from fedperf_shared.execution import SizedPlan
 from fedperf_shared.programs.troubles import Troubles
+from fedperf_shared.releases.kinds import kind_of
 from fedperf_shared.releases.release import (
     Release,
     ReleaseKind,
@@ -145,9 +146,11 @@ class Participant:
     def pause(self, poll: timedelta, *, now: datetime) -> timedelta:
         """How long until the next tick: `poll`, or less where something opens or leaves before.
 
-        Reports that are withheld count too: what is heard of this node does not depend on it.
+        Reports that are withheld count too, and updates whether or not they were asked for: what
+        is heard of this node does not depend on it.
         """
-        moments = [*self._moments(now), *self._asked.moments()]
+        updates = (each for each in self._schedule.slots if not kind_of(each.parameters).is_report)
+        moments = [*self._moments(now), *(self._schedule.replies_at(e.key) for e in updates)]
         return min([poll, *(each - now for each in moments if each > now)])
 
     def answer(self, request: TrainRequest, *, now: datetime) -> Future[SignedRelease]:
