@@ -21,8 +21,10 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import torch
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from threadpoolctl import threadpool_limits
 
 from fedperf_client.daemon.participant import Participant
 from fedperf_client.federation.enrollment import Membership
@@ -223,6 +225,10 @@ def founded(
     clock.now = config.timetable.period.start
     ring = init(config.directory, config.host, now=clock.now)
     with ExitStack() as stack:
+        # Small matrices: more threads change last digits, and wait for each other.
+        stack.enter_context(threadpool_limits(1))
+        stack.callback(torch.set_num_threads, torch.get_num_threads())
+        torch.set_num_threads(1)
         database = Database(config.database_url)
         stack.callback(database.close)
         enrollment = Enrollment(database, ring, config, clock=clock)
