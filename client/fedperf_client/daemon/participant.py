@@ -192,7 +192,7 @@ class Participant:
         self._seal(slot, make, at=now)
 
     def _let_out(self, key: SlotKey, now: datetime) -> SignedRelease:
-        """A drawn update at its time."""
+        """A drawn release at its time."""
         return self._gate.hand_out(key, at=now, mode=self._policy.mode(key.kind))
 
     @property
@@ -260,7 +260,7 @@ class Participant:
                 return
             if self._ledger.stored(key) is None:
                 self._stays(key, now)
-            release = self._gate.hand_out(key, at=now, mode=self._policy.mode(key.kind))
+            release = self._let_out(key, now)
         except (TooLateError, WithheldError, SlotSpentError):
             self._given_up.add(key)
             raise

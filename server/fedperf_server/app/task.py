@@ -24,7 +24,7 @@ from fedperf_server.rounds.tangent_rounds import TangentRounds
 from fedperf_server.state.registry import GgfnFormat, ModelFormat
 from fedperf_server.state.validation import UpdateLimits
 from fedperf_shared.execution import MeasuredPlan, SizedPlan
-from fedperf_shared.model.architecture import ARRAY_SHAPES, Weights, named_arrays
+from fedperf_shared.model.architecture import Weights, named_arrays, weights_of
 from fedperf_shared.model.batches import PlanGraph
 from fedperf_shared.model.checkpoint import decode_checkpoint, model_from_arrays
 from fedperf_shared.model.fit import predict
@@ -59,7 +59,7 @@ def ggfn_task(method: ModelMethod, *, norm_bound: float) -> Task:
     """Run times of plans; updates by DP-SGD have at most that norm."""
     plans, start = load_public_plans(), load_public_start()
     return Task(
-        [start.arrays[name] for name in ARRAY_SHAPES],
+        weights_of(start.arrays),
         GgfnFormat(),
         _tangent(plans) if method is ModelMethod.TANGENT else _dp_sgd(norm_bound),
         public_error(plans),

@@ -27,6 +27,7 @@ from fedperf_shared.model.architecture import (
     ARRAY_SHAPES,
     Weights,
     named_arrays,
+    weights_of,
 )
 from fedperf_shared.model.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 from fedperf_shared.releases.period import from_unix_ms, to_unix_ms
@@ -87,7 +88,7 @@ class GgfnFormat:
     def decode(self, checkpoint: bytes) -> Weights:
         """The arrays of a checkpoint."""
         named = decode_checkpoint(checkpoint).arrays
-        return [named[name] for name in ARRAY_SHAPES]
+        return weights_of(named)
 
 
 @unique

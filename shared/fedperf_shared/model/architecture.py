@@ -94,6 +94,11 @@ def named_arrays(weights: Weights) -> dict[str, NDArray[np.float32]]:
     return dict(zip(ARRAY_SHAPES, weights, strict=True))
 
 
+def weights_of(arrays: Mapping[str, NDArray[np.float32]]) -> Weights:
+    """The arrays in the order of the architecture: the other way round."""
+    return [arrays[name] for name in ARRAY_SHAPES]
+
+
 def check_arrays(arrays: Mapping[str, NDArray[np.generic]]) -> None:
     """Check that `arrays` are a state (or an update) of this architecture.
 

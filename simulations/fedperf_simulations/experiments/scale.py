@@ -29,9 +29,7 @@ from fedperf_client.release.schedule import PlannedSchedule, plan_schedule
 from fedperf_server.app.task import ggfn_task
 from fedperf_server.config import ServerConfig, default_timetable
 from fedperf_server.state import registry
-from fedperf_server.state.registry import GgfnFormat
-from fedperf_shared.model.architecture import ARRAY_SHAPES, named_arrays
-from fedperf_shared.model.checkpoint import model_from_arrays
+from fedperf_shared.model.architecture import weights_of
 from fedperf_shared.model.fit import predict
 from fedperf_shared.model.metrics import q_error
 from fedperf_shared.releases.release import ReleaseKind, SizeClass
@@ -59,10 +57,8 @@ LARGE_SHARE = 10
 """One of so many is large."""
 
 LARGE, SMALL, POOL, ASKED = 2500, 800, 4000, 300
-QUICK_SHARE = 25
-"""A quick run has a so manieth of the workloads, and windows of a short year."""
-
-QUICK_WINDOWS = 3
+QUICK_SHARE, QUICK_WINDOWS = 25, 3
+"""A quick run has one of so many workloads, and so many windows."""
 
 MOST_MINUTES, MOST_GIGABYTES, MOST_GROWTH = 60.0, 6.0, 1.2
 START = datetime(2027, 1, 4, tzinfo=UTC)
@@ -118,8 +114,7 @@ def _year(settings: Settings, size: int) -> Row:
     began = time.monotonic()
     clock, shared = Clock(START), SharedAnswers()
     shipped = ggfn_task(default_timetable(START).model_method, norm_bound=10.0)
-    start = load_limited_start().arrays
-    task = replace(shipped, start=[start[name] for name in ARRAY_SHAPES])
+    task = replace(shipped, start=weights_of(load_limited_start().arrays))
     with directory_in_memory() as place:
         newcomers = [
             _newcomer(settings, number, shared, clock, place / "models") for number in range(size)
@@ -191,11 +186,8 @@ def _cost(federation: Federation, size: int) -> Row:
 
 def _error(federation: Federation, seed: int) -> float:
     """Of the version in force, the median q-error on plans of nobody."""
-    with federation.database.transaction() as session:
-        checkpoint = registry.get_version(session, 0).checkpoint
-    model = model_from_arrays(named_arrays(GgfnFormat().decode(checkpoint)))
     asked = _workloads(seed).asked
-    answers = np.exp(predict(model, [each.graph for each in asked]))
+    answers = np.exp(predict(federation.in_force(), [each.graph for each in asked]))
     return float(np.median(q_error(answers, np.exp([each.log_seconds for each in asked]))))
 
 

@@ -16,25 +16,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedperf_client.learning.residuals import LabelledGraph
-from fedperf_client.privacy.accountant import PrivacyBudget, epsilon, events_of
 from fedperf_client.release.schedule import PlannedSchedule
 from fedperf_server.app.task import Task, predict_with, public_error
 from fedperf_server.config import ServerConfig
 from fedperf_server.rounds.round_method import AcceptedUpdate
 from fedperf_server.rounds.tangent_rounds import TangentRounds
-from fedperf_server.state import registry
 from fedperf_server.state.epochs import Cause, declare
 from fedperf_server.state.registry import GgfnFormat
 from fedperf_shared.exchange import SyntheticRow
 from fedperf_shared.execution import MeasuredPlan, SizedPlan
-from fedperf_shared.model.architecture import ARRAY_SHAPES, Weights, named_arrays
+from fedperf_shared.model.architecture import Weights, weights_of
 from fedperf_shared.model.batches import PlanGraph
-from fedperf_shared.model.checkpoint import model_from_arrays, state_to_arrays
+from fedperf_shared.model.checkpoint import state_to_arrays
 from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.releases.kinds import TANGENT_UPDATE, kind_of
 from fedperf_shared.releases.period import Timetable
 from fedperf_shared.releases.questions import TangentQuestion
-from fedperf_shared.releases.release import Schedule, Slot, TangentParameters, Update
+from fedperf_shared.releases.release import Schedule, Slot, TangentParameters
 from fedperf_simulations.federation.histories import HistoryCompute, SharedAnswers
 from fedperf_simulations.federation.memory_federation import (
     HOST,
@@ -42,6 +40,7 @@ from fedperf_simulations.federation.memory_federation import (
     Federation,
     NewMember,
     directory_in_memory,
+    least_budget,
     memory_federation,
 )
 from fedperf_simulations.federation.seeded_noise import noise_of
@@ -106,20 +105,10 @@ class OfThisEpoch:
         return [each for each in found if each.epoch == newest]
 
 
-@dataclass(frozen=True, slots=True)
-class WithoutRehearsal:
-    """Rounds at a tangent that rehearse nothing (`round_method.RoundMethod`)."""
+class WithoutRehearsal(TangentRounds):
+    """Rounds at a tangent that rehearse nothing."""
 
-    rounds: TangentRounds
-    rehearses_at_home: bool = False
-
-    def question(self, current: Weights, *, steps_made: int) -> TangentQuestion:
-        """As `TangentRounds`."""
-        return self.rounds.question(current, steps_made=steps_made)
-
-    def check(self, update: Update, slot: Slot) -> None:
-        """As `TangentRounds`."""
-        self.rounds.check(update, slot)
+    __slots__ = ()
 
     def next(
         self,
@@ -131,7 +120,7 @@ class WithoutRehearsal:
     ) -> Sequence[NDArray[np.float32]]:
         """As `TangentRounds`, without the rows."""
         del rehearsed
-        return self.rounds.next(current, answers, question)
+        return TangentRounds.next(self, current, answers, question)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,15 +146,15 @@ class FederatedYear:
                     if end in begins:
                         _announce(federation, end - BEFORE)
                     federation.live(end)
-                    yield _in_force(federation)
+                    yield federation.in_force()
 
     def _task(self) -> Task:
-        world, arrays = self.world, state_to_arrays(self.world.start)
-        rounds = TangentRounds([PlanGraph.of(*each) for each in world.anchors])
+        world = self.world
+        rounds = TangentRounds if self.way.rehearses else WithoutRehearsal
         return Task(
-            [arrays[name] for name in ARRAY_SHAPES],
+            weights_of(state_to_arrays(world.start)),
             GgfnFormat(),
-            rounds if self.way.rehearses else WithoutRehearsal(rounds),
+            rounds([PlanGraph.of(*each) for each in world.anchors]),
             public_error(world.plans),
             predict_with,
             world.plans,
@@ -173,8 +162,7 @@ class FederatedYear:
 
     def _newcomers(self, clock: Clock) -> list[NewMember]:
         schedule, shared = self._schedule(), SharedAnswers()
-        delta = self.world.planned.budget.delta
-        budget = PrivacyBudget(epsilon(events_of(schedule.at_most()), delta), delta)
+        budget = least_budget(schedule, delta=self.world.planned.budget.delta)
         return [
             NewMember(
                 f"organization-{number}",
@@ -210,9 +198,3 @@ def _announce(federation: Federation, at: datetime) -> None:
     period = federation.config.timetable.period
     with federation.database.transaction() as session:
         declare(session, period, Cause.ANNOUNCED, at=at)
-
-
-def _in_force(federation: Federation) -> GGFN:
-    with federation.database.transaction() as session:
-        version = registry.get_version(session, 0)
-    return model_from_arrays(named_arrays(GgfnFormat().decode(version.checkpoint)))

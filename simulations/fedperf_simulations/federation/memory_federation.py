@@ -21,7 +21,6 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import torch
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from threadpoolctl import threadpool_limits
@@ -31,7 +30,7 @@ from fedperf_client.federation.enrollment import Membership
 from fedperf_client.federation.exchange import Exchange
 from fedperf_client.home.config import Home
 from fedperf_client.prediction.base_models import FetchedModels
-from fedperf_client.privacy.accountant import PrivacyBudget
+from fedperf_client.privacy.accountant import PrivacyBudget, epsilon, events_of
 from fedperf_client.release.gate import NoiseOf
 from fedperf_client.release.ledger.ledger import PrivacyLedger
 from fedperf_client.release.policy import Policy
@@ -50,7 +49,10 @@ from fedperf_server.state.epochs import BEFORE_EVERYTHING
 from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.execution import SizedPlan
 from fedperf_shared.identity import new_private_key, public_bytes
-from fedperf_shared.model.checkpoint import InvalidCheckpointError, decode_checkpoint
+from fedperf_shared.model.architecture import weights_of
+from fedperf_shared.model.checkpoint import decode_checkpoint, model_from_arrays
+from fedperf_shared.model.ggfn import GGFN
+from fedperf_shared.model.gradients.exact_arithmetic import one_thread
 from fedperf_shared.model.public_start import load_public_start
 from fedperf_shared.releases.period import Timetable, to_unix_ms
 from fedperf_shared.releases.release import Schedule, SignedRelease, SizeClass
@@ -139,6 +141,7 @@ class Federation:
         clock: what everybody's moment is.
         members: the roster, in the order of their ids.
         news: what the coordinator's ticks brought.
+        start: checkpoint of its first version, where members have another one for it.
         meter: whose processor time it took.
     """
 
@@ -148,6 +151,7 @@ class Federation:
     clock: Clock
     members: list[FederationMember] = field(default_factory=list)
     news: list[object] = field(default_factory=list)
+    start: bytes | None = None
     meter: CpuMeter = field(default_factory=CpuMeter)
     _lived_to: datetime = BEFORE_EVERYTHING
 
@@ -167,6 +171,12 @@ class Federation:
                 with self.meter.of(Side.MEMBERS):
                     each.participant.tick(moment)
         self.coordinate()
+
+    def in_force(self) -> GGFN:
+        """The newest promoted version."""
+        with self.database.transaction() as session:
+            checkpoint = registry.get_version(session, 0).checkpoint
+        return model_from_arrays(decode_checkpoint(checkpoint).arrays)
 
     def coordinate(self) -> None:
         """The coordinator's part: ticks until there is nothing more to do."""
@@ -227,8 +237,7 @@ def founded(
     with ExitStack() as stack:
         # Small matrices: more threads change last digits, and wait for each other.
         stack.enter_context(threadpool_limits(1))
-        stack.callback(torch.set_num_threads, torch.get_num_threads())
-        torch.set_num_threads(1)
+        stack.enter_context(one_thread())
         database = Database(config.database_url)
         stack.callback(database.close)
         enrollment = Enrollment(database, ring, config, clock=clock)
@@ -245,7 +254,8 @@ def founded(
         service = ExchangeService(
             database, enrollment, config, signing_key=ring.key(SIGNING), clock=clock
         )
-        yield Federation(config, database, coordinator, clock), service
+        start = _other_start(task)
+        yield Federation(config, database, coordinator, clock, start=start), service
 
 
 def admitted(
@@ -294,9 +304,8 @@ def settled(
     begins = federation.config.timetable.period.start
     ledger = PrivacyLedger.create(home.ledger(begins), new.budget, new.schedule)
     exchange.declare_schedule(new.schedule)
-    start = first_checkpoint(federation.database)
-    if start is not None:
-        FetchedModels(home.models).keep_reference(start)
+    if federation.start is not None:
+        FetchedModels(home.models).keep_reference(federation.start)
     participant = Participant(
         home,
         exchange,
@@ -314,19 +323,22 @@ def settled(
     return joined
 
 
-def first_checkpoint(database: Database) -> bytes | None:
-    """The coordinator's first version, where it is a GGFN that is not the start that ships.
+def _other_start(task: Task) -> bytes | None:
+    """The task's start, where it is a GGFN but not the one that ships.
 
     A member takes the start that ships for version 1, and fetches what has another number.
     """
-    with database.transaction() as session:
-        first = registry.get_version(session, FIRST_VERSION).checkpoint
-    try:
-        arrays = decode_checkpoint(first).arrays
-    except InvalidCheckpointError:
+    shipped = weights_of(load_public_start().arrays)
+    if [each.shape for each in task.start] != [each.shape for each in shipped]:
         return None
-    shipped = load_public_start().arrays
-    return None if all(np.array_equal(arrays[name], shipped[name]) for name in shipped) else first
+    if all(map(np.array_equal, task.start, shipped)):
+        return None
+    return task.model_format.encode(task.start, FIRST_VERSION)
+
+
+def least_budget(schedule: Schedule, *, delta: float = DEFAULT_POLICY.delta) -> PrivacyBudget:
+    """What the schedule spends, and no more."""
+    return PrivacyBudget(epsilon(events_of(schedule.at_most()), delta), delta)
 
 
 @contextmanager

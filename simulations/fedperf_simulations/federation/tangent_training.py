@@ -11,16 +11,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from fedperf_client.learning.residuals import LabelledGraph
-from fedperf_client.privacy.accountant import PrivacyBudget, epsilon, event_of
 from fedperf_server.app.task import Task, predict_with
 from fedperf_server.config import ServerConfig
 from fedperf_server.rounds.tangent_rounds import MISFIT, TangentRounds
 from fedperf_server.state import registry
 from fedperf_server.state.registry import GgfnFormat
 from fedperf_shared.execution import SizedPlan
-from fedperf_shared.model.architecture import ARRAY_SHAPES, named_arrays
+from fedperf_shared.model.architecture import weights_of
 from fedperf_shared.model.batches import PlanGraph
-from fedperf_shared.model.checkpoint import model_from_arrays, state_to_arrays
+from fedperf_shared.model.checkpoint import decode_checkpoint, model_from_arrays, state_to_arrays
 from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.releases.period import Period, SlotTimes, Timetable
 from fedperf_shared.releases.release import (
@@ -36,12 +35,12 @@ from fedperf_simulations.federation.memory_federation import (
     Clock,
     NewMember,
     directory_in_memory,
+    least_budget,
     memory_federation,
 )
 from fedperf_simulations.federation.seeded_noise import noise_of
 from fedperf_simulations.measured_set.new_platform import MeasuredTimes
 
-DELTA = 1e-5
 START = datetime(2027, 1, 4, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 
@@ -88,21 +87,19 @@ def private_steps(
     table = _one_window(steps)
     keys = [SlotKey(ReleaseKind.MODEL_UPDATE, 0, index) for index in range(steps)]
     schedule = Schedule(table, tuple(Slot(key, parameters) for key in keys))
-    spent = epsilon([event_of(parameters)] * steps, DELTA)
-    arrays = state_to_arrays(model)
     task = Task(
-        [arrays[name] for name in ARRAY_SHAPES],
+        weights_of(state_to_arrays(model)),
         GgfnFormat(),
         TangentRounds([PlanGraph.of(*each) for each in anchors], misfit=misfit),
         _unjudged,
         predict_with,
         (),
     )
-    clock, shared = Clock(START), SharedAnswers()
+    clock, shared, budget = Clock(START), SharedAnswers(), least_budget(schedule)
     newcomers = [
         NewMember(
             f"organization-{number}",
-            PrivacyBudget(spent, DELTA),
+            budget,
             schedule,
             noise_of(seed, number),
             HistoryCompute(MeasuredHistory.of(measured), shared, clock),
@@ -117,7 +114,7 @@ def private_steps(
             federation.live(table.period.end)
             with federation.database.transaction() as session:
                 newest = registry.newest_version(session)
-    return model_from_arrays(named_arrays(GgfnFormat().decode(newest.checkpoint)))
+    return model_from_arrays(decode_checkpoint(newest.checkpoint).arrays)
 
 
 def _one_window(steps: int) -> Timetable:

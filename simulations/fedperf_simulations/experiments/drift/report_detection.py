@@ -23,7 +23,6 @@ from typing import TypeVar, cast
 import numpy as np
 
 from fedperf_client.learning.tasks import ReportTask
-from fedperf_client.privacy.accountant import PrivacyBudget, epsilon, events_of
 from fedperf_client.release.policy import Policy
 from fedperf_client.release.schedule import plan_schedule
 from fedperf_server.app.task import Task
@@ -46,10 +45,10 @@ from fedperf_simulations.experiments.drift.recurring_workloads import (
 )
 from fedperf_simulations.federation.histories import UnknownTaskError
 from fedperf_simulations.federation.memory_federation import (
-    DEFAULT_POLICY,
     HOST,
     NewMember,
     directory_in_memory,
+    least_budget,
     memory_federation,
 )
 from fedperf_simulations.federation.seeded_noise import noise_of
@@ -179,8 +178,7 @@ def drifts_of_a_year(
     if not schedule.slots:
         return ()
     group = draw_organizations(organizations, workloads, np.random.default_rng([*seed, 1]))
-    delta = DEFAULT_POLICY.delta
-    budget = PrivacyBudget(epsilon(events_of(schedule.at_most()), delta), delta)
+    budget = least_budget(schedule)
     newcomers = [
         NewMember(
             each.name,
