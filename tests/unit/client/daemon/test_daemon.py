@@ -368,12 +368,13 @@ def test_a_window_that_is_over_sends_nothing_any_more(scene: Scene) -> None:
 def test_a_report_that_is_ready_too_late_stays_here(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    its_time_is_over = threading.Event()
+    has_begun, its_time_is_over = threading.Event(), threading.Event()
     drawings: list[Future[None]] = []
 
     def slow(task: Callable[[], T], /, *, seconds: float | None = None) -> T:
         assert seconds == pytest.approx(0.9 * 2 * 3600)
-        assert its_time_is_over.wait(10)
+        has_begun.set()
+        assert its_time_is_over.wait(60)
         return task()
 
     def beside(work: Callable[[], None], /) -> Future[None]:
@@ -383,10 +384,12 @@ def test_a_report_that_is_ready_too_late_stays_here(
     monkeypatch.setattr(scene.participant._reports, "_compute", slow)
     monkeypatch.setattr(scene.participant, "_start", beside)
     with capture_logs() as logs:
-        for hours in (1.0, 2.9, 3.0):
+        scene.look_at(1.0)
+        assert has_begun.wait(60)
+        for hours in (2.9, 3.0):
             scene.look_at(hours)
         its_time_is_over.set()
-        drawings[0].result(timeout=10)
+        drawings[0].result(timeout=60)
         scene.look_at(4.0)
         scene.restart()
         scene.look_at(4.5)
