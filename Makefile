@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-SPARK := $(VENV)/.spark
+SLOW := $(VENV)/.slow
 
 # Public data for tests and experiments; tests that need it skip where it is missing.
 FEDPERF_DATA ?= $(realpath ../shared/data)
@@ -36,13 +36,14 @@ test slow: export OMP_NUM_THREADS = 1
 test: $(STAMP) ## the fast tests, under 5 minutes
 	$(BIN)/python -m pytest -q -n 2 --dist loadscope -m "not slow and not statistical and not fault"
 
-# Tests of logs that Spark writes need it, and Java; without Java they skip.
-$(SPARK): $(STAMP)
-	if command -v java >/dev/null; then \
-	  $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[spark]"; fi
-	touch $(SPARK)
+# Slow tests also need Ray, on which Flower's simulation engine runs. Tests of logs that Spark
+# writes need Spark and Java; without Java they skip.
+$(SLOW): $(STAMP)
+	extras=sim; if command -v java >/dev/null; then extras=sim,spark; fi; \
+	  $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[$$extras]"
+	touch $(SLOW)
 
-slow: $(SPARK) ## slow, statistical and fault tests
+slow: $(SLOW) ## slow, statistical and fault tests
 	$(BIN)/python -m pytest -q -n 2 --dist loadscope -m "slow or statistical or fault"
 
 lint: $(STAMP) ## format and lint; what is imported is declared, and the other way round; no unused code

@@ -1,4 +1,4 @@
-"""Methods of model rounds for tests that are not about learning."""
+"""Strategies of model rounds for tests that are not about learning."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -8,10 +8,11 @@ from numpy.typing import NDArray
 
 from fedperf_server.app.task import Task
 from fedperf_server.rehearsal.synthetic_rows import PredictLog
-from fedperf_server.rounds.dp_sgd_rounds import Aggregate, DpSgdRounds
+from fedperf_server.rounds.accepted_update import AcceptedUpdate
+from fedperf_server.rounds.dp_sgd_avg import Aggregate, DpSgdAvg
 from fedperf_server.rounds.next_model import Evaluate
-from fedperf_server.rounds.round_method import AcceptedUpdate, RoundMethod
-from fedperf_server.rounds.tangent_rounds import TangentRounds
+from fedperf_server.rounds.round_strategy import RoundStrategy
+from fedperf_server.rounds.tangent_avg import TangentAvg
 from fedperf_server.state.registry import GgfnFormat, ModelFormat
 from fedperf_server.state.validation import UpdateLimits
 from fedperf_shared.exchange import SyntheticRow
@@ -22,16 +23,14 @@ from fedperf_shared.releases.questions import TangentQuestion
 from fedperf_shared.releases.release import Slot, Update
 
 
-def dp_sgd_rounds(
-    model_format: ModelFormat, norm_bound: float, aggregate: Aggregate
-) -> DpSgdRounds:
+def dp_sgd_avg(model_format: ModelFormat, norm_bound: float, aggregate: Aggregate) -> DpSgdAvg:
     """Rounds of DP-SGD for any model, with any aggregation."""
     limits = UpdateLimits(model_format.architecture, model_format.shapes, norm_bound)
-    return DpSgdRounds(limits, aggregate)
+    return DpSgdAvg(limits, aggregate)
 
 
 def task_of(
-    method: RoundMethod,
+    strategy: RoundStrategy,
     *,
     model_format: ModelFormat | None = None,
     evaluate: Evaluate = lambda arrays: 1.0,
@@ -40,7 +39,7 @@ def task_of(
     """A task without public plans, of a model that predicts nought; GGFN by default."""
     form = model_format or GgfnFormat()
     zeros = [np.zeros(shape, dtype=np.float32) for shape in form.shapes]
-    return Task(start or zeros, form, method, evaluate, _nought, ())
+    return Task(start or zeros, form, strategy, evaluate, _nought, ())
 
 
 def _nought(checkpoint: bytes) -> PredictLog:
@@ -48,28 +47,28 @@ def _nought(checkpoint: bytes) -> PredictLog:
     return lambda entries: np.zeros(len(entries))
 
 
-def tangent_rounds() -> TangentRounds:
+def tangent_avg() -> TangentAvg:
     """Rounds at the tangent on the public plans that ship with fedperf."""
     anchors = anchors_of(load_public_plans())
-    return TangentRounds([PlanGraph.of(plan, cluster) for plan, cluster in anchors])
+    return TangentAvg([PlanGraph.of(plan, cluster) for plan, cluster in anchors])
 
 
-@dataclass
-class Keeping:
-    """A method that asks and checks as another one, keeps what it gets and leaves the model."""
+@dataclass(eq=False)
+class Keeping(RoundStrategy):
+    """Asks and checks as another strategy, keeps what it gets and leaves the model."""
 
-    method: RoundMethod
+    strategy: RoundStrategy
     answers: list[AcceptedUpdate] = field(default_factory=list)
 
     @property
     def rehearses_at_home(self) -> bool:
-        return self.method.rehearses_at_home
+        return self.strategy.rehearses_at_home
 
     def question(self, current: Weights, *, steps_made: int) -> TangentQuestion | None:
-        return self.method.question(current, steps_made=steps_made)
+        return self.strategy.question(current, steps_made=steps_made)
 
     def check(self, update: Update, slot: Slot) -> None:
-        self.method.check(update, slot)
+        self.strategy.check(update, slot)
 
     def next(
         self,

@@ -2,7 +2,8 @@
 
 The only message it acts on is "train" with a serialized `TrainRequest`. The handler
 passed in is the release door: its future gives a SignedRelease when the slot's fixed reply
-time has come. What is wrong for public reasons
+time has come. Then the answer is made by this organization's `ClientApp` (`client_app`). What is
+wrong for public reasons
 (another type, malformed, a slot that the handler refuses) is answered at once with a code
 of `Refusal`, and said in the log. Any other failure of the handler is not answered at all: the
 coordinator sees what it would see of an organization that is offline. So it sees of an earlier
@@ -29,15 +30,15 @@ from typing import TYPE_CHECKING
 import httpx
 import structlog
 from cryptography.hazmat.primitives.asymmetric import ec
-from flwr.app import Message
+from flwr.app import Context, Message, RecordDict
 from flwr.proto.message_pb2 import ObjectTree
 
+from fedperf_client.federation.client_app import client_app
 from fedperf_client.federation.enrollment import Membership
 from fedperf_client.federation.fleet import (
     MAX_OPEN_SLOTS,
     FleetClient,
     OddAnswerError,
-    answer_to,
     fleet_client,
     refusal_of,
 )
@@ -46,7 +47,6 @@ from fedperf_shared.errors import FedperfError
 from fedperf_shared.exchange import Refusal, TrainRequest
 from fedperf_shared.programs.troubles import Troubles
 from fedperf_shared.releases.release import SignedRelease
-from fedperf_shared.wire.codec import encode_signed_release
 
 if TYPE_CHECKING:
     from fedperf_shared.releases.release import SlotKey
@@ -91,6 +91,7 @@ class Node:
         self._membership = membership
         self._key = key
         self._handler = handler
+        self._app = client_app(self._release_for)
         self._rhythm = rhythm or Rhythm()
         self._work: dict[SlotKey, Future[SignedRelease]] = {}
         self._waiting: dict[SlotKey, tuple[Message, Future[SignedRelease]]] = {}
@@ -167,20 +168,28 @@ class Node:
 
     def _hand_out(self, fleet: FleetClient) -> None:
         for slot, (message, future) in list(self._waiting.items()):
-            if not future.done():
-                continue
-            error = future.exception()
-            if error is None:
-                signed = future.result()
-                body = encode_signed_release(signed.payload, signed.signature)
-                fleet.reply(message, answer_to(message, body))
-            elif isinstance(error, RequestRefusedError):
-                self._refuse(fleet, message, error)
-            elif isinstance(error, FedperfError):
-                _log.warning("no release for this slot", reason=str(error))
-            else:
-                _log.error("no release for this slot", exc_info=error)
-            del self._waiting[slot]
+            if future.done():
+                answer = self._answer(message)
+                if answer is not None:
+                    fleet.reply(message, answer)
+                del self._waiting[slot]
+
+    def _answer(self, message: Message) -> Message | None:
+        """What our app makes of a message whose release is there; None where it stays silent."""
+        asked = message.metadata
+        context = Context(asked.run_id, asked.dst_node_id, {}, RecordDict(), {})
+        try:
+            return self._app(message, context)
+        except FedperfError as error:
+            _log.warning("no release for this slot", reason=str(error))
+        except Exception as error:  # of the release door: the node goes on without it
+            _log.error("no release for this slot", exc_info=error)
+        return None
+
+    def _release_for(self, message: Message, context: Context) -> Future[SignedRelease]:
+        del context  # it says nothing that is followed here
+        waiting = {each.metadata.message_id: future for each, future in self._waiting.values()}
+        return waiting[message.metadata.message_id]
 
 
 def _said(error: Exception) -> str:

@@ -63,7 +63,7 @@ def coordinator_of(
         rules=rules or RoundRules(config.quorum, grace),
         model_format=task.model_format,
         signing_key=signing_key,
-        method=task.method,
+        strategy=task.strategy,
         evaluate=task.evaluate,
     )
     judged_by = task.plans, task.predict_with

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from fedperf_server.inference.aggregation import aggregate
 from fedperf_server.rehearsal.synthetic_rows import PredictLog
-from fedperf_server.rounds.dp_sgd_rounds import DpSgdRounds
+from fedperf_server.rounds.dp_sgd_avg import DpSgdAvg
 from fedperf_server.rounds.next_model import Evaluate
-from fedperf_server.rounds.round_method import RoundMethod
-from fedperf_server.rounds.tangent_rounds import TangentRounds
+from fedperf_server.rounds.round_strategy import RoundStrategy
+from fedperf_server.rounds.tangent_avg import TangentAvg
 from fedperf_server.state.registry import GgfnFormat, ModelFormat
 from fedperf_server.state.validation import UpdateLimits
 from fedperf_shared.execution import MeasuredPlan, SizedPlan
@@ -41,7 +41,7 @@ class Task:
     Attributes:
         start: weights of version 1.
         model_format: how a version is stored.
-        method: how rounds train it.
+        strategy: how rounds train it.
         evaluate: a version's error on public data.
         predict_with: from a checkpoint's bytes to its predictions, log seconds.
         plans: public measured plans.
@@ -49,7 +49,7 @@ class Task:
 
     start: Weights
     model_format: ModelFormat
-    method: RoundMethod
+    strategy: RoundStrategy
     evaluate: Evaluate
     predict_with: Callable[[bytes], PredictLog]
     plans: Sequence[MeasuredPlan]
@@ -90,10 +90,10 @@ def predict_with(checkpoint: bytes) -> PredictLog:
     return predict_log
 
 
-def _tangent(plans: Sequence[MeasuredPlan]) -> RoundMethod:
-    return TangentRounds([PlanGraph.of(plan, cluster) for plan, cluster in anchors_of(plans)])
+def _tangent(plans: Sequence[MeasuredPlan]) -> RoundStrategy:
+    return TangentAvg([PlanGraph.of(plan, cluster) for plan, cluster in anchors_of(plans)])
 
 
-def _dp_sgd(norm_bound: float) -> RoundMethod:
+def _dp_sgd(norm_bound: float) -> RoundStrategy:
     limits = UpdateLimits(GgfnFormat().architecture, GgfnFormat().shapes, norm_bound)
-    return DpSgdRounds(limits, partial(aggregate, norm_bound=norm_bound))
+    return DpSgdAvg(limits, partial(aggregate, norm_bound=norm_bound))

@@ -6,9 +6,10 @@ new model version, the receipts and the counts of what was refused. Killed in be
 found open and run again: organizations answer with the bytes that they stored, so nothing is
 drawn twice. A slot whose time passed while the coordinator was down is closed as missed.
 
-How a round trains is the business of its method (`round_method`): what it asks beside the model
-is made before the round is written down, and stored with it, so that a coordinator that
-was killed asks the same again.
+How a round trains is the business of a Flower `Strategy` (`round_strategy`), which is driven
+through a `Grid` of the members (`member_grid`): its hooks are called as messages come and go, and
+may lie days apart. What it asks beside the model is made before the round is written down, and
+stored with it, so that a coordinator that was killed asks the same again.
 
 No organization can hold up or spoil a round: whoever does not answer by the deadline
 is missing, whatever is not valid is refused and counted, and with fewer accepted
@@ -18,18 +19,19 @@ of what was accepted: the round is closed as failed, which the operator sees.
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 import structlog
 from cryptography.hazmat.primitives.asymmetric import ec
+from flwr.app import ArrayRecord
 
 from fedperf_server.membership.enrollment import Enrollment, Member
 from fedperf_server.rehearsal import buffer
-from fedperf_server.rounds.fleet import Fleet, FleetRound, Reply
+from fedperf_server.rounds.fleet import Fleet
+from fedperf_server.rounds.member_grid import MemberGrid, message_id
 from fedperf_server.rounds.next_model import AggregationError, Evaluate, next_model
-from fedperf_server.rounds.open_round import OpenRound, RoundReplies, RoundRules
-from fedperf_server.rounds.round_method import AcceptedUpdate, RoundMethod
+from fedperf_server.rounds.open_round import OpenRound, RoundRules
 from fedperf_server.rounds.round_record import (
     drop_stale,
     finish,
@@ -37,16 +39,17 @@ from fedperf_server.rounds.round_record import (
     round_row,
     store_replies,
 )
+from fedperf_server.rounds.round_strategy import RoundStrategy, round_arrays, round_config
 from fedperf_server.state import audit, promotion_graph, registry, releases, round_calendar
 from fedperf_server.state.database import Database, DatabaseError, RoundQuestionRow, RoundRow
 from fedperf_server.state.registry import ModelFormat
 from fedperf_server.state.rounds import RoundOutcome, RoundResult, result_of, row_key
-from fedperf_server.state.validation import Reason, RejectedReleaseError, check_place, open_update
-from fedperf_shared.exchange import SyntheticRow, TrainRequest
+from fedperf_server.state.validation import Reason
+from fedperf_shared.exchange import SyntheticRow
 from fedperf_shared.model.architecture import Weights
 from fedperf_shared.releases.period import Timetable
 from fedperf_shared.releases.release import SlotKey
-from fedperf_shared.wire.codec import decode_tangent_question, encode_train_request
+from fedperf_shared.wire.codec import decode_tangent_question
 
 _log = structlog.get_logger()
 
@@ -57,17 +60,15 @@ class _RunningRound:
 
     Attributes:
         opened: as it was written down.
-        request: that everybody gets, serialized once.
-        channel: its messages.
+        arrays: the model and what is asked, as its strategy is configured with them.
+        grid: its members.
         deadline: after which nobody is waited for.
-        replies: what has arrived.
     """
 
     opened: OpenRound
-    request: bytes
-    channel: FleetRound
+    arrays: ArrayRecord
+    grid: MemberGrid
     deadline: datetime
-    replies: RoundReplies = field(default_factory=RoundReplies)
 
 
 class ModelRounds:
@@ -83,7 +84,7 @@ class ModelRounds:
         rules: RoundRules,
         model_format: ModelFormat,
         signing_key: ec.EllipticCurvePrivateKey,
-        method: RoundMethod,
+        strategy: RoundStrategy,
         evaluate: Evaluate,
     ) -> None:
         self._database = database
@@ -93,7 +94,7 @@ class ModelRounds:
         self._rules = rules
         self._format = model_format
         self._key = signing_key
-        self._method = method
+        self._strategy = replace(strategy, rehearsed=self._rehearsed)
         self._evaluate = evaluate
         self._running: _RunningRound | None = None
 
@@ -125,7 +126,7 @@ class ModelRounds:
     def interrupt(self) -> None:
         """Leave the round that is under way; the next look finds it open and runs it again."""
         if self._running is not None:
-            self._running.channel.close()
+            self._running.grid.close()
             self._running = None
 
     def _admit(self) -> Mapping[bytes, Member]:
@@ -146,20 +147,21 @@ class ModelRounds:
     def _begun(self, opened: OpenRound, *, at: datetime) -> _RunningRound:
         replies_at = round_calendar.replies_at(self._timetable, opened.slot)
         deadline = max(replies_at, at) + self._rules.grace
-        return _RunningRound(opened, self._request(opened), self._fleet.round(), deadline)
+        grid = MemberGrid(self._fleet.round(), opened, check=self._strategy.check)
+        return _RunningRound(opened, round_arrays(opened.current, opened.question), grid, deadline)
 
     def _go_on(
         self, running: _RunningRound, members: Mapping[bytes, Member], *, at: datetime
     ) -> tuple[RoundResult, ...]:
         """Ask and listen; close the round where all have answered or its time is over."""
-        replies = running.replies
+        replies = running.grid.replies
         self._exchange(running, members)
         if at < running.deadline and not replies.is_complete():
             return ()
         for organization_id in replies.schedules:
             if not replies.answered(organization_id):
                 replies.refused[organization_id] = Reason.MISSING
-        result = self._close(running.opened, replies, at=at)
+        result = self._close(running.opened, running.grid, at=at)
         self.interrupt()
         return (result,)
 
@@ -172,7 +174,8 @@ class ModelRounds:
                 return None
             base = registry.get_version(session, row.base_version)
         question = decode_tangent_question(asked.payload) if asked else None
-        return OpenRound(slot, base.version, self._format.decode(base.checkpoint), question)
+        current = self._format.decode(base.checkpoint)
+        return OpenRound(row.number, slot, base.version, current, question)
 
     def _open(self, slot: SlotKey, *, at: datetime) -> OpenRound:
         """Write down that the round began, from which model, and what it asks."""
@@ -180,18 +183,18 @@ class ModelRounds:
             start = promotion_graph.start_of(session, self._timetable, window=slot.window)
         base = start.version
         current = self._format.decode(base.checkpoint)
-        question = self._method.question(current, steps_made=start.steps_made)
+        question = self._strategy.question(current, steps_made=start.steps_made)
         with self._database.transaction() as session:
             row = round_row(session, self._timetable, slot, base.version, at=at)
             session.add(row)
             if question is not None:
                 session.add(question_row(self._timetable, slot, question))
             audit.record(session, "round_opened", {"round": row.number}, at=at)
-        return OpenRound(slot, base.version, current, question)
+            return OpenRound(row.number, slot, base.version, current, question)
 
     def _let_in(self, members: Mapping[bytes, Member], running: _RunningRound) -> None:
         """Members whose schedule holds the slot; who declares late is let in."""
-        slot, replies = running.opened.slot, running.replies
+        slot, replies = running.opened.slot, running.grid.replies
         new = members.keys() - replies.schedules.keys() - replies.others
         if not new:
             return
@@ -211,58 +214,27 @@ class ModelRounds:
         with self._database.transaction() as session:
             return buffer.rows(session)
 
-    def _request(self, opened: OpenRound) -> bytes:
-        return encode_train_request(
-            TrainRequest(
-                opened.slot,
-                self._format.architecture,
-                opened.base_version,
-                tuple(opened.current),
-                opened.question,
-                self._rehearsed() if self._method.rehearses_at_home else (),
-            )
-        )
-
     def _exchange(self, running: _RunningRound, members: Mapping[bytes, Member]) -> None:
         """Ask whoever came online, take what arrived."""
-        gathered = running.replies
+        opened, grid = running.opened, running.grid
         self._let_in(members, running)
-        for organization_id in gathered.schedules:
-            if organization_id not in members:
-                gathered.accepted.pop(organization_id, None)
-                gathered.refused[organization_id] = Reason.REVOKED
-            elif not gathered.answered(organization_id):
-                running.channel.ask(organization_id, running.request)
-        for reply in running.channel.replies():
-            member = members.get(reply.organization_id)
-            asked = reply.organization_id in gathered.schedules
-            if member is not None and asked and not gathered.answered(reply.organization_id):
-                self._judge(reply, member, running.opened, gathered)
+        grid.set_members(members)
+        config = round_config(
+            opened.slot,
+            architecture=self._format.architecture,
+            base_version=opened.base_version,
+        )
+        grid.push_messages(
+            self._strategy.configure_train(opened.number, running.arrays, config, grid)
+        )
+        grid.take()
 
-    def _judge(
-        self, reply: Reply, member: Member, opened: OpenRound, gathered: RoundReplies
-    ) -> None:
-        organization_id = member.organization_id
-        gathered.sizes[organization_id] = len(reply.body or b"")
-        try:
-            signed, update = open_update(reply.body, member.public_key, refusal=reply.refusal)
-            slot = check_place(
-                update,
-                gathered.schedules[organization_id],
-                slot=opened.slot,
-                base_version=opened.base_version,
-            )
-            self._method.check(update, slot)
-            gathered.accepted[organization_id] = (signed, AcceptedUpdate(update, slot))
-        except RejectedReleaseError as error:
-            gathered.refused[organization_id] = error.reason
-
-    def _close(self, opened: OpenRound, gathered: RoundReplies, *, at: datetime) -> RoundResult:
+    def _close(self, opened: OpenRound, grid: MemberGrid, *, at: datetime) -> RoundResult:
         """Make the new version, if there is one, and store everything at once."""
-        slot = opened.slot
+        slot, gathered = opened.slot, grid.replies
         with self._database.transaction() as session:
             drop_stale(session, self._timetable, slot, gathered)
-        outcome, arrays, error = self._made(opened, gathered)
+        outcome, arrays, error = self._made(opened, grid)
         with self._database.transaction() as session:
             row = session.get_one(RoundRow, row_key(self._timetable, slot))
             if arrays is not None:
@@ -291,28 +263,22 @@ class ModelRounds:
         return result
 
     def _made(
-        self, opened: OpenRound, gathered: RoundReplies
+        self, opened: OpenRound, grid: MemberGrid
     ) -> tuple[RoundOutcome, Weights | None, float | None]:
         """How the round ends; the next model and its error, if there is one."""
-        if len(gathered.accepted) < self._rules.quorum:
+        if len(grid.replies.accepted) < self._rules.quorum:
             return RoundOutcome.NO_QUORUM, None, None
         try:
-            return RoundOutcome.NEW_VERSION, *self._next(opened, gathered)
+            return RoundOutcome.NEW_VERSION, *next_model(
+                opened.number,
+                grid.pull_messages(map(message_id, grid.replies.accepted)),
+                strategy=self._strategy,
+                model_format=self._format,
+                evaluate=self._evaluate,
+            )
         except AggregationError as error:
             _log.warning("a round failed, the model stays as it is", exc_info=error)
             return RoundOutcome.FAILED, None, None
-
-    def _next(self, opened: OpenRound, gathered: RoundReplies) -> tuple[Weights, float]:
-        """As `next_model`, from all that was accepted, in the order of the ids."""
-        answers = [answer for _, (_, answer) in sorted(gathered.accepted.items())]
-        return next_model(
-            opened,
-            answers,
-            method=self._method,
-            model_format=self._format,
-            evaluate=self._evaluate,
-            rehearsed=() if self._method.rehearses_at_home else self._rehearsed(),
-        )
 
     def _miss(self, slot: SlotKey, *, at: datetime) -> RoundResult:
         with self._database.transaction() as session:

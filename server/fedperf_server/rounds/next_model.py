@@ -1,4 +1,4 @@
-"""The next model of a round: what its method makes of the accepted answers, if it can be used.
+"""The next model of a round: what its strategy makes of the accepted replies, if it can be used.
 
 A model is finite and has the shapes of its format, and its error on public data can be
 computed. Anything else is refused as one error, after which the model stays as it is.
@@ -7,13 +7,12 @@ computed. Anything else is refused as one error, after which the model stays as 
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from flwr.app import Message
 from numpy.typing import NDArray
 
-from fedperf_server.rounds.open_round import OpenRound
-from fedperf_server.rounds.round_method import AcceptedUpdate, RoundMethod
+from fedperf_server.rounds.round_strategy import RoundStrategy, weights_in
 from fedperf_server.state.registry import ModelFormat
 from fedperf_shared.errors import ConfigurationError, FedperfError, InvalidInputError
-from fedperf_shared.exchange import SyntheticRow
 from fedperf_shared.model.architecture import Weights
 
 Evaluate = Callable[[Weights], float]
@@ -21,29 +20,30 @@ Evaluate = Callable[[Weights], float]
 
 
 class AggregationError(FedperfError):
-    """The method of the rounds made no model of what was accepted, or none that can be used."""
+    """The strategy made no model of what was accepted, or none that can be used."""
 
     def __init__(self, why: str) -> None:
         super().__init__(f"no usable model could be made of what was accepted: {why}")
 
 
 def next_model(
-    opened: OpenRound,
-    answers: Sequence[AcceptedUpdate],
+    number: int,
+    replies: Sequence[Message],
     *,
-    method: RoundMethod,
+    strategy: RoundStrategy,
     model_format: ModelFormat,
     evaluate: Evaluate,
-    rehearsed: Sequence[SyntheticRow],
 ) -> tuple[Weights, float]:
-    """The next model and its error.
+    """The model after round `number`, which was configured, and its error.
 
     Raises:
         AggregationError: none that could be used.
     """
     try:
-        made = method.next(opened.current, answers, opened.question, rehearsed=rehearsed)
-        arrays = [np.asarray(array, dtype=np.float32) for array in made]
+        made, _ = strategy.aggregate_train(number, replies)
+        if made is None:
+            raise AggregationError("there was no reply")
+        arrays = [np.asarray(array, dtype=np.float32) for array in weights_in(made)]
         if not _well_formed(arrays, model_format.shapes):
             raise AggregationError("it is not finite or has another shape")
         return arrays, float(evaluate(arrays))

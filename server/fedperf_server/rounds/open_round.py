@@ -9,7 +9,7 @@ below 1.
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from fedperf_server.rounds.round_method import AcceptedUpdate
+from fedperf_server.rounds.accepted_update import AcceptedUpdate
 from fedperf_server.state.validation import Reason
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.model.architecture import Weights
@@ -39,8 +39,17 @@ class RoundRules:
 
 @dataclass(frozen=True, slots=True)
 class OpenRound:
-    """What a round starts from and asks."""
+    """What a round starts from and asks.
 
+    Attributes:
+        number: that no other round has.
+        slot: that it fills.
+        base_version: of the model that it starts from.
+        current: the weights of that model.
+        question: what is asked beside it.
+    """
+
+    number: int
     slot: SlotKey
     base_version: int
     current: Weights

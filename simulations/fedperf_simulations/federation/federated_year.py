@@ -19,8 +19,8 @@ from fedperf_client.learning.residuals import LabelledGraph
 from fedperf_client.release.schedule import PlannedSchedule
 from fedperf_server.app.task import Task, predict_with, public_error
 from fedperf_server.config import ServerConfig
-from fedperf_server.rounds.round_method import AcceptedUpdate
-from fedperf_server.rounds.tangent_rounds import TangentRounds
+from fedperf_server.rounds.accepted_update import AcceptedUpdate
+from fedperf_server.rounds.tangent_avg import TangentAvg
 from fedperf_server.state.epochs import Cause, declare
 from fedperf_server.state.registry import GgfnFormat
 from fedperf_shared.exchange import SyntheticRow
@@ -105,7 +105,7 @@ class OfThisEpoch:
         return [each for each in found if each.epoch == newest]
 
 
-class WithoutRehearsal(TangentRounds):
+class WithoutRehearsal(TangentAvg):
     """Rounds at a tangent that rehearse nothing."""
 
     __slots__ = ()
@@ -118,9 +118,9 @@ class WithoutRehearsal(TangentRounds):
         *,
         rehearsed: Sequence[SyntheticRow] = (),
     ) -> Sequence[NDArray[np.float32]]:
-        """As `TangentRounds`, without the rows."""
+        """As `TangentAvg`, without the rows."""
         del rehearsed
-        return TangentRounds.next(self, current, answers, question)
+        return TangentAvg.next(self, current, answers, question)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ class FederatedYear:
 
     def _task(self) -> Task:
         world = self.world
-        rounds = TangentRounds if self.way.rehearses else WithoutRehearsal
+        rounds = TangentAvg if self.way.rehearses else WithoutRehearsal
         return Task(
             weights_of(state_to_arrays(world.start)),
             GgfnFormat(),

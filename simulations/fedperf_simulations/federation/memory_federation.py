@@ -17,16 +17,16 @@ from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
 from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from sqlalchemy import func, select
 from threadpoolctl import threadpool_limits
 
 from fedperf_client.daemon.participant import Participant
-from fedperf_client.federation.enrollment import Membership
+from fedperf_client.federation.enrollment import Membership, load_or_create_key
 from fedperf_client.federation.exchange import Exchange
 from fedperf_client.home.config import Home
 from fedperf_client.prediction.base_models import FetchedModels
@@ -48,7 +48,7 @@ from fedperf_server.state.database import Database, OrganizationRow
 from fedperf_server.state.epochs import BEFORE_EVERYTHING
 from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.execution import SizedPlan
-from fedperf_shared.identity import new_private_key, public_bytes
+from fedperf_shared.identity import public_bytes
 from fedperf_shared.model.architecture import weights_of
 from fedperf_shared.model.checkpoint import decode_checkpoint, model_from_arrays
 from fedperf_shared.model.ggfn import GGFN
@@ -212,9 +212,10 @@ def memory_federation(
     fleet = MemoryFleet()
     with founded(config, task, fleet, clock=clock) as (federation, service):
         for new in newcomers:
-            member, membership, key = admitted(federation, new.name)
-            exchange = Exchange(MemoryCalls(service, member, federation.meter), membership)
-            joined = settled(federation, new, member, membership, exchange, key)
+            member, home = admitted(federation, new)
+            calls = MemoryCalls(service, member, federation.meter)
+            exchange = Exchange(calls, Membership.load(home.identity))
+            joined = settled(federation, new, member, home, exchange)
             fleet.connect(member.organization_id, partial(_answer, joined, federation))
         yield federation
 
@@ -258,24 +259,25 @@ def founded(
         yield Federation(config, database, coordinator, clock, start=start), service
 
 
-def admitted(
-    federation: Federation, name: str
-) -> tuple[Member, Membership, ec.EllipticCurvePrivateKey]:
-    """A new member with the next id of the roster, its membership and its key."""
+def admitted(federation: Federation, new: NewMember) -> tuple[Member, MemberHome]:
+    """A new member with the next id of the roster; its home holds its key and membership."""
     config, now = federation.config, federation.clock.now
-    ring, key = KeyRing(config.directory), new_private_key()
-    organization_id = len(federation.members).to_bytes(16, "big")
+    home = home_of(config, new)
+    home.create("")
+    key, ring = load_or_create_key(home.identity), KeyRing(config.directory)
     with federation.database.transaction() as session:
+        count = session.scalar(select(func.count()).select_from(OrganizationRow)) or 0
+        organization_id = organization_of(count)
         session.add(
             OrganizationRow(
                 organization_id=organization_id,
-                name=name,
+                name=new.name,
                 public_key=public_bytes(key.public_key()),
                 joined_at=to_unix_ms(now),
             )
         )
     signing = ring.key(SIGNING).public_key()
-    membership = Membership(
+    Membership(
         organization_id,
         issue(ring, organization_id, key.public_key(), now=now),
         ring.certificate(CA),
@@ -284,43 +286,59 @@ def admitted(
         ),
         config.exchange_address,
         config.fleet_address,
-    )
-    return Member(organization_id, name, key.public_key(), now), membership, key
+    ).save(home.identity)
+    return Member(organization_id, new.name, key.public_key(), now), home
+
+
+def organization_of(number: int) -> bytes:
+    """The id of the member with that number in the roster, from 0."""
+    return number.to_bytes(16, "big")
 
 
 def settled(
-    federation: Federation,
-    new: NewMember,
-    member: Member,
-    membership: Membership,
-    exchange: Exchange,
-    key: ec.EllipticCurvePrivateKey,
+    federation: Federation, new: NewMember, member: Member, home: MemberHome, exchange: Exchange
 ) -> FederationMember:
-    """The member with a home and a ledger of its own, declared and in the roster."""
-    home = MemberHome(federation.config.directory.parent / new.name, new.models)
-    home.create("")
-    home.identity.mkdir(parents=True, exist_ok=True)
-    membership.save(home.identity)
+    """The member with a ledger of its own, declared and in the roster."""
+    ledger = declared(federation, new, home, exchange)
+    participant = participant_of(new, home, exchange, ledger)
+    joined = FederationMember(member, home, ledger, participant, new.sleeps)
+    federation.members.append(joined)
+    return joined
+
+
+def declared(
+    federation: Federation, new: NewMember, home: MemberHome, exchange: Exchange
+) -> PrivacyLedger:
+    """The member's ledger of the period, with its schedule, which the coordinator knows."""
     begins = federation.config.timetable.period.start
     ledger = PrivacyLedger.create(home.ledger(begins), new.budget, new.schedule)
     exchange.declare_schedule(new.schedule)
     if federation.start is not None:
         FetchedModels(home.models).keep_reference(federation.start)
-    participant = Participant(
+    return ledger
+
+
+def home_of(config: ServerConfig, new: NewMember) -> MemberHome:
+    """Where the member lives: beside its coordinator."""
+    return MemberHome(config.directory.parent / new.name, new.models)
+
+
+def participant_of(
+    new: NewMember, home: MemberHome, exchange: Exchange, ledger: PrivacyLedger
+) -> Participant:
+    """The member's participant, over a home that holds its key."""
+    return Participant(
         home,
         exchange,
         ledger,
         new.noise,
-        key,
+        load_or_create_key(home.identity),
         policy=new.policy,
         reporting=new.compute,
         training=new.compute,
         start=at_once,
         anchors=new.anchors,
     )
-    joined = FederationMember(member, home, ledger, participant, new.sleeps)
-    federation.members.append(joined)
-    return joined
 
 
 def _other_start(task: Task) -> bytes | None:
@@ -336,6 +354,7 @@ def _other_start(task: Task) -> bytes | None:
     return task.model_format.encode(task.start, FIRST_VERSION)
 
 
+@cache
 def least_budget(schedule: Schedule, *, delta: float = DEFAULT_POLICY.delta) -> PrivacyBudget:
     """What the schedule spends, and no more."""
     return PrivacyBudget(epsilon(events_of(schedule.at_most()), delta), delta)

@@ -1,23 +1,26 @@
 """Organizations that train a model in private steps at its tangent: one window of model rounds.
 
-A federation in memory (`memory_federation`) whose calendar has one window with as many model
+A federation whose calendar has one window with as many model
 slots as there are steps. Coordinator, members, ledgers and messages are the product's; every
 organization adds up the same workloads in every step. No report is due before the window ends,
-so the steps follow each other and what they lead to is nobody's version in force yet.
+so the steps follow each other and what they lead to is nobody's version in force yet. It is
+lived in memory (`memory_federation`), or on Flower's simulation engine (`flower_app`).
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 from fedperf_client.learning.residuals import LabelledGraph
 from fedperf_server.app.task import Task, predict_with
 from fedperf_server.config import ServerConfig
-from fedperf_server.rounds.tangent_rounds import MISFIT, TangentRounds
+from fedperf_server.rounds.tangent_avg import MISFIT, TangentAvg
 from fedperf_server.state import registry
+from fedperf_server.state.database import Database
 from fedperf_server.state.registry import GgfnFormat
 from fedperf_shared.execution import SizedPlan
-from fedperf_shared.model.architecture import weights_of
+from fedperf_shared.model.architecture import Weights, named_arrays, weights_of
 from fedperf_shared.model.batches import PlanGraph
 from fedperf_shared.model.checkpoint import decode_checkpoint, model_from_arrays, state_to_arrays
 from fedperf_shared.model.ggfn import GGFN
@@ -31,6 +34,7 @@ from fedperf_shared.releases.release import (
 )
 from fedperf_simulations.federation.histories import HistoryCompute, SharedAnswers
 from fedperf_simulations.federation.memory_federation import (
+    FIRST_VERSION,
     HOST,
     Clock,
     NewMember,
@@ -63,6 +67,86 @@ class MeasuredHistory:
         return self.executed
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class TangentTraining:
+    """Steps of organizations; each adds up all its workloads in every one.
+
+    Attributes:
+        model: where they start.
+        anchors: public plans at which the tangent is taken.
+        parameters: of every organization in every step.
+        steps: releases of each organization.
+        seed: of everybody's noise, independent in every slot.
+        misfit: as of `TangentAvg`.
+    """
+
+    model: GGFN
+    anchors: Sequence[SizedPlan]
+    parameters: TangentParameters
+    steps: int
+    seed: Sequence[int]
+    misfit: float = MISFIT
+
+    @property
+    def schedule(self) -> Schedule:
+        """Of every organization."""
+        keys = [SlotKey(ReleaseKind.MODEL_UPDATE, 0, index) for index in range(self.steps)]
+        return Schedule(_one_window(self.steps), tuple(Slot(key, self.parameters) for key in keys))
+
+    @property
+    def task(self) -> Task:
+        """What is learned."""
+        return Task(
+            weights_of(state_to_arrays(self.model)),
+            GgfnFormat(),
+            TangentAvg([PlanGraph.of(*each) for each in self.anchors], misfit=self.misfit),
+            _unjudged,
+            predict_with,
+            (),
+        )
+
+    def config(self, place: Path, *, organizations: int) -> ServerConfig:
+        """Of a coordinator in a directory of `place`, which wants two replies where it can."""
+        directory, table = place / "coordinator", self.schedule.timetable
+        return ServerConfig(directory, HOST, table, quorum=min(2, organizations))
+
+    def newcomer(
+        self, number: int, history: MeasuredHistory, shared: SharedAnswers, clock: Clock
+    ) -> NewMember:
+        """The organization with that number, and what it executed."""
+        schedule = self.schedule
+        return NewMember(
+            f"organization-{number}",
+            least_budget(schedule),
+            schedule,
+            noise_of(self.seed, number),
+            HistoryCompute(history, shared, clock),
+            anchors=self.anchors,
+        )
+
+    def candidates(self, histories: Sequence[MeasuredHistory]) -> list[Weights]:
+        """The weights after each step, lived in memory."""
+        clock, shared = Clock(START), SharedAnswers()
+        newcomers = [
+            self.newcomer(number, each, shared, clock) for number, each in enumerate(histories)
+        ]
+        with directory_in_memory() as place:
+            config = self.config(place, organizations=len(newcomers))
+            with memory_federation(config, self.task, newcomers, clock=clock) as federation:
+                federation.live(config.timetable.period.end)
+                return versions_after(federation.database)
+
+
+def versions_after(database: Database) -> list[Weights]:
+    """Weights of all versions but the first, in their order."""
+    with database.transaction() as session:
+        return [
+            weights_of(decode_checkpoint(each.checkpoint).arrays)
+            for each in registry.versions(session)
+            if each.version > FIRST_VERSION
+        ]
+
+
 def private_steps(
     model: GGFN,
     organizations: Sequence[MeasuredTimes],
@@ -73,48 +157,10 @@ def private_steps(
     seed: Sequence[int],
     misfit: float = MISFIT,
 ) -> GGFN:
-    """The model after so many steps; each organization's workloads are in every one.
-
-    Args:
-        model: where they start.
-        organizations: who adds up its workloads, each with noise of its own.
-        anchors: public plans at which the tangent is taken.
-        parameters: of every organization in every step.
-        steps: releases of each organization.
-        seed: of everybody's noise, independent in every slot.
-        misfit: as of `TangentRounds`.
-    """
-    table = _one_window(steps)
-    keys = [SlotKey(ReleaseKind.MODEL_UPDATE, 0, index) for index in range(steps)]
-    schedule = Schedule(table, tuple(Slot(key, parameters) for key in keys))
-    task = Task(
-        weights_of(state_to_arrays(model)),
-        GgfnFormat(),
-        TangentRounds([PlanGraph.of(*each) for each in anchors], misfit=misfit),
-        _unjudged,
-        predict_with,
-        (),
-    )
-    clock, shared, budget = Clock(START), SharedAnswers(), least_budget(schedule)
-    newcomers = [
-        NewMember(
-            f"organization-{number}",
-            budget,
-            schedule,
-            noise_of(seed, number),
-            HistoryCompute(MeasuredHistory.of(measured), shared, clock),
-            anchors=anchors,
-        )
-        for number, measured in enumerate(organizations)
-    ]
-    with directory_in_memory() as place:
-        quorum = min(2, len(organizations))
-        config = ServerConfig(place / "coordinator", HOST, table, quorum=quorum)
-        with memory_federation(config, task, newcomers, clock=clock) as federation:
-            federation.live(table.period.end)
-            with federation.database.transaction() as session:
-                newest = registry.newest_version(session)
-    return model_from_arrays(decode_checkpoint(newest.checkpoint).arrays)
+    """The model after the last step of a `TangentTraining` in memory; unmoved if there was none."""
+    training = TangentTraining(model, anchors, parameters, steps, seed, misfit)
+    made = training.candidates([MeasuredHistory.of(each) for each in organizations])
+    return model_from_arrays(named_arrays(made[-1])) if made else model
 
 
 def _one_window(steps: int) -> Timetable:

@@ -19,6 +19,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from numpy.typing import NDArray
 
+from fedperf_client.federation.enrollment import Membership, load_or_create_key
 from fedperf_client.federation.exchange import ExchangeClient
 from fedperf_client.federation.node import Node
 from fedperf_client.home.store import ExecutionStore
@@ -189,7 +190,7 @@ class LiveFederation(Federation):
             if asked is None or not asked.drawing.done():
                 return False
             whose = each.member.organization_id
-            if asked.answer.done() and not running.replies.answered(whose):
+            if asked.answer.done() and not running.grid.replies.answered(whose):
                 return False
         return True
 
@@ -216,9 +217,10 @@ def live_federation(config: ServerConfig, task: Task) -> Iterator[Federation]:
             stack.callback(server.stop)
         stop = threading.Event()
         for new in newcomers():
-            member, membership, key = admitted(federation, new.name)
+            member, home = admitted(federation, new)
+            membership, key = Membership.load(home.identity), load_or_create_key(home.identity)
             client = stack.enter_context(ExchangeClient(membership, key))
-            joined = settled(federation, new, member, membership, client, key)
+            joined = settled(federation, new, member, home, client)
 
             def answer(request: TrainRequest, who: object = joined) -> object:
                 return who.participant.answer(request, now=federation.clock.now)  # type: ignore[attr-defined]

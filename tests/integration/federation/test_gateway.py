@@ -18,7 +18,7 @@ from flwr.proto.runtime_pb2 import AcquireTaskRequest
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from numpy.typing import NDArray
 
-from fedperf_client.federation import node as node_module
+from fedperf_client.federation import client_app
 from fedperf_client.federation.enrollment import Membership
 from fedperf_client.federation.fleet import FleetClient, answer_to
 from fedperf_client.federation.node import Connection, Node
@@ -219,7 +219,7 @@ def test_a_reply_of_more_parts_than_a_reply_can_have_is_not_taken(
         reply(fleet, question, message)
         sent.set()
 
-    monkeypatch.setattr(node_module, "answer_to", hostile_answer)
+    monkeypatch.setattr(client_app, "answer_to", hostile_answer)
     monkeypatch.setattr(FleetClient, "reply", observed_reply)
     with fleet(tmp_path) as (gateway, acme), node(acme, echo), closing(gateway.round()) as channel:
         ask(channel, acme, request())

@@ -51,7 +51,7 @@ from fedperf_shared.releases.release import (
     TrainingParameters,
 )
 from fedperf_shared.wire import codec
-from tests.fakes.rounds import dp_sgd_rounds, task_of
+from tests.fakes.rounds import dp_sgd_avg, task_of
 
 HOST = "127.0.0.1"
 SHAPES: tuple[tuple[int, ...], ...] = ((2, 3), (3,))
@@ -204,7 +204,7 @@ def world(
 ) -> Iterator[World]:
     rules = RoundRules(quorum, config.grace)
     form = model_format or SmallFormat()
-    method = dp_sgd_rounds(form, config.update_norm_bound, add_mean)
+    method = dp_sgd_avg(form, config.update_norm_bound, add_mean)
     task = task_of(method, model_format=form, evaluate=mean_square)
     with serving(config, task, rules=rules) as coordinator:
         database = Database(config.database_url)

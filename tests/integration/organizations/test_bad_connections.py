@@ -37,7 +37,7 @@ from fedperf_shared.releases.release import (
     SlotKey,
 )
 from fedperf_shared.wire import codec
-from tests.fakes.rounds import tangent_rounds, task_of
+from tests.fakes.rounds import tangent_avg, task_of
 from tests.integration.federation.worlds import full_schedule
 from tests.integration.organizations.programs import START
 from tests.integration.organizations.worlds import (
@@ -98,7 +98,7 @@ def coordinator(
     store_start_model(database, GgfnFormat(), start, at=clock())
     database.close()
 
-    task = task_of(tangent_rounds(), evaluate=lambda arrays: float(len(arrays)))
+    task = task_of(tangent_avg(), evaluate=lambda arrays: float(len(arrays)))
     with (
         serving(config, task, clock=clock),
         operator(config) as tools,

@@ -43,7 +43,7 @@ from fedperf_shared.model.architecture import Weights
 from fedperf_shared.releases.period import Period, SlotTimes, Timetable, from_unix_ms
 from fedperf_shared.releases.release import SizeClass
 from tests.fakes.computing import at_once, in_this_process
-from tests.fakes.rounds import tangent_rounds, task_of
+from tests.fakes.rounds import tangent_avg, task_of
 from tests.integration.organizations.programs import START
 from tests.integration.organizations.worlds import (
     join,
@@ -109,7 +109,7 @@ def coordinator(
     database = Database(config.database_url)
     start = [*public_start.load_public_start().arrays.values()]
     store_start_model(database, GgfnFormat(), start, at=now())
-    task = task_of(tangent_rounds(), evaluate=nought)
+    task = task_of(tangent_avg(), evaluate=nought)
     with (
         serving(config, task, clock=clock),
         operator(config) as tools,

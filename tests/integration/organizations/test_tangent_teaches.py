@@ -11,8 +11,8 @@ from fedperf_client.learning.residuals import LabelledGraph, labelled_graphs
 from fedperf_client.learning.tangent_answer import tangent_sum
 from fedperf_client.privacy.accountant import epsilon, event_of
 from fedperf_client.privacy.tangent_update import update_from_sum
-from fedperf_server.rounds.round_method import AcceptedUpdate
-from fedperf_server.rounds.tangent_rounds import TangentRounds
+from fedperf_server.rounds.accepted_update import AcceptedUpdate
+from fedperf_server.rounds.tangent_avg import TangentAvg
 from fedperf_shared.model.architecture import ARRAY_SHAPES, Weights, named_arrays
 from fedperf_shared.model.batches import PlanGraph
 from fedperf_shared.model.checkpoint import model_from_arrays
@@ -45,7 +45,7 @@ def test_both_rounds_together_cost_less_than_epsilon_one() -> None:
 
 def learnt() -> Weights:
     """The shared model after all rounds."""
-    rounds = TangentRounds([PlanGraph.of(plan, cluster) for plan, cluster in ANCHORS])
+    rounds = TangentAvg([PlanGraph.of(plan, cluster) for plan, cluster in ANCHORS])
     noise = SeededNoise([71])
     start = load_limited_start().arrays
     current: Weights = [start[name] for name in ARRAY_SHAPES]

@@ -49,7 +49,7 @@ from fedperf_shared.model.architecture import Weights
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
 from fedperf_shared.releases.period import Period, SlotTimes, Timetable
 from fedperf_shared.releases.release import SignedRelease, SizeClass, SlotKey
-from tests.fakes.rounds import Keeping, tangent_rounds, task_of
+from tests.fakes.rounds import Keeping, tangent_avg, task_of
 from tests.fakes.tangents import make_tangent_question
 from tests.integration.organizations.programs import PLANS, START
 from tests.integration.organizations.worlds import (
@@ -336,7 +336,7 @@ def play(directory: Path, pace: float) -> datetime:
         epoch = declare(session, table.period, Cause.ANNOUNCED, at=now())
         assert (epoch.begins_at, epoch.reference_version) == (start, 2)
     database.close()
-    rules, method = RoundRules(1, config.grace), Keeping(tangent_rounds())
+    rules, method = RoundRules(1, config.grace), Keeping(tangent_avg())
     with (
         serving(config, task_of(method, evaluate=nought), rules=rules) as coordinator,
         operator(config) as tools,

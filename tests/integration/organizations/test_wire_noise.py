@@ -34,8 +34,9 @@ from fedperf_server.app.composition import store_start_model
 from fedperf_server.app.process import run, serving
 from fedperf_server.config import ServerConfig
 from fedperf_server.desks.questions import QuestionDesk
+from fedperf_server.rounds.accepted_update import AcceptedUpdate
 from fedperf_server.rounds.open_round import RoundRules
-from fedperf_server.rounds.round_method import AcceptedUpdate, RoundMethod
+from fedperf_server.rounds.round_strategy import RoundStrategy
 from fedperf_server.state.database import Database
 from fedperf_server.state.registry import GgfnFormat
 from fedperf_server.state.releases import StoredReport, stored_reports
@@ -60,7 +61,7 @@ from fedperf_shared.releases.release import (
     TrainingParameters,
 )
 from tests.fakes.computing import at_once, in_this_process
-from tests.fakes.rounds import Keeping, dp_sgd_rounds, tangent_rounds, task_of
+from tests.fakes.rounds import Keeping, dp_sgd_avg, tangent_avg, task_of
 from tests.fakes.snapshots import snapshot
 from tests.fakes.tangents import install_plans
 from tests.integration.federation.worlds import FAST
@@ -181,7 +182,7 @@ def received_reports(
     database = Database(config.database_url)
     store_start_model(database, GgfnFormat(), start_arrays(), at=now())
     with (
-        serving(config, task_of(tangent_rounds(), evaluate=nought)),
+        serving(config, task_of(tangent_avg(), evaluate=nought)),
         operator(config) as tools,
     ):
         join(home, tools.add_organization("one").url)
@@ -236,7 +237,7 @@ def test_steps_of_nothing_arrive_as_noise_of_the_declared_scale(
     config = new_coordinator(tmp_path / "server", Timetable(period, (), tuple(spans)), quorum=1)
     home = new_home(tmp_path / "home", policy_template(SizeClass.LARGE, 2000), [])
     parameters = TangentParameters(20.0, 2000.0)
-    answers = received_answers(config, home, parameters, tangent_rounds(), count=STEPS)
+    answers = received_answers(config, home, parameters, tangent_avg(), count=STEPS)
     values = np.concatenate(
         [
             normalized(each.update.values, each.update.grid_exponent, each.slot)
@@ -265,7 +266,7 @@ def test_an_update_arrives_with_noise_of_the_declared_scale(tmp_path: Path) -> N
     home = new_home(tmp_path / "home", policy_template(SizeClass.LARGE, 2000), executions)
     with ExecutionStore.open(home.store) as store:
         store.add(executions)
-    method = dp_sgd_rounds(GgfnFormat(), config.update_norm_bound, lambda current, _: current)
+    method = dp_sgd_avg(GgfnFormat(), config.update_norm_bound, lambda current, _: current)
     (answer,) = received_answers(config, home, UPDATE, method, count=1)
     assert isinstance(answer.update, ModelUpdate)
     update = np.concatenate([each.reshape(-1) for each in answer.update.arrays]).astype(np.float64)
@@ -290,7 +291,7 @@ def received_answers(
     config: ServerConfig,
     home: Home,
     parameters: TangentParameters | TrainingParameters,
-    method: RoundMethod,
+    method: RoundStrategy,
     *,
     count: int,
 ) -> list[AcceptedUpdate]:

@@ -30,7 +30,7 @@ from fedperf_server.config import ServerConfig, default_timetable
 from fedperf_server.desks.drift import seen_drifts
 from fedperf_server.inference.drift_evidence import SHIFT, PlatformDrift
 from fedperf_server.rehearsal.synthetic_rows import PredictLog
-from fedperf_server.rounds.dp_sgd_rounds import DpSgdRounds
+from fedperf_server.rounds.dp_sgd_avg import DpSgdAvg
 from fedperf_server.state.validation import UpdateLimits
 from fedperf_shared.model.architecture import Weights
 from fedperf_shared.model.public_plans import load_public_plans
@@ -253,9 +253,9 @@ class Unused:
         return [np.frombuffer(checkpoint, dtype=np.float32).copy()]
 
 
-def _no_rounds() -> DpSgdRounds:
+def _no_rounds() -> DpSgdAvg:
     """Of a calendar without model slots."""
-    return DpSgdRounds(UpdateLimits(1, ((1,),), 1.0), lambda current, _: current)
+    return DpSgdAvg(UpdateLimits(1, ((1,),), 1.0), lambda current, _: current)
 
 
 def _nought(arrays: object) -> float:

@@ -11,8 +11,8 @@ from fedperf_server.app.task import ggfn_task, predict_with, public_error
 from fedperf_server.config import (
     DEFAULT_UPDATE_NORM_BOUND,
 )
-from fedperf_server.rounds.dp_sgd_rounds import DpSgdRounds
-from fedperf_server.rounds.tangent_rounds import TangentRounds
+from fedperf_server.rounds.dp_sgd_avg import DpSgdAvg
+from fedperf_server.rounds.tangent_avg import TangentAvg
 from fedperf_server.state.rounds import RoundOutcome, RoundResult
 from fedperf_shared.execution import MeasuredPlan, SizedPlan
 from fedperf_shared.model.batches import PlanGraph
@@ -54,12 +54,12 @@ def test_rounds_train_as_the_calendar_says(tmp_path: Path, monkeypatch: pytest.M
     install_start(tmp_path, monkeypatch)
     install_plans(tmp_path, monkeypatch)
     found = [
-        ggfn_task(method, norm_bound=DEFAULT_UPDATE_NORM_BOUND).method
+        ggfn_task(method, norm_bound=DEFAULT_UPDATE_NORM_BOUND).strategy
         for method in (ModelMethod.TANGENT, ModelMethod.DP_SGD)
     ]
-    assert isinstance(found[0], TangentRounds)
+    assert isinstance(found[0], TangentAvg)
     assert len(found[0].anchors) == len(few_anchors())
-    assert isinstance(found[1], DpSgdRounds)
+    assert isinstance(found[1], DpSgdAvg)
     assert found[1].limits.norm_bound == DEFAULT_UPDATE_NORM_BOUND
     zeros = [np.zeros_like(array) for array in ARRAYS]
     same = found[1].aggregate(ARRAYS, [zeros])

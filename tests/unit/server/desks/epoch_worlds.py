@@ -46,7 +46,7 @@ from fedperf_shared.releases.release import (
 )
 from fedperf_shared.wire import codec
 from fedperf_shared.workflow.vocabulary import Platform
-from tests.fakes.rounds import dp_sgd_rounds
+from tests.fakes.rounds import dp_sgd_avg
 from tests.fakes.tangents import few_plans
 from tests.unit.client.prediction.synthetic import draw_questions
 from tests.unit.client.privacy.seeded_noise import SeededNoise
@@ -249,7 +249,7 @@ class World:
         task = Task(
             [np.zeros(2, dtype=np.float32)],
             TinyFormat(),
-            dp_sgd_rounds(TinyFormat(), 10.0, _mean),
+            dp_sgd_avg(TinyFormat(), 10.0, _mean),
             lambda arrays: 2.0,
             predict_with,
             PLANS,

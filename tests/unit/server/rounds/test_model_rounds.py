@@ -39,7 +39,7 @@ from fedperf_shared.releases.release import (
     TrainingParameters,
 )
 from fedperf_shared.wire import codec
-from tests.fakes.rounds import dp_sgd_rounds
+from tests.fakes.rounds import dp_sgd_avg
 
 START = datetime(2027, 1, 1, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -211,7 +211,7 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
             raise broken.pop("evaluate")
         return float(arrays[0][0])
 
-    method = dp_sgd_rounds(TinyFormat(), NORM_BOUND, aggregate)
+    method = dp_sgd_avg(TinyFormat(), NORM_BOUND, aggregate)
     steps: list[int] = []
     monkeypatch.setattr(
         type(method), "question", lambda self, current, *, steps_made: steps.append(steps_made)
@@ -225,7 +225,7 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
         rules=RULES,
         model_format=TinyFormat(),
         signing_key=ring.key(SIGNING),
-        method=method,
+        strategy=method,
         evaluate=evaluate,
     )
     yield Scene(rounds, database, enrollment, fleet, at, calls, broken, steps)
@@ -505,8 +505,8 @@ def test_an_aggregation_that_spoils_the_model_is_not_stored_and_fails_the_round(
     for name in ("one", "two"):
         scene.join(name, 1.0)
     scene.at[0] = START + 10 * MINUTE
-    method = dp_sgd_rounds(TinyFormat(), NORM_BOUND, lambda current, updates: bad)
-    monkeypatch.setattr(scene.rounds, "_method", method)
+    strategy = dp_sgd_avg(TinyFormat(), NORM_BOUND, lambda current, updates: bad)
+    monkeypatch.setattr(scene.rounds, "_strategy", strategy)
     scene.step()
     assert scene.versions() == {1}
     with scene.database.transaction() as session:

@@ -29,7 +29,7 @@ from fedperf_simulations.federation.memory_federation import (
 )
 from fedperf_simulations.federation.seeded_noise import noise_of
 from fedperf_simulations.federation.tangent_training import MeasuredHistory
-from tests.fakes.rounds import dp_sgd_rounds
+from tests.fakes.rounds import dp_sgd_avg
 from tests.fakes.tangents import few_plans
 from tests.unit.client.public import seeded_checkpoint
 
@@ -58,7 +58,7 @@ def newcomer(name: str, **changes: object) -> NewMember:
 
 
 def task() -> Task:
-    method = dp_sgd_rounds(GgfnFormat(), 1.0, lambda current, _: current)
+    method = dp_sgd_avg(GgfnFormat(), 1.0, lambda current, _: current)
     start = [*seeded_checkpoint(5).arrays.values()]
     return Task(start, GgfnFormat(), method, lambda arrays: 1.0, predict_with, few_plans())
 

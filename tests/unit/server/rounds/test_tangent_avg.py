@@ -17,13 +17,13 @@ from fedperf_server.inference.aggregation import update_norm
 from fedperf_server.inference.tangent_steps import STEP_CLIPS, step_bound
 from fedperf_server.membership.authority import SIGNING, KeyRing, init
 from fedperf_server.membership.enrollment import Enrollment
+from fedperf_server.rounds.accepted_update import AcceptedUpdate
 from fedperf_server.rounds.model_rounds import ModelRounds
 from fedperf_server.rounds.open_round import RoundRules
-from fedperf_server.rounds.round_method import AcceptedUpdate
-from fedperf_server.rounds.tangent_rounds import (
+from fedperf_server.rounds.tangent_avg import (
     MISFIT,
     MOST_WORKLOADS,
-    TangentRounds,
+    TangentAvg,
     believed_sums,
     stored_tangent,
 )
@@ -51,7 +51,7 @@ from tests.unit.server.rounds.test_model_rounds import MINUTE, SLOTS, START, TAB
 EXPONENT = -20
 WORKLOADS, NOISE = 1000.0, 20.0
 ANCHORS = [PlanGraph.of(each.plan, each.cluster) for each in few_plans(12)]
-METHOD = TangentRounds(ANCHORS)
+STRATEGY = TangentAvg(ANCHORS)
 ARRAYS: Weights = [*seeded_checkpoint().arrays.values()]
 AT_TANGENT = Schedule(
     replace(TABLE, model_method=ModelMethod.TANGENT),
@@ -67,7 +67,7 @@ def answer(values: NDArray[np.floating] | float, *, workloads: float = WORKLOADS
 
 @pytest.fixture(scope="module")
 def question() -> TangentQuestion:
-    return METHOD.question(ARRAYS, steps_made=0)
+    return STRATEGY.question(ARRAYS, steps_made=0)
 
 
 def change(before: Weights, after: Weights) -> float:
@@ -76,7 +76,7 @@ def change(before: Weights, after: Weights) -> float:
 
 
 def test_a_question_is_a_function_of_the_model_and_has_one_size(question: TangentQuestion) -> None:
-    again = METHOD.question(ARRAYS, steps_made=0)
+    again = STRATEGY.question(ARRAYS, steps_made=0)
     assert codec.encode_tangent_question(again) == codec.encode_tangent_question(question)
     assert question.coefficients.shape == (len(ANCHORS), DIRECTIONS)
     used = question.coefficients.any(axis=0)
@@ -95,26 +95,26 @@ def test_question_and_tangent_at_once_are_those_that_are_made_apart(
     question: TangentQuestion,
 ) -> None:
     model = model_from_arrays(seeded_checkpoint().arrays)
-    asked, tangent = METHOD.asked_at(model, steps_made=0)
+    asked, tangent = STRATEGY.asked_at(model, steps_made=0)
     assert codec.encode_tangent_question(asked) == codec.encode_tangent_question(question)
     assert torch.equal(tangent.directions, stored_tangent(model, ANCHORS, question).directions)
-    assert METHOD.asked_at(model, steps_made=1)[0].clip == STEP_CLIPS[1]
+    assert STRATEGY.asked_at(model, steps_made=1)[0].clip == STEP_CLIPS[1]
 
 
 def test_clips_get_tighter_with_every_step_that_was_made() -> None:
-    clips = [METHOD.question(ARRAYS, steps_made=n).clip for n in range(len(STEP_CLIPS) + 2)]
+    clips = [STRATEGY.question(ARRAYS, steps_made=n).clip for n in range(len(STEP_CLIPS) + 2)]
     assert clips == [*STEP_CLIPS, STEP_CLIPS[-1], STEP_CLIPS[-1]]
 
 
 def test_answers_of_nothing_leave_the_model_as_it_is(question: TangentQuestion) -> None:
-    made = METHOD.next(ARRAYS, [answer(0.0), answer(0.0)], question)
+    made = STRATEGY.next(ARRAYS, [answer(0.0), answer(0.0)], question)
     assert [array.shape for array in made] == [*ARRAY_SHAPES.values()]
     assert change(ARRAYS, [*made]) == 0.0
 
 
 def test_directions_that_were_not_asked_for_move_nothing(question: TangentQuestion) -> None:
     unused = ~question.coefficients.any(axis=0)
-    made = METHOD.next(ARRAYS, [answer(500.0 * unused)], question)
+    made = STRATEGY.next(ARRAYS, [answer(500.0 * unused)], question)
     assert change(ARRAYS, [*made]) == 0.0
 
 
@@ -125,7 +125,7 @@ def test_a_step_follows_what_answers_tell(question: TangentQuestion) -> None:
     unit = tangent.anchors / np.linalg.norm(tangent.anchors, axis=1, keepdims=True)
     values = np.zeros(DIRECTIONS)
     values[: unit.shape[1]] = WORKLOADS * unit.mean(0)
-    made = METHOD.next(ARRAYS, [answer(values)], question)
+    made = STRATEGY.next(ARRAYS, [answer(values)], question)
     moved = model_from_arrays(named_arrays(made))
     before, after = (np.mean(tangent_outputs(each)) for each in (model, moved))
     assert 0.1 * question.clip < after - before < 2 * question.clip
@@ -150,7 +150,7 @@ def test_whatever_a_sender_declares_and_sends_it_has_bounded_influence(
     model = model_from_arrays(seeded_checkpoint().arrays)
     tangent = stored_tangent(model, ANCHORS, question)
     made = [
-        METHOD.next(ARRAYS, [answer(lie, workloads=workloads), *honest], question)
+        STRATEGY.next(ARRAYS, [answer(lie, workloads=workloads), *honest], question)
         for lie in (0.0, 1e6, -1e6)
     ]
     sums = believed_sums([answer(0.0, workloads=workloads), *honest], question)
@@ -186,7 +186,7 @@ def test_whatever_may_be_declared_can_be_computed_with(
 ) -> None:
     plain = answer(MAX_WORKLOADS)
     slot = replace(plain.slot, parameters=TangentParameters(noise, workloads))
-    made = METHOD.next(ARRAYS, [answer(0.0), replace(plain, slot=slot)], question)
+    made = STRATEGY.next(ARRAYS, [answer(0.0), replace(plain, slot=slot)], question)
     assert all(np.isfinite(array).all() for array in made)
 
 
@@ -241,7 +241,7 @@ def scene(tmp_path: Path) -> Iterator[Rounds]:
         rules=RoundRules(2, 5 * MINUTE),
         model_format=GgfnFormat(),
         signing_key=ring.key(SIGNING),
-        method=METHOD,
+        strategy=STRATEGY,
         evaluate=lambda arrays: 1.0,
     )
     yield Rounds(rounds, database, enrollment, fleet, at, {}, {})
@@ -257,7 +257,7 @@ def test_a_round_asks_at_the_tangent_and_makes_a_step_with_what_it_gets(scene: R
         for each in asked:
             assert each[-1].question is not None
             assert each[-1].question.clip == clip
-            expected = METHOD.question(before, steps_made=0).coefficients
+            expected = STRATEGY.question(before, steps_made=0).coefficients
             np.testing.assert_array_equal(each[-1].question.coefficients, expected)
         assert change(before, scene.newest()) > 0
     with scene.database.transaction() as session:
@@ -291,10 +291,10 @@ def test_a_coordinator_that_was_stopped_asks_exactly_the_same_again(
     scene.rounds.interrupt()
     scene.fleet.held = False
 
-    def made_again(self: TangentRounds, current: Weights, *, steps_made: int) -> TangentQuestion:
+    def made_again(self: TangentAvg, current: Weights, *, steps_made: int) -> TangentQuestion:
         raise AssertionError("a question is made once")
 
-    monkeypatch.setattr(TangentRounds, "question", made_again)
+    monkeypatch.setattr(TangentAvg, "question", made_again)
     scene.step()
     first, second = asked
     assert codec.encode_train_request(first) == codec.encode_train_request(second)
@@ -317,7 +317,7 @@ def test_a_liar_moves_the_next_version_by_the_stated_bound_at_most(
     model = model_from_arrays(seeded_checkpoint().arrays)
     tangent = stored_tangent(model, ANCHORS, question)
     answers = [answer(30.0), answer(0.0)]
-    honest = METHOD.next(ARRAYS, answers, question)
+    honest = STRATEGY.next(ARRAYS, answers, question)
     bound = step_bound(tangent, believed_sums(answers, question), 1, clip=question.clip)
     assert 0 < change([*honest], scene.newest()) <= bound * (1 + 1e-3)
 
@@ -329,7 +329,7 @@ def test_rehearsed_rows_hold_the_model_where_their_labels_are(question: TangentQ
     pulled = [answer(0.5 * WORKLOADS)]
 
     def moved(rows: list[SyntheticRow]) -> float:
-        made = METHOD.next(ARRAYS, pulled, question, rehearsed=rows)
+        made = STRATEGY.next(ARRAYS, pulled, question, rehearsed=rows)
         after = model_from_arrays(named_arrays(made))
         return float(np.abs(predict(after, ANCHORS) - known).mean())
 
@@ -341,12 +341,12 @@ def test_rehearsed_rows_hold_the_model_where_their_labels_are(question: TangentQ
 
     assert moved(labelled(0.0)) < moved([])
     nothing = [answer(0.0)]
-    made = METHOD.next(ARRAYS, nothing, question, rehearsed=labelled(0.4))
+    made = STRATEGY.next(ARRAYS, nothing, question, rehearsed=labelled(0.4))
     after = model_from_arrays(named_arrays(made))
     assert float((predict(after, ANCHORS) - known).mean()) > 0.05
 
 
 def test_rows_alone_make_no_step(question: TangentQuestion) -> None:
     row = SyntheticRow(few_plans(1)[0].plan, few_plans(1)[0].cluster, 3.0, Platform.POLARS)
-    made = METHOD.next(ARRAYS, [], question, rehearsed=[row])
+    made = STRATEGY.next(ARRAYS, [], question, rehearsed=[row])
     assert all(np.array_equal(one, two) for one, two in zip(made, ARRAYS, strict=True))

@@ -13,14 +13,14 @@ step shorter, down to none, by a sum that no model follows; the next round asks 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from fedperf_server.inference.tangent_steps import STEP_CLIPS, TangentSum, trusted_step
-from fedperf_server.rounds.round_method import AcceptedUpdate
+from fedperf_server.rounds.accepted_update import AcceptedUpdate
+from fedperf_server.rounds.round_strategy import RoundStrategy
 from fedperf_server.state.validation import ReportContext, check_contents
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.exchange import SyntheticRow
@@ -47,9 +47,9 @@ anchors, so that what little noise leaves exact is not what the anchors' feature
 and who declares no noise to speak of shall not drown the others."""
 
 
-@dataclass(frozen=True, slots=True)
-class TangentRounds:
-    """As `round_method.RoundMethod`, for GGFN.
+@dataclass(eq=False)
+class TangentAvg(RoundStrategy):
+    """A step of GGFN at the tangent that was asked about, from the sum of all senders.
 
     Attributes:
         anchors: the public plans.
@@ -58,7 +58,11 @@ class TangentRounds:
 
     anchors: Sequence[PlanGraph]
     misfit: float = MISFIT
-    rehearses_at_home: ClassVar[bool] = False
+
+    @property
+    def rehearses_at_home(self) -> bool:
+        """Here, as one more sender."""
+        return False
 
     def question(self, current: Weights, *, steps_made: int) -> TangentQuestion:
         """Directions at the model's tangent, and a tighter clip with every step."""
@@ -70,7 +74,7 @@ class TangentRounds:
         return _question(found, steps_made), tangent
 
     def check(self, update: Update, slot: Slot) -> None:
-        """As `RoundMethod.check`."""
+        """As `RoundStrategy.check`."""
         check_contents(update, slot, ReportContext(), kind=TANGENT_UPDATE)
 
     def next(
@@ -81,7 +85,7 @@ class TangentRounds:
         *,
         rehearsed: Sequence[SyntheticRow] = (),
     ) -> Sequence[NDArray[np.float32]]:
-        """As `RoundMethod.next`; the rows count like one more sender, without noise.
+        """As `RoundStrategy.next`; the rows count like one more sender, without noise.
 
         Raises:
             InvalidInputError: the round has no question.

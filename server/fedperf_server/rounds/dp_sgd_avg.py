@@ -6,12 +6,12 @@ an update may have (`aggregation.influence_bound`).
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_server.rounds.round_method import AcceptedUpdate
+from fedperf_server.rounds.accepted_update import AcceptedUpdate
+from fedperf_server.rounds.round_strategy import RoundStrategy
 from fedperf_server.state.validation import ReportContext, UpdateLimits, check_contents
 from fedperf_shared.exchange import SyntheticRow
 from fedperf_shared.model.architecture import Weights
@@ -22,9 +22,9 @@ Aggregate = Callable[[Weights, Sequence[Weights]], Sequence[NDArray[np.float32]]
 """(current, updates) -> the next model."""
 
 
-@dataclass(frozen=True, slots=True)
-class DpSgdRounds:
-    """As `round_method.RoundMethod`.
+@dataclass(eq=False)
+class DpSgdAvg(RoundStrategy):
+    """The model plus a mean of what was sent, for any architecture.
 
     Attributes:
         limits: what an update must look like.
@@ -33,14 +33,18 @@ class DpSgdRounds:
 
     limits: UpdateLimits
     aggregate: Aggregate
-    rehearses_at_home: ClassVar[bool] = True
+
+    @property
+    def rehearses_at_home(self) -> bool:
+        """At home, in every step."""
+        return True
 
     def question(self, current: Weights, *, steps_made: int) -> None:
         """Nothing beside the model."""
         del current, steps_made
 
     def check(self, update: Update, slot: Slot) -> None:
-        """As `RoundMethod.check`."""
+        """As `RoundStrategy.check`."""
         check_contents(update, slot, ReportContext(limits=self.limits), kind=MODEL_UPDATE)
 
     def next(
@@ -51,7 +55,7 @@ class DpSgdRounds:
         *,
         rehearsed: Sequence[SyntheticRow] = (),
     ) -> Sequence[NDArray[np.float32]]:
-        """As `RoundMethod.next`."""
+        """As `RoundStrategy.next`."""
         del question, rehearsed
         changes = [[*MODEL_UPDATE.as_release(each.update).arrays] for each in answers]
         return self.aggregate(current, changes)

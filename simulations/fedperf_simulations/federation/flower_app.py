@@ -1,0 +1,214 @@
+r"""A federation that `flwr run` lives on Flower's simulation engine (Ray): server app, client app.
+
+The pieces are the product's. The server app runs a coordinator, whose rounds drive the strategy
+`TangentAvg`; a client app is a member: a home with a ledger on disk, and a participant behind the
+release door, found by the node's `partition-id`. Only their messages travel otherwise than in
+real life (`flower_transport`), and noise is seeded (`seeded_noise`), so that the candidates are
+those of the same federation in memory (`tangent_training`), bit for bit. There are no reports.
+
+    FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION=1 flwr run simulations/flower_app --stream \
+        --federation-config "num-supernodes=100"
+
+Coordinator and homes lie in the folder `out` of the run's configuration; by default in a new one
+in the machine's folder for temporary files, which the log names.
+"""
+
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
+from functools import cache, lru_cache
+from pathlib import Path
+
+import numpy as np
+import structlog
+from flwr.app import Context, Message, UserConfig
+from flwr.common.constant import NUM_PARTITIONS_KEY, PARTITION_ID_KEY
+from flwr.serverapp import Grid, ServerApp
+from threadpoolctl import threadpool_limits
+
+from fedperf_client.daemon.participant import Participant
+from fedperf_client.federation.client_app import client_app
+from fedperf_client.federation.enrollment import Membership
+from fedperf_client.federation.exchange import Exchange
+from fedperf_client.federation.request import open_request
+from fedperf_client.learning.residuals import LabelledGraph, labelled_graphs
+from fedperf_client.release.ledger.ledger import PrivacyLedger
+from fedperf_server.endpoints.exchange import ExchangeService
+from fedperf_server.membership.authority import SIGNING, KeyRing
+from fedperf_server.membership.enrollment import Enrollment
+from fedperf_server.state.database import Database
+from fedperf_shared.exchange import TrainRequest
+from fedperf_shared.model.checkpoint import model_from_arrays
+from fedperf_shared.model.gradients.exact_arithmetic import one_thread
+from fedperf_shared.model.public_plans import anchors_of, load_public_plans
+from fedperf_shared.releases.release import SignedRelease, TangentParameters
+from fedperf_simulations.data.datasets import measured_executions
+from fedperf_simulations.federation.cpu_meter import CpuMeter
+from fedperf_simulations.federation.flower_transport import (
+    PARTITION,
+    engine_fleet,
+    partition_answer,
+    request_bytes,
+)
+from fedperf_simulations.federation.histories import SharedAnswers
+from fedperf_simulations.federation.memory_federation import (
+    Clock,
+    NewMember,
+    admitted,
+    declared,
+    founded,
+    home_of,
+    participant_of,
+)
+from fedperf_simulations.federation.memory_transport import MemoryCalls
+from fedperf_simulations.federation.tangent_training import START, MeasuredHistory, TangentTraining
+from fedperf_simulations.measured_set.limited_start import load_limited_start
+from fedperf_simulations.measured_set.organizations import WorkloadPart, split
+from fedperf_simulations.measured_set.starts import one_per_workload
+
+NOISE = 40.0
+"""Noise multiplier of a step of few workloads: what is learned is not judged here."""
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class EngineTraining:
+    """What a run trains, by its configuration.
+
+    Attributes:
+        steps: model rounds.
+        workloads: that each organization executed, drawn from the measured set.
+        plans: public plans that the rounds are about, the first so many.
+        seed: of draws and noise.
+    """
+
+    steps: int = 3
+    workloads: int = 200
+    plans: int = 674
+    seed: int = 0
+
+    @classmethod
+    def of(cls, config: UserConfig) -> "EngineTraining":
+        """As the configuration of a run says it."""
+        return cls(**{each.name: int(config[each.name]) for each in fields(cls)})
+
+    def as_configuration(self) -> str:
+        """For `flwr run --run-config`."""
+        return " ".join(f"{name}={value}" for name, value in asdict(self).items())
+
+    def training(self) -> TangentTraining:
+        """The steps, which begin with the limited start."""
+        model = model_from_arrays(load_limited_start().arrays)
+        parameters = TangentParameters(NOISE, float(self.workloads))
+        anchors = anchors_of(load_public_plans())[: self.plans]
+        return TangentTraining(model, anchors, parameters, self.steps, [self.seed, 1])
+
+    def history(self, number: int) -> MeasuredHistory:
+        """What the organization with that number executed."""
+        pool = _pool()
+        order = np.random.default_rng([self.seed, 0, number]).permutation(len(pool))
+        return MeasuredHistory(tuple(pool[place] for place in order[: self.workloads].tolist()))
+
+
+@cache
+def _pool() -> list[LabelledGraph]:
+    parts = split(measured_executions())
+    parts_of_organizations = (WorkloadPart.ALDER, WorkloadPart.BIRCH, WorkloadPart.CEDAR)
+    executed = [each for part in parts_of_organizations for each in parts[part] if each.is_ok]
+    return labelled_graphs(one_per_workload(executed))
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """A run of Flower's, as server and members find it."""
+
+    what: EngineTraining
+    place: Path
+
+    @classmethod
+    def of(cls, context: Context) -> "_Run":
+        config, default = context.run_config, f"fedperf-flower-{context.run_id}"
+        place = Path(str(config["out"]) or Path(tempfile.gettempdir(), default))
+        return cls(EngineTraining.of(config), place)
+
+
+server_app = ServerApp()
+
+
+@server_app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Live the rounds of one coordinator whose members are the engine's nodes."""
+    run, fleet = _Run.of(context), engine_fleet(grid)
+    run.place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    training, clock = run.what.training(), Clock(START)
+    config = training.config(run.place, organizations=len(fleet.nodes))
+    with founded(config, training.task, fleet, clock=clock) as (federation, service):
+        for number in range(len(fleet.nodes)):
+            new = _newcomer(training, number, MeasuredHistory(()))
+            member, home = admitted(federation, new)
+            calls = MemoryCalls(service, member, federation.meter)
+            declared(federation, new, home, Exchange(calls, Membership.load(home.identity)))
+        federation.live(config.timetable.period.end)
+    _log.info("the rounds are over", coordinator=str(config.directory))
+
+
+def _newcomer(training: TangentTraining, number: int, history: MeasuredHistory) -> NewMember:
+    return training.newcomer(number, history, _shared(), Clock(START))
+
+
+@cache
+def _shared() -> SharedAnswers:
+    """Of all members who are called in this process."""
+    return SharedAnswers()
+
+
+@lru_cache(maxsize=1)
+def _opened(body: bytes) -> TrainRequest:
+    """All members get the same request, so that a process opens it once."""
+    return open_request(body)
+
+
+def _release_for(message: Message, context: Context) -> Future[SignedRelease]:
+    """The release of the node's member, which lives from the slot's opening to its reply time."""
+    with _member(context) as (participant, ledger):
+        request = _opened(request_bytes(message))
+        schedule = ledger.schedule
+        answer = participant.answer(request, now=schedule.opens_at(request.slot))
+        participant.hand_out(schedule.replies_at(request.slot))
+        return answer
+
+
+@contextmanager
+def _member(context: Context) -> Iterator[tuple[Participant, PrivacyLedger]]:
+    """The member of the node's partition as its home has it, computing in one thread."""
+    run, number = _Run.of(context), int(context.node_config[PARTITION_ID_KEY])
+    training, clock = run.what.training(), Clock(START)
+    config = training.config(run.place, organizations=int(context.node_config[NUM_PARTITIONS_KEY]))
+    new = _newcomer(training, number, run.what.history(number))
+    home = home_of(config, new)
+    membership = Membership.load(home.identity)
+    database, ring = Database(config.database_url), KeyRing(config.directory)
+    enrollment = Enrollment(database, ring, config, clock=clock)
+    service = ExchangeService(
+        database, enrollment, config, signing_key=ring.key(SIGNING), clock=clock
+    )
+    (member,) = (
+        each for each in enrollment.members() if each.organization_id == membership.organization_id
+    )
+    exchange = Exchange(MemoryCalls(service, member, CpuMeter()), membership)
+    ledger = PrivacyLedger.open(home.ledger(config.timetable.period.start))
+    with threadpool_limits(1), one_thread():
+        yield participant_of(new, home, exchange, ledger), ledger
+    database.close()
+
+
+member_app = client_app(_release_for)
+
+
+@member_app.query(PARTITION)
+def partition(message: Message, context: Context) -> Message:
+    """Which partition the node holds: the engine does not tell the server."""
+    return partition_answer(message, int(context.node_config[PARTITION_ID_KEY]))
