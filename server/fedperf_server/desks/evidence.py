@@ -5,6 +5,7 @@ at an earlier tick is kept: a release and a question never change once they are 
 nothing new was stored the snapshot is the one before, with all that was computed from it.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
@@ -27,6 +28,31 @@ from fedperf_shared.releases.questions import CellQuestion
 from fedperf_shared.releases.release import SlotKey
 
 
+@dataclass(slots=True)
+class CellLearner:
+    """Learns what evidence tells; where new questions were answered since, what is new of it alone.
+
+    A function of the evidence, all the same: whoever learns anew finds the same.
+    """
+
+    _last: tuple["Evidence", Learned] | None = None
+
+    def learn(self, known: "Evidence") -> Learned:
+        """As `learn_cells`, of all that is known."""
+        known = replace(known, answered=tuple(each for each in known.answered if each.answers))
+        before = None
+        if self._last is not None and _continues(known, self._last[0]):
+            before = self._last
+        learned = learn_cells(
+            known.plain,
+            known.answered[len(before[0].answered) if before else 0 :],
+            reference_version=known.reference_version,
+            known=before[1] if before else None,
+        )
+        self._last = known, learned
+        return learned
+
+
 @dataclass(frozen=True, eq=False)
 class Evidence:
     """All that was released about an epoch, as far as it lies in a period.
@@ -35,11 +61,13 @@ class Evidence:
         plain: accepted residual reports.
         answered: questions and accepted answers, oldest slot first.
         reference_version: model version that all of it is about.
+        learner: remembers what was learned of the epoch before.
     """
 
     plain: tuple[ReceivedReport, ...]
     answered: tuple[AnsweredQuestion, ...]
     reference_version: int
+    learner: CellLearner = field(default_factory=CellLearner)
 
     @property
     def reports(self) -> int:
@@ -64,7 +92,7 @@ class Evidence:
     @cached_property
     def learned(self) -> Learned:
         """What it tells."""
-        return learn_cells(self.plain, self.answered, reference_version=self.reference_version)
+        return self.learner.learn(self)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,6 +105,7 @@ class Snapshot:
         epochs: all that were declared, oldest first.
         reports: accepted ones, oldest window first.
         questions: that were asked, oldest slot first.
+        learner: of all snapshots of the period.
     """
 
     at: datetime
@@ -84,6 +113,7 @@ class Snapshot:
     epochs: tuple[Epoch, ...]
     reports: tuple[StoredReport, ...]
     questions: tuple[CellQuestion, ...]
+    learner: CellLearner = field(default_factory=CellLearner)
     _by_epoch: dict[int, Evidence] = field(default_factory=dict)
 
     def epoch(self, window: int) -> Epoch:
@@ -122,7 +152,7 @@ class Snapshot:
             for question in self.questions
             if self._is_of(epoch, question.slot, question.reference_version)
         ]
-        return Evidence(tuple(plain), tuple(asked), epoch.reference_version)
+        return Evidence(tuple(plain), tuple(asked), epoch.reference_version, self.learner)
 
     def _is_of(self, epoch: Epoch, slot: SlotKey, version: int) -> bool:
         return self.epoch(slot.window) == epoch and version == epoch.reference_version
@@ -135,6 +165,7 @@ class SnapshotReader:
         self._database = database
         self._period = period
         self._reports: dict[ReportKey, StoredReport] = {}
+        self._learner = CellLearner()
         self._last: tuple[object, Snapshot] | None = None
 
     def read(self, *, at: datetime) -> Snapshot:
@@ -153,6 +184,29 @@ class SnapshotReader:
             self._reports |= releases.stored_reports(session, period, but=self._reports.keys())
             asked = tuple(stored_questions(session, period))
         reports = tuple(self._reports[key] for key in sorted(self._reports))
-        snapshot = Snapshot(at, period, known, reports, asked)
+        snapshot = Snapshot(at, period, known, reports, asked, self._learner)
         self._last = stored, snapshot
         return snapshot
+
+
+def _continues(now: Evidence, before: Evidence) -> bool:
+    """Whether `now` is the evidence of `before` and answers to later questions."""
+    asked = zip(before.answered, now.answered, strict=False)
+    return (
+        before.reference_version == now.reference_version
+        and len(before.answered) <= len(now.answered)
+        and _same(before.plain, now.plain)
+        and all(
+            a.question.version == b.question.version and _same(a.answers, b.answers)
+            for a, b in asked
+        )
+    )
+
+
+def _same(
+    some: Sequence[ReceivedReport | DirectedAnswer],
+    others: Sequence[ReceivedReport | DirectedAnswer],
+) -> bool:
+    """Whether both are the same stored reports."""
+    pairs = zip(some, others, strict=False)
+    return len(some) == len(others) and all(a.report is b.report for a, b in pairs)

@@ -20,7 +20,7 @@ from fedperf_server.membership.authority import CA, SERVER, SIGNING, KeyRing
 from fedperf_server.membership.enrollment import Enrollment, Member
 from fedperf_server.state import audit, registry, releases
 from fedperf_server.state.database import Database
-from fedperf_server.state.epochs import epochs, reported
+from fedperf_server.state.epochs import Epoch, decided, epochs, reported_among
 from fedperf_server.state.questions import asked_question
 from fedperf_server.state.validation import (
     Reason,
@@ -66,6 +66,7 @@ class ExchangeService:
         self._config = config
         self._key = signing_key
         self._clock = clock
+        self._read: tuple[tuple[int, ...], tuple[int, tuple[Epoch, ...]]] | None = None
 
     def admit(self, certificate: bytes) -> Member:
         """The member whose key is in the caller's certificate (PEM)."""
@@ -79,13 +80,10 @@ class ExchangeService:
         del caller
         now, period = self._clock(), self._config.timetable.period
         with self._database.transaction() as session:
-            try:
-                version = registry.in_force(session)
-                about = reported(session, period, window=period.nearest_window(now))
-                begun = [each for each in epochs(session)[1:] if each.begins_at <= now]
-            except registry.UnknownVersionError:
-                version, about, begun = 0, None, []
             corrected = registry.published_at(session, registry.CORRECTION)
+            version, known = self._known(session)
+        about = reported_among(known, period, window=period.nearest_window(now)) if known else None
+        begun = [each for each in known[1:] if each.begins_at <= now]
         return Status(
             now,
             version,
@@ -95,6 +93,20 @@ class ExchangeService:
             epoch_starts=tuple(each.begins_at for each in begun),
             correction_published=corrected,
         )
+
+    def _known(self, session: Session) -> tuple[int, tuple[Epoch, ...]]:
+        """The version in force and all epochs; 0 and none before anything was promoted.
+
+        Every daemon asks at every tick: read again only where a decision was added.
+        """
+        stored, kept = decided(session), self._read
+        if kept is None or kept[0] != stored:
+            try:
+                kept = stored, (registry.in_force(session), epochs(session))
+            except registry.UnknownVersionError:
+                kept = stored, (0, ())
+            self._read = kept
+        return kept[1]
 
     def timetable(self, caller: Member) -> Timetable:
         """The public calendar."""

@@ -165,11 +165,13 @@ class Learned:
         correction: the belief about the cells.
         plain: noisy sums of every organization that sent plain reports.
         own: of every organization that answered.
+        windows: of the questions that were answered, oldest first.
     """
 
     correction: CellCorrectionPosterior
     plain: Mapping[str, NoisySums]
     own: Mapping[str, OwnSums]
+    windows: tuple[int, ...] = ()
 
     def sums_of(
         self,
@@ -193,6 +195,7 @@ def learn_cells(
     reference_version: int,
     kernel: Kernel = DEFAULT_KERNEL,
     scales: Sequence[float] = SCALES,
+    known: Learned | None = None,
 ) -> Learned:
     """The posterior given plain reports and answers; that of `corrections` without answers.
 
@@ -203,14 +206,16 @@ def learn_cells(
         kernel: public prior.
         scales: factors on the belief's variance that an answered question of the first
             window may choose.
+        known: what the same plain reports told with the questions before `answered`.
 
     Raises:
         InvalidReleaseError: a report is of another basis, length, version or question.
     """
-    sums = pooled_by_organization(plain, reference_version=reference_version)
-    correction = correct_sums(sums, reference_version=reference_version, kernel=kernel)
-    learned = Learned(correction, sums, {})
-    windows: list[int] = []
+    learned = known
+    if learned is None:
+        sums = pooled_by_organization(plain, reference_version=reference_version)
+        correction = correct_sums(sums, reference_version=reference_version, kernel=kernel)
+        learned = Learned(correction, sums, {})
     for each in answered:
         if each.question.reference_version != reference_version:
             raise InvalidReleaseError(
@@ -219,12 +224,11 @@ def learn_cells(
             )
         if not each.answers:
             continue
-        window = each.question.slot.window
-        if windows and window != windows[-1]:
+        windows = (*learned.windows, each.question.slot.window)
+        if windows[-1] != windows[max(len(windows) - 2, 0)]:
             learned = _in_the_next_window(learned, kernel)
-        windows.append(window)
-        chosen = scales if window == windows[0] else (1.0,)
-        learned = _after(learned, each, kernel, chosen)
+        chosen = scales if windows[-1] == windows[0] else (1.0,)
+        learned = replace(_after(learned, each, kernel, chosen), windows=windows)
     return learned
 
 

@@ -15,6 +15,7 @@ was declared.
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -198,13 +199,10 @@ def pooled_by_organization(
     reports: Sequence[ReceivedReport], *, reference_version: int
 ) -> dict[str, NoisySums]:
     """`pooled` of every organization that sent any, in the order of their names."""
-    return {
-        name: pooled(
-            [each for each in reports if each.organization == name],
-            reference_version=reference_version,
-        )
-        for name in sorted({each.organization for each in reports})
-    }
+    own: dict[str, list[ReceivedReport]] = defaultdict(list)
+    for each in reports:
+        own[each.organization].append(each)
+    return {name: pooled(own[name], reference_version=reference_version) for name in sorted(own)}
 
 
 def pooled(reports: Sequence[ReceivedReport], *, reference_version: int) -> NoisySums:

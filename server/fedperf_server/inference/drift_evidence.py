@@ -242,13 +242,18 @@ def _new_drifts(
     """What the reports until `window` show and those before did not; sums are not kept."""
     beginnings = sorted({each.window for own in heard.values() for each in own})[1:]
     found: tuple[PlatformDrift, ...] = ()
+    evidence: dict[tuple[str, tuple[tuple[int, int], ...]], DriftEvidence] = {}
     while beginnings:
         known = before + found
         said: dict[str, DriftEvidence] = {}
         for name, own in heard.items():
             if own and _believed(name, known):
-                steady = SteadySums.of(own, kernel=kernel, steadiness=steadiness)
-                said[name] = _unexplained(name, steady, beginnings, known)
+                explained = _explained(name, known)
+                # Once for whom a drift that was just found says nothing new.
+                if (name, explained) not in evidence:
+                    steady = SteadySums.of(own, kernel=kernel, steadiness=steadiness)
+                    evidence[name, explained] = _unexplained(steady, beginnings, explained)
+                said[name] = evidence[name, explained]
         if not said:
             break
         new = _shared(said, beginnings, window) or _alone(said, beginnings, window)
@@ -258,15 +263,19 @@ def _new_drifts(
     return found
 
 
-def _unexplained(
-    name: str, steady: SteadySums, beginnings: Sequence[int], known: Sequence[PlatformDrift]
-) -> DriftEvidence:
-    """What an organization says beyond the drifts that are known of it."""
-    explained = [
+def _explained(name: str, known: Sequence[PlatformDrift]) -> tuple[tuple[int, int], ...]:
+    """Window and position of the platform of the drifts that are known of an organization."""
+    return tuple(
         (each.since, PLATFORM_GROUPS.index(each.platform))
         for each in known
         if each.shared or name in each.organizations
-    ]
+    )
+
+
+def _unexplained(
+    steady: SteadySums, beginnings: Sequence[int], explained: Sequence[tuple[int, int]]
+) -> DriftEvidence:
+    """What an organization says beyond the drifts that are known of it."""
     evidence = evidence_of(steady, beginnings, explained)
     windows = np.array(beginnings)
     new = np.repeat((windows > steady.told[0].window)[:, None], len(PLATFORM_GROUPS), axis=1)

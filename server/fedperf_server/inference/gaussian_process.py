@@ -133,7 +133,8 @@ def update(
         return Update(belief, 1.0)
     plausible = _condensed(_shortened(belief, observations, max(scales)))
     scale = likeliest_scale(belief, plausible, scales)
-    plausible = _condensed(_shortened(belief, observations, scale))
+    if scale < max(scales):
+        plausible = _condensed(_shortened(belief, observations, scale))
     values = np.concatenate([each.values for each in plausible])
     gain, removed = _gain(belief, plausible, scale)
     covariance = scale * belief.covariance - removed

@@ -83,6 +83,11 @@ class TangentSum:
                 f"{self.workloads!r} and {self.noise_multiplier!r}"
             )
 
+    @property
+    def declared(self) -> tuple[float, float]:
+        """Workloads and noise multiplier."""
+        return self.workloads, self.noise_multiplier
+
 
 def next_step(
     tangent: Tangent, sums: Sequence[TangentSum], *, clip: float, weight_sd: float = WEIGHT_SD
@@ -156,23 +161,29 @@ def _outputs(model: GGFN, graphs: Sequence[PlanGraph]) -> Floats:
 def _gains(
     tangent: Tangent, sums: Sequence[TangentSum], clip: float, weight_sd: float
 ) -> list[Floats]:
-    """What each sender's vector is multiplied with, [directions, directions] each."""
+    """What each sender's vector is multiplied with, [directions, directions] each.
+
+    It follows from what a sender declared, so it is computed once for all who declared the same.
+    """
     features = tangent.anchors
     norms = np.linalg.norm(features, axis=1, keepdims=True)
     unit = np.divide(features, norms, out=np.zeros_like(features), where=norms > 0)
     slope = CAUTION * WITHIN_CLIP / clip * unit.T @ features / len(features)
     spread = CHANCE * unit.T @ unit / len(features)
     precision = np.diag(1 / (weight_sd * tangent.lengths) ** 2)
-    weighted = []
+    weighted: dict[tuple[float, float], tuple[Floats, Floats]] = {}
     for each in sums:
         if each.values.shape != tangent.lengths.shape:
             raise InvalidReleaseError(
                 f"a sum of {each.values.shape} at a tangent of {tangent.lengths.shape} directions"
             )
-        noise = each.noise_multiplier**2 * np.eye(len(slope)) + each.workloads * spread
-        weighted.append(each.workloads * np.linalg.solve(noise, slope).T)
-        precision = precision + weighted[-1] @ (each.workloads * slope)
-    return [np.asarray(np.linalg.solve(precision, each)) for each in weighted]
+        if each.declared not in weighted:
+            noise = each.noise_multiplier**2 * np.eye(len(slope)) + each.workloads * spread
+            weight = each.workloads * np.linalg.solve(noise, slope).T
+            weighted[each.declared] = weight, weight @ (each.workloads * slope)
+        precision = precision + weighted[each.declared][1]
+    gains = {of: np.asarray(np.linalg.solve(precision, own)) for of, (own, _) in weighted.items()}
+    return [gains[each.declared] for each in sums]
 
 
 def _believed(each: TangentSum) -> Floats:

@@ -27,11 +27,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum, unique
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from fedperf_server.state import audit, registry
-from fedperf_server.state.database import EpochRow
+from fedperf_server.state.database import EpochRow, ModelVersionRow, VerdictRow
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.releases.period import Period, from_unix_ms, to_unix_ms
 from fedperf_shared.workflow.vocabulary import Platform
@@ -40,6 +40,12 @@ FIRST_EPOCH = 1
 
 BEFORE_EVERYTHING = datetime(1970, 1, 1, tzinfo=UTC)
 """When the first epoch began."""
+
+_DECIDED = select(
+    select(func.max(ModelVersionRow.version)).scalar_subquery(),
+    select(func.max(VerdictRow.number)).scalar_subquery(),
+    select(func.count()).select_from(EpochRow).scalar_subquery(),
+)
 
 
 class NoNextWindowError(InvalidInputError):
@@ -105,6 +111,15 @@ def epochs(session: Session) -> tuple[Epoch, ...]:
     first = Epoch(FIRST_EPOCH, BEFORE_EVERYTHING, registry.first_promoted(session), Cause.START)
     rows = session.scalars(select(EpochRow).order_by(EpochRow.begins_at))
     return (first, *(_epoch(number, row) for number, row in enumerate(rows, FIRST_EPOCH + 1)))
+
+
+def decided(session: Session) -> tuple[int, ...]:
+    """The newest version and verdict, and how many epochs there are.
+
+    None of them is changed or taken away: while this is the same, so are the version in force and
+    all epochs.
+    """
+    return tuple(each or 0 for each in session.execute(_DECIDED).one())
 
 
 def epoch_at(session: Session, moment: datetime) -> Epoch:

@@ -12,6 +12,7 @@ import hashlib
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 
 from cryptography.hazmat.primitives.asymmetric import ec
 from sqlalchemy import func, select
@@ -246,8 +247,9 @@ def rejections(session: Session) -> dict[tuple[bytes, str, str], int]:
     return {(row.organization_id, row.kind, row.reason): row.count for row in rows}
 
 
+@lru_cache(maxsize=10_000)
 def _usable(payload: bytes) -> Schedule | None:
-    """The stored schedule; None where it may not be declared (any more)."""
+    """The stored schedule; None where it may not be declared (any more); parsed once."""
     schedule = codec.decode_schedule(payload)
     try:
         require_declarable(schedule)

@@ -6,11 +6,15 @@ of the default calendar, which they live through in memory: the product's coordi
 participants, gates, ledgers, receipts and desks (`federation.memory_federation`).
 
 What is the same for several members is computed once: what a plan says about a model or a
-question, the two schedules, and the files of fetched models. So the members' time is less than
-theirs together; the coordinator's is its own. Seconds are of the processor, in one thread.
+question, the directions of a question, the two schedules, and the files of fetched models. So the
+members' time is less than theirs together; the coordinator's is its own. Seconds and CPU minutes
+are of the processor, in one thread; minutes are of the wall, on however busy a machine.
 
 The year begins with the limited start, which knows the public part of the measured set alone.
 Errors are of the version in force on plans of nobody, in the median.
+
+What more organizations would cost is projected: a line through what the sizes took (`_on_line`).
+One row checks that, of the largest size from the smaller ones. `docs/scale.md` reads the rows.
 """
 
 import resource
@@ -28,10 +32,13 @@ from fedperf_client.release.policy import Policy
 from fedperf_client.release.schedule import PlannedSchedule, plan_schedule
 from fedperf_server.app.task import ggfn_task
 from fedperf_server.config import ServerConfig, default_timetable
+from fedperf_server.rounds.tangent_rounds import TangentRounds
 from fedperf_server.state import registry
 from fedperf_shared.model.architecture import weights_of
+from fedperf_shared.model.batches import PlanGraph
 from fedperf_shared.model.fit import predict
 from fedperf_shared.model.metrics import q_error
+from fedperf_shared.model.public_plans import anchors_of, load_public_plans
 from fedperf_shared.releases.release import ReleaseKind, SizeClass
 from fedperf_simulations.data.datasets import measured_executions, measured_files
 from fedperf_simulations.federation.cpu_meter import Side
@@ -57,8 +64,17 @@ LARGE_SHARE = 10
 """One of so many is large."""
 
 LARGE, SMALL, POOL, ASKED = 2500, 800, 4000, 300
-QUICK_SHARE, QUICK_WINDOWS = 25, 3
-"""A quick run has one of so many workloads, and so many windows."""
+QUICK_SHARE, QUICK_WINDOWS, QUICK_ROUNDS = 25, 2, 1
+"""A quick run has one of so many workloads and anchors, so many windows, and rounds in each."""
+
+PROJECTED = (10_000, 100_000)
+MEASURED = "measured"
+BYTES = "bytes per organization"
+COORDINATOR = "coordinator, CPU s"
+PER_ORGANIZATION = "coordinator, CPU s per organization"
+PEAK, DATABASE = "peak GB", "coordinator's database, GB"
+LINES = (COORDINATOR, PEAK, DATABASE)
+"""What is projected by a line."""
 
 MOST_MINUTES, MOST_GIGABYTES, MOST_GROWTH = 60.0, 6.0, 1.2
 START = datetime(2027, 1, 4, tzinfo=UTC)
@@ -76,7 +92,7 @@ class Scale:
         sizes = QUICK_SIZES if settings.quick else SIZES
         rows = [settings.cell(f"year-{size}", partial(_year, settings, size)) for size in sizes]
         files = [*measured_files(), *measured_files("polars")]
-        return ExperimentOutcome(rows, _targets(rows), files)
+        return ExperimentOutcome([*rows, *_projections(rows)], _targets(rows), files)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,18 +122,29 @@ def _planned(size_class: SizeClass, workloads: int, *, quick: bool) -> PlannedSc
     )
     table = default_timetable(START)
     if quick:
-        table = replace(table, period=replace(table.period, windows=QUICK_WINDOWS), extra_windows=1)
+        table = replace(
+            table,
+            period=replace(table.period, windows=QUICK_WINDOWS),
+            model_slots=table.model_slots[:QUICK_ROUNDS],
+            extra_slots=(),
+            extra_windows=0,
+        )
     return plan_schedule(policy, table)
 
 
 def _year(settings: Settings, size: int) -> Row:
-    began = time.monotonic()
+    began, used = time.monotonic(), time.process_time()
     clock, shared = Clock(START), SharedAnswers()
-    shipped = ggfn_task(default_timetable(START).model_method, norm_bound=10.0)
-    task = replace(shipped, start=weights_of(load_limited_start().arrays))
+    anchors = anchors_of(load_public_plans())[:: QUICK_SHARE if settings.quick else 1]
+    task = replace(
+        ggfn_task(default_timetable(START).model_method, norm_bound=10.0),
+        start=weights_of(load_limited_start().arrays),
+        method=TangentRounds([PlanGraph.of(*each) for each in anchors]),
+    )
     with directory_in_memory() as place:
         newcomers = [
-            _newcomer(settings, number, shared, clock, place / "models") for number in range(size)
+            replace(_newcomer(settings, number, shared, clock, place / "models"), anchors=anchors)
+            for number in range(size)
         ]
         table = newcomers[0].schedule.timetable
         config = ServerConfig(place / "coordinator", HOST, table)
@@ -126,13 +153,17 @@ def _year(settings: Settings, size: int) -> Row:
             federation.live(table.period.end)
             return {
                 "organizations": size,
+                "figures": MEASURED,
                 "windows": table.period.windows,
                 **_released(federation),
                 "median q-error at the start": before,
                 "median q-error at the end": _error(federation, settings.seed),
                 **_cost(federation, size),
                 "minutes": (time.monotonic() - began) / 60,
-                "peak GB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
+                "CPU minutes": (time.process_time() - used) / 60,
+                PEAK: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
+                DATABASE: _gigabytes(config.directory),
+                "members' files, GB": _gigabytes(place) - _gigabytes(config.directory),
             }
 
 
@@ -165,7 +196,7 @@ def _released(federation: Federation) -> Row:
         "reports": reports / size,
         "updates": sum(map(len, entries)) / size - reports / size,
         "most epsilon": max(each.ledger.spent(end) for each in federation.members[:LARGE_SHARE]),
-        "bytes per organization": sum(e.payload_bytes for own in entries for e in own) / size,
+        BYTES: sum(e.payload_bytes for own in entries for e in own) / size,
         "promoted": _versions(federation),
     }
 
@@ -178,10 +209,15 @@ def _versions(federation: Federation) -> int:
 def _cost(federation: Federation, size: int) -> Row:
     seconds = federation.meter.seconds
     return {
-        "coordinator, CPU s": seconds[Side.COORDINATOR],
+        COORDINATOR: seconds[Side.COORDINATOR],
         PER_ORGANIZATION: seconds[Side.COORDINATOR] / size,
         "members, CPU s per organization": seconds[Side.MEMBERS] / size,
     }
+
+
+def _gigabytes(directory: Path) -> float:
+    """Of all files below it."""
+    return sum(each.stat().st_size for each in directory.rglob("*") if each.is_file()) / 2**30
 
 
 def _error(federation: Federation, seed: int) -> float:
@@ -199,12 +235,36 @@ def _targets(rows: Sequence[Row]) -> list[Target]:
     growth = _number(whole, PER_ORGANIZATION) / _number(tenth, PER_ORGANIZATION)
     return [
         Target("a year of 1,000 organizations: minutes", MOST_MINUTES, _number(whole, "minutes")),
-        Target("... peak GB", MOST_GIGABYTES, _number(whole, "peak GB")),
+        Target("... peak GB", MOST_GIGABYTES, _number(whole, PEAK)),
         Target("coordinator's CPU per organization, 1,000 against 100", MOST_GROWTH, growth),
     ]
 
 
-PER_ORGANIZATION = "coordinator, CPU s per organization"
+def _projections(rows: Sequence[Row]) -> list[Row]:
+    """What more organizations would cost, and the largest size as the smaller ones tell it."""
+    if len(rows) <= 2:  # noqa: PLR2004  a line, and a size to check it by
+        return []
+    largest = int(_number(rows[-1], "organizations"))
+    return [_projected(rows[:-1], largest), *(_projected(rows, size) for size in PROJECTED)]
+
+
+def _projected(rows: Sequence[Row], size: int) -> Row:
+    """What `size` organizations cost by the lines through `rows`; bytes are everybody's own."""
+    sizes = [_number(row, "organizations") for row in rows]
+    found = {name: _on_line(sizes, [_number(row, name) for row in rows], size) for name in LINES}
+    return {
+        "organizations": size,
+        "figures": "projected from " + ", ".join(f"{each:,.0f}" for each in sizes),
+        BYTES: _number(rows[-1], BYTES),
+        **found,
+        PER_ORGANIZATION: found[COORDINATOR] / size,
+    }
+
+
+def _on_line(sizes: Sequence[float], values: Sequence[float], size: int) -> float:
+    """The value at `size` of the line that misses `values` least, relative to them."""
+    slope, fixed = np.polyfit(sizes, values, 1, w=1 / np.array(values))
+    return float(fixed + slope * size)
 
 
 def _number(row: Row, name: str) -> float:

@@ -30,6 +30,7 @@ from fedperf_shared.releases.questions import DIRECTIONS
 
 T = TypeVar("T")
 Sum = NDArray[np.int64]
+Answer = Callable[[Sequence[LabelledGraph]], Sequence[T]]
 
 
 class UnknownTaskError(TypeError):
@@ -49,20 +50,18 @@ class Answers:
 
     _subject: object = None
     _found: dict[tuple[int, ...], object] = field(default_factory=dict)
+    _answer: Answer[object] | None = None
 
     def of(
-        self,
-        subject: object,
-        executed: Sequence[LabelledGraph],
-        answer: Callable[[Sequence[LabelledGraph]], Sequence[T]],
+        self, subject: object, executed: Sequence[LabelledGraph], begun: Callable[[], Answer[T]]
     ) -> list[T]:
-        """One answer for each workload among `executed`; of those that are new by `answer`.
+        """One answer for each workload among `executed`; of those that are new by `begun`.
 
-        What was answered about another subject is forgotten. `answer` gives one for each
-        workload, in the order in which these appear.
+        What was answered about another subject is forgotten. `begun` is called once a subject.
+        What it makes gives one answer for each workload, in the order in which these appear.
         """
         if subject != self._subject:
-            self._subject, self._found = subject, {}
+            self._subject, self._found, self._answer = subject, {}, None
         workloads: dict[str, list[LabelledGraph]] = defaultdict(list)
         for each in executed:
             workloads[each.workload].append(each)
@@ -72,9 +71,11 @@ class Answers:
             for key, members in zip(keys, workloads.values(), strict=True)
             if key not in self._found
         ]
-        answers = answer([each for members in new for each in members]) if new else ()
-        for members, found in zip(new, answers, strict=True):
-            self._found[tuple(map(id, members))] = found
+        if new:
+            self._answer = self._answer or begun()
+            answers = self._answer([each for members in new for each in members])
+            for members, found in zip(new, answers, strict=True):
+                self._found[tuple(map(id, members))] = found
         return [cast("T", self._found[key]) for key in keys]
 
 
@@ -124,8 +125,8 @@ class HistoryCompute:
         """Whole numbers, so that a sum of workloads' parts is what the task makes of them all."""
         version, arrays = task.reference.model_version, task.reference.arrays
 
-        def residuals(new: Sequence[LabelledGraph]) -> Sequence[WorkloadResiduals]:
-            return workload_residuals(model_from_arrays(arrays), new)
+        def residuals() -> Answer[WorkloadResiduals]:
+            return partial(workload_residuals, model_from_arrays(arrays))
 
         def reported(new: Sequence[LabelledGraph]) -> Sequence[Sum]:
             own = self.shared.residuals.of(version, new, residuals)
@@ -133,21 +134,25 @@ class HistoryCompute:
 
         executed = self.history.between(task.since, task.until)
         asked = (version, _asked(task.sum_of))
-        parts = self.shared.reported.of(asked, executed, reported)
+        parts = self.shared.reported.of(asked, executed, lambda: reported)
         return np.sum(parts, axis=0) if parts else task.sum_of(())
 
     def _tangent_sum(self, task: TangentTask) -> Sum:
         question = task.question
 
-        def answer(new: Sequence[LabelledGraph]) -> Sequence[Sum]:
+        def begun() -> Answer[Sum]:
             model = model_from_arrays(named_arrays(task.arrays))
             public = [PlanGraph.of(each.plan, each.cluster) for each in task.anchors]
             directions = directions_of(model, public, question.coefficients)
-            found = workload_features(model, new, directions)
-            return [grid_vector(each, question.clip) for each in found]
+
+            def answer(new: Sequence[LabelledGraph]) -> Sequence[Sum]:
+                found = workload_features(model, new, directions)
+                return [grid_vector(each, question.clip) for each in found]
+
+            return answer
 
         executed = self.history.between(None, self.clock())
-        vectors = self.shared.steps.of(question, executed, answer)
+        vectors = self.shared.steps.of(question, executed, begun)
         return np.sum(vectors, axis=0) if vectors else np.zeros(DIRECTIONS, dtype=np.int64)
 
 

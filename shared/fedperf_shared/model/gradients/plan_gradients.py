@@ -69,16 +69,17 @@ class Network:
         return outputs, [*of_dense, *of_recurrent, *of_attention]
 
     def sample_gradients(
-        self, graphs: Sequence[PlanGraph], names: Sequence[str]
+        self, graphs: Sequence[PlanGraph], names: Sequence[str], *, apart: bool = False
     ) -> tuple[Tensor, Tensor]:
         """The standardised output [plans] and its gradient in some weights, [plans, weights].
 
         Gradients are products in float32, so that last digits may depend on other plans: for
-        public plans and for trials, not for a sum whose sensitivity is promised.
+        public plans and for trials. A sum whose sensitivity is promised takes them `apart`.
 
         Args:
             graphs: the plans.
             names: parameters, in the order that is wanted.
+            apart: multiply each plan's rows alone, so that it has the same bits as by itself.
         """
         by_length = sorted(range(len(graphs)), key=lambda place: len(graphs[place]))
         outputs = torch.empty(len(graphs))
@@ -88,12 +89,12 @@ class Network:
                 places = torch.tensor(by_length[first : first + _BLOCK])
                 batch = collate([graphs[place] for place in places.tolist()])
                 given = places[batch.given]
-                outputs[given], gradients[given] = self._of_batch(batch, names)
+                outputs[given], gradients[given] = self._of_batch(batch, names, apart)
         return outputs, gradients
 
-    def _of_batch(self, batch: Batch, names: Sequence[str]) -> tuple[Tensor, Tensor]:
+    def _of_batch(self, batch: Batch, names: Sequence[str], apart: bool) -> tuple[Tensor, Tensor]:
         """In the order of the packed samples."""
-        rows = Rows.of(batch)
+        rows = Rows.of(batch, group=1) if apart else Rows.of(batch)
         outputs, records = self.record(batch, rows, torch.ones_like)
         parts = {
             name: part.flatten(1)

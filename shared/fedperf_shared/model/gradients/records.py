@@ -20,7 +20,7 @@ from torch import Tensor
 from fedperf_shared.model.batches import Batch
 
 _GROUP = 32
-"""Samples whose products are computed at once; of similar length, so padding is little."""
+"""Samples of similar length, so padding is little."""
 
 Index = int | slice | tuple[int | slice, ...]
 
@@ -32,15 +32,17 @@ class Rows:
     Attributes:
         batch_sizes: samples that have an operator at each step.
         samples: int64 [rows], the sample of every row.
+        group: samples whose products are computed at once.
     """
 
     batch_sizes: tuple[int, ...]
     samples: Tensor
+    group: int = _GROUP
 
     @classmethod
-    def of(cls, batch: Batch) -> "Rows":
+    def of(cls, batch: Batch, *, group: int = _GROUP) -> "Rows":
         """The rows of `batch`."""
-        return cls(tuple(batch.batch_sizes.tolist()), batch.samples)
+        return cls(tuple(batch.batch_sizes.tolist()), batch.samples, group)
 
     @cached_property
     def lengths(self) -> Tensor:
@@ -79,8 +81,8 @@ class Rows:
         """The samples in groups of similar length."""
         offsets = torch.tensor(self.offsets)
         found = []
-        for first in range(0, len(self.lengths), _GROUP):
-            lengths = self.lengths[first : first + _GROUP, None]
+        for first in range(0, len(self.lengths), self.group):
+            lengths = self.lengths[first : first + self.group, None]
             steps = torch.arange(int(lengths[0]))[None]
             samples = torch.arange(first, first + len(lengths))[:, None]
             inside = steps < lengths

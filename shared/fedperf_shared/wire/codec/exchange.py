@@ -1,6 +1,7 @@
 """What the Exchange and the fleet carry beside releases to bytes and back (exchange.proto)."""
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 import numpy as np
 
@@ -75,8 +76,9 @@ def encode_correction(correction: Correction) -> bytes:
     return encoded(correction_to_message(correction))
 
 
+@lru_cache(maxsize=2)
 def decode_correction(payload: bytes) -> Correction | None:
-    """The correction that `encode_correction` wrote; None for no bytes.
+    """The correction that `encode_correction` wrote, decoded once; None for no bytes.
 
     Raises:
         InvalidInputError: not a correction.

@@ -3,6 +3,8 @@
 What is decoded is a `CellQuestion`, which checks sizes, bounds and the norm rule itself.
 """
 
+from functools import lru_cache
+
 import numpy as np
 
 from fedperf_shared.releases.basis import CELLS
@@ -19,8 +21,9 @@ def encode_question(question: CellQuestion) -> bytes:
     return encoded(question_to_message(question))
 
 
+@lru_cache(maxsize=64)
 def decode_question(payload: bytes) -> CellQuestion:
-    """The question that `encode_question` wrote.
+    """The question that `encode_question` wrote; decoded once, for everybody asks for it.
 
     Raises:
         InvalidInputError: not a question, or none that may be answered.
