@@ -32,7 +32,7 @@ from fedperf_client.release.policy import Policy
 from fedperf_client.release.schedule import PlannedSchedule, plan_schedule
 from fedperf_server.app.task import ggfn_task
 from fedperf_server.config import ServerConfig, default_timetable
-from fedperf_server.rounds.tangent_rounds import TangentRounds
+from fedperf_server.rounds.tangent_avg import TangentAvg
 from fedperf_server.state import registry
 from fedperf_shared.model.architecture import weights_of
 from fedperf_shared.model.batches import PlanGraph
@@ -139,7 +139,7 @@ def _year(settings: Settings, size: int) -> Row:
     task = replace(
         ggfn_task(default_timetable(START).model_method, norm_bound=10.0),
         start=weights_of(load_limited_start().arrays),
-        method=TangentRounds([PlanGraph.of(*each) for each in anchors]),
+        strategy=TangentAvg([PlanGraph.of(*each) for each in anchors]),
     )
     with directory_in_memory() as place:
         newcomers = [
