@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from fedperf_shared.model.batches import PlanGraph
+from fedperf_shared.model.batches import Batch, PlanGraph, collate
 from fedperf_shared.model.checkpoint import model_from_arrays
 from fedperf_shared.model.fit import predict
 from fedperf_shared.model.ggfn import GGFN, standardise
+from fedperf_shared.model.gradients.records import Rows
 from fedperf_shared.model.public_start import load_public_start
 from fedperf_shared.model.tangent import (
     STRETCH_RIDGE,
@@ -126,3 +127,24 @@ def test_a_model_without_finite_gradients_has_no_tangent(model: GGFN) -> None:
         next(broken.dense.parameters()).fill_(float("inf"))
     with pytest.raises(InvalidTangentError, match="not finite"):
         tangent_at(broken, graphs([1e3])[:1])
+
+
+def test_what_plans_feel_is_a_product_of_the_rows_of_one_plan_at_a_time(
+    model: GGFN, tangent: Tangent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Products of several plans at once have the same bits on most machines, but need not."""
+    of, groups = Rows.of, list[int]()
+
+    def noted(batch: Batch, *, group: int = 32) -> Rows:
+        groups.append(group)
+        return of(batch, group=group)
+
+    monkeypatch.setattr(Rows, "of", noted)
+    felt(model, graphs([3e3, 3e5]), tangent.directions)
+    assert set(groups) == {1}
+
+
+def test_rows_of_one_plan_at_a_time_are_in_groups_of_one() -> None:
+    rows = Rows.of(collate(graphs([3e3, 3e5])), group=1)
+    assert {len(each.rows) for each in rows.groups} == {1}
+    assert len(rows.groups) == len(rows.lengths)
