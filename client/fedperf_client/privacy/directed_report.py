@@ -19,7 +19,7 @@ released, and on nothing else of the data: that is adaptive composition of Gauss
 each stage is a slot with a charge of its own.
 
 In the product the points are the cells of the public basis and residuals are taken
-against a public center (`cell_report`). Only the sum shows where a workload lies, so the
+against a public center (`cell_sum`). Only the sum shows where a workload lies, so the
 whole workload is protected, its place included. Other designs may be about points that
 are public, or computed at home from points that are not (`fedperf_shared.releases.directions`).
 """

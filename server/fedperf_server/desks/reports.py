@@ -3,8 +3,9 @@
 Both are post-processing of accepted reports of the period and cost no privacy. They are
 made anew whenever a report has arrived, from all reports of the epoch in this period, so that
 repeating the work after a crash changes nothing. What an epoch published last goes into the
-buffer (`buffered`) when its last reports are in, and in any case before the next one publishes
-anything. Whose releases were taken and refused, and why, is counted here for the operator.
+buffer (`rehearsal.buffer`) when its last reports are in, and in any case before the next one
+publishes anything. Whose releases were taken and refused, and why, is counted here for the
+operator.
 """
 
 from collections import defaultdict

@@ -5,7 +5,7 @@ written down: operators stand by (depth, kind), then by sizes and neighbours, as
 refinement tells them apart, then by platform where platforms are given. Operators that
 are still tied look the same to GGFN, whose attention layers tell apart no more than
 colour refinement does; they stand by position. One fixed order makes the sequence model
-of GGFN a function of the plan (findings: a DAG has many topological orders).
+of GGFN a function of the plan, although a graph without cycles has many topological orders.
 """
 
 from collections import Counter

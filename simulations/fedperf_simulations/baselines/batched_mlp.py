@@ -1,4 +1,4 @@
-"""The findings' model of a table, an MLP of two hidden layers, for several seeds at once.
+"""A small model of tables, an MLP of two hidden layers, trained for several seeds at once.
 
 All seeds are one batched matrix product per layer. They never touch each other: the loss
 is a sum over seeds, and Adam works on each number by itself.

@@ -1,8 +1,8 @@
 """Weights of learners, by how wrong each was on own executions that it had not seen.
 
-Weighting, not selection: picking one learner by few errors picks noise (findings,
-joining-gain 3). Errors are compared per piece of evidence: a workload, or a level of
-scale or size that a fold held out, however many executions it has.
+Weighting, not selection: with few errors the learner that looks best is often best by
+chance, and a mix costs less where that happens. Errors are compared per piece of evidence:
+a workload, or a level of scale or size that a fold held out, however many executions it has.
 """
 
 import numpy as np

@@ -1,6 +1,6 @@
 """What learning a drifting sequence segment by segment forgets, and what keeps it from that.
 
-Part `mlp`: the findings' model of a table, on sequences of real drift: an organization
+Part `mlp`: a small network on tables (`batched_mlp`), on sequences of real drift: an organization
 replaces its platform five times (TOKIO, to bandwidth and to wall time, and backwards), one
 system changes under its probes (cori3), another job arrives (c3o-job). Every method makes
 the same steps; a row is a mean over five seeds of split, untrained model and draws. The
