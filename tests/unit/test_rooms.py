@@ -1,4 +1,4 @@
-"""Every room has a place in its package's page, is small enough to look through, and says why."""
+"""Every room and module stands on its package's page; rooms are small, and modules say why."""
 
 import ast
 import re
@@ -24,12 +24,25 @@ def modules(folder: Path) -> list[Path]:
     ]
 
 
+ROW = re.compile(r"^\| (?:`([\w/]+)/`|beside the rooms) \| (.*?) \| (.*?) \|$", re.MULTILINE)
+
+
 @pytest.mark.parametrize("package", PACKAGES)
-def test_the_page_of_a_package_names_every_room(package: str) -> None:
-    named = set(re.findall(r"`(\w+)/`", (ROOT / package / "README.md").read_text(encoding="utf-8")))
-    below = {"experiments", "checks"}
-    wanted = {room.name for room in rooms(package) if not below & {room.parent.name}}
-    assert wanted - named == set()
+def test_the_page_of_a_package_has_every_room_with_its_modules(package: str) -> None:
+    inside = ROOT / package / f"fedperf_{package}"
+    there = {
+        room.relative_to(inside).as_posix(): sorted(each.stem for each in modules(room))
+        for room in [inside, *rooms(package)]
+    }
+    rows = ROW.findall((ROOT / package / "README.md").read_text(encoding="utf-8"))
+    assert {room or ".": re.findall(r"`(\w+)`", listed) for room, _, listed in rows} == there
+    assert all(what for _, what, _ in rows)
+
+
+def test_the_page_of_the_tests_names_every_folder() -> None:
+    there = {path.name for path in (ROOT / "tests").iterdir() if path.is_dir()} - {"__pycache__"}
+    page = (ROOT / "tests" / "README.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"`(\w+)/`", page)) == there
 
 
 @pytest.mark.parametrize("package", PACKAGES)
