@@ -67,7 +67,7 @@ from fedperf_client.workloads.families import (
     draw_program,
     single_platforms,
 )
-from fedperf_shared.workflow.vocabulary import Platform
+from fedperf_shared.workflow.vocabulary import OperatorKind, Platform
 from tests.fakes.arrow_tables import tables_equal
 
 INTEGER, FLOAT, TEXT = ColumnType.INTEGER, ColumnType.FLOAT, ColumnType.TEXT
@@ -279,12 +279,17 @@ def on_every_platform() -> list[object]:
     ]
 
 
-ALL_PLATFORMS = [pytest.param(each, id=each.name, marks=marks_of(each)) for each in ENGINES]
-RELATIONAL_PLATFORMS = [
-    pytest.param(each, id=each.name, marks=marks_of(each))
-    for each in ENGINES
-    if each is not Platform.SKLEARN
-]
+def on_those_that_run(*kinds: OperatorKind) -> list[object]:
+    return [
+        pytest.param(each, id=each.name, marks=marks_of(each))
+        for each in ENGINES
+        if all(supports(kind, each) for kind in kinds)
+    ]
+
+
+def reader_for(platform: Platform) -> Platform:
+    """Who reads files for it."""
+    return platform if supports(OperatorKind.FILE_SOURCE, platform) else Platform.POLARS
 
 
 def program_of(one: Case) -> Program:
@@ -302,8 +307,8 @@ def run_case(one: Case, platform: Platform, directory: Path, *, with_rows: bool)
         pq.write_table(
             table if with_rows else table.slice(0, 0), dataset_path(directory, f"input{number}")
         )
-    reader = platform if platform is not Platform.SKLEARN else Platform.POLARS
-    platforms = (*(reader,) * len(one.inputs), platform, platform)
+    sources = (reader_for(platform),) * len(one.inputs)
+    platforms = (*sources, platform, platform)
     return run_plan(program_of(one), platforms, data_directory=directory, threads=1).table
 
 
@@ -328,11 +333,12 @@ def test_an_operation_on_no_rows_gives_no_rows_of_the_same_columns(
     assert tables_equal(result, expected_table(one, one.expected_of_nothing))
 
 
-@pytest.mark.parametrize("platform", ALL_PLATFORMS)
+@pytest.mark.parametrize(
+    "platform", on_those_that_run(OperatorKind.ML_TRAIN, OperatorKind.ML_PREDICT)
+)
 def test_rows_without_a_trained_model_get_no_cluster_and_a_prediction_of_zero(
     platform: Platform, tmp_path: Path
 ) -> None:
-    reader = platform if platform is not Platform.SKLEARN else Platform.PANDAS
     pq.write_table(pa.table(TABLE, schema=arrow_schema(ROWS)), dataset_path(tmp_path, "d"))
     program = Program(
         (
@@ -345,20 +351,20 @@ def test_rows_without_a_trained_model_get_no_cluster_and_a_prediction_of_zero(
             Step(Sink(), (5,)),
         )
     )
-    platforms = (reader, reader, *(platform,) * 5)
+    platforms = (*(reader_for(platform),) * 2, *(platform,) * 5)
     table = run_plan(program, platforms, data_directory=tmp_path, threads=1).table
     assert table.column("cluster").to_pylist() == [-1] * 5
     assert table.column("prediction").to_pylist() == [0.0] * 5
 
 
-@pytest.mark.parametrize("platform", RELATIONAL_PLATFORMS)
+@pytest.mark.parametrize("platform", on_those_that_run(OperatorKind.SORT))
 def test_a_sort_that_ends_a_program_gives_rows_in_order(platform: Platform, tmp_path: Path) -> None:
     one = case(Sort((Order("v", descending=True), Order("t"))), dict(TABLE))
     result = run_case(one, platform, tmp_path, with_rows=True)
     assert result.column("v").to_pylist() == [2.0, 2.0, 1.5, 0.5, -4.0]
 
 
-@pytest.mark.parametrize("platform", ALL_PLATFORMS)
+@pytest.mark.parametrize("platform", on_those_that_run(OperatorKind.ML_TRAIN))
 def test_a_center_without_rows_stays_where_it_is(platform: Platform, tmp_path: Path) -> None:
     rows: Rows = {"p": [0.0, 0.0, 8.0], "q": [0, 0, 0]}
     one = case(KMeans(("p",), clusters=6, iterations=3), {}, (POINTS, rows))
@@ -382,7 +388,7 @@ def test_every_operation_has_a_case_and_every_embedded_platform_is_installed() -
     assert installed_platforms(EMBEDDED_PLATFORMS) == EMBEDDED_PLATFORMS
 
 
-@pytest.mark.parametrize("platform", ALL_PLATFORMS)
+@pytest.mark.parametrize("platform", on_those_that_run())
 def test_an_engine_refuses_what_support_says_it_cannot_run(
     platform: Platform, tmp_path: Path
 ) -> None:
