@@ -45,7 +45,7 @@ STARTUP_SECONDS: Mapping[Platform, float] = MappingProxyType(
         Platform.SPARK: 14.0,
     }
 )
-"""To import and open an engine and run a trivial job (`profiling.startup` measures it); public."""
+"""To import and open an engine and run a trivial job, as measured on one machine; public."""
 
 _OF_PLATFORMS = (*range(28, 38), 57, 58, 59)
 OPERATOR_COLUMNS = tuple(c for c in range(OPERATOR_FEATURES) if c not in _OF_PLATFORMS)

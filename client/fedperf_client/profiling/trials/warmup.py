@@ -2,7 +2,7 @@
 
 What engines load when first used (codecs, kernels, thread pools, parsers) would
 otherwise be measured as part of the first trial of a process. Spark starts its session
-here; `startup` measures what that costs.
+here.
 """
 
 import contextlib
