@@ -5,7 +5,8 @@ from typing import Final
 
 import numpy as np
 
-from fedperf_client.prediction.evidence import History
+from fedperf_client.prediction.evidence import History, Samples, encode
+from fedperf_client.prediction.learners.residual_learners import REFERENCE, SHARED
 from fedperf_client.prediction.prediction import Floats, PredictLog, Question
 from fedperf_shared.execution import ClusterConfig
 from fedperf_shared.workflow.graph import Operator, Plan, Workflow
@@ -41,6 +42,12 @@ def draw_history(
     names = tuple(f"w{n // executions}" for n in range(len(questions)))
     log_seconds = true_log_seconds(questions) + noise * rng.standard_normal(len(questions))
     return History(questions, names, log_seconds)
+
+
+def draw_samples(count: int, seed: int = 0) -> tuple[Samples, Floats]:
+    """So many own executions in numbers, with an excellent model's answers, and log seconds."""
+    history = draw_history(np.random.default_rng(seed), count)
+    return encode(history.questions, {SHARED: excellent, REFERENCE: excellent}), history.log_seconds
 
 
 def excellent(questions: Sequence[Question]) -> Floats:

@@ -1,10 +1,9 @@
-"""Promises of every learner, and of each alone."""
+"""Promises of single learners; those of all of them are in `tests/contract/test_learners.py`."""
 
 import numpy as np
 import pytest
 
 from fedperf_client.prediction.evidence import Samples, encode
-from fedperf_client.prediction.learners.download import Downloaded
 from fedperf_client.prediction.learners.ernest import fit_ernest
 from fedperf_client.prediction.learners.gaussian_process_learners import (
     LocalProcess,
@@ -25,82 +24,13 @@ from fedperf_client.prediction.learners.residual_learners import (
     CellCorrected,
     CellCorrection,
     InvalidCorrectionError,
-    ResidualBoosting,
-    ResidualRidge,
-    ShrunkenBias,
     shrunken_mean,
 )
-from fedperf_client.prediction.mixture.table_catalogue import Ernest, WithShare, table_learners
+from fedperf_client.prediction.mixture.table_catalogue import Ernest, table_learners
 from fedperf_client.prediction.prediction import Floats
 from fedperf_shared.releases.basis import CELLS
-from fedperf_shared.workflow.flat import FLAT_FEATURES
 from tests.unit.client.prediction.jobs import grid, law, layout, noisy, samples
-from tests.unit.client.prediction.synthetic import draw_history, excellent, true_log_seconds
-
-LEARNERS: tuple[Learner, ...] = (
-    AsIs(),
-    ShrunkenBias(),
-    CellCorrected(CellCorrection.nothing_known()),
-    ResidualRidge(),
-    ResidualBoosting(),
-    Constant(),
-    Nearest(),
-    LogRidge(),
-    Boosting(),
-    Forest(),
-    LocalProcess(),
-    ResidualProcess(AsIs()),
-    LogRidge("local ridge 2", degree=2),
-    Boosting("local linear boosting", linear_leaves=True),
-    Ernest(FLAT_FEATURES - 1, FLAT_FEATURES - 2),
-    ResidualProcess(Ernest(FLAT_FEATURES - 1, FLAT_FEATURES - 2)),
-    WithShare(LogRidge(), FLAT_FEATURES - 1, FLAT_FEATURES - 2),
-    Downloaded(0.1 * np.eye(CELLS)),
-)
-every_learner = pytest.mark.parametrize("learner", LEARNERS, ids=lambda each: each.name)
-
-
-def draw_samples(count: int, seed: int = 0) -> tuple[Samples, Floats]:
-    history = draw_history(np.random.default_rng(seed), count)
-    return encode(history.questions, {SHARED: excellent, REFERENCE: excellent}), history.log_seconds
-
-
-@every_learner
-@pytest.mark.parametrize("count", [0, 1, 2, 60])
-def test_any_number_of_executions_gives_finite_answers(learner: Learner, count: int) -> None:
-    samples, log_seconds = draw_samples(max(count, learner.fewest - 1))
-    asked, _ = draw_samples(9, seed=1)
-    answers = learner.fit(samples, log_seconds)(asked)
-    assert answers.shape == (9,)
-    assert np.isfinite(answers).all()
-
-
-@every_learner
-def test_executions_that_are_all_the_same_give_finite_answers(learner: Learner) -> None:
-    samples, log_seconds = draw_samples(1)
-    same = np.zeros(40, np.int64)
-    asked, _ = draw_samples(5, seed=1)
-    answers = learner.fit(samples.take(same), log_seconds[same])(asked)
-    assert np.isfinite(answers).all()
-
-
-@every_learner
-def test_the_same_evidence_gives_the_same_answers_bit_for_bit(learner: Learner) -> None:
-    samples, log_seconds = draw_samples(60)
-    asked, _ = draw_samples(20, seed=1)
-    one, other = learner.fit(samples, log_seconds)(asked), learner.fit(samples, log_seconds)(asked)
-    np.testing.assert_array_equal(one, other)
-
-
-@pytest.mark.parametrize(
-    "learner", [each for each in LEARNERS if each.start is None], ids=lambda each: each.name
-)
-def test_a_local_learner_reads_no_start_model(learner: Learner) -> None:
-    samples, log_seconds = draw_samples(60)
-    bare = Samples(samples.features, samples.cells, {})
-    np.testing.assert_array_equal(
-        learner.fit(bare, log_seconds)(bare), learner.fit(samples, log_seconds)(samples)
-    )
+from tests.unit.client.prediction.synthetic import draw_history, draw_samples, true_log_seconds
 
 
 @pytest.mark.parametrize("learner", [LogRidge(), Boosting(), Forest(), Nearest(), LocalProcess()])
@@ -233,7 +163,5 @@ def test_a_process_on_another_learner_learns_what_that_leaves() -> None:
     assert ResidualProcess(AsIs(SHARED)).start == SHARED
 
 
-def test_names_of_table_learners_are_their_own() -> None:
-    names = [each.name for each in table_learners(layout())]
-    assert len(set(names)) == len(names)
+def test_learners_of_tables_read_no_start_model() -> None:
     assert all(each.start is None for each in table_learners(layout()))

@@ -1,0 +1,121 @@
+"""What every learner promises to the mix: any evidence gives finite answers, always the same.
+
+A learner is fitted many times, on own executions of any number and kind, without anybody
+looking at what came out. So it answers whatever it has seen, and keeps no state.
+"""
+
+import numpy as np
+import pytest
+
+from fedperf_client.prediction.evidence import Samples
+from fedperf_client.prediction.learners.download import Downloaded
+from fedperf_client.prediction.learners.gaussian_process_learners import (
+    LocalProcess,
+    ResidualProcess,
+)
+from fedperf_client.prediction.learners.learner import Learner
+from fedperf_client.prediction.learners.local_learners import (
+    BoostedRidge,
+    Boosting,
+    Constant,
+    Forest,
+    LogRidge,
+    Nearest,
+)
+from fedperf_client.prediction.learners.residual_learners import (
+    AsIs,
+    CellCorrected,
+    CellCorrection,
+    ResidualBoosting,
+    ResidualRidge,
+    ShrunkenBias,
+)
+from fedperf_client.prediction.mixture.learner_catalogue import joined_learners, public_learners
+from fedperf_client.prediction.mixture.table_catalogue import Ernest, WithShare, table_learners
+from fedperf_shared.releases.basis import CELLS
+from fedperf_shared.workflow.flat import FLAT_FEATURES
+from tests.unit.client.prediction.jobs import layout
+from tests.unit.client.prediction.synthetic import draw_samples
+
+LEARNERS: tuple[Learner, ...] = (
+    AsIs(),
+    ShrunkenBias(),
+    CellCorrected(CellCorrection.nothing_known()),
+    ResidualRidge(),
+    ResidualBoosting(),
+    Constant(),
+    BoostedRidge(),
+    Nearest(),
+    LogRidge(),
+    Boosting(),
+    Forest(),
+    LocalProcess(),
+    ResidualProcess(AsIs()),
+    LogRidge("local ridge 2", degree=2),
+    Boosting("local linear boosting", linear_leaves=True),
+    Ernest(FLAT_FEATURES - 1, FLAT_FEATURES - 2),
+    ResidualProcess(Ernest(FLAT_FEATURES - 1, FLAT_FEATURES - 2)),
+    WithShare(LogRidge(), FLAT_FEATURES - 1, FLAT_FEATURES - 2),
+    Downloaded(0.1 * np.eye(CELLS)),
+)
+every_learner = pytest.mark.parametrize("learner", LEARNERS, ids=lambda each: each.name)
+
+
+def test_every_learner_that_is_mixed_is_held_to_its_promises() -> None:
+    mixed = (*joined_learners(), *public_learners(), *table_learners(layout()))
+    assert {type(each) for each in mixed} <= {type(each) for each in LEARNERS}
+
+
+def test_learners_are_told_apart_by_their_names() -> None:
+    for catalogue in (joined_learners(), public_learners(), table_learners(layout())):
+        assert len({each.name for each in catalogue}) == len(catalogue)
+
+
+@every_learner
+def test_fitting_changes_neither_the_evidence_nor_the_learner(learner: Learner) -> None:
+    samples, log_seconds = draw_samples(60)
+    kept = samples.features.copy(), samples.cells.copy(), log_seconds.copy()
+    asked, _ = draw_samples(9, seed=1)
+    before = learner.fit(samples, log_seconds)(asked)
+    learner.fit(*draw_samples(30, seed=2))(asked)
+    np.testing.assert_array_equal(learner.fit(samples, log_seconds)(asked), before)
+    for now, then in zip((samples.features, samples.cells, log_seconds), kept, strict=True):
+        np.testing.assert_array_equal(now, then)
+
+
+@every_learner
+@pytest.mark.parametrize("count", [0, 1, 2, 60])
+def test_any_number_of_executions_gives_finite_answers(learner: Learner, count: int) -> None:
+    samples, log_seconds = draw_samples(max(count, learner.fewest - 1))
+    asked, _ = draw_samples(9, seed=1)
+    answers = learner.fit(samples, log_seconds)(asked)
+    assert answers.shape == (9,)
+    assert np.isfinite(answers).all()
+
+
+@every_learner
+def test_executions_that_are_all_the_same_give_finite_answers(learner: Learner) -> None:
+    samples, log_seconds = draw_samples(1)
+    same = np.zeros(40, np.int64)
+    asked, _ = draw_samples(5, seed=1)
+    answers = learner.fit(samples.take(same), log_seconds[same])(asked)
+    assert np.isfinite(answers).all()
+
+
+@every_learner
+def test_the_same_evidence_gives_the_same_answers_bit_for_bit(learner: Learner) -> None:
+    samples, log_seconds = draw_samples(60)
+    asked, _ = draw_samples(20, seed=1)
+    one, other = learner.fit(samples, log_seconds)(asked), learner.fit(samples, log_seconds)(asked)
+    np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(
+    "learner", [each for each in LEARNERS if each.start is None], ids=lambda each: each.name
+)
+def test_a_local_learner_reads_no_start_model(learner: Learner) -> None:
+    samples, log_seconds = draw_samples(60)
+    bare = Samples(samples.features, samples.cells, {})
+    np.testing.assert_array_equal(
+        learner.fit(bare, log_seconds)(bare), learner.fit(samples, log_seconds)(samples)
+    )

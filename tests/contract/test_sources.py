@@ -1,0 +1,132 @@
+"""What every kind of source promises, on a small sample of each.
+
+A source reads what lies there and nothing else: it leaves other kinds alone, gives the same
+executions wherever and however often it is read, and says what is wrong with what is damaged.
+"""
+
+import shutil
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import orjson
+import pytest
+
+from fedperf_client.home.store import ExecutionStore
+from fedperf_client.sources import Skipped, Source
+from fedperf_client.sources.duckdb.profile_file import open_profile
+from fedperf_client.sources.history_file import open_history, write_history
+from fedperf_client.sources.spark.event_log import open_event_log
+from fedperf_shared.errors import InvalidInputError, StorageError
+from fedperf_shared.execution import Execution
+from tests.fakes.duckdb_profiles import grouped
+from tests.fakes.spark_logs import sample
+from tests.unit.client.executions import make_execution
+
+Opener = Callable[[Path], Source | None]
+
+
+def write_history_file(path: Path) -> None:
+    write_history(path, [make_execution(number) for number in range(3)])
+
+
+def write_event_log(path: Path) -> None:
+    path.write_bytes(b"\n".join(map(orjson.dumps, sample())))
+
+
+def write_profiles(path: Path) -> None:
+    path.write_bytes(b"\n".join(orjson.dumps(grouped(version)) for version in range(3)))
+
+
+KINDS: dict[str, tuple[Opener, Callable[[Path], None]]] = {
+    "history": (open_history, write_history_file),
+    "Spark event log": (open_event_log, write_event_log),
+    "DuckDB profile": (open_profile, write_profiles),
+}
+"""By the name of the entry point: what opens the kind, and what writes a sample of it."""
+
+every_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+@pytest.fixture(name="path")
+def sample_of(tmp_path: Path, kind: str) -> Path:
+    path = tmp_path / "sample"
+    KINDS[kind][1](path)
+    return path
+
+
+def opened(kind: str, path: Path) -> Source:
+    found = KINDS[kind][0](path)
+    assert found is not None
+    return found
+
+
+def executions(kind: str, path: Path) -> list[Execution]:
+    return [each for each in opened(kind, path).read() if isinstance(each, Execution)]
+
+
+def damaged(content: bytes) -> Iterator[bytes]:
+    """Cut short, and with a spoiled stretch, at twenty places."""
+    for place in range(1, len(content), max(len(content) // 20, 1)):
+        yield content[:place]
+        yield content[:place] + b"\xff\x00[{" + content[place + 4 :]
+
+
+def test_every_kind_that_ships_is_held_to_its_promises() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+    assert set(KINDS) == set(project["project"]["entry-points"]["fedperf.sources"])
+
+
+@every_kind
+def test_a_sample_gives_executions_that_can_be_stored_once(
+    kind: str, path: Path, tmp_path: Path
+) -> None:
+    found = executions(kind, path)
+    assert found
+    with ExecutionStore.open(tmp_path / "store") as store:
+        assert store.add(found) == len(found)
+        assert store.add(executions(kind, path)) == 0
+        stored = {each.execution_id: each for each in store.executions()}
+    assert stored == {each.execution_id: each for each in found}
+
+
+@every_kind
+def test_a_copy_elsewhere_gives_the_same_executions(kind: str, path: Path, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    copy = shutil.copy2(path, tmp_path / "elsewhere" / "copy")
+    assert executions(kind, Path(copy)) == executions(kind, path)
+
+
+@every_kind
+def test_what_is_of_another_kind_is_left_to_it(kind: str, tmp_path: Path) -> None:
+    others = {"empty": b"", "text": b"started\nended\n", "json": b'{"a": 1}\n', "binary": bytes(64)}
+    for name, content in others.items():
+        (tmp_path / name).write_bytes(content)
+    (tmp_path / "directory").mkdir()
+    for other, (_, write) in KINDS.items():
+        if other != kind:
+            write(tmp_path / other)
+    assert [each.name for each in tmp_path.iterdir() if KINDS[kind][0](each) is not None] == []
+
+
+@every_kind
+def test_damage_costs_what_it_hits_and_is_told_by_named_errors_only(kind: str, path: Path) -> None:
+    content = path.read_bytes()
+    whole = {each.execution_id for each in executions(kind, path)}
+    for each in damaged(content):
+        path.write_bytes(each)
+        try:
+            source = KINDS[kind][0](path)
+            found = list(source.read()) if source is not None else []
+        except (InvalidInputError, StorageError):
+            continue
+        assert all(isinstance(one, Execution | Skipped) for one in found)
+        assert len([one for one in found if isinstance(one, Execution)]) <= len(whole)
+
+
+@every_kind
+def test_an_execution_says_where_it_is_known_from_and_when_it_ended(kind: str, path: Path) -> None:
+    for each in executions(kind, path):
+        assert each.finished_at.tzinfo is not None
+        assert each.workload
+        assert kind == "history" or each.origin.source
