@@ -20,6 +20,7 @@ LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 FILE_AND_NAMES = re.compile(r"\[`[^`]+`\]\(([^)]+\.py)\)((?:(?:,| and)? `[A-Za-z_][\w.]*`)*)")
 REPOSITORY_PATH = re.compile(r"`((?:client|server|shared|simulations|tests|proto|docs)/[\w./-]*)`")
 CODE = re.compile(r"```python\n(.*?)```", re.DOTALL)
+ANY_CODE = re.compile(r"```.*?```", re.DOTALL)
 
 by_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
@@ -55,7 +56,8 @@ def named(page: Path) -> list[tuple[Path, str]]:
 
 @by_page
 def test_a_link_of_a_page_leads_to_a_file_that_is_there(page: Path) -> None:
-    local = [link for link in LINK.findall(text_of(page)) if "://" not in link]
+    prose = ANY_CODE.sub("", text_of(page))
+    local = [link for link in LINK.findall(prose) if "://" not in link]
     assert [link for link in local if not (page.parent / link).exists()] == []
 
 
