@@ -2,6 +2,7 @@
 
 import ast
 import re
+import tomllib
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -102,3 +103,17 @@ def test_code_on_a_page_imports_what_is_there(page: Path) -> None:
                 module = import_module(str(node.module))
                 missing = [each.name for each in node.names if not hasattr(module, each.name)]
                 assert missing == [], node.module
+
+
+def test_the_changelog_has_dated_releases_up_to_the_version_of_the_project() -> None:
+    text = text_of(ROOT / "CHANGELOG.md")
+    first, *releases = re.findall(r"^## (.*)$", text, re.MULTILINE)
+    found = [re.fullmatch(r"(\d+)\.(\d+)\.(\d+) - (\d{4}-\d\d-\d\d)", each) for each in releases]
+    order = [(*map(int, each.groups()[:3]), each[4]) for each in found if each]
+    assert first == "Unreleased"
+    assert order == sorted(order, reverse=True)
+    assert len(order) == len(releases)
+    project = tomllib.loads(text_of(ROOT / "pyproject.toml"))["project"]
+    assert releases[0].startswith(f"{project['version']} - ")
+    parts = set(re.findall(r"^### (.*)$", text, re.MULTILINE))
+    assert parts <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
