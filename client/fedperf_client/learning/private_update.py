@@ -1,7 +1,7 @@
 """One slot's model update: private training from the weights that were asked for.
 
 The update is the difference of weights, so it says nothing that the noisy gradients
-of `privacy.training` did not; number of steps, sampling and noise come from the slot.
+of `privacy.dp_sgd` did not; number of steps, sampling and noise come from the slot.
 
 Rehearsal: rows of earlier epochs are learnt beside own workloads, so that what the model knew is
 not forgotten. They follow from releases and are no secret; which of them a step takes, how

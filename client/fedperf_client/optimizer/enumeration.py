@@ -108,7 +108,7 @@ def choose(
         cluster: where.
         candidates: platforms to choose from.
         predict: who decides; with additive costs asked once, about up to `count` plans and
-            one per platform (more than `scoring.BATCH` are asked about in several calls).
+            one per platform (more than `plan_scores.BATCH` are asked about in several calls).
         costs: of this workflow and at least these platforms, for the search.
         supports: whether a platform can run an operator.
         pinned: operators, by position, that stay on a platform.

@@ -1,7 +1,7 @@
 """DP-SGD: Poisson-sampled workloads, clipped by the engine, noised by Opacus' optimizer.
 
 Sensitivity. One workload more or less changes each step's sum by at most `clip_norm`: it
-is drawn as a whole, reduced to one of its executions, and clipped by `engine`. The
+is drawn as a whole, reduced to one of its executions, and clipped in `clipped_sums`. The
 noise has standard deviation noise_multiplier * clip_norm per parameter and is drawn for
 empty draws as well. Division by a declared number, rows that are no secret, and
 Adam are post-processing.

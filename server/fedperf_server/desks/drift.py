@@ -1,8 +1,8 @@
 """The desk that reads drift when a window's reports are in; where it is shared, an epoch begins.
 
 What was found is written down together with the epoch that it begins, in one transaction, and
-counts as known from then on. Reading is a function of the releases (`drift`): a coordinator
-that was killed before reads again and finds the same; killed after it, nothing of it is new.
+counts as known from then on. Reading is a function of the releases (`drift_evidence`): a
+coordinator that was killed before reads again and finds the same; killed after, nothing is new.
 So it reads again as often as it likes, and what came late, or was found while it was away,
 is still found.
 

@@ -1,6 +1,6 @@
 """The desk that judges candidates: once a window, when its reports are in, before its rounds.
 
-Rounds wait a while for a verdict, and never start from what has none (`lineage`).
+Rounds wait a while for a verdict, and never start from what has none (`state.promotion_graph`).
 
 A durable step like the others: the candidate is found by how it stands in the registry, and
 its verdict is one transaction. Killed before it, the desk judges again and finds the same;

@@ -13,8 +13,8 @@ The same workloads may have told about u before, in a plain report or an earlier
 `OwnSums` keeps u given mu *and* all that its organization said so far, and an answer
 changes the belief by what is new in it alone; nothing counts twice, in any number of
 stages. From one window to the next most of u stays, some is drawn anew (`RENEWED`); and a
-platform may have changed, which questions ask about as well (`CHANGE`), so that `drift` can
-read it from the answers.
+platform may have changed, which questions ask about as well (`CHANGE`), so that
+`drift_evidence` can read it from the answers.
 
 Post-processing of releases only: costs no privacy. Influence is bounded: an answer is
 shortened to what is plausible (`gaussian_process.update`, `influence_bounds`), tells at

@@ -1,7 +1,7 @@
 """Drift read from the reports: which platform changed, when, how far, and for whom.
 
 All reports of an organization about one reference model are one linear Gaussian model of a
-steady state (`steady_sums`). A drift of a platform by theta log seconds adds theta times its
+steady state (`state_space`). A drift of a platform by theta log seconds adds theta times its
 workloads to their sums in every report from some window k on. So the score of theta has a
 closed form: with b and J the information since k, g the shift, x^ and P the estimate from
 *all* reports and its covariance,

@@ -19,7 +19,7 @@ is over nothing is read from it any more: corrections, drift and verdicts rest o
 what the buffer keeps of an epoch it keeps once, and a verdict that was made stays.
 
 Who declares: the operator, who announces an upgrade, or the drift that several organizations'
-reports show (`drift`). Both are functions of public things and of releases.
+reports show (`desks.drift`). Both are functions of public things and of releases.
 """
 
 from collections.abc import Sequence

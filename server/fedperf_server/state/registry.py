@@ -4,7 +4,7 @@ Versions count from 1 and are never changed. A new version is a candidate until 
 or rejected; organizations get the newest promoted one unless they ask for a version. Every
 decision is a verdict of its own, and a version's latest verdict counts, so that a promoted
 version can be taken back. Who is promoted is decided elsewhere (`promotion`), and where rounds
-start (`lineage`); this is only the storage.
+start (`promotion_graph`); this is only the storage.
 """
 
 import json

@@ -70,7 +70,7 @@ class Tangent:
         """What each plan feels of each direction, float64 [plans, directions].
 
         In units of the standardised output (`ggfn.standardise`) for a step of 1; last digits as
-        `recorded` says, so not for a sum whose sensitivity is promised: that takes `felt`.
+        `plan_gradients` says, so not for a sum whose sensitivity is promised: that takes `felt`.
         """
         names, found = tangent_names(model), np.zeros((len(graphs), len(self.lengths)))
         for first in range(0, len(graphs), _MANY):

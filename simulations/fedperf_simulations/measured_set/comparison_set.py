@@ -62,7 +62,7 @@ CAPPED_FROM = 1_000_000
 
 SPARK_FROM = 100_000
 RUNS = {Role.COMPARISON: 3, Role.SERIES: 3, Role.EXHAUSTIVE: 1}
-"""Of every plan; fewer of long ones (`measuring.ENOUGH_SECONDS`)."""
+"""Of every plan; fewer of long ones (`measurement.ENOUGH_SECONDS`)."""
 
 LESSON_PROGRAMS = 6
 """Exhaustive programs of each family among the lessons."""

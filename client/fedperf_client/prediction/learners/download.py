@@ -9,8 +9,8 @@ do not tell: answers are averaged over a fixed grid of these numbers, each weigh
 marginal likelihood. Without own executions it is the mean; it refuses a covariance that is
 none.
 
-For plans, whose points are the cells of the public basis, `shared.CellCorrected` does the
-same in a form that stays cheap for thousands of executions.
+For plans, whose points are the cells of the public basis, `residual_learners.CellCorrected`
+does the same in a form that stays cheap for thousands of executions.
 """
 
 import math

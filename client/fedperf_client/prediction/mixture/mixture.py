@@ -1,7 +1,7 @@
 """Learners mixed for the questions at hand, over samples of any kind.
 
 The mix is a weighted mean in log seconds; a member's weight follows from its errors on
-folds that mimic the questions (`matching`), a level counting as one piece of evidence,
+folds that mimic the questions (`matched_folds`), a level counting as one piece of evidence,
 however many executions it holds, unless the levels held out have a hundred groups. Where
 nothing can be mimicked folds leave out whole groups, and a group is the piece of evidence.
 What weighing came to (`MixOutcome`) is numbers alone, so that it can be kept.

@@ -6,7 +6,7 @@ for, and not before, learners are mixed by how wrong they were in folds that mim
 (`mixture`). Executions of one workload are never split by folds for questions inside;
 repeats of one configuration are never split at all. Where the same work takes longer or
 shorter since some day, executions of before count as if they had been measured since
-(`drifting`). What ran before exactly so is answered by its own times as well (`repeats`).
+(`level_shifts`). What ran before exactly so is answered by its own times as well (`exact_match`).
 
 Own executions speak for kinds of operators on platforms that they hold together, at about such
 rows (`Hull.share_seen`), as far as the mix was better than the best start on the like of the

@@ -4,7 +4,7 @@ Each computes what PyG's `GATConv` (heads averaged, then ELU), one bidirectional
 torch's `GRU` and `Linear` compute. Backward gives the gradient of the input, and as records
 what the gradients of the weights are made of.
 
-Invariant: a row's bits depend on its own sample alone (`exact`), forward and backward.
+Invariant: a row's bits depend on its own sample alone (`exact_arithmetic`), forward and backward.
 """
 
 from dataclasses import dataclass

@@ -1,8 +1,8 @@
 """GGFN's answers with what their gradients are made of, and every plan's own gradient.
 
 A plan's outputs and records have the same bits whatever other plans are in the batch,
-as `exact` says and shows. Numbers are those of `GGFN.forward` without dropout, rounded to
-22 bits where matrices are multiplied.
+as `exact_arithmetic` says and shows. Numbers are those of `GGFN.forward` without dropout,
+rounded to 22 bits where matrices are multiplied.
 """
 
 from collections.abc import Callable, Sequence
