@@ -180,7 +180,7 @@ class Learned:
         *,
         kernel: Kernel = DEFAULT_KERNEL,
     ) -> OwnSums:
-        """What is known of an organization's sums, heard or not."""
+        """What is known of an organization's sums of log residuals, also before it answered."""
         if organization in self.own:
             return self.own[organization]
         return OwnSums.before_answers(

@@ -154,7 +154,12 @@ class NoisySums:
 def correct(
     reports: Sequence[ReceivedReport], *, reference_version: int, kernel: Kernel = DEFAULT_KERNEL
 ) -> CellCorrectionPosterior:
-    """The posterior given `reports`, all against `reference_version`; the prior without any.
+    """The correction that reports tell; without any it is the prior, which is 0 everywhere.
+
+    Args:
+        reports: any number of each organization, all against `reference_version`.
+        reference_version: model version that is corrected.
+        kernel: public prior and spreads.
 
     Raises:
         InvalidReleaseError: a report is of another basis, length or reference version.
@@ -225,10 +230,17 @@ def pooled(reports: Sequence[ReceivedReport], *, reference_version: int) -> Nois
 def cell_means(
     sums: NoisySums, prior_variance: Floats, kernel: Kernel = DEFAULT_KERNEL
 ) -> tuple[Floats, Floats]:
-    """An organization's mean residual per cell and its weight (1 / variance), both [CELLS].
+    """How far the reference is off in each cell, as one organization's sums tell it.
 
-    A mean lies within the clip and `NOISE_ALLOWANCE` of its own stddev, 1 / sqrt(weight);
-    a weight lies below 1 / organization_sd^2.
+    Args:
+        sums: of the organization, pooled over its slots.
+        prior_variance: of the correction in each cell, (log seconds)^2, float64 [CELLS].
+        kernel: public spreads.
+
+    Returns:
+        The mean residual of each cell, log seconds, and its weight, 1 / variance; float64 [CELLS]
+        each. A mean is at most the clip plus `NOISE_ALLOWANCE` of its own standard deviations;
+        a weight is below 1 / organization_sd^2.
     """
     count, uncertainty = believed_counts(sums.counts, sums.count_sd)
     known = np.maximum(count, 1e-9)
@@ -239,9 +251,17 @@ def cell_means(
 
 
 def believed_counts(noisy: Floats, noise_sd: float) -> tuple[Floats, Floats]:
-    """Mean and variance of the true counts given noisy ones, under the public prior.
+    """What is believed of numbers of workloads that arrived with noise.
 
-    A count is 0 with chance `EMPTY_SHARE`, else log-uniform up to `COUNT_LIMIT`.
+    The public prior: a cell is empty with chance `EMPTY_SHARE`; else the logarithm of its number
+    is uniform, up to `COUNT_LIMIT`.
+
+    Args:
+        noisy: as they arrived, float64 [cells].
+        noise_sd: standard deviation of the noise in each.
+
+    Returns:
+        Mean and variance of the true numbers, float64 [cells] each.
     """
     grid = np.concatenate([[0.0], np.geomspace(0.25, COUNT_LIMIT, 400)])
     prior = np.full(len(grid), (1 - EMPTY_SHARE) / (len(grid) - 1))

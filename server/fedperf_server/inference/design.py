@@ -173,7 +173,14 @@ def learn(
     noise_multiplier: float,
     record_variance: float,
 ) -> Update:
-    """The belief after the answers of a stage; an absent one (None) tells nothing.
+    """The belief after the answers of a stage.
+
+    Args:
+        belief: before it.
+        question: of the stage, with one design for each sender.
+        reports: one of each sender, in the order of the designs; None where none came.
+        noise_multiplier: standard deviation of the noise in each value of a report.
+        record_variance: of a record around its point, (log seconds)^2.
 
     Raises:
         InvalidReleaseError: there are more or fewer answers than senders, or one has

@@ -161,7 +161,13 @@ def conditioned(belief: Belief, positions: Positions, values: Floats, noise: flo
 def likeliest_scale(
     belief: Belief, observations: Sequence[Observation], scales: Sequence[float] = SCALES
 ) -> float:
-    """The factor on the belief's variance under which the observations are most likely."""
+    """By how much the belief's variance is multiplied so that what was seen is most likely.
+
+    Args:
+        belief: before the update.
+        observations: of all senders.
+        scales: factors to choose among; those far from 1 are held back by `SCALE_PENALTY`.
+    """
     matrix, noise = _stacked(observations)
     values = np.concatenate([each.values for each in observations])
     signal = matrix @ belief.covariance @ matrix.T

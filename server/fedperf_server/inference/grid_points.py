@@ -100,9 +100,17 @@ def learn_on_grid(
 
 
 def drawing_noise(belief: Belief, directions: Floats, count: float) -> Floats:
-    """Covariance of the sums over `count` distinct points drawn evenly, [values, values].
+    """How much sums vary because nobody knows at which points a sender's workloads lie.
 
-    Without noise and records' spread, in the mean over what the belief holds possible.
+    Noise and the spread of single records come on top.
+
+    Args:
+        belief: about the log seconds of all points.
+        directions: that are summed up, float64 [values, points].
+        count: of workloads, each at another point, all points alike; above 0.
+
+    Returns:
+        Covariance of the sums, the mean over what the belief holds possible, [values, values].
     """
     points = len(belief.mean)
     single = (directions * belief.variances()) @ directions.T / points

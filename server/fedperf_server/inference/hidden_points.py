@@ -67,7 +67,14 @@ class HiddenStage:
 
 
 def clip_over(belief: Belief, box: PublicBox, *, kappa: float, record_variance: float) -> float:
-    """The clip of a stage: kappa standard deviations of a record, in the mean over the box."""
+    """The clip of a stage, log seconds: `kappa` standard deviations of a record's residual.
+
+    Args:
+        belief: about the points; its variance is averaged over those in the box.
+        box: where records may lie.
+        kappa: how many.
+        record_variance: of a record around its point, (log seconds)^2.
+    """
     variance = float(np.mean(belief.variances()[box.positions]))
     return kappa * math.sqrt(variance + record_variance)
 

@@ -133,7 +133,17 @@ class Judgement:
 def judge(
     candidate: Merits, promoted: Merits, *, best: Best, reported: Reported | None
 ) -> Judgement:
-    """The judgement of the three yardsticks; the first that holds it back gives the reason."""
+    """Whether a candidate takes the promoted version's place.
+
+    Three yardsticks are asked: public plans, reports, and what was forgotten. The first that
+    holds it back gives the reason. Without reports nothing is promoted.
+
+    Args:
+        candidate: what is known of it.
+        promoted: what is known of the version in force.
+        best: least errors of the epoch's promoted versions.
+        reported: what the epoch's reports tell; None without any.
+    """
     if reported is None:
         return Judgement(False, "no report speaks for it")
     gain, error = gain_of(candidate, promoted, reported)
@@ -154,7 +164,13 @@ def judge(
 
 
 def gain_of(candidate: Merits, promoted: Merits, reported: Reported) -> tuple[float, float]:
-    """How much smaller the candidate's mean squared log error is, and its standard error."""
+    """How much smaller the candidate's mean squared log error is, and the standard error of that.
+
+    Args:
+        candidate: with its differences from the reference, log seconds [CELLS].
+        promoted: likewise.
+        reported: where workloads lie, and how far the reference is off there.
+    """
     step = candidate.apart - promoted.apart
     towards = 2 * reported.shares * step
     gain = float(

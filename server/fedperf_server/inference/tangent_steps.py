@@ -143,10 +143,17 @@ def trusted_step(
 
 
 def step_bound(tangent: Tangent, sums: Sequence[TangentSum], sender: int, *, clip: float) -> float:
-    """Most that one sender can change the step of a prior, as change of the weights (L2).
+    """The most that one sender can change the step, as change of the weights (L2 norm).
 
-    The step is linear in a sender's vector, which counts with at most `_length`; two vectors
-    differ by twice that at most. Over all priors, and independent of what anybody sent.
+    A step is linear in a sender's vector, which counts with at most `_length`; so two vectors of
+    one sender differ by twice that at most. The bound is the largest over all priors, and does
+    not depend on what anybody sent.
+
+    Args:
+        tangent: at which the sums were taken.
+        sums: one of each sender; their declared workloads and noise count.
+        sender: position in `sums`.
+        clip: bound on a residual, in units of the standardised output.
     """
     gains = [_gains(tangent, sums, clip, weight_sd)[sender] for weight_sd in WEIGHT_SDS]
     reach = max(np.linalg.norm(gain / tangent.lengths[:, None], ord=2) for gain in gains)
