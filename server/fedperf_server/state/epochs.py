@@ -133,7 +133,15 @@ def reported(session: Session, period: Period, *, window: int) -> Epoch:
 
 
 def reported_among(known: Sequence[Epoch], period: Period, *, window: int) -> Epoch:
-    """That of `known` which reports of `window` are about: the one of the window before."""
+    """The epoch that reports of `window` are about.
+
+    Reports are about windows that are completed, so it is the epoch of the window before.
+
+    Args:
+        known: all epochs, oldest first, the first one included.
+        period: whose windows are counted.
+        window: from 0.
+    """
     return [each for each in known if period.first_window(each.begins_at) < window][-1]
 
 
@@ -151,9 +159,18 @@ def declare(
     note: str = "",
     at: datetime,
 ) -> Epoch:
-    """Let an epoch begin with the window after `at`; the one that does so already, if any does.
+    """Let an epoch begin with the window after `at`.
 
-    Its reference is the newest promoted version of now.
+    Its reference is the newest promoted version of now. Where an epoch begins with that window
+    already, nothing is changed and that one is given.
+
+    Args:
+        session: of the caller's transaction.
+        period: whose windows are counted.
+        cause: why it begins.
+        platforms: that changed, as far as it is known.
+        note: of an operator.
+        at: now.
 
     Raises:
         NoNextWindowError: the calendar has ended.

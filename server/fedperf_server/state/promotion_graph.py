@@ -58,7 +58,17 @@ def start_of(session: Session, timetable: Timetable, *, window: int) -> RoundSta
 def has_to_wait(
     session: Session, timetable: Timetable, slot: SlotKey, *, grace: timedelta, now: datetime
 ) -> bool:
-    """Whether a round of that slot waits for a verdict; reports may be `grace` late."""
+    """Whether a round waits because a candidate is about to be judged.
+
+    It waits only for a verdict that comes in time: at most for a share (`PATIENCE`) of its slot.
+
+    Args:
+        session: of the caller's transaction.
+        timetable: the calendar.
+        slot: of the round.
+        grace: how late reports may be, on which the verdict rests.
+        now: the moment.
+    """
     opens, replies = opens_at(timetable, slot), replies_at(timetable, slot)
     latest = opens + PATIENCE * (replies - opens)
     is_in_time = timetable.reported_window(latest - grace) >= slot.window

@@ -149,7 +149,7 @@ def add_version(
     public_error: float | None = None,
     promoted: bool = False,
 ) -> int:
-    """Store `arrays` as the next version, in the caller's transaction; its number."""
+    """Store `arrays` as the next version, in the caller's transaction, and give its number."""
     version = (session.scalar(select(func.max(ModelVersionRow.version))) or 0) + 1
     session.add(
         ModelVersionRow(
