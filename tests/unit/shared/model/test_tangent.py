@@ -107,8 +107,10 @@ def test_what_is_felt_comes_with_the_standardised_output(model: GGFN, tangent: T
     outputs, features = felt(model, asked, tangent.directions)
     assert outputs == pytest.approx(standardised(model, asked), abs=1e-5)
     np.testing.assert_allclose(features, tangent.features(model, asked), atol=1e-5)
-    one = felt(model, asked[3:4], tangent.directions)
-    np.testing.assert_array_equal(one[1][0], features[3])
+    for place in range(len(asked)):
+        output, feature = felt(model, asked[place : place + 1], tangent.directions)
+        assert output[0] == outputs[place]
+        np.testing.assert_array_equal(feature[0], features[place])
     assert felt(model, [], tangent.directions)[1].shape == (0, 8)
 
 

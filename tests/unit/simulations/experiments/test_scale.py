@@ -33,12 +33,36 @@ def test_targets_are_about_a_thousand_organizations() -> None:
     assert growth.value == pytest.approx(1.1)
 
 
+def test_what_more_organizations_cost_is_read_off_a_line_and_the_line_checked() -> None:
+    def row(organizations: int) -> Row:
+        return {
+            "organizations": organizations,
+            scale.BYTES: 5.0,
+            scale.COORDINATOR: 30.0 + 2.0 * organizations,
+            scale.PEAK: 1.0 + 0.01 * organizations,
+            scale.DATABASE: 0.5 * organizations,
+        }
+
+    assert scale._projections([row(10), row(100)]) == []
+    bent = {**row(1000), scale.COORDINATOR: 4000.0}
+    check, more, most = scale._projections([row(10), row(100), bent])
+    assert (check["organizations"], check["figures"]) == (1000, "projected from 10, 100")
+    assert check[scale.COORDINATOR] == pytest.approx(2030.0)
+    assert (more["organizations"], most["organizations"]) == scale.PROJECTED
+    found = scale._projections([row(10), row(100), row(1000)])[1:]
+    assert [each[scale.COORDINATOR] for each in found] == pytest.approx([20_030.0, 200_030.0])
+    assert [each[scale.PER_ORGANIZATION] for each in found] == pytest.approx([2.003, 2.0003])
+    assert [each[scale.PEAK] for each in found] == pytest.approx([101.0, 1001.0])
+    assert more[scale.BYTES] == 5.0
+    assert most[scale.COORDINATOR] > 1.25 * 200_030.0  # what bent is in the line as well
+
+
 @pytest.mark.slow
 def test_a_small_year_releases_what_its_schedules_say(tmp_path: Path) -> None:
     found = scale._year(Settings(seed=1, out=tmp_path, quick=True), 3)
     assert (found["organizations"], found["windows"]) == (3, scale.QUICK_WINDOWS)
     assert found["reports"] == 3 * scale.QUICK_WINDOWS
-    assert found["updates"] == pytest.approx(3 * scale.QUICK_WINDOWS / 3)
+    assert found["updates"] == pytest.approx(scale.QUICK_ROUNDS * scale.QUICK_WINDOWS / 3)
     assert found["most epsilon"] == pytest.approx(1.0, abs=0.01)
     for side in ("coordinator", "members"):
         seconds = found[f"{side}, CPU s per organization"]

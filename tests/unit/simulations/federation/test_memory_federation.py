@@ -1,20 +1,24 @@
 """A federation in memory: when it moves, who is there, and what members take for the reference."""
 
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from fedperf_client.learning.residuals import LabelledGraph
 from fedperf_client.prediction.base_models import FetchedModels
 from fedperf_client.privacy.accountant import PrivacyBudget
 from fedperf_client.release.ledger.entries import ReleaseState
 from fedperf_server.app.task import Task, predict_with
 from fedperf_server.config import ServerConfig
 from fedperf_server.state.registry import GgfnFormat
+from fedperf_shared.model.batches import PlanGraph
 from fedperf_shared.releases.period import ModelMethod, Period, SlotTimes, Timetable
 from fedperf_shared.releases.release import ReleaseKind, ReportParameters, Schedule, Slot, SlotKey
 from fedperf_simulations.federation.histories import (
+    Answers,
     HistoryCompute,
     SharedAnswers,
     UnknownTaskError,
@@ -29,6 +33,7 @@ from fedperf_simulations.federation.memory_federation import (
 )
 from fedperf_simulations.federation.seeded_noise import noise_of
 from fedperf_simulations.federation.tangent_training import MeasuredHistory
+from tests.fakes.plans import ONE_CORE, diamond
 from tests.fakes.rounds import dp_sgd_avg
 from tests.fakes.tangents import few_plans
 from tests.unit.client.public import seeded_checkpoint
@@ -105,6 +110,29 @@ def test_what_is_not_asked_by_a_slot_is_not_computed() -> None:
     compute = HistoryCompute(NOTHING, SharedAnswers(), Clock(START))
     with pytest.raises(UnknownTaskError):
         compute(lambda: 1)
+
+
+def test_a_workload_is_answered_once_about_a_subject_whoever_has_it() -> None:
+    one, other = (
+        LabelledGraph(name, PlanGraph.of(diamond(), ONE_CORE), 0, 0.0) for name in ("one", "other")
+    )
+    begun: list[list[str]] = []
+
+    def begin() -> Callable[[Sequence[LabelledGraph]], list[str]]:
+        asked: list[str] = []
+        begun.append(asked)
+
+        def answer(new: Sequence[LabelledGraph]) -> list[str]:
+            asked.extend(each.workload for each in new)
+            return [each.workload.upper() for each in new]
+
+        return answer
+
+    answers = Answers()
+    assert answers.of("a", [one], begin) == ["ONE"]
+    assert answers.of("a", [other, one], begin) == ["OTHER", "ONE"]
+    assert answers.of("b", [one, other], begin) == ["ONE", "OTHER"]
+    assert begun == [["one", "other"], ["one", "other"]]
 
 
 def test_noise_depends_on_seed_member_and_slot_alone() -> None:

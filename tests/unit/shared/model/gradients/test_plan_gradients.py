@@ -97,6 +97,16 @@ def test_records_are_the_same_whatever_other_plans_there_are(
                         assert torch.equal(part.activation, parts.activation[here])
 
 
+def test_gradients_taken_apart_are_the_same_whatever_other_plans_there_are(
+    model: GGFN, graphs: list[PlanGraph]
+) -> None:
+    network, names = Network(model), [name for name, _ in model.named_parameters()]
+    _, gradients = network.sample_gradients(graphs, names, apart=True)
+    for place in range(0, len(graphs), 9):
+        _, alone = network.sample_gradients([graphs[place]], names, apart=True)
+        assert torch.equal(gradients[place], alone[0])
+
+
 def test_no_plans_have_no_gradients(model: GGFN) -> None:
     outputs, gradients = sample_gradients(model, [], ["dense.3.bias"])
     assert outputs.shape == (0,)
