@@ -5,9 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedperf_server.desks import evidence
 from fedperf_server.desks.evidence import CellLearner, Evidence
-from fedperf_server.inference.cell_directions import AnsweredQuestion, Learned
+from fedperf_server.inference.cell_directions import AnsweredQuestion, Learned, learn_cells
 from fedperf_shared.releases.basis import CELLS
 from tests.unit.server.inference.worlds_of_cells import REFERENCE, learned_in_stages, members
 
@@ -49,13 +48,13 @@ def test_answers_that_come_later_give_what_all_give_at_once(year: Evidence) -> N
 def test_an_answered_question_is_not_learned_again(
     year: Evidence, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    learn_cells, read = evidence.learn_cells, []
+    read = []
 
     def counted(plain: object, answered: tuple[AnsweredQuestion, ...], **others: object) -> Learned:
         read.append(len(answered))
         return learn_cells(plain, answered, **others)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(evidence, "learn_cells", counted)
+    monkeypatch.setattr("fedperf_server.desks.evidence.learn_cells", counted)
     learner = CellLearner()
     for count in (0, 1, 2, 2):
         learner.learn(replace(year, answered=year.answered[:count]))
