@@ -4,7 +4,6 @@ Nothing heavy is imported before a command needs it, so that help answers at onc
 """
 
 import sys
-from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
@@ -18,9 +17,7 @@ from fedperf_shared.programs.command_line import show, show_rows
 if TYPE_CHECKING:
     from fedperf_simulations.experiments import ExperimentKind
     from fedperf_simulations.harness.experiment import Settings
-    from fedperf_simulations.measured_set.comparison_set import ComparisonSettings
     from fedperf_simulations.measured_set.measurement import MeasurementDesign
-    from fedperf_simulations.measured_set.workload_draws import MeasuringSettings
 
 app = typer.Typer(
     name="fedperf-sim",
@@ -178,6 +175,63 @@ def bench(
 
 
 @app.command()
+def verify(
+    out: Annotated[Path, typer.Argument(help="Directory of results: of `run`, or `bench`.")],
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """Compute every target and table again from the kept cells, and compare with the summary.
+
+    One line per difference. Nothing is measured or trained: cells are read only.
+    """
+    from fedperf_simulations.experiments import load, named
+    from fedperf_simulations.harness.verification import differences, read_summary
+
+    summary = read_summary(out)
+    found = list(differences(load(named(summary["name"])), out, data=data))
+    if json:
+        show({"name": summary["name"], "differences": found}, json=True)
+    else:
+        cells = len(summary["provenance"]["cells"])
+        print("\n".join(found) or f"{summary['name']}: what {cells} kept cells say")
+    if found:
+        raise typer.Exit(command_line.DIFFERENT)
+
+
+@app.command()
+def reproduce(
+    full: Annotated[
+        bool, typer.Option("--full/--quick", help="Whole runs (many hours), or small.")
+    ],
+    out: Annotated[Path, typer.Option(help="Directory of results and of the page.")],
+    seed: Seed = 0,
+    data: Data = None,
+    jobs: Jobs = 1,
+    json: Json = False,
+) -> None:
+    """Run and verify every experiment and benchmark; one page of all claims: OUT/claims.html.
+
+    It goes on where it was interrupted. What fails or lacks its data stands on the page with the
+    reason; exit code 10: something failed, or is not what its cells say.
+    """
+    from fedperf_simulations.experiments import ENTRIES, load
+    from fedperf_simulations.harness.claims_page import write_claims
+    from fedperf_simulations.harness.reproduction import reproduced
+
+    settings = _settings(out, seed, data=data, jobs=jobs, quick=not full)
+    experiments = [(entry.command, load(entry)) for entry in ENTRIES]
+    claims = reproduced(experiments, settings, say=lambda line: print(line, file=sys.stderr))
+    write_claims(out, claims)
+    if json:
+        show({"claims": [each.as_row() for each in claims]}, json=True)
+    else:
+        show_rows([each.summed_up() for each in claims], json=False, empty="no experiments")
+        print(f"the page of all claims: {out / 'claims.html'}")
+    if any(each.is_wrong for each in claims):
+        raise typer.Exit(command_line.DIFFERENT)
+
+
+@app.command()
 def measure(
     out: Annotated[Path, typer.Option(help="Directory of log, data and measured set.")],
     seed: Seed = 1,
@@ -211,9 +265,11 @@ def measure(
 
     from fedperf_simulations.data.datasets import CAPPED, COMPARISONS, LESSONS, MEASURED_DIRECTORY
     from fedperf_simulations.harness.experiment import Settings, provenance
+    from fedperf_simulations.measured_set import designs
     from fedperf_simulations.measured_set.measured_log import compact
     from fedperf_simulations.measured_set.measured_log import provenance as measured_provenance
     from fedperf_simulations.measured_set.measurement import measure as measure_tasks
+    from fedperf_simulations.measured_set.resource_cap import Cap
 
     out.mkdir(parents=True, exist_ok=True)
     log = out / "measured.jsonl"
@@ -229,13 +285,14 @@ def measure(
         )
     folder = next((name for name, is_chosen in chosen.items() if is_chosen), "")
     if comparisons:
-        design: MeasurementDesign = _comparison_settings(seed, workloads, quick=quick)
+        design: MeasurementDesign = designs.comparison_settings(seed, workloads, quick=quick)
     elif cpu_limit is not None:
-        design = _capped_settings(seed, workloads, cpu_limit, memory_limit, quick=quick)
+        cap = Cap(cpu_limit, _bytes(memory_limit))
+        design = designs.capped_settings(seed, workloads, cap, quick=quick)
     elif lessons:
-        design = _lesson_settings(seed, workloads, quick=quick)
+        design = designs.lesson_settings(seed, workloads, quick=quick)
     else:
-        design = _measuring_settings(seed, workloads, platform, quick=quick)
+        design = designs.measuring_settings(seed, workloads, platform, quick=quick)
     found = measure_tasks(design, log=log, data_directory=out / "data", clock=_now)
     path = (MEASURED_DIRECTORY / folder if install else out) / "measured.parquet"
     path.parent.mkdir(exist_ok=True)
@@ -308,72 +365,21 @@ def _conduct(kind: "ExperimentKind", name: str, settings: "Settings", *, json: b
             show_rows(list(part), json=False, empty="")
         if not rows:
             print(f"no {table}")
+    notes = summary["notes"]
+    for note in notes if isinstance(notes, list) else []:
+        print(f"note: {note}")
     print(f"{settings.out / 'summary.json'} has all of it")
 
 
-def _measuring_settings(
-    seed: int, workloads: int | None, platform: str | None, *, quick: bool
-) -> "MeasuringSettings":
-    from fedperf_shared.workflow.vocabulary import platform_of
-    from fedperf_simulations.measured_set.workload_draws import MeasuringSettings
-
-    alone = platform_of(platform) if platform else None
-    full = MeasuringSettings(seed)
-    count = workloads or (40 if quick else full.workloads)
-    compared = 0 if alone else min(full.comparisons, count // 10)
-    most_rows = 100_000 if quick else full.most_rows
-    return MeasuringSettings(seed, count, comparisons=compared, most_rows=most_rows, platform=alone)
-
-
-def _capped_settings(
-    seed: int, workloads: int | None, cpu_limit: float, memory_limit: str, *, quick: bool
-) -> "MeasuringSettings":
-    """One thread has less than a core; a busy core elsewhere disturbs nothing."""
+def _bytes(size: str) -> int:
     from pydantic import ByteSize, TypeAdapter, ValidationError
 
-    from fedperf_simulations.measured_set.resource_cap import (
-        CAPPED_PLATFORMS,
-        CAPPED_WORKLOADS,
-        Cap,
-    )
-
     try:
-        memory_bytes = TypeAdapter(ByteSize).validate_python(memory_limit)
+        return TypeAdapter(ByteSize).validate_python(size)
     except ValidationError as error:
         raise typer.BadParameter(
-            f"--memory-limit must be a size such as 1GB, got {memory_limit!r}"
+            f"--memory-limit must be a size such as 1GB, got {size!r}"
         ) from error
-    cap = Cap(cpu_limit, memory_bytes)
-    drawn = _measuring_settings(
-        seed, workloads or (None if quick else CAPPED_WORKLOADS), None, quick=quick
-    )
-    return replace(
-        drawn,
-        comparisons=0,
-        two_threads_share=0.0,
-        disturbed_cores=1.2,
-        among=CAPPED_PLATFORMS,
-        cap=cap,
-    )
-
-
-def _comparison_settings(seed: int, workloads: int | None, *, quick: bool) -> "ComparisonSettings":
-    from fedperf_simulations.measured_set.comparison_set import ComparisonSettings
-
-    full = ComparisonSettings(seed)
-    if not quick:
-        return ComparisonSettings(seed, workloads or full.workloads)
-    return ComparisonSettings(
-        seed, workloads or 12, series=1, exhaustive=1, most_rows=10_000, mixed=1
-    )
-
-
-def _lesson_settings(seed: int, workloads: int | None, *, quick: bool) -> "ComparisonSettings":
-    """No series; of the next seed, so that workloads are others."""
-    from fedperf_simulations.measured_set.comparison_set import LESSON_PROGRAMS
-
-    drawn = _comparison_settings(seed + 1, workloads, quick=quick)
-    return replace(drawn, series=0, exhaustive=1 if quick else LESSON_PROGRAMS)
 
 
 def _now() -> datetime:

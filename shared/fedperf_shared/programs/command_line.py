@@ -24,6 +24,7 @@ INTERRUPTED = 130
 NO_ANSWER = 7
 NOTHING_MEASURED = 8
 INCOMPLETE = 9
+DIFFERENT = 10
 
 UNFOLDED = 240
 """Characters of a table's row where no terminal folds it."""
@@ -39,6 +40,7 @@ EXIT_CODES = {
     NO_ANSWER: "no answer: nothing that was asked about keeps the deadline",
     NOTHING_MEASURED: "nothing measured: every trial of a campaign failed",
     INCOMPLETE: "a demo in which nothing was promoted, or a report or an update was lost",
+    DIFFERENT: "evidence is not what its kept cells say, or an experiment failed",
     INTERRUPTED: "interrupted",
 }
 

@@ -33,6 +33,11 @@ class Entry:
     kind: ExperimentKind
     module: str
 
+    @property
+    def command(self) -> str:
+        """Of `fedperf-sim`, that runs it."""
+        return "run" if self.kind is ExperimentKind.EXPERIMENT else "bench"
+
 
 ENTRIES: tuple[Entry, ...] = (
     Entry("public_start", ExperimentKind.EXPERIMENT, f"{__name__}.public_start"),
@@ -74,6 +79,16 @@ def find(kind: ExperimentKind, name: str, entries: tuple[Entry, ...] | None = No
         if each.name == name:
             return each
     raise UnknownExperimentError(kind, name, tuple(each.name for each in known))
+
+
+def named(name: str) -> Entry:
+    """The entry of that name, whatever its kind.
+
+    Raises:
+        UnknownExperimentError: there is none.
+    """
+    kinds = [each.kind for each in ENTRIES if each.name == name]
+    return find(kinds[0] if kinds else ExperimentKind.EXPERIMENT, name)
 
 
 def load(entry: Entry) -> Experiment:

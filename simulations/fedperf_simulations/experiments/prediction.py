@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -48,24 +49,12 @@ class PredictionBenchmark:
     claim = "a prediction takes at most 5 ms warm, and the command at most 4 s from cold"
 
     def run(self, settings: Settings) -> ExperimentOutcome:
-        """A row per way to ask."""
-        part = split(measured_executions())[WorkloadPart.ALDER]
-        history = [each for each in organization(WorkloadPart.ALDER, part).history if each.is_ok]
-        executions = history[: QUICK_EXECUTIONS if settings.quick else None]
-        with tempfile.TemporaryDirectory() as directory:
-            home = Home(Path(directory) / "home")
-            _fill(home, executions)
-            first, cold = _commands(
-                home, executions, QUICK_COMMANDS if settings.quick else COMMANDS
-            )
-            rng = np.random.default_rng(settings.seed)
-            count = QUICK_QUESTIONS if settings.quick else QUESTIONS
-            asked = [executions[place] for place in rng.permutation(len(executions))[:count]]
-            warm = _warm(home, asked)
+        """A row per way to ask, of what each question or command took."""
+        taken = settings.cases("taken", partial(_taken, settings))
         rows = [
-            _row("warm, one question", "GGFN in torch", "ms", warm),
-            _row("cold, fedperf predict", "fedperf --help", "s", cold),
-            _row("cold, first time", "fedperf --help", "s", first),
+            _row("warm, one question", "GGFN in torch", "ms", taken),
+            _row("cold, fedperf predict", "fedperf --help", "s", taken),
+            _row("cold, first time", "fedperf --help", "s", taken),
         ]
         return ExperimentOutcome(
             rows,
@@ -74,7 +63,33 @@ class PredictionBenchmark:
                 Target("cold, fedperf predict: median s", MOST_COLD_SECONDS, _median(rows[1])),
             ],
             measured_files(),
+            cases=taken,
         )
+
+
+def _taken(settings: Settings) -> list[Row]:
+    """A row per question or command."""
+    part = split(measured_executions())[WorkloadPart.ALDER]
+    history = [each for each in organization(WorkloadPart.ALDER, part).history if each.is_ok]
+    executions = history[: QUICK_EXECUTIONS if settings.quick else None]
+    with tempfile.TemporaryDirectory() as directory:
+        home = Home(Path(directory) / "home")
+        _fill(home, executions)
+        first, cold = _commands(home, executions, QUICK_COMMANDS if settings.quick else COMMANDS)
+        rng = np.random.default_rng(settings.seed)
+        count = QUICK_QUESTIONS if settings.quick else QUESTIONS
+        asked = [executions[place] for place in rng.permutation(len(executions))[:count]]
+        warm = _warm(home, asked)
+    measured = {
+        "warm, one question": warm,
+        "cold, fedperf predict": cold,
+        "cold, first time": first,
+    }
+    return [
+        {"what": what, "taken": ours, "beside": peer}
+        for what, pairs in measured.items()
+        for ours, peer in zip(*pairs, strict=True)
+    ]
 
 
 Taken = tuple[Sequence[float], Sequence[float]]
@@ -127,8 +142,11 @@ def _warm(home: Home, asked: Sequence[Execution]) -> Taken:
     return ours, torchs
 
 
-def _row(what: str, peer: str, unit: str, taken: Taken) -> Row:
-    ours, peers = np.array(taken[0]), np.array(taken[1])
+def _row(what: str, peer: str, unit: str, taken: Sequence[Row]) -> Row:
+    mine = [each for each in taken if each["what"] == what]
+    ours, peers = (
+        np.array([float(str(each[name])) for each in mine]) for name in ("taken", "beside")
+    )
     return {
         "what": what,
         "unit": unit,

@@ -47,6 +47,7 @@ from fedperf_simulations.data.datasets import measured_files
 from fedperf_simulations.federation.seeded_noise import SeededNoise
 from fedperf_simulations.federation.tangent_training import private_steps
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target
+from fedperf_simulations.harness.paired import Paired
 from fedperf_simulations.harness.side_by_side import computed
 from fedperf_simulations.measured_set.new_platform import (
     MeasuredTimes,
@@ -115,8 +116,13 @@ class PrivateTraining:
         seeds = range(1 if settings.quick else SEEDS)
         by_seed = list(computed(partial(_of_seed, settings), seeds, "seeds", jobs=settings.jobs))
         rows = [_row(each, [found[each.key] for found in by_seed]) for each in TRAININGS]
+        cases: list[Row] = [
+            {"what": each.what, "epsilon": each.epsilon, "seed": seed, **found[each.key]}
+            for each in TRAININGS
+            for seed, found in enumerate(by_seed)
+        ]
         files = [*measured_files(), *measured_files(NEW.name.lower())]
-        return ExperimentOutcome(_compared(rows), _targets(rows), files)
+        return ExperimentOutcome(_compared(rows), _targets(rows, cases), files, cases=cases)
 
 
 def _of_seed(settings: Settings, seed: int) -> dict[str, Row]:
@@ -189,8 +195,7 @@ class _Bench:
         return load_model(kept)
 
     def _base_path(self) -> Path:
-        quick = "-quick" if self._settings.quick else ""
-        return self._settings.out / f"base-{self._settings.seed}-{self._seed}{quick}.safetensors"
+        return self._settings.models / f"base-{self._seed}.safetensors"
 
     def _pooled(self, times: int) -> GGFN:
         """The base trained on further, on everybody's workloads together."""
@@ -295,7 +300,11 @@ def _compared(rows: Sequence[dict[str, str | float | None]]) -> list[Row]:
     ]
 
 
-def _targets(rows: Sequence[dict[str, str | float | None]]) -> list[Target]:
+def _targets(rows: Sequence[dict[str, str | float | None]], cases: Sequence[Row]) -> list[Target]:
+    def by_seed(what: str, epsilon: float | None) -> list[float]:
+        mine = [case for case in cases if (case["what"], case["epsilon"]) == (what, epsilon)]
+        return [float(str(case["relative"])) for case in mine]
+
     found = {(row["what"], row["epsilon"]): row for row in _compared(rows)}
     targets = []
     for each in EPSILONS:
@@ -305,7 +314,10 @@ def _targets(rows: Sequence[dict[str, str | float | None]]) -> list[Target]:
             raise TypeError("a row lacks its figures")
         targets += [
             Target(
-                f"epsilon {each:g}: percent worse than without privacy", MOST_WORSE[each], worse
+                f"epsilon {each:g}: percent worse than without privacy",
+                MOST_WORSE[each],
+                worse,
+                paired=Paired.percent(by_seed(TANGENT, each), by_seed(NO_PRIVACY, None)),
             ),
             Target(
                 f"epsilon {each:g}: percent of the gap closed",

@@ -26,6 +26,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 
@@ -46,6 +47,7 @@ from fedperf_simulations.data.c3o_scenarios import (
     parts,
 )
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target, Value
+from fedperf_simulations.harness.paired import Paired
 from fedperf_simulations.harness.side_by_side import computed
 
 SEEDS, QUICK_SEEDS = 10, 1
@@ -84,6 +86,12 @@ WORST, MEAN, WINS, CPU_SECONDS = 30.0, 9.5, 12, 5.0
 MEDIANS = {Asked.NODES_BETWEEN: 7.5, Asked.NODES_BEYOND: 6.5, Asked.SIZE_BEYOND: 12.0}
 
 
+NOTES = (
+    "development figures: the rows were looked at four times while features and folds were settled",
+    f"the published rule is judged by the mean of {SEEDS} draws; with three, draws decide who wins",
+)
+
+
 class ProfilingModels:
     """The experiment."""
 
@@ -92,11 +100,18 @@ class ProfilingModels:
 
     def run(self, settings: Settings) -> ExperimentOutcome:
         """One row per scenario; each has a cell per seed."""
-        used = files(settings.data)
+        used = self.public_files(settings.data)
         scenarios = QUICK_SCENARIOS if settings.quick else SCENARIOS
-        compute = partial(_scenario_row, settings)
-        rows = list(computed(compute, scenarios, "scenarios", jobs=settings.jobs))
-        return ExperimentOutcome(rows, _targets(rows), used)
+        compute = partial(_scenario_cases, settings)
+        found = list(computed(compute, scenarios, "scenarios", jobs=settings.jobs))
+        rows = [_row(scenario, cases) for scenario, cases in zip(scenarios, found, strict=True)]
+        cases = [case for of_scenario in found for case in of_scenario]
+        notes = (*NOTES, _wins_by_draw(cases))
+        return ExperimentOutcome(rows, _targets(rows), used, cases=cases, notes=notes)
+
+    def public_files(self, data: Path | None) -> Sequence[Path]:
+        """Of the C3O jobs."""
+        return files(data)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -129,12 +144,20 @@ class _Task:
         return _percent(np.exp(log_seconds), self.seconds)
 
 
-def _scenario_row(settings: Settings, scenario: Scenario) -> Row:
-    seeds = QUICK_SEEDS if settings.quick else SEEDS
-    found = [
-        settings.cell(f"{scenario.key}-{each}", partial(_judged, settings, scenario, each))
-        for each in range(seeds)
+def _scenario_cases(settings: Settings, scenario: Scenario) -> list[Row]:
+    """A row per draw."""
+    about: Row = {"job": scenario.job, "asked": scenario.asked.value}
+    return [
+        {
+            **about,
+            "draw": each,
+            **settings.cell(f"{scenario.key}-{each}", partial(_judged, settings, scenario, each)),
+        }
+        for each in range(QUICK_SEEDS if settings.quick else SEEDS)
     ]
+
+
+def _row(scenario: Scenario, found: Sequence[Row]) -> Row:
     errors = {what: [_number(each[what]) for each in found] for what in (OURS, RULE)}
     return {
         "job": scenario.job,
@@ -207,7 +230,7 @@ def _targets(rows: Sequence[Row]) -> list[Target]:
             Target(f"median of {asked.value}, MAPE %", limit, float(np.median(of(asked))))
             for asked, limit in MEDIANS.items()
         ),
-        Target("mean of all, MAPE %", MEAN, float(np.mean(errors))),
+        Target("mean of all, MAPE %", MEAN, float(np.mean(errors)), paired=Paired.points(errors)),
         _wins(rows, RULE, "the published rule"),
         _wins(rows, ORIGINAL, "the original's figures"),
         Target(
@@ -221,6 +244,14 @@ def _targets(rows: Sequence[Row]) -> list[Target]:
 def _wins(rows: Sequence[Row], rival: str, named: str) -> Target:
     won = sum(_number(row[OURS]) < _number(row[rival]) for row in rows)
     return Target(f"scenarios of {len(rows)} better than {named}", WINS, won, at_most=False)
+
+
+def _wins_by_draw(cases: Sequence[Row]) -> str:
+    """In how many scenarios each single draw of the published rule loses."""
+    won: dict[Value, int] = {}
+    for case in cases:
+        won[case["draw"]] = won.get(case["draw"], 0) + (_number(case[OURS]) < _number(case[RULE]))
+    return f"by single draws better than the published rule in {sorted(won.values())} scenarios"
 
 
 def _percent(predicted: Floats, measured: Floats) -> float:

@@ -8,7 +8,7 @@ training sets. Nothing is promised here, so there are no targets.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 
@@ -45,28 +45,33 @@ class PublicStart:
 
     def run(self, settings: Settings) -> ExperimentOutcome:
         """One row per model and family."""
-        parts = split(measured_executions())
-        everything = [e for part in WorkloadPart if part not in NOT_TRAINED_ON for e in parts[part]]
         models: Mapping[str, Callable[[], Answer]] = {
             "public start": lambda: _answer(load_public_start()),
             "limited start": lambda: _answer(load_limited_start()),
-            "forest on the public part": partial(_forest, parts[WorkloadPart.PUBLIC]),
-            "GGFN on everything": partial(_pooled, everything, settings),
-            "forest on everything": partial(_forest, everything),
+            "forest on the public part": lambda: _forest(_parts()[WorkloadPart.PUBLIC]),
+            "GGFN on everything": lambda: _pooled(_everything(), settings),
+            "forest on everything": lambda: _forest(_everything()),
         }
-        test = one_per_workload(parts[WorkloadPart.TEST])
         rows = [
             row
             for name, make in models.items()
-            for row in _cells(
-                settings.cell(name.replace(" ", "-"), partial(_judge, make, test)), name
-            )
+            for row in _cells(settings.cell(name.replace(" ", "-"), partial(_judge, make)), name)
         ]
         return ExperimentOutcome(rows, data_files=measured_files())
 
 
-def _judge(make: Callable[[], Answer], test: Sequence[Execution]) -> Row:
-    asked = History.from_executions(test)
+@cache
+def _parts() -> Mapping[WorkloadPart, tuple[Execution, ...]]:
+    return split(measured_executions())
+
+
+def _everything() -> list[Execution]:
+    trained_on = (part for part in WorkloadPart if part not in NOT_TRAINED_ON)
+    return [each for part in trained_on for each in _parts()[part]]
+
+
+def _judge(make: Callable[[], Answer]) -> Row:
+    asked = History.from_executions(one_per_workload(_parts()[WorkloadPart.TEST]))
     answers = np.exp(make()(asked))
     seconds = np.exp(asked.log_seconds)
     families = np.array([workload.partition("-")[0] for workload in asked.workloads])

@@ -3,27 +3,34 @@
 `fedperf-sim run NAME` answers a claim, `fedperf-sim bench NAME` measures a speed as a
 ratio within one run. Both take the same `Settings`, keep finished parts as cells so
 that an interrupted one goes on where it was, and end in `OUT/summary.json` with the
-keys `name`, `rows`, `provenance` and `targets`. A target that is missed is a result,
-not an error.
+keys `name`, `rows`, `cases`, `provenance` and `targets`. What stands there follows from kept
+cells alone: an experiment runs once to compute what is missing, and once more only to read.
+A target that is missed is a result, not an error.
 """
 
-import hashlib
 import math
 import platform
 import subprocess
-import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
-import orjson
+from fedperf_shared.errors import FedperfError
+from fedperf_simulations.harness import cells
+from fedperf_simulations.harness.cells import Row, Value, write_json
+from fedperf_simulations.harness.dependencies import Dependencies, sha256_of, versions
+from fedperf_simulations.harness.paired import Paired
 
-Value = str | int | float | bool | None
-Row = Mapping[str, Value]
+__all__ = ["Row", "Value", "write_json"]
 
-PROVENANCE_PACKAGES = ("fedperf", "torch", "flwr", "duckdb", "polars", "pandas", "scikit-learn")
+
+class UndeclaredFileError(FedperfError):
+    """An experiment read a file that its cells do not depend on."""
+
+    def __init__(self, name: str, path: Path) -> None:
+        super().__init__(f"{name} read {path}, which is not among what its cells depend on")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +43,9 @@ class Settings:
         data: folder of public data sets, None where there is none.
         jobs: processes to use at once.
         quick: a small version that shows that everything runs.
+        dependencies: digest of the code, data and libraries that cells depend on.
+        kept: folder whose cells are only read, so that nothing is computed; None to compute.
+        used: digest of every cell that this process was given, by name.
     """
 
     seed: int
@@ -43,60 +53,115 @@ class Settings:
     data: Path | None = None
     jobs: int = 1
     quick: bool = False
+    dependencies: str = ""
+    kept: Path | None = None
+    used: dict[str, str] = field(default_factory=dict, compare=False)
 
     @property
     def variant(self) -> str:
         """In names of what is kept: another seed or a quick run has its own."""
         return f"seed{self.seed}{'-quick' if self.quick else ''}"
 
-    def cell(self, key: str, compute: Callable[[], Row]) -> Row:
-        """The result kept under `key`, computed and kept where it is missing.
+    @property
+    def models(self) -> Path:
+        """Folder of models that are trained once: other code or data has its own."""
+        return self.out / "models" / f"{self.variant}-{self.dependencies[:12]}"
+
+    def cases(self, key: str, compute: Callable[[], Sequence[Row]]) -> Sequence[Row]:
+        """The rows kept under `key`, computed and kept where they are missing or out of date.
 
         A cell belongs to these settings: another seed or a quick run has its own.
+
+        Raises:
+            UnfitCellError: cells are only read, and this one is missing, edited, or of other
+                code or data.
         """
-        path = self.out / "cells" / f"{key}-{self.variant}.json"
-        if path.is_file():
-            kept: Row = orjson.loads(path.read_bytes())
-            return kept
-        row = compute()
-        write_json(path, row)
-        return row
+        name = f"{key}-{self.variant}"
+        if self.kept is None:
+            path = self.out / "cells" / f"{name}.json"
+            cell = cells.kept_or_computed(path, self.dependencies, compute)
+        else:
+            cell = cells.fit_cell(self.kept / "cells" / f"{name}.json", self.dependencies)
+        self.used[name] = cell.digest
+        return cell.rows
+
+    def cell(self, key: str, compute: Callable[[], Row]) -> Row:
+        """As `cases`, of a single row."""
+        return self.cases(key, lambda: [compute()])[0]
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A figure that was promised, beside the one that was reached."""
+    """A figure that was promised, beside the one that was reached.
+
+    Attributes:
+        what: the figure is of.
+        limit: that was promised.
+        value: that was reached.
+        at_most: whether the limit bounds from above.
+        paired: the same comparison case by case, where there are cases.
+    """
 
     what: str
     limit: float
     value: float
     at_most: bool = True
+    paired: Paired | None = None
 
     @property
     def holds(self) -> bool:
         """Whether the value keeps the limit; NaN never does."""
-        return self.value <= self.limit if self.at_most else self.value >= self.limit
+        return self._keeps(self.value)
 
-    def as_row(self) -> Row:
+    def as_row(self) -> dict[str, Value]:
         """The target as `summary.json` shows it."""
         sign = "<=" if self.at_most else ">="
-        value = self.value if math.isfinite(self.value) else None
-        return {
+        row: dict[str, Value] = {
             "what": self.what,
             "target": f"{sign} {self.limit:g}",
-            "value": value,
+            "value": self.value if math.isfinite(self.value) else None,
             "holds": self.holds,
         }
+        if self.paired is None:
+            return row
+        nowhere = None, None
+        low, high = self.paired.interval or nowhere
+        median_low, median_high = self.paired.median_interval or nowhere
+        return row | {
+            "low": low,
+            "high": high,
+            "median": self.paired.median,
+            "median low": median_low,
+            "median high": median_high,
+            "median holds": self._keeps(self.paired.median),
+            "one left out": self.paired.one_left_out,
+            "better": self.paired.wins,
+            "of": self.paired.cases,
+        }
+
+    def _keeps(self, value: float) -> bool:
+        return value <= self.limit if self.at_most else value >= self.limit
 
 
 @dataclass(frozen=True, slots=True)
 class ExperimentOutcome:
-    """What an experiment found."""
+    """What an experiment found.
+
+    Attributes:
+        rows: the table.
+        targets: what was promised.
+        data_files: what was read.
+        plots: files of charts.
+        cases: one raw row per case that the table is made of; more than one table may.
+        notes: what a reader must know of how constants were chosen.
+    """
 
     rows: Sequence[Row]
     targets: Sequence[Target] = ()
     data_files: Sequence[Path] = ()
     plots: Sequence[Path] = field(default=())
+    cases: Sequence[Row] = ()
+    notes: Sequence[str] = ()
 
 
 class Experiment(Protocol):
@@ -111,51 +176,106 @@ class Experiment(Protocol):
         """The claim, one line."""
 
     def run(self, settings: Settings) -> ExperimentOutcome:
-        """Answer the claim; must be repeatable for a seed and resumable by cells."""
+        """Answer the claim; must be repeatable for a seed and resumable by cells.
+
+        Everything that is computed or measured is a cell: the outcome follows from cells alone.
+        """
+
+
+@runtime_checkable
+class OnPublicData(Protocol):
+    """An experiment whose cells depend on files that do not ship with the project."""
+
+    def public_files(self, data: Path | None) -> Sequence[Path]:
+        """Those files in the folder of public data sets.
+
+        Raises:
+            MissingDataError: there is no such folder, or a file is not in it.
+        """
 
 
 def conduct(experiment: Experiment, settings: Settings) -> Mapping[str, object]:
-    """Run an experiment and write `OUT/summary.json`; the summary is returned."""
-    outcome = experiment.run(settings)
-    summary = {
+    """Run an experiment and write `OUT/summary.json`; the summary is returned.
+
+    Raises:
+        UndeclaredFileError: it read a file that its cells do not depend on.
+    """
+    depends = dependencies_of(experiment, settings.data)
+    keyed = replace(settings, dependencies=depends.digest)
+    experiment.run(keyed)
+    reading = replace(keyed, kept=settings.out, jobs=1, used={})
+    outcome = outcome_of_kept(experiment, reading, depends)
+    stamp = provenance(settings, outcome.data_files)
+    summary: dict[str, object] = {
         "name": experiment.name,
         "claim": experiment.claim,
-        "rows": list(outcome.rows),
-        "targets": [target.as_row() for target in outcome.targets],
-        "provenance": provenance(settings, outcome.data_files),
+        **tables(outcome),
+        "notes": list(outcome.notes),
+        "provenance": {**stamp, "dependencies": asdict(depends), "cells": reading.used},
         "plots": [path.name for path in outcome.plots],
     }
     write_json(settings.out / "summary.json", summary)
     return summary
 
 
-def provenance(settings: Settings, data_files: Sequence[Path]) -> Mapping[str, object]:
-    """Versions, data hashes, seed and machine: what is needed to run it again."""
+def dependencies_of(experiment: Experiment, data: Path | None) -> Dependencies:
+    """The code and data that an experiment's cells depend on.
+
+    Raises:
+        MissingDataError: a public file is not there.
+    """
+    files = experiment.public_files(data) if isinstance(experiment, OnPublicData) else ()
+    return Dependencies.of(type(experiment).__module__, files)
+
+
+def outcome_of_kept(
+    experiment: Experiment, reading: Settings, depends: Dependencies
+) -> ExperimentOutcome:
+    """What kept cells alone say.
+
+    Raises:
+        UnfitCellError: a cell is missing, edited, or of other code or data.
+        UndeclaredFileError: the experiment read a file that its cells do not depend on.
+    """
+    outcome = experiment.run(reading)
+    for path in outcome.data_files:
+        if sha256_of(path) not in depends.files.values():
+            raise UndeclaredFileError(experiment.name, path)
+    return outcome
+
+
+def tables(outcome: ExperimentOutcome) -> dict[str, list[Row]]:
+    """What `summary.json` holds of an outcome."""
     return {
-        "seed": settings.seed,
-        "quick": settings.quick,
-        "commit": _commit(),
-        "python": sys.version.split()[0],
-        "versions": {name: version(name) for name in PROVENANCE_PACKAGES},
-        "machine": {"system": platform.system(), "processor": platform.machine()},
-        "data": {path.name: _sha256(path) for path in data_files},
+        "rows": list(outcome.rows),
+        "targets": [target.as_row() for target in outcome.targets],
+        "cases": list(outcome.cases),
     }
 
 
-def write_json(path: Path, content: object) -> None:
-    """Write `content` as JSON; a reader sees the old file or the whole new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = path.with_suffix(".tmp")
-    options = orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY
-    scratch.write_bytes(orjson.dumps(content, option=options))
-    scratch.replace(path)
+def provenance(settings: Settings, data_files: Iterable[Path]) -> Mapping[str, object]:
+    """Versions, data hashes, seed and machine: what is needed to run it again.
+
+    `dirty` says whether code differed from the commit.
+    """
+    changed = _git("status", "--porcelain", "--", *CODE)
+    return {
+        "seed": settings.seed,
+        "quick": settings.quick,
+        "commit": _git("rev-parse", "HEAD"),
+        "dirty": None if changed is None else bool(changed),
+        "versions": {"fedperf": version("fedperf"), **versions()},
+        "machine": {"system": platform.system(), "processor": platform.machine()},
+        "data": {path.name: sha256_of(path) for path in data_files},
+    }
 
 
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+CODE = (":/client", ":/server", ":/shared", ":/simulations", ":/pyproject.toml")
+"""What git is asked about, from the top of the repository."""
 
 
-def _commit() -> str | None:
-    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+def _git(*arguments: str) -> str | None:
+    """What git answers about this file's repository; None where there is none."""
+    command = ["git", "-C", str(Path(__file__).parent), *arguments]
     answer = subprocess.run(command, capture_output=True, text=True, check=False)
-    return answer.stdout.strip() or None
+    return answer.stdout.strip() if answer.returncode == 0 else None

@@ -9,8 +9,9 @@ import pytest
 from fedperf_simulations.data import datasets
 from fedperf_simulations.experiments.platform_choice.experiment import EXPERIMENT
 from fedperf_simulations.harness.experiment import Settings, conduct
+from fedperf_simulations.harness.verification import differences
 from fedperf_simulations.measured_set.comparison_set import ComparisonSettings
-from fedperf_simulations.measured_set.comparisons import read_cases
+from fedperf_simulations.measured_set.comparisons import FOLDS, read_cases
 from fedperf_simulations.measured_set.measured_log import Role, compact
 from fedperf_simulations.measured_set.measurement import measure
 from fedperf_simulations.measured_set.workload_draws import MeasuringSettings
@@ -52,17 +53,17 @@ def test_every_part_has_rows_and_an_interrupted_run_goes_on(
     rows = summary["rows"]
     assert isinstance(rows, list)
     parts = {row["part"] for row in rows}
-    assert parts == {"accuracy", "fastest", "one platform", "mixed", "labels"}
+    assert parts == {"accuracy", "paired", "fastest", "one platform", "mixed", "labels"}
     choosers = {row["chooser"] for row in rows if row["part"] == "mixed"}
     assert {"our choice", "always polars", "best rule per class"} <= choosers
     assert all(row["mean regret"] >= 0 for row in rows if row["part"] == "mixed")
     plots = summary["plots"]
     assert isinstance(plots, list)
     assert {path.name for path in tmp_path.glob("sizes_*.svg")} == set(plots)
-    kept = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.npz")}
-    assert len(kept) == 15
-    assert conduct(EXPERIMENT, settings)["rows"] == rows
-    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.npz")} == kept
+    kept = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("cells/*.json")}
+    assert len(kept) == 4 * FOLDS + 1
+    assert list(differences(EXPERIMENT, tmp_path, data=None)) == []
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("cells/*.json")} == kept
 
 
 @pytest.mark.slow

@@ -3,17 +3,24 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import orjson
 import pytest
+import typer
 from typer.testing import CliRunner
 
-from fedperf_shared.programs.command_line import EXIT_CODES, INCOMPLETE
+from fedperf_shared.programs.command_line import DIFFERENT, EXIT_CODES, INCOMPLETE
 from fedperf_simulations import cli, experiments
 from fedperf_simulations.data import datasets
 from fedperf_simulations.demo import demo
 from fedperf_simulations.experiments import Entry, ExperimentKind, UnknownExperimentError, find
+from fedperf_simulations.harness import reproduction
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Settings
+from fedperf_simulations.harness.reproduction import Claim, ClaimStanding
+from tests.unit.shared.console_programs import commands
 from tests.unit.simulations.findings import SUMMARY
 
+README = Path(__file__).parents[3] / "README.md"
+COMMANDS = [name for name, _ in commands(typer.main.get_command(cli.app))]
 ENTRIES = (
     Entry("drift", ExperimentKind.EXPERIMENT, __name__),
     Entry("engine", ExperimentKind.BENCH, __name__),
@@ -25,7 +32,8 @@ class _Counting:
     claim = "things change"
 
     def run(self, settings: Settings) -> ExperimentOutcome:
-        return ExperimentOutcome(rows=[{"seed": settings.seed, "quick": settings.quick}])
+        about = {"seed": settings.seed, "quick": settings.quick}
+        return ExperimentOutcome(rows=[settings.cell("all", lambda: about)])
 
 
 EXPERIMENT = _Counting()
@@ -83,8 +91,57 @@ def test_a_demo_in_which_nothing_was_promoted_ends_with_a_code_of_its_own(
     assert result.exit_code == code, result.output
     said = [line for line in result.stderr.splitlines() if line.startswith("incomplete: ")]
     assert len(said) == (0 if promoted else 1)
-    readme = Path(__file__).parents[3] / "README.md"
-    assert f"{INCOMPLETE} {EXIT_CODES[INCOMPLETE]}" in readme.read_text(encoding="utf-8")
+    assert f"{INCOMPLETE} {EXIT_CODES[INCOMPLETE]}" in README.read_text(encoding="utf-8")
+
+
+def test_what_was_run_is_verified_and_an_edited_figure_ends_with_a_code_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(experiments, "ENTRIES", ENTRIES[:1])
+    monkeypatch.setattr(experiments, "load", lambda entry: EXPERIMENT)
+    ran = CliRunner().invoke(cli.app, ["run", "drift", "--out", str(tmp_path)])
+    assert ran.exit_code == 0, ran.output
+    good = CliRunner().invoke(cli.app, ["verify", str(tmp_path)])
+    assert (good.exit_code, good.output) == (0, "drift: what 1 kept cells say\n")
+    summary = tmp_path / "summary.json"
+    summary.write_bytes(summary.read_bytes().replace(b'"seed": 0', b'"seed": 1', 1))
+    bad = CliRunner().invoke(cli.app, ["verify", str(tmp_path)])
+    assert bad.exit_code == DIFFERENT
+    assert bad.output == "rows 0, seed: the summary has 1, the cells say 0\n"
+    as_json = CliRunner().invoke(cli.app, ["verify", str(tmp_path), "--json"])
+    assert as_json.exit_code == DIFFERENT
+    assert len(orjson.loads(as_json.output)["differences"]) == 1
+
+
+@pytest.mark.parametrize(("standing", "code"), [("verified", 0), ("failed", DIFFERENT)])
+def test_all_claims_are_a_table_a_page_and_an_exit_code(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, standing: str, code: int
+) -> None:
+    claim = Claim("drift", "things change", ClaimStanding(standing), "as told")
+    monkeypatch.setattr(experiments, "ENTRIES", ENTRIES[:1])
+    monkeypatch.setattr(experiments, "load", lambda entry: EXPERIMENT)
+    monkeypatch.setattr(reproduction, "reproduced", lambda *_, say: [claim])
+    options = ["reproduce", "--quick", "--out", str(tmp_path)]
+    result = CliRunner().invoke(cli.app, options)
+    assert result.exit_code == code, result.output
+    assert standing in result.output
+    assert "things change" in (tmp_path / "claims.html").read_text()
+    missing = CliRunner().invoke(cli.app, ["reproduce", "--out", str(tmp_path)])
+    assert missing.exit_code == 2
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_is_in_the_readme(name: str) -> None:
+    assert f"fedperf-sim {name}" in README.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("entry", experiments.ENTRIES, ids=lambda entry: entry.name)
+def test_every_experiment_is_in_the_readme(entry: Entry) -> None:
+    assert f"fedperf-sim {entry.command} {entry.name}" in README.read_text(encoding="utf-8")
+
+
+def test_the_exit_code_of_different_evidence_is_in_the_readme() -> None:
+    assert f"{DIFFERENT} {EXIT_CODES[DIFFERENT]}" in README.read_text(encoding="utf-8")
 
 
 def test_help_imports_nothing_heavy() -> None:

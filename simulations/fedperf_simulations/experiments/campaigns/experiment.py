@@ -86,7 +86,7 @@ class Campaigns:
 
     def run(self, settings: Settings) -> ExperimentOutcome:
         """Rows per job, strategy and number, then figures per job; a cell per campaign."""
-        used = files(settings.data)
+        used = self.public_files(settings.data)
         tasks = _tasks(quick=settings.quick)
         cells: dict[str, dict[Strategy, list[Row]]] = {}
         each_cell = computed(partial(_cell, settings), tasks, "campaigns", jobs=settings.jobs)
@@ -100,7 +100,17 @@ class Campaigns:
             rows += _figures(job, found)
         rows += _overheads(settings)
         plots = [_chart(settings.out, job, cells[job]) for job in MOST_CONFIGURATIONS]
-        return ExperimentOutcome(rows, _targets(rows), used, plots)
+        cases = [
+            {"job": job, "strategy": strategy.value, "seed": seed, **cell}
+            for job, found in cells.items()
+            for strategy, each in found.items()
+            for seed, cell in enumerate(each)
+        ]
+        return ExperimentOutcome(rows, _targets(rows), used, plots, cases)
+
+    def public_files(self, data: Path | None) -> Sequence[Path]:
+        """Of the C3O jobs."""
+        return files(data)
 
 
 def _tasks(*, quick: bool) -> list[CampaignTask]:

@@ -214,7 +214,7 @@ def _world(settings: Settings, seed: int) -> tuple[FederatedWorld, DriftSplit]:
 
 def _start(settings: Settings, dealt: DriftSplit, seed: int) -> GGFN:
     """The model that the year begins with; trained once and kept beside the cells."""
-    kept = settings.out / f"start-{seed}{'-quick' if settings.quick else ''}.safetensors"
+    kept = settings.models / f"start-{seed}.safetensors"
     if not kept.is_file():
         known = known_before(dealt)
         if settings.quick:

@@ -13,7 +13,7 @@ Residuals are drawn (`recurring_workloads`) and enter before a workload's contri
 The coordinator's calendar has no model rounds here.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import lru_cache, partial
@@ -53,7 +53,7 @@ from fedperf_simulations.federation.memory_federation import (
 )
 from fedperf_simulations.federation.seeded_noise import noise_of
 from fedperf_simulations.harness.charts import Line, lines_chart
-from fedperf_simulations.harness.experiment import Row, Settings, Target
+from fedperf_simulations.harness.experiment import Row, Settings, Target, Value
 from fedperf_simulations.harness.side_by_side import computed
 
 T = TypeVar("T")
@@ -108,6 +108,7 @@ CONDITIONS = (
     *(DetectionCondition(n, 5, 0.0, 60 if n == ENOUGH else 10) for n in (25, 50, 100, 200, 400)),
 )
 QUICK_YEARS = 1
+CONDITION = ("workloads per platform", "organizations", "shift")
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,10 +130,19 @@ class DetectedYear:
     false_shared: int
 
 
-def rows(settings: Settings) -> list[Row]:
-    """One row per condition."""
-    tasks = [partial(_row, settings, each) for each in CONDITIONS]
-    return list(computed(_called, tasks, "drift in reports", jobs=settings.jobs))
+def cases(settings: Settings) -> list[Row]:
+    """One row per condition and year."""
+    tasks = [partial(_cases, settings, each) for each in CONDITIONS]
+    found = computed(_called, tasks, "drift in reports", jobs=settings.jobs)
+    return [case for of_condition in found for case in of_condition]
+
+
+def rows(found: Sequence[Row]) -> list[Row]:
+    """One row per condition, of the cases of its years."""
+    by_condition: dict[tuple[Value, ...], list[Row]] = {}
+    for case in found:
+        by_condition.setdefault(tuple(case[name] for name in CONDITION), []).append(case)
+    return [_row(each) for each in by_condition.values()]
 
 
 def targets(found: Sequence[Row]) -> list[Target]:
@@ -325,35 +335,47 @@ def _left(window: int, schedule: Schedule) -> float:
     return (schedule.replies_at(last) - period.start) / period.window
 
 
-def _called(task: "partial[Row]") -> Row:
+def _called(task: "partial[Sequence[Row]]") -> Sequence[Row]:
     return task()
 
 
-def _row(settings: Settings, condition: DetectionCondition) -> Row:
-    return settings.cell(condition.key, lambda: _computed(settings, condition))
+def _cases(settings: Settings, condition: DetectionCondition) -> Sequence[Row]:
+    return settings.cases(condition.key, lambda: list(_years(settings, condition)))
 
 
-def _computed(settings: Settings, condition: DetectionCondition) -> Row:
-    years = QUICK_YEARS if settings.quick else condition.years
-    seen = [_seen(condition, [settings.seed, number]) for number in range(years)]
-    in_time = [each for each in seen if each.delay is not None and each.delay <= IN_TIME]
-    delays = [each.delay for each in seen if each.delay is not None]
-    factors = [each.log_factor for each in seen if each.log_factor is not None]
-    shifted = condition.log_factor != 0
-    planned = {slot.key.window for slot in schedule_of(condition.workloads).slots}
+def _years(settings: Settings, condition: DetectionCondition) -> Iterator[Row]:
+    windows = len({slot.key.window for slot in schedule_of(condition.workloads).slots})
+    for year in range(QUICK_YEARS if settings.quick else condition.years):
+        seen = _seen(condition, [settings.seed, year])
+        yield {
+            "part": PART,
+            "workloads per platform": condition.workloads,
+            "organizations": condition.organizations,
+            "shift": condition.log_factor,
+            "windows with reports": windows,
+            "year": year,
+            "delay": seen.delay,
+            "shared": seen.shared,
+            "log factor": seen.log_factor,
+            "false alarms": seen.false_alarms,
+            "false epochs": seen.false_shared,
+        }
+
+
+def _row(years: Sequence[Row]) -> Row:
+    delays = [_number(each, "delay") for each in years if each["delay"] is not None]
+    factors = [_number(each, "log factor") for each in years if each["log factor"] is not None]
+    shifted = years[0]["shift"] != 0
     return {
         "part": PART,
-        "workloads per platform": condition.workloads,
-        "organizations": condition.organizations,
-        "windows with reports": len(planned),
-        "shift": condition.log_factor,
-        "years": years,
-        "found": len(in_time) if shifted else None,
-        "found as shared": sum(each.shared for each in seen) if shifted else None,
+        **{name: years[0][name] for name in (*CONDITION[:2], "windows with reports", "shift")},
+        "years": len(years),
+        "found": sum(each <= IN_TIME for each in delays) if shifted else None,
+        "found as shared": sum(bool(each["shared"]) for each in years) if shifted else None,
         "median delay": float(np.median(delays)) if delays else None,
         "mean log factor": float(np.mean(factors)) if factors else None,
-        "false alarms": sum(each.false_alarms for each in seen) / years,
-        "false epochs": sum(each.false_shared for each in seen) / years,
+        "false alarms": float(np.mean([_number(each, "false alarms") for each in years])),
+        "false epochs": float(np.mean([_number(each, "false epochs") for each in years])),
     }
 
 

@@ -1,6 +1,6 @@
 """Errors of methods over a sequence: cells to keep, rows to compare, charts to look at."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -77,6 +77,13 @@ class DriftTable:
                 for method, scores in found.items()
             }
         )
+
+    def cases(self, about: Row) -> Iterator[Row]:
+        """A row per method and seed, with all scores."""
+        for method, scores in self.scores.items():
+            for seed in range(len(next(iter(scores.values())))):
+                found = {name: float(values[seed]) for name, values in scores.items()}
+                yield {**about, "method": method, "seed": seed, **found}
 
     def means(self, method: str) -> dict[str, float]:
         """Over the seeds; how a method compares is the ratio of two means."""

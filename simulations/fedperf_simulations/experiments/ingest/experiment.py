@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -43,19 +44,17 @@ class IngestBenchmark:
     claim = "event logs are read at 500,000 events per CPU second in less than 64 MB"
 
     def run(self, settings: Settings) -> ExperimentOutcome:
-        """A row per log and way to read it."""
-        if settings.data is None:
-            raise MissingDataError("no folder of public data sets: set FEDPERF_DATA or give --data")
-        real = settings.data / REAL
-        if not real.is_file():
-            raise MissingDataError(f"the event log {real} is not there")
-        with tempfile.TemporaryDirectory() as directory:
-            rows = [
-                *_real(real, Path(directory), QUICK_REPEATS if settings.quick else REPEATS),
-                _large(Path(directory), QUICK_LARGE_BYTES if settings.quick else LARGE_BYTES),
-                _many(Path(directory), QUICK_MANY_BYTES if settings.quick else MANY_BYTES),
-            ]
-        cores = os.cpu_count() or 1
+        """A row per log and way to read it; each log is a cell."""
+        [real] = self.public_files(settings.data)
+        repeats = QUICK_REPEATS if settings.quick else REPEATS
+        large = QUICK_LARGE_BYTES if settings.quick else LARGE_BYTES
+        many = QUICK_MANY_BYTES if settings.quick else MANY_BYTES
+        rows = [
+            *settings.cases("real", lambda: _in_directory(partial(_real, real, repeats))),
+            *settings.cases("large", lambda: _in_directory(partial(_large, large))),
+            *settings.cases("many", lambda: _in_directory(partial(_many, many))),
+        ]
+        cores = int(_number(rows[-1], "processes"))
         targets = [
             Target(
                 "a real log: events per CPU second, decompression included",
@@ -74,8 +73,21 @@ class IngestBenchmark:
         ]
         return ExperimentOutcome(rows, targets, [real])
 
+    def public_files(self, data: Path | None) -> Sequence[Path]:
+        """The real log."""
+        if data is None:
+            raise MissingDataError("no folder of public data sets: set FEDPERF_DATA or give --data")
+        if not (data / REAL).is_file():
+            raise MissingDataError(f"the event log {data / REAL} is not there")
+        return [data / REAL]
 
-def _real(path: Path, directory: Path, repeats: int) -> list[Row]:
+
+def _in_directory(measured: Callable[[Path], Sequence[Row]]) -> Sequence[Row]:
+    with tempfile.TemporaryDirectory() as directory:
+        return measured(Path(directory))
+
+
+def _real(path: Path, repeats: int, directory: Path) -> list[Row]:
     ours = [
         _measured(path, directory / f"real-{each}.sqlite", repeats=READS) for each in range(repeats)
     ]
@@ -101,15 +113,15 @@ def _real(path: Path, directory: Path, repeats: int) -> list[Row]:
     return rows
 
 
-def _large(directory: Path, size: int) -> Row:
+def _large(size: int, directory: Path) -> list[Row]:
     path = directory / "large"
     write_log(path, size)
     row = _row(f"made up, {size // 10**6} MB", [_measured(path, directory / "large.sqlite")])
     path.unlink()
-    return row
+    return [row]
 
 
-def _many(directory: Path, size: int) -> Row:
+def _many(size: int, directory: Path) -> list[Row]:
     """Wall seconds for many logs, one after the other and side by side."""
     paths = [directory / f"many-{number}" for number in range(MANY)]
     write_log(paths[0], size)
@@ -119,12 +131,15 @@ def _many(directory: Path, size: int) -> Row:
     one, all_cores = (
         _seconds(paths, directory / f"many-{jobs}.sqlite", jobs) for jobs in (1, cores)
     )
-    return {
-        "what": f"{MANY} logs by {cores} processes",
-        "seconds": all_cores,
-        "seconds_by_one": one,
-        "ratio": one / all_cores,
-    }
+    return [
+        {
+            "what": f"{MANY} logs by {cores} processes",
+            "processes": cores,
+            "seconds": all_cores,
+            "seconds_by_one": one,
+            "ratio": one / all_cores,
+        }
+    ]
 
 
 def _seconds(paths: Sequence[Path], store: Path, jobs: int) -> float:

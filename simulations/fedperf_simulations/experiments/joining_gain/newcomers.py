@@ -3,7 +3,8 @@
 Three worlds, one shape: a newcomer draws n of its own executions, the rest (or some that
 were held out) is asked about, and every predictor that an organization could use answers:
 from own executions alone, with the public start, with what joining gave. Predictors and
-their weighting are the client's.
+their weighting are the client's; beside those from own executions alone stand two that
+anybody would try (`baselines.home_models`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,6 +32,8 @@ from fedperf_client.prediction.mixture.table_catalogue import (
 from fedperf_client.prediction.prediction import PredictLog
 from fedperf_server.inference.gaussian_process import Belief
 from fedperf_shared.model.metrics import mape, median_q_error
+from fedperf_simulations.baselines.flat_vectors import robopt_vector
+from fedperf_simulations.baselines.home_models import HOME_MODELS
 
 Floats = NDArray[np.float64]
 Positions = NDArray[np.int64]
@@ -40,7 +43,8 @@ LOCAL_PROCESS = "local-only, Gaussian process"
 PUBLIC_AS_IS = "public start as is"
 WITH_PUBLIC = "local + public start"
 
-LOCALS = (LOCAL, LOCAL_PROCESS)
+CLIENTS = (LOCAL, LOCAL_PROCESS)
+LOCALS = (*CLIENTS, *HOME_MODELS)
 """The strongest of these, chosen in hindsight, is what joining is compared with."""
 
 
@@ -133,6 +137,7 @@ def judge_tables(
     if len(own):
         found[LOCAL] = answers(local_table_learners(), start)
         found[LOCAL_PROCESS] = answers([LocalProcess()], start)
+        found |= _home_models(rows.features, rows.measured, own, asked)
     found[WITH_PUBLIC] = answers(joined_table_learners(start.covariance), start)
     for name, belief in beliefs.items():
         found[as_is(name)] = uncorrected(belief)
@@ -160,12 +165,26 @@ def judge_plans(
     found = {PUBLIC_AS_IS: uncorrected(start)}
     if len(own):
         found[LOCAL] = answers(local_learners(), {})
+        both = [*own.questions, *asked.questions]
+        vectors = np.stack([robopt_vector(each.features) for each in both]).astype(np.float64)
+        measured = np.concatenate([own.log_seconds, asked.log_seconds])
+        found |= _home_models(vectors, measured, *np.split(np.arange(len(both)), [len(own)]))
     found[WITH_PUBLIC] = answers(public_learners(), {PUBLIC: start})
     for name, model in models.items():
         starts = {PUBLIC: start, REFERENCE: start, SHARED: model}
         found[as_is(name)] = uncorrected(model)
         found[personalized(name)] = answers(joined_learners(is_newer=True), starts)
     return found
+
+
+def _home_models(
+    features: Floats, measured: Floats, own: Positions, asked: Positions
+) -> Predictors:
+    """What anybody would try, on rows of `features` and logs of what was measured."""
+    return {
+        name: Judged.of(learn(features[own], measured[own], features[asked]), measured[asked])
+        for name, learn in HOME_MODELS.items()
+    }
 
 
 def _nowhere(count: int) -> Places:

@@ -7,9 +7,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_simulations.experiments.joining_gain.newcomers import LOCALS, WITH_PUBLIC, personalized
+from fedperf_simulations.experiments.joining_gain.newcomers import (
+    CLIENTS,
+    LOCALS,
+    WITH_PUBLIC,
+    personalized,
+)
 from fedperf_simulations.harness.charts import Line, lines_chart
 from fedperf_simulations.harness.experiment import Row
+from fedperf_simulations.harness.paired import Paired
 
 Floats = NDArray[np.float64]
 
@@ -17,19 +23,7 @@ EPS1, EPS3, NO_NOISE = "epsilon 1", "epsilon 3", "no noise"
 ONCE1, ONCE3 = "epsilon 1, noise once per job", "epsilon 3, noise once per job"
 
 
-@dataclass(frozen=True, slots=True)
-class PairedChange:
-    """A paired change of the mean error, percent of the mean compared with.
-
-    Attributes:
-        percent: below 0 is better.
-        error: standard error over newcomers.
-        better: newcomers that improved.
-    """
-
-    percent: float
-    error: float
-    better: int
+MAPE, Q50 = "MAPE", "q50"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,19 +39,9 @@ class GainTable:
     q50: Mapping[tuple[str, int], Floats]
 
     @classmethod
-    def of(cls, cells: Sequence[Row]) -> "GainTable":
-        """From the cells of all newcomers; those without enough executions lack some n."""
-        found: dict[str, dict[tuple[str, int], list[float]]] = {"mape": {}, "q50": {}}
-        for cell in cells:
-            for key, value in cell.items():
-                name, own, metric = key.split("|")
-                if isinstance(value, int | float):
-                    found[metric].setdefault((name, int(own)), []).append(float(value))
-        mape, q50 = (
-            {key: np.array(values) for key, values in found[metric].items()}
-            for metric in ("mape", "q50")
-        )
-        return cls(mape, q50)
+    def of(cls, cases: Sequence[Row]) -> "GainTable":
+        """Means over seeds; newcomers without enough executions lack some n."""
+        return cls(_by_newcomer(cases, MAPE), _by_newcomer(cases, Q50))
 
     @property
     def sizes(self) -> list[int]:
@@ -77,15 +61,9 @@ class GainTable:
         known = [name for name in LOCALS if (name, own) in self.mape]
         return min(known, key=lambda name: float(self.mape[name, own].mean()), default=None)
 
-    def change(self, name: str, rival: str, own: int) -> PairedChange:
+    def change(self, name: str, rival: str, own: int) -> Paired:
         """By how much `name` is better than `rival`; both keys must be there."""
-        ours, theirs = self.mape[name, own], self.mape[rival, own]
-        differences = ours - theirs
-        scale = 100 / float(theirs.mean())
-        error = float(differences.std(ddof=1)) / np.sqrt(len(ours)) if len(ours) > 1 else 0.0
-        return PairedChange(
-            scale * float(differences.mean()), scale * error, int((differences < 0).sum())
-        )
+        return Paired.percent(self.mape[name, own], self.mape[rival, own])
 
     def rows(self, data: str) -> Iterator[Row]:
         """One per predictor and n."""
@@ -99,20 +77,45 @@ class GainTable:
                 "predictor": name,
                 "n": own,
                 "newcomers": len(self.mape[name, own]),
-                "MAPE": float(self.mape[name, own].mean()),
-                "q50": float(self.q50[name, own].mean()),
-                "vs local, %": local.percent if local else None,
-                "+-": local.error if local else None,
-                "better": local.better if local else None,
-                "vs local + public, %": public.percent if public else None,
-                "+- ": public.error if public else None,
+                MAPE: float(self.mape[name, own].mean()),
+                f"median {MAPE}": float(np.median(self.mape[name, own])),
+                Q50: float(self.q50[name, own].mean()),
+                **_columns("vs local", local),
+                **_columns("vs local + public", public),
             }
+
+
+def _columns(title: str, change: Paired | None) -> Row:
+    """Percent: of the mean with its 95 % interval, the median of newcomers, who is better."""
+    low, high = (change and change.interval) or (None, None)
+    return {
+        f"{title}, %": change.mean if change else None,
+        f"{title}, low": low,
+        f"{title}, high": high,
+        f"{title}, median": change.median if change else None,
+        f"{title}, better": change.wins if change else None,
+    }
+
+
+def _by_newcomer(cases: Sequence[Row], metric: str) -> dict[tuple[str, int], Floats]:
+    """Means over seeds by predictor and n, [newcomers]."""
+    found: dict[tuple[str, int], dict[int, list[float]]] = {}
+    for case in cases:
+        own, newcomer, error = case["n"], case["newcomer"], case[metric]
+        if not (isinstance(own, int) and isinstance(newcomer, int) and isinstance(error, float)):
+            raise TypeError(f"a case has n, newcomer and {metric}, not {case}")
+        key = str(case["predictor"]), own
+        found.setdefault(key, {}).setdefault(newcomer, []).append(error)
+    return {
+        key: np.array([np.mean(errors) for errors in of_newcomers.values()])
+        for key, of_newcomers in found.items()
+    }
 
 
 def plotted(out: Path, data: str, table: GainTable) -> Path:
     """MAPE over n with standard errors: local-only, with the public start, joined."""
     wanted = (
-        *LOCALS,
+        *CLIENTS,
         WITH_PUBLIC,
         *(personalized(name) for name in (EPS1, EPS3, NO_NOISE) if name in table.joined),
     )
@@ -127,7 +130,7 @@ def plotted(out: Path, data: str, table: GainTable) -> Path:
                 name,
                 [table.sizes.index(own) for own in sizes],
                 [float(each.mean()) for each in errors],
-                dashed=name in LOCALS,
+                dashed=name in CLIENTS,
                 spread=[float(each.std() / np.sqrt(len(each))) for each in errors],
             )
         )

@@ -1,24 +1,24 @@
 """Cost models that have not seen a fold of the comparison set, and what they say of it.
 
 A model of a fold learns from the measured set and from the other folds (`lessons`): no
-logical plan of the fold is among them, whatever its size. Models, heads and answers are kept
-as files, so that what was trained once is not trained again.
+logical plan of the fold is among them, whatever its size. Models and heads are kept as files,
+so that what was trained once is not trained again.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
-
-import numpy as np
 
 from fedperf_client.optimizer.distillation import distil
 from fedperf_client.optimizer.head import Head, load_head, save_head
 from fedperf_client.platforms.support import EMBEDDED_PLATFORMS, supports
 from fedperf_client.prediction.base_models import predictor
-from fedperf_client.prediction.prediction import Floats, PredictLog, Question
+from fedperf_client.prediction.prediction import PredictLog, Question
 from fedperf_shared.model.checkpoint import load_checkpoint, save_model
 from fedperf_simulations.baselines.cost_models import CostModel, Lesson, train_ggfn
+from fedperf_simulations.experiments.platform_choice.tables import SAID
+from fedperf_simulations.harness.experiment import Row
 from fedperf_simulations.measured_set.comparisons import Case, folds_of
 from fedperf_simulations.measured_set.training_set import Known, Measurements
 
@@ -89,26 +89,18 @@ class FoldModels:
         return load_head(path)
 
 
-def answers(
-    folds: Folds, learn: Callable[[int], PredictLog], fold: int, path: Path
-) -> dict[str, Floats]:
-    """What a model says of every plan of the cases of a fold, by name; kept at `path`.
+def answers(folds: Folds, learn: Callable[[int], PredictLog], fold: int) -> Iterator[Row]:
+    """What a model says of every plan of the cases of a fold: log seconds, in their order.
 
     Args:
         folds: the comparison set.
-        learn: the model of a fold, asked for where there is no such file.
+        learn: the model of a fold.
         fold: which.
-        path: of the file, npz.
     """
-    if not path.is_file():
-        predict_log = learn(fold)
-        said = {case.name: predict_log(questions(case)) for case in folds.asked(fold)}
-        path.parent.mkdir(parents=True, exist_ok=True)
-        scratch = path.with_suffix(".partial.npz")
-        np.savez(scratch, allow_pickle=False, **said)
-        scratch.replace(path)
-    with np.load(path) as kept:
-        return dict(kept)
+    predict_log = learn(fold)
+    for case in folds.asked(fold):
+        for seconds in predict_log(questions(case)).tolist():
+            yield {"case": case.name, SAID: seconds}
 
 
 def questions(case: Case) -> list[Question]:

@@ -21,7 +21,7 @@ from fedperf_client.optimizer.plan_scores import Assignment
 from fedperf_client.platforms.operations.tabular import Sink
 from fedperf_client.platforms.program import Program
 from fedperf_client.platforms.support import EMBEDDED_PLATFORMS, supports
-from fedperf_client.prediction.prediction import Prediction, PredictLog, Question
+from fedperf_client.prediction.prediction import Floats, Prediction, PredictLog, Question
 from fedperf_client.profiling.trials.machine import available_memory_bytes
 from fedperf_client.profiling.trials.pool import WorkerPool
 from fedperf_client.profiling.trials.profiler import Profiler
@@ -136,7 +136,7 @@ def rerun_row(case: Case, said: Mapping[str, Assignment], rerun: RunAgain) -> Ro
 def mixed_rows(cells: Sequence[Row], choosers: Sequence[str]) -> Iterator[Row]:
     """Regret of every chooser, as a share of the fastest plan's seconds."""
     for name in choosers:
-        regrets = np.array([_number(each[name]) / _number(each[FASTEST]) - 1 for each in cells])
+        regrets = mixed_regrets(cells, name)
         yield {
             "part": "mixed",
             "chooser": name,
@@ -145,6 +145,11 @@ def mixed_rows(cells: Sequence[Row], choosers: Sequence[str]) -> Iterator[Row]:
             "p95 regret": float(np.percentile(regrets, 95, method="higher")),
             "within a tenth": float(np.mean(regrets <= NEAR)),
         }
+
+
+def mixed_regrets(cells: Sequence[Row], chooser: str) -> Floats:
+    """Of one chooser, [cases]."""
+    return np.array([_number(each[chooser]) / _number(each[FASTEST]) - 1 for each in cells])
 
 
 def _number(value: object) -> float:

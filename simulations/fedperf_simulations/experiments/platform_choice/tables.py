@@ -14,9 +14,12 @@ from fedperf_client.prediction.prediction import Floats
 from fedperf_shared.model.metrics import q_error, relative_errors
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.harness.experiment import Row
+from fedperf_simulations.harness.paired import Paired
 from fedperf_simulations.measured_set.comparisons import Case
 
 ALL = "all"
+SAID = "log seconds"
+ERROR, RATIO = "relative error", "times the fastest"
 NEAR = 0.10
 """What is within a tenth of the best counts as well chosen."""
 
@@ -35,6 +38,14 @@ class Said:
 
     model: str
     log_seconds: Mapping[str, Floats]
+
+    @classmethod
+    def of(cls, model: str, rows: Sequence[Row]) -> "Said":
+        """From a row per plan, those of a case in their order."""
+        found: dict[str, list[float]] = {}
+        for row in rows:
+            found.setdefault(str(row["case"]), []).append(float(str(row[SAID])))
+        return cls(model, {case: np.array(values) for case, values in found.items()})
 
     def cheapest_platform(self, case: Case) -> Platform:
         """Of the plans on one platform, that of the smallest say."""
@@ -64,6 +75,46 @@ def accuracy_rows(said: Said, folds: Sequence[Sequence[Case]]) -> Iterator[Row]:
     for family in sorted(families):
         figures = _figures(said, families[family])
         yield {"part": "accuracy", "model": said.model, "family": family, **figures}
+
+
+def case_rows(said: Said, cases: Sequence[Case]) -> Iterator[Row]:
+    """Per case the mean relative error, and what the chosen platform takes: of one, the fastest."""
+    told = {case.name for case in comparable(cases)}
+    for case in cases:
+        predicted, measured = said.errors(case)
+        single = case.on_one_platform()
+        ratio = _ratio(single, said.cheapest_platform(case)) if case.name in told else None
+        yield {
+            "model": said.model,
+            "case": case.name,
+            "family": case.family.value,
+            "rows": case.rows,
+            ERROR: float(np.mean(relative_errors(predicted, measured))) if len(measured) else None,
+            RATIO: ratio,
+        }
+
+
+def paired_rows(asked: Sequence[Row], ours: str) -> Iterator[Row]:
+    """Our model against each rival, case by case: change of the mean relative error, percent."""
+    errors: dict[str, dict[str, float]] = defaultdict(dict)
+    for row in asked:
+        if row[ERROR] is not None:
+            errors[str(row["model"])][str(row["case"])] = float(str(row[ERROR]))
+    mine = list(errors[ours].values())
+    for rival, theirs in errors.items():
+        if rival != ours:
+            change = Paired.percent(mine, list(theirs.values()))
+            low, high = change.interval or (None, None)
+            yield {
+                "part": "paired",
+                "rival": rival,
+                "cases": change.cases,
+                f"{ours} against it, %": change.mean,
+                "low": low,
+                "high": high,
+                "median": change.median,
+                "better": change.wins,
+            }
 
 
 def fastest_rows(cases: Sequence[Case]) -> Iterator[Row]:

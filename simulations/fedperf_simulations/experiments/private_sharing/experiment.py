@@ -14,9 +14,10 @@ chosen on splits of another seed; the features of the priors with all five jobs 
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 
@@ -48,6 +49,7 @@ from fedperf_simulations.experiments.private_sharing.shared_jobs import (
 from fedperf_simulations.federation.seeded_noise import SeededNoise
 from fedperf_simulations.harness.charts import Line, lines_chart
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target, Value
+from fedperf_simulations.harness.paired import Paired
 from fedperf_simulations.harness.side_by_side import computed
 
 EPSILONS = (0.5, 1.0, 3.0, 10.0)
@@ -76,7 +78,13 @@ REPLACE_ONE = "epsilon 1 if one run is replaced"
 ERNEST, BOOSTING = "Ernest", "boosting"
 PUBLISHED_NAMES = {ERNEST: "ErnestModel", BOOSTING: "GradientBoosting"}
 
+MAPE = "MAPE"
 PLOT = "private_sharing.svg"
+
+NOTES = (
+    "the features of the public priors were chosen with all five jobs in sight",
+    "the published synthetic data were made with the noise switched off (their epsilon 0)",
+)
 
 Predict = Callable[[Floats], Floats]
 
@@ -116,9 +124,11 @@ class PrivateSharing:
 
     def run(self, settings: Settings) -> ExperimentOutcome:
         """One row per predictor, prior and size: means over the jobs; each has its own cell."""
-        used = files(settings.data)
         sizes = QUICK_SIZES if settings.quick else SIZES
-        errors, table = _measured(settings, sizes), published(settings.data)
+        table = published(settings.data)
+        compute = partial(_job_cases, settings, sizes)
+        by_job = list(computed(compute, range(len(JOBS)), "jobs", jobs=settings.jobs))
+        errors = _Errors.of([case for cases in by_job for case in cases])
         rows = [
             _row(predictor, prior, size, errors, table)
             for predictor in (BOOSTING, ERNEST)
@@ -129,7 +139,58 @@ class PrivateSharing:
         path = settings.out / PLOT
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(chart, encoding="utf-8")
-        return ExperimentOutcome(rows, _targets(rows), used, [path])
+        return ExperimentOutcome(
+            rows,
+            _targets(errors, sizes),
+            self.public_files(settings.data),
+            [path],
+            [case for cases in by_job for case in cases],
+            NOTES,
+        )
+
+    def public_files(self, data: Path | None) -> Sequence[Path]:
+        """Of the shared runs, and of the same jobs elsewhere."""
+        return files(data)
+
+
+@dataclass(frozen=True, slots=True)
+class _Errors:
+    """MAPE of the cases.
+
+    Attributes:
+        found: by predictor, key of the training and n, [cases].
+        jobs: of the same cases; they come in the same order for everyone.
+    """
+
+    found: Mapping[tuple[str, str, str], Floats]
+    jobs: Mapping[str, Sequence[str]]
+
+    @classmethod
+    def of(cls, cases: Sequence[Row]) -> "_Errors":
+        found: dict[tuple[str, str, str], list[float]] = {}
+        jobs: dict[str, list[str]] = {}
+        for case in cases:
+            key = str(case["predictor"]), str(case["trained on"]), str(case["n"])
+            found.setdefault(key, []).append(_number(case[MAPE]))
+            if key[:2] == (BOOSTING, SharedTraining(ORIGINAL).key):
+                jobs.setdefault(key[2], []).append(str(case["job"]))
+        return cls({key: np.array(values) for key, values in found.items()}, jobs)
+
+    def of_training(self, predictor: str, training: SharedTraining, size: int | None) -> Floats:
+        """Of every job and split."""
+        return self.found[predictor, training.key, _named(size)]
+
+    def lost(self, predictor: str, prior: str, sizes: Sequence[int | None]) -> Paired:
+        """Points of MAPE between what is shared at the promised epsilon and original data.
+
+        Jobs are fixed; splits are resampled.
+        """
+        ours, original = (
+            np.concatenate([self.of_training(predictor, each, size) for size in sizes])
+            for each in (SharedTraining(OURS, prior, PROMISED), SharedTraining(ORIGINAL))
+        )
+        strata = [job for size in sizes for job in self.jobs[_named(size)]]
+        return Paired.points(ours, original, strata)
 
 
 def ernest(inputs: Floats, seconds: Floats) -> Predict:
@@ -154,18 +215,12 @@ def boosting(inputs: Floats, seconds: Floats, *, seed: int) -> Predict:
     return lambda asked: np.asarray(model.predict(asked))
 
 
-def _measured(settings: Settings, sizes: Sequence[int | None]) -> Sequence[Row]:
-    """The errors of every job, in the order of `JOBS`."""
-    compute = partial(_job_errors, settings, sizes)
-    return list(computed(compute, range(len(JOBS)), "jobs", jobs=settings.jobs))
+def _job_cases(settings: Settings, sizes: Sequence[int | None], job: int) -> Sequence[Row]:
+    return settings.cases(f"job{job}", lambda: list(_computed(settings, sizes, job)))
 
 
-def _job_errors(settings: Settings, sizes: Sequence[int | None], job: int) -> Row:
-    """Mean MAPE in percent by predictor, training and size."""
-    return settings.cell(f"job{job}", partial(_compute_job, settings, sizes, job))
-
-
-def _compute_job(settings: Settings, sizes: Sequence[int | None], job: int) -> Row:
+def _computed(settings: Settings, sizes: Sequence[int | None], job: int) -> Iterator[Row]:
+    """MAPE in percent: a row per size, split, training and predictor."""
     everything = load_runs(settings.data)
     runs = everything[job]
     others = [each for place, each in enumerate(everything) if place != job]
@@ -174,18 +229,18 @@ def _compute_job(settings: Settings, sizes: Sequence[int | None], job: int) -> R
         SAME_JOB: prior_from_same_job(runs.grid, others, load_elsewhere(settings.data, runs.grid)),
     }
     asker = _Asker(runs, starts, [settings.seed, job])
-    repeats = QUICK_REPEATS if settings.quick else REPEATS
-    errors: dict[str, Value] = {}
     for size in sizes:
-        splits = [
-            split(job, len(runs), size, repeat, seed=settings.seed) for repeat in range(repeats)
-        ]
-        for training in TRAININGS:
-            found = [asker.errors(training, *each) for each in enumerate(splits)]
-            for predictor in (ERNEST, BOOSTING):
-                mean = float(np.mean([each[predictor] for each in found]))
-                errors[f"{predictor}, {training.key}, {size}"] = mean
-    return errors
+        for repeat in range(QUICK_REPEATS if settings.quick else REPEATS):
+            parts = split(job, len(runs), size, repeat, seed=settings.seed)
+            about: Row = {"job": JOBS[job].title, "n": _named(size), "split": repeat}
+            for training in TRAININGS:
+                for predictor, error in asker.errors(training, repeat, parts).items():
+                    yield {
+                        **about,
+                        "trained on": training.key,
+                        "predictor": predictor,
+                        MAPE: error,
+                    }
 
 
 class _Asker:
@@ -243,33 +298,39 @@ def _row(
     predictor: str,
     prior: str,
     size: int | None,
-    errors: Sequence[Row],
+    errors: _Errors,
     table: Mapping[PublishedKey, float],
 ) -> Row:
-    """Means over the jobs."""
+    """Means over the jobs, and at the promised epsilon what is lost, case by case."""
 
     def mean(training: SharedTraining) -> float:
-        name = f"{predictor}, {training.key}, {size}"
-        return _rounded([_number(each[name]) for each in errors])
+        return _rounded(errors.of_training(predictor, training, size))
 
     name = PUBLISHED_NAMES[predictor]
+    lost = errors.lost(predictor, prior, [size])
+    low, high = lost.interval or (lost.mean, lost.mean)
     return {
         "predictor": predictor,
         "prior": prior,
         "n": _named(size),
         ORIGINAL: mean(SharedTraining(ORIGINAL)),
         **{
-            label: _rounded([table[name, job.title, mode, size] for job in JOBS])
+            label: _rounded(np.array([table[name, job.title, mode, size] for job in JOBS]))
             for mode, label in PUBLISHED.items()
         },
         START: mean(SharedTraining(START, prior)),
         **{_of(epsilon): mean(SharedTraining(OURS, prior, epsilon)) for epsilon in EPSILONS},
+        "points lost at epsilon 1": round(lost.mean, DECIMALS),
+        "low": round(low, DECIMALS),
+        "high": round(high, DECIMALS),
+        "median lost": round(lost.median, DECIMALS),
+        "better": f"{lost.wins}/{lost.cases}",
         REPLACE_ONE: round(replace_one_epsilon(PROMISED), DECIMALS),
     }
 
 
-def _rounded(errors: Sequence[float]) -> float:
-    return round(float(np.mean(errors)), DECIMALS)
+def _rounded(errors: Floats) -> float:
+    return round(float(errors.mean()), DECIMALS)
 
 
 def _of(epsilon: float) -> str:
@@ -280,35 +341,20 @@ def _named(size: int | None) -> str:
     return "80 %" if size is None else str(size)
 
 
-def _targets(rows: Sequence[Row]) -> list[Target]:
+def _targets(errors: _Errors, sizes: Sequence[int | None]) -> list[Target]:
     lost = "points lost at epsilon 1"
-    targets = [
-        Target(
-            f"{lost}, n near 10, prior from other jobs",
-            MOST_POINTS_LOST,
-            _lost(rows, OTHER_JOBS, NEAR_TEN),
-        ),
-        Target(
-            f"stretch: {lost}, n near 10, prior from the same job",
-            0.0,
-            _lost(rows, SAME_JOB, NEAR_TEN),
-        ),
+    asked: list[tuple[str, float, str, Sequence[int]]] = [
+        (f"{lost}, n near 10, prior from other jobs", MOST_POINTS_LOST, OTHER_JOBS, NEAR_TEN),
+        (f"stretch: {lost}, n near 10, prior from the same job", 0.0, SAME_JOB, NEAR_TEN),
     ]
-    if any(row["n"] == _named(NEAR_THIRTY) for row in rows):
+    if NEAR_THIRTY in sizes:
         what = f"stretch: {lost}, n near 30, prior from the same job"
-        targets.append(Target(what, 0.0, _lost(rows, SAME_JOB, (NEAR_THIRTY,))))
+        asked.append((what, 0.0, SAME_JOB, (NEAR_THIRTY,)))
+    targets = []
+    for what, limit, prior, near in asked:
+        paired = errors.lost(BOOSTING, prior, near)
+        targets.append(Target(what, limit, paired.mean, paired=paired))
     return targets
-
-
-def _lost(rows: Sequence[Row], prior: str, sizes: Sequence[int]) -> float:
-    """Points of MAPE between boosting on ours at the promised epsilon and on original data."""
-    wanted = {_named(size) for size in sizes}
-    points = [
-        _number(row[_of(PROMISED)]) - _number(row[ORIGINAL])
-        for row in _boosting_rows(rows, prior)
-        if row["n"] in wanted
-    ]
-    return float(np.mean(points))
 
 
 def _lines(rows: Sequence[Row]) -> list[Line]:

@@ -38,7 +38,7 @@ def made_up(ours: float) -> list[dict[str, str | float | None]]:
 
 
 def test_every_figure_that_was_promised_is_a_target() -> None:
-    good, bad = _targets(made_up(0.119)), _targets(made_up(0.6))
+    good, bad = (_targets(rows, rows) for rows in (made_up(0.119), made_up(0.6)))
     assert len(good) == 2 * len(EPSILONS) + 1
     assert all(target.holds for target in good)
     assert [target.holds for target in bad] == [False] * (2 * len(EPSILONS)) + [True]

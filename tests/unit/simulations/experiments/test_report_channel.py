@@ -1,5 +1,7 @@
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from fedperf_simulations.experiments.report_channel import (
@@ -13,15 +15,14 @@ from fedperf_simulations.experiments.report_channel import (
     ChannelCondition,
     _targets,
 )
-from fedperf_simulations.harness.experiment import Row, Settings
+from fedperf_simulations.harness.experiment import Settings
 from tests.public_data import public_data
 
 
-def made_up(value: float) -> list[Row]:
-    rows: list[Row] = [
-        {"what": each.what, "epsilon": each.epsilon, "MAPE": value} for each in CONDITIONS
-    ]
-    return [{**row, "MAPE": 58.0} if row["what"] == START else row for row in rows]
+def made_up(value: float) -> dict[ChannelCondition, np.ndarray]:
+    """The same error of every newcomer but one, which is 100 beyond it."""
+    errors = {each: np.array([value, value, value + 100, value]) - 25 for each in CONDITIONS}
+    return errors | {ChannelCondition(START): np.full(4, 58.0)}
 
 
 def test_every_figure_that_was_promised_is_a_target() -> None:
@@ -35,6 +36,15 @@ def test_every_figure_that_was_promised_is_a_target() -> None:
     assert [name for name, each in targets.items() if not each.holds] == [
         f"{ONCE}, epsilon 3: MAPE at n = 0"
     ]
+
+
+def test_a_target_says_what_the_median_newcomer_says() -> None:
+    [target] = [
+        each for each in _targets(made_up(25.0)) if each.what.startswith(f"{ONCE}, epsilon 3")
+    ]
+    row = target.as_row()
+    assert (row["value"], row["holds"]) == (25.0, False)
+    assert (row["median"], row["median holds"]) == (0.0, True)
 
 
 def test_every_condition_has_a_cell_of_its_own() -> None:
@@ -53,6 +63,7 @@ def test_a_quick_run_is_sound_and_says_what_was_spent(tmp_path: Path) -> None:
     rows = {(row["what"], row["epsilon"]): row for row in outcome.rows}
     assert rows[OWN, 1]["replace one"] == pytest.approx(1.0, abs=0.01)
     assert rows[OWN, 1]["add or remove"] == pytest.approx(0.47, abs=0.02)
-    again = EXPERIMENT.run(settings)
+    again = EXPERIMENT.run(replace(settings, kept=tmp_path))
     assert list(again.rows) == list(outcome.rows)
+    assert len(outcome.cases) == 4 * len(CONDITIONS)
     assert len(outcome.data_files) == 5

@@ -22,6 +22,7 @@ from fedperf_simulations.experiments.drift.recurring_workloads import (
 from fedperf_simulations.experiments.drift.report_detection import (
     PART,
     DetectionCondition,
+    cases,
     judged,
     plotted,
     rows,
@@ -110,8 +111,9 @@ def test_rows_are_kept_and_targets_follow_from_them(
     conditions = (DetectionCondition(25, 1, SHIFT, 20), DetectionCondition(200, 1, SHIFT, 20))
     monkeypatch.setattr(report_detection, "CONDITIONS", conditions)
     settings = Settings(seed=5, out=tmp_path, quick=True)
-    found = rows(settings)
-    assert rows(settings) == found
+    years = cases(settings)
+    found = rows(years)
+    assert cases(replace(settings, kept=tmp_path)) == years
     assert [row["windows with reports"] for row in found] == [0, 13]
     assert found[0]["found"] == 0
     (target,) = targets(found)

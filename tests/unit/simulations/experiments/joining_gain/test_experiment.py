@@ -1,5 +1,6 @@
 """The experiment on what joining gains: rows, changes and targets."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from fedperf_simulations.experiments.joining_gain.experiment import (
 from fedperf_simulations.experiments.joining_gain.newcomers import (
     LOCAL,
     LOCAL_PROCESS,
+    LOCALS,
     PUBLIC_AS_IS,
     WITH_PUBLIC,
     personalized,
@@ -24,26 +26,36 @@ from fedperf_simulations.experiments.joining_gain.table import EPS1, EPS3, GainT
 from fedperf_simulations.harness.experiment import Row, Settings
 from tests.public_data import public_data
 
+NAMES = {
+    "mix": LOCAL,
+    "process": LOCAL_PROCESS,
+    "public": WITH_PUBLIC,
+    "one": personalized(EPS1),
+    "three": personalized(EPS3),
+}
 
-def cell(own: int, **mape: float) -> Row:
-    names = {
-        "mix": LOCAL,
-        "process": LOCAL_PROCESS,
-        "public": WITH_PUBLIC,
-        "one": personalized(EPS1),
-        "three": personalized(EPS3),
-    }
-    found: dict[str, float] = {}
-    for key, value in mape.items():
-        found |= {f"{names[key]}|{own}|mape": value, f"{names[key]}|{own}|q50": 1.1}
-    return found
+
+def cases(newcomer: int, own: int, **mape: float) -> list[Row]:
+    """Two seeds, 1 point beside the mean."""
+    return [
+        {
+            "newcomer": newcomer,
+            "seed": seed,
+            "n": own,
+            "predictor": NAMES[key],
+            "MAPE": value + (-1.0 if seed else 1.0),
+            "q50": 1.1,
+        }
+        for key, value in mape.items()
+        for seed in range(2)
+    ]
 
 
 TABLE = GainTable.of(
     [
-        cell(3, mix=40.0, process=30.0, public=28.0, one=20.0, three=12.0),
-        cell(3, mix=50.0, process=50.0, public=32.0, one=40.0, three=28.0),
-        cell(10, mix=10.0, process=11.0, public=10.0, one=11.0, three=10.0),
+        *cases(0, 3, mix=40.0, process=30.0, public=28.0, one=20.0, three=12.0),
+        *cases(1, 3, mix=50.0, process=50.0, public=32.0, one=40.0, three=28.0),
+        *cases(0, 10, mix=10.0, process=11.0, public=10.0, one=11.0, three=10.0),
     ]
 )
 
@@ -53,8 +65,10 @@ def test_changes_are_paired_and_against_the_strongest_in_hindsight() -> None:
     assert TABLE.strongest(10) == LOCAL
     assert TABLE.strongest(0) is None
     change = TABLE.change(personalized(EPS1), LOCAL_PROCESS, 3)
-    assert change.percent == pytest.approx(-25.0)
-    assert (change.error, change.better) == (0.0, 2)
+    assert change.mean == pytest.approx(-25.0)
+    assert change.median == pytest.approx((-100 / 3 - 20) / 2)
+    assert change.one_left_out == pytest.approx(-20.0)
+    assert (change.wins, change.cases) == (2, 2)
     rows = {(row["predictor"], row["n"]): row for row in TABLE.rows(C3O)}
     assert rows[personalized(EPS3), 3]["vs local, %"] == pytest.approx(-50.0)
     assert rows[personalized(EPS3), 3]["vs local + public, %"] == pytest.approx(-100 / 3)
@@ -90,8 +104,11 @@ def test_a_quick_run_judges_one_newcomer_of_each_data_set(tmp_path: Path) -> Non
         assert isinstance(row["MAPE"], float)
         assert np.isfinite(row["MAPE"])
         assert (row["vs local, %"] is not None) == (
-            row["n"] != 0 and row["predictor"] not in {LOCAL, LOCAL_PROCESS}
+            row["n"] != 0 and row["predictor"] not in LOCALS
         )
     assert PUBLIC_AS_IS in {row["predictor"] for row in outcome.rows}
     assert all(path.read_text().startswith("<svg") for path in outcome.plots)
-    assert list(EXPERIMENT.run(settings).rows) == list(outcome.rows)
+    again = EXPERIMENT.run(replace(settings, kept=tmp_path))
+    assert list(again.rows) == list(outcome.rows)
+    seen = {(case["data"], case["newcomer"], case["seed"]) for case in outcome.cases}
+    assert len(seen) == len(WORLDS)

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 
@@ -11,6 +10,7 @@ from fedperf_shared.execution import MeasuredPlan
 from fedperf_shared.workflow.graph import Plan
 from fedperf_simulations.baselines.cost_models import Lesson
 from fedperf_simulations.experiments.platform_choice.fold_models import Folds, answers, questions
+from fedperf_simulations.experiments.platform_choice.tables import Said
 from fedperf_simulations.measured_set.comparisons import FOLDS
 from fedperf_simulations.measured_set.training_set import Measurements
 from tests.unit.simulations.compared import (
@@ -76,12 +76,11 @@ def test_plans_of_one_workflow_on_one_cluster_answer_the_same_question() -> None
     assert Lesson.of(plans).asked.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
-def test_answers_are_kept(tmp_path: Path) -> None:
+def test_answers_are_one_per_plan_of_the_fold() -> None:
     folds = Folds.of(measurements())
-    asked: list[int] = []
 
     def learn(fold: int) -> PredictLog:
-        asked.append(fold)
+        assert fold == 0
 
         def answer(questions: object) -> Floats:
             del questions
@@ -89,11 +88,8 @@ def test_answers_are_kept(tmp_path: Path) -> None:
 
         return answer
 
-    path = tmp_path / "answers" / "model-0.npz"
-    first, second = (answers(folds, learn, 0, path) for _ in range(2))
-    assert asked == [0]
-    assert {name: said.tolist() for name, said in second.items()} == {
+    said = Said.of("model", list(answers(folds, learn, 0)))
+    assert {name: values.tolist() for name, values in said.log_seconds.items()} == {
         each.name: [0.5, 1.5] for each in folds.asked(0)
     }
-    assert first.keys() == second.keys()
     assert len(questions(folds.asked(0)[0])) == 2

@@ -1,5 +1,7 @@
 """The experiment on private sharing: predictors, rows, targets."""
 
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +21,7 @@ from fedperf_simulations.experiments.private_sharing.experiment import (
     boosting,
     ernest,
 )
-from fedperf_simulations.harness.experiment import Settings, write_json
+from fedperf_simulations.harness.experiment import Row, Settings
 from tests.public_data import public_data
 from tests.unit.simulations.made_up_jobs import made_up
 
@@ -43,16 +45,23 @@ def test_boosting_repeats_what_it_was_shown() -> None:
     assert np.abs(predicted / runs.seconds - 1).mean() < 0.05
 
 
-def _errors(of_ours: float) -> dict[str, float]:
-    return {
-        f"{predictor}, {training.key}, {size}": (
-            of_ours if training.name == OURS and training.epsilon == 1.0 else 20.0
-        )
-        - (2.0 if training.prior == SAME_JOB else 0.0)
-        for predictor in (ERNEST, BOOSTING)
-        for training in TRAININGS
+def _cases(job: str, of_ours: float) -> list[Row]:
+    return [
+        {
+            "job": job,
+            "n": "80 %" if size is None else str(size),
+            "split": split,
+            "trained on": training.key,
+            "predictor": predictor,
+            "MAPE": (of_ours if training.name == OURS and training.epsilon == 1.0 else 20.0)
+            - (2.0 if training.prior == SAME_JOB else 0.0)
+            + (1.0 if split else -1.0),
+        }
         for size in SIZES
-    }
+        for split in range(2)
+        for training in TRAININGS
+        for predictor in (ERNEST, BOOSTING)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -62,13 +71,17 @@ def test_targets_follow_from_the_rows(
     tmp_path: Path, data: Path, of_ours: float, held: list[bool]
 ) -> None:
     settings = Settings(seed=3, out=tmp_path, data=data)
-    for job in range(len(JOBS)):
-        write_json(tmp_path / "cells" / f"job{job}-seed3.json", _errors(of_ours))
+    for place, job in enumerate(JOBS):
+        settings.cases(f"job{place}", partial(_cases, job.title, of_ours))
     outcome = EXPERIMENT.run(settings)
     assert [target.value for target in outcome.targets] == pytest.approx(
         [of_ours - 20, of_ours - 22, of_ours - 22]
     )
     assert [target.holds for target in outcome.targets] == held
+    near_ten = outcome.targets[0].paired
+    assert near_ten is not None
+    assert (near_ten.median, near_ten.cases) == (of_ours - 20, 2 * 2 * len(JOBS))
+    assert near_ten.interval == pytest.approx((of_ours - 20, of_ours - 20))
     assert (tmp_path / PLOT).read_text().startswith("<svg")
     assert len(outcome.rows) == 2 * 2 * len(SIZES)
     for row in outcome.rows:
@@ -81,6 +94,6 @@ def test_targets_follow_from_the_rows(
 def test_a_quick_run_keeps_its_cells(tmp_path: Path, data: Path) -> None:
     settings = Settings(seed=3, out=tmp_path, data=data, quick=True)
     first = EXPERIMENT.run(settings)
-    again = EXPERIMENT.run(settings)
+    again = EXPERIMENT.run(replace(settings, kept=tmp_path))
     assert list(first.rows) == list(again.rows)
     assert len(list((tmp_path / "cells").iterdir())) == len(JOBS)

@@ -1,0 +1,107 @@
+"""Comparisons case by case, so that no single case carries a verdict.
+
+A case is a newcomer, a split or a job that both sides were asked about. Beside the mean stand
+its bootstrap interval, the median over cases with its own, the share of cases that became
+better, and the mean without the one case that speaks most for us.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Floats = NDArray[np.float64]
+Places = NDArray[np.int64]
+Interval = tuple[float, float]
+
+RESAMPLES = 2000
+LEVEL = 0.95
+PERCENT = 100.0
+
+
+@dataclass(frozen=True, slots=True)
+class Paired:
+    """What is ours against what is theirs; below 0 is better.
+
+    Attributes:
+        mean: of all cases.
+        interval: 95 % bootstrap interval of the mean, resampling cases; None of a single one.
+        median: of the changes case by case.
+        median_interval: as `interval`.
+        wins: cases that became better; None where nothing is compared with.
+        cases: how many there are.
+        one_left_out: the mean without the case that lowers it most; None of a single one.
+    """
+
+    mean: float
+    interval: Interval | None
+    median: float
+    median_interval: Interval | None
+    wins: int | None
+    cases: int
+    one_left_out: float | None
+
+    @classmethod
+    def percent(cls, ours: ArrayLike, theirs: ArrayLike) -> "Paired":
+        """Change in percent: of the mean error, and of each case's error, [cases]."""
+        against = np.asarray(theirs, float)
+        return _compared(PERCENT * (np.asarray(ours, float) - against), against)
+
+    @classmethod
+    def points(
+        cls,
+        ours: ArrayLike,
+        theirs: ArrayLike | None = None,
+        strata: Sequence[object] | None = None,
+    ) -> "Paired":
+        """Change in the unit of the errors, [cases]; without `theirs` the errors themselves.
+
+        Args:
+            ours: errors of each case.
+            theirs: of the same cases.
+            strata: a group of each case; groups are fixed, cases are resampled inside of them.
+        """
+        errors = np.asarray(ours, float)
+        ones = np.ones(len(errors))
+        if theirs is None:
+            return replace(_compared(errors, ones, strata), wins=None)
+        return _compared(errors - np.asarray(theirs, float), ones, strata)
+
+
+def _compared(changes: Floats, against: Floats, strata: Sequence[object] | None = None) -> Paired:
+    """The mean is that of `changes` over that of `against`, the median is of their ratios."""
+    each, count = changes / against, len(changes)
+    interval: Interval | None = None
+    median_interval: Interval | None = None
+    one_left_out = None
+    if count > 1:
+        drawn = _resampled(strata or [0] * count)
+        interval = _interval(changes[drawn].mean(axis=1) / against[drawn].mean(axis=1))
+        median_interval = _interval(np.median(each[drawn], axis=1))
+        without = (changes.sum() - changes) / (against.sum() - against)
+        one_left_out = float(without.max())
+    return Paired(
+        float(changes.mean() / against.mean()),
+        interval,
+        float(np.median(each)),
+        median_interval,
+        int((changes < 0).sum()),
+        count,
+        one_left_out,
+    )
+
+
+def _resampled(strata: Sequence[object]) -> Places:
+    """Cases drawn with replacement, the same for everyone who has as many, [resamples, cases]."""
+    rng = np.random.default_rng(0)
+    labels = np.array([str(each) for each in strata])
+    groups = [np.flatnonzero(labels == each) for each in np.unique(labels)]
+    return np.concatenate(
+        [each[rng.integers(len(each), size=(RESAMPLES, len(each)))] for each in groups], axis=1
+    )
+
+
+def _interval(values: Floats) -> Interval:
+    low, high = np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return float(low), float(high)

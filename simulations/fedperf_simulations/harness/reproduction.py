@@ -1,0 +1,158 @@
+"""All claims at once: every experiment is run and verified, each in a process of its own.
+
+One that fails or lacks its data says why and stops no other. What is kept from an earlier run
+is used where it still fits, so an interrupted reproduction goes on.
+"""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum, unique
+from pathlib import Path
+from typing import Any
+
+from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.programs.command_line import DIFFERENT
+from fedperf_simulations.harness.experiment import Experiment, OnPublicData, Row, Settings
+from fedperf_simulations.harness.verification import read_summary
+
+PROGRAM = (sys.executable, "-c", "from fedperf_simulations.cli import main; main()")
+
+Process = Callable[[Sequence[str], Path], int]
+"""Runs the program with arguments, keeps what it prints in a file, and gives its exit code."""
+
+
+@unique
+class ClaimStanding(StrEnum):
+    """What came of an experiment."""
+
+    VERIFIED = "verified"
+    SKIPPED = "skipped"
+    FAILED = "failed"
+    DIFFERENT = "differs"
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One claim and what came of it.
+
+    Attributes:
+        name: of the experiment.
+        claim: one line.
+        standing: what came of it.
+        reason: why it was skipped, failed or differs; empty where all is well.
+        seconds: that running and verifying took.
+        summary: what it found; None where there is none.
+    """
+
+    name: str
+    claim: str
+    standing: ClaimStanding
+    reason: str = ""
+    seconds: float = 0.0
+    summary: Mapping[str, Any] | None = None
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether it failed, or is not what its cells say."""
+        return self.standing in {ClaimStanding.FAILED, ClaimStanding.DIFFERENT}
+
+    @property
+    def targets(self) -> Sequence[Row]:
+        """What was promised beside what was reached."""
+        return self.summary["targets"] if self.summary else ()
+
+    def as_row(self) -> dict[str, object]:
+        """All of it but tables and cases, which stand in the summary of the experiment."""
+        stamp = self.summary["provenance"] if self.summary else {}
+        return {
+            "name": self.name,
+            "claim": self.claim,
+            "standing": self.standing.value,
+            "reason": self.reason,
+            "seconds": round(self.seconds, 1),
+            **{key: stamp.get(key) for key in ("commit", "dirty", "seed", "quick")},
+            "targets": list(self.targets),
+            "notes": self.summary["notes"] if self.summary else [],
+        }
+
+    def summed_up(self) -> dict[str, object]:
+        """One line of a table."""
+        holding = sum(bool(each["holds"]) for each in self.targets)
+        return {
+            "name": self.name,
+            "standing": self.standing.value,
+            "targets that hold": f"{holding} of {len(self.targets)}" if self.summary else "",
+            "seconds": round(self.seconds),
+            "reason": self.reason,
+        }
+
+
+def reproduced(
+    experiments: Sequence[tuple[str, Experiment]],
+    settings: Settings,
+    *,
+    say: Callable[[str], None],
+    process: Process | None = None,
+) -> list[Claim]:
+    """Run and verify all of them.
+
+    Args:
+        experiments: each with the command that runs it.
+        settings: of each; its results are in a folder of its own below `settings.out`.
+        say: told what goes on, a line each.
+        process: runs the program; by default as a process.
+    """
+    claims = []
+    for command, experiment in experiments:
+        say(f"{experiment.name}: {experiment.claim}")
+        claim = _reproduced(command, experiment, settings, process or _process)
+        say(f"{experiment.name}: {claim.standing} after {claim.seconds:.0f} s {claim.reason}")
+        claims.append(claim)
+    return claims
+
+
+def _reproduced(
+    command: str, experiment: Experiment, settings: Settings, process: Process
+) -> Claim:
+    name, claim = experiment.name, experiment.claim
+    try:
+        if isinstance(experiment, OnPublicData):
+            experiment.public_files(settings.data)
+    except InvalidInputError as error:
+        return Claim(name, claim, ClaimStanding.SKIPPED, str(error))
+    out = settings.out / name
+    out.mkdir(parents=True, exist_ok=True)
+    data = ["--data", str(settings.data)] if settings.data else []
+    began = time.monotonic()
+    code = process([command, name, "--out", str(out), *data, *_options(settings)], out / "run.log")
+    if code:
+        reason = f"exit code {code}: {_last_line(out / 'run.log')}"
+        return Claim(name, claim, ClaimStanding.FAILED, reason, time.monotonic() - began)
+    code = process(["verify", str(out), *data], out / "verify.log")
+    standing, reason = ClaimStanding.VERIFIED, ""
+    if code:
+        standing = ClaimStanding.DIFFERENT if code == DIFFERENT else ClaimStanding.FAILED
+        reason = _last_line(out / "verify.log")
+    return Claim(name, claim, standing, reason, time.monotonic() - began, read_summary(out))
+
+
+def _options(settings: Settings) -> Iterator[str]:
+    yield from ("--seed", str(settings.seed), "--jobs", str(settings.jobs))
+    if settings.quick:
+        yield "--quick"
+
+
+def _process(arguments: Sequence[str], log: Path) -> int:
+    with log.open("wb") as file:
+        done = subprocess.run(
+            [*PROGRAM, *arguments], stdout=file, stderr=subprocess.STDOUT, check=False
+        )
+    return done.returncode
+
+
+def _last_line(log: Path) -> str:
+    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    return lines[-1] if lines else "nothing said"

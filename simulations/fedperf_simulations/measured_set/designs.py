@@ -1,0 +1,53 @@
+"""What `fedperf-sim measure` measures, by its options."""
+
+from dataclasses import replace
+
+from fedperf_shared.workflow.vocabulary import platform_of
+from fedperf_simulations.measured_set.comparison_set import LESSON_PROGRAMS, ComparisonSettings
+from fedperf_simulations.measured_set.resource_cap import CAPPED_PLATFORMS, CAPPED_WORKLOADS, Cap
+from fedperf_simulations.measured_set.workload_draws import MeasuringSettings
+
+
+def measuring_settings(
+    seed: int, workloads: int | None, platform: str | None, *, quick: bool
+) -> MeasuringSettings:
+    """The measured set, or that of one platform alone."""
+    alone = platform_of(platform) if platform else None
+    full = MeasuringSettings(seed)
+    count = workloads or (40 if quick else full.workloads)
+    compared = 0 if alone else min(full.comparisons, count // 10)
+    most_rows = 100_000 if quick else full.most_rows
+    return MeasuringSettings(seed, count, comparisons=compared, most_rows=most_rows, platform=alone)
+
+
+def capped_settings(
+    seed: int, workloads: int | None, cap: Cap, *, quick: bool
+) -> MeasuringSettings:
+    """One thread has less than a core; a busy core elsewhere disturbs nothing."""
+    drawn = measuring_settings(
+        seed, workloads or (None if quick else CAPPED_WORKLOADS), None, quick=quick
+    )
+    return replace(
+        drawn,
+        comparisons=0,
+        two_threads_share=0.0,
+        disturbed_cores=1.2,
+        among=CAPPED_PLATFORMS,
+        cap=cap,
+    )
+
+
+def comparison_settings(seed: int, workloads: int | None, *, quick: bool) -> ComparisonSettings:
+    """Many plans of each workload."""
+    full = ComparisonSettings(seed)
+    if not quick:
+        return ComparisonSettings(seed, workloads or full.workloads)
+    return ComparisonSettings(
+        seed, workloads or 12, series=1, exhaustive=1, most_rows=10_000, mixed=1
+    )
+
+
+def lesson_settings(seed: int, workloads: int | None, *, quick: bool) -> ComparisonSettings:
+    """No series; of the next seed, so that workloads are others."""
+    drawn = comparison_settings(seed + 1, workloads, quick=quick)
+    return replace(drawn, series=0, exhaustive=1 if quick else LESSON_PROGRAMS)

@@ -1,0 +1,90 @@
+"""What cells depend on: every module that is reached, and what ships beside it."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from fedperf_simulations.experiments import ENTRIES, load
+from fedperf_simulations.harness.dependencies import (
+    Dependencies,
+    package_roots,
+    reached,
+)
+
+SIMULATIONS = package_roots()["fedperf_simulations"]
+
+
+def modules_of(name: str) -> set[str]:
+    [entry] = [each for each in ENTRIES if each.name == name]
+    path = SIMULATIONS.joinpath(*entry.module.split(".")[1:]).with_suffix(".py")
+    return set(reached(path, package_roots()))
+
+
+def test_modules_are_reached_through_others_and_through_what_is_started_by_name() -> None:
+    modules = modules_of("report_channel")
+    assert "fedperf_server.inference.gaussian_process" in modules
+    assert "fedperf_shared.releases.release" in modules
+    assert not any(name.startswith("fedperf_simulations.harness") for name in modules)
+    assert "fedperf_simulations.experiments.optimizer.measurement" in modules_of("optimizer")
+    assert "fedperf_client.commands.predict" in modules_of("prediction")
+
+
+def test_a_file_that_ships_beside_a_module_counts_and_one_of_another_room_does_not() -> None:
+    load(next(each for each in ENTRIES if each.name == "profiling_models"))
+    tables = Dependencies.of("fedperf_simulations.experiments.profiling_models")
+    assert "logs/measured.parquet" not in tables.files
+    load(next(each for each in ENTRIES if each.name == "intervals"))
+    plans = Dependencies.of("fedperf_simulations.experiments.intervals")
+    assert {"logs/measured.parquet", "model/public_start.safetensors"} <= plans.files.keys()
+    assert plans.versions.keys() >= {"python", "torch", "numpy", "scikit-learn", "duckdb"}
+
+
+def test_it_is_quick_and_the_same_every_time() -> None:
+    began = time.process_time()
+    first = Dependencies.of("fedperf_simulations.experiments.intervals")
+    assert time.process_time() - began < 3
+    assert first == Dependencies.of("fedperf_simulations.experiments.intervals")
+
+
+def test_what_differs_has_a_line() -> None:
+    mine = Dependencies("a", {"logs/x": "1"}, {"torch": "2"})
+    other = Dependencies("b", {"logs/y": "1"}, {"torch": "3"})
+    assert list(mine.differences(other)) == [
+        "the code is another one",
+        "the data file logs/x is another one",
+        "the data file logs/y is another one",
+        "the version of torch is another one",
+    ]
+    assert mine.digest != other.digest
+    assert list(mine.differences(mine)) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "counts"),
+    [
+        (("x + 1", "x + 2"), True),
+        (('"""Adds."""', '"""Adds one."""'), False),
+        (("# why", "# why not"), False),
+        (('"""Of it."""', '"""Of all of it, as `package.other` says."""'), False),
+        (('"package.other"', '"package.third"'), True),
+    ],
+)
+def test_what_a_module_does_counts_and_what_is_said_of_it_does_not(
+    tmp_path: Path, change: tuple[str, str], *, counts: bool
+) -> None:
+    text = '''"""Adds."""
+ONE = 1
+"""Of it."""
+STARTED = "package.other"
+def add(x):
+    return x + 1  # why
+'''
+    package = {"package": tmp_path}
+    (tmp_path / "other.py").write_text("TWO = 2\n")
+    path = tmp_path / "first.py"
+    path.write_text(text)
+    before = reached(path, package)
+    assert set(before) == {"", "package.other"}
+    path.write_text(text.replace(*change))
+    assert (reached(path, package) != before) == counts
