@@ -17,7 +17,7 @@ HEADS = (
     "median",
     "95 %",
     "in the median",
-    "one case left out",
+    "one left out",
     "better",
 )
 
@@ -40,7 +40,7 @@ def page(claims: Sequence[Claim]) -> str:
 <p class="sub">{len(claims)} experiments and benchmarks; {holding} of {len(targets)} targets hold.
 Every figure follows from kept cells, which stand beside each summary.</p>
 <p class="note">Value and median are over the cases of a comparison, with 95 % bootstrap intervals
-that resample cases. "One case left out" is the value without the case that speaks most for us.
+that resample cases. "One left out" is the value without the case (or job) that speaks most for us.
 "Better" counts the cases that became better.</p>
 {"".join(map(_section, claims))}
 </main></body></html>

@@ -1,10 +1,10 @@
 """What the figures of an experiment depend on beside its settings: code, data and libraries.
 
 Code is the experiment's module and every module of the project that it imports, also through
-others, or names in a text (what it starts as a process). Docstrings, comments and the places
-of lines do not count; neither do pages of packages that nobody imports from, nor this room:
-how cells are kept, compared and drawn decides no figure in them. Data are files that ship
-beside those modules, and public ones that the experiment names.
+others, or names in a text: what it starts as a process, and entry points of a group. Neither
+docstrings, comments and the places of lines count, nor pages of packages that nobody imports
+from, nor this room: how cells are kept, compared and drawn decides no figure in them. Data are
+files that ship beside those modules, and public ones that the experiment names.
 """
 
 import ast
@@ -13,7 +13,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
+from importlib.metadata import distribution, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Self
@@ -66,7 +66,8 @@ class Dependencies:
         Raises:
             OSError: a file cannot be read.
         """
-        modules = reached(Path(str(sys.modules[module].__file__)), package_roots())
+        start = Path(str(sys.modules[module].__file__))
+        modules = reached(start, package_roots(), entry_points())
         lines = [f"{name} {digest}\n" for name, (_, digest) in sorted(modules.items())]
         shipped = {
             f"{path.parent.name}/{path.name}": sha256_of(path)
@@ -103,12 +104,23 @@ def package_roots() -> dict[str, Path]:
     }
 
 
-def reached(start: Path, packages: Mapping[str, Path]) -> dict[str, tuple[Path, str]]:
+def entry_points() -> dict[str, list[str]]:
+    """Modules of the project's entry points by group."""
+    found: dict[str, list[str]] = {}
+    for each in distribution("fedperf").entry_points:
+        found.setdefault(each.group, []).append(each.module)
+    return found
+
+
+def reached(
+    start: Path, packages: Mapping[str, Path], groups: Mapping[str, Sequence[str]]
+) -> dict[str, tuple[Path, str]]:
     """Path and digest of the file `start` (named "") and of all modules that it depends on.
 
     Args:
         start: of the module that the walk begins with.
         packages: directory of each package that is looked into.
+        groups: modules of entry points that are loaded by the name of a group.
     """
     found: dict[str, tuple[Path, str]] = {}
     todo = {"": start}
@@ -116,7 +128,7 @@ def reached(start: Path, packages: Mapping[str, Path]) -> dict[str, tuple[Path, 
         name, path = todo.popitem()
         digest, named = _source(path)
         found[name] = path, digest
-        for each in named:
+        for each in {*named, *(module for name in named for module in groups.get(name, ()))}:
             target = _path_of(each, packages)
             if target is not None and target != start and each not in found:
                 todo[each] = target

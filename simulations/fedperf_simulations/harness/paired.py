@@ -26,12 +26,14 @@ class Paired:
 
     Attributes:
         mean: of all cases.
-        interval: 95 % bootstrap interval of the mean, resampling cases; None of a single one.
+        interval: 95 % bootstrap interval of the mean, resampling cases; None of a single one in
+            every stratum.
         median: of the changes case by case.
         median_interval: as `interval`.
         wins: cases that became better; None where nothing is compared with.
         cases: how many there are.
-        one_left_out: the mean without the case that lowers it most; None of a single one.
+        one_left_out: the mean without the case, or the stratum where there are some, that lowers
+            it most; None of a single one.
     """
 
     mean: float
@@ -72,15 +74,14 @@ class Paired:
 def _compared(changes: Floats, against: Floats, strata: Sequence[object] | None = None) -> Paired:
     """The mean is that of `changes` over that of `against`, the median is of their ratios."""
     each, count = changes / against, len(changes)
+    groups = _groups(strata) if strata else [np.arange(count)]
     interval: Interval | None = None
     median_interval: Interval | None = None
-    one_left_out = None
-    if count > 1:
-        drawn = _resampled(strata or [0] * count)
+    if count > len(groups):
+        drawn = _resampled(groups)
         interval = _interval(changes[drawn].mean(axis=1) / against[drawn].mean(axis=1))
         median_interval = _interval(np.median(each[drawn], axis=1))
-        without = (changes.sum() - changes) / (against.sum() - against)
-        one_left_out = float(without.max())
+    parts = groups if strata else list(np.arange(count)[:, None])
     return Paired(
         float(changes.mean() / against.mean()),
         interval,
@@ -88,18 +89,26 @@ def _compared(changes: Floats, against: Floats, strata: Sequence[object] | None 
         median_interval,
         int((changes < 0).sum()),
         count,
-        one_left_out,
+        _one_left_out(changes, against, parts) if len(parts) > 1 else None,
     )
 
 
-def _resampled(strata: Sequence[object]) -> Places:
+def _groups(strata: Sequence[object]) -> list[Places]:
+    labels = np.array([str(each) for each in strata])
+    return [np.flatnonzero(labels == each) for each in np.unique(labels)]
+
+
+def _resampled(groups: Sequence[Places]) -> Places:
     """Cases drawn with replacement, the same for everyone who has as many, [resamples, cases]."""
     rng = np.random.default_rng(0)
-    labels = np.array([str(each) for each in strata])
-    groups = [np.flatnonzero(labels == each) for each in np.unique(labels)]
-    return np.concatenate(
-        [each[rng.integers(len(each), size=(RESAMPLES, len(each)))] for each in groups], axis=1
-    )
+    drawn = [each[rng.integers(len(each), size=(RESAMPLES, len(each)))] for each in groups]
+    return np.concatenate(drawn, axis=1)
+
+
+def _one_left_out(changes: Floats, against: Floats, parts: Sequence[Places]) -> float:
+    """The largest mean when one of the parts is not there."""
+    left = [np.setdiff1d(np.arange(len(changes)), each) for each in parts]
+    return max(float(changes[each].mean() / against[each].mean()) for each in left)
 
 
 def _interval(values: Floats) -> Interval:

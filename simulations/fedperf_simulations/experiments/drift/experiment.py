@@ -117,6 +117,8 @@ EPSILON: Mapping[str, float] = {
 
 NOTES = (
     "mlp: the unit is a run, which is not what fedperf promises",
+    "ggfn: half of the public anchors are looked at in a container of half the speed, a constant "
+    "that was chosen with the segment of half a core in mind",
     "home: variants of the detector were compared on the year of I/O probes by which it is judged; "
     "made-up streams stand beside them",
 )

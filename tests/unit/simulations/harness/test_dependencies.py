@@ -8,6 +8,7 @@ import pytest
 from fedperf_simulations.experiments import ENTRIES, load
 from fedperf_simulations.harness.dependencies import (
     Dependencies,
+    entry_points,
     package_roots,
     reached,
 )
@@ -18,7 +19,7 @@ SIMULATIONS = package_roots()["fedperf_simulations"]
 def modules_of(name: str) -> set[str]:
     [entry] = [each for each in ENTRIES if each.name == name]
     path = SIMULATIONS.joinpath(*entry.module.split(".")[1:]).with_suffix(".py")
-    return set(reached(path, package_roots()))
+    return set(reached(path, package_roots(), entry_points()))
 
 
 def test_modules_are_reached_through_others_and_through_what_is_started_by_name() -> None:
@@ -28,6 +29,7 @@ def test_modules_are_reached_through_others_and_through_what_is_started_by_name(
     assert not any(name.startswith("fedperf_simulations.harness") for name in modules)
     assert "fedperf_simulations.experiments.optimizer.measurement" in modules_of("optimizer")
     assert "fedperf_client.commands.predict" in modules_of("prediction")
+    assert "fedperf_client.sources.spark.event_log" in modules_of("ingest")
 
 
 def test_a_file_that_ships_beside_a_module_counts_and_one_of_another_room_does_not() -> None:
@@ -84,7 +86,7 @@ def add(x):
     (tmp_path / "other.py").write_text("TWO = 2\n")
     path = tmp_path / "first.py"
     path.write_text(text)
-    before = reached(path, package)
+    before = reached(path, package, {})
     assert set(before) == {"", "package.other"}
     path.write_text(text.replace(*change))
-    assert (reached(path, package) != before) == counts
+    assert (reached(path, package, {}) != before) == counts
