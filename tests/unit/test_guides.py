@@ -1,5 +1,6 @@
 """The examples of the guides do what the guides say."""
 
+import importlib
 import json
 import re
 from collections.abc import Iterator
@@ -20,12 +21,17 @@ from tests.unit.client.prediction.synthetic import draw_samples
 GUIDES = Path(__file__).parents[2] / "docs" / "guides"
 
 
+def program(page: str) -> str:
+    """The first program of a guide."""
+    text = (GUIDES / page).read_text(encoding="utf-8")
+    [first, *_] = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    return str(first)
+
+
 def example(page: str) -> dict[str, Any]:
     """What the first program of a guide defines."""
-    text = (GUIDES / page).read_text(encoding="utf-8")
-    [program, *_] = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     names: dict[str, Any] = {"__name__": page.removesuffix(".md")}
-    exec(compile(program, page, "exec", dont_inherit=True), names)
+    exec(compile(program(page), page, "exec", dont_inherit=True), names)
     return names
 
 
@@ -73,7 +79,11 @@ def test_the_engine_runs_its_operations() -> None:
     assert ordered["v"].to_pylist() == [2.0, 1.5, 0.5]
 
 
-def test_the_experiment_runs_and_reaches_its_target(tmp_path: Path) -> None:
-    experiment = example("experiment.md")["EXPERIMENT"]
-    summary = conduct(experiment, Settings(seed=1, out=tmp_path, quick=True))
+def test_the_experiment_runs_and_reaches_its_target(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "guided_experiment.py").write_text(program("experiment.md"))
+    monkeypatch.syspath_prepend(tmp_path)
+    experiment = importlib.import_module("guided_experiment").EXPERIMENT
+    summary = conduct(experiment, Settings(seed=1, out=tmp_path / "out", quick=True))
     assert [each["holds"] for each in summary["targets"]] == [True]  # type: ignore[attr-defined]

@@ -204,8 +204,7 @@ def learn_cells(
         answered: questions and their answers, oldest first, all against it.
         reference_version: model version that residuals are taken against.
         kernel: public prior.
-        scales: factors on the belief's variance that an answered question of the first
-            window may choose.
+        scales: of the belief's variance; an answered question of the first window chooses one.
         known: what the same plain reports told with the questions before `answered`.
 
     Raises:
@@ -225,7 +224,7 @@ def learn_cells(
         if not each.answers:
             continue
         windows = (*learned.windows, each.question.slot.window)
-        if windows[-1] != windows[max(len(windows) - 2, 0)]:
+        if windows[-1] != windows[-2:][0]:
             learned = _in_the_next_window(learned, kernel)
         chosen = scales if windows[-1] == windows[0] else (1.0,)
         learned = replace(_after(learned, each, kernel, chosen), windows=windows)
