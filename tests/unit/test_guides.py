@@ -82,8 +82,11 @@ def test_the_engine_runs_its_operations() -> None:
 def test_the_experiment_runs_and_reaches_its_target(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "guided_experiment.py").write_text(program("experiment.md"))
+    room = tmp_path / "room_of_the_guide"
+    room.mkdir()
+    (room / "__init__.py").touch()
+    (room / "experiment.py").write_text(program("experiment.md"))
     monkeypatch.syspath_prepend(tmp_path)
-    experiment = importlib.import_module("guided_experiment").EXPERIMENT
+    experiment = importlib.import_module("room_of_the_guide.experiment").EXPERIMENT
     summary = conduct(experiment, Settings(seed=1, out=tmp_path / "out", quick=True))
     assert [each["holds"] for each in summary["targets"]] == [True]  # type: ignore[attr-defined]
