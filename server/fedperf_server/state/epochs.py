@@ -45,6 +45,7 @@ _DECIDED = select(
     select(func.max(ModelVersionRow.version)).scalar_subquery(),
     select(func.max(VerdictRow.number)).scalar_subquery(),
     select(func.count()).select_from(EpochRow).scalar_subquery(),
+    select(func.max(EpochRow.begins_at)).scalar_subquery(),
 )
 
 
@@ -114,7 +115,7 @@ def epochs(session: Session) -> tuple[Epoch, ...]:
 
 
 def decided(session: Session) -> tuple[int, ...]:
-    """The newest version and verdict, and how many epochs there are.
+    """The newest version and verdict, how many epochs there are, and when the last one begins.
 
     None of them is changed or taken away: while this is the same, so are the version in force and
     all epochs.
