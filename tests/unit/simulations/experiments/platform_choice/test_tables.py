@@ -8,9 +8,11 @@ import pytest
 from fedperf_simulations.experiments.platform_choice.tables import (
     Said,
     accuracy_rows,
+    case_rows,
     comparable,
     fastest_rows,
     one_platform_row,
+    paired_rows,
 )
 from tests.unit.simulations.compared import DUCKDB, POLARS, alone, case, everywhere
 
@@ -63,3 +65,22 @@ def test_a_choice_that_fails_is_no_good_choice() -> None:
 def test_one_run_time_is_nothing_to_choose_from() -> None:
     single = case("c", {everywhere(DUCKDB): 1.0, everywhere(POLARS): math.inf})
     assert comparable([single, FIRST]) == [FIRST]
+
+
+def test_models_are_compared_case_by_case() -> None:
+    rows = [*case_rows(said(1.1), [FIRST, SECOND]), *case_rows(rival(), [FIRST, SECOND])]
+    assert [row["relative error"] for row in rows] == pytest.approx([0.1, 0.1, 0.5, 0.05])
+    assert [row["times the fastest"] for row in rows[:2]] == [1.0, 1.0]
+    [row] = paired_rows(rows, "model")
+    assert (row["rival"], row["cases"], row["better"]) == ("rival", 2, 1)
+    assert row["model against it, %"] == pytest.approx(100 * (0.2 / 0.55 - 1))
+    assert row["median"] == pytest.approx((-80 + 100) / 2)
+
+
+def rival() -> Said:
+    """Far off in the first case, next to nothing in the second."""
+    logs = {
+        name: values + np.log(factor)
+        for (name, values), factor in zip(said().log_seconds.items(), (1.5, 1.05), strict=True)
+    }
+    return Said("rival", logs)
