@@ -79,6 +79,7 @@ ERNEST, BOOSTING = "Ernest", "boosting"
 PUBLISHED_NAMES = {ERNEST: "ErnestModel", BOOSTING: "GradientBoosting"}
 
 MAPE = "MAPE"
+KEY = ("predictor", "trained on", "prior", "epsilon", "n")
 PLOT = "private_sharing.svg"
 
 NOTES = (
@@ -104,11 +105,6 @@ class SharedTraining:
     name: str
     prior: str | None = None
     epsilon: float | None = None
-
-    @property
-    def key(self) -> str:
-        """In the names of cells' values."""
-        return f"{self.name}, {self.prior}, {self.epsilon}"
 
 
 TRAININGS = (
@@ -160,27 +156,26 @@ class _Errors:
     """MAPE of the cases.
 
     Attributes:
-        found: by predictor, key of the training and n, [cases].
+        found: by predictor, training (name, prior, epsilon) and n, [cases].
         jobs: of the same cases; they come in the same order for everyone.
     """
 
-    found: Mapping[tuple[str, str, str], Floats]
+    found: Mapping[tuple[Value, ...], Floats]
     jobs: Mapping[str, Sequence[str]]
 
     @classmethod
     def of(cls, cases: Sequence[Row]) -> "_Errors":
-        found: dict[tuple[str, str, str], list[float]] = {}
+        found: dict[tuple[Value, ...], list[float]] = {}
         jobs: dict[str, list[str]] = {}
         for case in cases:
-            key = str(case["predictor"]), str(case["trained on"]), str(case["n"])
-            found.setdefault(key, []).append(_number(case[MAPE]))
-            if key[:2] == (BOOSTING, SharedTraining(ORIGINAL).key):
-                jobs.setdefault(key[2], []).append(str(case["job"]))
+            found.setdefault(tuple(case[name] for name in KEY), []).append(_number(case[MAPE]))
+            if (case["predictor"], case["trained on"]) == (BOOSTING, ORIGINAL):
+                jobs.setdefault(str(case["n"]), []).append(str(case["job"]))
         return cls({key: np.array(values) for key, values in found.items()}, jobs)
 
     def of_training(self, predictor: str, training: SharedTraining, size: int | None) -> Floats:
         """Of every job and split."""
-        return self.found[predictor, training.key, _named(size)]
+        return self.found[predictor, training.name, training.prior, training.epsilon, _named(size)]
 
     def lost(self, predictor: str, prior: str, sizes: Sequence[int | None]) -> Paired:
         """Points of MAPE between what is shared at the promised epsilon and original data.
@@ -239,7 +234,9 @@ def _computed(settings: Settings, sizes: Sequence[int | None], job: int) -> Iter
                 for predictor, error in asker.errors(training, repeat, parts).items():
                     yield {
                         **about,
-                        "trained on": training.key,
+                        "trained on": training.name,
+                        "prior": training.prior,
+                        "epsilon": training.epsilon,
                         "predictor": predictor,
                         MAPE: error,
                     }

@@ -1,8 +1,10 @@
 """The experiment on predictions of configurations that never ran: scenarios, rows, targets."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import orjson
 import pytest
 
 from fedperf_simulations.data.c3o_scenarios import (
@@ -24,7 +26,8 @@ from fedperf_simulations.experiments.profiling_models import (
     RULE,
     SEEDS,
 )
-from fedperf_simulations.harness.experiment import Row, Settings
+from fedperf_simulations.harness.experiment import Row, Settings, conduct
+from fedperf_simulations.harness.verification import differences
 from tests.public_data import public_data
 
 
@@ -89,7 +92,21 @@ def test_a_quick_run_answers_one_job_and_judges_it_by_its_rows(
     assert values["scenarios of 3 better than the original's figures"] == sum(
         float(str(row[OURS])) < float(str(row[ORIGINAL])) for row in outcome.rows
     )
-    assert EXPERIMENT.run(settings).rows == outcome.rows
+    assert EXPERIMENT.run(replace(settings, kept=settings.out)).rows == outcome.rows
+
+
+def test_one_edited_number_of_a_real_experiment_is_found(made_up: Path, tmp_path: Path) -> None:
+    settings = Settings(seed=3, out=tmp_path / "out", data=made_up, quick=True)
+    summary = conduct(EXPERIMENT, settings)
+    assert list(differences(EXPERIMENT, settings.out, data=made_up)) == []
+    path = min((settings.out / "cells").iterdir())
+    figure = orjson.loads(path.read_bytes())["rows"][0][OURS]
+    path.write_text(path.read_text().replace(str(figure), "12.3"))
+    [line] = differences(EXPERIMENT, settings.out, data=made_up)
+    assert line == f"cell {path.stem}: edited: its content is not what was written"
+    cases = summary["cases"]
+    assert isinstance(cases, list)
+    assert [case["draw"] for case in cases] == [0, 0, 0]
 
 
 def test_finished_cells_are_not_computed_again(made_up: Path, tmp_path: Path) -> None:

@@ -51,7 +51,9 @@ def _cases(job: str, of_ours: float) -> list[Row]:
             "job": job,
             "n": "80 %" if size is None else str(size),
             "split": split,
-            "trained on": training.key,
+            "trained on": training.name,
+            "prior": training.prior,
+            "epsilon": training.epsilon,
             "predictor": predictor,
             "MAPE": (of_ours if training.name == OURS and training.epsilon == 1.0 else 20.0)
             - (2.0 if training.prior == SAME_JOB else 0.0)
