@@ -220,8 +220,10 @@ def reproduce(
 
     settings = _settings(out, seed, data=data, jobs=jobs, quick=not full)
     experiments = [(entry.command, load(entry)) for entry in ENTRIES]
-    claims = reproduced(experiments, settings, say=lambda line: print(line, file=sys.stderr))
-    write_claims(out, claims)
+    claims = []
+    for each in reproduced(experiments, settings, say=lambda line: print(line, file=sys.stderr)):
+        claims.append(each)
+        write_claims(out, claims)
     if json:
         show({"claims": [each.as_row() for each in claims]}, json=True)
     else:

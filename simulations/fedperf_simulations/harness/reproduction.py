@@ -96,8 +96,8 @@ def reproduced(
     *,
     say: Callable[[str], None],
     process: Process | None = None,
-) -> list[Claim]:
-    """Run and verify all of them.
+) -> Iterator[Claim]:
+    """Run and verify all of them, one after the other.
 
     Args:
         experiments: each with the command that runs it.
@@ -105,13 +105,11 @@ def reproduced(
         say: told what goes on, a line each.
         process: runs the program; by default as a process.
     """
-    claims = []
     for command, experiment in experiments:
         say(f"{experiment.name}: {experiment.claim}")
         claim = _reproduced(command, experiment, settings, process or _process)
         say(f"{experiment.name}: {claim.standing} after {claim.seconds:.0f} s {claim.reason}")
-        claims.append(claim)
-    return claims
+        yield claim
 
 
 def _reproduced(

@@ -60,7 +60,7 @@ class Program:
 def claims(tmp_path: Path, program: Program, *experiments: Named) -> list[Claim]:
     settings = Settings(seed=4, out=tmp_path, quick=True)
     pairs = [("run", each) for each in experiments]
-    return reproduced(pairs, settings, say=lambda line: None, process=program)
+    return list(reproduced(pairs, settings, say=lambda line: None, process=program))
 
 
 def test_one_that_fails_or_lacks_data_or_differs_stops_no_other(tmp_path: Path) -> None:
