@@ -8,6 +8,7 @@ import pytest
 from fedperf_simulations.experiments import ENTRIES, load
 from fedperf_simulations.harness.dependencies import (
     Dependencies,
+    _shipped,
     entry_points,
     package_roots,
     reached,
@@ -40,6 +41,17 @@ def test_a_file_that_ships_beside_a_module_counts_and_one_of_another_room_does_n
     plans = Dependencies.of("fedperf_simulations.experiments.intervals")
     assert {"logs/measured.parquet", "model/public_start.safetensors"} <= plans.files.keys()
     assert plans.versions.keys() >= {"python", "torch", "numpy", "scikit-learn", "duckdb"}
+
+
+def test_data_below_a_folder_count_where_no_modules_are(tmp_path: Path) -> None:
+    room, inner = tmp_path / "room", tmp_path / "room" / "inner"
+    for folder in (room / "logs", inner):
+        folder.mkdir(parents=True)
+        (folder / "runs.parquet").write_bytes(b"1")
+    for package in (room, inner):
+        (package / "__init__.py").touch()
+    assert list(_shipped({room})) == [room / "logs" / "runs.parquet"]
+    assert list(_shipped({inner})) == [inner / "runs.parquet"]
 
 
 def test_it_is_quick_and_the_same_every_time() -> None:

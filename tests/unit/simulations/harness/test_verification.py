@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from fedperf_shared.errors import InvalidInputError
-from fedperf_simulations.harness.cells import KeptCell, write_json
+from fedperf_simulations.harness.cells import KeptCell, UnfitCellError, write_json
 from fedperf_simulations.harness.experiment import (
     Settings,
     UndeclaredFileError,
@@ -133,6 +133,15 @@ def test_words_about_the_code_change_nothing(made_up: MadeUpPackage, out: Path) 
     assert found(made_up, out) == []
     again(made_up, out)
     assert made_up.computed == 1
+
+
+def test_what_no_kept_cell_says_stands_in_no_summary(
+    made_up: MadeUpPackage, tmp_path: Path
+) -> None:
+    made_up.change("claim", '"errors"', 'f"errors-{len(COMPUTED)}"')
+    with pytest.raises(UnfitCellError, match="missing"):
+        conduct(made_up.experiment, Settings(seed=3, out=tmp_path / "out", data=made_up.data))
+    assert not (tmp_path / "out" / "summary.json").exists()
 
 
 def test_a_file_that_cells_do_not_depend_on_is_not_read_in_secret(
