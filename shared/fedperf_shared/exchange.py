@@ -43,6 +43,11 @@ class Refusal(IntEnum):
     BUSY = 106
     GOING_OFFLINE = 107
 
+    @classmethod
+    def known(cls, code: int) -> "Refusal | None":
+        """The refusal with that code; None where it is none of ours."""
+        return cls(code) if code in cls.__members__.values() else None
+
 
 @dataclass(frozen=True, slots=True)
 class JoinReply:

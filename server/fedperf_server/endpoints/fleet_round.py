@@ -8,11 +8,9 @@ error only a code of ours is read.
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 
-import numpy as np
 import structlog
-from flwr.app import Array, ArrayRecord, Message, Metadata, RecordDict
+from flwr.app import Message, Metadata, RecordDict
 from flwr.app.message import make_message
 from flwr.common.constant import SUPERLINK_NODE_ID, SubStatus
 from flwr.proto.message_pb2 import ObjectTree
@@ -27,11 +25,11 @@ from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_conte
 from flwr.supercore.object_store import NoObjectInStoreError
 
 from fedperf_server.endpoints.fleet_state import FleetState
+from fedperf_server.rounds.fleet import Reply
+from fedperf_server.rounds.request_body import TRAIN, body_content, body_in
 from fedperf_shared.errors import FedperfError
 from fedperf_shared.exchange import Refusal
 
-MESSAGE_TYPE = "train"
-RECORD = "body"
 MESSAGE_TTL_SECONDS = 366 * 24 * 3600.0
 
 _log = structlog.get_logger()
@@ -39,19 +37,6 @@ _log = structlog.get_logger()
 
 class GatewayError(FedperfError):
     """The gateway cannot serve; the message says why."""
-
-
-@dataclass(frozen=True, slots=True)
-class FleetReply:
-    """What one organization answered in a round; `body` is None where it refused.
-
-    `refusal` says why, as far as the node said so in one of our codes; what else it may have
-    written is not read.
-    """
-
-    organization_id: bytes
-    body: bytes | None
-    refusal: Refusal | None = None
 
 
 class GatewayRound:
@@ -80,7 +65,7 @@ class GatewayRound:
         self._asked[message.metadata.message_id] = organization_id
         return True
 
-    def replies(self) -> list[FleetReply]:
+    def replies(self) -> list[Reply]:
         """What arrived since the last call; each organization's answer once."""
         self._state.acknowledge_task_heartbeat(self._task_id)
         for message in self._state.get_message_res(set(self._asked), self._run_id):
@@ -115,7 +100,7 @@ class GatewayRound:
         if organization_id is not None and from_node:
             answer = message.metadata.message_id
             if message.has_error():
-                self._refused[organization_id] = _refusal_of(message.error.code)
+                self._refused[organization_id] = Refusal.known(message.error.code)
             else:
                 try:
                     tree = self._state.object_store.get_object_tree(answer)
@@ -124,12 +109,12 @@ class GatewayRound:
                 self._arriving[organization_id] = (answer, tree)
         self._state.delete_messages({question})
 
-    def _refusals(self) -> list[FleetReply]:
+    def _refusals(self) -> list[Reply]:
         refused, self._refused = self._refused, {}
-        return [FleetReply(each, None, refusal) for each, refusal in refused.items()]
+        return [Reply(each, None, refusal) for each, refusal in refused.items()]
 
-    def _complete(self) -> list[FleetReply]:
-        done: list[FleetReply] = []
+    def _complete(self) -> list[Reply]:
+        done: list[Reply] = []
         for organization_id, (answer, tree) in list(self._arriving.items()):
             parts = {
                 each.object_id: self._state.get_object(self._run_id, each.object_id)
@@ -139,7 +124,7 @@ class GatewayRound:
                 continue  # still being uploaded
             del self._arriving[organization_id]
             contents = {key: part for key, part in parts.items() if part is not None}
-            done.append(FleetReply(organization_id, _body_of(answer, contents)))
+            done.append(Reply(organization_id, _body_of(answer, contents)))
         return done
 
 
@@ -153,15 +138,9 @@ def _question(body: bytes, *, run_id: int, node_id: int) -> Message:
         group_id="",
         created_at=time.time(),
         ttl=MESSAGE_TTL_SECONDS,
-        message_type=MESSAGE_TYPE,
+        message_type=TRAIN,
     )
-    array = Array(np.frombuffer(body, dtype=np.uint8))
-    content = RecordDict({RECORD: ArrayRecord({RECORD: array})})
-    return make_message(metadata=metadata, content=content)
-
-
-def _refusal_of(code: int) -> Refusal | None:
-    return Refusal(code) if code in Refusal.__members__.values() else None
+    return make_message(metadata=metadata, content=body_content(body))
 
 
 def _body_of(message_id: str, contents: dict[str, bytes]) -> bytes | None:
@@ -170,8 +149,7 @@ def _body_of(message_id: str, contents: dict[str, bytes]) -> bytes | None:
         message = inflate_object_from_contents(message_id, contents)
         if not isinstance(message, Message):
             return None
-        array = message.content.array_records[RECORD][RECORD].numpy()
+        return body_in(message.content)
     except Exception:  # whatever an organization sends must not stop a round
         _log.info("a reply cannot be read")
         return None
-    return array.tobytes() if array.dtype == np.uint8 else None

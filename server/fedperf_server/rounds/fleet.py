@@ -1,10 +1,11 @@
 """The connected organizations, as the coordinator sees them: who is asked, who answers.
 
-Protocols alone, so that rounds know nothing of the network; `endpoints.gateway` has them in
+Protocols and a reply, so that rounds know nothing of the network; `endpoints.gateway` has them in
 real life. What arrives is bytes: nothing here is checked or trusted.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -12,20 +13,20 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from fedperf_shared.exchange import Refusal
 
 
-class Reply(Protocol):
-    """What an organization answered; `body` is None where it refused, for `refusal`."""
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What an organization answered in a round.
 
-    @property
-    def organization_id(self) -> bytes:
-        """Whose it is."""
+    Attributes:
+        organization_id: whose it is.
+        body: a serialized SignedRelease; None where it refused.
+        refusal: why it refused; None where it did not say, or not in one of our codes. What else
+            it may have written is not read.
+    """
 
-    @property
-    def body(self) -> bytes | None:
-        """A serialized SignedRelease."""
-
-    @property
-    def refusal(self) -> Refusal | None:
-        """Why it refused; None where it did not say, or not in our words."""
+    organization_id: bytes
+    body: bytes | None
+    refusal: Refusal | None = None
 
 
 class FleetRound(Protocol):

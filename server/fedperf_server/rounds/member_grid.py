@@ -21,7 +21,7 @@ from fedperf_server.membership.enrollment import Member
 from fedperf_server.rounds.accepted_update import AcceptedUpdate
 from fedperf_server.rounds.fleet import FleetRound, Reply
 from fedperf_server.rounds.open_round import OpenRound, RoundReplies
-from fedperf_server.rounds.round_strategy import BODY, TRAIN
+from fedperf_server.rounds.request_body import TRAIN, body_in
 from fedperf_server.state.validation import Reason, RejectedReleaseError, check_place, open_update
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.releases.release import Slot, Update
@@ -86,6 +86,7 @@ class MemberGrid(Grid):
 
         Raises:
             KeyError: a message without a body, or to nobody who was let in.
+            InvalidInputError: its body is no bytes.
         """
         sent, whose = [], {int.from_bytes(each): each for each in self.replies.schedules}
         for message in messages:
@@ -139,7 +140,7 @@ class MemberGrid(Grid):
     def _body(self, content: RecordDict) -> bytes:
         """The bytes of a request, which is the same for many."""
         if self._sent is None or self._sent[0] is not content:
-            self._sent = content, content.array_records[BODY][BODY].numpy().tobytes()
+            self._sent = content, body_in(content)
         return self._sent[1]
 
     def _judge(self, reply: Reply, member: Member) -> None:

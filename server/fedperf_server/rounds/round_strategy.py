@@ -22,18 +22,13 @@ from flwr.serverapp.strategy import Strategy
 from numpy.typing import NDArray
 
 from fedperf_server.rounds.accepted_update import AcceptedUpdate
+from fedperf_server.rounds.request_body import TRAIN, body_content
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.exchange import SyntheticRow, TrainRequest
 from fedperf_shared.model.architecture import Weights
 from fedperf_shared.releases.questions import TangentQuestion
 from fedperf_shared.releases.release import ReleaseKind, Slot, SlotKey, Update
 from fedperf_shared.wire.codec import encode_train_request
-
-TRAIN = "train"
-"""The type of every message."""
-
-BODY = "body"
-"""The record of a message, and its one array: the bytes of a serialized `TrainRequest`."""
 
 _CLIP, _COEFFICIENTS = "question.clip", "question.coefficients"
 
@@ -180,7 +175,9 @@ class RoundStrategy(Strategy):
             question,
             tuple(self.rehearsed()) if self.rehearses_at_home else (),
         )
-        return _Configured(number, arrays, current, question, _content(request))
+        return _Configured(
+            number, arrays, current, question, body_content(encode_train_request(request))
+        )
 
 
 def round_arrays(current: Weights, question: TangentQuestion | None = None) -> ArrayRecord:
@@ -213,11 +210,6 @@ def _question_in(arrays: ArrayRecord) -> TangentQuestion | None:
     if _CLIP not in arrays:
         return None
     return TangentQuestion(float(arrays[_CLIP].numpy()[0]), arrays[_COEFFICIENTS].numpy())
-
-
-def _content(request: TrainRequest) -> RecordDict:
-    body = Array(np.frombuffer(encode_train_request(request), dtype=np.uint8))
-    return RecordDict({BODY: ArrayRecord({BODY: body})})
 
 
 def _whole(config: ConfigRecord, name: str) -> int:

@@ -16,7 +16,7 @@ in the machine's folder for temporary files, which the log names.
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, fields
 from functools import cache, lru_cache
 from pathlib import Path
@@ -38,6 +38,7 @@ from fedperf_client.release.ledger.ledger import PrivacyLedger
 from fedperf_server.endpoints.exchange import ExchangeService
 from fedperf_server.membership.authority import SIGNING, KeyRing
 from fedperf_server.membership.enrollment import Enrollment
+from fedperf_server.rounds.request_body import body_in
 from fedperf_server.state.database import Database
 from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.model.checkpoint import model_from_arrays
@@ -50,7 +51,6 @@ from fedperf_simulations.federation.flower_transport import (
     PARTITION,
     engine_fleet,
     partition_answer,
-    request_bytes,
 )
 from fedperf_simulations.federation.histories import SharedAnswers
 from fedperf_simulations.federation.memory_federation import (
@@ -81,13 +81,13 @@ class EngineTraining:
     Attributes:
         steps: model rounds.
         workloads: that each organization executed, drawn from the measured set.
-        plans: public plans that the rounds are about, the first so many.
+        plans: public plans that the rounds are about, the first so many; 0 for all.
         seed: of draws and noise.
     """
 
     steps: int = 3
     workloads: int = 200
-    plans: int = 674
+    plans: int = 0
     seed: int = 0
 
     @classmethod
@@ -103,7 +103,7 @@ class EngineTraining:
         """The steps, which begin with the limited start."""
         model = model_from_arrays(load_limited_start().arrays)
         parameters = TangentParameters(NOISE, float(self.workloads))
-        anchors = anchors_of(load_public_plans())[: self.plans]
+        anchors = anchors_of(load_public_plans())[: self.plans or None]
         return TangentTraining(model, anchors, parameters, self.steps, [self.seed, 1])
 
     def history(self, number: int) -> MeasuredHistory:
@@ -111,6 +111,12 @@ class EngineTraining:
         pool = _pool()
         order = np.random.default_rng([self.seed, 0, number]).permutation(len(pool))
         return MeasuredHistory(tuple(pool[place] for place in order[: self.workloads].tolist()))
+
+
+@cache
+def _training(what: EngineTraining) -> TangentTraining:
+    """What `what` trains; models and plans are read once in a process."""
+    return what.training()
 
 
 @cache
@@ -143,7 +149,7 @@ def main(grid: Grid, context: Context) -> None:
     """Live the rounds of one coordinator whose members are the engine's nodes."""
     run, fleet = _Run.of(context), engine_fleet(grid)
     run.place.mkdir(mode=0o700, parents=True, exist_ok=True)
-    training, clock = run.what.training(), Clock(START)
+    training, clock = _training(run.what), Clock(START)
     config = training.config(run.place, organizations=len(fleet.nodes))
     with founded(config, training.task, fleet, clock=clock) as (federation, service):
         for number in range(len(fleet.nodes)):
@@ -174,7 +180,7 @@ def _opened(body: bytes) -> TrainRequest:
 def _release_for(message: Message, context: Context) -> Future[SignedRelease]:
     """The release of the node's member, which lives from the slot's opening to its reply time."""
     with _member(context) as (participant, ledger):
-        request = _opened(request_bytes(message))
+        request = _opened(body_in(message.content))
         schedule = ledger.schedule
         answer = participant.answer(request, now=schedule.opens_at(request.slot))
         participant.hand_out(schedule.replies_at(request.slot))
@@ -185,24 +191,25 @@ def _release_for(message: Message, context: Context) -> Future[SignedRelease]:
 def _member(context: Context) -> Iterator[tuple[Participant, PrivacyLedger]]:
     """The member of the node's partition as its home has it, computing in one thread."""
     run, number = _Run.of(context), int(context.node_config[PARTITION_ID_KEY])
-    training, clock = run.what.training(), Clock(START)
+    training, clock = _training(run.what), Clock(START)
     config = training.config(run.place, organizations=int(context.node_config[NUM_PARTITIONS_KEY]))
     new = _newcomer(training, number, run.what.history(number))
     home = home_of(config, new)
     membership = Membership.load(home.identity)
-    database, ring = Database(config.database_url), KeyRing(config.directory)
-    enrollment = Enrollment(database, ring, config, clock=clock)
-    service = ExchangeService(
-        database, enrollment, config, signing_key=ring.key(SIGNING), clock=clock
-    )
-    (member,) = (
-        each for each in enrollment.members() if each.organization_id == membership.organization_id
-    )
-    exchange = Exchange(MemoryCalls(service, member, CpuMeter()), membership)
-    ledger = PrivacyLedger.open(home.ledger(config.timetable.period.start))
-    with threadpool_limits(1), one_thread():
+    with closing(Database(config.database_url)) as database, threadpool_limits(1), one_thread():
+        ring = KeyRing(config.directory)
+        enrollment = Enrollment(database, ring, config, clock=clock)
+        service = ExchangeService(
+            database, enrollment, config, signing_key=ring.key(SIGNING), clock=clock
+        )
+        (member,) = (
+            each
+            for each in enrollment.members()
+            if each.organization_id == membership.organization_id
+        )
+        exchange = Exchange(MemoryCalls(service, member, CpuMeter()), membership)
+        ledger = PrivacyLedger.open(home.ledger(config.timetable.period.start))
         yield participant_of(new, home, exchange, ledger), ledger
-    database.close()
 
 
 member_app = client_app(_release_for)

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -62,11 +62,8 @@ def engine_candidates(what: EngineTraining, *, members: int, place: Path) -> lis
     config = what.training().config(place / "federation", organizations=members)
     if not config.directory.is_dir():
         raise EngineError(f"`flwr run` came to nothing; {place / 'run.log'} says why")
-    database = Database(config.database_url)
-    try:
+    with closing(Database(config.database_url)) as database:
         return versions_after(database)
-    finally:
-        database.close()
 
 
 @contextmanager

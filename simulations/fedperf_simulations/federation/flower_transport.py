@@ -10,16 +10,15 @@ A round in the engine has no clock, so `replies` waits until all who were asked 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
 from cryptography.hazmat.primitives.asymmetric import ec
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
-from fedperf_server.rounds.round_strategy import BODY, TRAIN
+from fedperf_server.rounds.fleet import Reply
+from fedperf_server.rounds.request_body import TRAIN, body_content, body_in
 from fedperf_shared.errors import FedperfError
 from fedperf_shared.exchange import Refusal
 from fedperf_simulations.federation.memory_federation import organization_of
-from fedperf_simulations.federation.memory_transport import MemoryReply
 
 PARTITION = "partition"
 """The query that asks a node for its partition, and the record of the answer."""
@@ -61,12 +60,11 @@ class EngineRound:
         if node is None or organization_id in self._asked:
             return False
         if self._content is None or self._content[0] is not body:
-            array = Array(np.frombuffer(body, dtype=np.uint8))
-            self._content = body, RecordDict({BODY: ArrayRecord({BODY: array})})
+            self._content = body, body_content(body)
         self._asked[organization_id] = Message(self._content[1], node, TRAIN)
         return True
 
-    def replies(self) -> Sequence[MemoryReply]:
+    def replies(self) -> Sequence[Reply]:
         """As `FleetRound`; waits for all who were asked."""
         if self._sent or not self._asked:
             return ()
@@ -106,14 +104,7 @@ def partition_answer(question: Message, partition: int) -> Message:
     return Message(content, reply_to=question)
 
 
-def request_bytes(message: Message) -> bytes:
-    """The bytes that a message of a round carries."""
-    return message.content.array_records[BODY][BODY].numpy().tobytes()
-
-
-def _reply(organization_id: bytes, message: Message) -> MemoryReply:
+def _reply(organization_id: bytes, message: Message) -> Reply:
     if not message.has_error():
-        return MemoryReply(organization_id, request_bytes(message))
-    code = message.error.code
-    known = Refusal(code) if code in Refusal.__members__.values() else None
-    return MemoryReply(organization_id, None, known)
+        return Reply(organization_id, body_in(message.content))
+    return Reply(organization_id, None, Refusal.known(message.error.code))

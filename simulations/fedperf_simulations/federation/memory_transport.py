@@ -15,9 +15,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from fedperf_client.federation.request import RequestRefusedError, open_request
 from fedperf_server.endpoints.exchange import ExchangeService
 from fedperf_server.membership.enrollment import Member
+from fedperf_server.rounds.fleet import Reply
 from fedperf_shared.exchange import (
     Correction,
-    Refusal,
     SharedModel,
     SignedReceipt,
     Status,
@@ -88,15 +88,6 @@ class MemoryCalls:
             return self.service.question(self.caller, slot)
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryReply:
-    """As `rounds.fleet.Reply`."""
-
-    organization_id: bytes
-    body: bytes | None
-    refusal: Refusal | None = None
-
-
 @dataclass(slots=True)
 class MemoryFleet:
     """The connected members (`rounds.fleet.Fleet`)."""
@@ -139,9 +130,9 @@ class MemoryRound:
             self._asked[organization_id] = refused
         return True
 
-    def replies(self) -> Sequence[MemoryReply]:
+    def replies(self) -> Sequence[Reply]:
         """As `FleetRound`; in the order in which they were asked."""
-        found: list[MemoryReply] = []
+        found: list[Reply] = []
         for organization_id, answer in self._asked.items():
             if answer.done() and organization_id not in self._replied:
                 self._replied.add(organization_id)
@@ -159,12 +150,12 @@ def _opened(body: bytes) -> TrainRequest:
     return open_request(body)
 
 
-def _reply(organization_id: bytes, answer: "Future[SignedRelease]") -> Sequence[MemoryReply]:
+def _reply(organization_id: bytes, answer: "Future[SignedRelease]") -> Sequence[Reply]:
     error = answer.exception()
     if error is None:
         signed = answer.result()
         body = encode_signed_release(signed.payload, signed.signature)
-        return [MemoryReply(organization_id, body)]
+        return [Reply(organization_id, body)]
     if isinstance(error, RequestRefusedError):
-        return [MemoryReply(organization_id, None, error.refusal)]
+        return [Reply(organization_id, None, error.refusal)]
     return []

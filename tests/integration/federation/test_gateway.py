@@ -24,10 +24,11 @@ from fedperf_client.federation.fleet import FleetClient, answer_to
 from fedperf_client.federation.node import Connection, Node
 from fedperf_client.federation.request import RequestRefusedError, open_request
 from fedperf_server.endpoints import fleet_round as round_module
-from fedperf_server.endpoints.fleet_round import FleetReply, GatewayRound
+from fedperf_server.endpoints.fleet_round import GatewayRound
 from fedperf_server.endpoints.fleet_routes import BODY_LIMIT
 from fedperf_server.endpoints.gateway import Gateway
 from fedperf_server.membership.authority import CA, SERVER, KeyRing
+from fedperf_server.rounds.fleet import Reply
 from fedperf_shared.exchange import Refusal, TrainRequest
 from fedperf_shared.identity import new_private_key
 from fedperf_shared.releases.release import ReleaseKind, SignedRelease, SlotKey
@@ -141,7 +142,7 @@ def ask(
         time.sleep(0.02)
 
 
-def wait_for_reply(channel: GatewayRound, seconds: float = 5.0) -> FleetReply | None:
+def wait_for_reply(channel: GatewayRound, seconds: float = 5.0) -> Reply | None:
     give_up = time.monotonic() + seconds
     while time.monotonic() < give_up:
         for reply in channel.replies():
@@ -183,7 +184,7 @@ def break_down(organization: Organization, train: TrainRequest) -> SignedRelease
 def test_a_request_is_answered_with_the_handlers_bytes(tmp_path: Path) -> None:
     with fleet(tmp_path) as (gateway, acme), node(acme, echo), closing(gateway.round()) as channel:
         ask(channel, acme, request(3))
-        assert wait_for_reply(channel) == FleetReply(
+        assert wait_for_reply(channel) == Reply(
             acme.membership.organization_id, body_of(b"release of window 3")
         )
 
@@ -241,7 +242,7 @@ def test_a_foreign_body_is_refused(tmp_path: Path, body: bytes) -> None:
 def test_a_foreign_message_type_is_refused(
     tmp_path: Path, foreign: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(round_module, "MESSAGE_TYPE", foreign)
+    monkeypatch.setattr(round_module, "TRAIN", foreign)
     with fleet(tmp_path) as (gateway, acme), node(acme, echo), closing(gateway.round()) as channel:
         ask(channel, acme, request())
         reply = wait_for_reply(channel)

@@ -17,6 +17,7 @@ from fedperf_server.app.composition import store_start_model
 from fedperf_server.config import ServerConfig
 from fedperf_server.membership.authority import SIGNING, KeyRing, init
 from fedperf_server.membership.enrollment import Enrollment
+from fedperf_server.rounds.fleet import Reply
 from fedperf_server.rounds.model_rounds import ModelRounds
 from fedperf_server.rounds.open_round import RoundRules
 from fedperf_server.state import registry, releases, round_calendar
@@ -75,13 +76,6 @@ class TinyFormat:
         return [np.frombuffer(checkpoint, dtype=np.float32).copy()]
 
 
-@dataclass(frozen=True)
-class FakeReply:
-    organization_id: bytes
-    body: bytes | None
-    refusal: Refusal | None = None
-
-
 @dataclass
 class FakeFleet:
     """Organizations that answer at once, each in its way; `tick` moves the clock on."""
@@ -92,7 +86,7 @@ class FakeFleet:
     asked: list[bytes] = field(default_factory=list)
     is_open: bool = False
     held: bool = False
-    _inbox: list[FakeReply] = field(default_factory=list)
+    _inbox: list[Reply] = field(default_factory=list)
 
     def set_members(self, keys: Mapping[bytes, ec.EllipticCurvePublicKey]) -> None:
         self.members = set(keys)
@@ -110,10 +104,10 @@ class FakeFleet:
         if organization_id in self.asked or organization_id not in self.answers:
             return False
         self.asked.append(organization_id)
-        self._inbox.append(FakeReply(organization_id, self.answers[organization_id](body)))
+        self._inbox.append(Reply(organization_id, self.answers[organization_id](body)))
         return True
 
-    def replies(self) -> Sequence[FakeReply]:
+    def replies(self) -> Sequence[Reply]:
         self.tick()
         if self.held:
             return []
@@ -430,7 +424,7 @@ def test_a_round_without_an_accepted_reply_makes_no_version(
 
 
 def test_why_somebody_refused_to_answer_is_kept_with_the_round(scene: Scene) -> None:
-    answered = FakeReply(scene.join("one", None), None, Refusal.NOT_DUE)
+    answered = Reply(scene.join("one", None), None, Refusal.NOT_DUE)
     scene.fleet.answers[answered.organization_id] = lambda body: None
     plain = scene.fleet.replies
     scene.fleet.replies = lambda: [answered for _ in plain()]  # type: ignore[method-assign]

@@ -16,6 +16,7 @@ from fedperf_server.inference.aggregation import aggregate
 from fedperf_server.membership.enrollment import Member
 from fedperf_server.rounds.accepted_update import AcceptedUpdate
 from fedperf_server.rounds.dp_sgd_avg import DpSgdAvg
+from fedperf_server.rounds.fleet import Reply
 from fedperf_server.rounds.member_grid import MemberGrid, message_id
 from fedperf_server.rounds.open_round import OpenRound
 from fedperf_server.rounds.round_strategy import round_arrays, round_config, weights_in
@@ -51,13 +52,6 @@ BASE = 4
 
 def strategy() -> DpSgdAvg:
     return DpSgdAvg(UpdateLimits(1, SHAPES, 10.0), lambda *sent: aggregate(*sent, norm_bound=10.0))
-
-
-@dataclass
-class Reply:
-    organization_id: bytes
-    body: bytes | None
-    refusal: Refusal | None = None
 
 
 @dataclass
