@@ -394,7 +394,8 @@ def test_everybody_fetches_the_new_reference_when_the_epochs_second_window_begin
 
 @pytest.mark.parametrize("name", HONEST)
 def test_neighbouring_histories_have_the_same_traffic(season: Season, name: str) -> None:
-    assert season.differences(name) == []
+    found = season.differences(name)
+    assert found == [], "\n".join(found)  # whole, which pytest would cut
 
 
 @pytest.mark.parametrize("window", range(WINDOWS))
