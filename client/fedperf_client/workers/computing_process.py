@@ -127,7 +127,7 @@ class ComputingProcess(Closing):
     def _alive(self) -> _Child:
         """The child; a new one where it ended between two slots."""
         if self._closed:
-            raise ComputationFailedError("its process is closed")
+            raise _closed()
         if self._child is None or not self._child.process.is_alive():
             return self._begin()
         return self._child
@@ -148,7 +148,7 @@ class ComputingProcess(Closing):
         in_thread(renew)
 
     def _begin(self) -> _Child:
-        """Start a child and return before it is warm."""
+        """Start a child and return before it is warm; where it was closed meanwhile, end it."""
         if self._child is not None:
             self._child.pipe.close()
         spawning = multiprocessing.get_context("spawn")
@@ -159,6 +159,9 @@ class ComputingProcess(Closing):
         process.start()
         there.close()  # so that its end is seen here
         self._child = _Child(process, here)
+        if self._closed:  # `close` may have looked for a child before this one was there
+            _end(process)
+            raise _closed()
         return self._child
 
 
@@ -180,6 +183,10 @@ def _done(task: Callable[[], object]) -> object:
         return task()
     except Exception as error:  # whatever it is, the daemon is told and this child goes on
         return _Failure(f"{type(error).__name__}: {error}")
+
+
+def _closed() -> ComputationFailedError:
+    return ComputationFailedError("its process is closed")
 
 
 def _left(until: float | None) -> float | None:

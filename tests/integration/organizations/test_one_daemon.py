@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
@@ -170,10 +171,15 @@ def test_a_report_whose_process_is_killed_leaves_at_its_time_all_the_same(
     """By a clock that both sides read and the test sets; the process is held until it is killed."""
     clock = ScriptedClock(config.timetable.period.start)
     opens_at = clock.now + OPENS
+    others = multiprocessing.active_children()
+
+    def started() -> list[BaseProcess]:
+        return [each for each in multiprocessing.active_children() if each not in others]
+
     with coordinator(config, home, clock=clock) as database:
         with daemon(home, clock=clock):
-            wait_until(multiprocessing.active_children, seconds=PATIENCE, what="the process")
-            children = multiprocessing.active_children()
+            wait_until(started, seconds=PATIENCE, what="the process")
+            children = started()
             for child in children:
                 os.kill(child.pid or 0, signal.SIGSTOP)
             clock.now = opens_at

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from functools import partial
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
 import numpy as np
@@ -159,6 +160,24 @@ def test_closing_ends_a_task_that_hangs(tmp_path: Path) -> None:
     assert not asking.is_alive()
     with pytest.raises(ComputationFailedError, match="closed"):
         process(its_process)
+
+
+def test_a_child_that_begins_while_its_process_is_closed_does_not_live_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    process = ComputingProcess(())
+    start = SpawnProcess.start
+    begun: list[SpawnProcess] = []
+
+    def start_and_close(self: SpawnProcess) -> None:
+        process.close()
+        start(self)
+        begun.append(self)
+
+    monkeypatch.setattr(SpawnProcess, "start", start_and_close)
+    with pytest.raises(ComputationFailedError, match="closed"):
+        process.warm()
+    assert [each.is_alive() for each in begun] == [False]
 
 
 def test_this_process_has_nothing_to_do_while_the_child_computes() -> None:
