@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
+from sqlalchemy.orm import Session
 
 from fedperf_server.app.task import Task
 from fedperf_server.rehearsal.synthetic_rows import PredictLog
@@ -13,7 +14,8 @@ from fedperf_server.rounds.dp_sgd_avg import Aggregate, DpSgdAvg
 from fedperf_server.rounds.next_model import Evaluate
 from fedperf_server.rounds.round_strategy import RoundStrategy
 from fedperf_server.rounds.tangent_avg import TangentAvg
-from fedperf_server.state.registry import GgfnFormat, ModelFormat
+from fedperf_server.state import registry
+from fedperf_server.state.registry import GgfnFormat, ModelFormat, ModelVersion, VersionStanding
 from fedperf_server.state.validation import UpdateLimits
 from fedperf_shared.exchange import SyntheticRow
 from fedperf_shared.model.architecture import Weights
@@ -27,6 +29,14 @@ def dp_sgd_avg(model_format: ModelFormat, norm_bound: float, aggregate: Aggregat
     """Rounds of DP-SGD for any model, with any aggregation."""
     limits = UpdateLimits(model_format.architecture, model_format.shapes, norm_bound)
     return DpSgdAvg(limits, aggregate)
+
+
+def newest_version(session: Session) -> ModelVersion:
+    """The newest version that was not rejected."""
+    *_, newest = (
+        each for each in registry.versions(session) if each.standing is not VersionStanding.REJECTED
+    )
+    return newest
 
 
 def task_of(

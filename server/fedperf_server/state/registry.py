@@ -8,7 +8,7 @@ start (`promotion_graph`); this is only the storage.
 """
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum, unique
@@ -226,15 +226,6 @@ def versions(session: Session) -> tuple[ModelVersion, ...]:
     return tuple(_version(row, found[row.version]) for row in rows)
 
 
-def newest_version(session: Session) -> ModelVersion:
-    """The newest version that was not rejected.
-
-    Raises:
-        UnknownVersionError: nothing was ever stored.
-    """
-    return _newest(session, {VersionStanding.CANDIDATE, VersionStanding.PROMOTED})
-
-
 def get_version(session: Session, version: int) -> ModelVersion:
     """That version, or for 0 the newest promoted one.
 
@@ -242,7 +233,7 @@ def get_version(session: Session, version: int) -> ModelVersion:
         UnknownVersionError: there is no such version.
     """
     if not version:
-        return _newest(session, {VersionStanding.PROMOTED})
+        return get_version(session, in_force(session))
     row = session.get(ModelVersionRow, version)
     if row is None:
         raise UnknownVersionError(version)
@@ -255,7 +246,10 @@ def in_force(session: Session) -> int:
     Raises:
         UnknownVersionError: nothing was promoted yet.
     """
-    return _newest_number(session, {VersionStanding.PROMOTED})
+    promoted = [v for v, each in standings(session).items() if each is VersionStanding.PROMOTED]
+    if not promoted:
+        raise UnknownVersionError(0)
+    return max(promoted)
 
 
 def promoted_since(session: Session, version: int) -> tuple[ModelVersion, ...]:
@@ -332,17 +326,6 @@ def _published(session: Session, kind: str) -> bytes:
 
 def _publish(session: Session, kind: str, payload: bytes, at: datetime) -> None:
     session.merge(PublicationRow(kind=kind, payload=payload, published_at=to_unix_ms(at)))
-
-
-def _newest(session: Session, among: Collection[VersionStanding]) -> ModelVersion:
-    return get_version(session, _newest_number(session, among))
-
-
-def _newest_number(session: Session, among: Collection[VersionStanding]) -> int:
-    found = [version for version, each in standings(session).items() if each in among]
-    if not found:
-        raise UnknownVersionError(0)
-    return max(found)
 
 
 def _version(row: ModelVersionRow, standing: VersionStanding) -> ModelVersion:

@@ -10,6 +10,9 @@ question, the directions of a question, the two schedules, and the files of fetc
 members' time is less than theirs together; the coordinator's is its own. Seconds and CPU minutes
 are of the processor, in one thread; minutes are of the wall, on however busy a machine.
 
+The year has no use for several processes, rounds do: one row lives three of them twice, in memory
+and with `flwr run` on Flower's simulation engine, and compares the candidates bit by bit.
+
 The year begins with the limited start, which knows the public part of the measured set alone.
 Errors are of the version in force on plans of nobody, in the median.
 
@@ -18,6 +21,7 @@ One row checks that, of the largest size from the smaller ones. `docs/scale.md` 
 """
 
 import resource
+import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -42,6 +46,8 @@ from fedperf_shared.model.public_plans import anchors_of, load_public_plans
 from fedperf_shared.releases.release import ReleaseKind, SizeClass
 from fedperf_simulations.data.datasets import measured_executions, measured_files
 from fedperf_simulations.federation.cpu_meter import Side
+from fedperf_simulations.federation.flower_app import EngineTraining
+from fedperf_simulations.federation.flower_run import engine_candidates
 from fedperf_simulations.federation.histories import HistoryCompute, SharedAnswers
 from fedperf_simulations.federation.memory_federation import (
     HOST,
@@ -67,8 +73,14 @@ LARGE, SMALL, POOL, ASKED = 2500, 800, 4000, 300
 QUICK_SHARE, QUICK_WINDOWS, QUICK_ROUNDS = 25, 2, 1
 """A quick run has one of so many workloads and anchors, so many windows, and rounds in each."""
 
+ON_ENGINE, QUICK_ON_ENGINE = 100, 2
+"""Members of the rounds on Flower's engine."""
+ENGINE_WORKLOADS, QUICK_PLANS = 200, 40
+
 PROJECTED = (10_000, 100_000)
 MEASURED = "measured"
+ENGINE = "rounds on Flower's engine"
+DIFFER = "candidates that differ from those in memory"
 BYTES = "bytes per organization"
 COORDINATOR = "coordinator, CPU s"
 PER_ORGANIZATION = "coordinator, CPU s per organization"
@@ -90,9 +102,13 @@ class Scale:
     def run(self, settings: Settings) -> ExperimentOutcome:
         """One row per size, each a cell."""
         sizes = QUICK_SIZES if settings.quick else SIZES
+        engine = settings.cell("engine", partial(_rounds_on_engine, settings))
         rows = [settings.cell(f"year-{size}", partial(_year, settings, size)) for size in sizes]
         files = [*measured_files(), *measured_files("polars")]
-        return ExperimentOutcome([*rows, *_projections(rows)], _targets(rows), files)
+        same = Target(f"{DIFFER}, {engine['organizations']} members", 0.0, _number(engine, DIFFER))
+        return ExperimentOutcome(
+            [*rows, *_projections(rows), engine], [*_targets(rows), same], files
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +201,29 @@ def _newcomer(
         HistoryCompute(MeasuredHistory(tuple(mine)), shared, clock),
         models=models,
     )
+
+
+def _rounds_on_engine(settings: Settings) -> Row:
+    """Raises EngineError where Ray is not installed, or the engine came to nothing."""
+    members = QUICK_ON_ENGINE if settings.quick else ON_ENGINE
+    workloads = ENGINE_WORKLOADS // (QUICK_SHARE if settings.quick else 1)
+    plans = QUICK_PLANS if settings.quick else 0
+    what = EngineTraining(workloads=workloads, plans=plans, seed=settings.seed)
+    began = time.monotonic()
+    expected = what.training().candidates([what.history(number) for number in range(members)])
+    lived_in_memory = time.monotonic()
+    place = settings.out / f"engine-{settings.variant}"
+    shutil.rmtree(place, ignore_errors=True)
+    found = engine_candidates(what, members=members, place=place)
+    pairs = zip(found, expected, strict=True)
+    return {
+        "organizations": members,
+        "figures": ENGINE,
+        "rounds": len(found),
+        DIFFER: sum(not all(map(np.array_equal, one, other)) for one, other in pairs),
+        "minutes": (time.monotonic() - lived_in_memory) / 60,
+        "minutes in memory": (lived_in_memory - began) / 60,
+    }
 
 
 def _released(federation: Federation) -> Row:

@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedperf_server.state import audit, registry, releases, round_calendar
+from fedperf_server.state import audit, releases, round_calendar
 from fedperf_server.state.registry import GgfnFormat
 from fedperf_server.state.rounds import RoundOutcome, RoundResult, round_results
 from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.identity import new_private_key, sign
 from fedperf_shared.releases.release import ReleaseKind, SignedRelease, SlotKey
+from tests.fakes.rounds import newest_version
 from tests.integration.federation.worlds import (
     NORM_BOUND,
     SHAPES,
@@ -106,7 +107,7 @@ def test_bad_replies_are_dropped_and_counted_and_the_round_completes(tmp_path: P
         bad = [reason for _, reason in MEMBERS.values() if reason != "accepted"]
         assert result.failures == dict.fromkeys(bad, 1)
         with server.database.transaction() as session:
-            model = registry.newest_version(session)
+            model = newest_version(session)
             (stored,) = round_results(session, table)
             counted = releases.rejections(session)
             audit.verify(session)

@@ -16,7 +16,6 @@ import pytest
 from fedperf_client.release.policy import policy_template
 from fedperf_server.inference.aggregation import aggregate
 from fedperf_server.state.database import Database
-from fedperf_server.state.registry import newest_version
 from fedperf_server.state.rounds import round_results
 from fedperf_shared.model.architecture import ARRAY_SHAPES, named_arrays
 from fedperf_shared.model.checkpoint import decode_checkpoint, model_from_arrays
@@ -28,6 +27,7 @@ from fedperf_simulations.measured_set.limited_start import LIMITED_START_PATH, l
 from fedperf_simulations.measured_set.organizations import WorkloadPart, organization, split
 from fedperf_simulations.measured_set.starts import error_on, one_per_workload
 from fedperf_simulations.measured_set.training_set import measured_plans
+from tests.fakes.rounds import newest_version
 from tests.integration.organizations.programs import PLANS, START
 from tests.integration.organizations.worlds import (
     Stage,

@@ -23,6 +23,7 @@ from fedperf_shared.execution import SizedPlan
 from fedperf_shared.releases.basis import CELLS
 from fedperf_shared.releases.period import Period, SlotTimes, Timetable, to_unix_ms
 from fedperf_shared.workflow.vocabulary import Platform
+from tests.fakes.rounds import newest_version
 from tests.fakes.snapshots import snapshot
 from tests.fakes.tangents import few_plans
 from tests.unit.server.rounds.test_model_rounds import TinyFormat
@@ -160,7 +161,7 @@ def test_the_newest_candidate_of_a_window_is_judged_and_rounds_leave_a_rejected_
     )
     with database.transaction() as session:
         assert registry.get_version(session, 0).version == 1
-        assert registry.newest_version(session).version == later
+        assert newest_version(session).version == later
     assert standings(database) == [
         VersionStanding.PROMOTED,
         VersionStanding.REJECTED,
@@ -408,7 +409,7 @@ def test_an_operator_takes_the_promoted_version_back(database: Database) -> None
     with database.transaction() as session:
         assert take_back(session, "slow on Spark", at=START + 40 * DAY) == (2, 1)
         assert registry.get_version(session, 0).version == 1
-        assert registry.newest_version(session).version == 1
+        assert newest_version(session).version == 1
         assert [each.reason for each in registry.verdicts(session)][
             -1
         ] == "taken back: slow on Spark"
@@ -434,7 +435,7 @@ def test_what_was_taken_back_takes_its_steps_and_what_was_trained_from_it_along(
         2: goes_with, 3: goes_with, 4: "taken back: slow", 5: goes_with
     }  # fmt: skip
     with database.transaction() as session:
-        assert registry.newest_version(session).version == 1
+        assert newest_version(session).version == 1
 
 
 def test_what_was_passed_over_before_the_version_in_force_stays_so_in_a_rollback(

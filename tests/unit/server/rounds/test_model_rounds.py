@@ -40,7 +40,7 @@ from fedperf_shared.releases.release import (
     TrainingParameters,
 )
 from fedperf_shared.wire import codec
-from tests.fakes.rounds import dp_sgd_avg
+from tests.fakes.rounds import dp_sgd_avg, newest_version
 
 START = datetime(2027, 1, 1, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -159,7 +159,7 @@ class Scene:
     def promote_newest(self) -> None:
         """As the next window's reports may do."""
         with self.database.transaction() as session:
-            newest = registry.newest_version(session).version
+            newest = newest_version(session).version
             verdict = registry.PromotionVerdict(newest, True, "good", None, None, {}, self.at[0])
             registry.decide(session, verdict)
 
@@ -370,7 +370,7 @@ def test_a_version_whose_base_was_taken_back_meanwhile_is_rejected(scene: Scene)
     scene.at[0] = START + 30 * MINUTE
     scene.step()
     with scene.database.transaction() as session:
-        assert registry.newest_version(session).version == 1
+        assert newest_version(session).version == 1
         (*_, last) = registry.verdicts(session)
     assert (last.version, last.reason) == (3, "trained from version 2, which was rejected")
 

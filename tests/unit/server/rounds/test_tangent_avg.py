@@ -27,7 +27,6 @@ from fedperf_server.rounds.tangent_avg import (
     believed_sums,
     stored_tangent,
 )
-from fedperf_server.state import registry
 from fedperf_server.state.database import Database, RoundQuestionRow
 from fedperf_server.state.registry import GgfnFormat
 from fedperf_server.state.rounds import RoundOutcome, round_results
@@ -44,6 +43,7 @@ from fedperf_shared.releases.questions import DIRECTIONS, TangentQuestion
 from fedperf_shared.releases.release import Schedule, Slot, TangentParameters, TangentUpdate
 from fedperf_shared.wire import codec
 from fedperf_shared.workflow.vocabulary import Platform
+from tests.fakes.rounds import newest_version
 from tests.fakes.tangents import few_plans, tangent_at
 from tests.unit.client.public import seeded_checkpoint
 from tests.unit.server.rounds.test_model_rounds import MINUTE, SLOTS, START, TABLE, FakeFleet, Scene
@@ -216,7 +216,7 @@ class Rounds(Scene):
 
     def newest(self) -> Weights:
         with self.database.transaction() as session:
-            return GgfnFormat().decode(registry.newest_version(session).checkpoint)
+            return GgfnFormat().decode(newest_version(session).checkpoint)
 
 
 @pytest.fixture

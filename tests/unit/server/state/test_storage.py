@@ -76,7 +76,7 @@ def test_versions_count_from_one_and_keep_their_arrays(database: Database) -> No
     arrays = [random.normal(size=shape).astype(np.float32) for shape in model_format.shapes]
     with database.transaction() as session:
         with pytest.raises(UnknownVersionError):
-            registry.newest_version(session)
+            registry.get_version(session, 0)
         with pytest.raises(UnknownVersionError):
             registry.first_promoted(session)
         first = registry.add_version(session, model_format, arrays, at=NOW, promoted=True)
@@ -84,7 +84,7 @@ def test_versions_count_from_one_and_keep_their_arrays(database: Database) -> No
     assert (first, second) == (1, 2)
     with database.transaction() as session:
         assert registry.get_version(session, 0).version == 1
-        newest = registry.newest_version(session)
+        newest = registry.get_version(session, 2)
         assert (newest.version, newest.promoted, newest.public_error) == (2, False, 1.5)
         assert registry.known_versions(session) == {1, 2}
         registry.decide(session, promoted(2))
