@@ -136,19 +136,19 @@ class SyntheticRow:
     Attributes:
         plan: from the public catalogue.
         cluster: from the public catalogue.
-        log_runtime_seconds: natural log of wall seconds, shared model plus correction.
+        log_seconds: natural log of wall seconds, shared model plus correction.
         segment: the platform whose share of the rehearsal buffer it counts against.
     """
 
     plan: Plan
     cluster: ClusterConfig
-    log_runtime_seconds: float
+    log_seconds: float
     segment: Platform
 
     def __post_init__(self) -> None:
-        if not math.isfinite(self.log_runtime_seconds):
+        if not math.isfinite(self.log_seconds):
             raise InvalidInputError(
-                f"the label of a synthetic row must be finite, got {self.log_runtime_seconds!r}"
+                f"the label of a synthetic row must be finite, got {self.log_seconds!r}"
             )
 
 

@@ -129,18 +129,16 @@ class MeasuredPlan:
     Attributes:
         plan: what ran where.
         cluster: the resources it had.
-        log_runtime_seconds: natural log of its wall seconds.
+        log_seconds: natural log of its wall seconds.
     """
 
     plan: Plan
     cluster: ClusterConfig
-    log_runtime_seconds: float
+    log_seconds: float
 
     def __post_init__(self) -> None:
-        if not math.isfinite(self.log_runtime_seconds):
-            raise InvalidExecutionError(
-                f"log_runtime_seconds must be finite, got {self.log_runtime_seconds!r}"
-            )
+        if not math.isfinite(self.log_seconds):
+            raise InvalidExecutionError(f"log_seconds must be finite, got {self.log_seconds!r}")
 
 
 @dataclass(frozen=True, slots=True)

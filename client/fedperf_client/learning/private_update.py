@@ -68,7 +68,7 @@ def private_update(
 
 def rehearsal_of(rows: Sequence[SyntheticRow], parameters: TrainingParameters) -> Rehearsal:
     """The rows dealt into batches, one after the other, as heavy as an expected draw each."""
-    targets = standardise(torch.tensor([row.log_runtime_seconds for row in rows])).tolist()
+    targets = standardise(torch.tensor([row.log_seconds for row in rows])).tolist()
     examples = [
         Example(PlanGraph.of(row.plan, row.cluster), target)
         for row, target in zip(rows, targets, strict=True)

@@ -71,7 +71,7 @@ def ggfn_task(method: ModelMethod, *, norm_bound: float) -> Task:
 def public_error(plans: Sequence[MeasuredPlan]) -> Evaluate:
     """Median q-error on `plans` as a function of GGFN's arrays."""
     graphs = [PlanGraph.of(each.plan, each.cluster) for each in plans]
-    seconds = np.exp([each.log_runtime_seconds for each in plans])
+    seconds = np.exp([each.log_seconds for each in plans])
 
     def error(arrays: Weights) -> float:
         model = model_from_arrays(named_arrays(arrays))

@@ -212,7 +212,7 @@ def _by_segment(predict_log: PredictLog, rows: Sequence[SyntheticRow]) -> dict[P
     if not rows:
         return {}
     asked = [SizedPlan(row.plan, row.cluster) for row in rows]
-    errors = predict_log(asked) - np.array([row.log_runtime_seconds for row in rows])
+    errors = predict_log(asked) - np.array([row.log_seconds for row in rows])
     return errors_by_segment([row.segment for row in rows], errors)
 
 

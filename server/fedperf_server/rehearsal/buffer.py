@@ -54,8 +54,7 @@ class Earlier:
         entries = [SizedPlan(row.plan, row.cluster) for row in self.rows]
         labels = predict_with(self.teacher)(entries).tolist() if entries else []
         rows = (
-            replace(row, log_runtime_seconds=label)
-            for row, label in zip(self.rows, labels, strict=True)
+            replace(row, log_seconds=label) for row, label in zip(self.rows, labels, strict=True)
         )
         return replace(self, rows=tuple(rows))
 

@@ -121,9 +121,7 @@ class SyntheticBatch:
 
     def table(self) -> tuple[TableRow, ...]:
         """The rows in the public table."""
-        return tuple(
-            TableRow.of(row.plan, row.cluster, row.log_runtime_seconds) for row in self.rows
-        )
+        return tuple(TableRow.of(row.plan, row.cluster, row.log_seconds) for row in self.rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +266,7 @@ def _levels(table: Sequence[TableRow]) -> dict[Cell, float]:
     """Mean log run time of every cell: what a copula over unordered cells would blur."""
     labels: dict[Cell, list[float]] = {}
     for row in table:
-        labels.setdefault(row.cell, []).append(row.log_runtime_seconds)
+        labels.setdefault(row.cell, []).append(row.log_seconds)
     return {cell: float(np.mean(values)) for cell, values in labels.items()}
 
 
@@ -280,7 +278,7 @@ def _relative(table: Sequence[TableRow], levels: dict[Cell, float]) -> "pd.DataF
     for row, record in zip(table, records, strict=True):
         low, high = size_bounds(row.cell.size)
         record["log_source_rows"] = (row.log_source_rows - low) / (high - low)
-        record["log_runtime_seconds"] = row.log_runtime_seconds - levels[row.cell]
+        record["log_seconds"] = row.log_seconds - levels[row.cell]
     return pd.DataFrame.from_records(records)
 
 
@@ -295,7 +293,7 @@ def _absolute(frame: "pd.DataFrame", levels: dict[Cell, float]) -> tuple[TableRo
         cell = by_columns[(named["platform"], named["operator_class"], int(named["size"]))]
         low, high = size_bounds(cell.size)
         named["log_source_rows"] = low + named["log_source_rows"] * (high - low)
-        named["log_runtime_seconds"] += levels[cell]
+        named["log_seconds"] += levels[cell]
         rows.append(TableRow.from_record(named))
     return tuple(rows)
 

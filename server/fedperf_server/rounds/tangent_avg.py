@@ -160,7 +160,7 @@ def rehearsed_sum(
         workloads: how much they weigh.
     """
     graphs = [PlanGraph.of(row.plan, row.cluster) for row in rows]
-    labels = torch.tensor([row.log_runtime_seconds for row in rows], dtype=torch.float64)
+    labels = torch.tensor([row.log_seconds for row in rows], dtype=torch.float64)
     residuals = (
         standardise(labels) - standardise(torch.from_numpy(predict(model, graphs)))
     ).numpy()

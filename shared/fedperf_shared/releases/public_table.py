@@ -28,7 +28,7 @@ TABLE = "executions"
 
 CELL_COLUMNS = ("platform", "operator_class", "size")
 CLUSTER_COLUMNS = ("nodes", "cores", "memory_bytes", "machine_speed")
-NUMERICAL_COLUMNS = ("operators", "sources", "log_source_rows", "log_runtime_seconds")
+NUMERICAL_COLUMNS = ("operators", "sources", "log_source_rows", "log_seconds")
 COLUMNS = CELL_COLUMNS + CLUSTER_COLUMNS + NUMERICAL_COLUMNS
 
 METADATA = {
@@ -44,7 +44,7 @@ METADATA = {
 """The schema in the form that SDV and SDMetrics read (`Metadata.load_from_dict`)."""
 
 RUNTIME_BOUNDS = (math.log(MIN_RUNTIME_SECONDS), math.log(MAX_RUNTIME_SECONDS))
-"""Least and largest `log_runtime_seconds`."""
+"""Least and largest `log_seconds`."""
 
 _SIZE_EDGES = (1.0, *SIZE_BOUNDS, MAX_ROWS)
 
@@ -66,7 +66,7 @@ class TableRow:
         operators: operators of its plan.
         sources: operators of its plan without inputs.
         log_source_rows: natural log of the rows of all sources, within the size group.
-        log_runtime_seconds: natural log of wall seconds.
+        log_seconds: natural log of wall seconds.
     """
 
     cell: Cell
@@ -74,7 +74,7 @@ class TableRow:
     operators: int
     sources: int
     log_source_rows: float
-    log_runtime_seconds: float
+    log_seconds: float
 
     def __post_init__(self) -> None:
         if self.cell.platform not in PLATFORM_GROUPS or not 0 <= self.cell.size <= len(SIZE_BOUNDS):
@@ -86,7 +86,7 @@ class TableRow:
             )
         for name, (low, high) in (
             ("log_source_rows", size_bounds(self.cell.size)),
-            ("log_runtime_seconds", RUNTIME_BOUNDS),
+            ("log_seconds", RUNTIME_BOUNDS),
         ):
             if not low <= getattr(self, name) <= high:
                 raise InvalidTableRowError(
@@ -94,7 +94,7 @@ class TableRow:
                 )
 
     @classmethod
-    def of(cls, plan: Plan, cluster: ClusterConfig, log_runtime_seconds: float) -> Self:
+    def of(cls, plan: Plan, cluster: ClusterConfig, log_seconds: float) -> Self:
         """The row of an execution of `plan`; a run time outside of the bounds is clamped.
 
         Raises:
@@ -109,7 +109,7 @@ class TableRow:
             len(operators),
             len(sources),
             _clamped(math.log(max(rows, 1.0)), size_bounds(cell.size)),
-            _clamped(log_runtime_seconds, RUNTIME_BOUNDS),
+            _clamped(log_seconds, RUNTIME_BOUNDS),
         )
 
     @classmethod
@@ -138,7 +138,7 @@ class TableRow:
                 int(record["operators"]),
                 int(record["sources"]),
                 _clamped(float(record["log_source_rows"]), size_bounds(size)),
-                _clamped(float(record["log_runtime_seconds"]), RUNTIME_BOUNDS),
+                _clamped(float(record["log_seconds"]), RUNTIME_BOUNDS),
             )
         except (KeyError, ValueError, OverflowError) as error:
             raise InvalidTableRowError(f"not a row of the public table: {error!r}") from error
@@ -153,7 +153,7 @@ class TableRow:
             "operators": self.operators,
             "sources": self.sources,
             "log_source_rows": self.log_source_rows,
-            "log_runtime_seconds": self.log_runtime_seconds,
+            "log_seconds": self.log_seconds,
         }
 
 

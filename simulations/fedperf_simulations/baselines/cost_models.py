@@ -71,7 +71,7 @@ class Lesson:
         asked = [numbers.setdefault((p.plan.workflow, p.cluster), len(numbers)) for p in plans]
         return cls(
             [Question(each.plan, each.cluster) for each in plans],
-            np.array([each.log_runtime_seconds for each in plans]),
+            np.array([each.log_seconds for each in plans]),
             np.array(asked, dtype=np.int64),
         )
 

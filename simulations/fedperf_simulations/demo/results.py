@@ -122,7 +122,7 @@ def error_on_plans(checkpoint: Checkpoint, plans: Sequence[MeasuredPlan]) -> flo
     """Median q-error of a model on public plans: the coordinator's yardstick."""
     model = model_from_arrays(checkpoint.arrays)
     predicted = predict(model, [PlanGraph.of(each.plan, each.cluster) for each in plans])
-    return median_q_error(np.exp(predicted), np.exp([each.log_runtime_seconds for each in plans]))
+    return median_q_error(np.exp(predicted), np.exp([each.log_seconds for each in plans]))
 
 
 def _released(made: Sequence[Facts], ledger: PrivacyLedger) -> tuple[Released, ...]:

@@ -114,7 +114,7 @@ def _pooled(executions: Sequence[Execution], settings: Settings) -> Answer:
     fit(
         model,
         [PlanGraph.of(each.plan, each.cluster) for each in plans],
-        np.array([each.log_runtime_seconds for each in plans]),
+        np.array([each.log_seconds for each in plans]),
         epochs=QUICK_EPOCHS if settings.quick else EPOCHS,
         seed=settings.seed,
     )

@@ -116,5 +116,5 @@ def _measured(executions: Iterable[Execution]) -> MeasuredTimes:
     plans = measured_plans(executions)
     return MeasuredTimes(
         tuple(PlanGraph.of(each.plan, each.cluster) for each in plans),
-        np.array([each.log_runtime_seconds for each in plans]),
+        np.array([each.log_seconds for each in plans]),
     )

@@ -74,7 +74,7 @@ def train_limited_start(
     public = measured_plans(parts[WorkloadPart.PUBLIC])
     model = GGFN(dropout=LIMITED_DROPOUT, seed=seed)
     graphs = [PlanGraph.of(each.plan, each.cluster) for each in public]
-    labels = np.array([each.log_runtime_seconds for each in public])
+    labels = np.array([each.log_seconds for each in public])
     fit(model, graphs, labels, epochs=epochs, seed=seed, on_progress=on_progress)
     save_model(path, model, model_version=PUBLIC_START_VERSION)
     return _report(model, len(public), parts)
@@ -91,7 +91,7 @@ def one_per_workload(executions: Iterable[Execution]) -> tuple[Execution, ...]:
 def error_on(model: GGFN, plans: Sequence[MeasuredPlan]) -> float:
     """Median q-error of the model on measured plans."""
     graphs = [PlanGraph.of(each.plan, each.cluster) for each in plans]
-    seconds = np.exp([each.log_runtime_seconds for each in plans])
+    seconds = np.exp([each.log_seconds for each in plans])
     return median_q_error(np.exp(predict(model, graphs)), seconds)
 
 

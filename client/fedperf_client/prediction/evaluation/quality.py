@@ -75,7 +75,7 @@ def quality_of(own: Iterable[Execution], synthetic: Sequence[SyntheticRow]) -> Q
             if each.is_ok and each.measurement is not None
         ]
     )
-    drawn = [TableRow.of(row.plan, row.cluster, row.log_runtime_seconds) for row in synthetic]
+    drawn = [TableRow.of(row.plan, row.cluster, row.log_seconds) for row in synthetic]
     if min(len(real), len(drawn)) < 2:  # noqa: PLR2004  a distribution needs two
         raise InvalidInputError(
             f"there must be two executions and two synthetic rows to compare, got {len(real)} and "

@@ -242,7 +242,7 @@ def _row_to_message(row: SyntheticRow) -> exchange_pb2.SyntheticRow:
     return exchange_pb2.SyntheticRow(
         plan=plan_to_message(row.plan),
         cluster=cluster_to_message(row.cluster),
-        log_runtime_seconds=row.log_runtime_seconds,
+        log_runtime_seconds=row.log_seconds,
         segment=int(row.segment),
     )
 

@@ -119,7 +119,7 @@ def _measured_to_message(measured: MeasuredPlan) -> workflow_pb2.MeasuredPlan:
     return workflow_pb2.MeasuredPlan(
         plan=plan_to_message(measured.plan),
         cluster=cluster_to_message(measured.cluster),
-        log_runtime_seconds=measured.log_runtime_seconds,
+        log_runtime_seconds=measured.log_seconds,
     )
 
 

@@ -340,7 +340,7 @@ def _member(part: WorkloadPart, *, quick: bool) -> MeasuredTimes:
     plans = measured_plans(one_per_workload(known))[: QUICK_WORKLOADS if quick else None]
     return MeasuredTimes(
         tuple(PlanGraph.of(each.plan, each.cluster) for each in plans),
-        np.array([each.log_runtime_seconds for each in plans]),
+        np.array([each.log_seconds for each in plans]),
     )
 
 

@@ -333,7 +333,7 @@ def _synthetic_batch(noise_multiplier: float) -> Release:
             predict=lambda asked: np.zeros(len(asked)),  # public, so the attacker subtracts it
             seed=0,
         )
-        labels = [row.log_runtime_seconds for row in batch.rows if id(row.plan) in plans]
+        labels = [row.log_seconds for row in batch.rows if id(row.plan) in plans]
         return np.array([np.mean(labels) if labels else 0.0, len(labels)])
 
     return release

@@ -28,8 +28,7 @@ from tests.unit.client.executions import START, make_execution
 from tests.unit.client.public import install_start
 
 ROWS = tuple(
-    SyntheticRow(each.plan, each.cluster, each.log_runtime_seconds, Platform.DUCKDB)
-    for each in few_plans()
+    SyntheticRow(each.plan, each.cluster, each.log_seconds, Platform.DUCKDB) for each in few_plans()
 )
 PARAMETERS = TrainingParameters(4.0, 0.5, 1, 0.5, 10.0)
 EXTRA = [SlotKey(ReleaseKind.MODEL_UPDATE, window, 1) for window in range(2)]

@@ -123,7 +123,7 @@ def test_rehearsal_weighs_as_much_as_the_workloads_that_a_step_is_expected_to_dr
     assert [len(each) for each in rehearsal.batches] == [50, 50, 50]
     assert rehearsal.weight == 32 / REHEARSED_PER_STEP == 0.5
     targets = sorted(example.target for batch in rehearsal.batches for example in batch)
-    expected = standardise(torch.tensor([row.log_runtime_seconds for row in rows])).tolist()
+    expected = standardise(torch.tensor([row.log_seconds for row in rows])).tolist()
     assert targets == sorted(expected)
     assert rehearsal_of([], parameters).batches == []
 

@@ -53,7 +53,7 @@ def ran() -> list[LabelledGraph]:
             "",
             PlanGraph.of(each.plan, each.cluster),
             cell_of(each.plan).index,
-            each.log_runtime_seconds,
+            each.log_seconds,
         )
         for each in load_public_plans()
     ]

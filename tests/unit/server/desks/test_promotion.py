@@ -209,7 +209,7 @@ def test_what_was_forgotten_is_seen_on_the_rows_of_the_epochs_before(database: D
         buffer.keep(session, ended.labelled(predict_with), at=START + 28 * DAY)
         buffer.keep(session, replace(ended, rows=()), at=START + 29 * DAY)
         assert buffer.waiting(session, TABLE.period, window=1) is None
-        assert buffer.rows(session) == (replace(ROW, log_runtime_seconds=0.0),) * 3
+        assert buffer.rows(session) == (replace(ROW, log_seconds=0.0),) * 3
     add(database, 0.5, public_error=1.9, at=START + 12 * DAY)
     verdict = look(database, START + 34 * DAY)
     assert verdict is not None
@@ -222,7 +222,7 @@ def test_what_was_forgotten_is_seen_on_the_rows_of_the_epochs_before(database: D
 def keep_rows(database: Database, at: datetime) -> None:
     """Into the buffer, labelled 0."""
     with database.transaction() as session:
-        rows = (replace(ROW, log_runtime_seconds=0.0),) * 3
+        rows = (replace(ROW, log_seconds=0.0),) * 3
         buffer.keep(session, buffer.Earlier(at, rows, b"", 0), at=at)
 
 

@@ -129,7 +129,7 @@ def test_rows_are_kept_with_the_last_reports_of_their_epoch_and_once(database: D
     hand_in(database, b"2", window=1)  # too late for the buffer
     assert look(database, moment(1, REPORTED)) == kept
     with database.transaction() as session:
-        assert {row.log_runtime_seconds for row in buffer.rows(session)} == {2.0}
+        assert {row.log_seconds for row in buffer.rows(session)} == {2.0}
 
 
 def test_a_coordinator_that_was_away_keeps_them_before_the_next_epoch_publishes(
@@ -142,9 +142,9 @@ def test_a_coordinator_that_was_away_keeps_them_before_the_next_epoch_publishes(
     assert look(database, moment(2, timedelta(days=2))) > 0
     with database.transaction() as session:
         batch = registry.published_rows(session)
-        labels = {row.log_runtime_seconds for row in buffer.rows(session)}
+        labels = {row.log_seconds for row in buffer.rows(session)}
     assert labels == {2.0}
-    assert not {row.log_runtime_seconds for row in batch} & labels  # they were corrected
+    assert not {row.log_seconds for row in batch} & labels  # they were corrected
 
 
 def test_an_epoch_about_which_nobody_reported_leaves_nothing(database: Database) -> None:
@@ -161,7 +161,7 @@ def test_an_epoch_about_which_nobody_reported_leaves_nothing(database: Database)
 
 def labels(database: Database) -> set[float]:
     with database.transaction() as session:
-        return {row.log_runtime_seconds for row in buffer.rows(session)}
+        return {row.log_seconds for row in buffer.rows(session)}
 
 
 def test_a_model_that_was_taken_back_does_not_teach(database: Database) -> None:

@@ -191,10 +191,8 @@ def test_no_drawn_row_has_more_sources_than_operators() -> None:
 def test_drawn_run_times_have_the_level_of_their_cell(
     batch: SyntheticBatch, drawn: tuple[TableRow, ...]
 ) -> None:
-    real = [row.log_runtime_seconds for row in batch.table() if POLARS_ML.holds(row.cell)]
-    assert np.mean([row.log_runtime_seconds for row in drawn]) == pytest.approx(
-        np.mean(real), abs=0.3
-    )
+    real = [row.log_seconds for row in batch.table() if POLARS_ML.holds(row.cell)]
+    assert np.mean([row.log_seconds for row in drawn]) == pytest.approx(np.mean(real), abs=0.3)
 
 
 def test_the_same_seed_draws_the_same_rows_and_another_others(
@@ -203,8 +201,8 @@ def test_the_same_seed_draws_the_same_rows_and_another_others(
     before = np.random.get_state(legacy=False)["state"]["key"]  # nobody else's generator is touched
     assert more_rows(batch, POLARS_ML, rows=80, seed=1) == drawn
     other = more_rows(batch, POLARS_ML, rows=80, seed=2)
-    labels = {row.log_runtime_seconds for row in drawn}
-    assert len(labels & {row.log_runtime_seconds for row in other}) < 8
+    labels = {row.log_seconds for row in drawn}
+    assert len(labels & {row.log_seconds for row in other}) < 8
     np.testing.assert_array_equal(np.random.get_state(legacy=False)["state"]["key"], before)
 
 

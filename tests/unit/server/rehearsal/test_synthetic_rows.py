@@ -57,7 +57,7 @@ def test_rows_are_public_plans_labelled_by_model_plus_correction() -> None:
     assert len(rows) == 200
     for row in rows:
         assert SizedPlan(row.plan, row.cluster) in known
-        assert row.log_runtime_seconds == cell_of(row.plan).index
+        assert row.log_seconds == cell_of(row.plan).index
         assert row.segment is cell_of(row.plan).platform
 
 

@@ -29,8 +29,8 @@ def test_every_end_of_a_segment_but_the_last_is_a_prefix() -> None:
     first, second = prefixes(execution, PROGRAM, [0.25, 0.5, 0.125])
     assert first.plan == execution.plan.prefix([0])
     assert second.plan == execution.plan.prefix([0, 1])
-    assert math.exp(first.log_runtime_seconds) == pytest.approx(0.25)
-    assert math.exp(second.log_runtime_seconds) == pytest.approx(0.75)
+    assert math.exp(first.log_seconds) == pytest.approx(0.25)
+    assert math.exp(second.log_seconds) == pytest.approx(0.75)
 
 
 def test_one_segment_has_no_prefix() -> None:
