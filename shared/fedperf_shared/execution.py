@@ -4,14 +4,16 @@ Executions are private: they live in an organization's store and never leave it.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import IntEnum, StrEnum, unique
-from typing import NamedTuple
+from functools import cached_property
 
 from fedperf_shared.errors import InvalidInputError
-from fedperf_shared.workflow.graph import Plan
-from fedperf_shared.workflow.vocabulary import MAX_RUNTIME_SECONDS
+from fedperf_shared.workflow.features import Features, featurize, featurize_assignments
+from fedperf_shared.workflow.graph import Plan, Workflow
+from fedperf_shared.workflow.vocabulary import MAX_RUNTIME_SECONDS, Platform
 
 
 class InvalidExecutionError(InvalidInputError):
@@ -65,11 +67,28 @@ class ClusterConfig:
                 raise InvalidExecutionError(f"{name} must be positive and finite, got {value!r}")
 
 
-class SizedPlan(NamedTuple):
-    """A plan and the resources that it has."""
+@dataclass(frozen=True)
+class SizedPlan:
+    """A plan on its resources: what takes some time, and what is asked how long it takes."""
 
     plan: Plan
     cluster: ClusterConfig
+
+    @classmethod
+    def of(
+        cls, workflow: Workflow, assignments: Sequence[tuple[Platform, ...]], cluster: ClusterConfig
+    ) -> "list[SizedPlan]":
+        """One plan per assignment of platforms; their features are computed together."""
+        plans = [cls(Plan(workflow, platforms), cluster) for platforms in assignments]
+        features = featurize_assignments(workflow, assignments, cluster)
+        for sized, each in zip(plans, features, strict=True):
+            vars(sized)["features"] = each  # what `features` would keep
+        return plans
+
+    @cached_property
+    def features(self) -> Features:
+        """What every predictor reads of it, computed once."""
+        return featurize(self.plan, self.cluster)
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,7 +60,7 @@ def _nought(checkpoint: bytes) -> PredictLog:
 def tangent_avg() -> TangentAvg:
     """Rounds at the tangent on the public plans that ship with fedperf."""
     anchors = anchors_of(load_public_plans())
-    return TangentAvg([PlanGraph.of(plan, cluster) for plan, cluster in anchors])
+    return TangentAvg([PlanGraph.of(each.plan, each.cluster) for each in anchors])
 
 
 @dataclass(eq=False)

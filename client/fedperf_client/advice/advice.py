@@ -24,8 +24,8 @@ from fedperf_client.optimizer.head import STARTUP_SECONDS, Head
 from fedperf_client.optimizer.plan_scores import Assignment
 from fedperf_client.prediction.answers.resources import moved
 from fedperf_client.prediction.mixture.intervals import Estimate
-from fedperf_client.prediction.prediction import Prediction, Question
-from fedperf_shared.execution import ClusterConfig
+from fedperf_client.prediction.prediction import Prediction
+from fedperf_shared.execution import ClusterConfig, SizedPlan
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import NAMED_PLATFORMS, Platform
 
@@ -35,7 +35,7 @@ DISTRIBUTED = frozenset({Platform.SPARK, Platform.FLINK, Platform.OTHER})
 MOST_MOVES = 64
 """Of the largest groups, that are looked at."""
 
-Estimates = Callable[[Sequence[Question]], Sequence[Estimate]]
+Estimates = Callable[[Sequence[SizedPlan]], Sequence[Estimate]]
 """Questions -> estimates in the same order."""
 
 
@@ -119,7 +119,7 @@ def advise(
             refused[cluster] = error
     if not found:
         raise next(reversed(refused.values()))
-    asked = [Question(choice.plan, cluster) for cluster, (choice, _) in found.items()]
+    asked = [SizedPlan(choice.plan, cluster) for cluster, (choice, _) in found.items()]
     answers = tuple(
         Sized(cluster, choice, estimate, deadline_seconds)
         for (cluster, (choice, _)), estimate in zip(
@@ -149,7 +149,7 @@ class _Search:
     asked: Estimates
     head: Head
 
-    def predict(self, questions: Sequence[Question]) -> list[Prediction]:
+    def predict(self, questions: Sequence[SizedPlan]) -> list[Prediction]:
         return [each.prediction for each in _estimates(self.asked, questions)]
 
     def costs(self, cluster: ClusterConfig) -> AdditiveCosts:
@@ -200,7 +200,7 @@ class _Search:
     ) -> dict[Assignment, Alternative]:
         if not assignments:
             return {}
-        predictions = self.predict(Question.of(self.job.workflow, assignments, cluster))
+        predictions = self.predict(SizedPlan.of(self.job.workflow, assignments, cluster))
         return {
             each: Alternative(
                 Plan(self.job.workflow, each),
@@ -214,7 +214,7 @@ class _Search:
         return 0.0 if platform in self.wishes.warm else STARTUP_SECONDS.get(platform, 0.0)
 
 
-def _estimates(asked: Estimates, questions: Sequence[Question]) -> Sequence[Estimate]:
+def _estimates(asked: Estimates, questions: Sequence[SizedPlan]) -> Sequence[Estimate]:
     """Estimates, on one node of what no platform spreads."""
     return asked([_where_it_runs(each) for each in questions])
 
@@ -277,7 +277,7 @@ def _single(job: Job, platforms: Sequence[Platform], allowed: Mask) -> Iterator[
         yield job.today.platforms
 
 
-def _where_it_runs(question: Question) -> Question:
+def _where_it_runs(question: SizedPlan) -> SizedPlan:
     cluster = question.cluster
     if cluster.nodes == 1 or not DISTRIBUTED.isdisjoint(question.plan.platforms):
         return question

@@ -239,12 +239,12 @@ def _searched(job: "Job", asked: _Asked, kept: "Kept", head: "Head") -> _Shown:
     from fedperf_client.advice.explanation import reasons_of
     from fedperf_client.prediction.answers.resources import sizes_of
     from fedperf_client.prediction.mixture.support import Reach
-    from fedperf_client.prediction.prediction import Question
+    from fedperf_shared.execution import SizedPlan
 
     seen = () if job.program is not None else kept.clusters_of(job.today)
     sizes = sizes_of(job.cluster, asked.cores, asked.nodes, seen)
     constraints = _wishes(job, kept, asked)
-    kept.predictor.estimate([Question(job.on(each).today, each) for each in sizes])
+    kept.predictor.estimate([SizedPlan(job.on(each).today, each) for each in sizes])
     reach = Reach.of(kept.predictor.candidates.known)
     estimates = partial(reach.estimate, kept.predictor)
     begun = time.perf_counter()

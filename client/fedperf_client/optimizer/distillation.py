@@ -21,9 +21,9 @@ from fedperf_client.optimizer.head import (
     Head,
     inputs_of,
 )
-from fedperf_client.prediction.prediction import Floats, PredictLog, Question
+from fedperf_client.prediction.prediction import Floats, PredictLog
 from fedperf_shared.errors import InvalidInputError
-from fedperf_shared.execution import ClusterConfig
+from fedperf_shared.execution import ClusterConfig, SizedPlan
 from fedperf_shared.workflow.features import featurize
 from fedperf_shared.workflow.graph import Plan, Workflow
 from fedperf_shared.workflow.topology import topological_order
@@ -181,7 +181,7 @@ def _lesson(
     rng: np.random.Generator,
 ) -> _Lesson:
     plans = _plans(able, workflow, rng)
-    questions = Question.of(workflow, [tuple(map(Platform, plan)) for plan in plans], cluster)
+    questions = SizedPlan.of(workflow, [tuple(map(Platform, plan)) for plan in plans], cluster)
     features = featurize(Plan.on_one_platform(workflow, Platform.UNASSIGNED), cluster)
     operators, edges = inputs_of(features)
     rows = np.array(plans)[:, features.order]

@@ -3,16 +3,16 @@
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 
-from fedperf_client.prediction.prediction import Prediction, Question
+from fedperf_client.prediction.prediction import Prediction
 from fedperf_shared.errors import FedperfError
-from fedperf_shared.execution import ClusterConfig
+from fedperf_shared.execution import ClusterConfig, SizedPlan
 from fedperf_shared.workflow.graph import Plan, Workflow
 from fedperf_shared.workflow.vocabulary import Platform
 
 BATCH = 256
 """Questions per call of the predictor."""
 
-Predict = Callable[[Sequence[Question]], Sequence[Prediction]]
+Predict = Callable[[Sequence[SizedPlan]], Sequence[Prediction]]
 """Questions -> predictions in the same order."""
 
 Assignment = tuple[Platform, ...]
@@ -59,7 +59,7 @@ class Scores:
         """
         new = iter([each for each in dict.fromkeys(assignments) if each not in self._known])
         for batch in iter(lambda: list(islice(new, BATCH)), []):
-            predictions = self._predict(Question.of(self._workflow, batch, self._cluster))
+            predictions = self._predict(SizedPlan.of(self._workflow, batch, self._cluster))
             if len(predictions) != len(batch):
                 raise MissingPredictionsError(
                     f"{len(batch)} plans were asked for, {len(predictions)} predictions came"

@@ -12,9 +12,9 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_client.prediction.prediction import Floats, PredictLog, Question, checked_log
+from fedperf_client.prediction.prediction import Floats, PredictLog, checked_log
 from fedperf_shared.errors import InvalidInputError
-from fedperf_shared.execution import Execution, ExecutionStatus
+from fedperf_shared.execution import Execution, ExecutionStatus, SizedPlan
 from fedperf_shared.releases.basis import cell_of
 from fedperf_shared.workflow.flat import FLAT_FEATURES, flatten
 
@@ -34,7 +34,7 @@ class History:
         finished_at: with time zone, [executions]; None where it is not known or does not matter.
     """
 
-    questions: tuple[Question, ...]
+    questions: tuple[SizedPlan, ...]
     workloads: tuple[str, ...]
     log_seconds: Floats
     finished_at: tuple[datetime, ...] | None = None
@@ -61,7 +61,7 @@ class History:
         """The history of those executions that ended well; the others have no run time."""
         kept = [
             (
-                Question(each.plan, each.cluster),
+                SizedPlan(each.plan, each.cluster),
                 each.workload,
                 each.measurement.runtime_seconds,
                 each.finished_at,
@@ -107,7 +107,7 @@ class Samples:
         return Samples(self.features[rows], self.cells[rows], starts)
 
 
-def encode(questions: Sequence[Question], starts: Mapping[str, PredictLog]) -> Samples:
+def encode(questions: Sequence[SizedPlan], starts: Mapping[str, PredictLog]) -> Samples:
     """The numbers of `questions`; evaluates every start model once.
 
     Raises:

@@ -7,16 +7,13 @@ Everything inside works on the natural log of wall seconds; seconds appear only 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedperf_shared.errors import FedperfError, InvalidInputError
-from fedperf_shared.execution import ClusterConfig
-from fedperf_shared.workflow.features import Features, featurize, featurize_assignments
-from fedperf_shared.workflow.graph import Plan, Workflow
-from fedperf_shared.workflow.vocabulary import MAX_RUNTIME_SECONDS, Platform
+from fedperf_shared.execution import SizedPlan
+from fedperf_shared.workflow.vocabulary import MAX_RUNTIME_SECONDS
 
 Floats = NDArray[np.float64]
 
@@ -40,32 +37,8 @@ class PredictorFailedError(FedperfError):
         self.name = name
 
 
-@dataclass(frozen=True)
-class Question:
-    """How long does this plan take on these resources?"""
-
-    plan: Plan
-    cluster: ClusterConfig
-
-    @classmethod
-    def of(
-        cls, workflow: Workflow, assignments: Sequence[tuple[Platform, ...]], cluster: ClusterConfig
-    ) -> "list[Question]":
-        """One question per assignment of platforms; their features are computed together."""
-        questions = [cls(Plan(workflow, platforms), cluster) for platforms in assignments]
-        features = featurize_assignments(workflow, assignments, cluster)
-        for question, each in zip(questions, features, strict=True):
-            vars(question)["features"] = each  # what `features` would keep
-        return questions
-
-    @cached_property
-    def features(self) -> Features:
-        """What every predictor reads of it, computed once."""
-        return featurize(self.plan, self.cluster)
-
-
-PredictLog = Callable[[Sequence[Question]], Floats]
-"""Questions -> natural log of wall seconds [questions]; how a shared model is passed in."""
+PredictLog = Callable[[Sequence[SizedPlan]], Floats]
+"""Plans -> natural log of wall seconds [plans]; how a shared model is passed in."""
 
 
 @dataclass(frozen=True, slots=True)

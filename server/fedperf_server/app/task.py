@@ -91,7 +91,7 @@ def predict_with(checkpoint: bytes) -> PredictLog:
 
 
 def _tangent(plans: Sequence[MeasuredPlan]) -> RoundStrategy:
-    return TangentAvg([PlanGraph.of(plan, cluster) for plan, cluster in anchors_of(plans)])
+    return TangentAvg([PlanGraph.of(each.plan, each.cluster) for each in anchors_of(plans)])
 
 
 def _dp_sgd(norm_bound: float) -> RoundStrategy:

@@ -110,7 +110,7 @@ class PromotionDesk:
         self._predict_with = predict_with
         self._database = database
         self._timetable = timetable
-        self._entries = [SizedPlan(plan, cluster) for plan, cluster in variants_of(catalogue)]
+        self._entries = variants_of(catalogue)
         self._cells = np.array([cell_of(each.plan).index for each in self._entries], dtype=np.int64)
         self._grace = grace
 

@@ -19,8 +19,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedperf_client.prediction.prediction import Floats, PredictLog, Question
-from fedperf_shared.execution import MeasuredPlan
+from fedperf_client.prediction.prediction import Floats, PredictLog
+from fedperf_shared.execution import MeasuredPlan, SizedPlan
 from fedperf_shared.model.architecture import TARGET_CENTER, TARGET_SCALE
 from fedperf_shared.model.batches import PlanGraph
 from fedperf_shared.model.fit import Progress, fit
@@ -60,7 +60,7 @@ class Lesson:
         asked: a number per question, the same for plans of one workflow on one cluster.
     """
 
-    questions: Sequence[Question]
+    questions: Sequence[SizedPlan]
     log_seconds: Floats
     asked: NDArray[np.int64]
 
@@ -70,7 +70,7 @@ class Lesson:
         numbers: dict[object, int] = {}
         asked = [numbers.setdefault((p.plan.workflow, p.cluster), len(numbers)) for p in plans]
         return cls(
-            [Question(each.plan, each.cluster) for each in plans],
+            [SizedPlan(each.plan, each.cluster) for each in plans],
             np.array([each.log_seconds for each in plans]),
             np.array(asked, dtype=np.int64),
         )
@@ -142,7 +142,7 @@ def boosting(*, rounds: int, seed: int) -> CostModel:
         vectors = lightgbm.Dataset(_stacked(robopt_vector, lesson.questions), targets)
         trees = lightgbm.train({**BOOSTING, "objective": slopes, "seed": seed}, vectors, rounds)
 
-        def answer(asked: Sequence[Question]) -> Floats:
+        def answer(asked: Sequence[SizedPlan]) -> Floats:
             said = np.asarray(trees.predict(_stacked(robopt_vector, asked)), np.float64)
             return said * TARGET_SCALE + TARGET_CENTER
 
@@ -162,7 +162,7 @@ def deep_network(*, epochs: int, seed: int) -> CostModel:
             network = _network(inputs.shape[1])
             _descend(network, inputs, targets, epochs)
 
-        def answer(asked: Sequence[Question]) -> Floats:
+        def answer(asked: Sequence[SizedPlan]) -> Floats:
             with torch.inference_mode():
                 output = network(torch.from_numpy(_stacked(padded_vector, asked)))[:, 0]
             values: Floats = (output * TARGET_SCALE + TARGET_CENTER).double().numpy()
@@ -204,9 +204,9 @@ def _descend(network: nn.Module, inputs: Tensor, targets: Tensor, epochs: int) -
             schedule.step()
 
 
-def _graphs(questions: Sequence[Question]) -> list[PlanGraph]:
+def _graphs(questions: Sequence[SizedPlan]) -> list[PlanGraph]:
     return [PlanGraph.from_features(each.features) for each in questions]
 
 
-def _stacked(vector: Callable[..., np.ndarray], questions: Sequence[Question]) -> np.ndarray:
+def _stacked(vector: Callable[..., np.ndarray], questions: Sequence[SizedPlan]) -> np.ndarray:
     return np.stack([vector(each.features) for each in questions])

@@ -10,8 +10,8 @@ import numpy as np
 from fedperf_client.optimizer.costs import AdditiveCosts, Floats, Ints
 from fedperf_client.optimizer.plan_prefixes import Prefixes, best_per_key, search
 from fedperf_client.optimizer.steps import PlacementStep, steps_of
-from fedperf_client.prediction.prediction import PredictLog, Question
-from fedperf_shared.execution import ClusterConfig
+from fedperf_client.prediction.prediction import PredictLog
+from fedperf_shared.execution import ClusterConfig, SizedPlan
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.topology import topological_order
 from fedperf_shared.workflow.vocabulary import Platform
@@ -35,7 +35,7 @@ def published_search(
     def scores(extended: Prefixes) -> Floats:
         prefix, rows = costs.workflow.prefix(placed), extended.columns[:, sorted(placed)]
         plans = (Plan(prefix, costs.assignment(columns)) for columns in rows)
-        return np.array([predict_log([Question(plan, cluster)])[0] for plan in plans])
+        return np.array([predict_log([SizedPlan(plan, cluster)])[0] for plan in plans])
 
     def keep(step: PlacementStep, extended: Prefixes) -> Ints:
         placed.append(step.operator)

@@ -47,7 +47,7 @@ def measured_pace(history: Path) -> dict[str, float]:
     labelled, reading = _timed(lambda: labelled_graphs(executions_of(history)))
     _, residuals = _timed(lambda: workload_residuals(model, labelled))
     some = labelled[:_PLANS]
-    anchors = [PlanGraph.of(plan, cluster) for plan, cluster in anchors_of(load_public_plans())]
+    anchors = [PlanGraph.of(each.plan, each.cluster) for each in anchors_of(load_public_plans())]
     coefficients = np.eye(len(anchors), DIRECTIONS, dtype=np.float32)
     directions = directions_of(model, anchors[:1], coefficients[:1])
     workload_features(model, some, directions)  # what is loaded on first use

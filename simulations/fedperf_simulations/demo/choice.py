@@ -18,13 +18,12 @@ from fedperf_client.optimizer.plan_scores import Assignment
 from fedperf_client.platforms.program import Program
 from fedperf_client.platforms.support import EMBEDDED_PLATFORMS, installed_platforms, supports
 from fedperf_client.prediction.mixture.personal import Personalized
-from fedperf_client.prediction.prediction import Question
 from fedperf_client.profiling.trials.machine import cluster_config
 from fedperf_client.profiling.trials.profiler import Profiler
 from fedperf_client.workloads.data import prepare
 from fedperf_client.workloads.families import Family, draw_program, single_platforms, workload_name
 from fedperf_shared.errors import InvalidInputError
-from fedperf_shared.execution import ClusterConfig
+from fedperf_shared.execution import ClusterConfig, SizedPlan
 from fedperf_shared.workflow.graph import Plan, Workflow
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.demo.summary import ChoiceResult, PlatformTime
@@ -79,7 +78,7 @@ def chosen_and_measured(
         single = {p: (p,) * len(program.steps) for p in single_platforms(program)}
         plans = [choice.plan.platforms, *single.values()]
         seconds = _measured(profiler, program, plans, repeats)
-    predicted = predictor.predict([Question(Plan(workflow, p), cluster) for p in single.values()])
+    predicted = predictor.predict([SizedPlan(Plan(workflow, p), cluster) for p in single.values()])
     prediction = choice.prediction
     return ChoiceResult(
         organization=organization,

@@ -23,8 +23,7 @@ from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.prediction.answers.predictor_cache import open_kept
 from fedperf_client.prediction.base_models import FetchedModels
-from fedperf_client.prediction.prediction import Question
-from fedperf_shared.execution import Execution
+from fedperf_shared.execution import Execution, SizedPlan
 from fedperf_shared.model.batches import PlanGraph, collate
 from fedperf_shared.model.checkpoint import model_from_arrays
 from fedperf_shared.model.public_start import load_public_start
@@ -129,9 +128,9 @@ def _warm(home: Home, asked: Sequence[Execution]) -> Taken:
     ours, torchs = [], []
     with ExecutionStore.open(home.store) as store:
         predictor = open_kept(home.predictor, store, FetchedModels(home.models)).predictor
-    predictor.estimate([Question(asked[0].plan, asked[0].cluster)])
+    predictor.estimate([SizedPlan(asked[0].plan, asked[0].cluster)])
     for each in asked[1:]:
-        question, graph = Question(each.plan, each.cluster), PlanGraph.of(each.plan, each.cluster)
+        question, graph = SizedPlan(each.plan, each.cluster), PlanGraph.of(each.plan, each.cluster)
         before = time.perf_counter()
         predictor.estimate([question])
         between = time.perf_counter()

@@ -155,7 +155,7 @@ def _year(settings: Settings, size: int) -> Row:
     task = replace(
         ggfn_task(default_timetable(START).model_method, norm_bound=10.0),
         start=weights_of(load_limited_start().arrays),
-        strategy=TangentAvg([PlanGraph.of(*each) for each in anchors]),
+        strategy=TangentAvg([PlanGraph.of(each.plan, each.cluster) for each in anchors]),
     )
     with directory_in_memory() as place:
         newcomers = [

@@ -154,7 +154,7 @@ class FederatedYear:
         return Task(
             weights_of(state_to_arrays(world.start)),
             GgfnFormat(),
-            rounds([PlanGraph.of(*each) for each in world.anchors]),
+            rounds([PlanGraph.of(each.plan, each.cluster) for each in world.anchors]),
             public_error(world.plans),
             predict_with,
             world.plans,

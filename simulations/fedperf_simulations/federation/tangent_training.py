@@ -99,7 +99,9 @@ class TangentTraining:
         return Task(
             weights_of(state_to_arrays(self.model)),
             GgfnFormat(),
-            TangentAvg([PlanGraph.of(*each) for each in self.anchors], misfit=self.misfit),
+            TangentAvg(
+                [PlanGraph.of(each.plan, each.cluster) for each in self.anchors], misfit=self.misfit
+            ),
             _unjudged,
             predict_with,
             (),

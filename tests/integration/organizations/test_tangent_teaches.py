@@ -45,7 +45,7 @@ def test_both_rounds_together_cost_less_than_epsilon_one() -> None:
 
 def learnt() -> Weights:
     """The shared model after all rounds."""
-    rounds = TangentAvg([PlanGraph.of(plan, cluster) for plan, cluster in ANCHORS])
+    rounds = TangentAvg([PlanGraph.of(each.plan, each.cluster) for each in ANCHORS])
     noise = SeededNoise([71])
     start = load_limited_start().arrays
     current: Weights = [start[name] for name in ARRAY_SHAPES]

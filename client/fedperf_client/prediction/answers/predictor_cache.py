@@ -34,9 +34,9 @@ from fedperf_client.prediction.mixture.learner_catalogue import usable
 from fedperf_client.prediction.mixture.matched_folds import Asks, Places
 from fedperf_client.prediction.mixture.mixture import Known, MixMember, MixOutcome, OnProgress
 from fedperf_client.prediction.mixture.personal import Candidates, Key, Personalized, candidates_of
-from fedperf_client.prediction.prediction import Floats, Question
+from fedperf_client.prediction.prediction import Floats
 from fedperf_shared.errors import InvalidInputError, StorageError
-from fedperf_shared.execution import ClusterConfig
+from fedperf_shared.execution import ClusterConfig, SizedPlan
 from fedperf_shared.workflow.features import FEATURE_SCHEMA_VERSION
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform
@@ -138,7 +138,7 @@ def open_kept(
     return Kept(candidates.mix(candidates.learners), clusters, path, digest, 0)
 
 
-def _clusters(questions: Sequence[Question]) -> Clusters:
+def _clusters(questions: Sequence[SizedPlan]) -> Clusters:
     found: dict[Platform, Counter[ClusterConfig]] = defaultdict(Counter)
     for question in questions:
         for platform in {Platform.UNASSIGNED, *question.plan.platforms}:

@@ -11,9 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
-from fedperf_client.prediction.prediction import Question
 from fedperf_shared.errors import InvalidInputError
-from fedperf_shared.execution import ClusterConfig
+from fedperf_shared.execution import ClusterConfig, SizedPlan
 from fedperf_shared.workflow.graph import Operator, Plan
 from fedperf_shared.workflow.vocabulary import MAX_ITERATIONS
 
@@ -34,20 +33,20 @@ class Moved:
             resources are others now: whether they would be the same is not known.
     """
 
-    question: Question
+    question: SizedPlan
     keeps_partitions: bool
 
 
 def moved(plan: Plan, cluster: ClusterConfig, to: ClusterConfig) -> Moved:
     """The question how long `plan`, known on `cluster`, takes on `to`."""
     if (cluster.nodes, cluster.cores) == (to.nodes, to.cores):
-        return Moved(Question(plan, to), keeps_partitions=False)
+        return Moved(SizedPlan(plan, to), keeps_partitions=False)
     operators = plan.workflow.operators
     reasons = {0, 1, cluster.cores, cluster.nodes}
     keeps = any(each.partitions not in reasons for each in operators)
     given_there = tuple(_given(each, cluster, to) for each in operators)
     workflow = replace(plan.workflow, operators=given_there)
-    return Moved(Question(Plan(workflow, plan.platforms), to), keeps_partitions=keeps)
+    return Moved(SizedPlan(Plan(workflow, plan.platforms), to), keeps_partitions=keeps)
 
 
 def sizes_of(

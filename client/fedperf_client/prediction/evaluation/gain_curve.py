@@ -19,8 +19,9 @@ from fedperf_client.prediction.learners.residual_learners import REFERENCE, SHAR
 from fedperf_client.prediction.mixture.learner_catalogue import local_learners, public_learners
 from fedperf_client.prediction.mixture.mixture import OnProgress
 from fedperf_client.prediction.mixture.personal import candidates_of
-from fedperf_client.prediction.prediction import Floats, PredictLog, Question
+from fedperf_client.prediction.prediction import Floats, PredictLog
 from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.execution import SizedPlan
 
 STEPS = (0, 3, 5, 10, 30, 100, 300, 1000, 3000)
 """Numbers of own executions that are judged, as far as there are so many."""
@@ -39,7 +40,7 @@ LOCAL, PUBLIC_START, AS_IS, PERSONALIZED = (
     "personalized",
 )
 
-Mixes = Callable[[Sequence[Question]], Floats]
+Mixes = Callable[[Sequence[SizedPlan]], Floats]
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,9 +25,8 @@ from fedperf_client.prediction.prediction import (
     Floats,
     InvalidPredictionError,
     Prediction,
-    Question,
 )
-from fedperf_shared.execution import ClusterConfig
+from fedperf_shared.execution import ClusterConfig, SizedPlan
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import OperatorKind, Platform
 
@@ -212,7 +211,7 @@ class Hull:
     cores_on_node: float
 
     @classmethod
-    def around(cls, questions: Sequence[Question]) -> Self:
+    def around(cls, questions: Sequence[SizedPlan]) -> Self:
         """The hull of `questions`; without any, everything lies outside."""
         if not questions:
             return cls((), (), {}, 0.0)
@@ -233,7 +232,7 @@ class Hull:
         """Platforms seen."""
         return frozenset(platform for _, platform in self.pairs)
 
-    def contains(self, question: Question) -> bool:
+    def contains(self, question: SizedPlan) -> bool:
         """Whether `question` lies inside, and most of it is known on its platforms.
 
         More cores on a node than any had is another machine, however many all nodes had together.
@@ -318,7 +317,7 @@ def _log_rows(plan: Plan) -> float:
     return math.log1p(source_rows(plan))
 
 
-def _sizes(question: Question) -> tuple[float, ...]:
+def _sizes(question: SizedPlan) -> tuple[float, ...]:
     operators = question.plan.workflow.operators
     largest = max(operator.output_rows for operator in operators)
     return (

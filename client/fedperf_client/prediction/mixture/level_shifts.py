@@ -18,7 +18,8 @@ from fedperf_client.prediction.evidence import History, Samples, encode
 from fedperf_client.prediction.learners.residual_learners import PUBLIC
 from fedperf_client.prediction.mixture.intervals import source_rows
 from fedperf_client.prediction.mixture.mixture import Known
-from fedperf_client.prediction.prediction import Floats, PredictLog, Question
+from fedperf_client.prediction.prediction import Floats, PredictLog
+from fedperf_shared.execution import SizedPlan
 
 
 def streams_in(history: History, public: PredictLog) -> tuple[Stream, ...]:
@@ -53,7 +54,7 @@ def _streams(history: History, samples: Samples) -> tuple[Stream, ...]:
     )
 
 
-def _inputs(questions: Iterable[Question]) -> Floats:
+def _inputs(questions: Iterable[SizedPlan]) -> Floats:
     """Logs of cores, their speed, source rows and operators, [questions, 4]."""
     rows = [
         (

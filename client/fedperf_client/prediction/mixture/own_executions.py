@@ -9,7 +9,8 @@ from fedperf_client.prediction.evidence import History, encode
 from fedperf_client.prediction.mixture.intervals import source_rows
 from fedperf_client.prediction.mixture.matched_folds import Places
 from fedperf_client.prediction.mixture.mixture import Known
-from fedperf_client.prediction.prediction import PredictLog, Question
+from fedperf_client.prediction.prediction import PredictLog
+from fedperf_shared.execution import SizedPlan
 
 
 def known_of(history: History, starts: Mapping[str, PredictLog]) -> Known:
@@ -18,7 +19,7 @@ def known_of(history: History, starts: Mapping[str, PredictLog]) -> Known:
     return Known(samples, history.log_seconds, places_of(history.questions), _groups(history))
 
 
-def places_of(questions: Sequence[Question]) -> Places:
+def places_of(questions: Sequence[SizedPlan]) -> Places:
     """Log of the cores over all nodes, and of the rows of all sources."""
     cores = np.array([question.cluster.cores for question in questions], dtype=np.float64)
     rows = np.array([source_rows(question.plan) for question in questions], dtype=np.float64)
@@ -33,6 +34,6 @@ def _groups(history: History) -> NDArray[np.int64]:
     return np.arange(len(history)) if groups.max(initial=0) == 0 else groups
 
 
-def _numbered(questions: Sequence[Question]) -> NDArray[np.int64]:
-    numbers: dict[Question, int] = {}
+def _numbered(questions: Sequence[SizedPlan]) -> NDArray[np.int64]:
+    numbers: dict[SizedPlan, int] = {}
     return np.array([numbers.setdefault(each, len(numbers)) for each in questions], np.int64)

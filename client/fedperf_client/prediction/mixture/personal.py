@@ -61,7 +61,8 @@ from fedperf_client.prediction.mixture.standing import (
     of_start_alone,
     told_by_start,
 )
-from fedperf_client.prediction.prediction import Floats, Prediction, PredictLog, Question
+from fedperf_client.prediction.prediction import Floats, Prediction, PredictLog
+from fedperf_shared.execution import SizedPlan
 from fedperf_shared.workflow.graph import Plan
 
 Key = tuple[Asks, int]
@@ -135,7 +136,7 @@ class Candidates:
         kinds = asks(self.known.places, asked, size_step=HULL_MARGIN)
         return [(kind, self._way(kind, asked, row)) for row, kind in enumerate(kinds)]
 
-    def is_inside(self, question: Question, kind: Asks, way: Mimicry | None) -> bool:
+    def is_inside(self, question: SizedPlan, kind: Asks, way: Mimicry | None) -> bool:
         """Whether the question is one that folds can speak for."""
         if kind.is_beyond or not self.hull.contains(question):
             return False
@@ -233,15 +234,15 @@ class Personalized:
             self.outcomes[key] = self.candidates.weigh(way).outcome(self.learners)
         return self.outcomes[key]
 
-    def predict_log(self, questions: Sequence[Question]) -> Floats:
+    def predict_log(self, questions: Sequence[SizedPlan]) -> Floats:
         """Natural log of the median wall seconds, [questions]."""
         return self._logs(questions, self.candidates.ways_of(places_of(questions)))
 
-    def predict(self, questions: Sequence[Question]) -> list[Prediction]:
+    def predict(self, questions: Sequence[SizedPlan]) -> list[Prediction]:
         """Medians with conformal intervals, in the order of `questions`."""
         return [each.prediction for each in self.estimate(questions)]
 
-    def estimate(self, questions: Sequence[Question]) -> list[Estimate]:
+    def estimate(self, questions: Sequence[SizedPlan]) -> list[Estimate]:
         """As `predict`, with the upper end and the chance to keep a deadline."""
         ways = self.candidates.ways_of(places_of(questions))
         logs = self._logs(questions, ways)
@@ -258,7 +259,7 @@ class Personalized:
         return found
 
     def _logs(
-        self, questions: Sequence[Question], ways: Sequence[tuple[Asks, Mimicry | None]]
+        self, questions: Sequence[SizedPlan], ways: Sequence[tuple[Asks, Mimicry | None]]
     ) -> Floats:
         answers, support = np.zeros(len(questions)), self._support(questions)
         keys = [key_of(way) for _, way in ways]
@@ -274,7 +275,7 @@ class Personalized:
         return answers
 
     def _weighted(
-        self, questions: Sequence[Question], way: Mimicry | None, weights: Floats
+        self, questions: Sequence[SizedPlan], way: Mimicry | None, weights: Floats
     ) -> tuple[Samples, Floats]:
         """The questions in numbers, and answers of the mix at these weights beside the start."""
         mixture, start = self._mixture(way), self._start
@@ -287,13 +288,13 @@ class Personalized:
         from_start = told_by_start(start, self.candidates.known, asked, plans)
         return asked, from_start + weights * (mixture(asked) - from_start)
 
-    def _encoded(self, questions: Sequence[Question], names: Container[str]) -> Samples:
+    def _encoded(self, questions: Sequence[SizedPlan], names: Container[str]) -> Samples:
         """Questions with the answers of the start models that learners of these names need."""
         needed = {each.start for each in self.learners if each.name in names}
         starts = {k: start for k, start in self.candidates.starts.items() if k in needed}
         return encode(questions, starts)
 
-    def _support(self, questions: Sequence[Question]) -> Floats:
+    def _support(self, questions: Sequence[SizedPlan]) -> Floats:
         """Share of each plan's operators that own executions can speak for, in [0, 1].
 
         1 where there is no start that could speak instead.

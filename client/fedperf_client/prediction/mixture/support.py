@@ -15,7 +15,7 @@ from fedperf_client.prediction.mixture.intervals import Estimate, source_rows
 from fedperf_client.prediction.mixture.mixture import Known
 from fedperf_client.prediction.mixture.personal import Personalized
 from fedperf_client.prediction.mixture.standing import platforms_used
-from fedperf_client.prediction.prediction import Question
+from fedperf_shared.execution import SizedPlan
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import NAMED_PLATFORMS, Platform
 
@@ -50,7 +50,7 @@ class Reach:
         known = sorted(set(plan.platforms) & self.rows.keys())
         return tuple(each for each in known if asked > TIMES * self.rows[each])
 
-    def estimate(self, predictor: Personalized, questions: Sequence[Question]) -> list[Estimate]:
+    def estimate(self, predictor: Personalized, questions: Sequence[SizedPlan]) -> list[Estimate]:
         """What the predictor says; beyond reach as extrapolating."""
         return [
             found.widened() if self.beyond(question.plan) else found

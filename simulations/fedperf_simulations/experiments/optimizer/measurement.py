@@ -25,8 +25,8 @@ from fedperf_client.optimizer.heads import shipped_head
 from fedperf_client.optimizer.methods import Method
 from fedperf_client.optimizer.pruned_search import EXHAUSTIVE_LIMIT
 from fedperf_client.prediction.base_models import predictor
-from fedperf_client.prediction.prediction import Prediction, PredictLog, Question
-from fedperf_shared.execution import ClusterConfig
+from fedperf_client.prediction.prediction import Prediction, PredictLog
+from fedperf_shared.execution import ClusterConfig, SizedPlan
 from fedperf_shared.model.public_start import load_public_start
 from fedperf_shared.workflow.graph import Workflow
 from fedperf_simulations.baselines.published_search import published_search
@@ -112,7 +112,7 @@ def _chosen(
 ) -> int:
     platforms = PLATFORMS[: task.platforms]
 
-    def predict(questions: Sequence[Question]) -> list[Prediction]:
+    def predict(questions: Sequence[SizedPlan]) -> list[Prediction]:
         return [Prediction(s, s / 2, 2 * s) for s in np.exp(model(questions)).tolist()]
 
     costs = head.costs(workflow, CLUSTER, platforms)

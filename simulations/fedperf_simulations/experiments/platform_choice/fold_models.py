@@ -14,7 +14,8 @@ from fedperf_client.optimizer.distillation import distil
 from fedperf_client.optimizer.head import Head, load_head, save_head
 from fedperf_client.platforms.support import EMBEDDED_PLATFORMS, supports
 from fedperf_client.prediction.base_models import predictor
-from fedperf_client.prediction.prediction import PredictLog, Question
+from fedperf_client.prediction.prediction import PredictLog
+from fedperf_shared.execution import SizedPlan
 from fedperf_shared.model.checkpoint import load_checkpoint, save_model
 from fedperf_simulations.baselines.cost_models import CostModel, Lesson, train_ggfn
 from fedperf_simulations.experiments.platform_choice.tables import SAID
@@ -103,9 +104,9 @@ def answers(folds: Folds, learn: Callable[[int], PredictLog], fold: int) -> Iter
             yield {"case": case.name, SAID: seconds}
 
 
-def questions(case: Case) -> list[Question]:
+def questions(case: Case) -> list[SizedPlan]:
     """One per measured plan, in their order."""
-    return Question.of(case.workflow, list(case.seconds), case.cluster)
+    return SizedPlan.of(case.workflow, list(case.seconds), case.cluster)
 
 
 def baseline(folds: Folds, model: CostModel) -> Callable[[int], PredictLog]:

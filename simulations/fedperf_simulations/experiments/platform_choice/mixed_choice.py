@@ -21,12 +21,13 @@ from fedperf_client.optimizer.plan_scores import Assignment
 from fedperf_client.platforms.operations.tabular import Sink
 from fedperf_client.platforms.program import Program
 from fedperf_client.platforms.support import EMBEDDED_PLATFORMS, supports
-from fedperf_client.prediction.prediction import Floats, Prediction, PredictLog, Question
+from fedperf_client.prediction.prediction import Floats, Prediction, PredictLog
 from fedperf_client.profiling.trials.machine import available_memory_bytes
 from fedperf_client.profiling.trials.pool import WorkerPool
 from fedperf_client.profiling.trials.profiler import Profiler
 from fedperf_client.profiling.trials.trial import TrialLimits
 from fedperf_client.workloads.data import prepare
+from fedperf_shared.execution import SizedPlan
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.baselines.platform_rules import (
     PlatformRule,
@@ -87,7 +88,7 @@ def chosen_plan(case: Case, answer: PredictLog, head: Head) -> Assignment:
     """What the optimizer chooses for engines that are awake, as those of the measurements are."""
     costs = head.costs(case.workflow, case.cluster, EMBEDDED_PLATFORMS, startup_seconds={})
 
-    def predict(questions: Sequence[Question]) -> list[Prediction]:
+    def predict(questions: Sequence[SizedPlan]) -> list[Prediction]:
         return [Prediction(each, each, each) for each in np.exp(answer(questions)).tolist()]
 
     def can_run(position: int, platform: Platform) -> bool:

@@ -12,8 +12,7 @@ from fedperf_client.advice.job import Job
 from fedperf_client.optimizer.head import SHAPES, Head
 from fedperf_client.prediction.mixture.intervals import Estimate, Spread
 from fedperf_client.prediction.mixture.matched_folds import Asks
-from fedperf_client.prediction.prediction import Question
-from fedperf_shared.execution import ClusterConfig
+from fedperf_shared.execution import ClusterConfig, SizedPlan
 from fedperf_shared.workflow.graph import Operator, Plan, Workflow
 from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform
 
@@ -30,7 +29,7 @@ DUCKDB, POLARS, PANDAS, SKLEARN, SPARK = (
 ALL: Final = (DUCKDB, POLARS, PANDAS, SKLEARN, SPARK)
 SPREAD: Final = Spread.of(np.linspace(-0.2, 0.2, 41), np.arange(41))
 
-Seconds = Callable[[Question], float]
+Seconds = Callable[[SizedPlan], float]
 
 
 def operator(kind: OperatorKind, *inputs: int, rows: float = 1000.0) -> Operator:
@@ -58,8 +57,8 @@ def job(workflow: Workflow | None = None, today: Platform = Platform.UNASSIGNED)
 
 def estimates_of(
     seconds: Seconds, *, inside: bool = True
-) -> Callable[[Sequence[Question]], list[Estimate]]:
-    def estimate(questions: Sequence[Question]) -> list[Estimate]:
+) -> Callable[[Sequence[SizedPlan]], list[Estimate]]:
+    def estimate(questions: Sequence[SizedPlan]) -> list[Estimate]:
         return [
             Estimate.around(
                 float(np.log(seconds(each))),
@@ -79,7 +78,7 @@ def made_up(seed: int) -> Seconds:
     speeds = np.random.default_rng(seed).lognormal(size=(64, 10))
     share = float(np.random.default_rng(seed).uniform(0.2, 1))
 
-    def seconds(question: Question) -> float:
+    def seconds(question: SizedPlan) -> float:
         plan = question.plan
         work = sum(speeds[at, platform] for at, platform in enumerate(plan.platforms))
         switches = sum(plan.platforms[a] != plan.platforms[b] for a, b in plan.workflow.edges)

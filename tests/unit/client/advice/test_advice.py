@@ -15,8 +15,7 @@ from fedperf_client.optimizer.constraints import NoPlatformError, memory_needed
 from fedperf_client.optimizer.head import STARTUP_SECONDS
 from fedperf_client.optimizer.methods import Method
 from fedperf_client.platforms.support import could_run
-from fedperf_client.prediction.prediction import Question
-from fedperf_shared.execution import ClusterConfig
+from fedperf_shared.execution import ClusterConfig, SizedPlan
 from fedperf_shared.workflow.graph import Plan, Workflow
 from fedperf_shared.workflow.vocabulary import OperatorKind, Platform
 from tests.fakes.plans import workflows
@@ -104,7 +103,7 @@ def test_every_single_platform_and_what_runs_today_stand_beside_the_choice() -> 
 def test_what_runs_today_is_chosen_where_it_is_the_fastest() -> None:
     today = (DUCKDB, PANDAS, DUCKDB, POLARS, SKLEARN, PANDAS)
 
-    def seconds(question: Question) -> float:
+    def seconds(question: SizedPlan) -> float:
         return 0.1 if question.plan.platforms == today else 10.0
 
     here = replace(job(), today=Plan(learning(), today))
@@ -120,7 +119,7 @@ def test_moving_a_group_finds_what_the_search_missed() -> None:
     today: tuple[Platform, ...] = (DUCKDB,) * 6 + (POLARS,) * 6
     best: tuple[Platform, ...] = (DUCKDB,) * 6 + (PANDAS,) * 6
 
-    def seconds(question: Question) -> float:
+    def seconds(question: SizedPlan) -> float:
         return {today: 2.0, best: 1.0}.get(question.plan.platforms, 10.0)
 
     here = replace(job(long), today=Plan(long, today))
@@ -131,7 +130,7 @@ def test_moving_a_group_finds_what_the_search_missed() -> None:
 
 
 def test_start_ups_count_unless_a_platform_is_warm() -> None:
-    def seconds(question: Question) -> float:
+    def seconds(question: SizedPlan) -> float:
         return 1.0 if set(question.plan.platforms) == {SPARK} else 3.0
 
     cold = advised(seconds)
@@ -145,7 +144,7 @@ def test_start_ups_count_unless_a_platform_is_warm() -> None:
 def test_a_plan_that_no_platform_spreads_runs_on_one_node() -> None:
     asked: list[ClusterConfig] = []
 
-    def seconds(question: Question) -> float:
+    def seconds(question: SizedPlan) -> float:
         if SPARK not in question.plan.platforms:
             asked.append(question.cluster)
         return 1.0
@@ -206,9 +205,9 @@ CORES = [replace(FOUR_CORES, cores=each) for each in (1, 2, 4, 16)]
 def test_every_question_and_the_choice_have_partitions_for_the_cores_they_are_about(
     sizes: list[ClusterConfig],
 ) -> None:
-    asked: list[Question] = []
+    asked: list[SizedPlan] = []
 
-    def seconds(question: Question) -> float:
+    def seconds(question: SizedPlan) -> float:
         asked.append(question)
         return made_up(4)(question) / question.cluster.cores
 

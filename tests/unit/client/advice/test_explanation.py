@@ -9,8 +9,8 @@ from fedperf_client.advice.constraints import Wishes
 from fedperf_client.advice.explanation import numbers_text, platforms_text, reasons_of
 from fedperf_client.platforms.engine import ENGINES
 from fedperf_client.prediction.mixture.support import Reach
-from fedperf_client.prediction.prediction import Question
 from fedperf_client.text.durations import duration_text
+from fedperf_shared.execution import SizedPlan
 from fedperf_shared.workflow.graph import Plan, Workflow
 from fedperf_shared.workflow.vocabulary import OperatorKind
 from tests.unit.client.advice.jobs import (
@@ -32,7 +32,7 @@ WARM = frozenset(ALL)
 ANY_SIZE = Reach({})
 
 
-def a_second_for_every_operator_elsewhere(question: Question) -> float:
+def a_second_for_every_operator_elsewhere(question: SizedPlan) -> float:
     return 0.5 + sum(a is not b for a, b in zip(question.plan.platforms, MIXED, strict=True))
 
 
@@ -117,7 +117,7 @@ def test_a_platform_that_only_ran_small_jobs_is_told() -> None:
 def test_what_the_fastest_size_would_cost_is_told() -> None:
     sizes = [replace(FOUR_CORES, cores=each) for each in (1, 2, 4)]
 
-    def seconds(question: Question) -> float:
+    def seconds(question: SizedPlan) -> float:
         return {1: 2.0, 2: 1.05, 4: 1.0}[question.cluster.cores]
 
     found = advised(seconds, Wishes((DUCKDB,), warm=WARM), sizes=sizes)
@@ -134,7 +134,7 @@ def test_no_saving_is_claimed_where_several_groups_read_what_moves() -> None:
     )
     best = (DUCKDB, POLARS, POLARS)
 
-    def seconds(question: Question) -> float:
+    def seconds(question: SizedPlan) -> float:
         return 0.5 + sum(a is not b for a, b in zip(question.plan.platforms, best, strict=True))
 
     here = replace(job(split), today=Plan(split, best))

@@ -18,7 +18,7 @@ from fedperf_client.advice.presentation import (
     without_empty,
 )
 from fedperf_client.advice.turns import MeasuredChoice
-from fedperf_client.prediction.prediction import Question
+from fedperf_shared.execution import SizedPlan
 from fedperf_shared.workflow.graph import Plan, Workflow
 from tests.unit.client.advice.jobs import (
     DUCKDB,
@@ -35,7 +35,7 @@ COLD = Wishes((DUCKDB, POLARS))
 SECONDS = {DUCKDB: 1.0, POLARS: 2.0, SPARK: 4.0}
 
 
-def seconds(question: Question) -> float:
+def seconds(question: SizedPlan) -> float:
     used = set(question.plan.platforms)
     return SECONDS[next(iter(used))] if len(used) == 1 else 3.0
 

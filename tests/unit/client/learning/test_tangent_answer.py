@@ -27,7 +27,7 @@ from tests.unit.client.public import seeded_checkpoint
 
 ONE = 2.0**-GRID_EXPONENT
 ANCHORS = few_anchors()
-GRAPHS = [PlanGraph.of(plan, cluster) for plan, cluster in ANCHORS]
+GRAPHS = [PlanGraph.of(each.plan, each.cluster) for each in ANCHORS]
 
 
 @pytest.fixture(scope="module")

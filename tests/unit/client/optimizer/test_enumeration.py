@@ -14,8 +14,8 @@ from fedperf_client.optimizer.methods import Method
 from fedperf_client.optimizer.plan_scores import MissingPredictionsError
 from fedperf_client.optimizer.pruned_search import EXHAUSTIVE_LIMIT, TooManyPlansError
 from fedperf_client.optimizer.segments import segments
-from fedperf_client.prediction.prediction import Prediction, Question
-from fedperf_shared.execution import ClusterConfig
+from fedperf_client.prediction.prediction import Prediction
+from fedperf_shared.execution import ClusterConfig, SizedPlan
 from fedperf_shared.workflow.graph import Plan, Workflow
 from fedperf_shared.workflow.vocabulary import Platform
 from tests.unit.client.optimizer.additive_worlds import (
@@ -44,7 +44,7 @@ class AdditiveCost:
         switches = sum(plan.platforms[a] != plan.platforms[b] for a, b in plan.workflow.edges)
         return float(work + self._switch * switches)
 
-    def __call__(self, questions: Sequence[Question]) -> list[Prediction]:
+    def __call__(self, questions: Sequence[SizedPlan]) -> list[Prediction]:
         self.asked += len(questions)
         seconds = [self.seconds(question.plan) for question in questions]
         return [Prediction(s, s / 2, s * 2) for s in seconds]
@@ -118,7 +118,7 @@ def test_a_platform_that_cannot_run_an_operator_is_never_asked_about(length: int
     cost = AdditiveCost(3)
     seen: list[Plan] = []
 
-    def predict(questions: Sequence[Question]) -> list[Prediction]:
+    def predict(questions: Sequence[SizedPlan]) -> list[Prediction]:
         seen.extend(question.plan for question in questions)
         return cost(questions)
 
@@ -141,7 +141,7 @@ def test_an_operator_that_runs_nowhere_is_named() -> None:
 
 
 def test_equal_predictions_are_decided_by_the_order_of_candidates() -> None:
-    def flat(questions: Sequence[Question]) -> list[Prediction]:
+    def flat(questions: Sequence[SizedPlan]) -> list[Prediction]:
         return [Prediction(1.0, 0.5, 2.0) for _ in questions]
 
     for length in (3, 14):
@@ -177,13 +177,13 @@ class AsCosted:
             np.exp(self._noise * (hash(tuple(map(int, plan.platforms))) % 1000 / 1000))
         )
 
-    def __call__(self, questions: Sequence[Question]) -> list[Prediction]:
+    def __call__(self, questions: Sequence[SizedPlan]) -> list[Prediction]:
         self.calls.append([question.plan for question in questions])
         seconds = [self.warm_seconds(question.plan) + 1e-9 for question in questions]
         return [Prediction(s, s, s) for s in seconds]
 
 
-def always_a_second(questions: Sequence[Question]) -> list[Prediction]:
+def always_a_second(questions: Sequence[SizedPlan]) -> list[Prediction]:
     return [Prediction(1.0, 0.5, 2.0) for _ in questions]
 
 
@@ -337,7 +337,7 @@ def test_a_plan_is_seen_beside_those_found_unless_it_is_forbidden() -> None:
     three = chain(3)
     costs = random_costs(rng, three, 3, forbidden=0.0)
 
-    def predict(questions: Sequence[Question]) -> list[Prediction]:
+    def predict(questions: Sequence[SizedPlan]) -> list[Prediction]:
         totals = [1000.0 / costs.total(question.plan.platforms) for question in questions]
         return [Prediction(each, each / 2, each * 2) for each in totals]
 

@@ -17,8 +17,8 @@ from fedperf_client.optimizer.head import (
     load_head,
     save_head,
 )
-from fedperf_client.prediction.prediction import Floats, Question
-from fedperf_shared.execution import ClusterConfig
+from fedperf_client.prediction.prediction import Floats
+from fedperf_shared.execution import ClusterConfig, SizedPlan
 from fedperf_shared.workflow.graph import Plan, Workflow
 from fedperf_shared.workflow.vocabulary import OperatorKind, Platform
 from tests.unit.client.optimizer.additive_worlds import random_workflow, workflow
@@ -56,7 +56,7 @@ def seconds_of(plan: Plan) -> float:
     return work + PER_BYTE_MOVED * moved
 
 
-def teacher(questions: Sequence[Question]) -> Floats:
+def teacher(questions: Sequence[SizedPlan]) -> Floats:
     return np.log([seconds_of(question.plan) for question in questions])
 
 

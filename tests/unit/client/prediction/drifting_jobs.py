@@ -9,8 +9,8 @@ from fedperf_client.prediction.evidence import History
 from fedperf_client.prediction.learners.residual_learners import PUBLIC
 from fedperf_client.prediction.mixture.learner_catalogue import public_learners
 from fedperf_client.prediction.mixture.personal import Personalized
-from fedperf_client.prediction.prediction import Floats, Question
-from fedperf_shared.execution import Execution, ExecutionStatus, Measurement
+from fedperf_client.prediction.prediction import Floats
+from fedperf_shared.execution import Execution, ExecutionStatus, Measurement, SizedPlan
 from fedperf_shared.workflow.vocabulary import Platform
 from tests.unit.client.executions import START
 from tests.unit.client.prediction.synthetic import draw_questions, excellent, true_log_seconds
@@ -24,7 +24,7 @@ QUICK = [
 ]
 
 
-def on_duckdb(questions: tuple[Question, ...]) -> Floats:
+def on_duckdb(questions: tuple[SizedPlan, ...]) -> Floats:
     return np.array([each.plan.platforms[0] is Platform.DUCKDB for each in questions], float)
 
 
@@ -49,7 +49,7 @@ def history(
     return History(questions, tuple(f"w{each}" for each in job), log_seconds, moments)
 
 
-def asked(seed: int = 100) -> tuple[Question, ...]:
+def asked(seed: int = 100) -> tuple[SizedPlan, ...]:
     drawn = draw_questions(np.random.default_rng(seed), 90)
     return tuple(each for each in drawn if each.plan.platforms[0] is Platform.DUCKDB)
 

@@ -7,8 +7,8 @@ import numpy as np
 
 from fedperf_client.prediction.evidence import History, Samples, encode
 from fedperf_client.prediction.learners.residual_learners import REFERENCE, SHARED
-from fedperf_client.prediction.prediction import Floats, PredictLog, Question
-from fedperf_shared.execution import ClusterConfig
+from fedperf_client.prediction.prediction import Floats, PredictLog
+from fedperf_shared.execution import ClusterConfig, SizedPlan
 from fedperf_shared.workflow.graph import Operator, Plan, Workflow
 from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform
 
@@ -24,12 +24,12 @@ _COST = {kind: 0.5 + number for number, kind in enumerate(KINDS)}
 _SPEED = {Platform.DUCKDB: 0.0, Platform.POLARS: 0.3, Platform.PANDAS: 1.1}
 
 
-def draw_questions(rng: np.random.Generator, count: int) -> tuple[Question, ...]:
+def draw_questions(rng: np.random.Generator, count: int) -> tuple[SizedPlan, ...]:
     """Chains of 3 to 9 operators on one platform, 10^3 to 10^7 rows, 1 to 8 cores."""
     return tuple(_question(rng) for _ in range(count))
 
 
-def true_log_seconds(questions: Sequence[Question]) -> Floats:
+def true_log_seconds(questions: Sequence[SizedPlan]) -> Floats:
     """The world's law: start-up, work by kind, platform and cores."""
     return np.array([_law(question) for question in questions])
 
@@ -50,7 +50,7 @@ def draw_samples(count: int, seed: int = 0) -> tuple[Samples, Floats]:
     return encode(history.questions, {SHARED: excellent, REFERENCE: excellent}), history.log_seconds
 
 
-def excellent(questions: Sequence[Question]) -> Floats:
+def excellent(questions: Sequence[SizedPlan]) -> Floats:
     """A shared model that knows the law up to 15 % and a level of 1.35."""
     rows = np.array([len(question.plan.platforms) for question in questions])
     return true_log_seconds(questions) + 0.15 * np.sin(3.0 * rows) + 0.3
@@ -59,7 +59,7 @@ def excellent(questions: Sequence[Question]) -> Floats:
 def garbage(seed: int) -> PredictLog:
     """A shared model that has learnt nothing: noise of sd 2 around a wrong level."""
 
-    def predict(questions: Sequence[Question]) -> Floats:
+    def predict(questions: Sequence[SizedPlan]) -> Floats:
         keys = [hash((seed, q.plan.platforms, *_rows(q))) % 2**32 for q in questions]
         return np.array([3.0 + 2.0 * np.random.default_rng(k).standard_normal() for k in keys])
 
@@ -71,7 +71,7 @@ def median_q_error(predicted: Floats, truth: Floats) -> float:
     return float(np.exp(np.median(np.abs(predicted - truth))))
 
 
-def _question(rng: np.random.Generator) -> Question:
+def _question(rng: np.random.Generator) -> SizedPlan:
     rows = 10 ** rng.uniform(3, 7)
     operators = [Operator(OperatorKind.TABLE_SOURCE, OperatorClass.RELATIONAL, (), rows, 40.0)]
     for position in range(1, int(rng.integers(3, 10))):
@@ -80,10 +80,10 @@ def _question(rng: np.random.Generator) -> Question:
         operators.append(Operator(kind, OperatorClass.RELATIONAL, (position - 1,), rows, 40.0))
     platform = PLATFORMS[rng.integers(len(PLATFORMS))]
     cluster = ClusterConfig(1, int(2 ** rng.integers(0, 4)), 2**34)
-    return Question(Plan.on_one_platform(Workflow(tuple(operators)), platform), cluster)
+    return SizedPlan(Plan.on_one_platform(Workflow(tuple(operators)), platform), cluster)
 
 
-def _law(question: Question) -> float:
+def _law(question: SizedPlan) -> float:
     operators = question.plan.workflow.operators
     work = sum(_COST[o.kind] * operators[o.inputs[0]].output_rows for o in operators if o.inputs)
     platform = question.plan.platforms[0]
@@ -91,5 +91,5 @@ def _law(question: Question) -> float:
     return float(np.log(0.02 + 2e-7 * work * np.exp(_SPEED[platform]) / parallel))
 
 
-def _rows(question: Question) -> tuple[float, ...]:
+def _rows(question: SizedPlan) -> tuple[float, ...]:
     return tuple(operator.output_rows for operator in question.plan.workflow.operators)

@@ -18,11 +18,11 @@ PLANS = [MeasuredPlan(diamond(Platform.SPARK, 10.0**size), ONE_CORE, 1.0) for si
 
 def test_half_of_the_anchors_of_a_plan_and_of_a_platform_are_in_a_small_container() -> None:
     found = anchors_of(PLANS)
-    assert [plan for plan, _ in found] == [plan for plan, _ in variants_of(PLANS)]
-    assert {cluster for _, cluster in variants_of(PLANS)} == {ONE_CORE}
+    assert [each.plan for each in found] == [each.plan for each in variants_of(PLANS)]
+    assert {each.cluster for each in variants_of(PLANS)} == {ONE_CORE}
     assert len(found) == len({*found}) == len(PLANS) * (1 + len(ANCHOR_PLATFORMS))
-    small = [plan for plan, cluster in found if cluster != ONE_CORE]
-    [container] = {cluster for _, cluster in found} - {ONE_CORE}
+    small = [each.plan for each in found if each.cluster != ONE_CORE]
+    [container] = {each.cluster for each in found} - {ONE_CORE}
     assert container.machine_speed == CONTAINER_SPEED * ONE_CORE.machine_speed
     assert container.memory_bytes == round(CONTAINER_MEMORY * ONE_CORE.memory_bytes)
     assert (container.nodes, container.cores) == (ONE_CORE.nodes, ONE_CORE.cores)

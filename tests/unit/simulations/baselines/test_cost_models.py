@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from fedperf_client.prediction.prediction import Question
-from fedperf_shared.execution import MeasuredPlan
+from fedperf_shared.execution import MeasuredPlan, SizedPlan
 from fedperf_shared.workflow.graph import Plan
 from fedperf_simulations.baselines.cost_models import Lesson, boosting
 from tests.unit.simulations.compared import CLUSTER, DUCKDB, POLARS, everywhere, workflow
@@ -24,7 +23,7 @@ def lesson(levels: np.ndarray) -> Lesson:
 
 def apart(lesson: Lesson) -> float:
     asked = [
-        Question(Plan(workflow(900.0), everywhere(each)), CLUSTER) for each in (DUCKDB, POLARS)
+        SizedPlan(Plan(workflow(900.0), everywhere(each)), CLUSTER) for each in (DUCKDB, POLARS)
     ]
     on_duckdb, on_polars = boosting(rounds=200, seed=0)(lesson)(asked)
     return float(on_duckdb - on_polars)

@@ -16,8 +16,8 @@ from fedperf_client.prediction.mixture.intervals import (
 from fedperf_client.prediction.mixture.learner_catalogue import joined_learners
 from fedperf_client.prediction.mixture.matched_folds import Asks
 from fedperf_client.prediction.mixture.personal import personalize
-from fedperf_client.prediction.prediction import InvalidPredictionError, Question
-from fedperf_shared.execution import ClusterConfig
+from fedperf_client.prediction.prediction import InvalidPredictionError
+from fedperf_shared.execution import ClusterConfig, SizedPlan
 from fedperf_shared.workflow.graph import Operator, Plan, Workflow
 from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform
 from tests.unit.client.prediction.synthetic import (
@@ -37,12 +37,12 @@ def question(
     kind: OperatorKind = OperatorKind.SORT,
     platform: Platform = Platform.DUCKDB,
     cluster: ClusterConfig = CLUSTER,
-) -> Question:
+) -> SizedPlan:
     operators = (
         Operator(OperatorKind.TABLE_SOURCE, OperatorClass.RELATIONAL, (), rows, 8.0),
         Operator(kind, OperatorClass.RELATIONAL, (0,), rows, 8.0),
     )
-    return Question(Plan.on_one_platform(Workflow(operators), platform), cluster)
+    return SizedPlan(Plan.on_one_platform(Workflow(operators), platform), cluster)
 
 
 def test_the_half_width_is_the_finite_sample_quantile() -> None:
@@ -95,7 +95,7 @@ def test_a_level_that_is_none_is_refused(level: float) -> None:
         (question(cluster=ClusterConfig(8, 2, 2**33)), False),
     ],
 )
-def test_the_hull_knows_sizes_cores_platforms_and_kinds(asked: Question, inside: bool) -> None:
+def test_the_hull_knows_sizes_cores_platforms_and_kinds(asked: SizedPlan, inside: bool) -> None:
     hull = Hull.around([question(1000.0), question(10_000.0)])
     assert hull.contains(asked) is inside
 

@@ -21,8 +21,8 @@ from fedperf_client.prediction.mixture.personal import (
     key_of,
     personalize,
 )
-from fedperf_client.prediction.prediction import Question
 from fedperf_shared.errors import StorageError
+from fedperf_shared.execution import SizedPlan
 from fedperf_shared.workflow.graph import Plan, Workflow
 from tests.unit.client.prediction.synthetic import (
     draw_history,
@@ -35,14 +35,14 @@ from tests.unit.client.prediction.synthetic import (
 HISTORY = draw_history(np.random.default_rng(0), 120)
 
 
-def on_cores(question: Question, cores: int) -> Question:
-    return Question(question.plan, replace(question.cluster, cores=cores))
+def on_cores(question: SizedPlan, cores: int) -> SizedPlan:
+    return SizedPlan(question.plan, replace(question.cluster, cores=cores))
 
 
-def of_rows(question: Question, rows: float) -> Question:
+def of_rows(question: SizedPlan, rows: float) -> SizedPlan:
     first, *others = question.plan.workflow.operators
     operators = (replace(first, output_rows=rows), *others)
-    return Question(Plan(Workflow(operators), question.plan.platforms), question.cluster)
+    return SizedPlan(Plan(Workflow(operators), question.plan.platforms), question.cluster)
 
 
 def predictor(history: History = HISTORY) -> Personalized:

@@ -13,7 +13,7 @@ from fedperf_client.prediction.mixture.standing import (
     of_start_alone,
     platforms_used,
 )
-from fedperf_client.prediction.prediction import Question
+from fedperf_shared.execution import SizedPlan
 from fedperf_shared.workflow.vocabulary import OperatorKind, Platform
 from tests.unit.client.prediction.mixture.test_intervals import question
 
@@ -55,7 +55,7 @@ def test_nothing_alike_leaves_the_start_alone_and_everything_alike_the_mix() -> 
     assert of_mix_alone(errors(0.1), np.arange(12)).weight_at(1.0) == 1
 
 
-def history(*questions: Question) -> History:
+def history(*questions: SizedPlan) -> History:
     return History(questions, tuple(map(str, range(len(questions)))), np.zeros(len(questions)))
 
 

@@ -9,8 +9,7 @@ from fedperf_client.prediction.mixture.learner_catalogue import public_learners
 from fedperf_client.prediction.mixture.own_executions import known_of
 from fedperf_client.prediction.mixture.personal import Personalized, personalize
 from fedperf_client.prediction.mixture.support import TIMES, Reach
-from fedperf_client.prediction.prediction import Question
-from fedperf_shared.execution import ClusterConfig
+from fedperf_shared.execution import ClusterConfig, SizedPlan
 from fedperf_shared.workflow.graph import Operator, Plan, Workflow
 from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform
 from tests.unit.client.prediction.synthetic import PLATFORMS, draw_history, excellent
@@ -49,7 +48,7 @@ def test_beyond_reach_the_same_median_extrapolates() -> None:
     history = draw_history(np.random.default_rng(2), 40)
     predictor = predictor_of(history)
     largest = max(source_rows(question.plan) for question in history.questions)
-    asked = [Question(plan(largest, Platform.DUCKDB), CLUSTER)]
+    asked = [SizedPlan(plan(largest, Platform.DUCKDB), CLUSTER)]
     [inside] = predictor.estimate(asked)
     assert not inside.prediction.extrapolating
     [near] = Reach({Platform.DUCKDB: largest}).estimate(predictor, asked)

@@ -12,8 +12,8 @@ from fedperf_client.optimizer.frontier import Found, cheapest_plans
 from fedperf_client.optimizer.methods import Method
 from fedperf_client.optimizer.pruned_search import PruningRule, pruned_search
 from fedperf_client.optimizer.steps import narrow_order, width
-from fedperf_client.prediction.prediction import Floats, Question
-from fedperf_shared.execution import ClusterConfig
+from fedperf_client.prediction.prediction import Floats
+from fedperf_shared.execution import ClusterConfig, SizedPlan
 from fedperf_shared.workflow.graph import Workflow
 from fedperf_simulations.baselines.published_search import published_search
 from fedperf_simulations.experiments.optimizer.experiment import (
@@ -179,9 +179,9 @@ def test_the_published_search_asks_about_every_kept_sub_plan_on_every_platform()
     """The model is a fake by which everything is fastest where its place in the order says."""
     rng = np.random.default_rng(4)
     costs = random_costs(rng, random_workflow(rng, 6), 3)
-    asked: list[Question] = []
+    asked: list[SizedPlan] = []
 
-    def model(questions: Sequence[Question]) -> Floats:
+    def model(questions: Sequence[SizedPlan]) -> Floats:
         asked.extend(questions)
         wished = [costs.platforms[place % 3] for place in range(6)]
         plans = [question.plan.platforms for question in questions]

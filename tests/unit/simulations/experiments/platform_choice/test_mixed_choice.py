@@ -8,7 +8,8 @@ import pytest
 
 from fedperf_client.optimizer.heads import shipped_head
 from fedperf_client.optimizer.plan_scores import Assignment
-from fedperf_client.prediction.prediction import Floats, Question
+from fedperf_client.prediction.prediction import Floats
+from fedperf_shared.execution import SizedPlan
 from fedperf_simulations.experiments.platform_choice.mixed_choice import (
     CHOICE,
     FASTEST,
@@ -71,7 +72,7 @@ def test_regret_is_told_by_the_fastest_of_the_second_runs() -> None:
 
 
 def test_the_optimizer_chooses_what_is_predicted_to_be_fastest() -> None:
-    def answer(questions: Sequence[Question]) -> Floats:
+    def answer(questions: Sequence[SizedPlan]) -> Floats:
         return np.array([float(each.plan.platforms[0] is not PANDAS) for each in questions])
 
     found = chosen_plan(exhaustive(), answer, shipped_head())
