@@ -99,8 +99,17 @@ RECEIPTS = (
 )
 """Seconds at which the receipts of the updates are asked for."""
 
+SECOND_RECEIPTS = (
+    3 * UPDATES - 2 * MODEL_OPENS,
+    3 * EXTRA_UPDATES - 2 * EXTRA_OPENS,
+)
+"""... once more, where the coordinator was still computing."""
+
 DUE = {
-    "SubmitRelease": (REPORTS, ANSWERS, END + REPORTS, END + ANSWERS, *RECEIPTS),
+    "SubmitRelease": (
+        *(REPORTS, ANSWERS, END + REPORTS, END + ANSWERS),
+        *(*RECEIPTS, *SECOND_RECEIPTS),
+    ),
     "PushMessages": UPDATE_TIMES,
 }
 """Seconds at which releases leave."""
@@ -114,6 +123,7 @@ class Call:
     method: str
     size: int
     flower: tuple[Any, ...] = ()
+    refusal: str = ""
 
 
 @dataclass
@@ -122,7 +132,9 @@ class Traffic:
 
     calls: dict[tuple[str, str], list[Call]] = field(default_factory=lambda: defaultdict(list))
 
-    def note(self, channel: str, method: str, request: Any) -> None:
+    def note(
+        self, channel: str, method: str, request: Any, *, at: datetime, refusal: str = ""
+    ) -> None:
         name = threading.current_thread().name.partition("/")[0]
         flower: tuple[Any, ...] = ()
         if method == "PushMessages":
@@ -131,11 +143,15 @@ class Traffic:
                 for each in request.messages_list
             ) + tuple(request.clientapp_runtime_list)
         size = len(request.SerializeToString(deterministic=True))
-        self.calls[name, channel].append(Call(now(), method, size, flower))
+        self.calls[name, channel].append(Call(at, method, size, flower, refusal))
 
     def events(self, name: str, channel: str) -> list[Call]:
-        """What is not asked over and over."""
-        return [each for each in self.calls[name, channel] if each.method not in POLLS]
+        """What is not asked over and over, as receipts of a round that is not over are."""
+        return [
+            each
+            for each in self.calls[name, channel]
+            if each.method not in POLLS and each.refusal != "no_receipt_yet"
+        ]
 
     def polls(self, name: str, method: str, *, since: datetime, until: datetime) -> list[datetime]:
         calls = self.calls[name, "fleet"] + self.calls[name, "exchange"]
@@ -169,7 +185,7 @@ class Season:
             )
             if [each.method for each in ours] != [each.method for each in theirs]:
                 heard = [
-                    [f"{each.method} {self.late(each, 0.0):.1f}" for each in calls]
+                    [f"{each.method} {self.late(each, 0.0):.1f} {each.refusal}" for each in calls]
                     for calls in (ours, theirs)
                 ]
                 found.append(f"{channel}: other calls, or in another order: {heard}")
@@ -250,13 +266,16 @@ def recorded(patch: pytest.MonkeyPatch) -> Traffic:
     unary_unary, secure_channel = FleetHttpClient._unary_unary, grpc.secure_channel
 
     def noted(self: FleetHttpClient, *, rpc_method: str, request: Any, **options: Any) -> Any:
-        traffic.note("fleet", rpc_method.rpartition("/")[2], request)
+        traffic.note("fleet", rpc_method.rpartition("/")[2], request, at=now())
         return unary_unary(self, rpc_method=rpc_method, request=request, **options)
 
     class Noted(grpc.UnaryUnaryClientInterceptor):  # type: ignore[misc]
         def intercept_unary_unary(self, continuation: Any, details: Any, request: Any) -> Any:
-            traffic.note("exchange", details.method.rpartition("/")[2], request)
-            return continuation(details, request)
+            at, answer = now(), continuation(details, request)
+            refusal = "" if answer.code() is grpc.StatusCode.OK else answer.details()
+            method = details.method.rpartition("/")[2]
+            traffic.note("exchange", method, request, at=at, refusal=refusal)
+            return answer
 
     def noted_channel(*arguments: Any, **options: Any) -> grpc.Channel:
         return grpc.intercept_channel(secure_channel(*arguments, **options), Noted())
