@@ -4,23 +4,20 @@ A home that was restored from an old backup as a whole agrees with itself; the c
 receipts know better.
 """
 
-import multiprocessing
-import os
 import shutil
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
 from sqlalchemy import select
 
 from fedperf_client import cli
+from fedperf_client.daemon import report_slot
 from fedperf_client.daemon.daemon import run_daemon
 from fedperf_client.daemon.participant import Participant
 from fedperf_client.daemon.period_start import open_ledger, recall
@@ -45,6 +42,7 @@ from fedperf_shared.releases.period import Period, SlotTimes, Timetable, from_un
 from fedperf_shared.releases.release import SizeClass
 from tests.fakes.computing import at_once, in_this_process
 from tests.fakes.rounds import tangent_avg, task_of
+from tests.fakes.tasks import Killed
 from tests.integration.organizations.programs import START
 from tests.integration.organizations.worlds import (
     join,
@@ -166,26 +164,19 @@ def test_a_second_daemon_on_a_home_is_refused_in_one_line(config: ServerConfig, 
 
 
 def test_a_report_whose_process_is_killed_leaves_at_its_time_all_the_same(
-    config: ServerConfig, home: Home, capsys: pytest.CaptureFixture[str]
+    config: ServerConfig,
+    home: Home,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """By a clock that both sides read and the test sets; the process is held until it is killed."""
+    """By a clock that both sides read and the test sets; the process is killed as it sums up."""
+    monkeypatch.syspath_prepend(Path(__file__).parents[3])  # where the process looks for `Killed`
+    monkeypatch.setattr(report_slot, "ReportTask", Killed)
     clock = ScriptedClock(config.timetable.period.start)
     opens_at = clock.now + OPENS
-    others = multiprocessing.active_children()
-
-    def started() -> list[BaseProcess]:
-        return [each for each in multiprocessing.active_children() if each not in others]
-
     with coordinator(config, home, clock=clock) as database:
         with daemon(home, clock=clock):
-            wait_until(started, seconds=PATIENCE, what="the process")
-            children = started()
-            for child in children:
-                os.kill(child.pid or 0, signal.SIGSTOP)
             clock.now = opens_at
-            wait_until(lambda: entries(home), seconds=PATIENCE, what="the report's charge")
-            for child in children:
-                child.kill()
             said = list[str]()
 
             def is_said() -> bool:
