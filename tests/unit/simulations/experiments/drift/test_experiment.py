@@ -151,6 +151,8 @@ def test_a_quick_run_is_sound_and_goes_on_where_it_was(tmp_path: Path) -> None:
     assert len(outcome.plots) == len(SEQUENCES) + len(SEGMENTS) + 1
     parts = {row["part"] for row in outcome.rows}
     assert parts == {PART, SPREAD, "ggfn", GGFN_SPREAD, BY_SEGMENT, "reports", "home"}
+    lived = {row["method"] for row in outcome.rows if row["part"] == "ggfn"}
+    assert lived == set(WAYS)
     assert any("GGFN" in target.what for target in outcome.targets)
     assert any(target.what.startswith("reports") for target in outcome.targets)
     assert any(target.what.startswith("home") for target in outcome.targets)

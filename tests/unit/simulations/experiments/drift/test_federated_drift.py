@@ -16,7 +16,6 @@ from fedperf_simulations.experiments.drift.federated_drift import (
     WAYS,
     plotted,
     rows,
-    table_of,
     targets,
 )
 from fedperf_simulations.experiments.drift.table import (
@@ -28,7 +27,7 @@ from fedperf_simulations.experiments.drift.table import (
     DriftTable,
     cell_of,
 )
-from fedperf_simulations.harness.experiment import Row, Settings
+from fedperf_simulations.harness.experiment import Row
 from fedperf_simulations.measured_set.drifting_platforms import FIRST_WINDOWS, SEGMENTS
 
 LEARNT = 0.2
@@ -140,16 +139,3 @@ def test_the_schedule_is_that_of_a_large_organization_on_the_default_calendar() 
     assert WAYS[PRODUCT].own_history
     assert WAYS[PRODUCT].rehearses
     assert not WAYS[OWN].rehearses
-
-
-@pytest.mark.slow
-def test_a_quick_run_is_sound_and_goes_on_where_it_was(tmp_path: Path) -> None:
-    settings = Settings(seed=1, out=tmp_path, quick=True)
-    found = rows(table_of(settings))
-    assert {row["method"] for row in found} == set(WAYS)
-    kept = sorted(tmp_path.glob("cells/*.json"))
-    assert len(kept) == len(WAYS)
-    times = [path.stat().st_mtime_ns for path in kept[1:]]
-    kept[0].unlink()
-    assert rows(table_of(settings)) == found
-    assert [path.stat().st_mtime_ns for path in kept[1:]] == times
