@@ -21,6 +21,8 @@ from fedperf_shared.releases.basis import CELLS
 from fedperf_shared.releases.release import ReleaseKind, ReportParameters, SlotKey
 from tests.unit.client.privacy.seeded_noise import SeededNoise
 
+pytestmark = pytest.mark.statistical
+
 Floats = NDArray[np.float64]
 
 DRAWS = 300

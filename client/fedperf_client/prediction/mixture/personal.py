@@ -217,11 +217,6 @@ class Personalized:
         return self.outcome().folds
 
     @property
-    def fold_errors(self) -> Floats:
-        """Errors of the mix for questions inside on own executions, [executions]."""
-        return self.outcome().errors
-
-    @property
     def half_width(self) -> float:
         """Of intervals inside the hull, log seconds."""
         outcome = self.outcome()

@@ -66,11 +66,16 @@ def test_the_answer_is_the_sum_of_unit_features_and_clipped_residuals_at_the_tan
     assert np.abs(expected).max() > 0.1
 
 
+FEW = ("public start", "amplifying 0", "cancelling 300 30")
+"""Models that the fast tests look at, one of each kind."""
+
+
 @pytest.mark.parametrize(
     ("name", "copies"),
     [
-        *((name, 2) for name in MODELS),
-        *((name, 22) for name in ("public start", "amplifying 0", "cancelling 300 30")),
+        *((name, 2) for name in FEW),
+        *(pytest.param(name, 2, marks=pytest.mark.slow) for name in MODELS if name not in FEW),
+        *(pytest.param(name, 22, marks=pytest.mark.slow) for name in FEW),
     ],
 )
 def test_every_workload_adds_the_same_whoever_else_there_is(

@@ -93,6 +93,7 @@ def test_each_example_counts_by_its_own_length() -> None:
         assert whole == pytest.approx(norm, rel=2e-4)
 
 
+@pytest.mark.slow
 def test_more_plans_than_one_pass_takes_are_added_as_well() -> None:
     """Long ones fit in smaller numbers."""
     drawn = examples(13, [*[2] * 150, *[300] * 40])

@@ -120,7 +120,7 @@ def test_weights_and_errors_explain_the_mix() -> None:
     assert min(predictor.weights.values()) >= 0.0
     best = min(predictor.errors, key=lambda name: predictor.errors[name])
     assert predictor.weights[best] == max(predictor.weights.values())
-    assert predictor.fold_errors.shape == (40,)
+    assert predictor.outcome().errors.shape == (40,)
 
 
 def test_weights_fall_with_the_error_and_sharper_with_more_workloads() -> None:

@@ -183,6 +183,12 @@ HOMES: dict[str, Fill] = {
     **{f"Spark logs, {name}": both(with_spark_logs, more) for name, more in MORE.items()},
 }
 
+MANY = {f"{logs}, {name}" for logs in ("Spark", "Spark logs") for name in MORE} - {
+    "Spark logs, 3 sorts",
+    "Spark logs, campaign on Polars",
+}
+"""Homes that the fast tests leave to the slow ones."""
+
 
 def made(directory: Path) -> Home:
     home = Home(directory / "home")
@@ -215,7 +221,10 @@ def of_empty_home(tmp_path_factory: pytest.TempPathFactory) -> Answered:
     return Answered.by(made(tmp_path_factory.mktemp("empty")))
 
 
-@pytest.mark.parametrize("name", HOMES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(each, marks=[pytest.mark.slow] if each in MANY else []) for each in HOMES],
+)
 def test_a_home_full_of_other_jobs_answers_as_an_empty_one_or_better(
     name: str, of_empty_home: Answered, tmp_path: Path
 ) -> None:
