@@ -127,7 +127,7 @@ class ComputingProcess(Closing):
     def _alive(self) -> _Child:
         """The child; a new one where it ended between two slots."""
         if self._closed:
-            raise _closed()
+            raise ComputationFailedError("its process is closed")
         if self._child is None or not self._child.process.is_alive():
             return self._begin()
         return self._child
@@ -160,8 +160,8 @@ class ComputingProcess(Closing):
         there.close()  # so that its end is seen here
         self._child = _Child(process, here)
         if self._closed:  # `close` may have looked for a child before this one was there
-            _end(process)
-            raise _closed()
+            self.close()
+            return self._alive()  # which says so
         return self._child
 
 
@@ -183,10 +183,6 @@ def _done(task: Callable[[], object]) -> object:
         return task()
     except Exception as error:  # whatever it is, the daemon is told and this child goes on
         return _Failure(f"{type(error).__name__}: {error}")
-
-
-def _closed() -> ComputationFailedError:
-    return ComputationFailedError("its process is closed")
 
 
 def _left(until: float | None) -> float | None:

@@ -103,13 +103,10 @@ SECOND_RECEIPTS = (
     3 * UPDATES - 2 * MODEL_OPENS,
     3 * EXTRA_UPDATES - 2 * EXTRA_OPENS,
 )
-"""... once more, where the coordinator was still computing."""
+"""... once more, of rounds that were not over then."""
 
 DUE = {
-    "SubmitRelease": (
-        *(REPORTS, ANSWERS, END + REPORTS, END + ANSWERS),
-        *(*RECEIPTS, *SECOND_RECEIPTS),
-    ),
+    "SubmitRelease": (REPORTS, ANSWERS, END + REPORTS, END + ANSWERS, *RECEIPTS),
     "PushMessages": UPDATE_TIMES,
 }
 """Seconds at which releases leave."""
@@ -124,6 +121,8 @@ class Call:
     size: int
     flower: tuple[Any, ...] = ()
     refusal: str = ""
+    asked_before: bool = False
+    """Whether the same was asked before and there was no receipt yet."""
 
 
 @dataclass
@@ -131,6 +130,7 @@ class Traffic:
     """The calls of every organization, by its name and channel."""
 
     calls: dict[tuple[str, str], list[Call]] = field(default_factory=lambda: defaultdict(list))
+    without_receipt: set[tuple[str, bytes]] = field(default_factory=set)
 
     def note(
         self, channel: str, method: str, request: Any, *, at: datetime, refusal: str = ""
@@ -142,16 +142,24 @@ class Traffic:
                 (each.metadata.message_type, each.metadata.group_id, each.HasField("error"))
                 for each in request.messages_list
             ) + tuple(request.clientapp_runtime_list)
-        size = len(request.SerializeToString(deterministic=True))
-        self.calls[name, channel].append(Call(at, method, size, flower, refusal))
+        content = request.SerializeToString(deterministic=True)
+        asked_before = (name, content) in self.without_receipt
+        if refusal == "no_receipt_yet":
+            self.without_receipt.add((name, content))
+        call = Call(at, method, len(content), flower, refusal, asked_before)
+        self.calls[name, channel].append(call)
 
     def events(self, name: str, channel: str) -> list[Call]:
-        """What is not asked over and over, as receipts of a round that is not over are."""
+        """What is not asked over and over."""
         return [
             each
             for each in self.calls[name, channel]
-            if each.method not in POLLS and each.refusal != "no_receipt_yet"
+            if each.method not in POLLS and not each.asked_before
         ]
+
+    def asked_again(self, name: str) -> list[Call]:
+        """Receipts that were asked for once more, as the round was not over the first time."""
+        return [each for each in self.calls[name, "exchange"] if each.asked_before]
 
     def polls(self, name: str, method: str, *, since: datetime, until: datetime) -> list[datetime]:
         calls = self.calls[name, "fleet"] + self.calls[name, "exchange"]
@@ -205,6 +213,12 @@ class Season:
                 for method, times in DUE.items()
                 if b.method == method and not any(0 <= self.late(b, due) <= LATE for due in times)
             ]
+        found += [
+            f"{b.method}: asked again at {self.late(b, 0.0):.1f} s"
+            for b in self.traffic.asked_again(name)
+            if b.at < self.due(WINDOWS * END)
+            and not any(0 <= self.late(b, due) <= 2 * LATE for due in SECOND_RECEIPTS)
+        ]
         return found
 
 
