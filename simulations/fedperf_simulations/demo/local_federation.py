@@ -24,6 +24,13 @@ from fedperf_simulations.harness.terminal import ProgressStage
 UP = "daemon is up"
 """What a daemon's log says when it has declared its schedule."""
 
+HEAVY_STARTS = 10
+"""Programs' starts between the calendar and the first slot, as many as run one after another.
+
+The coordinator, three joins, three daemons and the five processes in which these compute, on two
+cores; half of it again for a machine that is busier than when its pace was measured.
+"""
+
 READY_SECONDS = 60.0
 FETCH_SECONDS = 10.0
 VERDICT_SECONDS = 30.0
@@ -85,8 +92,7 @@ def learn(
 def _start_coordinator(world: DemoWorld, calendar: Calendar, pace: Pace) -> Timetable:
     world.programs.call(world.server("init", "init", "--host", HOST))
     exchange, enrollment, fleet = free_ports(3)
-    # As many heavy starts lie between here and the last daemon, on two cores.
-    lead = timedelta(seconds=8 + 5 * pace.startup_seconds)
+    lead = timedelta(seconds=8 + HEAVY_STARTS * pace.startup_seconds)
     timetable = calendar.timetable((world.clock() + lead).replace(microsecond=0))
     config = replace(
         load_config(world.coordinator),
