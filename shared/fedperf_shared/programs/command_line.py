@@ -29,6 +29,9 @@ DIFFERENT = 10
 UNFOLDED = 240
 """Characters of a table's row where no terminal folds it."""
 
+READABLE = 10
+"""Characters that a column needs, with its borders."""
+
 EXIT_CODES = {
     0: "done",
     1: "a bug, or a failure that has no code of its own",
@@ -102,7 +105,10 @@ def show(facts: Mapping[str, object], *, json: bool) -> None:
 
 
 def show_rows(rows: Sequence[Mapping[str, object]], *, json: bool, empty: str) -> None:
-    """Print rows as a table; `empty` where there are none."""
+    """Print rows as a table; `empty` where there are none.
+
+    A terminal that is too narrow for the columns gets the table turned: a line for each of them.
+    """
     if json:
         _print_json(rows)
         return
@@ -114,10 +120,16 @@ def show_rows(rows: Sequence[Mapping[str, object]], *, json: bool, empty: str) -
     from rich.text import Text
 
     names = list(dict.fromkeys(name for row in rows for name in row))
+    console = Console(width=_width())
+    cells = [[_text(row.get(name)) for name in names] for row in rows]
+    if len(rows) < len(names) and len(names) * READABLE > console.width:
+        heads = [name.replace("_", " ") for name in names]
+        names = ["", *map(str, range(1, len(rows) + 1))]
+        cells = [list(line) for line in zip(heads, *cells, strict=True)]
     table = Table(*(_column(name) for name in names))
-    for row in rows:
-        table.add_row(*(Text(_text(row.get(name))) for name in names))
-    Console(width=_width()).print(table)
+    for line in cells:
+        table.add_row(*map(Text, line))
+    console.print(table)
 
 
 def _width() -> int | None:

@@ -96,7 +96,7 @@ def test_rows_are_a_table_or_exact_json() -> None:
 def test_a_row_is_folded_for_a_terminal_and_whole_in_a_file(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    row = {f"figure {number}": 1000 + number for number in range(12)}
+    row = {f"a figure {number}": 1000 + number for number in range(6)}
 
     def lines() -> list[str]:
         return run(lambda: command_line.show_rows([row], json=False, empty="")).out.splitlines()
@@ -106,6 +106,17 @@ def test_a_row_is_folded_for_a_terminal_and_whole_in_a_file(
     monkeypatch.setenv("COLUMNS", "60")
     assert max(map(len, lines())) == 60
     assert len(lines()) > 5
+
+
+def test_a_table_too_wide_for_a_terminal_has_a_line_for_each_figure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows = [{f"figure {column}": 100 * row + column for column in range(12)} for row in (1, 2)]
+    monkeypatch.setenv("COLUMNS", "60")
+    shown = run(lambda: command_line.show_rows(rows, json=False, empty="")).out
+    [line] = [line.split() for line in shown.splitlines() if "figure 7" in line]
+    assert [word for word in line if word.isdigit()] == ["7", "107", "207"]
+    assert len(shown.splitlines()) == 4 + 12
 
 
 def test_no_text_of_others_commands_the_terminal() -> None:
