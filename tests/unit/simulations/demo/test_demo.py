@@ -28,11 +28,11 @@ def left_running(out: Path) -> list[str]:
     return found
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 def test_three_organizations_learn_together_with_one_command(tmp_path: Path) -> None:
     out = tmp_path / "demo"
     command = [str(SIM), "demo", "--quick", "--seed", "3", "--out", str(out), "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=390)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=590)
     summary = orjson.loads((out / "summary.json").read_bytes())
     assert done.returncode == (INCOMPLETE if summary["shortfall"] else 0), done.stderr
     assert not summary["lost"], summary["lost"]
