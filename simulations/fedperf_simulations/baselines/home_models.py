@@ -27,6 +27,9 @@ likelihood may go."""
 
 FEWEST = 2
 
+ROUNDING = 1e-9
+"""Deviation of a feature, relative to its largest value, that is no difference."""
+
 
 def ridge(known: Floats, logs: Floats, asked: Floats) -> Floats:
     """Linear in the features; the mean where there is one row."""
@@ -60,9 +63,13 @@ HOME_MODELS: Mapping[str, Regressor] = {RIDGE: ridge, PROCESS: process}
 
 
 def _standardised(known: Floats, asked: Floats) -> tuple[Floats, Floats]:
-    """By mean and deviation of what is known; features that do not vary stay out."""
-    varies = known.std(axis=0) > 0
+    """By mean and deviation of what is known; features that do not vary stay out.
+
+    Those that vary by rounding alone do not: their deviation is 0 in one layout of memory only.
+    """
+    middle, scale = known.mean(axis=0), known.std(axis=0)
+    varies = scale > ROUNDING * np.abs(known).max(axis=0)
     if not varies.any():
         return np.zeros((len(known), 1)), np.zeros((len(asked), 1))
-    middle, scale = known[:, varies].mean(axis=0), known[:, varies].std(axis=0)
-    return (known[:, varies] - middle) / scale, (asked[:, varies] - middle) / scale
+    used, asked_for = known[:, varies], asked[:, varies]
+    return (used - middle[varies]) / scale[varies], (asked_for - middle[varies]) / scale[varies]

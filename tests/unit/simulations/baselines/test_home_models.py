@@ -36,6 +36,17 @@ def test_rows_that_are_all_alike_say_their_mean(learn: Regressor) -> None:
     assert said == pytest.approx(np.full(5, 3.0))
 
 
+@BOTH
+def test_a_feature_that_differs_by_rounding_alone_says_nothing(learn: Regressor) -> None:
+    rng = np.random.default_rng(0)
+    known, asked = rng.uniform(1, 2, (5, 3)), rng.uniform(1, 2, (4, 3))
+    known[:, 1], asked[:, 1] = 0.1 + 0.2, 0.3
+    known[2, 1] = 0.3
+    assert np.isfinite(learn(known, known[:, 0], asked)).all()
+    without = learn(known[:, [0, 2]], known[:, 0], asked[:, [0, 2]])
+    assert learn(known, known[:, 0], asked) == pytest.approx(without)
+
+
 def test_a_process_returns_to_the_mean_far_from_what_is_known() -> None:
     known = drawn(3)
     far = HOME_MODELS[PROCESS](known, np.array([5.0, 6.0, 9.3]), known + 1000.0)
