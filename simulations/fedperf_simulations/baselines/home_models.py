@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from fedperf_client.prediction.learners.learner import varying_columns
+
 Floats = NDArray[np.float64]
 Regressor = Callable[[Floats, Floats, Floats], Floats]
 """Log answers to what is asked [asked, features], from known [rows, features] and logs [rows]."""
@@ -26,9 +28,6 @@ NOISE, NOISES = 0.01, (1e-3, 0.1)
 likelihood may go."""
 
 FEWEST = 2
-
-ROUNDING = 1e-9
-"""Deviation of a feature, relative to its largest value, that is no difference."""
 
 
 def ridge(known: Floats, logs: Floats, asked: Floats) -> Floats:
@@ -63,13 +62,9 @@ HOME_MODELS: Mapping[str, Regressor] = {RIDGE: ridge, PROCESS: process}
 
 
 def _standardised(known: Floats, asked: Floats) -> tuple[Floats, Floats]:
-    """By mean and deviation of what is known; features that do not vary stay out.
-
-    Those that vary by rounding alone do not: their deviation is 0 in one layout of memory only.
-    """
-    middle, scale = known.mean(axis=0), known.std(axis=0)
-    varies = scale > ROUNDING * np.abs(known).max(axis=0)
-    if not varies.any():
+    """By mean and deviation of what is known; features that do not vary stay out."""
+    varies = varying_columns(known)
+    if not len(varies):
         return np.zeros((len(known), 1)), np.zeros((len(asked), 1))
-    used, asked_for = known[:, varies], asked[:, varies]
-    return (used - middle[varies]) / scale[varies], (asked_for - middle[varies]) / scale[varies]
+    middle, scale = known[:, varies].mean(axis=0), known[:, varies].std(axis=0)
+    return (known[:, varies] - middle) / scale, (asked[:, varies] - middle) / scale
