@@ -4,7 +4,6 @@ Nothing heavy is imported before a command needs it, so that help answers at onc
 """
 
 import sys
-from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,11 +12,12 @@ import typer
 
 from fedperf_shared.programs import command_line
 from fedperf_shared.programs.command_line import show, show_rows
+from fedperf_simulations.commands import measured_set
+from fedperf_simulations.commands.options import Json, Quick, Seed, now
 
 if TYPE_CHECKING:
     from fedperf_simulations.experiments import ExperimentKind
     from fedperf_simulations.harness.experiment import Settings
-    from fedperf_simulations.measured_set.measurement import MeasurementDesign
 
 app = typer.Typer(
     name="fedperf-sim",
@@ -29,14 +29,11 @@ app = typer.Typer(
     + "; ".join(f"{code} {text}" for code, text in command_line.EXIT_CODES.items()),
 )
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
-Seed = Annotated[int, typer.Option(min=0, help="Of everything that is drawn.")]
 Out = Annotated[Path | None, typer.Option(help="Directory of results; out/NAME by default.")]
 Data = Annotated[
     Path | None, typer.Option(help="Directory of public data sets.", envvar="FEDPERF_DATA")
 ]
 Jobs = Annotated[int, typer.Option(min=1, help="Processes to use at once.")]
-Quick = Annotated[bool, typer.Option("--quick", help="A small version that shows that it runs.")]
 
 
 def main() -> None:
@@ -86,7 +83,7 @@ def demo(
         stages_shown(time.monotonic) as stages,
     ):
         size = QUICK if quick else DemoSize()
-        world = DemoWorld(directory, seed, size, programs, _now, time.sleep)
+        world = DemoWorld(directory, seed, size, programs, now, time.sleep)
         summary = run_demo(world, executions, stages)
     if json:
         show(summary.as_json(), json=True)
@@ -233,117 +230,8 @@ def reproduce(
         raise typer.Exit(command_line.DIFFERENT)
 
 
-@app.command()
-def measure(
-    out: Annotated[Path, typer.Option(help="Directory of log, data and measured set.")],
-    seed: Seed = 1,
-    workloads: Annotated[int | None, typer.Option(min=1, help="Distinct programs.")] = None,
-    platform: Annotated[
-        str | None, typer.Option(help="Run everything on this one; the set of that platform.")
-    ] = None,
-    comparisons: Annotated[
-        bool, typer.Option("--comparisons", help="Many plans of each workload: the comparison set.")
-    ] = False,
-    lessons: Annotated[
-        bool, typer.Option("--lessons", help="As many more to learn from, which nothing judges.")
-    ] = False,
-    cpu_limit: Annotated[
-        float | None, typer.Option(help="Share of one core for every run: the capped set.")
-    ] = None,
-    memory_limit: Annotated[
-        str, typer.Option(help="Of all runs together, where --cpu-limit is given, such as 1GB.")
-    ] = "1GB",
-    quick: Quick = False,
-    install: Annotated[
-        bool, typer.Option("--install", help="Make it the measured set of this package.")
-    ] = False,
-    json: Json = False,
-) -> None:
-    """Run thousands of drawn workloads and keep what was measured; kill it, and it goes on.
-
-    The machine should be idle otherwise; expect an hour or two.
-    """
-    from dataclasses import asdict
-
-    from fedperf_simulations.data.datasets import CAPPED, COMPARISONS, LESSONS, MEASURED_DIRECTORY
-    from fedperf_simulations.harness.experiment import Settings, provenance
-    from fedperf_simulations.measured_set import designs
-    from fedperf_simulations.measured_set.measured_log import compact
-    from fedperf_simulations.measured_set.measured_log import provenance as measured_provenance
-    from fedperf_simulations.measured_set.measurement import measure as measure_tasks
-    from fedperf_simulations.measured_set.resource_cap import Cap
-
-    out.mkdir(parents=True, exist_ok=True)
-    log = out / "measured.jsonl"
-    chosen = {
-        COMPARISONS: comparisons,
-        LESSONS: lessons,
-        CAPPED: cpu_limit is not None,
-        platform or "": platform is not None,
-    }
-    if sum(chosen.values()) > 1:
-        raise typer.BadParameter(
-            "--comparisons, --lessons, --platform and --cpu-limit exclude each other"
-        )
-    folder = next((name for name, is_chosen in chosen.items() if is_chosen), "")
-    if comparisons:
-        design: MeasurementDesign = designs.comparison_settings(seed, workloads, quick=quick)
-    elif cpu_limit is not None:
-        cap = Cap(cpu_limit, _bytes(memory_limit))
-        design = designs.capped_settings(seed, workloads, cap, quick=quick)
-    elif lessons:
-        design = designs.lesson_settings(seed, workloads, quick=quick)
-    else:
-        design = designs.measuring_settings(seed, workloads, platform, quick=quick)
-    found = measure_tasks(design, log=log, data_directory=out / "data", clock=_now)
-    path = (MEASURED_DIRECTORY / folder if install else out) / "measured.parquet"
-    path.parent.mkdir(exist_ok=True)
-    commit = str(provenance(Settings(seed, out), ())["commit"] or "unknown")
-    rows = compact(log, path, provenance=measured_provenance(commit=commit, measured_at=_now()))
-    show({**asdict(found), "rows": rows, "file": str(path)}, json=json)
-
-
-@app.command()
-def start(
-    seed: Seed = 0,
-    limited: Annotated[
-        bool, typer.Option("--limited", help="The start of simulations, which knows little.")
-    ] = False,
-    json: Json = False,
-) -> None:
-    """Train the public start from everything that was measured, and install it; 20 minutes.
-
-    With it the additive head that `fedperf advise` searches by.
-    """
-    from dataclasses import asdict
-
-    from fedperf_client.optimizer import distillation
-    from fedperf_simulations.data.datasets import measured_executions
-    from fedperf_simulations.harness.terminal import bar
-    from fedperf_simulations.measured_set.shipped_head import distil_shipped_head
-    from fedperf_simulations.measured_set.starts import (
-        EPOCHS,
-        train_limited_start,
-        train_public_start,
-    )
-    from fedperf_simulations.measured_set.training_set import Measurements
-
-    with bar("training the start", EPOCHS) as advance:
-
-        def on_epoch(_: int, loss: float) -> None:
-            advance(f"loss {loss:.3f}")
-
-        if limited:
-            learnt = train_limited_start(measured_executions(), seed=seed, on_progress=on_epoch)
-            show(asdict(learnt), json=json)
-            return
-        measurements = Measurements.read(seed)
-        learnt = train_public_start(measurements, on_progress=on_epoch)
-    with bar("distilling the additive head", distillation.EPOCHS) as advance:
-        head = distil_shipped_head(
-            measurements, on_progress=lambda done, total: advance(f"{done} of {total}")
-        )
-    show({**asdict(learnt), "head": asdict(head)}, json=json)
+app.command()(measured_set.measure)
+app.command()(measured_set.start)
 
 
 def _settings(out: Path, seed: int, *, data: Path | None, jobs: int, quick: bool) -> "Settings":
@@ -371,18 +259,3 @@ def _conduct(kind: "ExperimentKind", name: str, settings: "Settings", *, json: b
     for note in notes if isinstance(notes, list) else []:
         print(f"note: {note}")
     print(f"{settings.out / 'summary.json'} has all of it")
-
-
-def _bytes(size: str) -> int:
-    from pydantic import ByteSize, TypeAdapter, ValidationError
-
-    try:
-        return TypeAdapter(ByteSize).validate_python(size)
-    except ValidationError as error:
-        raise typer.BadParameter(
-            f"--memory-limit must be a size such as 1GB, got {size!r}"
-        ) from error
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)

@@ -24,7 +24,10 @@ from fedperf_shared.errors import InvalidInputError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-SCALES = (1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000)
+SCALES = (
+    *(1_000, 3_000, 10_000, 30_000, 100_000, 300_000),
+    *(1_000_000, 3_000_000, 10_000_000, 30_000_000),
+)
 HIGHEST_NUMBER = 1024.0
 """Generated float columns lie in [0, HIGHEST_NUMBER), evenly unless the table says otherwise."""
 DAYS = 2_400

@@ -16,13 +16,22 @@ MEASURED_DIRECTORY = Path(__file__).parents[1] / "measured_set" / "logs"
 COMPARISONS = "comparisons"
 LESSONS = "lessons"
 CAPPED = "capped"
-"""Folders of the comparison set, of the lessons and of the set under a cap there; other folders
-are named like the platform they ran on."""
+LARGE = "large"
+SPARK_SESSIONS = "spark_sessions"
+DUCKDB_SESSIONS = "duckdb_sessions"
+JUDGED_SESSIONS = "judged_sessions"
+"""Folders of the comparison set, of the lessons, of the set under a cap, of large inputs and of
+sessions of SQL there; nothing learns from the judged ones. Other folders are named like the
+platform they ran on."""
 
 HOW_TO_MAKE = {
     COMPARISONS: "--comparisons",
     LESSONS: "--lessons",
     CAPPED: "--cpu-limit 0.5 --memory-limit 1GB --seed 3",
+    LARGE: "--large",
+    SPARK_SESSIONS: "--sessions spark",
+    DUCKDB_SESSIONS: "--sessions duckdb",
+    JUDGED_SESSIONS: "--sessions judged",
 }
 
 

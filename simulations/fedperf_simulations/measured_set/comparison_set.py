@@ -44,7 +44,11 @@ from fedperf_client.workloads.program_draft import Draft, between, count, mean
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.measured_set.measured_log import MeasurementTask, Role
-from fedperf_simulations.measured_set.workload_draws import comparison_plans, require_scale
+from fedperf_simulations.measured_set.workload_draws import (
+    MOST_DRAWN_ROWS,
+    comparison_plans,
+    require_scale,
+)
 
 MOST_ROWS = {
     Family.WORD_COUNT: 10_000_000,
@@ -100,7 +104,7 @@ class ComparisonSettings:
     spark_share: float = 0.1
     series: int = 2
     exhaustive: int = 4
-    most_rows: int = SCALES[-1]
+    most_rows: int = MOST_DRAWN_ROWS
     timeout_seconds: float = 60.0
     disturbed_cores: float = 1.2
     repeats: int = 1

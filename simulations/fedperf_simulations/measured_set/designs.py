@@ -2,10 +2,15 @@
 
 from dataclasses import replace
 
-from fedperf_shared.workflow.vocabulary import platform_of
+from fedperf_client.workloads.data import SCALES
+from fedperf_shared.workflow.vocabulary import Platform, platform_of
 from fedperf_simulations.measured_set.comparison_set import LESSON_PROGRAMS, ComparisonSettings
 from fedperf_simulations.measured_set.resource_cap import CAPPED_PLATFORMS, CAPPED_WORKLOADS, Cap
 from fedperf_simulations.measured_set.workload_draws import MeasuringSettings
+
+LARGE_WORKLOADS = 400
+_LARGE_ROWS = (3_000_000, SCALES[-1])
+"""Most runs take 0.3 to 60 seconds."""
 
 
 def measuring_settings(
@@ -51,3 +56,19 @@ def lesson_settings(seed: int, workloads: int | None, *, quick: bool) -> Compari
     """No series; of the next seed, so that workloads are others."""
     drawn = comparison_settings(seed + 1, workloads, quick=quick)
     return replace(drawn, series=0, exhaustive=1 if quick else LESSON_PROGRAMS)
+
+
+def large_settings(seed: int, workloads: int | None, *, quick: bool) -> MeasuringSettings:
+    """Inputs hundreds of times as large as usual, each plan run once, or twice if disturbed."""
+    drawn = measuring_settings(seed, workloads or LARGE_WORKLOADS, None, quick=quick)
+    least, most = _LARGE_ROWS
+    return replace(
+        drawn,
+        comparisons=0,
+        least_rows=drawn.most_rows if quick else least,
+        most_rows=drawn.most_rows if quick else most,
+        small_weight=0.2,
+        timeout_seconds=120.0,
+        repeats=1,
+        among=(Platform.DUCKDB, Platform.POLARS, Platform.PANDAS),
+    )

@@ -32,6 +32,9 @@ _SPECIALIST_KINDS = frozenset(
     {OperatorKind.GRAPH_ITERATE, OperatorKind.ML_TRAIN, OperatorKind.ML_PREDICT}
 )
 
+MOST_DRAWN_ROWS = 10_000_000
+"""Of the sets that were measured first; larger inputs are a set of their own."""
+
 _REDRAWS = 200
 
 # Embeddings came after the shipped set was measured; its draws are a function of the seed.
@@ -54,6 +57,7 @@ class MeasuringSettings:
         comparisons: of these, how many are also run on every platform for comparison.
         two_threads_share: share of workloads run with two threads instead of one.
         most_rows: size of the largest input.
+        least_rows: that of the smallest.
         small_weight: a size is drawn with a chance proportional to size ** -small_weight,
             so 0 draws its logarithm evenly.
         timeout_seconds: of one trial.
@@ -68,7 +72,8 @@ class MeasuringSettings:
     workloads: int = 6_600
     comparisons: int = 500
     two_threads_share: float = 0.15
-    most_rows: int = SCALES[-1]
+    most_rows: int = MOST_DRAWN_ROWS
+    least_rows: int = SCALES[0]
     small_weight: float = 0.4
     timeout_seconds: float = 60.0
     disturbed_cores: float = 0.3
@@ -87,6 +92,10 @@ class MeasuringSettings:
                 f"two_threads_share must be in [0, 1], got {self.two_threads_share!r}"
             )
         require_scale(self.most_rows)
+        if not self.least_rows <= self.most_rows:
+            raise ConfigurationError(
+                f"least_rows must be at most {self.most_rows}, got {self.least_rows!r}"
+            )
         if not 0 <= self.small_weight < math.inf:
             raise ConfigurationError(f"small_weight must be at least 0, got {self.small_weight!r}")
 
@@ -176,7 +185,7 @@ def _draw_family(rng: np.random.Generator) -> Family:
 
 
 def _draw_rows(rng: np.random.Generator, settings: MeasuringSettings) -> int:
-    scales = [scale for scale in SCALES if scale <= settings.most_rows]
+    scales = [each for each in SCALES if settings.least_rows <= each <= settings.most_rows]
     chances = np.array(scales, dtype=np.float64) ** -settings.small_weight
     return scales[int(rng.choice(len(scales), p=chances / chances.sum()))]
 

@@ -94,6 +94,7 @@ def _started(session: SqlSession, events: Path, scratch: str) -> "SparkSession":
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": f"{scratch}/warehouse",
         "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
         **session.settings,
     }
     return builder.config(map=settings).getOrCreate()

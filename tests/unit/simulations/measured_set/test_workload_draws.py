@@ -1,11 +1,14 @@
 """What is measured is drawn as the settings say, and again when they are the same."""
 
+from statistics import median
+
 import pytest
 
 from fedperf_client.platforms.support import supports
 from fedperf_client.workloads.families import Family, single_platforms
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.workflow.vocabulary import Platform
+from fedperf_simulations.measured_set.designs import large_settings, measuring_settings
 from fedperf_simulations.measured_set.measured_log import Role
 from fedperf_simulations.measured_set.resource_cap import Cap
 from fedperf_simulations.measured_set.workload_draws import MeasuringSettings, comparison_plans
@@ -81,3 +84,20 @@ def test_learning_is_also_compared_with_the_specialist() -> None:
 def test_settings_that_make_no_sense_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ConfigurationError):
         MeasuringSettings(seed=1, **wrong)  # type: ignore[arg-type]
+
+
+def test_large_workloads_are_hundreds_of_times_as_large_on_engines_that_hold_them() -> None:
+    usual = median(task.rows for task in measuring_settings(1, 300, None, quick=False).tasks())
+    large = large_settings(1, 300, quick=False)
+    rows = [task.rows for task in large.tasks()]
+    assert min(rows) == 3_000_000
+    assert max(rows) == 30_000_000
+    assert 100 <= median(rows) / usual <= 10_000
+    engines = {platform for task in large.tasks() for platform in task.platforms}
+    assert engines <= {Platform.DUCKDB, Platform.POLARS, Platform.PANDAS}
+    assert MeasuringSettings(1).most_rows == 10_000_000
+
+
+def test_sizes_that_leave_nothing_to_draw_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="least_rows"):
+        MeasuringSettings(1, least_rows=3_000, most_rows=1_000)

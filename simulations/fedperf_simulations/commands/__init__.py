@@ -1,0 +1,1 @@
+"""Commands of `fedperf-sim` that stand in files of their own."""

@@ -1,0 +1,184 @@
+"""`fedperf-sim measure` and `start`: what is really run on this machine, and learned from it."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedperf_shared.programs.command_line import show
+from fedperf_simulations.commands.options import Json, Quick, Seed, now
+
+if TYPE_CHECKING:
+    from fedperf_simulations.measured_set.measurement import MeasurementDesign
+
+
+def measure(
+    out: Annotated[Path, typer.Option(help="Directory of log, data and measured set.")] = Path(
+        "out/measured"
+    ),
+    seed: Seed = 1,
+    workloads: Annotated[int | None, typer.Option(min=1, help="Distinct programs.")] = None,
+    platform: Annotated[
+        str | None, typer.Option(help="Run everything on this one; the set of that platform.")
+    ] = None,
+    comparisons: Annotated[
+        bool, typer.Option("--comparisons", help="Many plans of each workload: the comparison set.")
+    ] = False,
+    lessons: Annotated[
+        bool, typer.Option("--lessons", help="As many more to learn from, which nothing judges.")
+    ] = False,
+    cpu_limit: Annotated[
+        float | None, typer.Option(help="Share of one core for every run: the capped set.")
+    ] = None,
+    memory_limit: Annotated[
+        str, typer.Option(help="Of all runs together, where --cpu-limit is given, such as 1GB.")
+    ] = "1GB",
+    large: Annotated[
+        bool, typer.Option("--large", help="Inputs of 3 to 30 million rows: the large set.")
+    ] = False,
+    sessions: Annotated[
+        str | None, typer.Option(help="Of SQL instead of programs: spark, duckdb or judged.")
+    ] = None,
+    count: Annotated[int | None, typer.Option(min=1, help="Sessions, from the first on.")] = None,
+    quick: Quick = False,
+    install: Annotated[
+        bool, typer.Option("--install", help="Make it the measured set of this package.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Run thousands of drawn workloads and keep what was measured; kill it, and it goes on.
+
+    The machine should be idle otherwise; expect an hour or two, three for sessions of Spark.
+    """
+    from dataclasses import asdict
+
+    from fedperf_simulations.data.datasets import (
+        CAPPED,
+        COMPARISONS,
+        LARGE,
+        LESSONS,
+        MEASURED_DIRECTORY,
+    )
+    from fedperf_simulations.measured_set import designs
+    from fedperf_simulations.measured_set.measured_log import compact
+    from fedperf_simulations.measured_set.measurement import measure as measure_tasks
+    from fedperf_simulations.measured_set.resource_cap import Cap
+
+    chosen = {
+        COMPARISONS: comparisons,
+        LESSONS: lessons,
+        LARGE: large,
+        CAPPED: cpu_limit is not None,
+        platform or "": platform is not None,
+        f"{sessions}_sessions": sessions is not None,
+    }
+    if sum(chosen.values()) > 1:
+        raise typer.BadParameter(
+            "--comparisons, --lessons, --large, --platform, --cpu-limit and --sessions "
+            "exclude each other"
+        )
+    out.mkdir(parents=True, exist_ok=True)
+    folder = next((name for name, is_chosen in chosen.items() if is_chosen), "")
+    path = (MEASURED_DIRECTORY / folder if install else out) / "measured.parquet"
+    if sessions is not None:
+        _measure_sessions(sessions, count, out, path, seed=seed, quick=quick, json=json)
+        return
+    if comparisons:
+        design: MeasurementDesign = designs.comparison_settings(seed, workloads, quick=quick)
+    elif cpu_limit is not None:
+        cap = Cap(cpu_limit, _bytes(memory_limit))
+        design = designs.capped_settings(seed, workloads, cap, quick=quick)
+    elif lessons:
+        design = designs.lesson_settings(seed, workloads, quick=quick)
+    elif large:
+        design = designs.large_settings(seed, workloads, quick=quick)
+    else:
+        design = designs.measuring_settings(seed, workloads, platform, quick=quick)
+    log = out / "measured.jsonl"
+    found = measure_tasks(design, log=log, data_directory=out / "data", clock=now)
+    path.parent.mkdir(exist_ok=True)
+    rows = compact(log, path, provenance=_provenance(seed, out))
+    show({**asdict(found), "rows": rows, "file": str(path)}, json=json)
+
+
+def _measure_sessions(
+    kind: str, count: int | None, out: Path, path: Path, *, seed: int, quick: bool, json: bool
+) -> None:
+    from dataclasses import asdict
+
+    from fedperf_simulations.measured_set.sql.session_draws import COUNTS, SessionDesign
+    from fedperf_simulations.measured_set.sql.session_set import join_sessions, measure_sessions
+    from fedperf_simulations.measured_set.sql.sessions import SessionKind
+
+    if kind not in set(SessionKind):
+        raise typer.BadParameter(
+            f"--sessions must be one of {', '.join(SessionKind)}, got {kind!r}"
+        )
+    wanted = SessionKind(kind)
+    design = SessionDesign(wanted, seed, count or COUNTS[wanted], is_quick=quick)
+    measure_sessions(design, out / kind)
+    path = path if path.parent != out else out / f"{kind}.parquet"
+    path.parent.mkdir(exist_ok=True)
+    found = join_sessions(design, out / kind, path, provenance=_provenance(seed, out))
+    show({**asdict(found), "file": str(path)}, json=json)
+
+
+def _provenance(seed: int, out: Path) -> dict[str, str]:
+    from fedperf_simulations.harness.experiment import Settings, provenance
+    from fedperf_simulations.measured_set.measured_log import provenance as measured_provenance
+
+    commit = str(provenance(Settings(seed, out), ())["commit"] or "unknown")
+    return measured_provenance(commit=commit, measured_at=now())
+
+
+def start(
+    seed: Seed = 0,
+    limited: Annotated[
+        bool, typer.Option("--limited", help="The start of simulations, which knows little.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Train the public start from everything that was measured, and install it; 20 minutes.
+
+    With it the additive head that `fedperf advise` searches by.
+    """
+    from dataclasses import asdict
+
+    from fedperf_client.optimizer import distillation
+    from fedperf_simulations.data.datasets import measured_executions
+    from fedperf_simulations.harness.terminal import bar
+    from fedperf_simulations.measured_set.shipped_head import distil_shipped_head
+    from fedperf_simulations.measured_set.starts import (
+        EPOCHS,
+        train_limited_start,
+        train_public_start,
+    )
+    from fedperf_simulations.measured_set.training_set import Measurements
+
+    with bar("training the start", EPOCHS) as advance:
+
+        def on_epoch(_: int, loss: float) -> None:
+            advance(f"loss {loss:.3f}")
+
+        if limited:
+            learnt = train_limited_start(measured_executions(), seed=seed, on_progress=on_epoch)
+            show(asdict(learnt), json=json)
+            return
+        measurements = Measurements.read(seed)
+        learnt = train_public_start(measurements, on_progress=on_epoch)
+    with bar("distilling the additive head", distillation.EPOCHS) as advance:
+        head = distil_shipped_head(
+            measurements, on_progress=lambda done, total: advance(f"{done} of {total}")
+        )
+    show({**asdict(learnt), "head": asdict(head)}, json=json)
+
+
+def _bytes(size: str) -> int:
+    from pydantic import ByteSize, TypeAdapter, ValidationError
+
+    try:
+        return TypeAdapter(ByteSize).validate_python(size)
+    except ValidationError as error:
+        raise typer.BadParameter(
+            f"--memory-limit must be a size such as 1GB, got {size!r}"
+        ) from error

@@ -1,0 +1,47 @@
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from fedperf_client.sources.history_file import executions_of, read_metadata
+from fedperf_simulations import cli
+from fedperf_simulations.data import datasets
+
+
+def measure(*options: str) -> tuple[int, str]:
+    result = CliRunner().invoke(cli.app, ["measure", *options])
+    return result.exit_code, result.output
+
+
+@pytest.mark.parametrize(
+    "options", [("--large", "--lessons"), ("--sessions", "duckdb", "--comparisons")]
+)
+def test_one_set_is_measured_at_a_time(tmp_path: Path, options: tuple[str, ...]) -> None:
+    code, said = measure("--out", str(tmp_path), *options)
+    assert code == 2
+    assert "exclude" in said
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_kind_of_session_that_there_is_not_is_refused(tmp_path: Path) -> None:
+    code, said = measure("--out", str(tmp_path), "--sessions", "flink")
+    assert code == 2
+    assert "flink" in said
+
+
+def test_sessions_are_measured_and_installed_as_a_set_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(datasets, "MEASURED_DIRECTORY", tmp_path / "logs")
+    (tmp_path / "logs").mkdir()
+    options = ("--sessions", "duckdb", "--count", "1", "--quick", "--json")
+    code, said = measure("--out", str(tmp_path / "out"), *options)
+    assert code == 0, said
+    (found,) = (tmp_path / "out").glob("*.parquet")
+    code, said = measure("--out", str(tmp_path / "out"), *options, "--install")
+    assert code == 0, said
+    (installed,) = datasets.measured_files(datasets.DUCKDB_SESSIONS)
+    assert list(executions_of(installed)) == list(executions_of(found))
+    assert "version.duckdb" in read_metadata(installed)
+    with pytest.raises(datasets.MissingDataError, match="--sessions judged"):
+        datasets.measured_files(datasets.JUDGED_SESSIONS)
