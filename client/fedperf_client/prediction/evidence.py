@@ -4,7 +4,8 @@
 and neural networks are evaluated once however many predictors and folds there are.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Self
@@ -14,9 +15,12 @@ from numpy.typing import NDArray
 
 from fedperf_client.prediction.prediction import Floats, PredictLog, checked_log
 from fedperf_shared.errors import InvalidInputError
-from fedperf_shared.execution import Execution, ExecutionStatus, SizedPlan
+from fedperf_shared.execution import Execution, SizedPlan
 from fedperf_shared.releases.basis import cell_of
 from fedperf_shared.workflow.flat import FLAT_FEATURES, flatten
+from fedperf_shared.workflow.vocabulary import NAMED_PLATFORMS, OperatorKind
+
+_COUNTS = len(OperatorKind) * len(NAMED_PLATFORMS)
 
 
 class InvalidHistoryError(InvalidInputError):
@@ -32,12 +36,15 @@ class History:
         workloads: the workload of each execution; folds never split one.
         log_seconds: natural log of the measured wall seconds, float64 [executions].
         finished_at: with time zone, [executions]; None where it is not known or does not matter.
+        cut_short: what failed or was stopped, and the natural log of the wall seconds until then:
+            it would have taken longer.
     """
 
     questions: tuple[SizedPlan, ...]
     workloads: tuple[str, ...]
     log_seconds: Floats
     finished_at: tuple[datetime, ...] | None = None
+    cut_short: tuple[tuple[SizedPlan, float], ...] = ()
 
     def __post_init__(self) -> None:
         count = len(self.questions)
@@ -50,7 +57,8 @@ class History:
                 f"a history of {count} questions has {len(self.workloads)} workloads and run "
                 f"times of shape {self.log_seconds.shape}"
             )
-        if not np.isfinite(self.log_seconds).all():
+        bounds = np.array([bound for _, bound in self.cut_short])
+        if not (np.isfinite(self.log_seconds).all() and np.isfinite(bounds).all()):
             raise InvalidHistoryError("a history holds finite run times only")
 
     def __len__(self) -> int:
@@ -58,23 +66,25 @@ class History:
 
     @classmethod
     def from_executions(cls, executions: Iterable[Execution]) -> Self:
-        """The history of those executions that ended well; the others have no run time."""
-        kept = [
+        """The history of those that ended well; of others, how long they ran at least."""
+        told = [
             (
                 SizedPlan(each.plan, each.cluster),
                 each.workload,
-                each.measurement.runtime_seconds,
+                math.log(each.measurement.runtime_seconds),
                 each.finished_at,
+                each.is_ok,
             )
             for each in executions
-            if each.status is ExecutionStatus.OK and each.measurement is not None
+            if each.measurement is not None
         ]
-        seconds = np.array([row[2] for row in kept], dtype=np.float64)
+        kept = [row for row in told if row[4]]
         return cls(
             tuple(row[0] for row in kept),
             tuple(row[1] for row in kept),
-            np.log(seconds),
+            np.array([row[2] for row in kept], dtype=np.float64),
             tuple(row[3] for row in kept),
+            tuple((row[0], row[2]) for row in told if not row[4]),
         )
 
     def workload_index(self) -> NDArray[np.int64]:
@@ -105,6 +115,17 @@ class Samples:
         """Those rows."""
         starts = {name: values[rows] for name, values in self.starts.items()}
         return Samples(self.features[rows], self.cells[rows], starts)
+
+    def configurations(self) -> Iterator[bytes]:
+        """For each question what is the same for two that no feature tells apart."""
+        features = self.features.astype(np.float32)  # as they are kept in a file
+        for row, cell in zip(features, self.cells.tolist(), strict=True):
+            yield row.tobytes() + cell.to_bytes(8, "little", signed=True)
+
+    def platforms(self) -> NDArray[np.bool_]:
+        """Which of the named platforms each plan uses, [questions, NAMED_PLATFORMS]."""
+        counts = self.features[:, :_COUNTS].reshape(-1, len(OperatorKind), len(NAMED_PLATFORMS))
+        return np.asarray(counts.sum(axis=1) > 0)
 
 
 def encode(questions: Sequence[SizedPlan], starts: Mapping[str, PredictLog]) -> Samples:

@@ -29,11 +29,13 @@ from fedperf_client.prediction.answers.source_digest import source_digest
 from fedperf_client.prediction.base_models import FetchedModels, ReplaceFile
 from fedperf_client.prediction.evidence import History, Samples
 from fedperf_client.prediction.learners.additive import Additive, Arrays
+from fedperf_client.prediction.mixture.candidates import Candidates, Key, candidates_of
 from fedperf_client.prediction.mixture.intervals import Hull
 from fedperf_client.prediction.mixture.learner_catalogue import usable
+from fedperf_client.prediction.mixture.lower_bounds import LowerBounds
 from fedperf_client.prediction.mixture.matched_folds import Asks, Places
 from fedperf_client.prediction.mixture.mixture import Known, MixMember, MixOutcome, OnProgress
-from fedperf_client.prediction.mixture.personal import Candidates, Key, Personalized, candidates_of
+from fedperf_client.prediction.mixture.personal import Personalized
 from fedperf_client.prediction.prediction import Floats
 from fedperf_shared.errors import InvalidInputError, StorageError
 from fedperf_shared.execution import ClusterConfig, SizedPlan
@@ -46,7 +48,7 @@ USUAL_CLUSTER = ClusterConfig(nodes=1, cores=2, memory_bytes=16 * 2**30)
 
 Clusters = Mapping[Platform, tuple[ClusterConfig, ...]]
 
-PREDICTOR_VERSION = 3
+PREDICTOR_VERSION = 4
 """Of all code between executions and an answer: features, models, learners, their mix and this
 file. Whoever changes what a stored number means, or an answer, raises it."""
 
@@ -123,10 +125,12 @@ def open_kept(
     learners, starts = models.learners(), models.starts()
     found = _loaded(path, digest)
     if found is not None:
-        known, hull, clusters, drifts, outcomes, fits = found
+        known, hull, clusters, drifts, outcomes, fits, cut_short = found
         used = tuple(each for each in learners if usable(each, len(known), starts))
-        candidates = Candidates(known, hull, used, starts, on_progress=on_progress, drifts=drifts)
-        predictor = candidates.mix(used)
+        candidates = Candidates(
+            known, hull, used, starts, on_progress=on_progress, drifts=drifts, cut_short=cut_short
+        )
+        predictor = Personalized.of(candidates, used)
         predictor.outcomes.update(outcomes)
         candidates.fits.update(fits)
         return Kept(predictor, clusters, path, digest, _held(predictor))
@@ -135,7 +139,7 @@ def open_kept(
     history = History.from_executions(store.executions())
     candidates = candidates_of(history, starts, learners, on_progress=on_progress)
     clusters = _clusters(history.questions)
-    return Kept(candidates.mix(candidates.learners), clusters, path, digest, 0)
+    return Kept(Personalized.of(candidates, candidates.learners), clusters, path, digest, 0)
 
 
 def _clusters(questions: Sequence[SizedPlan]) -> Clusters:
@@ -173,6 +177,9 @@ def _encoded(predictor: Personalized, clusters: Clusters, digest: str) -> bytes:
         "groups": known.groups,
         **{f"start/{name}": values for name, values in known.samples.starts.items()},
     }
+    cut_short = predictor.candidates.cut_short.log_seconds
+    for number, bounds in enumerate(cut_short.values()):
+        arrays[f"cut/{number}"] = bounds
     for number, outcome in enumerate(predictor.outcomes.values()):
         arrays |= {f"errors/{number}": outcome.errors, f"groups/{number}": outcome.groups}
         arrays |= {f"rows/{number}": outcome.rows}
@@ -184,6 +191,7 @@ def _encoded(predictor: Personalized, clusters: Clusters, digest: str) -> bytes:
     for number, (_, member) in enumerate(kept):
         arrays |= {f"fit/{number}/{name}": values for name, values in member.arrays().items()}
     facts = {
+        "cut_short": [configuration.hex() for configuration in cut_short],
         "fits": [[name, member.start] for name, member in kept],
         "hull": {
             "lowest": hull.lowest,
@@ -229,7 +237,13 @@ def _drift_of(facts: Sequence[Any]) -> StreamDrift:
 
 
 _Loaded = tuple[
-    Known, Hull, Clusters, tuple[StreamDrift, ...], dict[Key, MixOutcome], dict[str, Additive]
+    Known,
+    Hull,
+    Clusters,
+    tuple[StreamDrift, ...],
+    dict[Key, MixOutcome],
+    dict[str, Additive],
+    LowerBounds,
 ]
 
 
@@ -279,8 +293,8 @@ def _decoded(arrays: Arrays, facts: Mapping[str, Any]) -> _Loaded:
             tuple(hull["lowest"]),
             tuple(hull["highest"]),
             {
-                (OperatorKind(kind), Platform(platform)): (low, high)
-                for kind, platform, low, high in hull["pairs"]
+                (OperatorKind(kind), Platform(platform)): (rows, most_rows, cores, most_cores)
+                for kind, platform, rows, most_rows, cores, most_cores in hull["pairs"]
             },
             hull["cores_on_node"],
         ),
@@ -294,6 +308,12 @@ def _decoded(arrays: Arrays, facts: Mapping[str, Any]) -> _Loaded:
             name: Additive.of(start, _below(arrays, f"fit/{number}/"))
             for number, (name, start) in enumerate(facts["fits"])
         },
+        LowerBounds(
+            {
+                bytes.fromhex(configuration): floats(f"cut/{number}")
+                for number, configuration in enumerate(facts["cut_short"])
+            }
+        ),
     )
 
 

@@ -9,8 +9,9 @@ from fedperf_client.prediction.base_models import FetchedModels
 from fedperf_client.prediction.evidence import History
 from fedperf_client.prediction.learners.learner import Learner
 from fedperf_client.prediction.learners.residual_learners import PUBLIC, REFERENCE, SHARED
+from fedperf_client.prediction.mixture.candidates import candidates_of
 from fedperf_client.prediction.mixture.learner_catalogue import local_learners
-from fedperf_client.prediction.mixture.personal import Personalized, candidates_of, personalize
+from fedperf_client.prediction.mixture.personal import Personalized, personalize
 from fedperf_client.prediction.prediction import Floats
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import Execution
@@ -68,7 +69,7 @@ def gain_on(own: Iterable[Execution], held_out: Iterable[Execution], models: Fet
     starts = models.starts()
     joined, local = models.learners(), local_learners()
     candidates = candidates_of(history, starts, every_one([*joined, *local]))
-    answers = candidates.mix(joined).predict(asked.questions)
+    answers = Personalized.of(candidates, joined).predict(asked.questions)
     seconds = np.exp(asked.log_seconds)
     inside = [answer.covers(measured) for answer, measured in zip(answers, seconds, strict=True)]
 
@@ -78,7 +79,7 @@ def gain_on(own: Iterable[Execution], held_out: Iterable[Execution], models: Fet
     return Gain(
         executions=len(history),
         held_out=len(asked),
-        local=error_of(candidates.mix(local).predict_log(asked.questions)),
+        local=error_of(Personalized.of(candidates, local).predict_log(asked.questions)),
         base=error_of(starts[PUBLIC](asked.questions)),
         shared=error_of(starts.get(SHARED, starts[REFERENCE])(asked.questions)),
         personalized=median_q_error(np.array([each.median_seconds for each in answers]), seconds),

@@ -16,9 +16,10 @@ from fedperf_client.prediction.base_models import FetchedModels
 from fedperf_client.prediction.evaluation.gain import every_one
 from fedperf_client.prediction.evidence import History
 from fedperf_client.prediction.learners.residual_learners import REFERENCE, SHARED
+from fedperf_client.prediction.mixture.candidates import candidates_of
 from fedperf_client.prediction.mixture.learner_catalogue import local_learners, public_learners
 from fedperf_client.prediction.mixture.mixture import OnProgress
-from fedperf_client.prediction.mixture.personal import candidates_of
+from fedperf_client.prediction.mixture.personal import Personalized
 from fedperf_client.prediction.prediction import Floats, PredictLog
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import SizedPlan
@@ -126,10 +127,10 @@ def _errors(
     joined, public, local = models.learners(), public_learners(), local_learners()
     candidates = candidates_of(own, starts, every_one([*public, *joined, *local]))
     ways: dict[str, Mixes] = {
-        LOCAL: candidates.mix(local).predict_log,
-        PUBLIC_START: candidates.mix(public).predict_log,
+        LOCAL: Personalized.of(candidates, local).predict_log,
+        PUBLIC_START: Personalized.of(candidates, public).predict_log,
         AS_IS: starts.get(SHARED, starts[REFERENCE]),
-        PERSONALIZED: candidates.mix(joined).predict_log,
+        PERSONALIZED: Personalized.of(candidates, joined).predict_log,
     }
     errors = {
         name: np.abs(predict(asked.questions) - asked.log_seconds) for name, predict in ways.items()

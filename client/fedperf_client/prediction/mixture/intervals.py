@@ -1,25 +1,29 @@
-"""Conformal intervals on errors of folds, and the hull outside of which they do not hold.
+"""Answers with all that is known about how far off they may be, and the hull of what was seen.
 
-Errors are those of folds that mimic the question, by weights that had not seen them. The
-half width of an interval is the finite-sample conformal quantile of their absolute values,
-the upper end that 90 % stay below that of the signed ones; each *workload* weighs the
-same however often it ran. Where workloads are too few for the level, a public half width
-is the least. Outside of the hull widths are doubled and the prediction says
-`extrapolating`. What questions of a kind get is never narrower than what those inside get,
-whose folds know nothing of the workload.
+Every figure of an `Estimate` is read off one distribution (`spreads`). Outside of the hull what
+own executions tell is doubled in width and the prediction says `extrapolating`; what is claimed
+of the start is claimed of jobs that nobody has seen, and stays as wide as it is. What questions
+of a kind get is never narrower than what those inside get, whose folds know nothing of the
+workload.
 """
 
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
+from enum import StrEnum, unique
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedperf_client.prediction.mixture.matched_folds import Asks
+from fedperf_client.prediction.mixture.spreads import (
+    MIDDLE,
+    UPPER_LEVEL,
+    Distribution,
+    Scaled,
+)
 from fedperf_client.prediction.prediction import (
     LOG_SECONDS_LIMIT,
     Floats,
@@ -30,11 +34,8 @@ from fedperf_shared.execution import ClusterConfig, SizedPlan
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import OperatorKind, Platform
 
-DEFAULT_HALF_WIDTH = math.log(4.0)
-"""Half width in log seconds before own executions say better: a factor of 4 each way."""
-
 WIDENING = 2.0
-"""Factor on all widths outside of the hull."""
+"""Factor on the width of what own executions tell, outside of the hull."""
 
 HULL_MARGIN = math.log(2.0)
 """Sizes up to twice, or down to half, of what was seen count as inside."""
@@ -45,91 +46,70 @@ STRANGE_ROWS = math.log(100.0)
 or a tenth, and nothing of it at a hundred times: that far other costs are the largest (starts,
 memory, disks), and a line through what was seen is a guess. Between, ever less."""
 
+KNOWN_CORES = math.log(4.0)
+STRANGE_CORES = math.log(32.0)
+"""The same of cores over all nodes: a laptop's say little of a cluster's, with its shuffles."""
+
 LEAST_SHARE = 0.5
 """Of the operators that must be known on their platforms, for a question to lie inside."""
 
-UPPER_LEVEL = 0.9
-"""Share of executions that the upper end of a prediction is to be longer than."""
+KINSHIP = 0.5
+"""Of the squared error, what two answers about one job have in common before own executions tell:
+half, as work that a job brings is misjudged on all platforms and sizes alike, and what each of
+these adds is not."""
+
+KINSHIP_COUNTS = 10
+"""As so many workloads that were measured in several ways it counts."""
+
+_SIGMA = 0.8413
+"""Share of a normal distribution below one standard deviation."""
 
 Pair = tuple[OperatorKind, Platform]
 """A kind of operator on a platform."""
 
-_NOWHERE = (math.inf, -math.inf)
-_NORMAL = NormalDist()
-_ROUNDING = 1e-9
+Ends = tuple[float, float, float, float]
+"""The least and the most log rows, the least and the most log cores."""
+
+_NOWHERE = (math.inf, -math.inf, math.inf, -math.inf)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Spread:
-    """How far executions of new workloads lie from predicted medians, log seconds.
+@unique
+class RestsOn(StrEnum):
+    """What an answer rests on for the most part."""
+
+    OWN_RUNS = "own runs of it"
+    OWN_JOBS = "own jobs of its kind"
+    OWN_JOBS_AND_START = "own jobs of its kind and the start"
+    START = "the start that ships"
+    SHARED = "the shared model"
+
+
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """Why an answer is worth something.
 
     Attributes:
-        errors: of folds, signed, float64 [executions], ascending.
-        sizes: their absolute values, ascending.
-        error_mass: share of workloads up to each error, counted in workloads, ascending.
-        size_mass: the same of `sizes`.
-        workloads: how many there are.
+        rests_on: what it rests on.
+        runs: own runs of the very configuration.
+        kinship: share of the squared error that it has in common with other answers about the
+            same job, see `kinship_of`; 0 where it rests on own runs.
     """
 
-    errors: Floats
-    sizes: Floats
-    error_mass: Floats
-    size_mass: Floats
-    workloads: int
+    rests_on: RestsOn = RestsOn.OWN_JOBS
+    runs: int = 0
+    kinship: float = 0.0
 
-    @classmethod
-    def of(cls, errors: Floats, groups: NDArray[np.int64]) -> Self:
-        """The spread of `errors` [executions], whose workloads are `groups`."""
-        if len(errors) == 0:
-            nothing = np.zeros(0)
-            return cls(nothing, nothing, nothing, nothing, 0)
-        executions_of = np.bincount(groups)
-        share = 1.0 / executions_of[groups]
-        by_error = np.argsort(errors, kind="stable")
-        sizes = np.abs(errors)
-        by_size = np.argsort(sizes, kind="stable")
-        return cls(
-            errors[by_error],
-            sizes[by_size],
-            np.cumsum(share[by_error]),
-            np.cumsum(share[by_size]),
-            int(np.count_nonzero(executions_of)),
-        )
+    @property
+    def is_own(self) -> bool:
+        """Whether own executions tell a part of it."""
+        return self.rests_on not in {RestsOn.START, RestsOn.SHARED}
 
-    @classmethod
-    def of_start(cls, *, widened: bool) -> Self:
-        """Of a start without any own execution; `widened` as outside of what was seen."""
-        width = DEFAULT_HALF_WIDTH * (WIDENING if widened else 1.0)
-        return cls.of(np.full(1, width), np.zeros(1, dtype=np.int64))
-
-    def half_width(self, level: float) -> float:
-        """What covers the error of a *new* workload with chance >= `level`, in (0, 1)."""
-        if not 0 < level < 1:
-            raise InvalidPredictionError(f"level must be in (0, 1), got {level!r}")
-        rank = (self.workloads + 1) * level
-        if not rank <= self.workloads:
-            return max(float(self.sizes.max(initial=0.0)), DEFAULT_HALF_WIDTH)
-        return float(self.sizes[np.searchsorted(self.size_mass, rank - _ROUNDING)])
-
-    def upper(self, level: float = UPPER_LEVEL) -> float:
-        """What the error of a new workload stays below with chance >= `level`; at least 0."""
-        rank = (self.workloads + 1) * level
-        if not rank <= self.workloads:
-            return self._guess_sd(level) * _NORMAL.inv_cdf(level)
-        place = np.searchsorted(self.error_mass, rank - _ROUNDING)
-        return max(0.0, float(self.errors[place]))
-
-    def chance_below(self, log_seconds: float) -> float:
-        """Chance that the error of a new workload is at most so much, never 0 nor 1."""
-        if not (self.workloads + 1) * UPPER_LEVEL <= self.workloads:
-            return _NORMAL.cdf(log_seconds / self._guess_sd(UPPER_LEVEL))
-        place = int(np.searchsorted(self.errors, log_seconds, side="right"))
-        mass = float(self.error_mass[place - 1]) if place else 0.0
-        return max(mass, 0.5) / (self.workloads + 1)
-
-    def _guess_sd(self, level: float) -> float:
-        """Of a normal distribution with the public half width, for very few workloads."""
-        return self.half_width(level) / _NORMAL.inv_cdf((1 + level) / 2)
+    @property
+    def words(self) -> str:
+        """For people."""
+        if self.rests_on is not RestsOn.OWN_RUNS:
+            return self.rests_on.value
+        return f"{self.runs} own {'run' if self.runs == 1 else 'runs'} of it"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -139,43 +119,55 @@ class Estimate:
     Attributes:
         prediction: median and interval.
         kind: what the question asks of the executions that are known.
-        p90_seconds: what 90 % of such executions stay below.
+        basis: what it rests on.
     """
 
     prediction: Prediction
     kind: Asks
-    p90_seconds: float
-    _spreads: tuple[Spread, ...]
-    _factor: float
+    basis: Basis
+    _center: float
+    _spread: Distribution
 
     @classmethod
     def around(
         cls,
         log_seconds: float,
-        spreads: tuple[Spread, ...],
+        spread: Distribution,
         *,
         kind: Asks,
         level: float,
         inside: bool,
+        basis: Basis | None = None,
     ) -> Self:
-        """The estimate of median exp(`log_seconds`); the widest of `spreads` counts."""
-        factor = 1.0 if inside else WIDENING
-        width = max(spread.half_width(level) for spread in spreads)
-        upper = factor * max(spread.upper() for spread in spreads)
-        prediction = with_interval(log_seconds, width, level=level, inside=inside)
-        p90_seconds = math.exp(min(2 * LOG_SECONDS_LIMIT, log_seconds + upper))
-        return cls(prediction, kind, p90_seconds, spreads, factor)
+        """The estimate around exp(`log_seconds`), its median where `spread` has its own at 0."""
+        tail = (1 - level) / 2
+        median, lower, upper = (
+            _seconds(log_seconds + spread.quantile(share)) for share in (MIDDLE, tail, 1 - tail)
+        )
+        prediction = Prediction(median, lower, upper, level, extrapolating=not inside)
+        return cls(prediction, kind, basis or Basis(), log_seconds, spread)
+
+    @property
+    def p90_seconds(self) -> float:
+        """What 90 % of such executions stay below."""
+        return _seconds(self._center + self._spread.quantile(UPPER_LEVEL))
+
+    @property
+    def deviation(self) -> float:
+        """Half of the way between the ends that hold as much as one standard deviation does."""
+        return (self._spread.quantile(_SIGMA) - self._spread.quantile(1 - _SIGMA)) / 2
 
     def widened(self) -> Self:
         """The same as extrapolating, for whoever knows that the hull promises too much."""
         if self.prediction.extrapolating:
             return self
         return type(self).around(
-            math.log(self.prediction.median_seconds),
-            self._spreads,
+            self._center,
+            Scaled(self._spread, WIDENING),
             kind=self.kind,
             level=self.prediction.level,
             inside=False,
+            basis=self.basis,
         )
 
     def chance_within(self, deadline_seconds: float) -> float:
@@ -186,8 +178,7 @@ class Estimate:
         """
         if not 0 < deadline_seconds < math.inf:
             raise InvalidPredictionError(f"a deadline is some seconds, got {deadline_seconds!r}")
-        left = math.log(deadline_seconds / self.prediction.median_seconds) / self._factor
-        return min(spread.chance_below(left) for spread in self._spreads)
+        return self._spread.cdf(math.log(deadline_seconds) - self._center)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,14 +191,14 @@ class Hull:
     Attributes:
         lowest: log source rows, log largest output, log cores, log nodes, log operators.
         highest: the same, upper ends.
-        pairs: of every kind on a platform, log source rows of the smallest and of the largest
-            plan that it was seen in.
+        pairs: of every kind on a platform, the ends of the source rows and cores of the
+            questions that it was seen in.
         cores_on_node: the most cores that a node had.
     """
 
     lowest: tuple[float, ...]
     highest: tuple[float, ...]
-    pairs: Mapping[Pair, tuple[float, float]]
+    pairs: Mapping[Pair, Ends]
     cores_on_node: float
 
     @classmethod
@@ -216,14 +207,14 @@ class Hull:
         if not questions:
             return cls((), (), {}, 0.0)
         sizes = np.array([_sizes(question) for question in questions])
-        seen: dict[Pair, list[float]] = defaultdict(list)
-        for question in questions:
+        seen: dict[Pair, list[tuple[float, ...]]] = defaultdict(list)
+        for question, (rows, _, cores, *_) in zip(questions, sizes.tolist(), strict=True):
             for pair in set(_pairs(question.plan)):
-                seen[pair].append(_log_rows(question.plan))
+                seen[pair].append((rows, cores))
         return cls(
             tuple(sizes.min(axis=0).tolist()),
             tuple(sizes.max(axis=0).tolist()),
-            {pair: (min(rows), max(rows)) for pair, rows in seen.items()},
+            {pair: _ends(np.array(each)) for pair, each in seen.items()},
             max(cores_per_node(question.cluster) for question in questions),
         )
 
@@ -247,19 +238,20 @@ class Hull:
         return (
             inside
             and self.share_seen_apart(plan) == 1
-            and self.share_seen(plan) >= LEAST_SHARE
+            and self.share_seen(question) >= LEAST_SHARE
             and cores_per_node(question.cluster) <= self.cores_on_node
         )
 
-    def share_seen(self, plan: Plan) -> float:
-        """Share of the operators whose kind was seen on their platform at such rows, in [0, 1].
+    def share_seen(self, question: SizedPlan) -> float:
+        """Share of the operators whose kind was seen on their platform so, in [0, 1].
 
-        Sources count only where a plan has nothing else: every plan has them, so that having
-        seen one says nothing of the work behind it. Rows that nothing at all had are no reason
-        to know less: they are a question of sizes, which folds mimic.
+        That is at such source rows and on so many cores. Sources count only where a plan has
+        nothing else: every plan has them, so that having seen one says nothing of the work
+        behind it. Rows and cores that nothing at all had are no reason to know less: they are a
+        question of sizes and scales, which folds mimic.
         """
-        known = self._known(plan)
-        work = [each for each, o in zip(known, plan.workflow.operators, strict=True) if o.inputs]
+        known, operators = self._known(question), question.plan.workflow.operators
+        work = [each for each, o in zip(known, operators, strict=True) if o.inputs]
         counted = work or known
         return sum(counted) / len(counted)
 
@@ -269,28 +261,48 @@ class Hull:
         seen = [kind in kinds and where in self.platforms for kind, where in _pairs(plan)]
         return sum(seen) / len(seen)
 
-    def _known(self, plan: Plan) -> list[float]:
+    def _known(self, question: SizedPlan) -> list[float]:
         """How far each operator is known, in [0, 1]."""
+        plan = question.plan
         if not self.pairs:
             return [0.0] * len(plan.platforms)
         rows = min(max(_log_rows(plan), self.lowest[0]), self.highest[0])
-        apart = [_apart(rows, self.pairs.get(pair, _NOWHERE)) for pair in _pairs(plan)]
-        fading = STRANGE_ROWS - KNOWN_ROWS
-        return [min(1.0, max(0.0, (STRANGE_ROWS - each) / fading)) for each in apart]
+        cores = min(max(math.log(question.cluster.cores), self.lowest[2]), self.highest[2])
+        ends = [self.pairs.get(pair, _NOWHERE) for pair in _pairs(plan)]
+        return [
+            min(
+                _nearness(rows, each[:2], KNOWN_ROWS, STRANGE_ROWS),
+                _nearness(cores, each[2:], KNOWN_CORES, STRANGE_CORES),
+            )
+            for each in ends
+        ]
 
 
-def with_interval(
-    log_seconds: float, half_width: float, *, level: float, inside: bool
-) -> Prediction:
-    """The prediction of median exp(`log_seconds`), widened where the hull does not hold it."""
-    width = half_width if inside else WIDENING * half_width
-    lower, upper = (
-        max(-2 * LOG_SECONDS_LIMIT, log_seconds - width),
-        min(2 * LOG_SECONDS_LIMIT, log_seconds + width),
-    )
-    return Prediction(
-        math.exp(log_seconds), math.exp(lower), math.exp(upper), level, extrapolating=not inside
-    )
+def kinship_of(
+    errors: Floats, workloads: NDArray[np.int64], configurations: NDArray[np.int64]
+) -> float:
+    """Share of the squared error that answers about one workload have in common, in [0, 1).
+
+    Whoever compares two plans or sizes of one job gains by it: what both are off by together
+    is no difference. Before own executions say better it is `KINSHIP`.
+
+    Args:
+        errors: of a mix in folds, signed, [executions].
+        workloads: of each.
+        configurations: of each; repeats of one count once.
+    """
+    places, first, group = np.unique(configurations, return_index=True, return_inverse=True)
+    mean = np.bincount(group, errors) / np.bincount(group) if len(places) else np.zeros(0)
+    of_workload = np.unique(workloads[first], return_inverse=True)[1]
+    sizes = np.bincount(of_workload)
+    several = sizes[of_workload] > 1
+    if not several.any():
+        return KINSHIP
+    level = np.bincount(of_workload, mean) / np.maximum(sizes, 1)
+    count = int(np.count_nonzero(sizes > 1))
+    apart = ((mean - level[of_workload])[several] ** 2).sum() / (several.sum() - count)
+    own = 1 - min(1.0, float(apart / (mean[several] ** 2).mean()))
+    return (KINSHIP_COUNTS * KINSHIP + count * own) / (KINSHIP_COUNTS + count)
 
 
 def source_rows(plan: Plan) -> float:
@@ -308,9 +320,21 @@ def _pairs(plan: Plan) -> list[Pair]:
     return list(zip(kinds, plan.platforms, strict=True))
 
 
-def _apart(rows: float, ends: tuple[float, float]) -> float:
-    """How far from what was seen, log rows; 0 between."""
-    return max(ends[0] - rows, rows - ends[1], 0.0)
+def _ends(seen: Floats) -> Ends:
+    """Of log rows and log cores, [questions, 2]."""
+    low, high = seen.min(axis=0).tolist(), seen.max(axis=0).tolist()
+    return low[0], high[0], low[1], high[1]
+
+
+def _nearness(value: float, ends: tuple[float, ...], known: float, strange: float) -> float:
+    """1 up to `known` beyond what was seen, 0 from `strange` on."""
+    apart = max(ends[0] - value, value - ends[1], 0.0)
+    return min(1.0, max(0.0, (strange - apart) / (strange - known)))
+
+
+def _seconds(log_seconds: float) -> float:
+    """Within what a prediction may hold, however far an end lies."""
+    return math.exp(min(2 * LOG_SECONDS_LIMIT, max(-2 * LOG_SECONDS_LIMIT, log_seconds)))
 
 
 def _log_rows(plan: Plan) -> float:

@@ -14,7 +14,6 @@ import numpy as np
 from fedperf_client.prediction.mixture.intervals import Estimate, source_rows
 from fedperf_client.prediction.mixture.mixture import Known
 from fedperf_client.prediction.mixture.personal import Personalized
-from fedperf_client.prediction.mixture.standing import platforms_used
 from fedperf_shared.execution import SizedPlan
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import NAMED_PLATFORMS, Platform
@@ -34,7 +33,7 @@ class Reach:
         """The reach of own executions, from their flat features."""
         if len(known) == 0:
             return cls({})
-        used = platforms_used(known)
+        used = known.samples.platforms()
         rows = np.expm1(known.places.size)
         return cls(
             {

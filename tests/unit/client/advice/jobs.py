@@ -10,8 +10,9 @@ from fedperf_client.advice.advice import Advice, advise
 from fedperf_client.advice.constraints import Wishes
 from fedperf_client.advice.job import Job
 from fedperf_client.optimizer.head import SHAPES, Head
-from fedperf_client.prediction.mixture.intervals import Estimate, Spread
+from fedperf_client.prediction.mixture.intervals import Estimate
 from fedperf_client.prediction.mixture.matched_folds import Asks
+from fedperf_client.prediction.mixture.spreads import Spread
 from fedperf_shared.execution import ClusterConfig, SizedPlan
 from fedperf_shared.workflow.graph import Operator, Plan, Workflow
 from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform
@@ -62,7 +63,7 @@ def estimates_of(
         return [
             Estimate.around(
                 float(np.log(seconds(each))),
-                (SPREAD,),
+                SPREAD,
                 kind=Asks.SEEN,
                 level=0.9,
                 inside=inside,

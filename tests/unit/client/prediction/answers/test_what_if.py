@@ -10,8 +10,9 @@ from fedperf_client.prediction.answers.what_if import (
     parse_duration,
     verdict,
 )
-from fedperf_client.prediction.mixture.intervals import Estimate, Spread
+from fedperf_client.prediction.mixture.intervals import Estimate
 from fedperf_client.prediction.mixture.matched_folds import Asks
+from fedperf_client.prediction.mixture.spreads import Spread
 from fedperf_client.text.durations import duration_text
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig
@@ -66,7 +67,7 @@ def answer(
     chance: float | None = None,
 ) -> WhatIfAnswer:
     spread = Spread.of(np.zeros(40), np.arange(40))
-    estimate = Estimate.around(0.0, (spread,), kind=kind, level=0.9, inside=inside)
+    estimate = Estimate.around(0.0, spread, kind=kind, level=0.9, inside=inside)
     return WhatIfAnswer(ClusterConfig(nodes, 4 * nodes, 1 << 34), estimate, chance, keeps)
 
 

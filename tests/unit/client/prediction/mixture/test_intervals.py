@@ -6,16 +6,19 @@ import pytest
 from fedperf_client.prediction.learners.local_learners import LogRidge
 from fedperf_client.prediction.learners.residual_learners import PUBLIC, REFERENCE, SHARED
 from fedperf_client.prediction.mixture.intervals import (
-    DEFAULT_HALF_WIDTH,
+    KINSHIP,
     WIDENING,
+    Basis,
     Estimate,
     Hull,
-    Spread,
-    with_interval,
+    RestsOn,
+    kinship_of,
 )
 from fedperf_client.prediction.mixture.learner_catalogue import joined_learners
+from fedperf_client.prediction.mixture.lower_bounds import Bounded
 from fedperf_client.prediction.mixture.matched_folds import Asks
 from fedperf_client.prediction.mixture.personal import personalize
+from fedperf_client.prediction.mixture.spreads import Distribution, Spread, Student
 from fedperf_client.prediction.prediction import InvalidPredictionError
 from fedperf_shared.execution import ClusterConfig, SizedPlan
 from fedperf_shared.workflow.graph import Operator, Plan, Workflow
@@ -43,43 +46,6 @@ def question(
         Operator(kind, OperatorClass.RELATIONAL, (0,), rows, 8.0),
     )
     return SizedPlan(Plan.on_one_platform(Workflow(operators), platform), cluster)
-
-
-def test_the_half_width_is_the_finite_sample_quantile() -> None:
-    residuals = np.arange(1.0, 20.0) * np.where(np.arange(19) % 2, 1, -1)
-    assert Spread.of(residuals, np.arange(19)).half_width(0.9) == 18.0
-    assert Spread.of(residuals, np.arange(19)).half_width(0.5) == 10.0
-
-
-@pytest.mark.statistical
-def test_new_workloads_are_covered_with_the_promised_chance() -> None:
-    rng = np.random.default_rng(0)
-    covered = []
-    for _ in range(4000):
-        residuals = rng.standard_normal(31)
-        half = Spread.of(residuals[:30], np.arange(30)).half_width(0.9)
-        covered.append(abs(residuals[30]) <= half)
-    assert 0.89 < np.mean(covered) < 0.935  # between level and level + 1 / (n + 1)
-
-
-def test_a_workload_that_ran_often_weighs_as_much_as_one_that_ran_once() -> None:
-    residuals = np.concatenate([np.full(1000, 0.01), np.linspace(1, 2, 19)])
-    groups = np.concatenate([np.zeros(1000, np.int64), np.arange(1, 20)])
-    assert Spread.of(residuals, groups).half_width(0.9) > 1.8
-
-
-def test_too_few_workloads_for_the_level_fall_back_to_the_public_width() -> None:
-    assert Spread.of(np.zeros(0), np.zeros(0, np.int64)).half_width(0.9) == DEFAULT_HALF_WIDTH
-    few = Spread.of(np.full(5, 0.1), np.arange(5)).half_width(0.9)
-    assert few == DEFAULT_HALF_WIDTH
-    assert Spread.of(np.array([0.1, 3.0]), np.arange(2)).half_width(0.9) == 3.0
-    assert Spread.of(np.full(9, 0.1), np.arange(9)).half_width(0.9) == pytest.approx(0.1)
-
-
-@pytest.mark.parametrize("level", [0.0, 1.0, math.nan])
-def test_a_level_that_is_none_is_refused(level: float) -> None:
-    with pytest.raises(InvalidPredictionError, match="level"):
-        Spread.of(np.ones(3), np.arange(3)).half_width(level)
 
 
 @pytest.mark.parametrize(
@@ -110,14 +76,14 @@ def test_a_kind_and_a_platform_seen_apart_are_not_known_together() -> None:
         (join, Platform.DUCKDB, False),
     ):
         asked = question(kind=kind, platform=platform)
-        assert hull.share_seen(asked.plan) == known
+        assert hull.share_seen(asked) == known
         assert hull.contains(asked) is known
 
 
 def test_a_pair_is_known_ever_less_from_ten_to_a_hundred_times_its_rows() -> None:
     large = question(1e9, kind=OperatorKind.JOIN, platform=Platform.SPARK)
     hull = Hull.around([question(1e3), large])
-    shares = [hull.share_seen(question(rows).plan) for rows in (1e3, 9e3, 3e4, 9e4, 1.1e5, 1e9)]
+    shares = [hull.share_seen(question(rows)) for rows in (1e3, 9e3, 3e4, 9e4, 1.1e5, 1e9)]
     assert shares[:2] == [1, 1]
     assert shares == sorted(shares, reverse=True)
     assert 0 < shares[3] < 0.1
@@ -126,41 +92,103 @@ def test_a_pair_is_known_ever_less_from_ten_to_a_hundred_times_its_rows() -> Non
 
 
 def test_rows_beyond_everything_seen_are_a_question_of_sizes_and_not_of_kinds() -> None:
-    assert Hull.around([question(1e3)]).share_seen(question(1e9).plan) == 1
+    assert Hull.around([question(1e3)]).share_seen(question(1e9)) == 1
 
 
 def test_a_source_says_nothing_of_the_work_behind_it() -> None:
     hull = Hull.around([question(kind=OperatorKind.SORT)])
-    assert hull.share_seen(question(kind=OperatorKind.JOIN).plan) == 0
+    assert hull.share_seen(question(kind=OperatorKind.JOIN)) == 0
     [source, _] = question().plan.workflow.operators
     alone = Plan.on_one_platform(Workflow((source,)), Platform.DUCKDB)
-    assert hull.share_seen(alone) == 1
+    assert hull.share_seen(SizedPlan(alone, CLUSTER)) == 1
 
 
 def test_without_executions_everything_extrapolates() -> None:
     assert not Hull.around([]).contains(question())
 
 
+def test_a_pair_is_known_ever_less_from_four_to_thirty_two_times_its_cores() -> None:
+    cluster = question(kind=OperatorKind.JOIN, cluster=ClusterConfig(16, 128, 2**33))
+    hull = Hull.around([question(), cluster])
+    shares = [
+        hull.share_seen(question(cluster=ClusterConfig(1, cores, 2**33)))
+        for cores in (1, 2, 8, 16, 32, 64, 128)
+    ]
+    assert shares[:3] == [1, 1, 1]
+    assert 0 < shares[4] < shares[3] < 1
+    assert shares[5:] == pytest.approx([0, 0])
+    assert Hull.around([question()]).share_seen(cluster) == 0  # a join: never seen
+    far = question(cluster=cluster.cluster)
+    assert Hull.around([question()]).share_seen(far) == 1  # a question of scales, not of kinds
+
+
+def around(spread: Distribution, *, center: float = 0.0, level: float = 0.9) -> Estimate:
+    return Estimate.around(center, spread, kind=Asks.SEEN, level=level, inside=True)
+
+
+def test_every_figure_of_an_answer_is_read_off_one_distribution() -> None:
+    rng = np.random.default_rng(5)
+    for spread in (
+        Student(0.3, 3.0),
+        Spread.of(rng.standard_normal(12), np.arange(12)),
+        Spread.of(rng.standard_normal(60) + 0.2, np.arange(60)),
+        Bounded(Student(0.3, 3.0), 0.5, 0.3, Student.of_start()),
+    ):
+        found = around(spread, center=2.0)
+        step = 1 / 13 if isinstance(spread, Spread) else 1e-9
+        for seconds, chance in (
+            (found.prediction.lower_seconds, 0.05),
+            (found.prediction.median_seconds, 0.5),
+            (found.p90_seconds, 0.9),
+            (found.prediction.upper_seconds, 0.95),
+        ):
+            assert found.chance_within(seconds) == pytest.approx(chance, abs=step + 1e-9)
+
+
 def test_outside_the_interval_is_wider_and_says_so() -> None:
-    inside = with_interval(1.0, 0.3, level=0.9, inside=True)
-    outside = with_interval(1.0, 0.3, level=0.9, inside=False)
-    assert (inside.extrapolating, outside.extrapolating) == (False, True)
-    assert math.log(inside.upper_seconds) == pytest.approx(1.3)
-    assert math.log(outside.upper_seconds) == pytest.approx(1.0 + WIDENING * 0.3)
-    assert outside.lower_seconds < inside.lower_seconds < inside.median_seconds
+    inside = around(Student(0.3, 3.0), center=1.0)
+    outside = inside.widened()
+    assert outside.prediction.extrapolating
+    assert not inside.prediction.extrapolating
+    ends = [math.log(each.prediction.upper_seconds) - 1 for each in (inside, outside)]
+    assert ends[1] == pytest.approx(WIDENING * ends[0])
+    assert outside.prediction.median_seconds == inside.prediction.median_seconds
+    assert outside.chance_within(5.0) < inside.chance_within(5.0)
+    assert outside.widened() is outside
 
 
-def test_of_two_spreads_the_wider_one_counts_in_whatever_order() -> None:
-    narrow, wide = (Spread.of(np.full(20, size), np.arange(20)) for size in (0.1, 0.5))
-    for spreads in ((narrow, wide), (wide, narrow)):
-        found = Estimate.around(0.0, spreads, kind=Asks.SEEN, level=0.9, inside=True)
-        assert math.log(found.prediction.upper_seconds) == pytest.approx(0.5)
-        assert math.log(found.p90_seconds) == pytest.approx(0.5)
-        assert found.chance_within(math.exp(0.3)) == pytest.approx(wide.chance_below(0.3))
+def test_a_spread_without_end_still_gives_finite_seconds() -> None:
+    assert math.isfinite(around(Student(1e6, 3.0)).prediction.upper_seconds)
 
 
-def test_a_half_width_without_end_still_gives_finite_seconds() -> None:
-    assert math.isfinite(with_interval(0.0, 1e6, level=0.9, inside=False).upper_seconds)
+def test_a_deadline_that_is_none_is_refused() -> None:
+    for deadline in (0.0, -1.0, math.inf, math.nan):
+        with pytest.raises(InvalidPredictionError, match="deadline"):
+            around(Student(0.3, 3.0)).chance_within(deadline)
+
+
+@pytest.mark.parametrize(("rests_on", "runs", "words"), [
+    (RestsOn.OWN_RUNS, 1, "1 own run of it"),
+    (RestsOn.OWN_RUNS, 4, "4 own runs of it"),
+    (RestsOn.OWN_JOBS, 0, "own jobs of its kind"),
+    (RestsOn.START, 0, "the start that ships"),
+])  # fmt: skip
+def test_an_answer_says_what_it_rests_on(rests_on: RestsOn, runs: int, words: str) -> None:
+    assert Basis(rests_on, runs).words == words
+
+
+def test_kinship_is_the_share_of_errors_that_all_plans_of_a_job_have_in_common() -> None:
+    rng = np.random.default_rng(7)
+    jobs = np.repeat(np.arange(300), 3)
+    of_job, own = rng.standard_normal(300)[jobs], rng.standard_normal(900)
+    plans = np.arange(900)
+    assert kinship_of(np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64)) == KINSHIP
+    assert kinship_of(own[:300], plans[:300], plans[:300]) == KINSHIP  # each job in one way
+    assert kinship_of(own, jobs, plans) < 0.1
+    assert kinship_of(2 * of_job + own, jobs, plans) == pytest.approx(0.8, abs=0.05)
+    repeated = np.repeat(own, 4)  # repeats are no other plans
+    as_often = kinship_of(repeated, np.repeat(jobs, 4), np.repeat(plans, 4))
+    assert as_often == pytest.approx(kinship_of(own, jobs, plans))
 
 
 @pytest.mark.slow

@@ -10,17 +10,12 @@ from fedperf_client.prediction.answers.predictor_cache import Kept
 from fedperf_client.prediction.evidence import History
 from fedperf_client.prediction.learners.local_learners import LogRidge
 from fedperf_client.prediction.learners.residual_learners import PUBLIC, REFERENCE, SHARED
+from fedperf_client.prediction.mixture.candidates import INSIDE, candidates_of, key_of
 from fedperf_client.prediction.mixture.intervals import source_rows
 from fedperf_client.prediction.mixture.learner_catalogue import joined_learners, local_learners
 from fedperf_client.prediction.mixture.matched_folds import Asks
 from fedperf_client.prediction.mixture.own_executions import places_of
-from fedperf_client.prediction.mixture.personal import (
-    INSIDE,
-    Personalized,
-    candidates_of,
-    key_of,
-    personalize,
-)
+from fedperf_client.prediction.mixture.personal import Personalized, personalize
 from fedperf_shared.errors import StorageError
 from fedperf_shared.execution import SizedPlan
 from fedperf_shared.workflow.graph import Plan, Workflow

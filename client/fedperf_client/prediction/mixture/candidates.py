@@ -1,0 +1,205 @@
+"""Own executions in numbers, and who may predict from them; weighed as questions come.
+
+For each kind of question that is asked for, and not before, learners are weighed by how wrong
+they were in folds that mimic it (`mixture`). Executions of one workload are never split by folds
+for questions inside; repeats of one configuration are never split at all. Where the same work
+takes longer or shorter since some day, executions of before count as if they had been measured
+since (`level_shifts`).
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedperf_client.drift.streams import StreamDrift
+from fedperf_client.prediction.evidence import History, encode
+from fedperf_client.prediction.learners.learner import Fitted, Learner
+from fedperf_client.prediction.mixture.intervals import HULL_MARGIN, Hull
+from fedperf_client.prediction.mixture.learner_catalogue import NoLearnerError, usable
+from fedperf_client.prediction.mixture.level_shifts import as_of_today, streams_known
+from fedperf_client.prediction.mixture.lower_bounds import LowerBounds
+from fedperf_client.prediction.mixture.matched_folds import (
+    LEVEL_STEP,
+    Asks,
+    Mimicry,
+    Places,
+    asks,
+    deepest,
+    depth,
+    grouped_folds,
+    mimicries,
+    most_alike,
+)
+from fedperf_client.prediction.mixture.mixture import Known, OnProgress, Weighing, weigh
+from fedperf_client.prediction.mixture.own_executions import known_of, places_of
+from fedperf_client.prediction.mixture.repeat_spread import Repeats
+from fedperf_client.prediction.prediction import PredictLog
+from fedperf_shared.execution import SizedPlan
+
+Key = tuple[Asks, int]
+"""What is mimicked, and the cut of its folds (`Mimicry`)."""
+
+MIMICKED_FROM = 20
+"""Workloads that folds must hold out to be believed. Of fewer a model that has learnt nothing
+is right by chance too often; then folds leave workloads out, as for questions inside."""
+
+KEPT_SHARE = 2 / 3
+"""Of the workloads, that a fold must keep: who knows much less is no witness."""
+INSIDE: Key = (Asks.SEEN, 0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidates:
+    """Own executions in numbers, and who may predict from them.
+
+    Attributes:
+        known: own executions.
+        hull: what was seen.
+        learners: those that can be used with this history and these starts.
+        starts: log predictions of the start models that they need, by name.
+        seed: of folds that leave workloads out.
+        on_progress: told of every weighing.
+        drifts: found in the own executions, which are known as of today.
+        fits: candidates that were needed so far, fitted on all own executions.
+        cut_short: own runs that did not end well.
+        repeats: own executions by configuration.
+        numbers: of the configuration of each own execution.
+    """
+
+    known: Known
+    hull: Hull
+    learners: tuple[Learner, ...]
+    starts: Mapping[str, PredictLog]
+    seed: int = 0
+    on_progress: OnProgress | None = None
+    drifts: tuple[StreamDrift, ...] = ()
+    _ways: dict[Asks, list[Mimicry]] = field(default_factory=dict)
+    _weighed: dict[Key, Weighing] = field(default_factory=dict)
+    _depths: dict[tuple[Asks, Key], float] = field(default_factory=dict)
+    fits: dict[str, Fitted] = field(default_factory=dict)
+    cut_short: LowerBounds = field(default_factory=lambda: LowerBounds({}))
+    repeats: Repeats = field(init=False)
+    numbers: NDArray[np.int64] = field(init=False)
+
+    def __post_init__(self) -> None:
+        samples = self.known.samples
+        keys = list(samples.configurations())
+        kinds = [each.tobytes() for each in samples.platforms()]
+        numbers: dict[bytes, int] = {}
+        found = np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.int64)
+        object.__setattr__(self, "numbers", found)
+        object.__setattr__(self, "repeats", Repeats.of(keys, kinds, self.known.log_seconds))
+
+    def usable(self, learners: Iterable[Learner]) -> tuple[Learner, ...]:
+        """Those of `learners`, by name, that can be used; without executions the first counts.
+
+        Raises:
+            NoLearnerError: none of them can be used.
+        """
+        count = len(self.known)
+        wanted = {each.name for each in learners if usable(each, count, self.starts)}
+        chosen = tuple(each for each in self.learners if each.name in wanted)
+        if not chosen:
+            raise NoLearnerError(count)
+        return chosen
+
+    def ways_of(self, asked: Places) -> list[tuple[Asks, Mimicry | None]]:
+        """For each of the places what it asks, and how to mimic it where that is possible."""
+        kinds = asks(self.known.places, asked, size_step=HULL_MARGIN)
+        return [(kind, self._way(kind, asked, row)) for row, kind in enumerate(kinds)]
+
+    def is_inside(self, question: SizedPlan, kind: Asks, way: Mimicry | None) -> bool:
+        """Whether the question is one that folds can speak for."""
+        if kind.is_beyond or not self.hull.contains(question):
+            return False
+        if kind is Asks.SEEN:
+            return True
+        if (kind, key_of(way)) not in self._depths:
+            folds = grouped_folds(self.known.groups, self.seed) if way is None else way.folds
+            self._depths[kind, key_of(way)] = deepest(self.known.places, kind, folds)
+        asked = depth(self.known.places, places_of([question]), kind)
+        return asked <= self._depths[kind, key_of(way)] + LEVEL_STEP
+
+    def weigh(self, way: Mimicry | None) -> Weighing:
+        """How wrong every candidate is in such folds; computed once."""
+        key = key_of(way)
+        if key not in self._weighed:
+            self._weighed[key] = weigh(
+                self.known, self.learners, way, seed=self.seed, on_progress=self.on_progress
+            )
+        return self._weighed[key]
+
+    def fit(self, name: str) -> Fitted:
+        """The candidate of that name, fitted on all own executions; computed once."""
+        if name not in self.fits:
+            [learner] = [each for each in self.learners if each.name == name]
+            self.fits[name] = learner.fit(self.known.samples, self.known.log_seconds)
+        return self.fits[name]
+
+    def _way(self, kind: Asks, asked: Places, row: int) -> Mimicry | None:
+        if kind not in self._ways:
+            ways = mimicries(self.known.places, kind, self.known.samples.features)
+            self._ways[kind] = [way for way in ways if self._tells_enough(way)]
+        one = Places(asked.scale[row : row + 1], asked.size[row : row + 1])
+        return most_alike(self._ways[kind], self.known.places, one)
+
+    def _tells_enough(self, way: Mimicry) -> bool:
+        groups = self.known.groups
+        held = np.unique(groups[np.concatenate([fold.held for fold in way.folds])])
+        kept = min(len(np.unique(groups[fold.kept])) for fold in way.folds)
+        enough_kept = kept >= KEPT_SHARE * len(np.unique(groups))
+        return len(held) >= MIMICKED_FROM and enough_kept
+
+
+def candidates_of(
+    history: History,
+    starts: Mapping[str, PredictLog],
+    learners: Iterable[Learner],
+    *,
+    seed: int = 0,
+    on_progress: OnProgress | None = None,
+) -> Candidates:
+    """Everything that predictions are made from.
+
+    Args:
+        history: own executions, any number.
+        starts: log predictions of the start models, by name.
+        learners: in order of trust, each name once; those that need a start that is not
+            there, or another number of executions, are left out.
+        seed: of folds that leave workloads out.
+        on_progress: told of every weighing.
+
+    Raises:
+        PredictorFailedError: a start model gave values that cannot be used.
+    """
+    used = tuple(each for each in learners if usable(each, len(history), starts))
+    needed = {each.start: starts[each.start] for each in used if each.start is not None}
+    known = known_of(history, needed)
+    streams = streams_known(history, known)
+    drifts = tuple(drift for stream in streams for drift in stream.drifts)
+    hull = Hull.around(history.questions)
+    current = as_of_today(known, streams)
+    return Candidates(
+        current,
+        hull,
+        used,
+        needed,
+        seed,
+        on_progress,
+        drifts,
+        cut_short=lower_bounds_of(history),
+    )
+
+
+def lower_bounds_of(history: History) -> LowerBounds:
+    """What its runs that did not end well say, by configuration."""
+    samples = encode([question for question, _ in history.cut_short], {})
+    bounds = np.array([bound for _, bound in history.cut_short], np.float64)
+    return LowerBounds.of(list(samples.configurations()), bounds)
+
+
+def key_of(way: Mimicry | None) -> Key:
+    """What mixes for such folds are kept by."""
+    return INSIDE if way is None else (way.kind, way.cut)
