@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedperf_client.prediction.answers.resources import moved
-from fedperf_client.prediction.mixture.intervals import UPPER_LEVEL, Estimate
+from fedperf_client.prediction.mixture.intervals import Estimate
 from fedperf_client.prediction.mixture.matched_folds import Asks
 from fedperf_client.prediction.mixture.personal import Personalized
+from fedperf_client.prediction.mixture.spreads import UPPER_LEVEL
 from fedperf_client.text.durations import UNITS, duration_text
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig

@@ -1,0 +1,53 @@
+"""Made-up homes whose configurations repeat quietly, as in a cloud, or in any way between."""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from fedperf_client.prediction.mixture.repeat_spread import Repeats
+from fedperf_client.prediction.prediction import Floats
+
+Draw = Callable[[np.random.Generator, int], Floats]
+
+SPREADS: dict[str, Draw] = {
+    "quiet": lambda rng, count: 0.02 * np.exp(0.6 * rng.standard_normal(count)),
+    "cloud": lambda rng, count: 0.45 * np.exp(0.35 * rng.standard_normal(count)),
+    "wild": lambda rng, count: 0.1 * np.exp(1.2 * rng.standard_normal(count)),
+}
+"""Standard deviations of the log seconds of repeats, one per configuration."""
+
+NOISES: dict[str, Draw] = {
+    "normal": lambda rng, count: rng.standard_normal(count),
+    "heavy": lambda rng, count: rng.standard_t(3, count) / math.sqrt(3),
+    "slow runs": lambda rng, count: (
+        0.6 * rng.standard_normal(count)
+        + np.where(rng.random(count) < 0.1, rng.exponential(3.0, count), 0.0)
+    ),
+    "skewed": lambda rng, count: rng.exponential(size=count) - 1,
+}
+
+NO_MIX = 1e9
+"""Mean square of the errors of a mix that knows nothing."""
+
+
+def runs(rng: np.random.Generator, spread: str, noise: str, count: int) -> Floats:
+    """Log seconds of runs of one new configuration."""
+    level = rng.uniform(-2, 6)
+    return np.asarray(level + SPREADS[spread](rng, 1)[0] * NOISES[noise](rng, count))
+
+
+def home(*configurations: Floats, kinds: tuple[bytes, ...] | None = None) -> Repeats:
+    """A home that ran configurations b"0", b"1" and so on."""
+    names = [b"%d" % n for n, each in enumerate(configurations) for _ in each]
+    of = (b"spark",) * len(configurations) if kinds is None else kinds
+    return Repeats.of(
+        names,
+        [of[int(name)] for name in names],
+        np.concatenate([np.zeros(0), *configurations]),
+    )
+
+
+def interval_score(lower: float, upper: float, measured: float) -> float:
+    """Of a 90 % interval: its length, and 20 times how far outside what was measured lies."""
+    return upper - lower + 20 * (max(lower - measured, 0.0) + max(measured - upper, 0.0))

@@ -1,0 +1,182 @@
+"""What ran before exactly so is answered by its own times, as sure as its repeats are alike."""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedperf_client.prediction.evidence import History, encode
+from fedperf_client.prediction.mixture.repeat_spread import PUBLIC_BELIEF, Repeated, Repeats
+from fedperf_client.sources.history_file import executions_of
+from tests.unit.client.prediction.mixture.repeated_worlds import (
+    NO_MIX,
+    NOISES,
+    SPREADS,
+    home,
+    interval_score,
+    runs,
+)
+
+NIGHTLY = Path(__file__).parents[5] / "tests" / "cases" / "nightly" / "executions.parquet"
+
+
+def answer(
+    found: Repeats, name: bytes = b"0", *, of_mix: float = 0.0, variance: float = NO_MIX
+) -> Repeated:
+    told = found.answer(name, of_mix, variance)
+    assert told is not None
+    return told
+
+
+def ratio(told: Repeated) -> float:
+    """Upper to lower end of the 90 % interval."""
+    return math.exp(told.spread.quantile(0.95) - told.spread.quantile(0.05))
+
+
+def test_what_never_ran_so_is_not_answered() -> None:
+    assert home(np.array([1.0])).answer(b"1", 0.0, 1.0) is None
+    assert home().answer(b"0", 0.0, 1.0) is None
+
+
+def test_one_run_counts_by_its_precision_and_many_settle_it() -> None:
+    once, variance = home(np.array([1.0])), 0.25
+    share = variance / (variance + PUBLIC_BELIEF.sd**2)
+    told = answer(once, of_mix=1.2, variance=variance)
+    assert told.log_seconds == pytest.approx(1.2 - 0.2 * share, abs=0.01)
+    assert told.runs == 1
+    often = answer(home(np.linspace(0.9, 1.1, 30)), of_mix=1.2, variance=variance)
+    assert often.log_seconds == pytest.approx(1.0, abs=0.01)
+
+
+def test_a_mix_that_is_farther_off_than_it_claims_is_not_believed() -> None:
+    once = home(np.array([1.0]))
+    near = answer(once, of_mix=1.1, variance=1e-4)
+    far = answer(once, of_mix=4.0, variance=1e-4)
+    assert near.log_seconds == pytest.approx(1.1, abs=0.01)
+    assert far.log_seconds == pytest.approx(1.0, abs=0.05)
+
+
+def test_more_runs_that_agree_make_narrower_intervals() -> None:
+    rng = np.random.default_rng(0)
+    own = 3 + 0.02 * rng.standard_normal(10)
+    ratios = [ratio(answer(home(own[:k]))) for k in (1, 2, 4, 10)]
+    assert ratios == sorted(ratios, reverse=True)
+    assert ratios[-1] < 1.25
+
+
+def test_other_configurations_tell_how_far_apart_repeats_are() -> None:
+    rng = np.random.default_rng(1)
+    ratios = {}
+    for spread in ("quiet", "cloud"):
+        others = [runs(rng, spread, "normal", 6) for _ in range(25)]
+        ratios[spread] = ratio(answer(home(np.array([1.0]), *others)))
+    assert ratios["quiet"] < 1.25
+    assert 4 < ratios["cloud"] < 20
+
+
+def test_those_on_the_same_platforms_tell_first() -> None:
+    rng = np.random.default_rng(2)
+    others = [runs(rng, spread, "normal", 6) for spread in ("quiet", "cloud") for _ in range(25)]
+    kinds = (b"polars",) * 25 + (b"spark",) * 25
+    of = {
+        kind: ratio(answer(home(np.array([1.0]), *others, kinds=(kind, *kinds))))
+        for kind in (b"polars", b"spark", b"pandas")
+    }
+    assert of[b"polars"] < 1.5
+    assert of[b"polars"] < of[b"pandas"] < 1.5 * of[b"spark"]
+    assert of[b"spark"] > 4
+
+
+def test_its_own_runs_are_not_counted_twice() -> None:
+    alone, beside = home(np.array([1.0, 1.3])), home(np.array([1.0, 1.3]), np.array([5.0]))
+    assert alone.belief(b"0") == beside.belief(b"0") == home(np.array([1.0])).belief(b"0")
+
+
+def test_repeats_that_agree_to_the_last_digit_leave_what_a_clock_leaves() -> None:
+    told = answer(home(*[np.full(5, 2.0)] * 30))
+    assert 1.005 < ratio(told) < 1.05
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Shares covered, and interval scores: own, and of the pooled spread of the others."""
+
+    covered: float
+    score: float
+    pooled: float
+
+
+AT_ONCE = 8
+"""New configurations in each home with others."""
+
+
+def judged(spread: str, noise: str, *, others: int, known: int, factor: float = 1.0) -> Judged:
+    rng = np.random.default_rng([others, known])
+    at_once, homes = (AT_ONCE, 60) if others else (1, 800)
+    covered, own, pooled = [], [], []
+    for _ in range(homes):
+        beside = [runs(rng, spread, noise, 12) for _ in range(others)]
+        new = [runs(rng, spread, noise, known + 1) for _ in range(at_once)]
+        found = home(*[each[:known] for each in new], *beside)
+        off = [each[known:] - each[:known].mean() for each in beside] or [np.zeros(1)]
+        low, high = np.quantile(np.concatenate(off), [0.05, 0.95])
+        for number, each in enumerate(new):
+            told = answer(found, b"%d" % number)
+            width = factor * told.spread.quantile(0.95)
+            ends = told.log_seconds - width, told.log_seconds + width
+            covered.append(ends[0] <= each[-1] <= ends[1])
+            own.append(interval_score(*ends, each[-1]))
+            mean = float(each[:known].mean())
+            pooled.append(interval_score(mean + low, mean + high, each[-1]))
+    return Judged(float(np.mean(covered)), float(np.mean(own)), float(np.mean(pooled)))
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("noise", list(NOISES))
+@pytest.mark.parametrize("spread", list(SPREADS))
+@pytest.mark.parametrize("known", [1, 2, 4, 10])
+def test_repeats_are_covered_as_promised_and_about_as_narrow_as_those_of_others(
+    spread: str, noise: str, known: int
+) -> None:
+    found = judged(spread, noise, others=20, known=known)
+    print(found)
+    assert 0.84 < found.covered < 0.96
+    assert found.score < 1.12 * found.pooled
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("factor", [2 / 3, 3 / 2])
+def test_intervals_of_another_width_would_be_noticed(factor: float) -> None:
+    found = judged("cloud", "normal", others=20, known=4, factor=factor)
+    assert not 0.84 < found.covered < 0.96
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("noise", list(NOISES))
+@pytest.mark.parametrize("spread", list(SPREADS))
+@pytest.mark.parametrize("known", [1, 2, 4, 10])
+def test_a_home_with_nothing_but_one_job_covers_it_all_the_same(
+    spread: str, noise: str, known: int
+) -> None:
+    assert judged(spread, noise, others=0, known=known).covered > 0.82
+
+
+def test_the_projects_own_campaign_is_covered_and_narrow() -> None:
+    history = History.from_executions(executions_of(NIGHTLY))
+    samples = encode(history.questions, {})
+    names, kinds = list(samples.configurations()), [b""] * len(history)
+    covered, ratios = [], []
+    for row, name in enumerate(names):
+        rest = [each for each in range(len(history)) if each != row]
+        others = Repeats.of([names[each] for each in rest], kinds[1:], history.log_seconds[rest])
+        told = others.answer(name, 0.0, NO_MIX)
+        if told is None:
+            continue
+        off = history.log_seconds[row] - told.log_seconds
+        covered.append(told.spread.quantile(0.05) <= off <= told.spread.quantile(0.95))
+        ratios.append(ratio(told))
+    print(len(covered), np.mean(covered), np.median(ratios))
+    assert 0.85 <= np.mean(covered) <= 1.0
+    assert np.median(ratios) < 1.25
