@@ -22,6 +22,7 @@ from fedperf_client.optimizer.costs import AdditiveCosts, Mask
 from fedperf_client.optimizer.enumeration import ALTERNATIVES, Alternative, Choice, choose
 from fedperf_client.optimizer.head import STARTUP_SECONDS, Head
 from fedperf_client.optimizer.plan_scores import Assignment
+from fedperf_client.prediction.answers.comparison import SURE, chance_faster
 from fedperf_client.prediction.answers.resources import moved
 from fedperf_client.prediction.mixture.intervals import Estimate
 from fedperf_client.prediction.prediction import Prediction
@@ -55,6 +56,24 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
+class Rivalry:
+    """The choice beside what one has: what runs today, or one platform for everything.
+
+    Attributes:
+        plan: what one has, on the size of the choice.
+        chance: that the choice takes less time.
+    """
+
+    plan: Alternative
+    chance: float
+
+    @property
+    def is_open(self) -> bool:
+        """Whether no difference can be told, so that there is no reason to change anything."""
+        return self.chance < SURE
+
+
+@dataclass(frozen=True, slots=True)
 class Advice:
     """What to do, and what else could be done.
 
@@ -68,6 +87,7 @@ class Advice:
         rivals: other plans on the size of `best`, the fastest first.
         moves: what the groups of the choice would do elsewhere, on that size.
         costs: additive costs on that size.
+        rivalry: the choice beside what one has; None where it is that, or nothing to compare.
     """
 
     job: Job
@@ -79,6 +99,7 @@ class Advice:
     rivals: tuple[Alternative, ...]
     moves: tuple[Move, ...]
     costs: AdditiveCosts
+    rivalry: Rivalry | None
 
     @property
     def choice(self) -> Choice:
@@ -129,6 +150,7 @@ def advise(
     right = best_size(answers)
     best = right or min(answers, key=_by_seconds)
     search = _Search(job.on(best.cluster), wishes, estimates, head)
+    rivals = search.rivals(best)
     return Advice(
         job,
         wishes,
@@ -136,9 +158,10 @@ def advise(
         None if deadline_seconds is None else right is not None,
         answers,
         tuple((cluster, str(error)) for cluster, error in refused.items()),
-        search.rivals(best),
+        rivals,
         found[best.cluster][1],
         search.costs(best.cluster),
+        search.rivalry(best, rivals),
     )
 
 
@@ -189,6 +212,19 @@ class _Search:
         single = set(_single(self.job, self.wishes.platforms, allowed)) - known.keys()
         known |= self._alternatives(sorted(single - {best.choice.plan.platforms}), best.cluster)
         return tuple(sorted(known.values(), key=_by_seconds))
+
+    def rivalry(self, best: Sized, rivals: Sequence[Alternative]) -> Rivalry | None:
+        """The choice beside what one has; of a mixed choice else the best single platform."""
+        chosen, today = best.choice.plan.platforms, self.job.today.platforms
+        single = [each for each in rivals if len(set(each.plan.platforms)) == 1]
+        had = [each for each in rivals if each.plan.platforms == today]
+        known = [*had, *(single if len(set(chosen)) > 1 else ())]
+        if chosen == today or not known:
+            return None
+        asked = [SizedPlan(known[0].plan, best.cluster)]
+        [of_rival] = _estimates(self.asked, asked)
+        starts = best.choice.startup_seconds, known[0].startup_seconds
+        return Rivalry(known[0], chance_faster(best.estimate, of_rival, starts=starts))
 
     def _moves(self, plan: Plan, cluster: ClusterConfig, allowed: Mask) -> tuple[Move, ...]:
         moves = list(islice(_moves(plan, self.wishes.platforms, allowed), MOST_MOVES))

@@ -43,6 +43,9 @@ def facts_of(advice: Advice, reasons: Sequence[str]) -> dict[str, object]:
         "keeps_deadline": advice.keeps_deadline,
         "deadline_seconds": advice.best.deadline_seconds,
         "reasons": list(reasons),
+        "rests_on": advice.best.estimate.basis.rests_on.value,
+        "own_runs": advice.best.estimate.basis.runs,
+        "compared": _rivalry_facts(advice),
         "plans": [_plan_facts(each, advice) for each in advice.rivals],
         "sizes": [_sized_facts(each, advice) for each in advice.sizes],
         "too_small": [{**_size_facts(each), "reason": why} for each, why in advice.too_small],
@@ -75,6 +78,26 @@ def verdict(advice: Advice) -> str | None:
     return (
         f"no size asked about keeps {words} with a chance of 90%; the fastest is shown: "
         f"{size_of(best.cluster)}, {chance}"
+    )
+
+
+def basis(advice: Advice) -> str:
+    """What the time of the choice rests on."""
+    return f"that rests on {advice.best.estimate.basis.words}"
+
+
+def no_difference(advice: Advice) -> str | None:
+    """That there is no reason to change anything; None where there is, or nothing to compare."""
+    rivalry, choice = advice.rivalry, advice.choice
+    if rivalry is None or not rivalry.is_open:
+        return None
+    has = rivalry.plan.plan.platforms == advice.job.today.platforms
+    name = "what runs today" if has else f"{platforms_text(rivalry.plan.plan)} for everything"
+    return (
+        f"no difference that can be told: {name} takes {duration_text(rivalry.plan.seconds)}, "
+        f"{rivalry.plan.prediction.level:.0%} interval {_interval(rivalry.plan)}, against "
+        f"{duration_text(choice.seconds)}, {_interval(choice)}; the choice is faster with a "
+        f"chance of {chance_text(rivalry.chance)}, so take what you have"
     )
 
 
@@ -208,6 +231,16 @@ def _plan_facts(each: Alternative, advice: Advice) -> dict[str, object]:
         "extrapolating": prediction.extrapolating,
         "times_the_choice": each.seconds / advice.choice.seconds,
         "runs_today": each.plan.platforms == advice.job.today.platforms,
+    }
+
+
+def _rivalry_facts(advice: Advice) -> dict[str, object] | None:
+    if advice.rivalry is None:
+        return None
+    return {
+        **_plan_facts(advice.rivalry.plan, advice),
+        "chance_choice_is_faster": advice.rivalry.chance,
+        "no_difference": advice.rivalry.is_open,
     }
 
 

@@ -289,8 +289,10 @@ def _show(shown: _Shown) -> None:
 
     found = shown.advice
     typer.echo(presentation.headline(found))
-    if verdict := presentation.verdict(found):
-        typer.echo(verdict)
+    typer.echo(presentation.basis(found))
+    for sentence in (presentation.verdict(found), presentation.no_difference(found)):
+        if sentence is not None:
+            typer.echo(sentence)
     _print_tree(found)
     for reason in shown.reasons:
         typer.echo(f"- {reason}")

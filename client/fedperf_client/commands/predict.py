@@ -217,11 +217,18 @@ def _show_answers(
     of_nodes: bool,
     json: bool,
 ) -> None:
-    from fedperf_client.prediction.answers.what_if import smallest_that_holds, verdict
+    from fedperf_client.prediction.answers.what_if import (
+        enough,
+        no_difference,
+        smallest_that_holds,
+        verdict,
+    )
     from fedperf_shared.programs.command_line import show
 
     if json:
         facts: dict[str, object] = {"answers": [each.as_row() for each in found]}
+        least = enough(found)
+        facts["enough_cores"] = None if least is None else least[0].cores
         facts["drift"] = None if drift is None else drift.as_row()
         if deadline is not None:
             facts |= {"deadline_seconds": deadline, "smallest_cores": smallest_that_holds(found)}
@@ -230,5 +237,7 @@ def _show_answers(
     show_rows([each.as_line() for each in found], json=False, empty="")
     if drift is not None:
         typer.echo(f"note: {drift.stream_name} is {drift.sentence}, which is counted in")
+    if words := no_difference(found):
+        typer.echo(words)
     if deadline is not None:
         typer.echo(verdict(found, deadline, of_nodes=of_nodes))

@@ -5,6 +5,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fedperf_client.prediction.answers.comparison import SURE, chance_faster
 from fedperf_client.prediction.answers.resources import moved
 from fedperf_client.prediction.mixture.intervals import Estimate
 from fedperf_client.prediction.mixture.matched_folds import Asks
@@ -69,6 +70,8 @@ class WhatIfAnswer:
             "asks": self._asks or self.estimate.kind.value,
             "extrapolating": prediction.extrapolating,
             "keeps_partitions": self.keeps_partitions,
+            "rests_on": self.estimate.basis.rests_on.value,
+            "own_runs": self.estimate.basis.runs,
         }
         if self.chance is not None:
             row |= {"chance": self.chance, "holds": self.holds}
@@ -87,6 +90,7 @@ class WhatIfAnswer:
                 f"{duration_text(prediction.upper_seconds)}"
             ),
             "question": self._question(),
+            "rests on": self.estimate.basis.words,
         }
         if self.chance is not None:
             line |= {"deadline": "holds" if self.holds else "at risk"}
@@ -132,6 +136,33 @@ def answers(
 def smallest_that_holds(found: Sequence[WhatIfAnswer]) -> int | None:
     """The smallest number of cores asked about that keeps the deadline; None where none does."""
     return min((each.cores for each in found if each.holds), default=None)
+
+
+def enough(found: Sequence[WhatIfAnswer]) -> tuple[WhatIfAnswer, float] | None:
+    """The smallest size that no larger one asked about is faster than, as far as can be told.
+
+    Returns:
+        Its answer and the highest chance that a larger one is faster; None where every larger
+        one is faster than those below, or none is larger.
+    """
+    by_size = sorted(found, key=lambda each: each.cores)
+    for place, each in enumerate(by_size[:-1]):
+        chances = [chance_faster(more.estimate, each.estimate) for more in by_size[place + 1 :]]
+        if max(chances) < SURE:
+            return each, max(chances)
+    return None
+
+
+def no_difference(found: Sequence[WhatIfAnswer]) -> str | None:
+    """From where on more cores make no difference that can be told, for people."""
+    least = enough(found)
+    if least is None:
+        return None
+    many = f"{least[0].cores} core{'s' if least[0].cores > 1 else ''}"
+    return (
+        f"beyond {many} there is no difference that can be told: more are faster with a chance "
+        f"of {chance_text(least[1])}"
+    )
 
 
 def verdict(found: Sequence[WhatIfAnswer], deadline_seconds: float, *, of_nodes: bool) -> str:

@@ -1,5 +1,6 @@
 """What people read about advice, and about the runs that came of it."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -7,10 +8,12 @@ import pytest
 from fedperf_client.advice.constraints import Wishes
 from fedperf_client.advice.job import Job
 from fedperf_client.advice.presentation import (
+    basis,
     facts_of,
     headline,
     legend,
     measured_lines,
+    no_difference,
     outcome,
     plan_lines,
     size_lines,
@@ -47,6 +50,49 @@ def test_one_sentence_says_where_how_long_and_what_of_it_is_a_start() -> None:
     warm = headline(advised(seconds, replace(COLD, warm=frozenset({DUCKDB}))))
     assert warm.startswith("run it on duckdb with 4 cores: 1 s, ")
     assert "to start" not in warm
+
+
+def mixed_by(share: float) -> Callable[[SizedPlan], float]:
+    """DuckDB for the first operator saves that share of a second; it runs on Polars today."""
+
+    def taking(question: SizedPlan) -> float:
+        platforms = question.plan.platforms
+        whole = 1.0 if set(platforms) == {POLARS} else 3.0
+        return 1.0 - share if platforms == (DUCKDB,) * len(platforms) else whole
+
+    return taking
+
+
+@pytest.mark.parametrize(("share", "is_open"), [(0.01, True), (0.5, False)])
+def test_below_what_can_be_told_one_takes_what_one_has(share: float, is_open: bool) -> None:
+    wishes = replace(COLD, warm=frozenset({DUCKDB, POLARS}))
+    found = advised(mixed_by(share), wishes, what=job(today=POLARS))
+    assert set(found.choice.plan.platforms) == {DUCKDB}
+    told, facts = no_difference(found), facts_of(found, [])["compared"]
+    assert isinstance(facts, dict)
+    assert facts["platforms"] == ["polars"] * 6
+    assert facts["no_difference"] is is_open
+    assert (facts["chance_choice_is_faster"] < 0.75) is is_open
+    if is_open:
+        assert str(told).startswith(
+            "no difference that can be told: what runs today takes 1 s, 90% interval 827 ms to 1"
+        )
+        assert str(told).endswith("so take what you have")
+    else:
+        assert told is None
+
+
+def test_what_runs_already_is_compared_with_nothing() -> None:
+    found = advised(seconds, COLD, what=job(today=DUCKDB))
+    assert found.rivalry is None
+    assert no_difference(found) is None
+    assert facts_of(found, [])["compared"] is None
+
+
+def test_advice_says_what_its_time_rests_on() -> None:
+    found = advised(seconds, COLD)
+    assert basis(found) == "that rests on own jobs of its kind"
+    assert facts_of(found, [])["rests_on"] == "own jobs of its kind"
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,11 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from fedperf_client.prediction.evidence import History, InvalidHistoryError, encode
 from fedperf_client.prediction.prediction import PredictorFailedError
-from fedperf_shared.execution import ExecutionStatus
+from fedperf_shared.execution import ExecutionStatus, SizedPlan
 from fedperf_shared.releases.basis import cell_of
 from tests.unit.client.executions import make_execution
 from tests.unit.client.prediction.synthetic import draw_questions
@@ -16,6 +18,19 @@ def test_a_history_holds_the_executions_that_ended_well() -> None:
     assert history.workloads == ("workload-0", "workload-2")
     np.testing.assert_allclose(history.log_seconds, np.log([0.5, 2.5]))
     assert history.finished_at == (make_execution(0).finished_at, make_execution(2).finished_at)
+
+
+@pytest.mark.parametrize("status", [s for s in ExecutionStatus if s is not ExecutionStatus.OK])
+def test_what_did_not_end_well_says_how_long_it_ran_at_least(status: ExecutionStatus) -> None:
+    cut = make_execution(1, status=status)
+    nothing_left = make_execution(2, status=status, measurement=None)
+    history = History.from_executions([make_execution(0), cut, nothing_left])
+    assert len(history) == 1
+    [(asked, bound)] = history.cut_short
+    assert asked == SizedPlan(cut.plan, cut.cluster)
+    assert bound == pytest.approx(np.log(1.5))
+    with pytest.raises(InvalidHistoryError, match="finite"):
+        replace(history, cut_short=((history.questions[0], np.inf),))
 
 
 def test_no_executions_are_a_history_too() -> None:

@@ -6,13 +6,15 @@ import pytest
 from fedperf_client.prediction.answers.what_if import (
     WhatIfAnswer,
     chance_text,
+    enough,
+    no_difference,
     parse_cores,
     parse_duration,
     verdict,
 )
-from fedperf_client.prediction.mixture.intervals import Estimate
+from fedperf_client.prediction.mixture.intervals import Basis, Estimate, RestsOn
 from fedperf_client.prediction.mixture.matched_folds import Asks
-from fedperf_client.prediction.mixture.spreads import Spread
+from fedperf_client.prediction.mixture.spreads import Spread, Student
 from fedperf_client.text.durations import duration_text
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig
@@ -117,3 +119,39 @@ def test_the_verdict_counts_what_was_asked_about(
 ) -> None:
     found = [answer(nodes, chance=chance) for nodes, chance in zip((1, 2), chances, strict=True)]
     assert verdict(found, 60.0, of_nodes=of_nodes).endswith(says)
+
+
+def sized(*seconds: float) -> list[WhatIfAnswer]:
+    """On 1, 2, 4, ... cores, off by 0.1 log seconds or so."""
+    return [
+        WhatIfAnswer(
+            ClusterConfig(1, 2**number, 1 << 34),
+            Estimate.around(
+                float(np.log(each)), Student(0.1, 10.0), kind=Asks.SEEN, level=0.9, inside=True
+            ),
+            None,
+        )
+        for number, each in enumerate(seconds)
+    ]
+
+
+def test_a_size_is_enough_from_where_on_more_make_no_difference_that_can_be_told() -> None:
+    least = enough(sized(100.0, 60.0, 59.0, 58.0))
+    assert least is not None
+    assert least[0].cores == 2
+    assert 0.5 < least[1] < 0.75
+    told = str(no_difference(sized(100.0, 60.0, 59.0, 58.0)))
+    assert told.startswith("beyond 2 cores there is no difference that can be told")
+    assert enough(sized(100.0, 60.0, 30.0)) is None
+    assert no_difference(sized(100.0)) is None
+
+
+def test_the_table_and_json_say_what_an_answer_rests_on() -> None:
+    basis = Basis(RestsOn.OWN_RUNS, 4)
+    estimate = Estimate.around(
+        0.0, Student(0.1, 3.0), kind=Asks.SEEN, level=0.9, inside=True, basis=basis
+    )
+    found = WhatIfAnswer(ClusterConfig(1, 4, 1 << 34), estimate, None)
+    assert found.as_line()["rests on"] == "4 own runs of it"
+    row = found.as_row()
+    assert (row["rests_on"], row["own_runs"]) == ("own runs of it", 4)

@@ -1,5 +1,6 @@
 """Promises about a predictor that is mixed for every kind of question."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,14 +12,21 @@ from fedperf_client.prediction.evidence import History
 from fedperf_client.prediction.learners.local_learners import LogRidge
 from fedperf_client.prediction.learners.residual_learners import PUBLIC, REFERENCE, SHARED
 from fedperf_client.prediction.mixture.candidates import INSIDE, candidates_of, key_of
-from fedperf_client.prediction.mixture.intervals import source_rows
-from fedperf_client.prediction.mixture.learner_catalogue import joined_learners, local_learners
+from fedperf_client.prediction.mixture.intervals import Basis, RestsOn, source_rows
+from fedperf_client.prediction.mixture.learner_catalogue import (
+    joined_learners,
+    local_learners,
+    public_learners,
+)
 from fedperf_client.prediction.mixture.matched_folds import Asks
 from fedperf_client.prediction.mixture.own_executions import places_of
 from fedperf_client.prediction.mixture.personal import Personalized, personalize
+from fedperf_client.prediction.prediction import Floats, PredictLog
 from fedperf_shared.errors import StorageError
 from fedperf_shared.execution import SizedPlan
+from fedperf_shared.model.public_start import half_width_on
 from fedperf_shared.workflow.graph import Plan, Workflow
+from fedperf_shared.workflow.vocabulary import Platform
 from tests.unit.client.prediction.synthetic import (
     draw_history,
     draw_questions,
@@ -216,3 +224,139 @@ def test_a_home_that_cannot_be_written_is_a_clear_error() -> None:
     own.outcome()
     with pytest.raises(StorageError, match="No space left"):
         Kept(own, {}, Path("predictor"), "", 0).keep(full)
+
+
+def repeated(times: int, *, level: float = 5.0, spread: float = 0.03, seed: int = 0) -> History:
+    """One job, run so often in one way."""
+    noise = spread * np.random.default_rng(seed).standard_normal(times)
+    return History(HISTORY.questions[:1] * times, ("job",) * times, level + noise)
+
+
+@pytest.mark.parametrize("times", [1, 2, 10])
+def test_what_ran_before_exactly_so_is_answered_by_its_own_times(times: int) -> None:
+    starts = {PUBLIC: excellent}
+    alone = personalize(repeated(times), starts, public_learners())
+    others = HISTORY.questions[20:], HISTORY.workloads[20:], HISTORY.log_seconds[20:]
+    own = repeated(times)
+    beside = History(
+        own.questions + others[0],
+        own.workloads + others[1],
+        np.concatenate([own.log_seconds, others[2]]),
+    )
+    for found in (alone, personalize(beside, starts, public_learners())):
+        [estimate] = found.estimate(HISTORY.questions[:1])
+        assert estimate.basis == Basis(RestsOn.OWN_RUNS, times)
+        assert np.log(estimate.prediction.median_seconds) == pytest.approx(5.0, abs=0.1)
+        assert not estimate.prediction.extrapolating
+        assert estimate.prediction.covers(np.exp(5.0))
+    assert np.isclose(
+        found.predict_log(HISTORY.questions[:1])[0], np.log(estimate.prediction.median_seconds)
+    )
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("spread", [0.02, 0.45])
+@pytest.mark.parametrize("times", [1, 2, 4])
+def test_another_run_of_the_only_job_is_covered(times: int, spread: float) -> None:
+    covered = []
+    for seed in range(300):
+        runs = repeated(times + 1, spread=spread, seed=seed, level=1.0)
+        known = History(runs.questions[:times], runs.workloads[:times], runs.log_seconds[:times])
+        own = personalize(known, {PUBLIC: excellent}, public_learners())
+        [found] = own.predict(runs.questions[:1])
+        covered.append(found.covers(float(np.exp(runs.log_seconds[-1]))))
+    assert np.mean(covered) > 0.83
+
+
+def test_an_empty_home_says_what_is_claimed_of_the_start_and_no_more() -> None:
+    own = personalize(History((), (), np.zeros(0)), {PUBLIC: excellent}, public_learners())
+    [found] = own.estimate(HISTORY.questions[:1])
+    assert found.basis.rests_on is RestsOn.START
+    assert found.prediction.extrapolating
+    ratio = found.prediction.upper_seconds / found.prediction.median_seconds
+    assert np.log(ratio) == pytest.approx(half_width_on([Platform.DUCKDB]))
+
+
+def test_answers_rest_on_own_jobs_where_these_know_better_than_the_start() -> None:
+    few = History(HISTORY.questions[:40], HISTORY.workloads[:40], HISTORY.log_seconds[:40])
+    own = personalize(few, {PUBLIC: garbage(1)}, public_learners())
+    asked = draw_questions(np.random.default_rng(5), 20)
+    assert {each.basis.rests_on for each in own.estimate(asked)} <= {
+        RestsOn.OWN_JOBS,
+        RestsOn.OWN_JOBS_AND_START,
+    }
+    elsewhere = [SizedPlan(on_spark(each.plan), each.cluster) for each in asked]
+    assert {each.basis.rests_on for each in own.estimate(elsewhere)} == {RestsOn.START}
+    joined = personalize(few, {SHARED: garbage(1), REFERENCE: garbage(2)}, joined_learners())
+    assert {each.basis.rests_on for each in joined.estimate(elsewhere)} == {RestsOn.SHARED}
+
+
+def on_spark(plan: Plan) -> Plan:
+    return Plan.on_one_platform(plan.workflow, Platform.SPARK)
+
+
+def about_right(seed: int, spread: float = 0.6) -> PredictLog:
+    """A start as wrong as may be claimed of one: by shape, and a level of its own."""
+
+    def answers(questions: Sequence[SizedPlan]) -> Floats:
+        shapes = [(len(each.plan.platforms), each.plan.platforms[0], seed) for each in questions]
+        noise = [float(np.random.default_rng(shape).standard_normal()) for shape in shapes]
+        sizes = [float(np.log1p(source_rows(each.plan)) % 1) - 0.5 for each in questions]
+        off: Floats = 0.2 + spread * (np.array(noise) + np.array(sizes))
+        return true_log_seconds(questions) + off
+
+    return answers
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("workloads", [3, 12, 40])
+def test_a_platform_that_never_ran_is_answered_as_the_start_does_and_covered(
+    workloads: int,
+) -> None:
+    ratios, covered = [], []
+    for seed in range(4):
+        rng = np.random.default_rng([seed, workloads])
+        start = about_right(seed)
+        home = draw_history(rng, 4 * workloads)
+        rows = [
+            row
+            for row, each in enumerate(home.questions)
+            if each.plan.platforms[0] is Platform.POLARS
+        ][:workloads]
+        known = History(
+            tuple(home.questions[row] for row in rows),
+            tuple(home.workloads[row] for row in rows),
+            home.log_seconds[rows] + 2.0,  # all of them far slower than any start thinks
+        )
+        asked = [
+            each for each in draw_questions(rng, 150) if each.plan.platforms[0] is Platform.PANDAS
+        ][:50]
+        truth = true_log_seconds(asked) + 0.1 * rng.standard_normal(len(asked))
+        found = personalize(known, {PUBLIC: start}, public_learners()).predict(asked)
+        off = np.abs(np.log([each.median_seconds for each in found]) - truth)
+        ratios.append(np.exp(np.median(off) - np.median(np.abs(start(asked) - truth))))
+        covered += [each.covers(float(np.exp(t))) for each, t in zip(found, truth, strict=True)]
+    print(np.round(ratios, 3), np.mean(covered))
+    assert max(ratios) <= 1.10
+    assert 0.85 <= np.mean(covered) < 0.99
+
+
+def test_runs_that_were_cut_are_heeded_as_lower_bounds() -> None:
+    asked = HISTORY.questions[0]
+    before = predictor().estimate([asked])[0].prediction.median_seconds
+    nothing = replace(repeated(0), cut_short=((asked, float(np.log(100 * before))),))
+    several = History(
+        HISTORY.questions[1:],
+        HISTORY.workloads[1:],
+        HISTORY.log_seconds[1:],
+        cut_short=nothing.cut_short,
+    )
+    for history in (nothing, several):
+        own = personalize(history, {PUBLIC: excellent}, public_learners())
+        [found, other] = own.estimate([asked, HISTORY.questions[1]])
+        assert found.prediction.median_seconds > 100 * before
+        assert found.chance_within(100 * before) == pytest.approx(1 / 3, abs=0.01)
+        assert other.prediction.median_seconds < 100 * before
+        np.testing.assert_allclose(
+            own.predict_log([asked]), [np.log(found.prediction.median_seconds)]
+        )

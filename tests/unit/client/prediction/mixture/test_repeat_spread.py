@@ -63,7 +63,7 @@ def test_more_runs_that_agree_make_narrower_intervals() -> None:
     own = 3 + 0.02 * rng.standard_normal(10)
     ratios = [ratio(answer(home(own[:k]))) for k in (1, 2, 4, 10)]
     assert ratios == sorted(ratios, reverse=True)
-    assert ratios[-1] < 1.25
+    assert ratios[-1] < 1.6
 
 
 def test_other_configurations_tell_how_far_apart_repeats_are() -> None:
@@ -160,7 +160,7 @@ def test_intervals_of_another_width_would_be_noticed(factor: float) -> None:
 def test_a_home_with_nothing_but_one_job_covers_it_all_the_same(
     spread: str, noise: str, known: int
 ) -> None:
-    assert judged(spread, noise, others=0, known=known).covered > 0.82
+    assert judged(spread, noise, others=0, known=known).covered > 0.83
 
 
 def test_the_projects_own_campaign_is_covered_and_narrow() -> None:

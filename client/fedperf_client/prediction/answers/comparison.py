@@ -1,0 +1,38 @@
+"""Which of two answers about one job is faster, and whether that can be told at all.
+
+What a predictor misjudges of a job it misjudges on all platforms and sizes: that part of two
+answers' errors is common to both and takes no part in their ratio (`Basis.kinship`). An answer
+that rests on own runs of the very configuration has nothing in common with another.
+"""
+
+import math
+
+from fedperf_client.prediction.mixture.intervals import Estimate
+from fedperf_client.prediction.mixture.spreads import START_DEGREES, Student
+
+SURE = 0.75
+"""Chance from which on one is said to be faster: three to one. Below it is no difference."""
+
+
+def chance_faster(
+    one: Estimate, other: Estimate, *, starts: tuple[float, float] = (0.0, 0.0)
+) -> float:
+    """Chance that `one` takes less time than `other`, both about the same job, in (0, 1).
+
+    Args:
+        one: an answer.
+        other: of the same predictor.
+        starts: seconds that are added to each for sure, such as starting a platform.
+    """
+    seconds = [each.prediction.median_seconds for each in (one, other)]
+    whole = [each + start for each, start in zip(seconds, starts, strict=True)]
+    first, second = (
+        answer.deviation * each / both
+        for answer, each, both in zip((one, other), seconds, whole, strict=True)
+    )
+    common = 2 * min(one.basis.kinship, other.basis.kinship) * first * second
+    apart = math.sqrt(first**2 + second**2 - common)
+    ratio = math.log(whole[1] / whole[0])
+    if apart == 0:
+        return 0.5 + 0.5 * math.copysign(1.0, ratio) * (ratio != 0)
+    return Student(apart, START_DEGREES).cdf(ratio)
