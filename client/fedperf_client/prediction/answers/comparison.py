@@ -8,7 +8,7 @@ that rests on own runs of the very configuration has nothing in common with anot
 import math
 
 from fedperf_client.prediction.mixture.intervals import Estimate
-from fedperf_client.prediction.mixture.spreads import START_DEGREES, Student
+from fedperf_client.prediction.mixture.spreads import USUAL_DEGREES, Student
 
 SURE = 0.75
 """Chance from which on one is said to be faster: three to one. Below it is no difference."""
@@ -35,4 +35,4 @@ def chance_faster(
     ratio = math.log(whole[1] / whole[0])
     if apart == 0:
         return 0.5 + 0.5 * math.copysign(1.0, ratio) * (ratio != 0)
-    return Student(apart, START_DEGREES).cdf(ratio)
+    return Student(apart, USUAL_DEGREES).cdf(ratio)

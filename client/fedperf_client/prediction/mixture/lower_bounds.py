@@ -2,7 +2,7 @@
 
 Of a configuration whose runs were cut above its predicted median, the chance to end by then is
 at most what Laplace's rule makes of its runs: (those that did + 1) / (all + 2). What is taken
-away lies above the bound, as far as is claimed of any start: nobody knows by how much a run
+away lies above the bound, as far as errors usually go: nobody knows by how much a run
 would have passed its limit. Bounds below the median say nothing new.
 """
 
@@ -83,4 +83,4 @@ class LowerBounds:
         most = (np.count_nonzero(ended <= bound) + 1) / (len(ended) + len(cut) + 2)
         if spread.cdf(bound - log_seconds) <= most:
             return spread
-        return Bounded(spread, bound - log_seconds, float(most), Student.of_start())
+        return Bounded(spread, bound - log_seconds, float(most), Student.within())

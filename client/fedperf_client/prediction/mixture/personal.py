@@ -171,7 +171,7 @@ class Personalized:
             weight = standing.weight_at(share)
             inside = weight > 0 and candidates.is_inside(question, kind, way)
             log_seconds, basis = of_mix, self._basis(weight, way)
-            spread = self._spread(question, way, share, widened=not inside and basis.is_own)
+            spread = self._spread(question, way, share, inside=inside, is_own=basis.is_own)
         ended = repeats.log_seconds.get(configuration, np.zeros(0))
         spread = candidates.cut_short.heeded(configuration, log_seconds, spread, ended=ended)
         return Estimate.around(
@@ -244,30 +244,32 @@ class Personalized:
 
     def _weighed_again(self, question: SizedPlan, way: Mimicry | None) -> Standing:
         outcome, known = self.outcome(way), self.candidates.known
-        claim = _claim(question)
+        if len(known) == 0:
+            return of_mix_alone(outcome.errors, outcome.groups, _claim(question))
         like = alike(known, question)
         start = self._start
         if start is None or like.all() or not self._has_pairs():
-            return of_mix_alone(outcome.errors, outcome.groups, claim)
+            return of_mix_alone(outcome.errors, outcome.groups)
         if not like.any():
-            return of_start_alone(claim)
+            return of_start_alone(_claim(question))
         rows, chosen = outcome.rows, like[outcome.rows]
         if way is not None and len(np.unique(outcome.groups[chosen])) < MIMICKED_FROM:
             return self._standing(question, None)
         nothing = np.zeros(0, np.int64)
         fitted = start.fit(known.samples.take(nothing), known.log_seconds[nothing])
         of_start = (known.log_seconds - fitted(known.samples))[rows[chosen]]
-        of_mix, groups = outcome.errors[chosen], outcome.groups[chosen]
-        return against_start(of_start, of_mix, groups, claim=claim)
+        return against_start(of_start, outcome.errors[chosen], outcome.groups[chosen])
 
     def _spread(
-        self, question: SizedPlan, way: Mimicry | None, share: float, *, widened: bool
+        self, question: SizedPlan, way: Mimicry | None, share: float, *, inside: bool, is_own: bool
     ) -> Distribution:
         """Of what speaks for a question of which own executions know that share."""
-        found: list[Distribution] = [] if share == 1 else [_claim(question)]
+        found: list[Distribution] = []
+        if share < 1 or not (inside or is_own):
+            found.append(_claim(question))
         if share > 0:
             own = [self._standing(question, each).spread for each in dict.fromkeys((None, way))]
-            found += [Scaled(each, WIDENING) for each in own] if widened else own
+            found += [Scaled(each, WIDENING) for each in own] if is_own and not inside else own
         return widest(found, self.level)
 
     def _basis(self, weight: float, way: Mimicry | None) -> Basis:
@@ -296,7 +298,7 @@ class Personalized:
 
 def _claim(question: SizedPlan) -> Student:
     """How far off the start is claimed to be."""
-    return Student.of_start(half_width_on(question.plan.platforms))
+    return Student.within(half_width_on(question.plan.platforms))
 
 
 def _own_share(learner: Learner) -> float:

@@ -11,8 +11,8 @@ workloads, it is as likely to have any rank among them, so it stays at or below 
 smallest with chance at least k / (n + 1). From 19 workloads on a 90 % interval ends at ranks
 of signed errors, ceil(0.95 (n + 1)) from either side, and covers at least 90 %. From 9 on
 it does at ranks of absolute errors, as likely on either side. Of fewer the interval holds at
-least all errors there were, and as much as a Student t says that begins at what is claimed
-of any start: a guess, no promise. Each *workload* weighs the same however often it ran.
+least all errors there were, and as much as a Student t says that begins at what is usual: a
+guess, no promise. Each *workload* weighs the same however often it ran.
 """
 
 import math
@@ -25,18 +25,17 @@ from numpy.typing import NDArray
 from scipy.special import stdtr, stdtrit
 
 from fedperf_client.prediction.prediction import Floats, InvalidPredictionError
-from fedperf_shared.model.public_start import HALF_WIDTHS
 
 SIGNED_FROM = 19
 """Workloads from which on both ends of a 90 % interval are ranks of signed errors."""
 
-START_HALF_WIDTH = max(HALF_WIDTHS.values())
-"""90 % half width that is claimed of any start, log seconds."""
+USUAL_HALF_WIDTH = math.log(4.0)
+"""90 % half width of a predictor's errors in log seconds before any tell: a factor of 4."""
 
-START_DEGREES = 3.0
-"""As so many workloads a start's claim counts beside own errors, and the degrees of freedom of
-its Student t. The fewest that still have a variance: it says that a home's errors are within
-about a factor of 2 of the claim, and own errors soon say better."""
+USUAL_DEGREES = 3.0
+"""As so many workloads it counts beside own errors, and the degrees of freedom of its Student t.
+The fewest that still have a variance: it says that a home's errors are within about a factor of
+2 of it, and own errors soon say better."""
 
 MIDDLE = 0.5
 UPPER_LEVEL = 0.9
@@ -77,9 +76,9 @@ class Student:
             )
 
     @classmethod
-    def of_start(cls, half_width: float = START_HALF_WIDTH) -> Self:
+    def within(cls, half_width: float = USUAL_HALF_WIDTH) -> Self:
         """Whose 90 % interval is the median and so much on either side."""
-        return cls(half_width / cls(1.0, START_DEGREES).quantile(0.95), START_DEGREES)
+        return cls(half_width / cls(1.0, USUAL_DEGREES).quantile(0.95), USUAL_DEGREES)
 
     def quantile(self, share: float) -> float:
         """See `Distribution`."""
@@ -140,9 +139,9 @@ class Spread:
         Args:
             errors: signed, measured less predicted, [executions].
             groups: workload of each.
-            claim: what is said before them; of any start by default.
+            claim: what is said before them; what is usual by default.
         """
-        claim = Student.of_start() if claim is None else claim
+        claim = Student.within() if claim is None else claim
         executions_of = np.bincount(groups) if len(groups) else np.zeros(0)
         count = int(np.count_nonzero(executions_of))
         share = 1.0 / executions_of[groups] if count else np.zeros(0)

@@ -5,7 +5,7 @@ one for those: it may be right in its folds and know nothing of the question. So
 are weighed once more, by the same rule, on the executions that share an operator's kind and
 platform with the question, at about its rows and cores. Where all executions do, there is
 nothing to weigh again; where none does, the start speaks alone. A start that is farther off
-there than is claimed of it is not believed for what own executions do not know either.
+there than is usual is not believed for what own executions do not know either.
 """
 
 from collections import defaultdict
@@ -24,15 +24,12 @@ from fedperf_client.prediction.mixture.intervals import (
 )
 from fedperf_client.prediction.mixture.learner_weights import mixing_weights
 from fedperf_client.prediction.mixture.mixture import Known
-from fedperf_client.prediction.mixture.spreads import Spread, Student, half_width
+from fedperf_client.prediction.mixture.spreads import USUAL_HALF_WIDTH, Spread, Student
 from fedperf_client.prediction.prediction import Floats
 from fedperf_shared.execution import SizedPlan
 from fedperf_shared.workflow.vocabulary import NAMED_PLATFORMS
 
 Mask = NDArray[np.bool_]
-
-CLAIMED = 0.9
-"""Level of the interval that is claimed of a start."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,7 +48,7 @@ class Standing:
 
     @property
     def variance(self) -> float:
-        """Mean square of these errors, beginning at what is claimed of the start."""
+        """Mean square of these errors, beginning at what is usual."""
         return self.spread.student.scale**2
 
     def weight_at(self, share: float) -> float:
@@ -67,7 +64,7 @@ def of_mix_alone(
     Args:
         errors: log seconds, signed.
         groups: workload of each.
-        claim: what is said before them; of any start by default.
+        claim: what is said before them; what is usual by default.
     """
     return Standing(1.0, 0.0, Spread.of(errors, groups, claim))
 
@@ -77,13 +74,7 @@ def of_start_alone(claim: Student | None = None) -> Standing:
     return Standing(0.0, 0.0, Spread.of(np.zeros(0), np.zeros(0, np.int64), claim))
 
 
-def against_start(
-    of_start: Floats,
-    of_mix: Floats,
-    groups: NDArray[np.int64],
-    *,
-    claim: Student | None = None,
-) -> Standing:
+def against_start(of_start: Floats, of_mix: Floats, groups: NDArray[np.int64]) -> Standing:
     """Mix and start weighed by their errors on the same executions.
 
     Args:
@@ -91,19 +82,16 @@ def against_start(
         of_mix: out-of-fold log errors of the mix.
         groups: workload of each; the errors of both together are those of weights that have
             not seen half of the workloads.
-        claim: what is said of the start.
     """
-    claim = Student.of_start() if claim is None else claim
-    guess = half_width(claim, CLAIMED)
     together = np.zeros(len(groups))
     halves = np.unique(groups, return_inverse=True)[1] % 2
     for half in (0, 1):
         held, others = halves == half, halves != half
-        weight, disbelief = _weights(of_start[others], of_mix[others], groups[others], guess)
+        weight, disbelief = _weights(of_start[others], of_mix[others], groups[others])
         weight += disbelief * (1 - weight)
         together[held] = of_start[held] + weight * (of_mix[held] - of_start[held])
-    weight, disbelief = _weights(of_start, of_mix, groups, guess)
-    return Standing(weight, disbelief, Spread.of(together, groups, claim))
+    weight, disbelief = _weights(of_start, of_mix, groups)
+    return Standing(weight, disbelief, Spread.of(together, groups))
 
 
 def told_by_start(
@@ -146,10 +134,8 @@ def alike(known: Known, question: SizedPlan, *, sources: bool = False) -> Mask:
     return np.asarray(shared & near)
 
 
-def _weights(
-    of_start: Floats, of_mix: Floats, groups: NDArray[np.int64], claimed: float
-) -> tuple[float, float]:
-    """Of the mix against the start, and of a guess that is as far off as is claimed against it."""
+def _weights(of_start: Floats, of_mix: Floats, groups: NDArray[np.int64]) -> tuple[float, float]:
+    """Of the mix against the start, and of a guess that is off as is usual against it."""
     against = mixing_weights(np.stack([of_start, of_mix]), groups)[1]
-    guess = np.full(len(groups), claimed)
+    guess = np.full(len(groups), USUAL_HALF_WIDTH)
     return float(against), float(mixing_weights(np.stack([np.abs(of_start), guess]), groups)[1])

@@ -295,8 +295,8 @@ def on_spark(plan: Plan) -> Plan:
     return Plan.on_one_platform(plan.workflow, Platform.SPARK)
 
 
-def about_right(seed: int, spread: float = 0.6) -> PredictLog:
-    """A start as wrong as may be claimed of one: by shape, and a level of its own."""
+def about_right(seed: int, spread: float = 1.4) -> PredictLog:
+    """A start about as wrong as is claimed of it: by shape, by size, and by a level of its own."""
 
     def answers(questions: Sequence[SizedPlan]) -> Floats:
         shapes = [(len(each.plan.platforms), each.plan.platforms[0], seed) for each in questions]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fedperf_client.prediction.mixture.lower_bounds import Bounded
 from fedperf_client.prediction.mixture.spreads import (
     SIGNED_FROM,
-    START_HALF_WIDTH,
+    USUAL_HALF_WIDTH,
     Distribution,
     Scaled,
     Spread,
@@ -59,7 +59,7 @@ def test_quantile_and_chance_are_inverse_up_to_a_step_and_never_fall(
 ) -> None:
     found: Distribution = Scaled(base, factor)
     if bound is not None and found.cdf(bound[0]) > bound[1]:
-        found = Bounded(found, *bound, Student.of_start())
+        found = Bounded(found, *bound, Student.within())
     shares = np.linspace(0.02, 0.98, 49).tolist()
     values = [found.quantile(each) for each in shares]
     chances = [found.cdf(each) for each in values]
@@ -131,10 +131,10 @@ def test_few_workloads_of_a_home_like_the_claim_are_covered_all_the_same(
 
 
 def test_few_errors_begin_at_what_is_claimed_and_soon_say_better() -> None:
-    assert spread_of(np.zeros(0)).half_width(0.9) == pytest.approx(START_HALF_WIDTH)
+    assert spread_of(np.zeros(0)).half_width(0.9) == pytest.approx(USUAL_HALF_WIDTH)
     widths = [spread_of(np.full(n, 0.1)).half_width(0.9) for n in range(10)]
     assert widths == sorted(widths, reverse=True)
-    assert widths[5] < START_HALF_WIDTH / 1.5
+    assert widths[5] < USUAL_HALF_WIDTH / 1.5
     assert widths[9] == pytest.approx(0.1)
     assert spread_of(np.array([0.1, 5.0])).half_width(0.9) >= 5.0
 

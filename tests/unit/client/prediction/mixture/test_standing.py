@@ -5,7 +5,7 @@ import pytest
 
 from fedperf_client.prediction.evidence import History
 from fedperf_client.prediction.mixture.own_executions import known_of
-from fedperf_client.prediction.mixture.spreads import START_HALF_WIDTH, Student
+from fedperf_client.prediction.mixture.spreads import USUAL_HALF_WIDTH, Student
 from fedperf_client.prediction.mixture.standing import (
     against_start,
     alike,
@@ -37,7 +37,7 @@ def test_who_errs_less_on_the_like_has_the_say(
 def test_a_start_that_is_off_by_more_than_is_claimed_has_no_say_in_what_is_not_known() -> None:
     good, bad = (
         against_start(errors(size), errors(0.5), np.arange(12))
-        for size in (START_HALF_WIDTH / 4, 3 * START_HALF_WIDTH)
+        for size in (USUAL_HALF_WIDTH / 4, 3 * USUAL_HALF_WIDTH)
     )
     assert good.weight_at(0.0) < 0.01
     assert bad.weight_at(0.0) > 0.95
@@ -45,14 +45,14 @@ def test_a_start_that_is_off_by_more_than_is_claimed_has_no_say_in_what_is_not_k
 
 def test_one_workload_alone_has_errors_of_weights_that_have_not_seen_it() -> None:
     found = against_start(errors(0.4), errors(0.01), np.zeros(12, np.int64))
-    of_it = Student.of_start()
+    of_it = Student.within()
     squares = of_it.degrees * of_it.scale**2 + 0.16  # the start's, before anything is seen
     assert found.variance == pytest.approx(squares / (of_it.degrees + 1))
 
 
 def test_nothing_alike_leaves_the_start_alone_and_everything_alike_the_mix() -> None:
     assert of_start_alone().weight_at(1.0) == 0
-    assert of_start_alone().spread.half_width(0.9) == pytest.approx(START_HALF_WIDTH)
+    assert of_start_alone().spread.half_width(0.9) == pytest.approx(USUAL_HALF_WIDTH)
     assert of_mix_alone(errors(0.1), np.arange(12)).weight_at(1.0) == 1
 
 
