@@ -15,8 +15,10 @@ from fedperf_client.prediction.answers.source_digest import source_digest
 from fedperf_client.prediction.base_models import FetchedModels
 from fedperf_client.prediction.evidence import History
 from fedperf_client.prediction.learners.residual_learners import CellCorrection
+from fedperf_shared.execution import ExecutionStatus, Measurement
 from fedperf_shared.model.checkpoint import encode_checkpoint
 from fedperf_shared.releases.basis import CELLS
+from tests.unit.client.executions import make_execution
 from tests.unit.client.prediction.synthetic import draw_questions
 from tests.unit.client.prediction.worlds import executions_of_world
 from tests.unit.client.public import install_start, seeded_checkpoint
@@ -165,6 +167,25 @@ def test_the_file_is_for_its_owner_and_is_not_written_in_vain(place: Place) -> N
     before = place.file.stat().st_mtime_ns
     place.answered()
     assert place.file.stat().st_mtime_ns == before
+
+
+def test_runs_that_were_cut_are_kept_as_well(place: Place, reads: list[int]) -> None:
+    [before, *_], _ = place.answered()
+    limit = 100 * before
+    cut = make_execution(
+        99,
+        plan=ASKED[0].plan,
+        cluster=ASKED[0].cluster,
+        status=ExecutionStatus.TIMEOUT,
+        measurement=Measurement(limit),
+    )
+    with ExecutionStore.open(place.store) as store:
+        store.add([cut])
+    first, _ = place.answered()
+    again, _ = place.answered()
+    assert reads == [12, 12]
+    assert first[0] > limit
+    np.testing.assert_allclose(again, first, rtol=1e-9)
 
 
 def test_without_executions_the_start_answers(
