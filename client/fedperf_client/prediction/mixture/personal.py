@@ -244,14 +244,12 @@ class Personalized:
 
     def _weighed_again(self, question: SizedPlan, way: Mimicry | None) -> Standing:
         outcome, known = self.outcome(way), self.candidates.known
-        if len(known) == 0:
-            return of_mix_alone(outcome.errors, outcome.groups, _claim(question))
         like = alike(known, question)
         start = self._start
         if start is None or like.all() or not self._has_pairs():
             return of_mix_alone(outcome.errors, outcome.groups)
         if not like.any():
-            return of_start_alone(_claim(question))
+            return of_start_alone()
         rows, chosen = outcome.rows, like[outcome.rows]
         if way is not None and len(np.unique(outcome.groups[chosen])) < MIMICKED_FROM:
             return self._standing(question, None)
@@ -264,12 +262,13 @@ class Personalized:
         self, question: SizedPlan, way: Mimicry | None, share: float, *, inside: bool, is_own: bool
     ) -> Distribution:
         """Of what speaks for a question of which own executions know that share."""
-        found: list[Distribution] = []
-        if share < 1 or not (inside or is_own):
-            found.append(_claim(question))
-        if share > 0:
-            own = [self._standing(question, each).spread for each in dict.fromkeys((None, way))]
-            found += [Scaled(each, WIDENING) for each in own] if is_own and not inside else own
+        spreads = (self._standing(question, each).spread for each in dict.fromkeys((None, way)))
+        own = [each for each in spreads if share > 0 and each.workloads > 0]
+        found: list[Distribution] = [*own]
+        if is_own and not inside:
+            found = [Scaled(each, WIDENING) for each in own]
+        if share < 1 or not own or not (inside or is_own):
+            found.append(Student.within(half_width_on(question.plan.platforms)))
         return widest(found, self.level)
 
     def _basis(self, weight: float, way: Mimicry | None) -> Basis:
@@ -294,11 +293,6 @@ class Personalized:
 
     def _mixture(self, way: Mimicry | None) -> Mixture:
         return Mixture.of(self.outcome(way), self.candidates.fit)
-
-
-def _claim(question: SizedPlan) -> Student:
-    """How far off the start is claimed to be."""
-    return Student.within(half_width_on(question.plan.platforms))
 
 
 def _own_share(learner: Learner) -> float:

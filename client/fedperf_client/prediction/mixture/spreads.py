@@ -133,20 +133,19 @@ class Spread:
     _below: _Side
 
     @classmethod
-    def of(cls, errors: Floats, groups: NDArray[np.int64], claim: Student | None = None) -> Self:
+    def of(cls, errors: Floats, groups: NDArray[np.int64]) -> Self:
         """The spread that errors tell.
 
         Args:
             errors: signed, measured less predicted, [executions].
             groups: workload of each.
-            claim: what is said before them; what is usual by default.
         """
-        claim = Student.within() if claim is None else claim
+        usual = Student.within()
         executions_of = np.bincount(groups) if len(groups) else np.zeros(0)
         count = int(np.count_nonzero(executions_of))
         share = 1.0 / executions_of[groups] if count else np.zeros(0)
-        degrees = claim.degrees + count
-        squares = claim.degrees * claim.scale**2 + float((share * errors**2).sum())
+        degrees = usual.degrees + count
+        squares = usual.degrees * usual.scale**2 + float((share * errors**2).sum())
         student = Student(math.sqrt(squares / degrees), degrees)
         if count >= SIGNED_FROM:
             return cls(count, student, _signed(errors, share), _signed(-errors, share))

@@ -24,7 +24,7 @@ from fedperf_client.prediction.mixture.intervals import (
 )
 from fedperf_client.prediction.mixture.learner_weights import mixing_weights
 from fedperf_client.prediction.mixture.mixture import Known
-from fedperf_client.prediction.mixture.spreads import USUAL_HALF_WIDTH, Spread, Student
+from fedperf_client.prediction.mixture.spreads import USUAL_HALF_WIDTH, Spread
 from fedperf_client.prediction.prediction import Floats
 from fedperf_shared.execution import SizedPlan
 from fedperf_shared.workflow.vocabulary import NAMED_PLATFORMS
@@ -56,22 +56,14 @@ class Standing:
         return 1 - (1 - self.disbelief) * (1 - share * self.weight)
 
 
-def of_mix_alone(
-    errors: Floats, groups: NDArray[np.int64], claim: Student | None = None
-) -> Standing:
-    """The mix has what own executions know, and its `errors` [executions] in folds.
-
-    Args:
-        errors: log seconds, signed.
-        groups: workload of each.
-        claim: what is said before them; what is usual by default.
-    """
-    return Standing(1.0, 0.0, Spread.of(errors, groups, claim))
+def of_mix_alone(errors: Floats, groups: NDArray[np.int64]) -> Standing:
+    """The mix has what own executions know, and its `errors` [executions] in folds."""
+    return Standing(1.0, 0.0, Spread.of(errors, groups))
 
 
-def of_start_alone(claim: Student | None = None) -> Standing:
-    """No own execution is alike: the start speaks, as far off as is claimed."""
-    return Standing(0.0, 0.0, Spread.of(np.zeros(0), np.zeros(0, np.int64), claim))
+def of_start_alone() -> Standing:
+    """No own execution is alike: the start speaks."""
+    return Standing(0.0, 0.0, Spread.of(np.zeros(0), np.zeros(0, np.int64)))
 
 
 def against_start(of_start: Floats, of_mix: Floats, groups: NDArray[np.int64]) -> Standing:

@@ -27,6 +27,10 @@ def test_a_run_cut_below_the_predicted_median_says_nothing_new() -> None:
     assert heeded(2.0, median=2.5) is BASE
 
 
+def test_of_runs_cut_below_and_above_the_median_those_above_count() -> None:
+    assert heeded(-1.0, 2.0).cdf(2.0) == heeded(2.0).cdf(2.0) == pytest.approx(1 / 3)
+
+
 def test_where_nothing_ever_ended_the_median_is_above_the_bound() -> None:
     medians = [heeded(*[2.0] * times).quantile(0.5) for times in (1, 2, 5)]
     assert medians == sorted(medians)

@@ -24,6 +24,7 @@ from fedperf_client.prediction.mixture.personal import Personalized, personalize
 from fedperf_client.prediction.prediction import Floats, PredictLog
 from fedperf_shared.errors import StorageError
 from fedperf_shared.execution import SizedPlan
+from fedperf_shared.model import public_start
 from fedperf_shared.model.public_start import half_width_on
 from fedperf_shared.workflow.graph import Plan, Workflow
 from fedperf_shared.workflow.vocabulary import Platform
@@ -275,6 +276,19 @@ def test_an_empty_home_says_what_is_claimed_of_the_start_and_no_more() -> None:
     assert found.prediction.extrapolating
     ratio = found.prediction.upper_seconds / found.prediction.median_seconds
     assert np.log(ratio) == pytest.approx(half_width_on([Platform.DUCKDB]))
+
+
+@pytest.mark.parametrize("claim", [np.log(2.0), np.log(30.0)])
+def test_where_the_start_speaks_its_claim_is_the_interval(
+    claim: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(public_start, "HALF_WIDTHS", dict.fromkeys(Platform, float(claim)))
+    few = History(HISTORY.questions[:12], HISTORY.workloads[:12], HISTORY.log_seconds[:12])
+    asked = SizedPlan(on_spark(HISTORY.questions[0].plan), HISTORY.questions[0].cluster)
+    for history in (History((), (), np.zeros(0)), few):
+        [found] = personalize(history, {PUBLIC: garbage(1)}, public_learners()).predict([asked])
+        ratio = found.upper_seconds / found.median_seconds
+        assert np.log(ratio) == pytest.approx(claim)
 
 
 def test_answers_rest_on_own_jobs_where_these_know_better_than_the_start() -> None:
