@@ -22,6 +22,7 @@ from fedperf_client.prediction.learners.local_learners import (
     LogRidge,
     Nearest,
 )
+from fedperf_client.prediction.learners.prior_slopes import PriorSlopes, SlopePrior
 from fedperf_client.prediction.learners.residual_learners import (
     AsIs,
     CellCorrected,
@@ -30,8 +31,9 @@ from fedperf_client.prediction.learners.residual_learners import (
     ResidualRidge,
     ShrunkenBias,
 )
+from fedperf_client.prediction.learners.scaling_laws import ScalingColumns
 from fedperf_client.prediction.mixture.learner_catalogue import joined_learners, public_learners
-from fedperf_client.prediction.mixture.table_catalogue import Ernest, WithShare, table_learners
+from fedperf_client.prediction.tables.catalogue import Ernest, WithShare, table_learners
 from fedperf_shared.releases.basis import CELLS
 from fedperf_shared.workflow.flat import FLAT_FEATURES
 from tests.unit.client.prediction.jobs import layout
@@ -57,6 +59,10 @@ LEARNERS: tuple[Learner, ...] = (
     ResidualProcess(Ernest(FLAT_FEATURES - 1, FLAT_FEATURES - 2)),
     WithShare(LogRidge(), FLAT_FEATURES - 1, FLAT_FEATURES - 2),
     Downloaded(0.1 * np.eye(CELLS)),
+    PriorSlopes(
+        (SlopePrior(0.5, 0.5, 1.0),) * FLAT_FEATURES,
+        ScalingColumns(FLAT_FEATURES - 1, FLAT_FEATURES - 2),
+    ),
 )
 every_learner = pytest.mark.parametrize("learner", LEARNERS, ids=lambda each: each.name)
 

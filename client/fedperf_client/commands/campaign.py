@@ -33,12 +33,14 @@ def profile(
     Every trial runs in a process of its own and is written down before the next one starts:
     after a crash, a kill or Ctrl-C the same command goes on where it was. Results are
     report.html, trials.csv and summary.json; trials of the whole job become executions of
-    the local store. Where nothing was measured, results of an earlier campaign stay, and the
-    command ends with 8 if every trial failed. Nothing is sent anywhere.
+    the local store, and fedperf predict --campaign tells how long the job takes elsewhere.
+    Where nothing was measured, results of an earlier campaign stay, and the command ends
+    with 8 if every trial failed. Nothing is sent anywhere.
     """
     from fedperf_client.home.store import ExecutionStore
     from fedperf_client.profiling.campaign import command
     from fedperf_client.profiling.campaign.definition import load_campaign
+    from fedperf_client.profiling.campaign.files import keep_definition
     from fedperf_client.profiling.campaign.readiness import missing_parts
     from fedperf_shared.programs.settings_file import WrongSettingsError
     from fedperf_shared.programs.shutdown import stop_on_signals
@@ -62,6 +64,7 @@ def profile(
             json=json,
         )
         return
+    keep_definition(home.directory, wanted, campaign)
     with (
         ExecutionStore.open(home.store) as store,
         command.progress_bar(planned.trials, planned.settled) as advance,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedperf_client.commands.campaign_answers import show_campaign
 from fedperf_client.commands.home_option import Json, now
 from fedperf_client.commands.home_option import home_of as _home
 from fedperf_client.text.progress import progress_bar
@@ -43,14 +44,23 @@ def predict(
     platform: Annotated[
         str | None, typer.Option(help="For the whole workflow, like duckdb.")
     ] = None,
+    campaign: Annotated[
+        str | None,
+        typer.Option(help="Campaign that was profiled: its file, or its name in this home."),
+    ] = None,
+    columns: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Columns of the campaign, like rows=3200000,workers=1,2,4."),
+    ] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw a .png or .html file.")] = None,
     json: Json = False,
 ) -> None:
     """Predict how long a workflow takes, how sure that is, and whether a deadline will hold.
 
-    P50 is the median, P90 what nine of ten executions stay below. A question outside of what
-    was seen is marked as extrapolating, and its interval is wider. Exit code 7: nothing that
-    was asked about keeps the deadline.
+    With --campaign it is a job that was profiled, at any values of its columns. P50 is the
+    median, P90 what nine of ten executions stay below. A question outside of what was seen is
+    marked as extrapolating, and its interval is wider. Exit code 7: nothing that was asked
+    about keeps the deadline.
     """
     from fedperf_client.drift.streams import recent_drift
     from fedperf_client.home.config import write_private
@@ -59,15 +69,23 @@ def predict(
     from fedperf_client.prediction.answers.resources import sizes_of
     from fedperf_client.prediction.answers.what_if import answers, parse_cores, parse_duration
 
-    if (workflow is None) == (execution is None):
-        raise typer.BadParameter("name a workflow file or --execution, one of them")
+    if [workflow, execution, campaign].count(None) != 2:  # noqa: PLR2004 (of three)
+        raise typer.BadParameter("name a workflow file, --execution or --campaign, one of them")
     home = _home(context)
+    if campaign is not None:
+        if (cores, nodes, platform, plot) != (None, None, None, None):
+            raise typer.BadParameter("--campaign goes with --set, --deadline and --json alone")
+        show_campaign(home, campaign, columns or [], deadline, json=json)
+        return
+    if columns:
+        raise typer.BadParameter("--set names columns of a --campaign")
     numbers = None if cores is None else parse_cores(cores)
     node_numbers = None if nodes is None else parse_cores(nodes, "--nodes")
     seconds = None if deadline is None else parse_duration(deadline)
     if plot is not None:
         require_chart_file(plot)
     with ExecutionStore.open(home.store) as store:
+        _require_no_campaign(home, workflow)
         plan, cluster_or, own = _asked(store, workflow, execution, platform)
         with opened_kept(home, store, json=json) as kept:
             cluster = cluster_or(kept.usual_for(plan))
@@ -152,6 +170,19 @@ def gain(
         }
         draw_gain(chart, [each.executions for each in points], lines)
     show_rows([each.as_row() for each in points], json=json, empty="")
+
+
+def _require_no_campaign(home: "Home", workflow: Path | None) -> None:
+    """Raise where the name of a campaign of this home stands in a workflow's place."""
+    from fedperf_client.profiling.campaign.files import journals_of
+    from fedperf_shared.errors import InvalidInputError
+
+    name = str(workflow)
+    if workflow is not None and not workflow.exists() and journals_of(home.directory, name):
+        raise InvalidInputError(
+            f"{name} is no workflow file but a campaign of this home; ask about it with: "
+            f"fedperf predict --campaign {name} --set COLUMN=VALUE,..."
+        )
 
 
 _ClusterOr = Callable[["ClusterConfig"], "ClusterConfig"]

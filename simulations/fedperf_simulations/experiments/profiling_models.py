@@ -1,7 +1,7 @@
 """How well run times of configurations that never ran are predicted from those that did.
 
 Fifteen C3O scenarios (`fedperf_simulations.data.c3o_scenarios`), one candidate list
-(`fedperf_client.prediction.mixture.table_catalogue`), three ways to use it:
+(`fedperf_client.prediction.tables.catalogue`), three ways to use it:
 
 * ours: configurations as the median of their repeats; candidates mixed by their errors on
   folds that mimic the question;
@@ -35,8 +35,8 @@ from fedperf_client.prediction.learners.learner import Learner
 from fedperf_client.prediction.learners.tables import TableLayout, median_of_repeats
 from fedperf_client.prediction.mixture.matched_folds import Asks, Places
 from fedperf_client.prediction.mixture.mixture import Known, mixed_for
-from fedperf_client.prediction.mixture.table_catalogue import table_learners
 from fedperf_client.prediction.prediction import Floats
+from fedperf_client.prediction.tables.catalogue import table_learners
 from fedperf_simulations.data.c3o_scenarios import (
     NODES,
     SCENARIOS,

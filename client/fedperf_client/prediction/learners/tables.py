@@ -1,7 +1,7 @@
 """Executions without plans: the columns of a table as `Samples`.
 
 A job that is known by its arguments only (C3O, TOKIO, a campaign) is a row of columns.
-Positive numbers are read as logs, others as they are, words as one column per word. The
+Positive numbers are read as logs, others in units of the largest, words as one column per word. The
 column that counts machines or other parallel units gets its inverse beside the log:
 start-up and what does not scale add to a run time, and a log cannot say so. Products are
 for the learners that want them.
@@ -39,16 +39,20 @@ class TableColumn:
         words: that it may hold; none for a column of numbers.
         logged: its numbers are positive and count by their log.
         inverted: the inverse of its numbers is a feature too.
+        unit: that numbers count in which are not logged, above 0.
     """
 
     name: str
     words: tuple[str, ...] = ()
     logged: bool = False
     inverted: bool = False
+    unit: float = 1.0
 
     def __post_init__(self) -> None:
         if self.inverted and not self.logged:
             raise InvalidTableError(f"column {self.name!r} needs positive numbers to be inverted")
+        if not 0 < self.unit < np.inf:
+            raise InvalidTableError(f"column {self.name!r} holds finite numbers")
 
     @property
     def width(self) -> int:
@@ -66,7 +70,7 @@ class TableColumn:
             return np.asarray(texts[:, None] == np.array(self.words), dtype=np.float64)
         numbers = self._numbers(values)
         if not self.logged:
-            return numbers[:, None]
+            return numbers[:, None] / self.unit
         columns = [np.log(numbers), 1.0 / numbers] if self.inverted else [np.log(numbers)]
         return np.column_stack(columns)
 
@@ -149,12 +153,13 @@ def median_of_repeats(samples: Samples, log_seconds: Floats) -> tuple[Samples, F
     Repeats are executions of one configuration: as rows of their own they would let a fold
     be asked about what it has seen, and weigh a configuration by how often it ran.
     """
-    first, place = _distinct(samples.features)
+    first, place = distinct_rows(samples.features)
     medians = [float(np.median(log_seconds[place == each])) for each in range(len(first))]
     return samples.take(first), np.array(medians)
 
 
-def _distinct(features: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def distinct_rows(features: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """First row of each distinct one, in order, and for every row the number of its own."""
     _, first, place = np.unique(features, axis=0, return_index=True, return_inverse=True)
     order = np.argsort(first)
     rank = np.empty(len(order), np.int64)
@@ -165,5 +170,7 @@ def _distinct(features: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 def _column(name: str, values: Sequence[float | str], *, inverted: bool) -> TableColumn:
     if any(isinstance(value, str) for value in values):
         return TableColumn(name, tuple(sorted({str(value) for value in values})))
-    positive = bool(np.all(np.asarray(values, dtype=np.float64) > 0))
-    return TableColumn(name, logged=positive, inverted=inverted and positive)
+    numbers = np.asarray(values, dtype=np.float64)
+    positive = bool(np.all(numbers > 0))
+    unit = 1.0 if positive else float(np.abs(numbers).max()) or 1.0
+    return TableColumn(name, logged=positive, inverted=inverted and positive, unit=unit)

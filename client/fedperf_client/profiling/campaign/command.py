@@ -17,6 +17,7 @@ import psutil
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.profiling.campaign.campaign import CampaignSurroundings, run_campaign
 from fedperf_client.profiling.campaign.definition import Campaign
+from fedperf_client.profiling.campaign.files import journal_path
 from fedperf_client.profiling.campaign.order import sampler_of
 from fedperf_client.profiling.campaign.record.history import TrialHistory
 from fedperf_client.profiling.campaign.record.journal import Journal, JournalTrial, Machine
@@ -44,11 +45,6 @@ class Planned:
     ruled_out: int
     trials: int
     settled: int
-
-
-def journal_path(home: Path, campaign: Campaign) -> Path:
-    """Where the trials of a campaign are written."""
-    return home / "campaigns" / f"{campaign.name}-{campaign.campaign_id[:12]}.sqlite"
 
 
 def plan(campaign: Campaign, home: Path) -> Planned:

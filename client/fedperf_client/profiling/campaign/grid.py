@@ -13,7 +13,7 @@ import itertools
 import keyword
 import math
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Self
 
@@ -146,13 +146,20 @@ class Grid:
     ruled_out: int
 
     def table(self) -> dict[str, list[float | str]]:
-        """The allowed configurations as columns of a table; booleans are words there."""
-        return {name: [_cell(each[name]) for each in self.configurations] for name in self.columns}
+        """The allowed configurations as columns of a table."""
+        return columns_of(self.columns, self.configurations)
 
     @property
     def further(self) -> tuple[str, ...]:
         """Columns beside size and parallelism."""
         return tuple(name for name in self.columns if name not in (self.size, self.parallelism))
+
+
+def columns_of(
+    names: Iterable[str], configurations: Sequence[Configuration]
+) -> dict[str, list[float | str]]:
+    """Configurations as columns of a table; booleans are words there."""
+    return {name: [_cell(each[name]) for each in configurations] for name in names}
 
 
 def grid_of(settings: GridSettings, problems: list[str]) -> Grid | None:

@@ -30,7 +30,7 @@ from fedperf_client.prediction.learners.local_learners import Boosting, Forest
 from fedperf_client.prediction.learners.tables import Table, TableLayout
 from fedperf_client.prediction.mixture.matched_folds import Places
 from fedperf_client.prediction.mixture.mixture import Known, weigh
-from fedperf_client.prediction.mixture.table_catalogue import table_learners
+from fedperf_client.prediction.tables.catalogue import table_learners
 from fedperf_client.profiling.choosing.grid_points import Rows, Spacing
 from fedperf_client.profiling.choosing.strategies import CHOOSING, Strategy
 from fedperf_client.profiling.choosing.usefulness import most_useful

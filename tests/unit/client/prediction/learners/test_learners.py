@@ -26,8 +26,8 @@ from fedperf_client.prediction.learners.residual_learners import (
     InvalidCorrectionError,
     shrunken_mean,
 )
-from fedperf_client.prediction.mixture.table_catalogue import Ernest, table_learners
 from fedperf_client.prediction.prediction import Floats
+from fedperf_client.prediction.tables.catalogue import Ernest, table_learners
 from fedperf_shared.releases.basis import CELLS
 from tests.unit.client.prediction.jobs import grid, law, layout, noisy, samples
 from tests.unit.client.prediction.synthetic import draw_history, draw_samples, true_log_seconds

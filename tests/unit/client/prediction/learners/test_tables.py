@@ -21,11 +21,11 @@ def test_numbers_become_logs_words_columns_and_the_scale_its_inverse_too() -> No
     assert (layout().scale_feature, layout().size_feature) == (0, 2)
 
 
-def test_numbers_that_touch_zero_stay_as_they_are() -> None:
+def test_numbers_that_touch_zero_count_in_units_of_the_largest() -> None:
     table = {**grid(), "share": [0.0, 0.5] * 30}
     found = TableLayout.of(table, scale="nodes", size="megabytes")
     assert not found.columns[-1].logged
-    np.testing.assert_array_equal(found.samples(table).features[:2, -1], [0.0, 0.5])
+    np.testing.assert_array_equal(found.samples(table).features[:2, -1], [0.0, 1.0])
 
 
 def test_a_word_that_was_not_seen_is_none_of_those_that_were() -> None:

@@ -10,8 +10,8 @@ from fedperf_client.prediction.learners.local_learners import Constant, Forest, 
 from fedperf_client.prediction.mixture.learner_catalogue import NoLearnerError
 from fedperf_client.prediction.mixture.matched_folds import Asks, asks
 from fedperf_client.prediction.mixture.mixture import Known, Mixture, mixed_for
-from fedperf_client.prediction.mixture.table_catalogue import table_learners
 from fedperf_client.prediction.prediction import Floats, PredictorFailedError
+from fedperf_client.prediction.tables.catalogue import table_learners
 from tests.unit.client.prediction.jobs import grid, law, layout, noisy, places, samples
 
 ALL = samples()

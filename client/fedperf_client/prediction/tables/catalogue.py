@@ -19,11 +19,13 @@ from fedperf_client.prediction.learners.gaussian_process_learners import (
 )
 from fedperf_client.prediction.learners.learner import Fitted, Learner
 from fedperf_client.prediction.learners.local_learners import Boosting, Constant, Forest, LogRidge
+from fedperf_client.prediction.learners.prior_slopes import NO_REPEATS, Scatter
 from fedperf_client.prediction.learners.residual_learners import REFERENCE, AsIs, ShrunkenBias
 from fedperf_client.prediction.learners.ridge import WEAK_STRENGTHS
 from fedperf_client.prediction.learners.tables import TableLayout
 from fedperf_client.prediction.mixture.learner_catalogue import LOCAL_FROM
 from fedperf_client.prediction.prediction import Floats
+from fedperf_client.prediction.tables.roles import prior_slopes
 
 MORE_FROM = 30
 """Own executions from which on more than five candidates are told apart."""
@@ -42,7 +44,7 @@ class Ernest:
     size: int
     name: str = "local ernest"
     start: None = None
-    fewest: int = 3
+    fewest: int = 5
     most: int | None = None
 
     def fit(self, samples: Samples, log_seconds: Floats) -> Fitted:
@@ -99,25 +101,30 @@ class WithShare:
         return replace(samples, features=np.column_stack([features, share]))
 
 
-def table_learners(layout: TableLayout, *, seed: int = 1) -> tuple[Learner, ...]:
+def table_learners(
+    layout: TableLayout, *, elsewhere: Scatter = NO_REPEATS, seed: int = 1
+) -> tuple[Learner, ...]:
     """The candidates for tables of that layout, in order of trust; all are local-only.
+
+    Few errors cannot tell many apart: two below ten executions, three below twenty.
 
     Args:
         layout: of the table.
+        elsewhere: repeats of other jobs.
         seed: of the forest.
     """
     scale, size = layout.scale_feature, layout.size_feature
     ernest = Ernest(scale, size)
     return (
-        LocalProcess(),
-        WithShare(LocalProcess(fewest=10), scale, size),
-        LogRidge(strengths=WEAK_STRENGTHS),
-        ResidualProcess(ernest, fewest=10),
-        LogRidge("local ridge 2", fewest=20, degree=2, strengths=WEAK_STRENGTHS),
-        Boosting("local linear boosting", linear_leaves=True),
-        Forest(seed=seed),
+        prior_slopes(layout, elsewhere),
         ernest,
-        Constant(),
+        LocalProcess(fewest=10),
+        WithShare(LocalProcess(fewest=20), scale, size),
+        LogRidge(fewest=20, strengths=WEAK_STRENGTHS),
+        ResidualProcess(ernest, fewest=20),
+        LogRidge("local ridge 2", fewest=MORE_FROM, degree=2, strengths=WEAK_STRENGTHS),
+        Boosting("local linear boosting", fewest=MORE_FROM, linear_leaves=True),
+        Forest(fewest=MORE_FROM, seed=seed),
     )
 
 

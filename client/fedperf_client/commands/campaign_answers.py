@@ -1,0 +1,84 @@
+"""What `fedperf predict --campaign` shows: how long a job takes at columns of one's choice."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import typer
+
+from fedperf_client.text.progress import progress_bar
+from fedperf_shared.programs.command_line import NO_ANSWER, show, show_rows
+
+if TYPE_CHECKING:
+    from fedperf_client.home.config import Home
+    from fedperf_client.prediction.tables.predictor import TablePredictor
+    from fedperf_client.profiling.campaign.results.predictions import Measured
+
+LEAST_SHOWN = 0.005
+"""Members of less weight are not named to people."""
+
+
+def show_campaign(
+    home: "Home", words: str, settings: Sequence[str], deadline: str | None, *, json: bool
+) -> None:
+    """Answer about the campaign of a file or a name; ends with 7 where no deadline holds."""
+    from fedperf_client.prediction.answers.what_if import parse_duration
+    from fedperf_client.profiling.campaign.files import asked_campaign
+    from fedperf_client.profiling.campaign.results import predictions
+
+    seconds = None if deadline is None else parse_duration(deadline)
+    campaign = asked_campaign(home.directory, words)
+    asked = predictions.configurations_asked(campaign.grid, settings)
+    measured = predictions.measured_by(home.directory, campaign)
+    with progress_bar("weighing predictors", json=json) as advance:
+        predictor = measured.predictor(
+            elsewhere=predictions.scatter_elsewhere(home.directory, campaign), on_progress=advance
+        )
+        found = predictions.column_answers(predictor, measured, asked, deadline_seconds=seconds)
+    if json:
+        facts: dict[str, object] = {
+            "campaign": campaign.name,
+            "answers": [each.as_row() for each in found],
+            **_rests_on(measured, predictor),
+        }
+        if seconds is not None:
+            fewest = predictions.fewest_that_hold(campaign.grid, found)
+            facts |= {"deadline_seconds": seconds, "fewest": fewest}
+        show(facts, json=True)
+    else:
+        show_rows([each.as_line() for each in found], json=False, empty="")
+        if seconds is not None:
+            for line in predictions.verdicts(campaign.grid, found, seconds):
+                typer.echo(line)
+        typer.echo(_sentence(measured, predictor))
+    if seconds is not None and not any(each.holds for each in found):
+        raise typer.Exit(NO_ANSWER)
+
+
+def _rests_on(measured: "Measured", predictor: "TablePredictor") -> dict[str, object]:
+    return {
+        "executions": len(measured.seconds),
+        "configurations": measured.configurations,
+        "timed_out": len(measured.stopped_seconds),
+        "failed": measured.failed,
+        "members": predictor.members,
+    }
+
+
+def _sentence(measured: "Measured", predictor: "TablePredictor") -> str:
+    """What the answers rest on, for people."""
+    runs = _counted(len(measured.seconds), "own run")
+    members = sorted(predictor.members.items(), key=lambda each: -each[1])
+    named = ", ".join(f"{name} {weight:.0%}" for name, weight in members if weight >= LEAST_SHOWN)
+    said = (
+        f"rests on {runs} of {_counted(measured.configurations, 'configuration')}, by {named}; "
+        "imports and connections before the first component's start are not in the time"
+    )
+    if measured.failed:
+        said += f"; {_counted(measured.failed, 'trial')} failed"
+    if late := len(measured.stopped_seconds):
+        said += f", {late} of them by timeout: they would have taken longer than that"
+    return said
+
+
+def _counted(count: int, unit: str) -> str:
+    return f"{count} {unit}{'' if count == 1 else 's'}"

@@ -1,0 +1,339 @@
+"""How long a job takes at columns that it has not run at, from those that it has.
+
+The candidates of `catalogue` are mixed for each question by their errors on folds that mimic it;
+below `MIXED_FROM` configurations there is nothing to compare by, and the prior on slopes leads
+alone. One Student distribution of log seconds gives everything that is said of a question:
+median, interval, P90 and the chance of a deadline. Its middle is the mix; its scale is what the
+prior on slopes believes of its own error there, noise of one execution included, times how large
+the errors of the mix in those folds were in that scale (a scaled inverse chi-squared posterior;
+Gelman et al., Bayesian Data Analysis, section 2.6). A configuration that ran is answered by what
+was measured there, as far as its noise allows.
+
+An execution that was stopped before its end is a lower bound: where the answer would be below
+it, the bound stands for a run time.
+"""
+
+import math
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import stdtr, stdtrit
+
+from fedperf_client.prediction.evidence import Samples
+from fedperf_client.prediction.learners.learner import ROUNDING, Fitted, Learner
+from fedperf_client.prediction.learners.prior_slopes import (
+    NO_REPEATS,
+    FittedSlopes,
+    PriorSlopes,
+    Scatter,
+)
+from fedperf_client.prediction.learners.tables import (
+    InvalidTableError,
+    Table,
+    TableLayout,
+    distinct_rows,
+)
+from fedperf_client.prediction.mixture.learner_catalogue import usable
+from fedperf_client.prediction.mixture.matched_folds import (
+    Asks,
+    Mimicry,
+    Places,
+    asks,
+    grouped_folds,
+    mimicries,
+    most_alike,
+)
+from fedperf_client.prediction.mixture.mixture import Known, Mixture, OnProgress, weigh
+from fedperf_client.prediction.prediction import (
+    LOG_SECONDS_LIMIT,
+    Floats,
+    InvalidPredictionError,
+    Prediction,
+)
+from fedperf_client.prediction.tables.catalogue import table_learners
+from fedperf_client.prediction.tables.roles import prior_slopes
+
+MIXED_FROM = 5
+"""Configurations from which on others are mixed with the prior on slopes."""
+
+FREEDOM = 8.0
+"""As so many pieces of evidence the scale that is believed counts."""
+
+MOST_FAR = 3.0
+"""Scales that an error of a fold counts at most."""
+
+UPPER_LEVEL = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class RunTimeBelief:
+    """A Student distribution of log seconds of one execution.
+
+    Attributes:
+        middle: log seconds.
+        scale: log seconds, above 0.
+        freedom: degrees of freedom, above 0.
+    """
+
+    middle: float
+    scale: float
+    freedom: float
+
+    def __post_init__(self) -> None:
+        finite = abs(self.middle) < math.inf and 0 < self.scale < math.inf
+        if not (finite and 0 < self.freedom < math.inf):
+            raise InvalidPredictionError(f"no belief about a run time: {self}")
+
+    def seconds(self, share: float) -> float:
+        """What that share of executions stays below, `share` in (0, 1)."""
+        if not 0 < share < 1:
+            raise InvalidPredictionError(f"a share of executions is in (0, 1), got {share!r}")
+        log_seconds = self.middle + self.scale * float(stdtrit(self.freedom, share))
+        return math.exp(min(max(log_seconds, -2 * LOG_SECONDS_LIMIT), 2 * LOG_SECONDS_LIMIT))
+
+    def chance_within(self, deadline_seconds: float) -> float:
+        """Chance that an execution takes at most so long.
+
+        Raises:
+            InvalidPredictionError: the deadline is not positive and finite.
+        """
+        if not 0 < deadline_seconds < math.inf:
+            raise InvalidPredictionError(f"a deadline is some seconds, got {deadline_seconds!r}")
+        return float(stdtr(self.freedom, (math.log(deadline_seconds) - self.middle) / self.scale))
+
+
+@dataclass(frozen=True, slots=True)
+class TableEstimate:
+    """How long one row of columns takes.
+
+    Attributes:
+        belief: about one execution.
+        kind: what is asked of the configurations that are known.
+        extrapolating: a column lies outside of what was measured.
+        level: of the interval.
+    """
+
+    belief: RunTimeBelief
+    kind: Asks
+    extrapolating: bool
+    level: float = 0.9
+
+    @property
+    def prediction(self) -> Prediction:
+        """Median and interval."""
+        outside = (1 - self.level) / 2
+        return Prediction(
+            self.belief.seconds(0.5),
+            self.belief.seconds(outside),
+            self.belief.seconds(1 - outside),
+            self.level,
+            extrapolating=self.extrapolating,
+        )
+
+    @property
+    def p90_seconds(self) -> float:
+        """What nine of ten executions stay below."""
+        return self.belief.seconds(UPPER_LEVEL)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MeasuredTable:
+    """Executions of one job, by its columns.
+
+    Attributes:
+        layout: of the columns.
+        table: a row for each execution.
+        seconds: wall time of each, float64 [rows].
+        stopped: rows of executions that were stopped before their end.
+        stopped_seconds: after how long, float64 [stopped rows].
+    """
+
+    layout: TableLayout
+    table: Table
+    seconds: Floats
+    stopped: Table = field(default_factory=dict)
+    stopped_seconds: Floats = field(default_factory=lambda: np.zeros(0))
+
+    def __post_init__(self) -> None:
+        for table, seconds in (
+            (self.table, self.seconds),
+            (self.stopped, self.stopped_seconds),
+        ):
+            lengths = {len(values) for values in table.values()} or {0}
+            if lengths != {len(seconds)}:
+                raise InvalidTableError(f"columns of {lengths} rows have {len(seconds)} run times")
+            if not (np.isfinite(seconds).all() and (seconds > 0).all()):
+                raise InvalidTableError("run times are positive and finite")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Weighed:
+    """What is mixed for questions of a kind, and how far off it was in the believed scale."""
+
+    mixture: Mixture
+    square: float
+    pieces: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TablePredictor:
+    """Answers about one job; what is weighed is weighed once.
+
+    Attributes:
+        layout: of its columns.
+        known: its executions, lower bounds that count as run times included.
+        configurations: how many distinct ones were measured.
+        learners: who may be mixed, the prior on slopes first.
+        on_progress: told of every weighing.
+    """
+
+    layout: TableLayout
+    known: Known
+    configurations: int
+    learners: tuple[Learner, ...]
+    on_progress: OnProgress | None
+    _slopes: PriorSlopes
+    _believed: FittedSlopes
+    _weighed: dict[tuple[Asks, int], _Weighed] = field(default_factory=dict)
+    _fits: dict[str, Fitted] = field(default_factory=dict)
+    _shares: Counter[str] = field(default_factory=Counter)
+
+    @classmethod
+    def of(
+        cls,
+        measured: MeasuredTable,
+        *,
+        elsewhere: Scatter = NO_REPEATS,
+        on_progress: OnProgress | None = None,
+    ) -> Self:
+        """The predictor of a job.
+
+        Args:
+            measured: its executions, at least one.
+            elsewhere: repeats of other jobs.
+            on_progress: told of every weighing.
+
+        Raises:
+            InvalidTableError: nothing was measured, or the columns do not fit the layout.
+        """
+        layout = measured.layout
+        if len(measured.seconds) == 0:
+            raise InvalidTableError("a job of which nothing was measured has no predictor")
+        samples, log_seconds = layout.samples(measured.table), np.log(measured.seconds)
+        slopes = prior_slopes(layout, elsewhere)
+        believed = slopes.fit(samples, log_seconds)
+        if len(measured.stopped_seconds):
+            stopped, bounds = layout.samples(measured.stopped), np.log(measured.stopped_seconds)
+            late = np.flatnonzero(believed(stopped) < bounds)
+            samples = _joined(samples, stopped.take(late))
+            log_seconds = np.concatenate([log_seconds, bounds[late]])
+            believed = slopes.fit(samples, log_seconds)
+        rows, place = distinct_rows(samples.features)
+        known = Known(samples, log_seconds, _places(layout, samples), place)
+        learners = tuple(
+            e for e in table_learners(layout, elsewhere=elsewhere) if usable(e, len(rows), {})
+        )
+        return cls(layout, known, len(rows), learners, on_progress, slopes, believed)
+
+    @property
+    def members(self) -> dict[str, float]:
+        """Share of every learner in the answers so far, by name, of sum 1."""
+        if not self._shares:
+            return {self._slopes.name: 1.0}
+        total = sum(self._shares.values())
+        return {name: share / total for name, share in self._shares.items() if share > 0}
+
+    def estimate(self, table: Table) -> list[TableEstimate]:
+        """How long each row of `table` takes.
+
+        Raises:
+            InvalidTableError: a column is missing, or holds what it must not.
+        """
+        asked = self.layout.samples(table)
+        kinds = asks(self.known.places, _places(self.layout, asked))
+        belief = self._believed.belief(asked)
+        spread = np.sqrt(belief.variance + belief.noise)
+        outside = self._outside(table, asked.features)
+        ran = self._ran(asked.features)
+        found = []
+        for row, kind in enumerate(kinds):
+            middle, scale, freedom = float(belief.mean[row]), float(spread[row]), FREEDOM
+            shares = {self._slopes.name: 1.0}
+            if self.configurations >= MIXED_FROM and not ran[row]:
+                one = asked.take(np.array([row]))
+                weighed = self._weighed_for(kind, _places(self.layout, one))
+                middle, shares = float(weighed.mixture(one)[0]), weighed.mixture.weights
+                freedom = FREEDOM + weighed.pieces
+                square = (FREEDOM + weighed.square) / freedom
+                scale = max(scale * math.sqrt(square), math.sqrt(belief.noise))
+            middle = min(max(middle, -LOG_SECONDS_LIMIT), LOG_SECONDS_LIMIT)
+            self._shares.update(shares)
+            law = RunTimeBelief(middle, scale, freedom)
+            found.append(TableEstimate(law, kind, bool(outside[row])))
+        return found
+
+    def _weighed_for(self, kind: Asks, asked: Places) -> _Weighed:
+        ways = mimicries(self.known.places, kind, self.known.samples.features)
+        way = most_alike(ways, self.known.places, asked)
+        key = (Asks.SEEN, 0) if way is None else (way.kind, way.cut)
+        if key not in self._weighed:
+            weighing = weigh(self.known, self.learners, way, on_progress=self.on_progress)
+            outcome = weighing.outcome()
+            squares = np.minimum(outcome.errors**2 / self._fold_variances(way), MOST_FAR**2)
+            pieces, place = np.unique(weighing.evidence, return_inverse=True)
+            of_each = np.bincount(place, squares) / np.bincount(place)
+            mixture = Mixture.of(outcome, self._fit)
+            self._weighed[key] = _Weighed(mixture, float(of_each.sum()), len(pieces))
+        return self._weighed[key]
+
+    def _fold_variances(self, way: Mimicry | None) -> Floats:
+        """Of the error of one execution held out, as the prior on slopes believes without it."""
+        known = self.known
+        parts = []
+        for fold in grouped_folds(known.groups, 0) if way is None else way.folds:
+            fitted = self._slopes.fit(known.samples.take(fold.kept), known.log_seconds[fold.kept])
+            belief = fitted.belief(known.samples.take(fold.held))
+            parts.append(belief.variance + belief.noise)
+        return np.concatenate(parts)
+
+    def _fit(self, name: str) -> Fitted:
+        if name not in self._fits:
+            [learner] = [each for each in self.learners if each.name == name]
+            self._fits[name] = learner.fit(self.known.samples, self.known.log_seconds)
+        return self._fits[name]
+
+    def _outside(self, table: Table, asked: Floats) -> NDArray[np.bool_]:
+        """Rows with a column outside of what was measured, or a word that nothing ran with."""
+        unknown = [
+            [str(word) not in column.words for word in table[column.name]]
+            for column in self.layout.columns
+            if column.words
+        ]
+        known = self.known.samples.features
+        margin = ROUNDING * np.abs(known).max(axis=0)
+        low, high = known.min(axis=0) - margin, known.max(axis=0) + margin
+        beyond = ((asked < low) | (asked > high)).any(axis=1)
+        return np.asarray(beyond | np.array(unknown, np.bool_).any(axis=0))
+
+    def _ran(self, asked: Floats) -> NDArray[np.bool_]:
+        """Rows whose configuration was measured."""
+        known = self.known.samples.features
+        margin = ROUNDING * np.abs(known).max(axis=0)
+        near = np.abs(asked[:, None, :] - known[None, :, :]) <= margin
+        return np.asarray(near.all(axis=2).any(axis=1))
+
+
+def _places(layout: TableLayout, samples: Samples) -> Places:
+    features = samples.features
+    return Places(features[:, layout.scale_feature], features[:, layout.size_feature])
+
+
+def _joined(one: Samples, other: Samples) -> Samples:
+    return Samples(
+        np.concatenate([one.features, other.features]),
+        np.concatenate([one.cells, other.cells]),
+        {},
+    )

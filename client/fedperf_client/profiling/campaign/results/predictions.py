@@ -1,0 +1,383 @@
+"""How long a campaign's job takes at columns of one's choice, from what the campaign measured.
+
+What is asked about is a value, or several, of every column; a column with one value in the grid
+may be left out. Numbers may lie outside of the grid and are marked as extrapolating; words may
+not. Times are those of the whole job, from its first component's start to its last one's end.
+
+Trials that ended badly count. One that was stopped by its timeout took longer than that. What
+ran out of memory is never said to keep a deadline, nor is the same with a larger input, unless
+it ran well as well.
+"""
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fedperf_client.prediction.answers.what_if import HOLDS, MOST_ASKED, chance_text
+from fedperf_client.prediction.learners.prior_slopes import NO_REPEATS, Scatter
+from fedperf_client.prediction.learners.tables import TableLayout
+from fedperf_client.prediction.mixture.matched_folds import Asks
+from fedperf_client.prediction.mixture.mixture import OnProgress
+from fedperf_client.prediction.tables.predictor import MeasuredTable, TableEstimate, TablePredictor
+from fedperf_client.profiling.campaign.components import WHOLE
+from fedperf_client.profiling.campaign.definition import Campaign
+from fedperf_client.profiling.campaign.expressions import Value
+from fedperf_client.profiling.campaign.files import journal_path, other_campaigns
+from fedperf_client.profiling.campaign.grid import Configuration, Grid, columns_of
+from fedperf_client.profiling.campaign.record.history import TrialHistory
+from fedperf_client.profiling.campaign.record.journal import Journal
+from fedperf_client.profiling.campaign.record.outcome import TrialStatus
+from fedperf_client.text.durations import duration_text
+from fedperf_shared.errors import ConfigurationError, FedperfError, InvalidInputError
+
+MOST_FREEDOM = 20.0
+"""Repeats of other campaigns count as so many at most: this job's own noise may differ."""
+
+
+class InvalidColumnsError(InvalidInputError):
+    """Columns that a campaign is asked about are not its own, or have no such value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What a campaign's trials of the whole job came to.
+
+    Attributes:
+        campaign: that ran.
+        rows: the configuration of each execution that counts.
+        seconds: its wall time.
+        stopped: configurations of trials that were stopped by their timeout.
+        stopped_seconds: after how long.
+        out_of_memory: configurations that ran out of memory and never ran well.
+        failed: trials that ended badly, for whatever reason.
+    """
+
+    campaign: Campaign
+    rows: tuple[int, ...]
+    seconds: tuple[float, ...]
+    stopped: tuple[int, ...]
+    stopped_seconds: tuple[float, ...]
+    out_of_memory: tuple[int, ...]
+    failed: int
+
+    @property
+    def configurations(self) -> int:
+        """Distinct configurations that were measured."""
+        return len(set(self.rows))
+
+    @property
+    def scatter(self) -> Scatter:
+        """Of its repeats."""
+        of_each: dict[int, list[float]] = {}
+        for row, seconds in zip(self.rows, self.seconds, strict=True):
+            of_each.setdefault(row, []).append(math.log(seconds))
+        squares = sum(float(np.var(each)) * len(each) for each in of_each.values())
+        return Scatter(squares, float(len(self.rows) - len(of_each)))
+
+    def predictor(
+        self, *, elsewhere: Scatter = NO_REPEATS, on_progress: OnProgress | None = None
+    ) -> TablePredictor:
+        """What answers about the job."""
+        grid = self.campaign.grid
+        layout = TableLayout.of(grid.table(), scale=grid.parallelism, size=grid.size)
+        measured = MeasuredTable(
+            layout,
+            self._table(self.rows),
+            np.array(self.seconds),
+            self._table(self.stopped),
+            np.array(self.stopped_seconds),
+        )
+        return TablePredictor.of(measured, elsewhere=elsewhere, on_progress=on_progress)
+
+    def memory_problem(self, asked: Configuration) -> str | None:
+        """Where the same with an input as large or smaller ran out of memory."""
+        grid = self.campaign.grid
+        for row in self.out_of_memory:
+            failed = grid.configurations[row]
+            same = all(failed[name] == asked[name] for name in grid.columns if name != grid.size)
+            if same and float(failed[grid.size]) <= float(asked[grid.size]):
+                return f"ran out of memory at {grid.size}={_text(failed[grid.size])}"
+        return None
+
+    def _table(self, rows: Sequence[int]) -> dict[str, list[float | str]]:
+        return columns_of(
+            self.campaign.grid.columns, [self.campaign.grid.configurations[row] for row in rows]
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnAnswer:
+    """How long the job takes at one value of every column.
+
+    Attributes:
+        columns: their values.
+        estimate: how long.
+        chance: to be done within the deadline; None where none was asked about.
+        memory_problem: why it may not run at all; None where nothing is known.
+    """
+
+    columns: Configuration
+    estimate: TableEstimate
+    chance: float | None
+    memory_problem: str | None
+
+    @property
+    def holds(self) -> bool | None:
+        """Whether the deadline holds with a chance of 90 %."""
+        if self.chance is None:
+            return None
+        return self.memory_problem is None and self.chance >= HOLDS
+
+    def as_row(self) -> dict[str, object]:
+        """The figures by name, seconds and shares."""
+        prediction = self.estimate.prediction
+        row: dict[str, object] = {
+            "columns": dict(self.columns),
+            "p50_seconds": prediction.median_seconds,
+            "p90_seconds": self.estimate.p90_seconds,
+            "lower_seconds": prediction.lower_seconds,
+            "upper_seconds": prediction.upper_seconds,
+            "level": prediction.level,
+            "asks": self.estimate.kind.value,
+            "extrapolating": prediction.extrapolating,
+            "memory_problem": self.memory_problem,
+        }
+        return row if self.chance is None else row | {"chance": self.chance, "holds": self.holds}
+
+    def as_line(self) -> dict[str, object]:
+        """The same for people."""
+        prediction = self.estimate.prediction
+        line: dict[str, object] = {name: _text(value) for name, value in self.columns.items()}
+        line |= {
+            "P50": duration_text(prediction.median_seconds),
+            "P90": duration_text(self.estimate.p90_seconds),
+            f"{prediction.level:.0%} interval": (
+                f"{duration_text(prediction.lower_seconds)} to "
+                f"{duration_text(prediction.upper_seconds)}"
+            ),
+            "question": self._question(),
+        }
+        if self.chance is not None:
+            line |= {"deadline": "holds" if self.holds else "at risk"}
+            line |= {"chance": "-" if self.memory_problem else chance_text(self.chance)}
+        return line
+
+    def _question(self) -> str:
+        kind = self.estimate.kind
+        words = ["inside" if kind is Asks.SEEN else kind.value]
+        if self.estimate.extrapolating:
+            words = ["extrapolating"] if kind is Asks.SEEN else [*words, "extrapolating"]
+        return ", ".join([*words, *([self.memory_problem] if self.memory_problem else [])])
+
+
+def measured_by(home: Path, campaign: Campaign) -> Measured:
+    """What the journal of a campaign holds.
+
+    Raises:
+        ConfigurationError: it never measured the whole job, or every trial failed.
+        StorageError: the journal cannot be read.
+    """
+    if WHOLE not in campaign.targets:
+        raise ConfigurationError(
+            f'campaign {campaign.name} measures its components alone; run.components = "both" '
+            "measures the whole job too"
+        )
+    found = _measured(home, campaign)
+    if not found.seconds:
+        problem = (
+            f"all {found.failed} trials of campaign {campaign.name} failed; the report says why"
+            if found.failed
+            else f"campaign {campaign.name} has measured nothing yet; run it with: fedperf profile"
+        )
+        raise ConfigurationError(problem)
+    return found
+
+
+def scatter_elsewhere(home: Path, campaign: Campaign) -> Scatter:
+    """Repeats of the other campaigns of a home, counted as `MOST_FREEDOM` at most."""
+    squares, freedom = 0.0, 0.0
+    for other in other_campaigns(home, campaign):
+        try:
+            found = _measured(home, other).scatter
+        except FedperfError:  # what another campaign wrote is no reason not to answer
+            continue
+        squares, freedom = squares + found.squares, freedom + found.freedom
+    share = min(1.0, MOST_FREEDOM / freedom) if freedom else 0.0
+    return Scatter(squares * share, freedom * share)
+
+
+def configurations_asked(grid: Grid, settings: Sequence[str]) -> list[Configuration]:
+    """What `--set` asks about, every combination of the values.
+
+    Args:
+        grid: of the campaign.
+        settings: each like `rows=3200000,workers=1,2,4`.
+
+    Raises:
+        InvalidColumnsError: a column is unknown, missing, named twice, or has no such value.
+    """
+    words = _words(grid, settings)
+    columns: dict[str, tuple[Value, ...]] = {}
+    for name, known in grid.columns.items():
+        if name in words:
+            columns[name] = tuple(_value(name, word, known) for word in dict.fromkeys(words[name]))
+        elif len(known) == 1:
+            columns[name] = known
+        else:
+            raise InvalidColumnsError(
+                f"column {name} has several values, name one or more: --set {name}="
+                f"{_choices(known)}"
+            )
+    if (count := math.prod(map(len, columns.values()))) > MOST_ASKED:
+        raise InvalidColumnsError(f"{count} combinations are asked about, at most {MOST_ASKED} are")
+    rows = itertools.product(*columns.values())
+    return [dict(zip(columns, row, strict=True)) for row in rows]
+
+
+def column_answers(
+    predictor: TablePredictor,
+    measured: Measured,
+    asked: Sequence[Configuration],
+    *,
+    deadline_seconds: float | None = None,
+) -> list[ColumnAnswer]:
+    """How long the job takes at each of `asked`."""
+    estimates = predictor.estimate(columns_of(measured.campaign.grid.columns, asked))
+    return [
+        ColumnAnswer(
+            columns,
+            estimate,
+            None if deadline_seconds is None else estimate.belief.chance_within(deadline_seconds),
+            measured.memory_problem(columns),
+        )
+        for columns, estimate in zip(asked, estimates, strict=True)
+    ]
+
+
+def fewest_that_hold(grid: Grid, found: Sequence[ColumnAnswer]) -> list[Configuration]:
+    """For every input asked about the configuration of fewest parallel units that holds."""
+    best: dict[tuple[Value, ...], ColumnAnswer] = {}
+    for each in sorted(found, key=lambda each: float(each.columns[grid.parallelism])):
+        if each.holds:
+            best.setdefault(_rest(grid, each.columns), each)
+    return [each.columns for each in best.values()]
+
+
+def verdicts(grid: Grid, found: Sequence[ColumnAnswer], deadline_seconds: float) -> list[str]:
+    """What becomes of a deadline, a sentence for every input that was asked about."""
+    groups: dict[tuple[Value, ...], list[ColumnAnswer]] = {}
+    for each in found:
+        groups.setdefault(_rest(grid, each.columns), []).append(each)
+    return [_verdict(grid, each, deadline_seconds, len(groups) > 1) for each in groups.values()]
+
+
+def _verdict(
+    grid: Grid, found: Sequence[ColumnAnswer], deadline_seconds: float, is_one_of_many: bool
+) -> str:
+    unit, words = grid.parallelism, duration_text(deadline_seconds)
+    held = fewest_that_hold(grid, found)
+    rest = {name: value for name, value in found[0].columns.items() if name != unit}
+    place = ", ".join(f"{name}={_text(value)}" for name, value in rest.items())
+    before = f"{place}: " if is_one_of_many else ""
+    if held:
+        [best] = [each for each in found if each.columns == held[0]]
+        chance = chance_text(best.chance or 0.0)
+        count = _text(best.columns[unit])
+        return f"{before}fewest {unit} that keep {words}: {count}, with a chance of {chance}"
+    runs = [each for each in found if each.memory_problem is None]
+    if not runs:
+        return f"{before}nothing that was asked about has the memory to run"
+    best = max(runs, key=lambda each: each.chance or 0.0)
+    return (
+        f"{before}no {unit} asked about keep {words} with a chance of 90 %; the best: "
+        f"{_text(best.columns[unit])}, {chance_text(best.chance or 0.0)}"
+    )
+
+
+def _measured(home: Path, campaign: Campaign) -> Measured:
+    run = campaign.settings.run
+    with Journal.open(journal_path(home, campaign), campaign.campaign_id) as journal:
+        trials = [each for each in journal.trials() if each.key.component == WHOLE]
+    history = TrialHistory(trials, retries=run.retries)
+    rows: list[int] = []
+    seconds: list[float] = []
+    for row in sorted({each.key.configuration for each in trials}):
+        for each in history.repeats(row, WHOLE, run.repetitions):
+            if each.outcome is not None and each.outcome.wall_seconds:
+                rows.append(row)
+                seconds.append(each.outcome.wall_seconds)
+    ended = [(each.key.configuration, each.outcome) for each in trials if each.outcome is not None]
+    late = [(row, end) for row, end in ended if end.status is TrialStatus.TIMEOUT]
+    memory = {row for row, end in ended if end.status is TrialStatus.OOM}
+    return Measured(
+        campaign,
+        tuple(rows),
+        tuple(seconds),
+        tuple(row for row, _ in late),
+        tuple(end.wall_seconds or run.timeout_seconds for _, end in late),
+        tuple(sorted(memory - set(rows))),
+        sum(end.status.is_failure for _, end in ended),
+    )
+
+
+def _words(grid: Grid, settings: Sequence[str]) -> dict[str, list[str]]:
+    """The values of every column that is named, as they are written."""
+    found: dict[str, list[str]] = {}
+    for setting in settings:
+        name = ""
+        for part in setting.split(","):
+            head, is_named, tail = part.partition("=")
+            if is_named:
+                name = head.strip()
+                if name not in grid.columns:
+                    known = ", ".join(grid.columns)
+                    raise InvalidColumnsError(f"there is no column {name!r}; there are {known}")
+                if name in found:
+                    raise InvalidColumnsError(f"column {name} is set twice")
+                found[name] = []
+            elif not name:
+                raise InvalidColumnsError(
+                    f"--set is like rows=1000,workers=1,2,4; got {setting[:80]!r}"
+                )
+            found[name].append((tail if is_named else head).strip())
+    return found
+
+
+def _value(name: str, word: str, known: Sequence[Value]) -> Value:
+    if isinstance(known[0], bool | str):
+        by_word = {_word(each): each for each in known}
+        if word not in by_word:
+            raise InvalidColumnsError(f"column {name} holds {_choices(known)}; got {word[:80]!r}")
+        return by_word[word]
+    try:
+        value = float(word)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise InvalidColumnsError(f"column {name} holds numbers; got {word[:80]!r}")
+    return int(value) if value.is_integer() else value
+
+
+def _choices(values: Sequence[Value]) -> str:
+    shown = ",".join(_word(each) for each in values[:8])
+    return shown + (",..." if len(values) > 8 else "")  # noqa: PLR2004 (as many as shown)
+
+
+def _rest(grid: Grid, columns: Configuration) -> tuple[Value, ...]:
+    return tuple(value for name, value in columns.items() if name != grid.parallelism)
+
+
+def _text(value: Value) -> str:
+    """A value for people."""
+    return _word(value) if isinstance(value, bool | str) else f"{value:,.15g}"
+
+
+def _word(value: Value) -> str:
+    """A value as `--set` takes it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return value if isinstance(value, str) else f"{value:.15g}"

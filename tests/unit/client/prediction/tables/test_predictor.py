@@ -1,0 +1,186 @@
+"""Answers about jobs that are known by columns: from one configuration on, one distribution."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from fedperf_client.prediction.learners.tables import InvalidTableError, TableLayout
+from fedperf_client.prediction.mixture.matched_folds import Asks
+from fedperf_client.prediction.prediction import InvalidPredictionError
+from fedperf_client.prediction.tables.catalogue import table_learners
+from fedperf_client.prediction.tables.predictor import (
+    FREEDOM,
+    MIXED_FROM,
+    MeasuredTable,
+    RunTimeBelief,
+    TablePredictor,
+)
+from tests.unit.client.prediction.tables.published_laws import DrawnJob, drawn_job
+
+JOBS = 60
+
+
+def known_of(seed: int, count: int) -> tuple[DrawnJob, list[int], list[int]]:
+    """A job, `count` of its rows at random, and the others."""
+    job = drawn_job(seed)
+    order = np.random.default_rng(seed).permutation(len(job.seconds)).tolist()
+    return job, order[:count], order[count:]
+
+
+def table(rows: list[float], workers: list[float]) -> dict[str, list[float | str]]:
+    return {"rows": list(rows), "workers": list(workers)}
+
+
+def measured(rows: list[float], workers: list[float], seconds: list[float]) -> MeasuredTable:
+    grid = table([1e5, 2e5, 4e5], [1, 2, 4])
+    layout = TableLayout.of(grid, scale="workers", size="rows")
+    return MeasuredTable(layout, table(rows, workers), np.array(seconds))
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5, 10])
+def test_intervals_cover_nine_of_ten_executions_of_jobs_by_published_laws(count: int) -> None:
+    """Two-sided: much wider or narrower ones than these would be caught."""
+    covered = {0.5: [], 1.0: [], 2.0: []}  # type: dict[float, list[float]]
+    below: list[float] = []
+    for seed in range(JOBS):
+        job, rows, asked = known_of(seed, count)
+        if len(asked) < 3:
+            continue
+        found = TablePredictor.of(job.measured(rows)).estimate(job.part(asked))
+        middle = np.array([each.belief.middle for each in found])
+        upper = np.log([each.prediction.upper_seconds for each in found])
+        truth = np.log(job.seconds[asked])
+        for factor, shares in covered.items():
+            inside = np.abs(truth - middle) <= factor * (upper - middle)
+            shares.append(float(inside.mean()))
+        below.append(float(np.mean(truth <= np.log([each.p90_seconds for each in found]))))
+    assert 0.85 <= np.mean(covered[1.0]) <= 0.98
+    assert np.mean(covered[0.5]) < 0.85
+    assert 0.83 <= np.mean(below) <= 0.98
+
+
+def test_more_configurations_make_answers_better_and_surer() -> None:
+    errors: dict[int, list[float]] = {1: [], 3: [], 10: []}
+    widths: dict[int, list[float]] = {1: [], 3: [], 10: []}
+    for seed in range(25):
+        for count in errors:
+            job, rows, asked = known_of(seed, count)
+            if len(asked) < 3:
+                continue
+            found = TablePredictor.of(job.measured(rows)).estimate(job.part(asked))
+            middle = np.array([each.belief.middle for each in found])
+            errors[count].append(float(np.abs(middle - np.log(job.seconds[asked])).mean()))
+            widths[count].append(float(np.mean([each.belief.scale for each in found])))
+    for each in (errors, widths):
+        medians = [float(np.median(values)) for values in each.values()]
+        assert medians == sorted(medians, reverse=True)
+        assert medians[2] < 0.6 * medians[0]
+
+
+def test_one_distribution_gives_median_interval_p90_and_chance() -> None:
+    belief = RunTimeBelief(np.log(100.0), 0.2, 8.0)
+    assert belief.seconds(0.5) == pytest.approx(100.0)
+    for share in (0.05, 0.3, 0.9, 0.95):
+        assert belief.chance_within(belief.seconds(share)) == pytest.approx(share)
+    for wrong in (0.0, -1.0, np.nan, np.inf):
+        with pytest.raises(InvalidPredictionError):
+            belief.chance_within(wrong)
+    for share in (0.0, 1.0, np.nan):
+        with pytest.raises(InvalidPredictionError):
+            belief.seconds(share)
+    for middle, scale, freedom in ((np.nan, 1.0, 8.0), (0.0, 0.0, 8.0), (0.0, 1.0, np.nan)):
+        with pytest.raises(InvalidPredictionError):
+            RunTimeBelief(middle, scale, freedom)
+
+
+def test_one_configuration_answers_for_all_others_by_the_prior_alone() -> None:
+    predictor = TablePredictor.of(measured([2e5], [2], [10.0]))
+    same, faster, larger = predictor.estimate(table([2e5, 2e5, 4e5], [2, 4, 2]))
+    assert predictor.members == {"prior slopes": 1.0}
+    assert same.prediction.median_seconds == pytest.approx(10.0)
+    assert not same.extrapolating
+    assert 4.5 < faster.prediction.median_seconds < 8
+    assert 14 < larger.prediction.median_seconds < 20
+    assert faster.extrapolating
+    assert larger.kind is Asks.BEYOND_SIZES
+    assert same.belief.scale < faster.belief.scale
+    assert same.belief.freedom == FREEDOM
+
+
+def test_what_ran_is_answered_by_its_own_times_the_more_the_more_often() -> None:
+    rows, workers = [1e5, 2e5, 4e5] * 2, [1.0] * 3 + [4.0] * 3
+    seconds = [10.0, 20, 40, 3, 6, 12]
+    often = measured([*rows, *[2e5] * 9], [*workers, *[4.0] * 9], [*seconds, *[6.6] * 9])
+    for known, least in ((measured(rows, workers, seconds), 0.0), (often, 6.3)):
+        [found] = TablePredictor.of(known).estimate(table([2e5], [4.0]))
+        assert max(least, 5.5) < found.prediction.median_seconds < 6.7
+        assert found.kind is Asks.SEEN
+
+
+def test_columns_outside_of_what_was_measured_are_marked() -> None:
+    job = drawn_job(4)
+    assert "machine_type" in job.table
+    predictor = TablePredictor.of(job.measured(list(range(12))))
+    first = job.part([0])
+    inside, larger, strange = predictor.estimate(
+        {
+            "workers": [*first["workers"] * 3],
+            "rows": [first["rows"][0], 1e12, first["rows"][0]],
+            "machine_type": [*first["machine_type"] * 2, "never seen"],
+        }
+    )
+    assert [each.extrapolating for each in (inside, larger, strange)] == [False, True, True]
+
+
+def test_an_execution_that_was_stopped_is_a_lower_bound() -> None:
+    known = measured([1e5, 2e5], [4, 4], [10.0, 20.0])
+    stopped = MeasuredTable(
+        known.layout, known.table, known.seconds, table([4e5], [4]), np.array([200.0])
+    )
+    [without] = TablePredictor.of(known).estimate(table([4e5], [4]))
+    [found] = TablePredictor.of(stopped).estimate(table([4e5], [4]))
+    assert without.prediction.median_seconds < 50
+    assert found.prediction.median_seconds > 100
+    early = MeasuredTable(
+        known.layout, known.table, known.seconds, table([4e5], [4]), np.array([1.0])
+    )
+    [same] = TablePredictor.of(early).estimate(table([4e5], [4]))
+    assert same.belief == without.belief
+
+
+def test_folds_are_weighed_once_for_each_kind_of_question() -> None:
+    job, rows, asked = known_of(2, 12)
+    calls: Counter[int] = Counter()
+    predictor = TablePredictor.of(
+        job.measured(rows), on_progress=lambda done, total: calls.update([total])
+    )
+    first = predictor.estimate(job.part(asked))
+    assert calls
+    before = calls.copy()
+    assert predictor.estimate(job.part(asked)) == first
+    assert calls == before
+    assert sum(predictor.members.values()) == pytest.approx(1.0)
+
+
+def test_candidates_are_few_while_configurations_are_few() -> None:
+    names = {
+        count: [e.name for e in table_learners(drawn_job(2).layout) if e.fewest <= count]
+        for count in (1, MIXED_FROM, 10)
+    }
+    assert names[1] == ["prior slopes"]
+    assert names[MIXED_FROM] == ["prior slopes", "local ernest"]
+    assert len(names[10]) == 3
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0, np.nan, np.inf])
+def test_run_times_that_cannot_be_are_refused(seconds: float) -> None:
+    with pytest.raises(InvalidTableError, match="positive and finite"):
+        measured([1e5], [1], [seconds])
+
+
+def test_a_job_of_which_nothing_was_measured_has_no_predictor() -> None:
+    with pytest.raises(InvalidTableError, match="nothing was measured"):
+        TablePredictor.of(measured([], [], []))
+    with pytest.raises(InvalidTableError, match="run times"):
+        measured([1e5], [1], [1.0, 2.0])

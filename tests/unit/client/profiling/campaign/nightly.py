@@ -1,0 +1,67 @@
+"""A home in which the campaign of `tests/cases/nightly` ran: its journal, as `profile` wrote it."""
+
+from datetime import timedelta
+from pathlib import Path
+
+from fedperf_client.home.config import Home
+from fedperf_client.profiling.campaign.components import WHOLE
+from fedperf_client.profiling.campaign.definition import Campaign, load_campaign
+from fedperf_client.profiling.campaign.files import journal_path, keep_definition
+from fedperf_client.profiling.campaign.record.journal import Journal, TrialKey
+from fedperf_client.profiling.campaign.record.outcome import TrialOutcome, TrialStatus
+from fedperf_client.sources.history_file import executions_of
+from fedperf_shared.execution import Execution
+from tests.unit.client.profiling.campaign.campaigns import MACHINE
+
+CASE = Path(__file__).parents[4] / "cases" / "nightly"
+CAMPAIGN = CASE / "campaign.toml"
+
+
+def configuration_of(campaign: Campaign, execution: Execution) -> int:
+    """Its number, by rows and workers."""
+    rows = execution.plan.workflow.operators[0].output_rows
+    workers = execution.cluster.cores
+    [number] = [
+        number
+        for number, each in enumerate(campaign.grid.configurations)
+        if (each["rows"], each["workers"]) == (rows, workers)
+    ]
+    return number
+
+
+def trials_of_the_case(campaign: Campaign) -> list[tuple[TrialKey, TrialOutcome]]:
+    """What was measured, in its order."""
+    found: list[tuple[TrialKey, TrialOutcome]] = []
+    for each in sorted(executions_of(CASE / "executions.parquet"), key=lambda e: e.finished_at):
+        number = configuration_of(campaign, each)
+        repetition = sum(key.configuration == number for key, _ in found)
+        assert each.measurement is not None
+        outcome = TrialOutcome(TrialStatus.OK, wall_seconds=each.measurement.runtime_seconds)
+        found.append((TrialKey(number, WHOLE, repetition), outcome))
+    return found
+
+
+def with_trials(home: Home, file: Path, trials: list[tuple[TrialKey, TrialOutcome]]) -> None:
+    """Write a journal of those trials, and keep the campaign's file, as `profile` does."""
+    campaign = load_campaign(file)
+    keep_definition(home.directory, campaign, file)
+    first = next(iter(executions_of(CASE / "executions.parquet"))).finished_at
+    path = journal_path(home.directory, campaign)
+    with Journal.open(path, campaign.campaign_id) as journal:
+        session = journal.begin_session(MACHINE, boot="boot", at=first)
+        for second, (key, outcome) in enumerate(trials):
+            number = journal.begin(
+                key,
+                session=session,
+                attempt=0,
+                is_cold=False,
+                token=str(second),
+                at=first + timedelta(seconds=second),
+            )
+            journal.end(number, outcome, at=first + timedelta(seconds=second + 1))
+
+
+def with_nightly(home: Home, *, most: int | None = None) -> Home:
+    """The home, with the case's campaign in it, or its first trials."""
+    with_trials(home, CAMPAIGN, trials_of_the_case(load_campaign(CAMPAIGN))[:most])
+    return home
