@@ -1,0 +1,295 @@
+"""`fedperf predict --campaign`: a job that was profiled, at columns of one's choice."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fedperf_client.home.config import Home
+from fedperf_client.profiling.campaign.components import WHOLE
+from fedperf_client.profiling.campaign.definition import load_campaign
+from fedperf_client.profiling.campaign.files import journal_path
+from fedperf_client.profiling.campaign.record.journal import TrialKey
+from fedperf_client.profiling.campaign.record.outcome import TrialOutcome, TrialStatus
+from fedperf_client.text import progress
+from fedperf_shared.programs.command_line import NO_ANSWER
+from tests.unit.client.homes import fedperf
+from tests.unit.client.profiling.campaign.campaigns import campaign_text, write_campaign
+from tests.unit.client.profiling.campaign.nightly import CAMPAIGN, with_nightly, with_trials
+from tests.unit.client.terminals import on_a_terminal
+from tests.unit.shared.console_programs import Ended
+
+MORE = """
+[grid]
+size = "rows"
+parallelism = "workers"
+[grid.columns]
+rows = [100, 200, 400]
+workers = [1, 2]
+platform = ["duckdb", "spark"]
+cached = [false, true]
+k = [7]
+"""
+
+
+@pytest.fixture
+def empty(tmp_path: Path) -> Home:
+    home = Home(tmp_path / "home")
+    home.create("")
+    return home
+
+
+@pytest.fixture
+def home(empty: Home) -> Home:
+    return with_nightly(empty)
+
+
+def ask(
+    home: Home, *settings: str, campaign: object = "nightly", more: tuple[str, ...] = ()
+) -> Ended:
+    words = [word for each in settings for word in ("--set", each)]
+    return fedperf(home, "predict", "--campaign", campaign, *words, *more)
+
+
+def answers(home: Home, *settings: str, more: tuple[str, ...] = ()) -> list[dict[str, object]]:
+    facts = ask(home, *settings, more=("--json", *more)).json()
+    assert isinstance(facts, dict)
+    return list(facts["answers"])
+
+
+def own_campaign(home: Home, grid: str, outcomes: dict[int, TrialOutcome], run: str = "") -> Path:
+    """A campaign of that grid whose configurations ended so."""
+    file = write_campaign(home.directory.parent, campaign_text(grid=grid, run=run))
+    trials = [(TrialKey(number, WHOLE, 0), each) for number, each in outcomes.items()]
+    with_trials(home, file, trials)
+    return file
+
+
+def took(seconds: float) -> TrialOutcome:
+    return TrialOutcome(TrialStatus.OK, wall_seconds=seconds)
+
+
+def test_the_obvious_question_has_an_answer(home: Home) -> None:
+    """The job waits 0.035 s for each 10,000 rows and worker, after 0.1 s."""
+    found = answers(home, "rows=3200000,workers=1,2,4")
+    assert [each["columns"] for each in found] == [
+        {"rows": 3_200_000, "workers": workers} for workers in (1, 2, 4)
+    ]
+    for each, workers in zip(found, (1, 2, 4), strict=True):
+        truth = 0.1 + 320 / workers * 0.035
+        assert float(str(each["p50_seconds"])) == pytest.approx(truth, rel=0.1)
+        assert float(str(each["lower_seconds"])) < truth < float(str(each["upper_seconds"]))
+        assert float(str(each["upper_seconds"])) < 1.6 * float(str(each["lower_seconds"]))
+        assert each["extrapolating"]
+
+
+def test_what_lies_in_the_grid_is_no_extrapolation(home: Home) -> None:
+    inside, between = answers(home, "rows=400000,300000", "workers=2")
+    assert [inside["asks"], between["asks"]] == ["scale and size seen", "between sizes"]
+    assert not inside["extrapolating"]
+    assert not between["extrapolating"]
+    assert float(str(inside["p50_seconds"])) == pytest.approx(0.82, rel=0.05)
+
+
+def test_people_read_a_table_a_verdict_and_what_it_rests_on(home: Home) -> None:
+    ended = ask(home, "rows=3200000,workers=1,2,4,8", more=("--deadline", "4s"))
+    assert ended.code == 0
+    for words in (
+        "P50",
+        "90% interval",
+        "3,200,000",
+        "beyond sizes, extrapolating",
+        "fewest workers that keep 4 s: 4, with a chance of",
+        "rests on 24 own runs of 12 configurations, by",
+        "imports and connections before the first component's start are not in the time",
+    ):
+        assert words in ended.out
+    assert ended.err == ""
+
+
+def test_a_file_is_as_good_as_a_name(home: Home) -> None:
+    by_name = ask(home, "rows=500000,workers=3", more=("--json",))
+    by_file = ask(home, "rows=500000,workers=3", campaign=CAMPAIGN, more=("--json",))
+    assert by_file.json() == by_name.json()
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_a_deadline_that_nothing_keeps_ends_with_its_code(
+    home: Home, form: tuple[str, ...]
+) -> None:
+    ended = ask(home, "rows=3200000,workers=1,2", more=("--deadline", "1s", *form))
+    assert ended.code == NO_ANSWER
+    if form:
+        assert json.loads(ended.out)["fewest"] == []
+    else:
+        assert "no workers asked about keep 1 s with a chance of 90 %; the best: 2, 1%" in ended.out
+
+
+def test_every_input_has_its_own_fewest_workers(home: Home) -> None:
+    ask_for = ("rows=400000,3200000", "workers=1,2,4,8")
+    ended = ask(home, *ask_for, more=("--deadline", "4s"))
+    assert "rows=400,000: fewest workers that keep 4 s: 1," in ended.out
+    assert "rows=3,200,000: fewest workers that keep 4 s: 4," in ended.out
+    facts = ask(home, *ask_for, more=("--deadline", "4s", "--json")).json()
+    assert isinstance(facts, dict)
+    assert {"rows": 3_200_000, "workers": 4} in facts["fewest"]
+
+
+def test_one_trial_is_enough_for_an_answer(empty: Home) -> None:
+    with_nightly(empty, most=1)
+    ended = ask(empty, "rows=200000,workers=1,2")
+    assert ended.code == 0
+    assert "rests on 1 own run of 1 configuration, by prior slopes 100%" in ended.out
+
+
+def test_columns_with_one_value_need_not_be_named(empty: Home) -> None:
+    own_campaign(empty, MORE, {0: took(5.0), 5: took(6.0)})
+    ended = ask(empty, "rows=400,workers=2,platform=spark,cached=true")
+    assert ended.code == 0
+    assert "spark" in ended.out
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("rows=400,worker=2", "there is no column 'worker'; there are rows, workers, platform"),
+        ("rows=400", "column workers has several values, name one or more: --set workers=1,2"),
+        ("rows=4,rows=5", "column rows is set twice"),
+        ("rows=many,workers=1", "column rows holds numbers; got 'many'"),
+        ("rows=nan,workers=1", "column rows holds numbers; got 'nan'"),
+        ("400", "--set is like rows=1000,workers=1,2,4; got '400'"),
+        ("rows=4,workers=1,platform=flink", "column platform holds duckdb,spark; got 'flink'"),
+        ("rows=4,workers=1,platform=spark,cached=yes", "column cached holds false,true; got 'yes'"),
+        ("rows=-4,workers=1,platform=spark,cached=true", "holds positive numbers, got -4"),
+    ],
+)
+def test_a_wrong_column_is_one_clear_line(empty: Home, setting: str, said: str) -> None:
+    own_campaign(empty, MORE, {0: took(5.0)})
+    ended = ask(empty, setting)
+    assert ended.code == 3
+    assert said in ended.complaint()
+
+
+def test_too_many_combinations_are_refused(home: Home) -> None:
+    many = ",".join(map(str, range(1, 102)))
+    assert "at most 100 are" in ask(home, f"rows=100000,workers={many}").complaint()
+
+
+def test_a_campaign_that_never_ran_is_one_clear_line(empty: Home, tmp_path: Path) -> None:
+    ended = ask(empty, "rows=1", campaign=CAMPAIGN)
+    assert ended.code == 3
+    assert f"has not run as {CAMPAIGN} says" in ended.complaint()
+    assert f"fedperf profile {CAMPAIGN}" in ended.complaint()
+    assert "no campaign of that name ran" in ask(empty, "rows=1", campaign="absent").complaint()
+    with_nightly(empty)
+    edited = tmp_path / "edited.toml"
+    edited.write_text(CAMPAIGN.read_text().replace("repetitions = 2", "repetitions = 3"))
+    hint = ask(empty, "rows=1", campaign=edited).complaint()
+    assert "--campaign nightly asks about what ran under that name" in hint
+
+
+def test_a_campaign_whose_trials_all_failed_is_one_clear_line(empty: Home) -> None:
+    own_campaign(empty, MORE, {n: TrialOutcome(TrialStatus.FAILED, "exit code 1") for n in (0, 1)})
+    ended = ask(empty, "rows=400,workers=2,platform=spark,cached=true")
+    assert ended.code == 3
+    assert "all 2 trials of campaign nightly failed" in ended.complaint()
+
+
+def test_a_campaign_without_an_outcome_has_measured_nothing_yet(empty: Home) -> None:
+    with_trials(empty, CAMPAIGN, [])
+    assert "has measured nothing yet" in ask(empty, "rows=1,workers=1").complaint()
+
+
+def test_components_alone_are_no_whole_job(empty: Home) -> None:
+    own_campaign(empty, rows_by_workers("[1]", "[1]"), {}, run='components = "alone"')
+    assert "measures its components alone" in ask(empty).complaint()
+
+
+def test_what_ran_out_of_memory_is_never_said_to_keep_a_deadline(empty: Home) -> None:
+    """Configurations in order of the columns: rows 100, 200, 400, workers 1 and 2."""
+    grid = rows_by_workers("[100, 200, 400]", "[1, 2]")
+    died = TrialOutcome(TrialStatus.OOM, "more than 1 GB", wall_seconds=0.5)
+    own_campaign(empty, grid, {0: took(1.0), 1: took(0.6), 2: died, 3: took(1.1), 5: took(2.0)})
+    found = answers(empty, "rows=100,200,800,workers=1,2", more=("--deadline", "1h"))
+    problems = {
+        (each["columns"]["rows"], each["columns"]["workers"])  # type: ignore[index]
+        for each in found
+        if each["memory_problem"]
+    }
+    assert problems == {(200, 1), (800, 1)}
+    assert all(each["holds"] == (each["memory_problem"] is None) for each in found)
+    ended = ask(empty, "rows=800,workers=1,2", more=("--deadline", "1h"))
+    assert "ran out of memory at rows=200" in ended.out
+    assert "fewest workers that keep 60.0 min: 2," in ended.out
+    alone = ask(empty, "rows=800,workers=1", more=("--deadline", "1h"))
+    assert alone.code == NO_ANSWER
+    assert "nothing that was asked about has the memory to run" in alone.out
+
+
+def test_what_was_stopped_by_its_timeout_takes_longer_than_that(empty: Home) -> None:
+    grid = rows_by_workers("[100, 200, 400]", "[1]")
+    late = TrialOutcome(TrialStatus.TIMEOUT, "took too long", wall_seconds=60.0)
+    own_campaign(empty, grid, {0: took(1.0), 1: took(2.0), 2: late})
+    [found] = answers(empty, "rows=400,workers=1")
+    assert float(str(found["p50_seconds"])) > 30
+    assert "1 trial failed, 1 of them by timeout" in ask(empty, "rows=400,workers=1").out
+
+
+def test_a_campaign_in_a_workflows_place_is_told_apart(home: Home) -> None:
+    ended = fedperf(home, "predict", "nightly")
+    assert ended.code == 3
+    assert "fedperf predict --campaign nightly --set" in ended.complaint()
+    assert "cannot read the workflow" in fedperf(home, "predict", "night").complaint()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--campaign", "nightly", "--cores", "4"),
+        ("--campaign", "nightly", "--plot", "x.png"),
+        ("--campaign", "nightly", "--execution", "05057"),
+        ("workflow.json", "--set", "rows=1"),
+        (),
+    ],
+)
+def test_options_that_do_not_go_together_are_wrong_usage(
+    home: Home, words: tuple[str, ...]
+) -> None:
+    assert fedperf(home, "predict", *words).code == 2
+
+
+def test_a_bar_shows_on_a_terminal_and_nowhere_else(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "PATIENCE_SECONDS", 0.0)
+    assert ask(home, "rows=500000,workers=3").err == ""
+    with on_a_terminal():
+        assert "weighing predictors" in ask(home, "rows=500000,workers=3").err
+
+
+def test_profiling_keeps_the_file_beside_the_journal(empty: Home) -> None:
+    file = write_campaign(empty.directory.parent, campaign_text(run="repetitions = 1"))
+    assert fedperf(empty, "profile", file).code == 0
+    kept = journal_path(empty.directory, load_campaign(file)).with_suffix(".toml")
+    assert kept.read_bytes() == file.read_bytes()
+    assert kept.stat().st_mode & 0o077 == 0
+    file.unlink()
+    assert ask(empty, "rows=100,workers=2").code == 0
+    kept.unlink()
+    assert "was not kept in this home" in ask(empty, "rows=100,workers=2").complaint()
+
+
+def test_repeats_of_other_campaigns_say_how_much_this_one_may_differ(empty: Home) -> None:
+    def width() -> float:
+        [found] = answers(empty, "rows=100,workers=1")
+        return float(str(found["upper_seconds"])) / float(str(found["lower_seconds"]))
+
+    grid = rows_by_workers("[100, 200]", "[1]")
+    own_campaign(empty, grid, {0: took(1.0)})
+    alone = width()
+    other = write_campaign(
+        empty.directory, campaign_text(grid=grid, run="repetitions = 12").replace("nightly", "calm")
+    )
+    repeats = [(TrialKey(0, WHOLE, n), took(5.0 + 0.01 * (n % 2))) for n in range(12)]
+    with_trials(empty, other, repeats)
+    assert 1.0 < width() < 0.9 * alone
