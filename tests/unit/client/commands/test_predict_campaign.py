@@ -44,6 +44,11 @@ def home(empty: Home) -> Home:
     return with_nightly(empty)
 
 
+def rows_by_workers(rows: str, workers: str) -> str:
+    columns = f"[grid.columns]\nrows = {rows}\nworkers = {workers}"
+    return f'[grid]\nsize = "rows"\nparallelism = "workers"\n{columns}\n'
+
+
 def ask(
     home: Home, *settings: str, campaign: object = "nightly", more: tuple[str, ...] = ()
 ) -> Ended:

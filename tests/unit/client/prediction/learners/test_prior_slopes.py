@@ -14,7 +14,7 @@ from fedperf_client.prediction.learners.prior_slopes import (
     SlopePrior,
 )
 from fedperf_client.prediction.learners.scaling_laws import LAWS, ScalingColumns
-from fedperf_client.prediction.learners.tables import TableLayout
+from fedperf_client.prediction.learners.tables import Table, TableLayout
 from fedperf_client.prediction.prediction import Floats
 from fedperf_client.prediction.tables.roles import LOG_SLOPES, ColumnRole, prior_slopes
 
@@ -154,7 +154,12 @@ def test_a_column_has_its_role_by_its_name(name: str, role: ColumnRole) -> None:
 
 
 def test_scale_and_size_have_theirs_whatever_they_are_called() -> None:
-    table = {"memory": [1.0, 2.0], "machines": [3.0, 5.0], "word": ["x", "y"], "z": [0.0, 4.0]}
+    table: Table = {
+        "memory": [1.0, 2.0],
+        "machines": [3.0, 5.0],
+        "word": ["x", "y"],
+        "z": [0.0, 4.0],
+    }
     layout = TableLayout.of(table, scale="memory", size="machines")
     scale, _, size, *words, number = prior_slopes(layout).priors
     assert (scale, size) == (LOG_SLOPES[ColumnRole.PARALLEL], LOG_SLOPES[ColumnRole.SIZE])

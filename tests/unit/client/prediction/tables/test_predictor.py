@@ -28,14 +28,14 @@ def known_of(seed: int, count: int) -> tuple[DrawnJob, list[int], list[int]]:
     return job, order[:count], order[count:]
 
 
-def table(rows: list[float], workers: list[float]) -> dict[str, list[float | str]]:
+def columns(rows: list[float], workers: list[float]) -> dict[str, list[float | str]]:
     return {"rows": list(rows), "workers": list(workers)}
 
 
 def measured(rows: list[float], workers: list[float], seconds: list[float]) -> MeasuredTable:
-    grid = table([1e5, 2e5, 4e5], [1, 2, 4])
+    grid = columns([1e5, 2e5, 4e5], [1, 2, 4])
     layout = TableLayout.of(grid, scale="workers", size="rows")
-    return MeasuredTable(layout, table(rows, workers), np.array(seconds))
+    return MeasuredTable(layout, columns(rows, workers), np.array(seconds))
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_one_distribution_gives_median_interval_p90_and_chance() -> None:
 
 def test_one_configuration_answers_for_all_others_by_the_prior_alone() -> None:
     predictor = TablePredictor.of(measured([2e5], [2], [10.0]))
-    same, faster, larger = predictor.estimate(table([2e5, 2e5, 4e5], [2, 4, 2]))
+    same, faster, larger = predictor.estimate(columns([2e5, 2e5, 4e5], [2, 4, 2]))
     assert predictor.members == {"prior slopes": 1.0}
     assert same.prediction.median_seconds == pytest.approx(10.0)
     assert not same.extrapolating
@@ -115,7 +115,7 @@ def test_what_ran_is_answered_by_its_own_times_the_more_the_more_often() -> None
     seconds = [10.0, 20, 40, 3, 6, 12]
     often = measured([*rows, *[2e5] * 9], [*workers, *[4.0] * 9], [*seconds, *[6.6] * 9])
     for known, least in ((measured(rows, workers, seconds), 0.0), (often, 6.3)):
-        [found] = TablePredictor.of(known).estimate(table([2e5], [4.0]))
+        [found] = TablePredictor.of(known).estimate(columns([2e5], [4.0]))
         assert max(least, 5.5) < found.prediction.median_seconds < 6.7
         assert found.kind is Asks.SEEN
 
@@ -123,30 +123,25 @@ def test_what_ran_is_answered_by_its_own_times_the_more_the_more_often() -> None
 def test_columns_outside_of_what_was_measured_are_marked() -> None:
     job = next(each for each in map(drawn_job, range(20)) if "machine_type" in each.table)
     predictor = TablePredictor.of(job.measured(list(range(12))))
-    first = job.part([0])
-    inside, larger, strange = predictor.estimate(
-        {
-            "workers": [*first["workers"] * 3],
-            "rows": [first["rows"][0], 1e12, first["rows"][0]],
-            "machine_type": [*first["machine_type"] * 2, "never seen"],
-        }
-    )
+    table = {name: list(values) for name, values in job.part([0, 0, 0]).items()}
+    table["rows"][1], table["machine_type"][2] = 1e12, "never seen"
+    inside, larger, strange = predictor.estimate(table)
     assert [each.extrapolating for each in (inside, larger, strange)] == [False, True, True]
 
 
 def test_an_execution_that_was_stopped_is_a_lower_bound() -> None:
     known = measured([1e5, 2e5], [4, 4], [10.0, 20.0])
     stopped = MeasuredTable(
-        known.layout, known.table, known.seconds, table([4e5], [4]), np.array([200.0])
+        known.layout, known.table, known.seconds, columns([4e5], [4]), np.array([200.0])
     )
-    [without] = TablePredictor.of(known).estimate(table([4e5], [4]))
-    [found] = TablePredictor.of(stopped).estimate(table([4e5], [4]))
+    [without] = TablePredictor.of(known).estimate(columns([4e5], [4]))
+    [found] = TablePredictor.of(stopped).estimate(columns([4e5], [4]))
     assert without.prediction.median_seconds < 50
     assert found.prediction.median_seconds > 100
     early = MeasuredTable(
-        known.layout, known.table, known.seconds, table([4e5], [4]), np.array([1.0])
+        known.layout, known.table, known.seconds, columns([4e5], [4]), np.array([1.0])
     )
-    [same] = TablePredictor.of(early).estimate(table([4e5], [4]))
+    [same] = TablePredictor.of(early).estimate(columns([4e5], [4]))
     assert same.belief == without.belief
 
 
