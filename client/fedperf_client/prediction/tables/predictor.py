@@ -10,11 +10,12 @@ Gelman et al., Bayesian Data Analysis, section 2.6). A configuration that ran is
 was measured there, as far as its noise allows.
 
 An execution that was stopped before its end is a lower bound: where the answer would be below
-it, the bound stands for a run time.
+it, the bound stands for a run time, and its configuration is never said to take less.
 """
 
 import math
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -197,6 +198,7 @@ class TablePredictor:
     on_progress: OnProgress | None
     _slopes: PriorSlopes
     _believed: FittedSlopes
+    _floors: Mapping[bytes, float]
     _weighed: dict[tuple[Asks, int], _Weighed] = field(default_factory=dict)
     _fits: dict[str, Fitted] = field(default_factory=dict)
     _shares: Counter[str] = field(default_factory=Counter)
@@ -225,9 +227,13 @@ class TablePredictor:
         samples, log_seconds = layout.samples(measured.table), np.log(measured.seconds)
         slopes = prior_slopes(layout, elsewhere)
         believed = slopes.fit(samples, log_seconds)
+        floors: dict[bytes, float] = {}
         if len(measured.stopped_seconds):
             stopped, bounds = layout.samples(measured.stopped), np.log(measured.stopped_seconds)
             late = np.flatnonzero(believed(stopped) < bounds)
+            for row in late.tolist():
+                key = stopped.features[row].tobytes()
+                floors[key] = max(float(bounds[row]), floors.get(key, -math.inf))
             samples = _joined(samples, stopped.take(late))
             log_seconds = np.concatenate([log_seconds, bounds[late]])
             believed = slopes.fit(samples, log_seconds)
@@ -236,7 +242,7 @@ class TablePredictor:
         learners = tuple(
             e for e in table_learners(layout, elsewhere=elsewhere) if usable(e, len(rows), {})
         )
-        return cls(layout, known, len(rows), learners, on_progress, slopes, believed)
+        return cls(layout, known, len(rows), learners, on_progress, slopes, believed, floors)
 
     @property
     def members(self) -> dict[str, float]:
@@ -269,7 +275,8 @@ class TablePredictor:
                 freedom = FREEDOM + weighed.pieces
                 square = (FREEDOM + weighed.square) / freedom
                 scale = max(scale * math.sqrt(square), math.sqrt(belief.noise))
-            middle = min(max(middle, -LOG_SECONDS_LIMIT), LOG_SECONDS_LIMIT)
+            floor = self._floors.get(asked.features[row].tobytes(), -LOG_SECONDS_LIMIT)
+            middle = min(max(middle, floor), LOG_SECONDS_LIMIT)
             self._shares.update(shares)
             law = RunTimeBelief(middle, scale, freedom)
             found.append(TableEstimate(law, kind, bool(outside[row])))

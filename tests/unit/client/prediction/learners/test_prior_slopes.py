@@ -47,6 +47,12 @@ def test_the_farther_from_what_ran_the_less_is_it_sure(learner: PriorSlopes) -> 
     assert np.sqrt(variance[1]) == pytest.approx(0.35 * np.log(2), rel=0.6)
 
 
+def test_where_line_and_laws_disagree_nobody_is_sure() -> None:
+    priors = (SlopePrior(3.0, 0.0, 1.0), SlopePrior(0.9, 0.0, 1.5))
+    fitted = replace(WITH_LAWS, priors=priors).fit(at([4], [1e6]), np.zeros(1))
+    assert fitted.belief(at([32], [1e6])).variance[0] > 5
+
+
 @pytest.mark.parametrize("slopes", [(-0.9, 1.0), (-0.2, 0.6), (-1.2, 1.3)])
 def test_many_configurations_overrule_what_was_believed(slopes: tuple[float, float]) -> None:
     for learner in (LINE, WITH_LAWS):
