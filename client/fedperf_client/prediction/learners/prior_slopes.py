@@ -43,8 +43,9 @@ PRIOR_SD = 0.8
 REACHES = (0.6, 1.2, 2.4)
 """Over how many lengths of a column departures fade."""
 
-LAWS_SHARE = 0.2
-"""Prior chance that a law holds and not the line."""
+LAWS_SHARE = 0.1
+"""Prior chance that a law holds and not the line: from three configurations on evidence can
+say so, and before the line should speak."""
 
 LAW_SLOPE_SD = 0.12
 """Of the slopes of machines and size beside a law."""
