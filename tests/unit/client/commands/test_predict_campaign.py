@@ -8,7 +8,7 @@ import pytest
 from fedperf_client.home.config import Home
 from fedperf_client.profiling.campaign.components import WHOLE
 from fedperf_client.profiling.campaign.definition import load_campaign
-from fedperf_client.profiling.campaign.files import journal_path
+from fedperf_client.profiling.campaign.files import journal_path, other_campaigns
 from fedperf_client.profiling.campaign.record.journal import TrialKey
 from fedperf_client.profiling.campaign.record.outcome import TrialOutcome, TrialStatus
 from fedperf_client.text import progress
@@ -298,3 +298,13 @@ def test_repeats_of_other_campaigns_say_how_much_this_one_may_differ(empty: Home
     repeats = [(TrialKey(0, WHOLE, n), took(5.0 + 0.01 * (n % 2))) for n in range(12)]
     with_trials(empty, other, repeats)
     assert 1.0 < width() < 0.9 * alone
+    found = [each.name for each in other_campaigns(empty.directory, load_campaign(other))]
+    assert found == ["nightly"]  # its own repeats count once
+
+
+def test_a_file_goes_before_a_campaign_of_its_name(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("nightly").write_text("no TOML at all")
+    assert "nightly is not TOML" in ask(home, "rows=1,workers=1").complaint()
