@@ -15,6 +15,8 @@ from fedperf_shared.workflow.features import Features, featurize, featurize_assi
 from fedperf_shared.workflow.graph import Plan, Workflow
 from fedperf_shared.workflow.vocabulary import MAX_RUNTIME_SECONDS, Platform
 
+MAX_QUERIES_BEFORE = 1_000_000
+
 
 class InvalidExecutionError(InvalidInputError):
     """An execution carries a value that no measurement can give."""
@@ -53,18 +55,26 @@ class ClusterConfig:
         cores: cores in all that the engines may use.
         memory_bytes: memory in all.
         machine_speed: speed of one core relative to the reference machine.
+        queries_before: how much the engine had done in the same session: a first query pays for
+            what others find warm. 0 where nobody knows.
     """
 
     nodes: int
     cores: int
     memory_bytes: int
     machine_speed: float = 1.0
+    queries_before: int = 0
 
     def __post_init__(self) -> None:
         for name in ("nodes", "cores", "memory_bytes", "machine_speed"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value > 0):
                 raise InvalidExecutionError(f"{name} must be positive and finite, got {value!r}")
+        if not 0 <= self.queries_before <= MAX_QUERIES_BEFORE:
+            raise InvalidExecutionError(
+                f"queries_before must be between 0 and {MAX_QUERIES_BEFORE}, "
+                f"got {self.queries_before!r}"
+            )
 
 
 @dataclass(frozen=True)
@@ -93,13 +103,24 @@ class SizedPlan:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What was measured: wall time on a monotonic clock, the process tree's resources."""
+    """What was measured: wall time on a monotonic clock, the process tree's resources.
+
+    Attributes:
+        runtime_seconds: of the plan itself.
+        cpu_seconds: over all processes and threads.
+        peak_memory_bytes: of all processes together.
+        read_bytes: from files.
+        written_bytes: to files.
+        startup_seconds: from the submission of its application to its own start, not in
+            `runtime_seconds`; 0 where nobody knows, or where others ran before.
+    """
 
     runtime_seconds: float
     cpu_seconds: float = 0.0
     peak_memory_bytes: int = 0
     read_bytes: int = 0
     written_bytes: int = 0
+    startup_seconds: float = 0.0
 
     def __post_init__(self) -> None:
         if not 0 < self.runtime_seconds <= MAX_RUNTIME_SECONDS:
@@ -107,7 +128,8 @@ class Measurement:
                 f"runtime_seconds must be in (0, {MAX_RUNTIME_SECONDS:g}], "
                 f"got {self.runtime_seconds!r}"
             )
-        for name in ("cpu_seconds", "peak_memory_bytes", "read_bytes", "written_bytes"):
+        names = ("cpu_seconds", "peak_memory_bytes", "read_bytes", "written_bytes")
+        for name in (*names, "startup_seconds"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value >= 0):
                 raise InvalidExecutionError(f"{name} must be finite and not negative: {value!r}")

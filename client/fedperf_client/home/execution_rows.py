@@ -57,6 +57,8 @@ def row_of(execution: Execution) -> tuple[object, ...]:
         *numbers,
         micros_of(execution.finished_at),
         *_origin_row(execution.origin),
+        _integer("queries_before", cluster.queries_before),
+        0.0 if measured is None else float(measured.startup_seconds),
     )
 
 
@@ -71,15 +73,20 @@ def execution_of(row: sqlite3.Row, path: Path) -> Execution:
         StorageError: no domain class accepts it.
     """
     execution_id, workload, plan, nodes, cores, memory, speed, status, *rest = row
-    *numbers, finished, source, node_type, architecture, rows_known, remarks = rest
+    *measured, finished, source, node_type, architecture, rows_known, remarks, before, startup = (
+        rest
+    )
+    runtime, cpu, peak, read, written = measured
     try:
         return Execution(
             execution_id=execution_id,
             workload=workload,
             plan=decode_plan(plan),
-            cluster=ClusterConfig(nodes, cores, memory, speed),
+            cluster=ClusterConfig(nodes, cores, memory, speed, before),
             status=ExecutionStatus(status),
-            measurement=None if numbers[0] is None else Measurement(*numbers),
+            measurement=None
+            if runtime is None
+            else Measurement(runtime, cpu, peak, read, written, startup),
             finished_at=_EPOCH + timedelta(microseconds=finished),
             origin=Origin(
                 source, node_type, architecture, rows_known, tuple(map(Remark, remarks.split()))

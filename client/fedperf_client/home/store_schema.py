@@ -1,7 +1,7 @@
 """The tables of the store, and how a file comes to have them.
 
-A new file gets the present schema; one of schema 1 is brought up to it, and what it holds
-stays. What schema 2 added stands apart, so that both ways end with the same tables.
+A new file gets the present schema; an older one is brought up to it, and what it holds
+stays. What later schemas added stands apart, so that all ways end with the same tables.
 
 Refused: a database of another program, or of a schema that is not known; it is left as it was.
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fedperf_shared.errors import StorageError
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 APPLICATION_ID = 0x66705354
 """Marks the file as a store of fedperf ("fpST")."""
 
@@ -44,6 +44,12 @@ _SOURCES = """
 CREATE TABLE source (path BLOB PRIMARY KEY, modified INTEGER NOT NULL, size INTEGER NOT NULL) STRICT
 """
 """What schema 2 added to schema 1: origins, and which sources were read as they were when."""
+_START_COLUMNS = (
+    "queries_before INTEGER NOT NULL DEFAULT 0",
+    "startup_seconds REAL NOT NULL DEFAULT 0.0",
+)
+"""What schema 3 added: how warm the engine was, and how long its application took to start."""
+
 _INDEXES = (
     "CREATE INDEX execution_by_time ON execution (finished_at, execution_id)",
     "CREATE INDEX execution_by_workload ON execution (workload, finished_at, execution_id)",
@@ -64,23 +70,26 @@ def check_or_create(connection: sqlite3.Connection, path: Path) -> None:
         for index in _INDEXES:
             connection.execute(index)
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        _bring_to_schema_2(connection)
+        _bring_up_to_date(connection, 1)
         return
     if application != APPLICATION_ID:
         raise StorageError(
             f"{path} is a database of another program; name another file (nothing was changed)"
         )
-    if version == 1:
-        _bring_to_schema_2(connection)
-    elif version != SCHEMA_VERSION:
+    if not 1 <= version <= SCHEMA_VERSION:
         raise StorageError(
             f"{path} has schema {version}, this fedperf knows {SCHEMA_VERSION}; "
             "use the fedperf that wrote it, or a newer one (nothing was changed)"
         )
+    _bring_up_to_date(connection, version)
 
 
-def _bring_to_schema_2(connection: sqlite3.Connection) -> None:
-    for column in _ORIGIN_COLUMNS:
-        connection.execute(f"ALTER TABLE execution ADD COLUMN {column}")
-    connection.execute(_SOURCES)
-    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+def _bring_up_to_date(connection: sqlite3.Connection, version: int) -> None:
+    if version < 2:  # noqa: PLR2004
+        for column in _ORIGIN_COLUMNS:
+            connection.execute(f"ALTER TABLE execution ADD COLUMN {column}")
+        connection.execute(_SOURCES)
+    if version < SCHEMA_VERSION:
+        for column in _START_COLUMNS:
+            connection.execute(f"ALTER TABLE execution ADD COLUMN {column}")
+        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")

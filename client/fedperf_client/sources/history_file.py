@@ -44,6 +44,7 @@ COLUMNS = (
     "finished_at",
 )
 ORIGIN_COLUMNS = ("source", "node_type", "architecture", "rows_known", "remarks")
+START_COLUMNS = ("queries_before", "startup_seconds")
 """Columns that a history may lack."""
 
 _MAGIC = b"PAR1"
@@ -171,7 +172,8 @@ def _batches(path: Path) -> "Iterator[pyarrow.RecordBatch]":
             raise InvalidInputError(
                 f"{path} is not a history of fedperf: it lacks the columns {', '.join(missing)}"
             )
-        there = [name for name in file.schema_arrow.names if name in COLUMNS + ORIGIN_COLUMNS]
+        wanted = (*COLUMNS, *ORIGIN_COLUMNS, *START_COLUMNS)
+        there = [name for name in file.schema_arrow.names if name in wanted]
         batches = file.iter_batches(_BATCH_ROWS, columns=there)
         while True:
             with _file_errors(path):
@@ -215,6 +217,7 @@ def _from_row(row: Mapping[str, object]) -> Execution:
             _integer(row, "cores"),
             _integer(row, "memory_bytes"),
             _number(row, "machine_speed"),
+            _integer(row, "queries_before") if "queries_before" in row else 0,
         ),
         status=_status(row),
         measurement=_measurement(row),
@@ -242,6 +245,7 @@ def _measurement(row: Mapping[str, object]) -> Measurement | None:
         peak_memory_bytes=_integer(row, "peak_memory_bytes"),
         read_bytes=_integer(row, "read_bytes"),
         written_bytes=_integer(row, "written_bytes"),
+        startup_seconds=_number(row, "startup_seconds") if "startup_seconds" in row else 0.0,
     )
 
 
@@ -315,6 +319,8 @@ def _schema() -> "pyarrow.Schema":
             ("architecture", name),
             ("rows_known", pa.float64()),
             ("remarks", name),
+            ("queries_before", pa.int32()),
+            ("startup_seconds", pa.float64()),
         ]
     )
 
@@ -341,4 +347,6 @@ def _to_row(execution: Execution) -> dict[str, object]:
         "architecture": origin.architecture,
         "rows_known": origin.rows_known,
         "remarks": " ".join(origin.remarks),
+        "queries_before": cluster.queries_before,
+        "startup_seconds": 0.0 if measured is None else measured.startup_seconds,
     }

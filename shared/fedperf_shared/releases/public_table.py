@@ -8,7 +8,7 @@ Run times and rows outside of the public bounds are clamped to them.
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Self
 
 from fedperf_shared.errors import InvalidInputError
@@ -149,7 +149,7 @@ class TableRow:
             "platform": self.cell.platform.name.lower(),
             "operator_class": self.cell.operator_class.name.lower(),
             "size": self.cell.size,
-            **asdict(self.cluster),
+            **{name: getattr(self.cluster, name) for name in CLUSTER_COLUMNS},
             "operators": self.operators,
             "sources": self.sources,
             "log_source_rows": self.log_source_rows,

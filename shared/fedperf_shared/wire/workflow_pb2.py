@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"fedperf_shared/wire/workflow.proto\x12\nfedperf.v1\"\xd4\x01\n\x08Operator\x12\x0c\n\x04kind\x18\x01 \x01(\r\x12\x16\n\x0eoperator_class\x18\x02 \x01(\r\x12\x0e\n\x06inputs\x18\x03 \x03(\r\x12\x13\n\x0boutput_rows\x18\x04 \x01(\x01\x12\x11\n\trow_bytes\x18\x05 \x01(\x01\x12\x12\n\ncomplexity\x18\x06 \x01(\r\x12\x12\n\ncode_steps\x18\x07 \x01(\r\x12\x12\n\niterations\x18\x08 \x01(\r\x12\x1a\n\x12key_distinct_ratio\x18\t \x01(\x01\x12\x12\n\npartitions\x18\n \x01(\r\"f\n\x10SourceStatistics\x12\x0f\n\x07\x63olumns\x18\x01 \x01(\r\x12\x15\n\rtop_key_share\x18\x02 \x01(\x01\x12\x16\n\x0e\x64istinct_ratio\x18\x03 \x01(\x01\x12\x12\n\nnull_ratio\x18\x04 \x01(\x01\"b\n\x08Workflow\x12\'\n\toperators\x18\x01 \x03(\x0b\x32\x14.fedperf.v1.Operator\x12-\n\x07sources\x18\x02 \x01(\x0b\x32\x1c.fedperf.v1.SourceStatistics\"A\n\x04Plan\x12&\n\x08workflow\x18\x01 \x01(\x0b\x32\x14.fedperf.v1.Workflow\x12\x11\n\tplatforms\x18\x02 \x03(\r\"Z\n\rClusterConfig\x12\r\n\x05nodes\x18\x01 \x01(\r\x12\r\n\x05\x63ores\x18\x02 \x01(\r\x12\x14\n\x0cmemory_bytes\x18\x03 \x01(\x04\x12\x15\n\rmachine_speed\x18\x04 \x01(\x01\"w\n\x0cMeasuredPlan\x12\x1e\n\x04plan\x18\x01 \x01(\x0b\x32\x10.fedperf.v1.Plan\x12*\n\x07\x63luster\x18\x02 \x01(\x0b\x32\x19.fedperf.v1.ClusterConfig\x12\x1b\n\x13log_runtime_seconds\x18\x03 \x01(\x01\"8\n\rMeasuredPlans\x12\'\n\x05plans\x18\x01 \x03(\x0b\x32\x18.fedperf.v1.MeasuredPlanb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"fedperf_shared/wire/workflow.proto\x12\nfedperf.v1\"\xd4\x01\n\x08Operator\x12\x0c\n\x04kind\x18\x01 \x01(\r\x12\x16\n\x0eoperator_class\x18\x02 \x01(\r\x12\x0e\n\x06inputs\x18\x03 \x03(\r\x12\x13\n\x0boutput_rows\x18\x04 \x01(\x01\x12\x11\n\trow_bytes\x18\x05 \x01(\x01\x12\x12\n\ncomplexity\x18\x06 \x01(\r\x12\x12\n\ncode_steps\x18\x07 \x01(\r\x12\x12\n\niterations\x18\x08 \x01(\r\x12\x1a\n\x12key_distinct_ratio\x18\t \x01(\x01\x12\x12\n\npartitions\x18\n \x01(\r\"f\n\x10SourceStatistics\x12\x0f\n\x07\x63olumns\x18\x01 \x01(\r\x12\x15\n\rtop_key_share\x18\x02 \x01(\x01\x12\x16\n\x0e\x64istinct_ratio\x18\x03 \x01(\x01\x12\x12\n\nnull_ratio\x18\x04 \x01(\x01\"b\n\x08Workflow\x12\'\n\toperators\x18\x01 \x03(\x0b\x32\x14.fedperf.v1.Operator\x12-\n\x07sources\x18\x02 \x01(\x0b\x32\x1c.fedperf.v1.SourceStatistics\"A\n\x04Plan\x12&\n\x08workflow\x18\x01 \x01(\x0b\x32\x14.fedperf.v1.Workflow\x12\x11\n\tplatforms\x18\x02 \x03(\r\"r\n\rClusterConfig\x12\r\n\x05nodes\x18\x01 \x01(\r\x12\r\n\x05\x63ores\x18\x02 \x01(\r\x12\x14\n\x0cmemory_bytes\x18\x03 \x01(\x04\x12\x15\n\rmachine_speed\x18\x04 \x01(\x01\x12\x16\n\x0equeries_before\x18\x05 \x01(\r\"w\n\x0cMeasuredPlan\x12\x1e\n\x04plan\x18\x01 \x01(\x0b\x32\x10.fedperf.v1.Plan\x12*\n\x07\x63luster\x18\x02 \x01(\x0b\x32\x19.fedperf.v1.ClusterConfig\x12\x1b\n\x13log_runtime_seconds\x18\x03 \x01(\x01\"8\n\rMeasuredPlans\x12\'\n\x05plans\x18\x01 \x03(\x0b\x32\x18.fedperf.v1.MeasuredPlanb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -40,9 +40,9 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PLAN']._serialized_start=469
   _globals['_PLAN']._serialized_end=534
   _globals['_CLUSTERCONFIG']._serialized_start=536
-  _globals['_CLUSTERCONFIG']._serialized_end=626
-  _globals['_MEASUREDPLAN']._serialized_start=628
-  _globals['_MEASUREDPLAN']._serialized_end=747
-  _globals['_MEASUREDPLANS']._serialized_start=749
-  _globals['_MEASUREDPLANS']._serialized_end=805
+  _globals['_CLUSTERCONFIG']._serialized_end=650
+  _globals['_MEASUREDPLAN']._serialized_start=652
+  _globals['_MEASUREDPLAN']._serialized_end=771
+  _globals['_MEASUREDPLANS']._serialized_start=773
+  _globals['_MEASUREDPLANS']._serialized_end=829
 # @@protoc_insertion_point(module_scope)

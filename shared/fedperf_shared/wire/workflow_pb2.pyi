@@ -59,16 +59,18 @@ class Plan(_message.Message):
     def __init__(self, workflow: _Optional[_Union[Workflow, _Mapping]] = ..., platforms: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class ClusterConfig(_message.Message):
-    __slots__ = ("nodes", "cores", "memory_bytes", "machine_speed")
+    __slots__ = ("nodes", "cores", "memory_bytes", "machine_speed", "queries_before")
     NODES_FIELD_NUMBER: _ClassVar[int]
     CORES_FIELD_NUMBER: _ClassVar[int]
     MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     MACHINE_SPEED_FIELD_NUMBER: _ClassVar[int]
+    QUERIES_BEFORE_FIELD_NUMBER: _ClassVar[int]
     nodes: int
     cores: int
     memory_bytes: int
     machine_speed: float
-    def __init__(self, nodes: _Optional[int] = ..., cores: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., machine_speed: _Optional[float] = ...) -> None: ...
+    queries_before: int
+    def __init__(self, nodes: _Optional[int] = ..., cores: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., machine_speed: _Optional[float] = ..., queries_before: _Optional[int] = ...) -> None: ...
 
 class MeasuredPlan(_message.Message):
     __slots__ = ("plan", "cluster", "log_runtime_seconds")

@@ -100,6 +100,13 @@ class Complexity(IntEnum):
     SUPER_LINEAR = 3
 
 
+PARSES_TEXT = 31
+"""Code steps of a source that reads a row from text (CSV, JSON), which no engine does at the speed
+of columns."""
+
+RUNS_PYTHON = 1023
+"""Code steps of an operator that hands its rows to an interpreter of Python."""
+
 SOURCE_KINDS = frozenset({OperatorKind.FILE_SOURCE, OperatorKind.TABLE_SOURCE})
 RESERVED_KINDS = frozenset({OperatorKind.RESERVED_1, OperatorKind.RESERVED_2})
 RESERVED_PLATFORMS = frozenset({Platform.RESERVED_1, Platform.RESERVED_2})

@@ -45,9 +45,9 @@ def make_execution(number: int = 0, *, workload: str | None = None, **changes: o
         "execution_id": f"execution-{number}",
         "workload": workload or f"workload-{number}",
         "plan": chain_plan(),
-        "cluster": ClusterConfig(1, 2, 8_000_000_000, 1.25),
+        "cluster": ClusterConfig(1, 2, 8_000_000_000, 1.25, 7),
         "status": ExecutionStatus.OK,
-        "measurement": Measurement(0.5 + number, 0.25, 1_000_000, 10, 20),
+        "measurement": Measurement(0.5 + number, 0.25, 1_000_000, 10, 20, 1.5),
         "finished_at": START + timedelta(seconds=number),
     }
     return Execution(**{**values, **changes})  # type: ignore[arg-type]

@@ -6,9 +6,9 @@ give the same plan for the same work:
 
 - what collects the result is a sink at the end, also where the version does not print it;
 - what `WITH ... AS MATERIALIZED` computes once is one operator that several read;
-- a scan that filters is a source and a filter behind it. How many rows it scanned is
-  counted reliably for tables of 2.x only; elsewhere what came out stands for it, and the
-  source's rows count as not known.
+- a scan that filters is a source and a filter behind it. Of 2.x the rows that it scanned are
+  counted for tables, and row groups for files of columns; elsewhere what came out stands for
+  them, and the source's rows count as not known.
 
 Resources that a profile does not name: the nodes are one; the cores are CPU time / wall
 time, rounded up, what at least was used; the memory is `ASSUMED_MEMORY_BYTES`, or what was

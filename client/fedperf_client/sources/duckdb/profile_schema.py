@@ -38,6 +38,7 @@ class ProfileSchema:
     read: _Path
     written: _Path
     scanned: str
+    row_groups: str
     counts_scanned_rows: bool
 
 
@@ -54,6 +55,7 @@ _SINCE_2 = ProfileSchema(
     read=("io", "total_bytes_read"),
     written=("io", "total_bytes_written"),
     scanned="rows_scanned",
+    row_groups="row_groups_scanned",
     counts_scanned_rows=True,
 )
 _SINCE_1_1 = ProfileSchema(
@@ -69,6 +71,7 @@ _SINCE_1_1 = ProfileSchema(
     read=("total_bytes_read",),
     written=("total_bytes_written",),
     scanned="operator_rows_scanned",
+    row_groups="",
     counts_scanned_rows=False,
 )
 _BEFORE_1_1 = ProfileSchema(
@@ -84,6 +87,7 @@ _BEFORE_1_1 = ProfileSchema(
     read=(),
     written=(),
     scanned="",
+    row_groups="",
     counts_scanned_rows=False,
 )
 

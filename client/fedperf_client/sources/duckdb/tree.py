@@ -8,6 +8,7 @@ Refused: operators that are no objects or have no name, more of them or of their
 plan may have, trees without any operator, commands alone.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -23,7 +24,9 @@ from fedperf_shared.workflow.vocabulary import (
     MAX_OPERATORS,
     MAX_ROW_BYTES,
     MAX_ROWS,
+    PARSES_TEXT,
     SOURCE_KINDS,
+    Complexity,
     OperatorClass,
     OperatorKind,
 )
@@ -43,6 +46,10 @@ _KEEPS_ROWS = frozenset(
 """Hand on every row that they read."""
 
 _GROUPS = frozenset({OperatorKind.AGGREGATE, OperatorKind.DISTINCT})
+ROW_GROUP_ROWS = 122_880
+"""Of a row group of Parquet, as DuckDB writes them."""
+
+_TEXT = re.compile(r"(?:READ_)?(?:CSV|JSON|NDJSON|TEXT)")
 _FILE_NOTES = ("Filename(s)", "Total Files Read", "Scanning Files")
 
 
@@ -56,6 +63,7 @@ class _Node:
         size: bytes of these rows.
         seconds: spent in it, over all threads.
         scanned: rows that it read from a table.
+        row_groups: of files that it read.
         notes: texts and lists of texts; only some of their keys are looked at.
         children: what it reads from, still as JSON.
     """
@@ -65,6 +73,7 @@ class _Node:
     size: float | None
     seconds: float
     scanned: float | None
+    row_groups: float | None
     notes: Mapping[str, object]
     children: Sequence[object]
 
@@ -79,6 +88,21 @@ class _Node:
             is_file = KINDS.get(_plain(function)) is OperatorKind.FILE_SOURCE
             return OperatorKind.FILE_SOURCE if is_file else kind
         return kind
+
+    @property
+    def code_steps(self) -> int:
+        """Of a source that parses text."""
+        function = _plain(self.note("Function")) or self.name
+        return PARSES_TEXT if _TEXT.match(function) else 0
+
+    def rows_read(self, schema: ProfileSchema) -> float | None:
+        """Rows that a source looked at before its filters; None where nothing counts them.
+
+        Of a file whole row groups are read; `rows_scanned` has what is left of them.
+        """
+        if self.kind is OperatorKind.FILE_SOURCE:
+            return self.row_groups * ROW_GROUP_ROWS if self.row_groups else None
+        return self.scanned if schema.counts_scanned_rows else None
 
     @property
     def columns(self) -> int:
@@ -196,13 +220,16 @@ class OperatorTree:
         self.columns += node.columns
         if "Filters" not in node.notes:
             return self._add_counted(node, node.kind, [])
-        is_counted = self.schema.counts_scanned_rows and node.kind is OperatorKind.TABLE_SOURCE
-        rows = max(node.rows or 0.0, (node.scanned or 0.0) if is_counted else 0.0)
-        row_bytes = self._row_bytes(node)
+        read = node.rows_read(self.schema)
         operator = Operator(
-            node.kind, OperatorClass.RELATIONAL, output_rows=rows, row_bytes=row_bytes
+            node.kind,
+            OperatorClass.RELATIONAL,
+            output_rows=_limited_rows(max(node.rows or 0.0, read or 0.0)),
+            row_bytes=self._row_bytes(node),
+            complexity=Complexity.LINEAR if node.code_steps else Complexity.NONE,
+            code_steps=node.code_steps,
         )
-        source = self._append(operator, known=is_counted and node.scanned is not None)
+        source = self._append(operator, known=read is not None)
         return self._add_counted(node, OperatorKind.FILTER, [source])
 
     def _add_counted(self, node: _Node, kind: OperatorKind, inputs: Sequence[int]) -> int:
@@ -210,6 +237,7 @@ class OperatorTree:
         rows = node.rows or 0.0
         before = self.operators[inputs[0]].output_rows if inputs else 0.0
         ratio = min(1.0, rows / before) if kind in _GROUPS and before > 0 else 0.0
+        steps = node.code_steps if kind in SOURCE_KINDS else 0
         self.is_complete &= node.rows is not None
         operator = Operator(
             kind,
@@ -217,6 +245,8 @@ class OperatorTree:
             tuple(inputs),
             output_rows=rows,
             row_bytes=self._row_bytes(node),
+            complexity=Complexity.LINEAR if steps else Complexity.NONE,
+            code_steps=steps,
             key_distinct_ratio=ratio,
         )
         return self._append(operator, known=node.rows is not None)
@@ -264,6 +294,7 @@ def _node(content: object, schema: ProfileSchema) -> _Node:
         size=number_of(content.get(schema.size), "bytes"),
         seconds=number_of(content.get(schema.timing), "the time of an operator") or 0.0,
         scanned=number_of(content.get(schema.scanned), "scanned rows"),
+        row_groups=number_of(content.get(schema.row_groups), "row groups"),
         notes=notes if isinstance(notes, dict) else {},
         children=children,
     )

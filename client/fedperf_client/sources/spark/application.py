@@ -6,7 +6,7 @@ leaves the organization, and all others are compared and forgotten.
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fedperf_client.sources import Skipped
 from fedperf_client.sources.spark.cluster import Executors
@@ -21,6 +21,7 @@ from fedperf_client.sources.spark.query import (
 )
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import (
+    MAX_QUERIES_BEFORE,
     Execution,
     ExecutionStatus,
     Measurement,
@@ -62,6 +63,7 @@ class Application:
     _vendor: str = "spark"
     _name: str = ""
     _identity: tuple[object, ...] = ()
+    _submitted_at: int | None = None
     _node_type: str = ""
     _architecture: str = ""
 
@@ -73,7 +75,8 @@ class Application:
         """Take what tells this application, and this attempt at it, from others."""
         self._name = text(event, "App Name")
         attempt, identity = event.get("App Attempt ID"), event.get("App ID")
-        self._identity = (identity, attempt, milliseconds(event, "Timestamp"))
+        self._submitted_at = milliseconds(event, "Timestamp")
+        self._identity = (identity, attempt, self._submitted_at)
 
     def configured(self, event: Event) -> None:
         """Take the few properties that count."""
@@ -98,7 +101,10 @@ class Application:
 
     def _execution(self, query: SparkQuery) -> Execution:
         end = query.ended_at or query.started_at
-        cluster = self.executors.during(query.started_at, end)
+        cluster = replace(
+            self.executors.during(query.started_at, end),
+            queries_before=min(query.before, MAX_QUERIES_BEFORE),
+        )
         counted = workflow_of(query.plan, query.counters)
         return Execution(
             execution_id=self._execution_id(query),
@@ -106,7 +112,7 @@ class Application:
             plan=Plan.on_one_platform(counted.workflow, Platform.SPARK),
             cluster=cluster,
             status=ExecutionStatus.FAILED if query.has_failed else ExecutionStatus.OK,
-            measurement=_measurement(query, end),
+            measurement=_measurement(query, end, submitted_at=self._submitted_at),
             finished_at=moment(end),
             origin=Origin(
                 source=f"{self._vendor} {self._version}".strip(),
@@ -140,7 +146,9 @@ def _reason(query: SparkQuery) -> str:
     return "" if query.ended_at > query.started_at else NO_TIME
 
 
-def _measurement(query: SparkQuery, end: int) -> Measurement:
+def _measurement(query: SparkQuery, end: int, *, submitted_at: int | None) -> Measurement:
+    is_first = query.before == 0 and submitted_at is not None
+    waited = query.started_at - (submitted_at or 0) if is_first else 0
     totals = query.totals
     seconds = (end - query.started_at) / 1000
     return Measurement(
@@ -148,6 +156,7 @@ def _measurement(query: SparkQuery, end: int) -> Measurement:
         cpu_seconds=max(sum(totals.get(name, 0) for name in CPU_NANOSECONDS), 0) / 1e9,
         read_bytes=max(totals.get(READ_BYTES, 0), 0),
         written_bytes=max(totals.get(WRITTEN_BYTES, 0), 0),
+        startup_seconds=min(max(waited, 0) / 1000, MAX_RUNTIME_SECONDS),
     )
 
 

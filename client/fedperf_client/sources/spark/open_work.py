@@ -61,6 +61,7 @@ class Running:
     _stages: dict[int, SparkQuery] = field(default_factory=dict)
     _waiting: list[Found] = field(default_factory=list)
     _has_queries: bool = False
+    _worked: int = 0
     _kept: int = 0
 
     def take(self, name: str, event: Event) -> Iterable[Found]:
@@ -94,7 +95,8 @@ class Running:
 
     def _query(self, number: int, at: int) -> SparkQuery:
         """The query of that number; its first job may come before its own start."""
-        query = self._open.setdefault((False, number), SparkQuery(number, at, root=number))
+        new = SparkQuery(number, at, root=number, before=self._worked)
+        query = self._open.setdefault((False, number), new)
         query.started_at = min(query.started_at, at)
         return query
 
@@ -145,7 +147,7 @@ class Running:
         return self._grown(query)
 
     def _job_alone(self, number: int, at: int, event: Event) -> SparkQuery:
-        query = SparkQuery(number, at, root=number, is_job=True)
+        query = SparkQuery(number, at, root=number, is_job=True, before=self._worked)
         if (True, number) in self._open:
             self._forget(self._open[True, number])
         self._open[True, number] = query
@@ -194,6 +196,7 @@ class Running:
         if not query.is_complete or self._open.get((query.is_job, query.number)) is not query:
             return ()
         self._forget(query)
+        self._worked += query.jobs > 0
         found = self.application.found(query)
         if self.application.executors.any_ended:
             started = [each.started_at for each in self._open.values()]

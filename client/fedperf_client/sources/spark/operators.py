@@ -9,7 +9,7 @@ hold tables and paths.
 import re
 from functools import lru_cache
 
-from fedperf_shared.workflow.vocabulary import OperatorKind
+from fedperf_shared.workflow.vocabulary import PARSES_TEXT, RUNS_PYTHON, OperatorKind
 
 _LONGEST_NAME = 200
 
@@ -102,6 +102,9 @@ _RULES: tuple[tuple[str, OperatorKind], ...] = (
 )
 _KINDS = tuple((re.compile(pattern), kind) for pattern, kind in _RULES)
 
+_TEXT = re.compile(r"(?:File)?Scan (?:csv|json|text)\b.*|BatchScan (?:csv|json|text)\b.*|CsvScan.*")
+_PYTHON = re.compile(r".*(?:EvalPython|InPandas|InArrow|PythonMapIn|PythonUDTF).*")
+
 _LIMIT = re.compile(r"^\w*?(?:Limit\w* |TakeOrderedAndProject\(limit=|Tail )(\d{1,12})")
 
 
@@ -132,6 +135,15 @@ def limit_of(description: str) -> float | None:
     """The rows that a limit lets through; None where it does not say."""
     found = _LIMIT.match(_ACCELERATED.sub("", description[:_LONGEST_NAME]))
     return float(found[1]) if found else None
+
+
+@lru_cache(maxsize=1024)
+def steps_of(name: str) -> int:
+    """Steps of the code that a node runs for each row, by its name; 0 where it runs none."""
+    plain = _plain(name)
+    if _PYTHON.fullmatch(plain):
+        return RUNS_PYTHON
+    return PARSES_TEXT if _TEXT.fullmatch(plain) else 0
 
 
 def _plain(name: str) -> str:

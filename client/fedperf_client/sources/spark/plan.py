@@ -15,14 +15,16 @@ from fedperf_client.sources.spark.fields import (
     objects,
     text,
 )
-from fedperf_client.sources.spark.operators import grouping_kind, kind_of, limit_of
+from fedperf_client.sources.spark.operators import grouping_kind, kind_of, limit_of, steps_of
 from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.workflow.estimates import DEFAULT_ROW_BYTES
 from fedperf_shared.workflow.graph import Operator, Workflow
 from fedperf_shared.workflow.vocabulary import (
     MAX_ITERATIONS,
     MAX_OPERATORS,
     MAX_ROW_BYTES,
     MAX_ROWS,
+    Complexity,
     OperatorClass,
     OperatorKind,
 )
@@ -32,9 +34,6 @@ MAX_NODES = 4 * MAX_OPERATORS
 
 MAX_ROUNDS = 8
 """Passes over a plan in which rows follow from others; more never bring anything."""
-
-DEFAULT_ROW_BYTES = 64.0
-"""Width of a row where nothing tells it."""
 
 ROWS = ("number of output rows", "output rows", "rows output", "num output rows")
 MOVED_ROWS = ("shuffle records written", "records read")
@@ -77,6 +76,9 @@ class PlanNode:
         sizes: ids of counters of its bytes, best first.
         partitions: id of the counter of its partitions.
         limit: rows that it lets through at most.
+        reads_exchange: it reads what the exchange below it wrote, in its own partitions.
+        is_sent_to_all: it hands all rows to every task, as one partition.
+        code_steps: of code that runs for each row.
         children: positions of its children in the plan.
     """
 
@@ -86,6 +88,9 @@ class PlanNode:
     sizes: tuple[int, ...] = ()
     partitions: int | None = None
     limit: float | None = None
+    reads_exchange: bool = False
+    is_sent_to_all: bool = False
+    code_steps: int = 0
     children: tuple[int, ...] = ()
 
 
@@ -165,7 +170,7 @@ def workflow_of(plan: PhysicalPlan, counters: Counters) -> CountedWorkflow:
             filled[position],
             sum(filled[each] for each in inputs[position]),
             width=widths[position],
-            parts=0 if node.partitions is None else counters.get(node.partitions, 0),
+            parts=_partitions(node, counters),
         )
         for position, node in enumerate(nodes)
     )
@@ -173,7 +178,8 @@ def workflow_of(plan: PhysicalPlan, counters: Counters) -> CountedWorkflow:
 
 
 def _node(info: Event, children: tuple[int, ...]) -> PlanNode:
-    kind = kind_of(text(info, "nodeName"))
+    name = text(info, "nodeName")
+    kind = kind_of(name)
     description = info.get("simpleString")
     if not isinstance(description, str):
         description = ""
@@ -182,9 +188,9 @@ def _node(info: Event, children: tuple[int, ...]) -> PlanNode:
     if kind is None:
         return PlanNode(None, children=children)
     ids = {
-        name: number
+        counted: number
         for each in objects(info, "metrics")
-        if isinstance(name := each.get("name"), str)
+        if isinstance(counted := each.get("name"), str)
         and isinstance(number := each.get("accumulatorId"), int)
     }
     names = ROWS if kind is OperatorKind.TOPK else ROWS + MOVED_ROWS
@@ -197,6 +203,9 @@ def _node(info: Event, children: tuple[int, ...]) -> PlanNode:
         sizes=() if kind is OperatorKind.EXCHANGE and is_kept_whole else _known(ids, SIZES),
         partitions=next(iter(_known(ids, PARTITIONS)), None),
         limit=limit_of(description) if kind is OperatorKind.TOPK else None,
+        reads_exchange=kind is OperatorKind.EXCHANGE and "ShuffleRead" in name,
+        is_sent_to_all=kind is OperatorKind.EXCHANGE and "Broadcast" in name,
+        code_steps=steps_of(name),
         children=children,
     )
 
@@ -211,6 +220,7 @@ def _operators(
     """The nodes that are operators, inputs first, and the positions of their inputs.
 
     Wrappers hand through what is below them; a node that was met before is the same operator.
+    An exchange and what reads it are one, with the partitions that are read.
     Below a table in memory stands how it was made once: that is a part of the query only
     where something of it was counted in this one.
     """
@@ -227,6 +237,10 @@ def _operators(
         if node.kind is OperatorKind.TABLE_SOURCE and not ran_below:
             below = ()
         if node.kind is None:
+            outputs[position] = below
+            continue
+        if node.reads_exchange and len(below) == 1 and nodes[below[0]].kind is node.kind:
+            nodes[below[0]] = replace(nodes[below[0]], partitions=node.partitions)
             outputs[position] = below
             continue
         place = met.get(node.identity)
@@ -263,6 +277,13 @@ def _rows(node: PlanNode, counters: Counters) -> float | None:
     if node.kind is OperatorKind.COMMAND and not node.rows:
         return 0.0  # it changes the catalogue and hands on nothing
     return None
+
+
+def _partitions(node: PlanNode, counters: Counters) -> int:
+    """Partitions that were counted; 0 where nothing tells."""
+    if node.is_sent_to_all:
+        return 1
+    return 0 if node.partitions is None else counters.get(node.partitions, 0)
 
 
 def _propagated_rows(
@@ -352,5 +373,7 @@ def _operator(
         output_rows=rows,
         row_bytes=width,
         key_distinct_ratio=min(rows / given, 1.0) if node.kind in GROUPS and given > 0 else 0.0,
+        complexity=Complexity.LINEAR if node.code_steps else Complexity.NONE,
+        code_steps=node.code_steps,
         partitions=min(max(parts, 0), MAX_ITERATIONS),
     )

@@ -37,6 +37,7 @@ class SparkQuery:
         open_jobs: its jobs that still run, and their stages.
         open_stages: of all open jobs.
         jobs: how many it had.
+        before: queries of its application that had done work when it began.
         counters: values of Spark's accumulators by id.
         totals: sums of `TOTALS` over its stages.
         problem: why its plan cannot be used, empty otherwise.
@@ -56,6 +57,7 @@ class SparkQuery:
     open_jobs: dict[int, tuple[int, ...]] = field(default_factory=dict)
     open_stages: int = 0
     jobs: int = 0
+    before: int = 0
     counters: dict[int, int] = field(default_factory=dict)
     totals: dict[str, int] = field(default_factory=dict)
     problem: str = ""

@@ -77,12 +77,19 @@ def cluster_to_message(cluster: ClusterConfig) -> workflow_pb2.ClusterConfig:
         cores=cluster.cores,
         memory_bytes=cluster.memory_bytes,
         machine_speed=cluster.machine_speed,
+        queries_before=cluster.queries_before,
     )
 
 
 def cluster_from_message(message: workflow_pb2.ClusterConfig) -> ClusterConfig:
     """Message to domain."""
-    return ClusterConfig(message.nodes, message.cores, message.memory_bytes, message.machine_speed)
+    return ClusterConfig(
+        message.nodes,
+        message.cores,
+        message.memory_bytes,
+        message.machine_speed,
+        message.queries_before,
+    )
 
 
 def _operator_to_message(operator: Operator) -> workflow_pb2.Operator:

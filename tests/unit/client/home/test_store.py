@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from fedperf_client.home.store import AmbiguousExecutionError, ExecutionStore, UnknownExecutionError
 from fedperf_client.home.store_schema import APPLICATION_ID, SCHEMA_VERSION
 from fedperf_shared.errors import InvalidInputError, StorageError
-from fedperf_shared.execution import Execution, ExecutionStatus, Measurement
+from fedperf_shared.execution import ClusterConfig, Execution, ExecutionStatus, Measurement
 from tests.unit.client.executions import START, chain_plan, executions, make_execution
 
 
@@ -137,18 +137,26 @@ def test_a_database_of_another_program_is_refused_and_left_alone(path: Path) -> 
     assert path.read_bytes() == before
 
 
-def test_a_store_of_schema_1_is_brought_up_to_date_and_loses_nothing(path: Path) -> None:
+@pytest.mark.parametrize("version", [1, 2])
+def test_an_older_store_is_brought_up_to_date_and_loses_nothing(path: Path, version: int) -> None:
+    known = make_execution(
+        1, cluster=ClusterConfig(1, 2, 8_000_000_000), measurement=Measurement(1.5)
+    )
     with ExecutionStore.open(path) as store:
-        store.add([make_execution(1)])
+        store.add([known])
     with sqlite3.connect(path) as connection:
-        for column in ("source", "node_type", "architecture", "rows_known", "remarks"):
+        for column in ("queries_before", "startup_seconds"):
             connection.execute(f"ALTER TABLE execution DROP COLUMN {column}")
-        connection.execute("DROP TABLE source")
-        connection.execute("PRAGMA user_version = 1")
+        if version == 1:
+            for column in ("source", "node_type", "architecture", "rows_known", "remarks"):
+                connection.execute(f"ALTER TABLE execution DROP COLUMN {column}")
+            connection.execute("DROP TABLE source")
+        connection.execute(f"PRAGMA user_version = {version}")
     connection.close()
     with ExecutionStore.open(path) as store:
-        assert list(store.executions()) == [make_execution(1)]
+        assert list(store.executions()) == [known]
         assert store.add([make_execution(2)]) == 1
+        assert list(store.executions())[1] == make_execution(2)
 
 
 def test_a_newer_schema_is_refused_with_both_versions(path: Path) -> None:

@@ -85,7 +85,20 @@ def test_a_profile_before_2_counts_scanned_rows_several_times_so_they_are_not_kn
     assert of(grouped(2)).origin.rows_known == 1.0
 
 
-def test_files_that_filter_do_not_say_what_they_scanned() -> None:
+def test_of_files_whole_row_groups_are_read_whatever_a_filter_leaves() -> None:
+    scan = node_2("TABLE_SCAN", 10, notes={"Filters": "q", "Filename(s)": "/secret.parquet"})
+    found = of(profile_2(scan | {"rows_scanned": 10, "row_groups_scanned": 3}))
+    assert [rows for _, _, rows in shape(found)] == [3 * 122_880, 10, 10]
+    assert found.origin.rows_known == 1.0
+
+
+@pytest.mark.parametrize(("function", "steps"), [("READ_CSV_AUTO", 31), ("PARQUET_SCAN", 0)])
+def test_a_source_says_whether_it_parses_text(function: str, steps: int) -> None:
+    found = of(profile_2(node_2("TABLE_SCAN", 10, notes={"Function": function})))
+    assert found.plan.workflow.operators[0].code_steps == steps
+
+
+def test_files_that_count_no_row_groups_do_not_say_what_they_scanned() -> None:
     scan = node_2("TABLE_SCAN", 10, notes={"Filters": "q", "Filename(s)": "/secret.parquet"})
     found = of(profile_2(scan | {"rows_scanned": 10}))
     assert [kind for kind, _, _ in shape(found)] == [K.FILE_SOURCE, K.FILTER, K.SINK]

@@ -97,6 +97,7 @@ LOGS: dict[str, Callable[[Path], None]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LOGS)
 def test_a_hostile_log_adds_little_memory(name: str, tmp_path: Path) -> None:
     plain, hostile = tmp_path / "plain", tmp_path / "hostile"

@@ -84,7 +84,7 @@ def test_the_plan_of_the_last_update_counts_and_the_workload_stays(tmp_path: Pat
     changed = grouped(node("AQEShuffleRead", node("Exchange", SCAN, moved=50)))
     log.add(SQL + "SparkListenerSQLAdaptiveExecutionUpdate", executionId=7, sparkPlanInfo=changed)
     second = only(log.job(7, COUNTERS).finish(7), tmp_path)
-    assert len(second.plan.workflow.operators) == 6
+    assert len(second.plan.workflow.operators) == 5
     assert second.workload == first.workload
 
 
@@ -192,6 +192,40 @@ def test_a_row_of_a_join_is_as_wide_as_those_of_both_inputs(tmp_path: Path) -> N
     operators = only(SparkLog().begin().query(7, plan, counters), tmp_path).plan.workflow.operators
     assert sorted(each.row_bytes for each in operators[:-1]) == [20, 20, 30, 30]
     assert (operators[-1].kind, operators[-1].row_bytes) == (K.JOIN, 20 + 30)
+
+
+def test_an_exchange_and_what_reads_it_are_one_with_the_partitions_that_are_read(
+    tmp_path: Path,
+) -> None:
+    moved = node("Exchange", SCAN, moved=11, size=12, partitions=13)
+    plan = node("AQEShuffleRead", node("ShuffleQueryStage", moved), partitions=14)
+    log = SparkLog().begin().query(7, plan, {1: 100, 11: 100, 12: 800, 13: 200, 14: 3})
+    operators = only(log, tmp_path).plan.workflow.operators
+    assert [(o.kind, o.partitions) for o in operators] == [(K.FILE_SOURCE, 0), (K.EXCHANGE, 3)]
+
+
+def test_what_is_sent_to_all_is_one_partition(tmp_path: Path) -> None:
+    sent = node("BroadcastExchange", node("Scan orc", rows=2), size=9)
+    plan = node("BroadcastHashJoin", SCAN, sent, rows=3)
+    log = SparkLog().begin().query(7, plan, {1: 100, 2: 50, 3: 70})
+    operators = only(log, tmp_path).plan.workflow.operators
+    assert [o.partitions for o in operators if o.kind is K.EXCHANGE] == [1]
+
+
+def test_a_query_knows_how_many_had_done_work_before_it(tmp_path: Path) -> None:
+    log = SparkLog().begin()
+    for number in (1, 2, 3):
+        log.query(number, SCAN, {1: 5})
+    log.start(4, SCAN).finish(4)  # without a job: it warmed nothing
+    log.query(5, SCAN, {1: 5})
+    found, _ = read_log(log.write(tmp_path / "log"))
+    assert [each.cluster.queries_before for each in found] == [0, 1, 2, 3, 3]
+
+
+def test_a_first_query_knows_how_long_its_application_took_to_start(tmp_path: Path) -> None:
+    log = SparkLog().begin().query(1, SCAN, {1: 5}, at=7000).query(2, SCAN, {1: 5}, at=9000)
+    found, _ = read_log(log.write(tmp_path / "log"))
+    assert [each.measurement and each.measurement.startup_seconds for each in found] == [7.0, 0.0]
 
 
 def test_a_stage_that_is_done_again_counts_its_rows_once(tmp_path: Path) -> None:

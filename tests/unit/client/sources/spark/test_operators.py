@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedperf_client.sources.spark.operators import grouping_kind, kind_of, limit_of
-from fedperf_shared.workflow.vocabulary import OperatorKind
+from fedperf_client.sources.spark.operators import grouping_kind, kind_of, limit_of, steps_of
+from fedperf_shared.workflow.vocabulary import PARSES_TEXT, RUNS_PYTHON, OperatorKind
 
 K = OperatorKind
 
@@ -88,6 +88,24 @@ def test_groupings_are_told_apart() -> None:
     assert grouping_kind("HashAggregate(keys=[], functions=[sum(x#2)])") is K.GLOBAL_AGGREGATE
     assert grouping_kind("HashAggregate(keys=[k#1], functions=[])") is K.DISTINCT
     assert grouping_kind("") is K.AGGREGATE
+
+
+@pytest.mark.parametrize(
+    ("name", "steps"),
+    [
+        ("BatchEvalPython", RUNS_PYTHON),
+        ("ArrowEvalPython", RUNS_PYTHON),
+        ("FlatMapGroupsInPandas", RUNS_PYTHON),
+        ("MapInArrow", RUNS_PYTHON),
+        ("Scan csv ", PARSES_TEXT),
+        ("FileScan json", PARSES_TEXT),
+        ("Scan text secret", PARSES_TEXT),
+        ("Scan parquet json", 0),
+        ("Project", 0),
+    ],
+)
+def test_code_that_runs_for_each_row_is_told_by_name(name: str, steps: int) -> None:
+    assert steps_of(name) == steps
 
 
 def test_limits_are_read() -> None:
