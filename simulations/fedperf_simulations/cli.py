@@ -231,6 +231,7 @@ def reproduce(
 
 
 app.command()(measured_set.measure)
+app.command()(measured_set.prices)
 app.command()(measured_set.start)
 
 

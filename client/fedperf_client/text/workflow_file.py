@@ -15,8 +15,9 @@
 }
 ```
 Kinds, classes, complexities and platforms are the words of
-`fedperf_shared.workflow.vocabulary` in small letters. An operator needs `kind`,
-`output_rows` and `row_bytes`; all else may be left out. `inputs` are names, or numbers of
+`fedperf_shared.workflow.vocabulary` in small letters. An operator needs `kind`, a source
+`output_rows` as well; all else may be left out. Rows that nobody knows before a run are
+estimated (`workflow.estimates`), and so are widths. `inputs` are names, or numbers of
 operators from 0 on. Names stay here: a plan holds none.
 
 Refused, with the operator named: unknown words and keys, missing sizes, numbers that no
@@ -34,6 +35,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig
+from fedperf_shared.workflow.estimates import with_estimates
 from fedperf_shared.workflow.graph import (
     InvalidWorkflowError,
     Operator,
@@ -72,8 +74,8 @@ class OperatorEntry(_Entry):
     kind: str
     operator_class: Annotated[str, Field(alias="class")] = "relational"
     inputs: tuple[str | Annotated[int, Field(strict=True)], ...] = ()
-    output_rows: _Number
-    row_bytes: _Number
+    output_rows: _Number | None = None
+    row_bytes: _Number | None = None
     complexity: str = "none"
     code_steps: _Whole = 0
     iterations: _Whole = 0
@@ -160,7 +162,11 @@ def read_workflow_file(
     )
     try:
         sources = SourceStatistics(**entry.sources.model_dump())
-        return WrittenWorkflow(Plan(Workflow(operators, sources), platforms), entry.cluster)
+        written = Workflow(operators, sources)
+        rows = [n for n, each in enumerate(entry.operators) if each.output_rows is None]
+        widths = [n for n, each in enumerate(entry.operators) if each.row_bytes is None]
+        workflow = with_estimates(written, rows, widths)
+        return WrittenWorkflow(Plan(workflow, platforms), entry.cluster)
     except InvalidWorkflowError as error:
         titles = [_title(each, number) for number, each in enumerate(entry.operators)]
         raise InvalidWorkflowFileError(f"{path}: {_with_names(str(error), titles)}") from error
@@ -218,6 +224,10 @@ def _places(entries: Sequence[OperatorEntry], path: Path) -> dict[str, int]:
 
 
 def _operator(entry: OperatorEntry, title: str, places: Mapping[str, int], path: Path) -> Operator:
+    if not entry.inputs and entry.output_rows is None:
+        raise InvalidWorkflowFileError(
+            f"{path}: {title} reads from no other and needs output_rows, the rows that it hands on"
+        )
     unknown = [each for each in entry.inputs if isinstance(each, str) and each not in places]
     if unknown:
         raise InvalidWorkflowFileError(
@@ -228,8 +238,8 @@ def _operator(entry: OperatorEntry, title: str, places: Mapping[str, int], path:
             kind=_word(OperatorKind, "kind", entry.kind),
             operator_class=_word(OperatorClass, "class", entry.operator_class),
             inputs=tuple(places[each] if isinstance(each, str) else each for each in entry.inputs),
-            output_rows=entry.output_rows,
-            row_bytes=entry.row_bytes,
+            output_rows=entry.output_rows or 0.0,
+            row_bytes=entry.row_bytes or 0.0,
             complexity=_word(Complexity, "complexity", entry.complexity),
             code_steps=entry.code_steps,
             iterations=entry.iterations,

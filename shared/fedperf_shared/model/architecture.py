@@ -2,8 +2,9 @@
 
 GGFN: two graph attention layers (2 heads, averaged, 128), a 2-layer bidirectional
 GRU (128) over the topological order, and dense layers 128-128-128-1 over its last
-states and the plan features. Names and shapes are those of the torch state dict,
-in its order, so that arrays can be checked without torch.
+states and the plan features. What they give is added to the answer of the analytic cost
+model (`offset_of`): where nothing was learned, work is counted and priced. Names and shapes
+are those of the torch state dict, in its order, so that arrays can be checked without torch.
 
 Refused: any other set of names, shape or dtype, and every value that is not finite.
 """
@@ -17,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedperf_shared.errors import InvalidInputError
-from fedperf_shared.workflow.features import OPERATOR_FEATURES, PLAN_FEATURES
+from fedperf_shared.workflow.features import OPERATOR_FEATURES, PLAN_FEATURES, Features
 
-ARCHITECTURE_VERSION = 1
+ARCHITECTURE_VERSION = 2
 """On the wire; another number, order or shape of arrays is another version."""
 
 ARCHITECTURE = f"ggfn-{ARCHITECTURE_VERSION}"
@@ -32,6 +33,11 @@ DENSE_LAYERS = 4
 TARGET_CENTER = math.log(0.1)
 TARGET_SCALE = 2.0
 """The model's output is (log runtime_seconds - center) / scale: public constants."""
+
+
+def offset_of(features: Features) -> float:
+    """What the analytic cost model says of a plan, as an output of the model."""
+    return (features.analytic_log_seconds - TARGET_CENTER) / TARGET_SCALE
 
 
 class InvalidModelStateError(InvalidInputError):

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig
+from fedperf_shared.model.architecture import offset_of
 from fedperf_shared.workflow.features import Features, featurize
 from fedperf_shared.workflow.graph import Plan
 
@@ -31,11 +32,13 @@ class PlanGraph:
         operators: float32 [operators, 63] in topological order.
         plan: float32 [39].
         edges: int64 [2, edges], parent and child.
+        offset: standardised log run time of the analytic cost model, which the network corrects.
     """
 
     operators: Tensor
     plan: Tensor
     edges: Tensor
+    offset: float = 0.0
 
     @classmethod
     def of(cls, plan: Plan, cluster: ClusterConfig) -> "PlanGraph":
@@ -49,6 +52,7 @@ class PlanGraph:
             torch.from_numpy(features.operators),
             torch.from_numpy(features.plan),
             torch.from_numpy(features.edges),
+            offset_of(features),
         )
 
     def __len__(self) -> int:
@@ -66,6 +70,7 @@ class Batch:
         batch_sizes: int64 [longest], samples that have an operator at each step.
         samples: int64 [rows], the (sorted) sample of every row.
         plans: float32 [samples, 39], sorted as the samples are.
+        offsets: float32 [samples], in the same order.
         given: int64 [samples], for every sorted sample its place in the given order.
     """
 
@@ -74,6 +79,7 @@ class Batch:
     batch_sizes: Tensor
     samples: Tensor
     plans: Tensor
+    offsets: Tensor
     given: Tensor
 
     def __len__(self) -> int:
@@ -113,5 +119,6 @@ def collate(graphs: Sequence[PlanGraph]) -> Batch:
         batch_sizes=batch_sizes,
         samples=torch.empty_like(samples).index_copy_(0, rows, samples),
         plans=torch.stack([graph.plan for graph in ordered]),
+        offsets=torch.tensor([graph.offset for graph in ordered], dtype=torch.float32),
         given=given,
     )

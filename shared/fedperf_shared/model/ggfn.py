@@ -80,7 +80,7 @@ class GGFN(nn.Module):
         _, last = self.recurrent(PackedSequence(operators, batch.batch_sizes))
         # [2 * layers, samples, 128]: the last layer's forward and backward states stand last.
         fused = torch.cat([last[-2], last[-1], batch.plans], dim=1)
-        return batch.in_given_order(self._fuse(fused))
+        return batch.in_given_order(self._fuse(fused) + batch.offsets)
 
     def predict_log_seconds(self, batch: Batch) -> Tensor:
         """Log of the predicted run times in seconds [samples], within the public bounds."""

@@ -20,6 +20,7 @@ from fedperf_shared.model.architecture import (
     RECURRENT_LAYERS,
     TARGET_CENTER,
     TARGET_SCALE,
+    offset_of,
 )
 from fedperf_shared.model.checkpoint import Checkpoint
 from fedperf_shared.workflow.features import Features
@@ -67,7 +68,7 @@ def _forward(arrays: Mapping[str, Floats], plans: Sequence[Features]) -> Floats:
         fused = fused @ arrays[f"dense.{layer}.weight"].T + arrays[f"dense.{layer}.bias"]
         if layer < DENSE_LAYERS - 1:
             fused = np.maximum(fused, 0)
-    return np.asarray(fused[:, 0])
+    return np.asarray(fused[:, 0] + np.array([offset_of(plan) for plan in plans], np.float32))
 
 
 def _attend(arrays: Mapping[str, Floats], plans: Sequence[Features]) -> Floats:

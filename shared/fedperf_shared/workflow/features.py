@@ -33,6 +33,9 @@ Plan features:
     31-34  columns / 10, share of the top key, distinct ratio, null ratio
     35-38  L(cores) / 5, ln(GiB) / 5, 1 + log2(nodes), machine speed
 
+Beside these 102 numbers stands what the analytic cost model says (`analytic_cost`): the first
+guess, which a cost model corrects.
+
 An edge counts as a switch where both its ends have a platform and the two differ.
 """
 
@@ -40,12 +43,12 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.workflow.analytic_cost import Resources, analytic_log_seconds
 from fedperf_shared.workflow.columns import Floats, Ints, Placements, WorkflowColumns, sum_by_row
 from fedperf_shared.workflow.graph import Plan, Workflow
 from fedperf_shared.workflow.topology import topological_orders
@@ -58,7 +61,7 @@ from fedperf_shared.workflow.vocabulary import (
     Platform,
 )
 
-FEATURE_SCHEMA_VERSION = 1
+FEATURE_SCHEMA_VERSION = 2
 OPERATOR_FEATURES = 63
 PLAN_FEATURES = 39
 FEATURE_LIMIT = 16.0
@@ -75,22 +78,6 @@ class InvalidFeaturesError(InvalidInputError):
     """Features have a wrong shape or hold a value that no plan can give."""
 
 
-class Resources(Protocol):
-    """What the features read of an `execution.ClusterConfig`, all positive and finite.
-
-    A protocol, because `execution` is built on this package and not the other way round.
-    """
-
-    @property
-    def nodes(self) -> int: ...  # noqa: D102
-    @property
-    def cores(self) -> int: ...  # noqa: D102
-    @property
-    def memory_bytes(self) -> int: ...  # noqa: D102
-    @property
-    def machine_speed(self) -> float: ...  # noqa: D102
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Features:
     """The features of one plan, rows in topological order.
@@ -101,12 +88,14 @@ class Features:
         edges: int64 [2, edges], rows of parent and child; repeated where a child
             reads one parent twice.
         order: for every row the operator's position in `plan.workflow.operators`.
+        analytic_log_seconds: of the analytic cost model, within `FEATURE_LIMIT`.
     """
 
     operators: Float32Array
     plan: Float32Array
     edges: NDArray[np.int64]
     order: tuple[int, ...]
+    analytic_log_seconds: float
 
     def __post_init__(self) -> None:
         count = len(self.order)
@@ -116,6 +105,11 @@ class Features:
         for name, values in (("operator", self.operators), ("plan", self.plan)):
             if not np.abs(values).max() <= FEATURE_LIMIT:  # written so that NaN is refused
                 raise InvalidFeaturesError(f"{name} features must lie within {FEATURE_LIMIT:g}")
+        if not abs(self.analytic_log_seconds) <= FEATURE_LIMIT:
+            raise InvalidFeaturesError(
+                f"analytic_log_seconds must lie within {FEATURE_LIMIT:g}, "
+                f"got {self.analytic_log_seconds!r}"
+            )
         if self.edges.size and not (self.edges.min() >= 0 and self.edges.max() < count):
             raise InvalidFeaturesError(f"edges must join rows 0 to {count - 1}")
 
@@ -150,9 +144,10 @@ def _of_columns(
     placed = Placements.of(columns, platforms)
     operators = _clamped(_operator_rows(columns, placed, cluster))
     plans = _clamped(_plan_rows(columns, placed, cluster))
+    analytic = analytic_log_seconds(columns, placed, cluster).tolist()
     return [
-        Features(rows, plan, columns.edges, order)
-        for rows, plan in zip(operators, plans, strict=True)
+        Features(rows, plan, columns.edges, order, log_seconds)
+        for rows, plan, log_seconds in zip(operators, plans, analytic, strict=True)
     ]
 
 

@@ -2,7 +2,8 @@
 
 The vector forgets the edges: per (kind, named platform) it holds the number of
 operators, the sum of their log input rows and of their log output rows; then
-sums of a few operator features over the whole plan; then the 39 plan features.
+sums of a few operator features over the whole plan; the log seconds of the analytic cost
+model; then the 39 plan features.
 Operators on a platform without a name (`OTHER`, `UNASSIGNED`) count only in the sums.
 Bounded, because the features are and a plan has at most `MAX_OPERATORS` operators.
 """
@@ -16,12 +17,12 @@ _INPUT_ROWS, _OUTPUT_ROWS = 50, 52
 _SUMMED = (45, 46, 47, 48, 49, 53, 54, 55, 57, 58, 60, 61, 62)
 _CELLS = len(OperatorKind) * len(NAMED_PLATFORMS)
 
-FLAT_FEATURES = 3 * _CELLS + len(_SUMMED) + PLAN_FEATURES
-"""Length of the flat vector: 3 x 24 x 8 + 13 + 39 = 628."""
+FLAT_FEATURES = 3 * _CELLS + len(_SUMMED) + 1 + PLAN_FEATURES
+"""Length of the flat vector: 3 x 24 x 8 + 13 + 1 + 39 = 629."""
 
 
 def flatten(features: Features) -> Float32Array:
-    """The flat vector of a plan that has been featurized already, float32 [628]."""
+    """The flat vector of a plan that has been featurized already, float32 [629]."""
     operators = features.operators.astype(np.float64)
     kind = operators[:, 0:24]
     platform = operators[:, 28:36]
@@ -30,4 +31,5 @@ def flatten(features: Features) -> Float32Array:
     )
     cells = np.einsum("wo,ok,op->wkp", weights, kind, platform)
     sums = operators[:, _SUMMED].sum(axis=0)
-    return np.concatenate([cells.ravel(), sums, features.plan]).astype(np.float32)
+    analytic = [features.analytic_log_seconds]
+    return np.concatenate([cells.ravel(), sums, analytic, features.plan]).astype(np.float32)

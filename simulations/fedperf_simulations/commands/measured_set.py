@@ -1,4 +1,4 @@
-"""`fedperf-sim measure` and `start`: what is really run on this machine, and learned from it."""
+"""`fedperf-sim measure`, `prices` and `start`: what is really run here, and learned from it."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -107,6 +107,7 @@ def _measure_sessions(
     from dataclasses import asdict
 
     from fedperf_simulations.measured_set.sql.session_draws import COUNTS, SessionDesign
+    from fedperf_simulations.measured_set.sql.session_records import sessions_in
     from fedperf_simulations.measured_set.sql.session_set import join_sessions, measure_sessions
     from fedperf_simulations.measured_set.sql.sessions import SessionKind
 
@@ -116,9 +117,9 @@ def _measure_sessions(
         )
     wanted = SessionKind(kind)
     design = SessionDesign(wanted, seed, count or COUNTS[wanted], is_quick=quick)
-    measure_sessions(design, out / kind)
     path = path if path.parent != out else out / f"{kind}.parquet"
     path.parent.mkdir(exist_ok=True)
+    measure_sessions(design, out / kind, measured=sessions_in(path))
     found = join_sessions(design, out / kind, path, provenance=_provenance(seed, out))
     show({**asdict(found), "file": str(path)}, json=json)
 
@@ -129,6 +130,16 @@ def _provenance(seed: int, out: Path) -> dict[str, str]:
 
     commit = str(provenance(Settings(seed, out), ())["commit"] or "unknown")
     return measured_provenance(commit=commit, measured_at=now())
+
+
+def prices(json: Json = False) -> None:
+    """Fit the prices of the analytic cost model to what was measured, and install them.
+
+    Models correct these prices: train both starts again afterwards.
+    """
+    from fedperf_simulations.measured_set.prices.shipped_prices import fit_shipped_prices
+
+    show(dict(fit_shipped_prices().executions), json=json)
 
 
 def start(

@@ -6,23 +6,30 @@ prefix. Who trains says which workloads a model may know; of the others it sees 
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
 import numpy as np
 
 from fedperf_shared.execution import ClusterConfig, Execution, MeasuredPlan
+from fedperf_shared.workflow.estimates import plan_before
 from fedperf_shared.workflow.graph import Plan, Workflow
 from fedperf_simulations.baselines.cost_models import Lesson
 from fedperf_simulations.data.datasets import (
     COMPARISONS,
+    DUCKDB_SESSIONS,
+    LARGE,
     LESSONS,
+    MEASURED_DIRECTORY,
+    SPARK_SESSIONS,
     measured_executions,
     measured_files,
 )
 from fedperf_simulations.measured_set.comparisons import Case, read_cases
 from fedperf_simulations.measured_set.measured_prefixes import measured_prefixes
+
+SESSION_FOLDERS = (DUCKDB_SESSIONS, SPARK_SESSIONS, LARGE)
 
 MOST_DISTILLED = 400
 """Workflows that a head is distilled from."""
@@ -43,6 +50,7 @@ class Measurements:
         prefixes: of all three, by workload.
         seed: of what is drawn.
         further: cases of the lessons, which nothing is judged by.
+        sessions: executions of SQL and of large inputs, which nothing is judged by either.
     """
 
     cases: tuple[Case, ...]
@@ -50,10 +58,11 @@ class Measurements:
     prefixes: Mapping[str, Sequence[MeasuredPlan]]
     seed: int
     further: tuple[Case, ...] = ()
+    sessions: tuple[Execution, ...] = ()
 
     @classmethod
     def read(cls, seed: int) -> Self:
-        """All three sets; errors as `measured_files`, `read_cases`."""
+        """All sets; of sessions those that were measured; errors as `measured_files`."""
         compared, lessons = measured_files(COMPARISONS), measured_files(LESSONS)
         rng = np.random.default_rng(seed)
         prefixes: dict[str, list[MeasuredPlan]] = {}
@@ -64,11 +73,19 @@ class Measurements:
             tuple(case for path in paths for case in read_cases(path))
             for paths in (compared, lessons)
         )
-        return cls(cases, tuple(measured_executions()), prefixes, seed, further)
+        folders = [each for each in SESSION_FOLDERS if (MEASURED_DIRECTORY / each).is_dir()]
+        sessions = tuple(each for folder in folders for each in measured_executions(folder))
+        return cls(cases, tuple(measured_executions()), prefixes, seed, further, sessions)
 
     def lesson(self, is_known: Known) -> Lesson:
-        """The plans and prefixes of workloads that are known."""
+        """The plans and prefixes of workloads that are known.
+
+        Those of sessions twice: as a run counted their rows, and with what was known before it.
+        """
+        counted = measured_plans(each for each in self.sessions if is_known(each.workload))
         complete = [
+            *counted,
+            *(replace(each, plan=plan_before(each.plan)) for each in counted),
             *measured_plans(each for each in self.executions if is_known(each.workload)),
             *(
                 plan

@@ -60,7 +60,7 @@ class Network:
         fused = [torch.cat([*ends, batch.plans], 1)]
         for dense in self._dense[:-1]:
             fused.append(functional.relu(dense.forward(fused[-1])))
-        outputs = self._dense[-1].forward(fused[-1])[:, 0]
+        outputs = self._dense[-1].forward(fused[-1])[:, 0] + batch.offsets
         gradient, of_dense = self._dense_back(fused, slope(outputs))
         of_states = torch.zeros_like(recurred[-1].states)
         of_states[:, rows.last] = torch.stack(gradient[:, : 2 * HIDDEN].chunk(2, 1))

@@ -58,8 +58,7 @@ BAD = {
     "unknown class": (changed(0, **{"class": "art"}), "operator 0 (orders): unknown class"),
     "unknown platform": (changed(2, platform="abacus"), "operator 2 (totals): unknown platform"),
     "unknown key": (changed(1, rows=3), "operator 1 (open): rows"),
-    "no rows": (changed(1, output_rows=None), "operator 1 (open): output_rows"),
-    "no width": (changed(0, row_bytes=None), "operator 0 (orders): row_bytes"),
+    "no rows": (changed(0, output_rows=None), "operator 0 (orders) reads from no other and needs"),
     "negative": (changed(0, output_rows=-1), "operator 0 (orders): output_rows must be between"),
     "absurd": (changed(0, output_rows=1e300), "operator 0 (orders): output_rows must be between"),
     "yes": (changed(0, output_rows=True), "operator 0 (orders): output_rows"),
@@ -84,6 +83,13 @@ def test_bad_workflows_are_refused_with_the_operator_named(case: str, tmp_path: 
     with pytest.raises(InvalidWorkflowFileError) as refused:
         read(tmp_path, content)
     assert says in str(refused.value)
+
+
+def test_what_only_a_run_tells_is_estimated(tmp_path: Path) -> None:
+    found = read(tmp_path, changed(1, output_rows=None, row_bytes=None))
+    orders, is_open, _ = found.plan.workflow.operators
+    assert is_open.output_rows == pytest.approx(orders.output_rows / 3)
+    assert is_open.row_bytes == orders.row_bytes
 
 
 def test_a_missing_and_a_huge_file_are_refused(tmp_path: Path) -> None:

@@ -37,10 +37,15 @@ from fedperf_shared.model.checkpoint import (
     state_to_arrays,
 )
 from fedperf_shared.model.ggfn import GGFN
+from fedperf_shared.workflow.features import FEATURE_SCHEMA_VERSION
 
 ARRAYS = state_to_arrays(GGFN(seed=7))
 ENCODED = encode_checkpoint(Checkpoint(ARRAYS, 4))
-METADATA = {"architecture": ARCHITECTURE, "feature_schema_version": "1", "model_version": "4"}
+METADATA = {
+    "architecture": ARCHITECTURE,
+    "feature_schema_version": str(FEATURE_SCHEMA_VERSION),
+    "model_version": "4",
+}
 
 
 def same(first: NamedArrays, second: NamedArrays) -> bool:
@@ -112,8 +117,8 @@ def test_a_checkpoint_that_is_too_long_is_refused_unread(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("architecture", "ggfn-2"),
-        ("feature_schema_version", "2"),
+        ("architecture", "ggfn-1"),
+        ("feature_schema_version", "1"),
         ("model_version", "-1"),
         ("model_version", "four"),
         ("model_version", ""),

@@ -2,6 +2,7 @@
 
 import math
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +14,6 @@ from fedperf_shared.workflow.features import (
     FEATURE_LIMIT,
     OPERATOR_FEATURES,
     PLAN_FEATURES,
-    Features,
     InvalidFeaturesError,
     feature_names,
     featurize,
@@ -263,11 +263,14 @@ def test_features_that_no_plan_can_give_are_refused() -> None:
         operators = good.operators.copy()
         operators[2, 50] = bad
         with pytest.raises(InvalidFeaturesError, match="operator features"):
-            Features(operators, good.plan, good.edges, good.order)
+            replace(good, operators=operators)
     with pytest.raises(InvalidFeaturesError, match="shapes"):
-        Features(good.operators[:, :62], good.plan, good.edges, good.order)
+        replace(good, operators=good.operators[:, :62])
     with pytest.raises(InvalidFeaturesError, match="rows 0 to 4"):
-        Features(good.operators, good.plan, good.edges + 1, good.order)
+        replace(good, edges=good.edges + 1)
+    for bad in (math.nan, 17.0):
+        with pytest.raises(InvalidFeaturesError, match="analytic_log_seconds"):
+            replace(good, analytic_log_seconds=bad)
 
 
 def flat_names() -> list[str]:
@@ -279,12 +282,12 @@ def flat_names() -> list[str]:
         for platform in NAMED_PLATFORMS
     ]
     summed = (45, 46, 47, 48, 49, 53, 54, 55, 57, 58, 60, 61, 62)
-    return [*cells, *(f"sum_{OPERATOR_NAMES[slot]}" for slot in summed), *PLAN_NAMES]
+    return [*cells, *(f"sum_{OPERATOR_NAMES[slot]}" for slot in summed), "analytic", *PLAN_NAMES]
 
 
 def test_the_flat_vector_counts_operators_and_rows_per_kind_and_platform() -> None:
     flat = flatten(featurize(credit_plan(), CLUSTER))
-    assert flat.shape == (FLAT_FEATURES,) == (628,)
+    assert flat.shape == (FLAT_FEATURES,) == (629,)
     vector = dict(zip(flat_names(), flat, strict=True))
     assert vector["count_join_on_duckdb"] == 1
     assert vector["count_join_on_polars"] == 0
@@ -292,6 +295,8 @@ def test_the_flat_vector_counts_operators_and_rows_per_kind_and_platform() -> No
     assert vector["output_rows_map_on_polars"] == pytest.approx(math.log1p(1000) / 10)
     assert vector["sum_switches_in"] == 2
     assert vector["machine_speed"] == 1.5
+    analytic = featurize(credit_plan(), CLUSTER).analytic_log_seconds
+    assert vector["analytic"] == pytest.approx(analytic)
 
 
 def test_the_largest_workflow_is_bounded_too() -> None:

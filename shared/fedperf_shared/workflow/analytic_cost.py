@@ -1,0 +1,322 @@
+"""An analytic cost model: what a plan takes by counting its work, before anything is learned.
+
+As the classic cost models of query optimizers and as T3 ("time per tuple", Rieger and Neumann,
+SIGMOD 2025) a plan costs what it does at a price for each unit of work:
+
+    seconds = (start-up and other work that does not divide
+               + sum over operators of their work / min(cores, tasks) ** speedup) / machine speed
+
+Units are rows and bytes in and out of an operator, tasks, row groups, sorted rows times their
+logarithm, bytes beyond the memory. So twice the rows take about twice as long, and more cores help
+as far as there are tasks, wherever a plan lies. The first queries of a session pay for what
+later ones find warm, by a share that falls with the queries before.
+
+Prices are constants of the code (`analytic_prices.json`, seconds for a unit, by platform),
+fitted on runs that the project itself measured (`fedperf-sim prices`); a price that these
+runs say nothing of is a published or plausible figure. Each plan's answer is computed from
+that plan alone. Nothing is refused: every valid plan has a price.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedperf_shared.workflow.columns import (
+    Floats,
+    Ints,
+    Placements,
+    WorkflowColumns,
+    sum_by_row,
+)
+from fedperf_shared.workflow.vocabulary import (
+    MAX_ROWS,
+    MAX_RUNTIME_SECONDS,
+    MIN_RUNTIME_SECONDS,
+    PARSES_TEXT,
+    RESERVED_KINDS,
+    RUNS_PYTHON,
+    OperatorKind,
+    Platform,
+)
+
+PRICES_PATH = Path(__file__).with_name("analytic_prices.json")
+
+KINDS = tuple(kind for kind in OperatorKind if kind not in RESERVED_KINDS)
+
+SERIAL = (
+    "start",
+    "first_query",
+    "switch",
+    "switch_byte",
+    "task_dispatch",
+    *(f"one_{kind.name.lower()}" for kind in KINDS),
+    "python",
+    "cold_operator",
+    "cold_python",
+)
+"""Units of work that more cores do not divide: what starts once, and what one driver does."""
+
+PARALLEL = (
+    "task",
+    "cold_task",
+    *(f"row_{kind.name.lower()}" for kind in KINDS),
+    *(f"out_row_{kind.name.lower()}" for kind in KINDS),
+    "scan_byte",
+    "text_byte",
+    "exchange_byte",
+    "sink_byte",
+    "work_byte",
+    "python_row",
+    "spilled_byte",
+)
+"""Units of work that tasks share."""
+
+UNITS = (*SERIAL, *PARALLEL)
+
+TASK_ROWS = 122_880.0
+"""Rows of a task where the plan names no partitions: a row group."""
+
+SPILLS_FROM = 0.3
+"""Share of the memory from which on the input of one operator goes to disk."""
+
+WARM_POWER = 1.1
+"""A query pays (1 + queries before) ** -WARM_POWER of what a cold engine costs."""
+
+Mask = NDArray[np.bool_]
+
+
+def _one_of(*kinds: OperatorKind) -> Mask:
+    """By the number of a kind, whether it is one of `kinds`."""
+    return np.isin(np.arange(len(OperatorKind)), [int(kind) for kind in kinds])
+
+
+_HOLDS_INPUT = _one_of(
+    OperatorKind.AGGREGATE,
+    OperatorKind.DISTINCT,
+    OperatorKind.SORT,
+    OperatorKind.JOIN,
+    OperatorKind.WINDOW,
+    OperatorKind.EXCHANGE,
+)
+_ITERATES = _one_of(OperatorKind.GRAPH_ITERATE, OperatorKind.ML_TRAIN)
+_SORTS = _one_of(OperatorKind.SORT, OperatorKind.WINDOW)
+_BEGINS_STAGE = _one_of(OperatorKind.FILE_SOURCE, OperatorKind.TABLE_SOURCE, OperatorKind.EXCHANGE)
+_PLACE = {name: number for number, name in enumerate(UNITS)}
+_LEAST_SECONDS = MIN_RUNTIME_SECONDS / 10
+_MOST_CORES = 10**9
+
+
+class Resources(Protocol):
+    """What features and prices read of an `execution.ClusterConfig`, all positive and finite.
+
+    A protocol, because `execution` is built on this package and not the other way round.
+    """
+
+    @property
+    def nodes(self) -> int: ...  # noqa: D102
+    @property
+    def cores(self) -> int: ...  # noqa: D102
+    @property
+    def memory_bytes(self) -> int: ...  # noqa: D102
+    @property
+    def machine_speed(self) -> float: ...  # noqa: D102
+    @property
+    def queries_before(self) -> int: ...  # noqa: D102
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prices:
+    """Seconds for a unit of work.
+
+    Attributes:
+        seconds: float64 [platforms, units], core seconds for the parallel ones, at least 0.
+        speedup: float64 [platforms], in [0, 1]: n cores do the work of n ** speedup.
+    """
+
+    seconds: Floats
+    speedup: Floats
+
+    @classmethod
+    def of(cls, content: Mapping[str, Mapping[str, float]]) -> Self:
+        """The prices of each platform by name; a unit without a price is free."""
+        seconds = np.zeros((len(Platform), len(UNITS)))
+        speedup = np.zeros(len(Platform))
+        for platform in Platform:
+            by_unit = content.get(platform.name.lower(), content["other"])
+            speedup[platform] = by_unit["speedup"]
+            for name, place in _PLACE.items():
+                seconds[platform, place] = by_unit.get(name, 0.0)
+        return cls(seconds, speedup)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Work:
+    """The units of work of plans of one workflow, whatever they cost.
+
+    Attributes:
+        units: float64 [operators, units] of each operator, whichever platform it runs on.
+        tasks: float64 [operators], that may share its work.
+        starts: float64 [plans, platforms], units of `start` and, in the second half of the
+            columns, of `first_query`.
+        switches: float64 [plans, operators, 2], edges in from other platforms and bytes over them.
+        platforms: int64 [plans, operators].
+        cores: of the machine.
+        speed: of one core.
+    """
+
+    units: Floats
+    tasks: Floats
+    starts: Floats
+    switches: Floats
+    platforms: Ints
+    cores: int
+    speed: float
+
+    @classmethod
+    def of(cls, columns: WorkflowColumns, placed: Placements, machine: Resources) -> Self:
+        """The work of plans with `placed` platforms on `machine`."""
+        warmth = _cold(machine.queries_before)
+        tasks = _tasks(columns)
+        used = np.zeros((len(placed.platforms), len(Platform)))
+        used[np.arange(len(used))[:, None], placed.platforms] = 1.0
+        is_first = float(machine.queries_before == 0)
+        return cls(
+            _units(columns, tasks, warmth, machine.memory_bytes),
+            tasks,
+            np.concatenate([used, used * is_first], axis=1),
+            _switches(columns, placed),
+            placed.platforms,
+            min(machine.cores, _MOST_CORES),
+            machine.machine_speed,
+        )
+
+    def log_seconds(self, prices: Prices) -> Floats:
+        """Natural log of the seconds, [plans], within the public bounds of run times."""
+        serial_units = self.units[:, : len(SERIAL)]
+        parallel_units = self.units[:, len(SERIAL) :]
+        # Sums, not matrix products: the same bits under every BLAS.
+        serial = _priced(serial_units, prices.seconds[:, : len(SERIAL)])
+        parallel = _priced(parallel_units, prices.seconds[:, len(SERIAL) :])
+        shared = np.minimum(self.cores, self.tasks)[:, None] ** prices.speedup[None, :]
+        by_platform = serial + parallel / shared
+        operators = np.arange(len(self.tasks))
+        chosen = by_platform[operators, self.platforms].sum(axis=1)
+        edge = prices.seconds[:, [_PLACE["switch"], _PLACE["switch_byte"]]]
+        chosen += (self.switches * edge[self.platforms]).sum(axis=(1, 2))
+        once = prices.seconds[:, [_PLACE["start"], _PLACE["first_query"]]].T.ravel()
+        chosen += (self.starts * once).sum(axis=1)
+        log_seconds = np.log(np.maximum(chosen, _LEAST_SECONDS)) - math.log(self.speed)
+        lowest, highest = math.log(_LEAST_SECONDS), math.log(MAX_RUNTIME_SECONDS)
+        return np.asarray(np.clip(log_seconds, lowest, highest), dtype=np.float64)
+
+
+def analytic_log_seconds(
+    columns: WorkflowColumns, placed: Placements, machine: Resources
+) -> Floats:
+    """Natural log of the seconds of each plan at the prices that ship, [plans]."""
+    return Work.of(columns, placed, machine).log_seconds(shipped_prices())
+
+
+@lru_cache(maxsize=1)
+def shipped_prices() -> Prices:
+    """The prices that ship with fedperf."""
+    return Prices.of(MappingProxyType(json.loads(PRICES_PATH.read_bytes())))
+
+
+def _priced(units: Floats, prices: Floats) -> Floats:
+    """[operators, platforms]."""
+    return np.asarray((units[:, None, :] * prices[None]).sum(axis=2))
+
+
+def _cold(queries_before: int) -> float:
+    """Share of a cold engine's cost; steps at powers of two, so that repeats look alike."""
+    stepped = 2.0 ** math.floor(math.log2(1 + queries_before))
+    return float(stepped**-WARM_POWER)
+
+
+def _tasks(columns: WorkflowColumns) -> Floats:
+    """Tasks that may share each operator's work: its partitions, its inputs', or row groups."""
+    parent, child = columns.edges
+    largest = np.where(columns.parents == 0, columns.rows, 0.0)
+    np.maximum.at(largest, child, columns.rows[parent])
+    by_rows = np.maximum(1.0, np.ceil(largest / TASK_ROWS))
+    told = columns.partitions.copy()
+    for edge in np.argsort(child, kind="stable"):  # children stand behind their parents
+        below = child[edge]
+        if columns.partitions[below] == 0:
+            told[below] = max(told[below], told[parent[edge]])
+    return np.where(told > 0, told, by_rows)
+
+
+def _units(columns: WorkflowColumns, tasks: Floats, cold: float, memory_bytes: int) -> Floats:
+    """[operators, UNITS], but for starts and switches, which platforms decide."""
+    count = len(columns.rows)
+    every, kind = np.arange(count), columns.kind
+    parent, _ = columns.edges
+    is_source = columns.parents == 0
+    rows_in = np.where(is_source, columns.rows, columns.summed(columns.rows[parent]))
+    bytes_in = np.where(
+        is_source, columns.output_bytes, columns.summed(columns.output_bytes[parent])
+    )
+    work = _weighted_rows(columns, rows_in)
+    has_text = is_source & (columns.code_steps == PARSES_TEXT)
+    has_python = columns.code_steps >= RUNS_PYTHON
+    stage = _BEGINS_STAGE[kind]
+    units = np.zeros((count, len(UNITS)))
+    units[every, _PLACE["one_file_source"] + kind] = 1.0
+    units[every, _PLACE["row_file_source"] + kind] = work
+    units[every, _PLACE["out_row_file_source"] + kind] = columns.rows
+    named = {
+        "task_dispatch": np.where(stage, tasks, 0.0),
+        "python": has_python,
+        "cold_operator": np.full(count, cold),
+        "cold_python": cold * has_python,
+        "task": np.where(stage, tasks, 0.0),
+        "cold_task": np.where(stage, cold * tasks, 0.0),
+        "scan_byte": np.where(is_source & ~has_text, columns.output_bytes, 0.0),
+        "text_byte": np.where(has_text, columns.output_bytes, 0.0),
+        "exchange_byte": np.where(kind == OperatorKind.EXCHANGE, bytes_in, 0.0),
+        "sink_byte": np.where(kind == OperatorKind.SINK, bytes_in, 0.0),
+        "work_byte": np.where(is_source, 0.0, bytes_in),
+        "python_row": np.where(has_python, rows_in, 0.0),
+        "spilled_byte": np.where(
+            _HOLDS_INPUT[kind], np.maximum(bytes_in - SPILLS_FROM * memory_bytes, 0.0), 0.0
+        ),
+    }
+    for name, values in named.items():
+        units[:, _PLACE[name]] = values
+    return units
+
+
+def _weighted_rows(columns: WorkflowColumns, rows_in: Floats) -> Floats:
+    """Rows that each operator handles, times how often it handles them."""
+    parent, child = columns.edges
+    work = rows_in.copy()
+    work *= 1 + np.where(_ITERATES[columns.kind], columns.iterations, 0.0)
+    work *= np.where(_SORTS[columns.kind], np.log2(2 + rows_in), 1.0)
+    crossed = columns.kind == OperatorKind.CROSS
+    if crossed.any():
+        product = np.ones(len(work))
+        np.multiply.at(product, child, np.maximum(columns.rows[parent], 1.0))
+        work = np.where(crossed, np.minimum(product, MAX_ROWS), work)
+    is_code = ~_BEGINS_STAGE[columns.kind] & (columns.code_steps < RUNS_PYTHON)
+    return np.asarray(work * (1 + np.where(is_code, columns.code_steps, 0.0) / 8))
+
+
+def _switches(columns: WorkflowColumns, placed: Placements) -> Floats:
+    """[plans, operators, 2]."""
+    plans, count = placed.platforms.shape
+    plan, edge = np.nonzero(placed.switch)
+    parent, child = columns.edges[:, edge]
+    place = plan * count + child
+    edges = np.bincount(place, minlength=plans * count)
+    crossing = sum_by_row(place, columns.output_bytes[parent], plans * count)
+    return np.stack([edges, crossing], axis=1).reshape(plans, count, 2)

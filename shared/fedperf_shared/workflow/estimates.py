@@ -1,0 +1,116 @@
+"""What is known of a plan before it ran, and estimates for the rest.
+
+Before a run people know the operators, the sources with their rows and bytes, and the
+resources. Rows between operators, the partitions of a shuffle and the shares of keys are known
+only after it. `plan_before` is what a predictor may see of a plan that never ran: the rows are
+estimates of textbooks (System R's default selectivities; Selinger et al., SIGMOD 1979,
+table 1), so that a model can learn how far these are off.
+"""
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+
+from fedperf_shared.workflow.graph import Operator, Plan, Workflow
+from fedperf_shared.workflow.topology import topological_order
+from fedperf_shared.workflow.vocabulary import (
+    MAX_ROW_BYTES,
+    MAX_ROWS,
+    SOURCE_KINDS,
+    OperatorKind,
+)
+
+GROUPED_POWER = 0.5
+"""n rows are taken to fall into n ** GROUPED_POWER groups."""
+
+DEFAULT_ROW_BYTES = 64.0
+"""Width of a row where nothing tells it."""
+
+_SHARES: Mapping[OperatorKind, float] = MappingProxyType(
+    {OperatorKind.FILTER: 1 / 3, OperatorKind.SAMPLE: 1 / 3, OperatorKind.FLATMAP: 3.0}
+)
+"""Rows out for a row of the largest input; 1 for the rest: a join has those of its facts."""
+
+_MOST: Mapping[OperatorKind, float] = MappingProxyType(
+    {OperatorKind.GLOBAL_AGGREGATE: 1.0, OperatorKind.ML_TRAIN: 1.0, OperatorKind.TOPK: 100.0}
+)
+_GROUPS = frozenset({OperatorKind.AGGREGATE, OperatorKind.DISTINCT})
+
+
+def known_before(operator: Operator) -> bool:
+    """Whether the rows of an operator are known before a run: those of sources are."""
+    return not operator.inputs and operator.kind in SOURCE_KINDS
+
+
+def plan_before(plan: Plan) -> Plan:
+    """The plan with estimates in place of what only a run tells.
+
+    A source behind which a filter stands keeps the rows that it reads; widths stay, as the
+    columns of an operator are known.
+    """
+    operators = plan.workflow.operators
+    unknown = [place for place, each in enumerate(operators) if not known_before(each)]
+    return Plan(with_estimates(plan.workflow, unknown), plan.platforms)
+
+
+def with_estimates(
+    workflow: Workflow, rows: Collection[int], widths: Collection[int] = ()
+) -> Workflow:
+    """The workflow with estimates for what is not known of some operators.
+
+    Args:
+        workflow: its other operators are taken as they are.
+        rows: positions of operators of which nothing is known that a run tells: their rows, the
+            partitions of an exchange, the share of distinct keys.
+        widths: positions of operators whose width is not known.
+    """
+    operators = list(workflow.operators)
+    for position in topological_order(workflow):
+        given = [operators[each] for each in operators[position].inputs]
+        if position in widths:
+            operators[position] = replace(
+                operators[position], row_bytes=_width(operators[position], given)
+            )
+        if position in rows:
+            operators[position] = _estimated(
+                operators[position], [each.output_rows for each in given]
+            )
+    return Workflow(tuple(operators), workflow.sources)
+
+
+def estimated_rows(kind: OperatorKind, given: Sequence[float]) -> float:
+    """Rows of an operator whose inputs have `given` rows."""
+    largest = max(given, default=0.0)
+    if kind in _GROUPS:
+        return float(largest**GROUPED_POWER)
+    if kind is OperatorKind.CROSS:
+        rows = math.prod(max(each, 1.0) for each in given)
+    elif kind is OperatorKind.UNION:
+        rows = sum(given)
+    else:
+        rows = _SHARES.get(kind, 1.0) * largest
+    return min(rows, _MOST.get(kind, MAX_ROWS))
+
+
+def _estimated(operator: Operator, given: Sequence[float]) -> Operator:
+    rows = estimated_rows(operator.kind, given)
+    ratio = 0.0
+    if operator.kind in _GROUPS and max(given, default=0.0) > 0:
+        ratio = min(1.0, rows / max(given))
+    is_one = operator.partitions == 1  # sent to all: planned so, not counted
+    return replace(
+        operator,
+        output_rows=rows,
+        key_distinct_ratio=ratio,
+        partitions=1 if is_one else 0,
+    )
+
+
+def _width(operator: Operator, given: Sequence[Operator]) -> float:
+    """That of the inputs, side by side where they are joined; `DEFAULT_ROW_BYTES` of a source."""
+    widths = [each.row_bytes for each in given]
+    if not widths:
+        return DEFAULT_ROW_BYTES
+    is_joined = operator.kind in (OperatorKind.JOIN, OperatorKind.CROSS)
+    return min(sum(widths) if is_joined else max(widths), MAX_ROW_BYTES)

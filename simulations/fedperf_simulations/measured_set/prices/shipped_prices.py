@@ -1,0 +1,64 @@
+"""Fit the prices that ship with fedperf, and write them where the product reads them.
+
+On the public part of the measured set, as the limited start of simulations, and on the sessions of
+SQL, of which no workload is anybody's; what organizations of simulations hold, and what is
+judged, is not looked at. Made anew only when these measurements change; then the starts too.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedperf_shared.execution import Execution
+from fedperf_shared.workflow.analytic_cost import PRICES_PATH
+from fedperf_shared.workflow.vocabulary import Platform
+from fedperf_simulations.data.datasets import (
+    DUCKDB_SESSIONS,
+    MEASURED_DIRECTORY,
+    SPARK_SESSIONS,
+    measured_executions,
+)
+from fedperf_simulations.measured_set.organizations import WorkloadPart, split
+from fedperf_simulations.measured_set.prices.price_fit import PricedPlans, prices_of
+from fedperf_simulations.measured_set.training_set import measured_plans
+
+
+@dataclass(frozen=True, slots=True)
+class PriceReport:
+    """How many executions of each platform, by its name, prices were fitted on."""
+
+    executions: Mapping[str, int]
+
+
+def fit_shipped_prices(path: Path = PRICES_PATH) -> PriceReport:
+    """Fit and write the prices; the same for the same measurements.
+
+    Raises:
+        MissingDataError: nothing was measured.
+        InvalidInputError: a row of what was measured cannot be read.
+    """
+    by_platform: dict[Platform, list[Execution]] = defaultdict(list)
+    for execution in _priced():
+        platforms = set(execution.plan.platforms)
+        if execution.is_ok and len(platforms) == 1:
+            by_platform[platforms.pop()].append(execution)
+    measured = {
+        platform: PricedPlans.of(
+            measured_plans(executions), [each.workload for each in executions], platform
+        )
+        for platform in Platform
+        if (executions := by_platform.get(platform))
+    }
+    path.write_text(json.dumps(prices_of(measured), indent=1) + "\n", encoding="utf-8")
+    return PriceReport(
+        {each.name.lower(): len(plans.log_seconds) for each, plans in measured.items()}
+    )
+
+
+def _priced() -> Iterator[Execution]:
+    yield from split(measured_executions())[WorkloadPart.PUBLIC]
+    for folder in (DUCKDB_SESSIONS, SPARK_SESSIONS):
+        if (MEASURED_DIRECTORY / folder).is_dir():
+            yield from measured_executions(folder)

@@ -1,0 +1,188 @@
+"""The analytic cost model: work is counted, priced, shared among cores, and paid cold at first."""
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedperf_shared.execution import ClusterConfig
+from fedperf_shared.workflow.analytic_cost import PRICES_PATH, UNITS, Prices, Work, shipped_prices
+from fedperf_shared.workflow.columns import Placements, WorkflowColumns
+from fedperf_shared.workflow.features import featurize, featurize_assignments
+from fedperf_shared.workflow.graph import Operator, Plan, Workflow
+from fedperf_shared.workflow.topology import topological_order
+from fedperf_shared.workflow.vocabulary import (
+    MAX_ROW_BYTES,
+    MAX_ROWS,
+    RUNS_PYTHON,
+    Complexity,
+    OperatorClass,
+    OperatorKind,
+    Platform,
+)
+
+K = OperatorKind
+CLUSTER = ClusterConfig(1, 1, 64 * 2**30)
+
+
+def chain(*operators: tuple[OperatorKind, float], row_bytes: float = 16.0) -> Workflow:
+    """Operators one behind the other, each with its output rows."""
+    return Workflow(
+        tuple(
+            Operator(
+                kind,
+                OperatorClass.RELATIONAL,
+                (place - 1,) if place else (),
+                output_rows=rows,
+                row_bytes=row_bytes,
+            )
+            for place, (kind, rows) in enumerate(operators)
+        )
+    )
+
+
+def seconds(
+    workflow: Workflow,
+    prices: dict[str, float],
+    cluster: ClusterConfig = CLUSTER,
+    platform: Platform = Platform.SPARK,
+) -> float:
+    """What the workflow takes on one platform where units cost `prices`, all others nothing."""
+    found = Prices.of({"other": {"speedup": 1.0}, platform.name.lower(): {"speedup": 1.0} | prices})
+    columns = WorkflowColumns.of(workflow, topological_order(workflow))
+    platforms = np.full((1, len(workflow.operators)), int(platform))
+    placed = Placements.of(columns, platforms)
+    return float(np.exp(Work.of(columns, placed, cluster).log_seconds(found)[0]))
+
+
+SCAN = chain((K.FILE_SOURCE, 1e6), (K.FILTER, 1e5), (K.AGGREGATE, 100.0))
+
+
+def test_every_platform_has_a_price_for_every_unit() -> None:
+    content = json.loads(PRICES_PATH.read_bytes())
+    for platform in Platform:
+        if not platform.name.startswith("RESERVED"):
+            assert content[platform.name.lower()].keys() == {"speedup", *UNITS}
+    assert (shipped_prices().seconds >= 0).all()
+    assert ((shipped_prices().speedup >= 0) & (shipped_prices().speedup <= 1)).all()
+
+
+@pytest.mark.parametrize(
+    ("prices", "expected"),
+    [
+        ({"start": 2.0}, 2.0),
+        ({"one_filter": 0.5}, 0.5),
+        ({"row_filter": 1e-6}, 1.0),
+        ({"out_row_aggregate": 1e-2}, 1.0),
+        ({"row_aggregate": 1e-5}, 1.0),
+        ({"scan_byte": 1e-7}, 1.6),
+        ({"row_filter": 1e-6, "start": 2.0}, 3.0),
+    ],
+)
+def test_work_is_counted_and_priced(prices: dict[str, float], expected: float) -> None:
+    assert seconds(SCAN, prices) == pytest.approx(expected)
+
+
+def test_what_is_sorted_or_crossed_is_more_than_its_rows() -> None:
+    ordered = chain((K.TABLE_SOURCE, 1e6), (K.SORT, 1e6))
+    assert seconds(ordered, {"row_sort": 1e-6}) == pytest.approx(math.log2(2 + 1e6))
+    sides = chain((K.TABLE_SOURCE, 1e3), (K.TABLE_SOURCE, 2e3)).operators
+    other = replace(sides[1], inputs=())
+    crossed = Operator(K.CROSS, OperatorClass.RELATIONAL, (0, 1), output_rows=5.0)
+    workflow = Workflow((sides[0], other, crossed))
+    assert seconds(workflow, {"row_cross": 1e-6}) == pytest.approx(2.0)
+
+
+def test_cores_share_what_tasks_can_share_and_nothing_else() -> None:
+    prices = {"row_filter": 1e-6, "start": 1.0}
+    workflow = replace(
+        SCAN, operators=tuple(replace(each, partitions=3) for each in SCAN.operators)
+    )
+    for cores, shared in ((1, 1), (2, 2), (3, 3), (64, 3)):
+        found = seconds(workflow, prices, replace(CLUSTER, cores=cores))
+        assert found == pytest.approx(1.0 + 1.0 / shared)
+
+
+def test_partitions_hold_until_rows_are_exchanged() -> None:
+    source, moved, mapped = chain((K.FILE_SOURCE, 1e6), (K.EXCHANGE, 1e6), (K.MAP, 1e6)).operators
+    workflow = Workflow((replace(source, partitions=7), replace(moved, partitions=2), mapped))
+    found = seconds(workflow, {"row_map": 1e-6}, replace(CLUSTER, cores=64))
+    assert found == pytest.approx(1 / 2)
+    assert seconds(workflow, {"task_dispatch": 0.1}) == pytest.approx(0.9)
+
+
+def test_a_first_query_pays_for_a_cold_engine_and_later_ones_less_and_less() -> None:
+    prices = {"first_query": 1.0, "cold_operator": 1.0}
+    found = [
+        seconds(SCAN, prices, replace(CLUSTER, queries_before=before)) for before in (0, 1, 3, 1023)
+    ]
+    assert found[0] == pytest.approx(1.0 + 3.0)
+    assert found[1] == pytest.approx(3 * 2**-1.1)
+    assert found == sorted(found, reverse=True)
+    assert found[3] < 0.01
+
+
+def test_what_the_memory_does_not_hold_is_spilled() -> None:
+    grouped = chain((K.TABLE_SOURCE, 1e6), (K.AGGREGATE, 1e6))  # 16 MB go in
+    prices = {"spilled_byte": 1e-6}
+    small = replace(CLUSTER, memory_bytes=20_000_000)
+    assert seconds(grouped, prices, small) == pytest.approx(16.0 - 0.3 * 20)
+    assert seconds(grouped, {"start": 1.0, **prices}) == pytest.approx(1.0)
+
+
+def test_code_costs_its_steps_and_python_each_row() -> None:
+    source, mapped = chain((K.TABLE_SOURCE, 1e6), (K.MAP, 1e6)).operators
+    steps = replace(mapped, complexity=Complexity.LINEAR, code_steps=8)
+    assert seconds(Workflow((source, steps)), {"row_map": 1e-6}) == pytest.approx(2.0)
+    python = replace(mapped, complexity=Complexity.LINEAR, code_steps=RUNS_PYTHON)
+    found = seconds(
+        Workflow((source, python)), {"row_map": 1e-6, "python_row": 2e-6, "python": 1.0}
+    )
+    assert found == pytest.approx(1.0 + 1.0 + 2.0)
+
+
+def test_a_switch_costs_itself_and_its_bytes() -> None:
+    workflow = chain((K.TABLE_SOURCE, 1e6), (K.MAP, 1e6))
+    columns = WorkflowColumns.of(workflow, (0, 1))
+    free = {"speedup": 1.0}
+    prices = Prices.of({"other": free, "polars": free | {"switch": 1.0, "switch_byte": 1e-7}})
+    platforms = np.array([[Platform.DUCKDB, Platform.POLARS], [Platform.POLARS, Platform.POLARS]])
+    work = Work.of(columns, Placements.of(columns, platforms), CLUSTER)
+    mixed, alone = np.exp(work.log_seconds(prices))
+    assert mixed == pytest.approx(1.0 + 1.6)
+    assert alone < 1e-4
+
+
+def test_twice_the_rows_take_twice_as_long_however_large() -> None:
+    prices = {"row_filter": 1e-9, "row_aggregate": 1e-9, "scan_byte": 1e-10}
+    sizes = [seconds(chain((K.FILE_SOURCE, n), (K.FILTER, n), (K.AGGREGATE, n)), prices)
+             for n in (1e9, 2e9, 4e9)]  # fmt: skip
+    assert sizes[1] == pytest.approx(2 * sizes[0])
+    assert sizes[2] == pytest.approx(4 * sizes[0])
+
+
+def test_the_most_and_the_least_work_stay_within_bounds() -> None:
+    operators = tuple(
+        Operator(
+            K.CROSS, OperatorClass.RELATIONAL, (p - 1,) * 9 if p else (), MAX_ROWS, MAX_ROW_BYTES
+        )
+        for p in range(60)
+    )
+    huge = Plan.on_one_platform(Workflow(operators), Platform.PANDAS)
+    assert math.isfinite(featurize(huge, CLUSTER).analytic_log_seconds)
+    nothing = Plan.on_one_platform(chain((K.TABLE_SOURCE, 0.0)), Platform.DUCKDB)
+    fast = replace(CLUSTER, machine_speed=1e9)
+    assert math.isfinite(featurize(nothing, fast).analytic_log_seconds)
+
+
+def test_a_plan_has_the_same_answer_alone_and_among_others() -> None:
+    platforms = [
+        (a, b, Platform.DUCKDB) for a in (Platform.SPARK, Platform.POLARS) for b in (0, 1, 2, 4)
+    ]
+    assignments = [tuple(Platform(each) for each in plan) for plan in platforms]
+    together = featurize_assignments(SCAN, assignments, CLUSTER)
+    for assignment, found in zip(assignments, together, strict=True):
+        alone = featurize(Plan(SCAN, assignment), CLUSTER)
+        assert found.analytic_log_seconds == alone.analytic_log_seconds

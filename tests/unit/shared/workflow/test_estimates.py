@@ -1,0 +1,75 @@
+"""What is known of a plan before it ran, and what is estimated."""
+
+from dataclasses import replace
+
+import pytest
+
+from fedperf_shared.workflow.estimates import estimated_rows, known_before, plan_before
+from fedperf_shared.workflow.graph import Operator, Plan, Workflow
+from fedperf_shared.workflow.vocabulary import MAX_ROWS, OperatorClass, OperatorKind, Platform
+
+K = OperatorKind
+
+
+def operator(kind: OperatorKind, *inputs: int, rows: float = 7.0, partitions: int = 0) -> Operator:
+    return Operator(
+        kind,
+        OperatorClass.RELATIONAL,
+        inputs,
+        output_rows=rows,
+        row_bytes=8.0,
+        key_distinct_ratio=0.5 if kind is K.AGGREGATE else 0.0,
+        partitions=partitions,
+    )
+
+
+PLAN = Plan.on_one_platform(
+    Workflow(
+        (
+            operator(K.FILE_SOURCE, rows=900.0, partitions=4),
+            operator(K.FILTER, 0, rows=1.0),
+            operator(K.EXCHANGE, 1, rows=1.0, partitions=200),
+            operator(K.AGGREGATE, 2, rows=1.0),
+            operator(K.TABLE_SOURCE, rows=10.0),
+            operator(K.EXCHANGE, 4, rows=3.0, partitions=1),
+            operator(K.JOIN, 3, 5, rows=1e6),
+        )
+    ),
+    Platform.SPARK,
+)
+
+
+def test_sources_are_known_and_the_rest_follows_from_them() -> None:
+    found = plan_before(PLAN)
+    rows = [each.output_rows for each in found.workflow.operators]
+    assert rows == pytest.approx([900.0, 300.0, 300.0, 300.0**0.5, 10.0, 10.0, 300.0**0.5])
+    assert [each.partitions for each in found.workflow.operators] == [4, 0, 0, 0, 0, 1, 0]
+    assert found.workflow.operators[3].key_distinct_ratio == pytest.approx(300.0**-0.5)
+    assert found.platforms == PLAN.platforms
+
+
+def test_what_a_run_told_changes_nothing_of_what_was_known_before() -> None:
+    told = tuple(
+        each if known_before(each) else replace(each, output_rows=5 * each.output_rows)
+        for each in PLAN.workflow.operators
+    )
+    assert plan_before(Plan(Workflow(told), PLAN.platforms)) == plan_before(PLAN)
+    assert plan_before(plan_before(PLAN)) == plan_before(PLAN)
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "rows"),
+    [
+        (K.GLOBAL_AGGREGATE, [50.0], 1.0),
+        (K.TOPK, [5000.0], 100.0),
+        (K.TOPK, [5.0], 5.0),
+        (K.UNION, [5.0, 6.0], 11.0),
+        (K.CROSS, [5.0, 6.0], 30.0),
+        (K.CROSS, [1e9, 1e9], MAX_ROWS),
+        (K.FLATMAP, [5.0], 15.0),
+        (K.SORT, [5.0], 5.0),
+        (K.COMMAND, [], 0.0),
+    ],
+)
+def test_rows_are_estimated_by_kind(kind: OperatorKind, given: list[float], rows: float) -> None:
+    assert estimated_rows(kind, given) == rows

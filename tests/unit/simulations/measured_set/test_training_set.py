@@ -1,0 +1,24 @@
+"""What cost models learn from: workloads that are known, and of sessions what was known before."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from fedperf_shared.workflow.estimates import plan_before
+from fedperf_shared.workflow.features import featurize
+from fedperf_simulations.measured_set.training_set import Measurements
+from tests.unit.client.executions import make_execution
+
+
+def test_sessions_are_learned_from_as_counted_and_as_known_before() -> None:
+    execution = make_execution(1, workload="shop/join/1")
+    other = replace(make_execution(2), workload="shop/join/2")
+    measurements = Measurements((), (), {}, 0, sessions=(execution, other))
+    lesson = measurements.lesson(lambda workload: workload == "shop/join/1")
+    plans = [execution.plan, plan_before(execution.plan)]
+    expected = [featurize(plan, execution.cluster).operators for plan in plans]
+    found = [each.features.operators for each in lesson.questions]
+    assert len(found) == 2
+    for one, another in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, another)
+    assert len({float(each) for each in lesson.log_seconds}) == 1
