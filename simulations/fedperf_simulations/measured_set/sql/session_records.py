@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import median_low
 
 import pyarrow as pa
+from pyarrow import parquet
 
 from fedperf_client.sources import Skipped
 from fedperf_client.sources.duckdb.profile_file import ProfileFile
@@ -153,7 +154,7 @@ def _moment(seconds: float) -> datetime:
 
 
 def write_runs(runs: Sequence[SqlRun], path: Path, *, provenance: Mapping[str, str]) -> None:
-    """Write runs as one history file.
+    """Write runs as one history file; sessions that a file there has, and these runs not, stay.
 
     Beyond the columns of a history: `session`, `table_rows`, `storage`, `outcome`,
     `host_busy_cores` and `run_seconds`.
@@ -175,4 +176,22 @@ def write_runs(runs: Sequence[SqlRun], path: Path, *, provenance: Mapping[str, s
     }
     for name, (kind, values) in more.items():
         table = table.append_column(name, pa.array(values, kind))
-    write_table(path, table, metadata=provenance, compression_level=19)
+    write_table(path, _with_others(table, path), metadata=provenance, compression_level=19)
+
+
+def sessions_in(path: Path) -> frozenset[str]:
+    """Names of the sessions that a file of `write_runs` holds; none where there is no file."""
+    if not path.exists():
+        return frozenset()
+    return frozenset(parquet.read_table(path, columns=["session"])["session"].to_pylist())
+
+
+def _with_others(table: pa.Table, path: Path) -> pa.Table:
+    """Also the sessions of the file that the table has nothing of, in the same order."""
+    if not path.exists():
+        return table
+    before = parquet.read_table(path).cast(table.schema)
+    here = set(table["session"].to_pylist())
+    others = before.filter(pa.array([each not in here for each in before["session"].to_pylist()]))
+    both = pa.concat_tables([table, others]).unify_dictionaries()
+    return both.sort_by([("workload", "ascending"), ("execution_id", "ascending")])

@@ -9,7 +9,7 @@ design was measured in.
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -20,7 +20,11 @@ from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.harness.terminal import bar
 from fedperf_simulations.measured_set.sql import duckdb_session, spark_session
 from fedperf_simulations.measured_set.sql.session_draws import SessionDesign
-from fedperf_simulations.measured_set.sql.session_records import SessionReading, write_runs
+from fedperf_simulations.measured_set.sql.session_records import (
+    SessionReading,
+    sessions_in,
+    write_runs,
+)
 from fedperf_simulations.measured_set.sql.sessions import (
     RECORD_FILE,
     SqlSession,
@@ -61,8 +65,13 @@ class SessionSummary:
     skipped: Mapping[str, int]
 
 
-def measure_sessions(design: SessionDesign, out: Path) -> None:
+def measure_sessions(design: SessionDesign, out: Path, *, measured: Collection[str] = ()) -> None:
     """Run every session of the design that `out` lacks; safe to kill and repeat.
+
+    Args:
+        design: the sessions.
+        out: where the engines' own logs are kept.
+        measured: sessions that are known from elsewhere and not run again.
 
     Raises:
         ConfigurationError: another design was measured there.
@@ -70,7 +79,7 @@ def measure_sessions(design: SessionDesign, out: Path) -> None:
     _require_design(design, out)
     with bar(f"{design.kind} sessions", design.count) as advance:
         for session in design.sessions():
-            if not (out / session.name).exists():
+            if session.name not in measured and not (out / session.name).exists():
                 for tables in session.tables:
                     prepare_tables(tables, out.parent / "data")
                 _run(session, out)
@@ -82,15 +91,18 @@ def join_sessions(
 ) -> SessionSummary:
     """Read all sessions that were finished and write their executions as one file.
 
+    Sessions that a file at `path` holds and that are not in `out`, such as those that another
+    machine measured, stay there.
+
     Raises:
         InvalidInputError: there are none.
         StorageError: the file cannot be written.
     """
-    reading, failed = SessionReading(), 0
+    reading, failed, known = SessionReading(), 0, sessions_in(path)
     for session in design.sessions():
         if (out / session.name / RECORD_FILE).exists():
             reading.take(out / session.name)
-        else:
+        elif session.name not in known:
             failed += 1
     if not reading.runs:
         raise InvalidInputError(f"{out} holds no session with an execution")

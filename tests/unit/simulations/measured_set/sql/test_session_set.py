@@ -2,6 +2,7 @@ import importlib.util
 import shutil
 import subprocess
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from fedperf_shared.errors import ConfigurationError, InvalidInputError
 from fedperf_shared.execution import Execution
 from fedperf_shared.workflow.vocabulary import OperatorKind, Platform
 from fedperf_simulations.measured_set.sql.session_draws import SessionDesign
-from fedperf_simulations.measured_set.sql.session_records import session_of
+from fedperf_simulations.measured_set.sql.session_records import session_of, sessions_in
 from fedperf_simulations.measured_set.sql.session_set import (
     SessionSummary,
     join_sessions,
@@ -57,6 +58,23 @@ def test_a_session_of_duckdb_becomes_executions_that_can_be_left_out_by_name(
 
     monkeypatch.setattr(subprocess, "run", refuse)
     measure_sessions(DUCKDB, out)
+    elsewhere = tmp_path / "elsewhere"
+    measure_sessions(DUCKDB, elsewhere, measured=sessions_in(tmp_path / "joined.parquet"))
+    assert not list(elsewhere.glob("duckdb-*"))
+
+
+def test_sessions_that_another_machine_measured_stay_in_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "joined.parquet"
+    two = SessionDesign(SessionKind.DUCKDB, 1, 2, is_quick=True)
+    for place, count in (("here", 1), ("there", 2)):
+        out, design = tmp_path / place, replace(two, count=count)
+        measure_sessions(design, out, measured=sessions_in(path))
+        found = join_sessions(design, out, path, provenance={})
+        assert found.failed == 0
+    assert sessions_in(path) == {"duckdb-000", "duckdb-001"}
+    executions = list(executions_of(path))
+    assert {session_of(each) for each in executions} == sessions_in(path)
+    assert len({each.execution_id for each in executions}) == len(executions)
 
 
 def test_a_session_whose_process_failed_is_counted_and_taken_again(
