@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from fedperf_client.home.config import Home
     from fedperf_client.home.store import ExecutionStore
     from fedperf_client.prediction.answers.predictor_cache import Kept
+    from fedperf_client.prediction.answers.time_scope import TimeScope
     from fedperf_client.prediction.answers.what_if import WhatIfAnswer
     from fedperf_shared.execution import ClusterConfig, Execution
     from fedperf_shared.workflow.graph import Plan
@@ -67,6 +68,7 @@ def predict(
     from fedperf_client.home.store import ExecutionStore
     from fedperf_client.pictures.charts import draw_prediction, require_chart_file
     from fedperf_client.prediction.answers.resources import sizes_of
+    from fedperf_client.prediction.answers.time_scope import time_scope
     from fedperf_client.prediction.answers.what_if import answers, parse_cores, parse_duration
 
     if [workflow, execution, campaign].count(None) != 2:  # noqa: PLR2004 (of three)
@@ -105,7 +107,8 @@ def predict(
             draw_prediction(plot, found, _points(store, plan, own), deadline_seconds=seconds)
     drift = recent_drift(kept.predictor.candidates.drifts, plan, now=now())
     of_nodes = numbers is None and node_numbers is not None
-    _show_answers(found, seconds, drift, of_nodes=of_nodes, json=json)
+    scope = time_scope(plan, own)
+    _show_answers(found, seconds, drift, scope=scope, of_nodes=of_nodes, json=json)
     if seconds is not None and not any(each.holds for each in found):
         raise typer.Exit(NO_ANSWER)
 
@@ -245,6 +248,7 @@ def _show_answers(
     deadline: float | None,
     drift: "StreamDrift | None",
     *,
+    scope: "TimeScope",
     of_nodes: bool,
     json: bool,
 ) -> None:
@@ -261,11 +265,13 @@ def _show_answers(
         least = enough(found)
         facts["enough_cores"] = None if least is None else least[0].cores
         facts["drift"] = None if drift is None else drift.as_row()
+        facts |= {"times_of": scope.times_of, "startup_seconds": scope.startup_seconds}
         if deadline is not None:
             facts |= {"deadline_seconds": deadline, "smallest_cores": smallest_that_holds(found)}
         show(facts, json=True)
         return
     show_rows([each.as_line() for each in found], json=False, empty="")
+    typer.echo(scope.sentence)
     if drift is not None:
         typer.echo(f"note: {drift.stream_name} is {drift.sentence}, which is counted in")
     if words := no_difference(found):

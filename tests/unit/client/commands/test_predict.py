@@ -52,6 +52,7 @@ def test_a_workflow_is_answered_for_every_number_of_cores(home: Home, workflow: 
         assert each["p90_seconds"] <= each["upper_seconds"]
         assert each["holds"] == (each["chance"] >= 0.9)
     assert found["answers"][2]["extrapolating"]
+    assert found["times_of"] == "a plan on engines that run already"
     assert found["deadline_seconds"] == 1200
     held = [each["cores"] for each in found["answers"] if each["holds"]]
     assert found["smallest_cores"] == min(held, default=None)
@@ -60,7 +61,14 @@ def test_a_workflow_is_answered_for_every_number_of_cores(home: Home, workflow: 
 def test_people_get_a_table_and_a_sentence(home: Home, workflow: Path) -> None:
     ended = fedperf(home, "predict", workflow, "--cores", "2,4", "--deadline", "100h")
     assert ended.code == 0
-    for word in ("P50", "P90", "interval", "deadline", "fewest cores that keep 4.2 d: 2"):
+    for word in (
+        "P50",
+        "P90",
+        "interval",
+        "deadline",
+        "start-up come on top",
+        "fewest cores that keep 4.2 d: 2",
+    ):
         assert word in ended.out
     ended = fedperf(home, "predict", workflow, "--cores", "2,4", "--deadline", "0.001s")
     assert "no number of cores asked about keeps 1 ms" in ended.out
