@@ -226,6 +226,7 @@ def bomb() -> bytes:
     return with_zeros * 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("answer", "encoding"),
     [

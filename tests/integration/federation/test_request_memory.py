@@ -117,6 +117,7 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
                 node.kill()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", REFUSED)
 def test_no_request_fills_the_memory_of_a_node(name: str, asked: Asked) -> None:
     assert len(REFUSED[name]) <= MAX_REQUEST_BYTES

@@ -109,6 +109,7 @@ def test_a_picture_of_another_kind_is_refused_before_anything_is_read(home: Home
     assert nothing_lost(before, home.directory)
 
 
+@pytest.mark.slow
 def test_a_plan_whose_stream_drifted_lately_is_answered_with_a_note(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:

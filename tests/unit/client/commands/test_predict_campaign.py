@@ -96,7 +96,10 @@ def test_what_lies_in_the_grid_is_no_extrapolation(home: Home) -> None:
     assert float(str(inside["p50_seconds"])) == pytest.approx(0.82, rel=0.05)
 
 
-def test_people_read_a_table_a_verdict_and_what_it_rests_on(home: Home) -> None:
+def test_people_read_a_table_a_verdict_and_what_it_rests_on(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
     ended = ask(home, "rows=3200000,workers=1,2,4,8", more=("--deadline", "4s"))
     assert ended.code == 0
     for words in (
@@ -210,8 +213,11 @@ def test_components_alone_are_no_whole_job(empty: Home) -> None:
     assert "measures its components alone" in ask(empty).complaint()
 
 
-def test_what_ran_out_of_memory_is_never_said_to_keep_a_deadline(empty: Home) -> None:
+def test_what_ran_out_of_memory_is_never_said_to_keep_a_deadline(
+    empty: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Configurations in order of the columns: rows 100, 200, 400, workers 1 and 2."""
+    monkeypatch.setenv("COLUMNS", "200")
     grid = rows_by_workers("[100, 200, 400]", "[1, 2]")
     died = TrialOutcome(TrialStatus.OOM, "more than 1 GB", wall_seconds=0.5)
     own_campaign(empty, grid, {0: took(1.0), 1: took(0.6), 2: died, 3: took(1.1), 5: took(2.0)})

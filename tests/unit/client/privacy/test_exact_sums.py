@@ -111,7 +111,10 @@ def test_a_workload_whose_rows_only_cancel_counts_exactly_zero(name: str) -> Non
     assert all(not flat(sum_over(MODELS[name](), [each], CLIP)).any() for each in store(4, 5))
 
 
-@pytest.mark.parametrize("clip", [1e-9, 0.01, 0.3])
+@pytest.mark.parametrize(
+    "clip",
+    [pytest.param(1e-9, marks=pytest.mark.slow), 0.01, pytest.param(0.3, marks=pytest.mark.slow)],
+)
 def test_a_clipped_workload_is_never_longer_than_the_clip_by_even_one_unit(clip: float) -> None:
     """Long gradients are cut just below the clip, so that a bound without a margin shows."""
     model = MODELS["fresh"]()

@@ -43,6 +43,7 @@ def test_extra_slots_are_charged_up_to_their_number_in_any_windows(ledger: Priva
     assert len(ledger.entries()) == 3
 
 
+@pytest.mark.slow
 def test_what_all_slots_cost_counts_the_extra_ones_that_may_be_charged(tmp_path: Path) -> None:
     planned = plan_schedule(LARGE, timetable(extra=2, extra_windows=2))
     schedule = planned.schedule
@@ -59,6 +60,7 @@ def test_what_all_slots_cost_counts_the_extra_ones_that_may_be_charged(tmp_path:
     assert [(each.slots, each.made) for each in spending] == [(len(schedule.at_most()),) * 2] * 2
 
 
+@pytest.mark.slow
 def test_one_extra_slot_more_would_cost_more_than_the_budget() -> None:
     schedule = plan_schedule(LARGE, timetable(extra=1, extra_windows=1)).schedule
     more = next(slot for slot in schedule.slots if schedule.is_extra(slot.key))

@@ -66,6 +66,7 @@ def test_so_do_its_workers(tmp_path: Path) -> None:
     assert answer(tmp_path, with_worker) == "[1, 1]"
 
 
+@pytest.mark.slow
 def test_training_of_the_network_keeps_its_threads(tmp_path: Path) -> None:
     assert int(answer(tmp_path, "torch_threads()")) > 1
 

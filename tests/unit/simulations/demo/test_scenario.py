@@ -54,6 +54,7 @@ def test_another_seed_gives_another_history_and_the_same_seed_the_same() -> None
     assert first.live_seed != other.live_seed
 
 
+@pytest.mark.slow
 def test_another_seed_holds_other_workloads_out() -> None:
     executions = list(measured_executions())
     first, other = (participants(executions, seed=seed, size=DemoSize()) for seed in (1, 2))

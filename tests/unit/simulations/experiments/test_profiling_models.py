@@ -95,6 +95,7 @@ def test_a_quick_run_answers_one_job_and_judges_it_by_its_rows(
     assert EXPERIMENT.run(replace(settings, kept=settings.out)).rows == outcome.rows
 
 
+@pytest.mark.slow
 def test_one_edited_number_of_a_real_experiment_is_found(made_up: Path, tmp_path: Path) -> None:
     settings = Settings(seed=3, out=tmp_path / "out", data=made_up, quick=True)
     summary = conduct(EXPERIMENT, settings)

@@ -155,6 +155,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
+@pytest.mark.slow
 def test_predictions_of_a_campaign_at_other_workers_are_what_was_measured(home: Path) -> None:
     """Asked about a run on one worker, within 15 % of what two and four workers took."""
     measured: dict[tuple[float, int], list[float]] = {}

@@ -183,10 +183,7 @@ HOMES: dict[str, Fill] = {
     **{f"Spark logs, {name}": both(with_spark_logs, more) for name, more in MORE.items()},
 }
 
-MANY = {f"{logs}, {name}" for logs in ("Spark", "Spark logs") for name in MORE} - {
-    "Spark logs, 3 sorts",
-    "Spark logs, campaign on Polars",
-}
+MANY = {name for name in HOMES if name.startswith(("Spark,", "Spark logs"))}
 """Homes that the fast tests leave to the slow ones."""
 
 

@@ -233,7 +233,9 @@ def repeated(times: int, *, level: float = 5.0, spread: float = 0.03, seed: int 
     return History(HISTORY.questions[:1] * times, ("job",) * times, level + noise)
 
 
-@pytest.mark.parametrize("times", [1, 2, 10])
+@pytest.mark.parametrize(
+    "times", [1, *(pytest.param(each, marks=pytest.mark.slow) for each in (2, 10))]
+)
 def test_what_ran_before_exactly_so_is_answered_by_its_own_times(times: int) -> None:
     starts = {PUBLIC: excellent}
     alone = personalize(repeated(times), starts, public_learners())

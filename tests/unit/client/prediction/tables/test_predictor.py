@@ -62,6 +62,7 @@ def test_intervals_cover_nine_of_ten_executions_of_jobs_by_published_laws(count:
     assert 0.83 <= np.mean(below) <= 0.98
 
 
+@pytest.mark.slow
 def test_more_configurations_make_answers_better_and_surer() -> None:
     errors: dict[int, list[float]] = {1: [], 2: [], 4: []}
     widths: dict[int, list[float]] = {1: [], 2: [], 4: []}

@@ -138,6 +138,7 @@ def by_law(row: dict[str, Value], number: int) -> TrialOutcome:
     return replace(OK, wall_seconds=(2.0 + rows / 4000 / workers**0.8) * wobble)
 
 
+@pytest.mark.slow
 def test_an_active_campaign_ends_early_and_goes_on_as_it_would_have(tmp_path: Path) -> None:
     def campaign(name: str) -> Place:
         (tmp_path / name).mkdir()

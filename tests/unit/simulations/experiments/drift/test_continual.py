@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 import torch
 
 from fedperf_simulations.baselines.batched_mlp import SeedModels, fit
@@ -45,6 +46,7 @@ def test_a_segment_is_dealt_into_rows_to_train_on_and_rows_to_judge_by() -> None
     )
 
 
+@pytest.mark.slow
 def test_naive_forgets_and_whoever_rehearses_does_not() -> None:
     assert final_of_first(Naive()) > 0.5
     for method in (Everything(is_even=False), Everything(is_even=True), Taught(COLUMNS, 4.0)):

@@ -98,6 +98,7 @@ def test_noise_and_sampling_cost_what_was_promised(promised: float) -> None:
     assert Promise(1.0, promised).together == 1.0 + promised
 
 
+@pytest.mark.slow
 def test_shared_models_never_see_raw_rows_without_noise_and_homes_learn_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -111,6 +112,7 @@ def test_shared_models_never_see_raw_rows_without_noise_and_homes_learn_more(
     assert blind[SHARED][MAE].mean() > 2 * found[SHARED][MAE].mean()
 
 
+@pytest.mark.slow
 def test_every_segment_is_trained_with_the_noise_that_its_steps_need(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -105,6 +105,7 @@ def test_what_is_not_the_shift_is_a_false_alarm(wrong: PlatformDrift) -> None:
     assert judged([FOUND], None, schedule_of(200)).false_alarms == 1
 
 
+@pytest.mark.slow
 def test_rows_are_kept_and_targets_follow_from_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -60,6 +60,7 @@ def test_few_runs_with_much_noise_get_one_stage_and_many_get_three() -> None:
     assert lengths == [1, 1, 2, 2, 3]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("declared", [9, 30, 200])
 def test_all_stages_together_keep_the_promise_and_use_it_up(declared: int) -> None:
     stages = planned_stages(declared, 1.0)
@@ -112,6 +113,7 @@ def test_hardly_any_epsilon_leaves_the_prior(start: Belief) -> None:
     assert np.allclose(shared.mean, start.mean, atol=0.1)
 
 
+@pytest.mark.slow
 def test_much_epsilon_tells_nearly_what_the_runs_tell(start: Belief) -> None:
     assert _error(start, 6.0) > 0.6
     assert _error(_shared(start, 6.0, epsilon=50.0), 6.0) < 0.15
