@@ -20,9 +20,11 @@ LARGE = "large"
 SPARK_SESSIONS = "spark_sessions"
 DUCKDB_SESSIONS = "duckdb_sessions"
 JUDGED_SESSIONS = "judged_sessions"
-"""Folders of the comparison set, of the lessons, of the set under a cap, of large inputs and of
-sessions of SQL there; nothing learns from the judged ones. Other folders are named like the
-platform they ran on."""
+CAMPAIGNS = "campaigns"
+"""Folders of the comparison set, of the lessons, of the set under a cap, of large inputs, of
+sessions of SQL and of campaigns (`fedperf profile` on a job that mostly waits) there; nothing
+learns from the judged ones and from campaigns. Other folders are named like the platform they
+ran on."""
 
 HOW_TO_MAKE = {
     COMPARISONS: "--comparisons",

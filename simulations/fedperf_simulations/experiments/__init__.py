@@ -47,7 +47,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("profiling_models", ExperimentKind.EXPERIMENT, f"{__name__}.profiling_models"),
     Entry("campaigns", ExperimentKind.EXPERIMENT, f"{__name__}.campaigns.experiment"),
     Entry("joining_gain", ExperimentKind.EXPERIMENT, f"{__name__}.joining_gain.experiment"),
-    Entry("intervals", ExperimentKind.EXPERIMENT, f"{__name__}.intervals"),
+    Entry("intervals", ExperimentKind.EXPERIMENT, f"{__name__}.intervals.experiment"),
     Entry("platform_choice", ExperimentKind.EXPERIMENT, f"{__name__}.platform_choice.experiment"),
     Entry("drift", ExperimentKind.EXPERIMENT, f"{__name__}.drift.experiment"),
     Entry("scale", ExperimentKind.EXPERIMENT, f"{__name__}.scale"),

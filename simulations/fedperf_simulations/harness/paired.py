@@ -2,7 +2,8 @@
 
 A case is a newcomer, a split or a job that both sides were asked about. Beside the mean stand
 its bootstrap interval, the median over cases with its own, the share of cases that became
-better, and the mean without the one case that speaks most for us.
+better, and the mean without the one case that speaks most for us. Where cases come in groups
+that have much in common (queries of a lineage, draws of a job), groups are resampled.
 """
 
 from collections.abc import Sequence
@@ -18,6 +19,8 @@ Interval = tuple[float, float]
 RESAMPLES = 2000
 LEVEL = 0.95
 PERCENT = 100.0
+_AT_ONCE = 100
+"""Resamples that are held in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,63 @@ class Paired:
         if theirs is None:
             return replace(_compared(errors, ones, strata), wins=None)
         return _compared(errors - np.asarray(theirs, float), ones, strata)
+
+    @classmethod
+    def by_groups(
+        cls, ours: ArrayLike, theirs: ArrayLike | None = None, *, groups: Sequence[object]
+    ) -> "Paired":
+        """As `points`, but what is resampled, and left out, are groups with all their cases.
+
+        Args:
+            ours: errors of each case.
+            theirs: of the same cases.
+            groups: that of each case.
+        """
+        errors = np.asarray(ours, float)
+        changes = errors if theirs is None else errors - np.asarray(theirs, float)
+        parts = _groups(groups)
+        return cls(
+            float(changes.mean()),
+            interval_by_groups(changes, groups),
+            float(np.median(changes)),
+            interval_by_groups(changes, groups, share=0.5),
+            None if theirs is None else int((changes < 0).sum()),
+            len(changes),
+            _one_left_out(changes, np.ones(len(changes)), parts) if len(parts) > 1 else None,
+        )
+
+
+def interval_by_groups(
+    values: Floats, groups: Sequence[object], *, share: float | None = None
+) -> Interval | None:
+    """95 % bootstrap interval of a mean or a quantile, resampling groups with all their cases.
+
+    Args:
+        values: [cases].
+        groups: that of each case.
+        share: of the cases that a quantile is not below; None for the mean.
+
+    Returns:
+        Both ends; None of a single group.
+    """
+    labels, group = np.unique([str(each) for each in groups], return_inverse=True)
+    if len(labels) < 2:  # noqa: PLR2004
+        return None
+    order = np.argsort(values, kind="stable")
+    ascending = values[order]
+    drawn = np.random.default_rng(0).multinomial(
+        len(labels), np.full(len(labels), 1 / len(labels)), RESAMPLES
+    )
+    found = []
+    for each in np.array_split(drawn, RESAMPLES // _AT_ONCE):
+        weights = each[:, group[order]]
+        total = weights.sum(axis=1)
+        if share is None:
+            found.append(weights @ ascending / total)
+        else:
+            reached = weights.cumsum(axis=1) >= share * total[:, None]
+            found.append(ascending[reached.argmax(axis=1)])
+    return _interval(np.concatenate(found))
 
 
 def _compared(changes: Floats, against: Floats, strata: Sequence[object] | None = None) -> Paired:

@@ -38,7 +38,7 @@ def test_a_file_that_ships_beside_a_module_counts_and_one_of_another_room_does_n
     tables = Dependencies.of("fedperf_simulations.experiments.profiling_models")
     assert "logs/measured.parquet" not in tables.files
     load(next(each for each in ENTRIES if each.name == "intervals"))
-    plans = Dependencies.of("fedperf_simulations.experiments.intervals")
+    plans = Dependencies.of("fedperf_simulations.experiments.intervals.experiment")
     assert {"logs/measured.parquet", "model/public_start.safetensors"} <= plans.files.keys()
     assert plans.versions.keys() >= {"python", "torch", "numpy", "scikit-learn", "duckdb"}
 
@@ -56,9 +56,9 @@ def test_data_below_a_folder_count_where_no_modules_are(tmp_path: Path) -> None:
 
 def test_it_is_quick_and_the_same_every_time() -> None:
     began = time.process_time()
-    first = Dependencies.of("fedperf_simulations.experiments.intervals")
+    first = Dependencies.of("fedperf_simulations.experiments.intervals.experiment")
     assert time.process_time() - began < 3
-    assert first == Dependencies.of("fedperf_simulations.experiments.intervals")
+    assert first == Dependencies.of("fedperf_simulations.experiments.intervals.experiment")
 
 
 def test_what_differs_has_a_line() -> None:

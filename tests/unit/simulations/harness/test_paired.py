@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedperf_simulations.harness.experiment import Target
-from fedperf_simulations.harness.paired import Paired
+from fedperf_simulations.harness.paired import Paired, interval_by_groups
 
 THEIRS = np.full(18, 40.0)
 
@@ -59,3 +59,35 @@ def test_a_single_case_has_no_interval_and_nothing_is_compared_without_a_rival()
     row = Target("x", 1.0, 1.0, paired=Paired.points([1.0, 2.0])).as_row()
     assert (row["better"], row["of"]) == (None, 2)
     assert Target("x", 1.0, -50.0, paired=single).as_row()["low"] is None
+
+
+def test_groups_are_resampled_whole() -> None:
+    errors = np.array([1.0, 1.0, 1.0, 4.0])
+    grouped = Paired.by_groups(errors, np.zeros(4), groups=["a", "a", "a", "b"])
+    assert (grouped.mean, grouped.median, grouped.cases, grouped.wins) == (1.75, 1.0, 4, 0)
+    assert grouped.interval == (1.0, 4.0)
+    assert grouped.median_interval == (1.0, 4.0)
+    assert grouped.one_left_out == 4.0
+    alone = Paired.by_groups(errors, groups=["a"] * 4)
+    assert (alone.interval, alone.one_left_out, alone.wins) == (None, None, None)
+
+
+@pytest.mark.parametrize("share", [None, 0.5, 0.9])
+def test_intervals_by_groups_cover_as_often_as_they_say(share: float | None) -> None:
+    rng = np.random.default_rng(2)
+    labels = np.repeat(np.arange(30), 4)
+    true = {None: 0.0, 0.5: 0.0, 0.9: 1.2816 * np.sqrt(2)}[share]
+    hits = []
+    for _ in range(300):
+        values = rng.normal(size=30)[labels] + rng.normal(size=120)
+        low, high = interval_by_groups(values, labels.tolist(), share=share) or (0.0, 0.0)
+        hits.append(low <= true <= high)
+    assert 0.88 < np.mean(hits) < 0.985
+
+
+def test_cases_of_a_group_tell_no_more_than_one_of_them() -> None:
+    values = np.repeat(np.random.default_rng(3).normal(size=20), 10)
+    each, whole = np.arange(200).tolist(), np.repeat(np.arange(20), 10).tolist()
+    low, high = interval_by_groups(values, whole) or (0.0, 0.0)
+    narrow_low, narrow_high = interval_by_groups(values, each) or (0.0, 0.0)
+    assert high - low > 2.5 * (narrow_high - narrow_low)

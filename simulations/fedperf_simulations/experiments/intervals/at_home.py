@@ -1,4 +1,4 @@
-"""Whether 90 % intervals hold what they promise, and say so where they can promise nothing.
+"""At home: other workloads than known ones, sizes between and beyond them, more cores.
 
 Each organization of the measured set predicts at home from its own executions and the public
 start, and is asked about executions that it has not seen: of other workloads, drawn like its
@@ -22,7 +22,18 @@ from fedperf_client.prediction.mixture.personal import personalize
 from fedperf_shared.execution import Execution
 from fedperf_shared.model.metrics import median_q_error
 from fedperf_simulations.data.datasets import measured_executions, measured_files
-from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target, Value
+from fedperf_simulations.experiments.intervals.figures import (
+    LEVEL,
+    OURS,
+    PREDICTOR,
+    SITUATION,
+    ends,
+    number,
+)
+from fedperf_simulations.experiments.intervals.part import Cases, Part
+from fedperf_simulations.harness.experiment import Row, Settings, Target, Value
+from fedperf_simulations.harness.paired import interval_by_groups
+from fedperf_simulations.harness.side_by_side import computed
 from fedperf_simulations.measured_set.organizations import WorkloadPart, organization, split
 
 SEEDS, QUICK_SEEDS = 3, 1
@@ -33,17 +44,16 @@ GAP = (0.4, 0.6)
 LARGEST = (0.8, 1.0)
 """Of the executions, by input size: who are asked about where sizes lie between, and beyond."""
 
-LEVEL = 0.9
 LEAST_IN_RANGE, MOST_IN_RANGE, LEAST_BEYOND = 0.88, 0.95, 0.85
 
 ORGANIZATIONS = (WorkloadPart.ALDER, WorkloadPart.BIRCH, WorkloadPart.CEDAR)
 IN_RANGE, BETWEEN = "other workloads", "sizes between"
 LARGER, MORE_CORES = "larger inputs", "more cores"
 
-COUNTED = ("asked", "flagged", "covered", "covered, flagged", "below P90")
+COUNTED = ("asked", "flagged", "within", "within, flagged", "below P90")
 
 NOTES = (
-    "the start that ships was trained on all of these executions but those of nobody, so q50 here "
+    "at home: the start that ships was trained on executions of these organizations, so q50 there "
     "is no figure for unseen workloads; what intervals cover is judged by it all the same",
 )
 
@@ -51,26 +61,17 @@ Divided = tuple[Sequence[Execution], Sequence[Execution]]
 """What is known, and what is asked about."""
 
 
-class Intervals:
-    """The experiment."""
+def _all_cases(settings: Settings) -> list[Row]:
+    """A row per organization, way to ask and seed."""
+    tasks = [(asks, part) for asks in WAYS for part in ORGANIZATIONS]
+    found = computed(partial(_cell, settings), tasks, "organizations", jobs=settings.jobs)
+    return [row for rows in found for row in rows]
 
-    name = "intervals"
-    claim = "90 % intervals cover 88 to 95 % in range; elsewhere 85 %, or they are flagged"
 
-    def run(self, settings: Settings) -> ExperimentOutcome:
-        """A row per organization and way to ask, and one over all organizations."""
-        rows: list[Row] = []
-        cases: list[Row] = []
-        for asks in WAYS:
-            of_way: list[Row] = []
-            for part in ORGANIZATIONS:
-                key = f"{asks.replace(' ', '-')}-{part}"
-                found = settings.cases(key, partial(_cases, settings, asks, part))
-                rows.append(_pooled(found, part.value))
-                of_way += found
-            rows.append(_pooled(of_way, "all"))
-            cases += of_way
-        return ExperimentOutcome(rows, _targets(rows), measured_files(), cases=cases, notes=NOTES)
+def _cell(settings: Settings, task: tuple[str, WorkloadPart]) -> Sequence[Row]:
+    asks, part = task
+    key = f"{asks.replace(' ', '-')}-{part}"
+    return settings.cases(key, partial(_cases, settings, asks, part))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +98,14 @@ def _cases(settings: Settings, asks: str, part: WorkloadPart) -> list[Row]:
         found = _judged(*WAYS[asks](part, seed), quick=settings.quick, seed=seed)
         rows.append(
             {
-                "asks about": asks,
+                SITUATION: f"at home: {asks}",
+                PREDICTOR: OURS,
                 "organization": part.value,
                 "seed": seed,
                 "asked": len(found.covered),
                 "flagged": int(found.flagged.sum()),
-                "covered": int(found.covered[~found.flagged].sum()),
-                "covered, flagged": int(found.covered[found.flagged].sum()),
+                "within": int(found.covered[~found.flagged].sum()),
+                "within, flagged": int(found.covered[found.flagged].sum()),
                 "below P90": int(found.below[~found.flagged].sum()),
                 "q50": found.q_error,
             }
@@ -179,35 +181,55 @@ def _divided(executions: Sequence[Execution], asked: NDArray[np.bool_]) -> Divid
     return known, [each for each, is_asked in zip(executions, asked, strict=True) if is_asked]
 
 
-def _pooled(cases: Sequence[Row], organization: str) -> Row:
-    """Counts together; of the median q-error the mean."""
-    row: dict[str, Value] = {"asks about": cases[0]["asks about"], "organization": organization}
+def _rows(cases: Cases) -> list[Row]:
+    """A row per way to ask and organization, and one over all organizations."""
+    rows = []
+    for asks in WAYS:
+        of_way = [each for each in cases if each[SITUATION] == f"at home: {asks}"]
+        for part in ORGANIZATIONS:
+            mine = [each for each in of_way if each["organization"] == part.value]
+            rows.append(_pooled(mine, part.value))
+        rows.append(_pooled(of_way, "all"))
+    return rows
+
+
+def _pooled(cases: Cases, organization: str) -> Row:
+    """Counts together; of the median q-error the mean; coverage of what is not flagged."""
+    row: dict[str, Value] = {
+        SITUATION: cases[0][SITUATION],
+        PREDICTOR: OURS,
+        "organization": organization,
+    }
     for name in COUNTED:
         row[name] = sum(int(str(case[name])) for case in cases)
-    return row | {"q50": float(np.mean([float(str(case["q50"])) for case in cases]))}
+    row["q50"] = float(np.mean([number(case["q50"]) for case in cases]))
+    shares = np.array([_share_covered(case) for case in cases])
+    interval = interval_by_groups(shares, range(len(shares)))
+    return {**row, "covered": _share_covered(row), **ends("covered", interval)}
 
 
-def _targets(rows: Sequence[Row]) -> list[Target]:
-    found = {row["asks about"]: row for row in rows if row["organization"] == "all"}
-    share = _share_covered(found[IN_RANGE])
+def _targets(cases: Cases, rows: Sequence[Row]) -> list[Target]:
+    del cases
+    found = {row[SITUATION]: row for row in rows if row["organization"] == "all"}
+    inside = f"at home: {IN_RANGE}"
+    share = _share_covered(found[inside])
     return [
-        Target(f"{IN_RANGE}: covered, not flagged", LEAST_IN_RANGE, share, at_most=False),
-        Target(f"{IN_RANGE}: covered, not flagged", MOST_IN_RANGE, share),
+        Target(f"{inside}: covered, not flagged", LEAST_IN_RANGE, share, at_most=False),
+        Target(f"{inside}: covered, not flagged", MOST_IN_RANGE, share),
         *(
             Target(
                 f"{asks}: covered, not flagged", LEAST_BEYOND, _share_covered(row), at_most=False
             )
             for asks, row in found.items()
-            if asks != IN_RANGE
+            if asks != inside
         ),
     ]
 
 
 def _share_covered(row: Row) -> float:
     """Of the answers without a flag; where all are flagged nothing was promised."""
-    asked, flagged, covered = (row[key] for key in ("asked", "flagged", "covered"))
-    unflagged = float(asked or 0) - float(flagged or 0)
-    return float(covered or 0) / unflagged if unflagged else 1.0
+    asked, flagged, covered = (number(row[key]) for key in ("asked", "flagged", "within"))
+    return covered / (asked - flagged) if asked > flagged else 1.0
 
 
-EXPERIMENT = Intervals()
+PART = Part("at home", lambda _: measured_files(), _all_cases, _rows, _targets, notes=NOTES)

@@ -1,0 +1,1 @@
+"""What predictions and their intervals are worth, by situation."""

@@ -1,0 +1,50 @@
+"""What the product answers about plans, from a start and own executions of a home."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from fedperf_client.prediction.base_models import FetchedModels
+from fedperf_client.prediction.evidence import History
+from fedperf_client.prediction.learners.residual_learners import PUBLIC
+from fedperf_client.prediction.mixture.learner_catalogue import local_learners, public_learners
+from fedperf_client.prediction.mixture.personal import personalize
+from fedperf_client.prediction.prediction import Prediction, PredictLog
+from fedperf_shared.execution import SizedPlan
+from fedperf_shared.workflow.estimates import plan_before
+from fedperf_simulations.experiments.intervals.figures import KNOWN_BEFORE, LEVEL, TRUE_ROWS
+from fedperf_simulations.harness.experiment import Value
+
+INFORMATION = (TRUE_ROWS, KNOWN_BEFORE)
+
+NOTHING = History((), (), np.zeros(0))
+"""Of a home that has just begun."""
+
+
+def shipped_start() -> PredictLog:
+    """The start that ships."""
+    return FetchedModels(Path()).starts()[PUBLIC]
+
+
+def asked_with(questions: Sequence[SizedPlan], information: Value) -> list[SizedPlan]:
+    """The questions as they are, or with estimates for what only a run tells.
+
+    Which queries ran before in the session is known before as well.
+    """
+    if information == TRUE_ROWS:
+        return list(questions)
+    return [SizedPlan(plan_before(each.plan), each.cluster) for each in questions]
+
+
+def with_start(
+    home: History, questions: Sequence[SizedPlan], start: PredictLog, *, seed: int = 0
+) -> list[Prediction]:
+    """Of a home that did not join: the start and, where there are any, own executions."""
+    mix = personalize(home, {PUBLIC: start}, public_learners(), seed=seed, level=LEVEL)
+    return mix.predict(questions)
+
+
+def local_only(home: History, questions: Sequence[SizedPlan], *, seed: int = 0) -> list[Prediction]:
+    """The same code without a start."""
+    return personalize(home, {}, local_learners(), seed=seed, level=LEVEL).predict(questions)

@@ -1,0 +1,168 @@
+"""The fewest nodes that keep a deadline: C3O with 3, 5 and 10 configurations known.
+
+A deadline is drawn evenly between the fastest and the slowest time of an input of a slice. The
+product takes the fewest nodes with a chance of 90 %, else the surest; Ernest the fewest whose
+answer is in time, else the fastest; the last takes the largest cluster. A choice is kept where
+the median of the repeats there is in time, and its nodes are compared with the fewest that
+really keep it. Coverage is told of what was chosen: what looks best is often what is
+underestimated; the rows of other choosers hold the product's answer there.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+import numpy as np
+
+from fedperf_client.prediction.prediction import Floats
+from fedperf_simulations.data import c3o_scenarios
+from fedperf_simulations.data.c3o_slices import JobSlice, Places
+from fedperf_simulations.experiments.intervals.figures import (
+    OURS,
+    PREDICTOR,
+    SITUATION,
+    Asked,
+    by,
+    column,
+    cover_row,
+    ends,
+    labels,
+    least_target,
+    most_target,
+    where,
+)
+from fedperf_simulations.experiments.intervals.part import Cases, Part
+from fedperf_simulations.experiments.intervals.scale_outs import (
+    ERNEST,
+    OPPONENTS,
+    home_of,
+    slice_cells,
+)
+from fedperf_simulations.harness.experiment import Row, Settings, Target
+from fedperf_simulations.harness.paired import interval_by_groups
+
+KNOWN, QUICK_KNOWN = (3, 5, 10), (3,)
+DRAWS, QUICK_DRAWS = 20, 1
+DEADLINES = 3
+"""For each draw of known configurations, each of a random input."""
+
+CONFIDENCE = 0.9
+LEAST_NODES = 2
+"""Numbers of nodes that an input must have been measured on."""
+
+LARGEST = "largest cluster"
+KEPT, TIMES = "kept", "nodes, times the fewest"
+CHANCE = "chance"
+
+LEAST_KEPT, LEAST_COVERED = 0.85, 0.85
+MOST_TIMES: Mapping[int, float] = {3: 1.5, 5: 1.35, 10: 1.3}
+
+
+def situation(known: int) -> str:
+    """What is known."""
+    return f"C3O deadlines, {known} known"
+
+
+def of_slice(settings: Settings, one: JobSlice) -> list[Row]:
+    """A row per number of known configurations, draw, deadline and chooser."""
+    inputs = [each for each in one.inputs() if len(each) >= LEAST_NODES]
+    rows: list[Row] = []
+    for draw in range(QUICK_DRAWS if settings.quick else DRAWS):
+        rng = np.random.default_rng([settings.seed, draw, 1])
+        order = rng.permutation(len(one))
+        asked = [_deadline(one, inputs, rng) for _ in range(DEADLINES)]
+        for known in QUICK_KNOWN if settings.quick else KNOWN:
+            rows += _choices(one, order[:known], asked)
+    return rows
+
+
+def _deadline(
+    one: JobSlice, inputs: Sequence[Places], rng: np.random.Generator
+) -> tuple[Places, float]:
+    """An input's configurations, and seconds between the fastest and the slowest of them."""
+    places = inputs[int(rng.integers(len(inputs)))]
+    seconds = one.configurations.seconds[places]
+    return places, float(rng.uniform(seconds.min(), seconds.max()))
+
+
+def _choices(one: JobSlice, known: Places, asked: Sequence[tuple[Places, float]]) -> list[Row]:
+    home, layout = home_of(one, known), one.layout
+    features = layout.samples(one.configurations.table).features
+    logs = np.log(one.configurations.seconds[known])
+    rows: list[Row] = []
+    for places, deadline in asked:
+        nodes, seconds = one.nodes[places], one.configurations.seconds[places]
+        answers = home.estimate(one.rows(places))
+        chances = np.array([each.belief.chance_within(deadline) for each in answers])
+        said = np.exp(OPPONENTS[ERNEST](layout, features[known], logs, features[places]))
+        chosen = {
+            OURS: _fewest(nodes, chances >= CONFIDENCE, otherwise=-chances),
+            ERNEST: _fewest(nodes, said <= deadline, otherwise=said),
+            LARGEST: int(np.argmax(nodes)),
+        }
+        fewest = float(nodes[seconds <= deadline].min())
+        for name, place in chosen.items():
+            took = float(seconds[place])
+            rows.append(
+                {
+                    **Asked(situation(len(known)), name, one.name).predicted(
+                        took, answers[place].prediction
+                    ),
+                    "deadline": deadline,
+                    KEPT: took <= deadline,
+                    TIMES: float(nodes[place]) / fewest,
+                    CHANCE: float(chances[place]) if name == OURS else None,
+                }
+            )
+    return rows
+
+
+def _fewest(nodes: Floats, holds: np.ndarray, *, otherwise: Floats) -> int:
+    """The place of the fewest nodes that hold, else where `otherwise` is least."""
+    if holds.any():
+        return int(np.argmin(np.where(holds, nodes, np.inf)))
+    return int(np.argmin(otherwise))
+
+
+def rows_of(cases: Cases) -> list[Row]:
+    """A row per number of known configurations and chooser."""
+    rows = []
+    for (of, name), chosen in by(cases, SITUATION, PREDICTOR).items():
+        kept, groups = column(chosen, KEPT), labels(chosen)
+        row: Row = {
+            SITUATION: of,
+            PREDICTOR: name,
+            "cases": len(chosen),
+            "groups": len(set(groups)),
+            KEPT: float(kept.mean()),
+            **ends(KEPT, interval_by_groups(kept, groups)),
+            TIMES: float(np.median(column(chosen, TIMES))),
+            **ends(TIMES, interval_by_groups(column(chosen, TIMES), groups, share=0.5)),
+        }
+        if name == OURS:
+            none = float((column(chosen, CHANCE) < CONFIDENCE).mean())
+            row = {**row, "no size reaches 90 %": none, **cover_row(chosen)}
+        rows.append(row)
+    return rows
+
+
+def targets_of(_: Cases, rows: Sequence[Row]) -> list[Target]:
+    """Kept, nodes, and coverage of what was chosen."""
+    found = []
+    for known, most in MOST_TIMES.items():
+        of = situation(known)
+        for row in where(rows, situation=of, predictor=OURS):
+            found += [
+                least_target(f"{of}: kept", row, KEPT, LEAST_KEPT),
+                most_target(f"{of}: nodes over the fewest that keep it, median", row, TIMES, most),
+                least_target(f"{of}: covered, what was chosen", row, "covered", LEAST_COVERED),
+            ]
+    return found
+
+
+PART = Part(
+    "C3O deadlines",
+    c3o_scenarios.files,
+    partial(slice_cells, name="deadlines", compute=of_slice),
+    rows_of,
+    targets_of,
+)

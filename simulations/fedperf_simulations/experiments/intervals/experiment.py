@@ -1,0 +1,107 @@
+"""What predictions and their intervals are worth, by situation.
+
+Eight situations, one table: a home that is asked about other workloads, sizes and cores; public
+logs of Spark, of which no own run is known or a few; judged SQL; few configurations of a job;
+a job that ran k times; a deadline; a platform that a home never ran. Every row says who
+answered, with which information, and which look at what is judged this is. A part whose
+data are not here is named in the notes and has no rows.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from fedperf_simulations.data.datasets import MissingDataError
+from fedperf_simulations.experiments.intervals import (
+    at_home,
+    deadlines,
+    repeats,
+    scale_outs,
+    spark_logs,
+    sql_queries,
+    unknown_kinds,
+)
+from fedperf_simulations.experiments.intervals.coverage_chart import coverage_chart
+from fedperf_simulations.experiments.intervals.part import Part
+from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target
+
+PARTS: tuple[Part, ...] = (
+    at_home.PART,
+    spark_logs.PART,
+    sql_queries.PART,
+    scale_outs.PART,
+    repeats.PART,
+    deadlines.PART,
+    unknown_kinds.PART,
+)
+
+FROZEN_AT = "not yet"
+"""The commit at which coefficients and features were fixed."""
+
+LOOKS: Mapping[str, int] = {
+    spark_logs.PART.name: 0,
+    sql_queries.PART.name: 0,
+    scale_outs.PART.name: 0,
+    repeats.PART.name: 0,
+    deadlines.PART.name: 0,
+}
+"""How often each judged set was looked at since then, the run that comes included: count up before
+it, as this module is among what cells depend on. The other parts judge nothing of others."""
+
+
+class Intervals:
+    """The experiment."""
+
+    name = "intervals"
+    claim = "a start that knows seconds to hours, and 90 % intervals to plan with, by situation"
+
+    def run(self, settings: Settings) -> ExperimentOutcome:
+        """The rows of every part whose data are here."""
+        rows: list[Row] = []
+        cases: list[Row] = []
+        targets: list[Target] = []
+        notes = list(_looks())
+        for part in PARTS:
+            try:
+                part.files(settings.data)
+            except MissingDataError as error:
+                notes.append(f"{part.name}: left out, as {error}")
+                continue
+            of_part = part.cases(settings)
+            table = part.rows(of_part)
+            targets += part.targets(of_part, table)
+            rows += [_counted(part, row) for row in table]
+            cases += [{"part": part.name, **each} for each in of_part]
+            notes += part.notes
+        drawn = coverage_chart(rows, settings.out / "coverage.svg")
+        return ExperimentOutcome(
+            rows,
+            targets,
+            self.public_files(settings.data),
+            [drawn] if drawn else [],
+            cases,
+            notes,
+        )
+
+    def public_files(self, data: Path | None) -> Sequence[Path]:
+        """Of every part whose data are here."""
+        return list(dict.fromkeys(path for part in PARTS for path in _there(part, data)))
+
+
+def _there(part: Part, data: Path | None) -> Sequence[Path]:
+    try:
+        return part.files(data)
+    except MissingDataError:
+        return ()
+
+
+def _counted(part: Part, row: Row) -> Row:
+    return {"part": part.name, "looks": LOOKS.get(part.name), **row}
+
+
+def _looks() -> Iterator[str]:
+    yield f"coefficients and features were fixed at commit: {FROZEN_AT}"
+    for name, count in LOOKS.items():
+        yield f"{name}: looks since then, this run included: {count}"
+
+
+EXPERIMENT = Intervals()

@@ -1,0 +1,188 @@
+"""Answers about executions, a raw row each, and what they come to.
+
+An answer's row says in which situation it was asked for, who answered, with which information
+(rows between operators as a run counted them, or only what is known before it), and of which
+group the case is: groups are what bootstraps resample.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedperf_client.prediction.prediction import Floats, Prediction
+from fedperf_simulations.harness.experiment import Row, Target, Value
+from fedperf_simulations.harness.paired import Interval, Paired, interval_by_groups
+
+LEVEL = 0.9
+"""Of all intervals here."""
+
+SITUATION, PREDICTOR, INFORMATION, GROUP = "situation", "predictor", "information", "group"
+SECONDS, MEDIAN, LOWER, UPPER = "seconds", "median", "lower", "upper"
+
+OURS = "fedperf"
+"""The predictor whose answers are those of the product."""
+
+TRUE_ROWS, KNOWN_BEFORE = "true rows", "known before"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Who is asked about what.
+
+    Attributes:
+        situation: what is known.
+        predictor: who answers.
+        group: of the case.
+        information: of a plan; empty where there is none.
+    """
+
+    situation: str
+    predictor: str
+    group: str
+    information: str = ""
+
+    def told(self, seconds: float, median: float, **more: Value) -> Row:
+        """The row of an answer without an interval."""
+        about: dict[str, Value] = {
+            SITUATION: self.situation,
+            PREDICTOR: self.predictor,
+            INFORMATION: self.information,
+            GROUP: self.group,
+        }
+        return {**about, **more, SECONDS: seconds, MEDIAN: median, LOWER: None, UPPER: None}
+
+    def predicted(self, seconds: float, answer: Prediction, **more: Value) -> Row:
+        """The row of an answer with its interval."""
+        ends = {LOWER: answer.lower_seconds, UPPER: answer.upper_seconds}
+        return {**self.told(seconds, answer.median_seconds, **more), **ends}
+
+
+def log_ratio(cases: Sequence[Row]) -> Floats:
+    """Log of what was predicted over what was measured, [cases]."""
+    return np.log(column(cases, MEDIAN)) - np.log(column(cases, SECONDS))
+
+
+def log_q(cases: Sequence[Row]) -> Floats:
+    """Log of the q-error, [cases]."""
+    return np.abs(log_ratio(cases))
+
+
+def covered(cases: Sequence[Row]) -> Floats:
+    """1 where the interval holds what was measured, else 0, [cases]."""
+    seconds = column(cases, SECONDS)
+    return ((column(cases, LOWER) <= seconds) & (seconds <= column(cases, UPPER))).astype(float)
+
+
+def log_width(cases: Sequence[Row]) -> Floats:
+    """Log of upper over lower end, [cases]."""
+    return np.log(column(cases, UPPER)) - np.log(column(cases, LOWER))
+
+
+def interval_score(cases: Sequence[Row]) -> Floats:
+    """Of intervals of log seconds: length, and 2 / (1 - level) times how far outside, [cases].
+
+    Source: Gneiting and Raftery 2007, section 6.2.
+    """
+    seconds = np.log(column(cases, SECONDS))
+    below = np.maximum(np.log(column(cases, LOWER)) - seconds, 0.0)
+    above = np.maximum(seconds - np.log(column(cases, UPPER)), 0.0)
+    return np.asarray(log_width(cases) + 2 / (1 - LEVEL) * (below + above))
+
+
+def q_row(cases: Sequence[Row]) -> Row:
+    """Median and 90th percentile of the q-error with bootstrap intervals over groups.
+
+    Beside them the same with the same weight for each group.
+    """
+    errors, groups = np.exp(log_q(cases)), labels(cases)
+    _, group, sizes = np.unique(groups, return_inverse=True, return_counts=True)
+    row: dict[str, Value] = {"cases": len(cases), "groups": len(sizes)}
+    for name, share in (("q50", 0.5), ("q90", 0.9)):
+        row[name] = float(np.quantile(errors, share))
+        row |= ends(name, interval_by_groups(errors, groups, share=share))
+        alike = np.quantile(errors, share, weights=1 / sizes[group], method="inverted_cdf")
+        row[f"{name}, groups alike"] = float(alike)
+    return row
+
+
+def cover_row(cases: Sequence[Row]) -> Row:
+    """Share covered with its bootstrap interval over groups, widths, interval score."""
+    if any(each[LOWER] is None for each in cases):
+        return {}
+    hits, groups = covered(cases), labels(cases)
+    return {
+        "cases": len(cases),
+        "groups": len(set(groups)),
+        "covered": float(hits.mean()),
+        **ends("covered", interval_by_groups(hits, groups)),
+        "upper / lower": float(np.exp(np.median(log_width(cases)))),
+        "interval score": float(interval_score(cases).mean()),
+    }
+
+
+def figures(cases: Sequence[Row]) -> Row:
+    """Both, of cases of one situation, predictor and information."""
+    about = {name: cases[0][name] for name in (SITUATION, PREDICTOR, INFORMATION)}
+    return {**about, **q_row(cases), **cover_row(cases)}
+
+
+def tables(cases: Sequence[Row]) -> list[Row]:
+    """`figures` of every situation, predictor and information, in their order."""
+    return [figures(of_one) for of_one in by(cases, SITUATION, PREDICTOR, INFORMATION).values()]
+
+
+def by(cases: Iterable[Row], *names: str) -> dict[tuple[Value, ...], list[Row]]:
+    """The cases by what they say under these names."""
+    found: dict[tuple[Value, ...], list[Row]] = defaultdict(list)
+    for each in cases:
+        found[tuple(each[name] for name in names)].append(each)
+    return dict(found)
+
+
+def where(rows: Iterable[Row], **wanted: Value) -> list[Row]:
+    """Those that say so."""
+    return [each for each in rows if all(each.get(name) == to for name, to in wanted.items())]
+
+
+def column(cases: Sequence[Row], name: str) -> Floats:
+    """[cases]; what is missing is no number."""
+    return np.array([number(each.get(name)) for each in cases])
+
+
+def labels(cases: Sequence[Row]) -> list[str]:
+    """The group of each case."""
+    return [str(each[GROUP]) for each in cases]
+
+
+def number(value: Value) -> float:
+    """JSON has no infinity: what is no number is kept as nothing."""
+    return float(value) if isinstance(value, int | float) else math.nan
+
+
+def ends(name: str, interval: Interval | None) -> dict[str, Value]:
+    """Columns of a bootstrap interval."""
+    low, high = interval or (None, None)
+    return {f"{name} low": low, f"{name} high": high}
+
+
+def exponentials(interval: Interval | None) -> Interval | None:
+    """The interval of a ratio, from that of its log."""
+    return None if interval is None else (math.exp(interval[0]), math.exp(interval[1]))
+
+
+def least_target(what: str, row: Row | None, name: str, limit: float) -> Target:
+    """A figure of a row that must be at least so; NaN where there is no such row."""
+    return Target(what, limit, number(row.get(name) if row else None), at_most=False)
+
+
+def most_target(what: str, row: Row | None, name: str, limit: float) -> Target:
+    """A figure of a row that may be at most so; NaN where there is no such row."""
+    return Target(what, limit, number(row.get(name) if row else None))
+
+
+def worst_case_target(what: str, limit: float, change: Paired) -> Target:
+    """The upper end of the bootstrap interval of a mean must be at most so."""
+    return Target(what, limit, change.interval[1] if change.interval else math.nan, paired=change)

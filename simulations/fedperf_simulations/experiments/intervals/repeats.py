@@ -1,0 +1,333 @@
+"""A job that ran k times, and once more: how long, from its own runs and how others repeat.
+
+A job is a configuration: of C3O one of a slice, of TOKIO a probe of one size on one platform, of
+our own a configuration of a campaign or a plan of the comparison set that ran three times in
+a row. Its runs are drawn at random; those of TOKIO and our own also in their order, later
+ones from earlier ones. The home holds what else repeats in the set (of C3O, other slices), or
+nothing but this job. What the product says is `Repeats`, with a mix that knows nothing, so
+that own runs alone tell the level; on C3O also `TablePredictor`, told how other jobs scatter.
+Beside it stands the pooled empirical spread: the quantiles of how far a run of another job is
+from the mean of k others of that job.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from fedperf_client.prediction.learners.prior_slopes import Scatter
+from fedperf_client.prediction.mixture.repeat_spread import Repeats
+from fedperf_client.prediction.prediction import Floats, Prediction
+from fedperf_client.prediction.tables.predictor import MeasuredTable, TablePredictor
+from fedperf_client.profiling.campaign.results.predictions import MOST_FREEDOM
+from fedperf_client.sources.history_file import executions_of
+from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.execution import Execution
+from fedperf_simulations.data import c3o_scenarios, tokio
+from fedperf_simulations.data.c3o_slices import JobSlice, slices
+from fedperf_simulations.data.datasets import CAMPAIGNS, COMPARISONS, measured_files
+from fedperf_simulations.experiments.intervals.figures import (
+    LEVEL,
+    OURS,
+    PREDICTOR,
+    SITUATION,
+    Asked,
+    by,
+    cover_row,
+    least_target,
+    most_target,
+    where,
+)
+from fedperf_simulations.experiments.intervals.part import Cases, Part
+from fedperf_simulations.harness.experiment import Row, Settings, Target
+from fedperf_simulations.harness.side_by_side import computed
+
+C3O, TOKIO, CAMPAIGN, IN_A_ROW = "C3O", "TOKIO", "own campaigns", "own plans, three in a row"
+ANY_ORDER, LATER = "at random", "later from earlier"
+OTHERS, ALONE = "a home with other jobs", "a home with nothing else"
+POOLED, BY_COLUMNS = "pooled spread of other jobs", "fedperf, by columns"
+
+DRAWS: Mapping[str, int] = {C3O: 20, TOKIO: 40, CAMPAIGN: 10, IN_A_ROW: 2}
+QUICK_DRAWS = 1
+"""Jobs of each group, for each number of runs; one further run is asked about."""
+
+RUNS: Mapping[str, tuple[int, ...]] = {
+    C3O: (1, 2, 4),
+    TOKIO: (1, 2, 5, 10),
+    CAMPAIGN: (1, 2, 4),
+    IN_A_ROW: (1, 2),
+}
+ORDERS: Mapping[str, tuple[str, ...]] = {
+    of: (ANY_ORDER,) if of == C3O else (ANY_ORDER, LATER) for of in RUNS
+}
+"""The repeats in the files of C3O are sorted by what they took."""
+
+POOLED_DRAWS = 5
+"""Of runs of each other job, for the pooled spread."""
+
+LEAST: Mapping[str, float] = {C3O: 0.88, TOKIO: 0.85, CAMPAIGN: 0.85}
+MOST: Mapping[str, float] = {TOKIO: 0.95, CAMPAIGN: 0.97}
+"""Shares covered in a home with other jobs."""
+MOST_RATIO: Mapping[str, tuple[float, ...]] = {C3O: (1.25, 1.2, 1.2), TOKIO: (7.0, 5.0, 4.5, 4.0)}
+LEAST_ALONE = 0.85
+
+NO_MIX = 1e9
+"""Mean square of the errors of a mix that knows nothing."""
+
+NOTES = (
+    "repeats: campaigns and plans of our own were measured on a machine that others kept busy at "
+    "times; nothing that ships was chosen by them",
+)
+
+
+ByColumns = Callable[[Floats, Scatter], Prediction]
+"""From the log seconds of own runs and how other jobs scatter."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RepeatedJob:
+    """One job and its runs.
+
+    Attributes:
+        name: of it.
+        group: of jobs that have much in common, for bootstraps.
+        kin: jobs that a home with other jobs does not hold.
+        kind: of its platforms.
+        runs: log seconds, in the order in which they ended, or as the set lists them.
+        by_columns: the answer of the predictor of tables; None where there is no table.
+    """
+
+    name: str
+    group: str
+    kin: str
+    kind: bytes
+    runs: Floats
+    by_columns: ByColumns | None = None
+
+
+def jobs_of(data: Path | None, of: str) -> list[RepeatedJob]:
+    """The jobs of a set that ran more often than once; errors as its reader."""
+    return [each for each in _READERS[of](data) if len(each.runs) > 1]
+
+
+def _of_c3o(data: Path | None) -> Iterator[RepeatedJob]:
+    for one in slices(data):
+        for place, seconds in enumerate(one.repeats):
+            name, by_columns = f"{one.name} {place}", partial(_by_columns, one, place)
+            yield RepeatedJob(name, one.name, one.name, b"", np.log(seconds), by_columns)
+
+
+def _by_columns(one: JobSlice, place: int, own: Floats, elsewhere: Scatter) -> Prediction:
+    rows = one.rows(np.full(len(own), place))
+    home = TablePredictor.of(MeasuredTable(one.layout, rows, np.exp(own)), elsewhere=elsewhere)
+    [answer] = home.estimate(one.rows(np.array([place])))
+    return answer.prediction
+
+
+def _of_tokio(data: Path | None) -> Iterator[RepeatedJob]:
+    probes = tokio.load(data)
+    order = np.argsort(probes.ended, kind="stable")
+    points, walls = probes.point[order], probes.log_wall[order]
+    for point, platform in enumerate(probes.points.platforms.tolist()):
+        name = f"point {point}"
+        yield RepeatedJob(name, platform, name, b"", walls[points == point])
+
+
+def _of_campaigns(_: Path | None) -> Iterator[RepeatedJob]:
+    for path in measured_files(CAMPAIGNS):
+        runs: dict[tuple[object, ...], list[float]] = defaultdict(list)
+        for each in sorted(executions_of(path), key=lambda each: each.finished_at):
+            # How fast the machine was found to be differs from run to run.
+            where_it_ran = each.cluster.nodes, each.cluster.cores
+            runs[each.plan, *where_it_ran].append(_log_seconds(each))
+        for number, seconds in enumerate(runs.values()):
+            name = f"{path.stem} {number}"
+            yield RepeatedJob(name, name, name, b"", np.array(seconds))
+
+
+def _of_comparisons(_: Path | None) -> Iterator[RepeatedJob]:
+    from pyarrow import parquet
+
+    most = max(RUNS[IN_A_ROW]) + 1
+    for path in measured_files(COMPARISONS):
+        runs = parquet.read_table(path, columns=["run_seconds"])["run_seconds"].to_pylist()
+        for each, seconds in zip(executions_of(path), runs, strict=True):
+            if len(seconds) == most:
+                kind = bytes(sorted(set(each.plan.platforms)))
+                name, workload = each.execution_id, each.workload
+                yield RepeatedJob(name, workload, workload, kind, np.log(seconds))
+
+
+def _log_seconds(execution: Execution) -> float:
+    return float(np.log(execution.measurement.runtime_seconds)) if execution.measurement else 0.0
+
+
+_READERS: Mapping[str, Callable[[Path | None], Iterator[RepeatedJob]]] = {
+    C3O: _of_c3o,
+    TOKIO: _of_tokio,
+    CAMPAIGN: _of_campaigns,
+    IN_A_ROW: _of_comparisons,
+}
+
+
+def situation(of: str, runs: int, order: str, *, home: str) -> str:
+    """What is known, and how it was drawn."""
+    return f"{of}, ran {runs} {'time' if runs == 1 else 'times'}, {order}, {home}"
+
+
+def all_cases(settings: Settings) -> list[Row]:
+    """A row per set, number of runs, order, job that was drawn, home and predictor."""
+    _files(settings.data)
+    cell = partial(_cell, settings)
+    found = computed(cell, list(RUNS), "sets of repeated jobs", jobs=settings.jobs)
+    return [row for rows in found for row in rows]
+
+
+def _files(data: Path | None) -> list[Path]:
+    own = (*measured_files(CAMPAIGNS), *measured_files(COMPARISONS))
+    return [*c3o_scenarios.files(data), *tokio.data_files(data), *own]
+
+
+def _cell(settings: Settings, of: str) -> Cases:
+    draws = QUICK_DRAWS if settings.quick else DRAWS[of]
+    key = f"repeats-{of.replace(',', '').replace(' ', '-')}"
+    return settings.cases(
+        key, lambda: list(asked_of(jobs_of(settings.data, of), of, draws=draws, seed=settings.seed))
+    )
+
+
+def asked_of(jobs: Sequence[RepeatedJob], of: str, *, draws: int, seed: int) -> Iterator[Row]:
+    """A row per number of runs, order, draw, home and predictor."""
+    rng = np.random.default_rng([seed, len(jobs)])
+    groups: dict[str, list[RepeatedJob]] = defaultdict(list)
+    for job in jobs:
+        groups[job.group].append(job)
+    for runs in RUNS[of]:
+        for order in ORDERS[of]:
+            spread = PooledSpread.of(jobs, runs, order, rng=rng)
+            for members in groups.values():
+                able = [each for each in members if len(each.runs) > runs]
+                for place in rng.integers(len(able), size=draws if able else 0).tolist():
+                    own, asked = _drawn(able[place], runs, order, rng=rng)
+                    for home in (OTHERS, ALONE):
+                        others = jobs if home == OTHERS else ()
+                        words = situation(of, runs, order, home=home)
+                        pooled = spread if home == OTHERS else None
+                        yield from _answers(words, able[place], own, asked, others, pooled)
+
+
+def _drawn(
+    job: RepeatedJob, runs: int, order: str, *, rng: np.random.Generator
+) -> tuple[Floats, float]:
+    """Log seconds of so many runs, and of a further one."""
+    if order == LATER:
+        first = int(rng.integers(len(job.runs) - runs))
+        chosen = job.runs[first : first + runs + 1]
+    else:
+        chosen = job.runs[rng.permutation(len(job.runs))[: runs + 1]]
+    return chosen[:runs], float(chosen[runs])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PooledSpread:
+    """How far a run of each job is from the mean of others of that job, log seconds."""
+
+    kin: Sequence[str]
+    apart: Floats
+
+    @classmethod
+    def of(
+        cls, jobs: Sequence[RepeatedJob], runs: int, order: str, *, rng: np.random.Generator
+    ) -> "PooledSpread":
+        """As many draws of every job that ran often enough."""
+        kin, apart = [], []
+        for job in jobs:
+            for _ in range(POOLED_DRAWS if len(job.runs) > runs else 0):
+                own, asked = _drawn(job, runs, order, rng=rng)
+                kin.append(job.kin)
+                apart.append(asked - own.mean())
+        return cls(kin, np.array(apart))
+
+    def answer(self, job: RepeatedJob, own: Floats) -> Prediction:
+        """Its quantiles around the mean of own runs, that job's kin left out."""
+        told = self.apart[np.array(self.kin) != job.kin]
+        low, high = np.quantile(told, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+        level = float(own.mean())
+        return _prediction(level, level + min(float(low), 0.0), level + max(float(high), 0.0))
+
+
+def _answers(
+    words: str,
+    job: RepeatedJob,
+    own: Floats,
+    asked: float,
+    others: Sequence[RepeatedJob],
+    pooled: PooledSpread | None,
+) -> Iterator[Row]:
+    kept = [each for each in others if each.kin != job.kin]
+    told: dict[str, Prediction] = {OURS: _by_repeats(job, own, kept)}
+    if job.by_columns is not None:
+        told[BY_COLUMNS] = job.by_columns(own, _scatter(kept))
+    if pooled is not None:
+        told[POOLED] = pooled.answer(job, own)
+    for name, answer in told.items():
+        yield Asked(words, name, job.group).predicted(float(np.exp(asked)), answer, job=job.name)
+
+
+def _by_repeats(job: RepeatedJob, own: Floats, others: Sequence[RepeatedJob]) -> Prediction:
+    """What the product says of a configuration that ran so."""
+    each_of = [*others, job]
+    runs = [*(each.runs for each in others), own]
+    names = [each.name.encode() for each, of in zip(each_of, runs, strict=True) for _ in of]
+    kinds = [each.kind for each, of in zip(each_of, runs, strict=True) for _ in of]
+    answer = Repeats.of(names, kinds, np.concatenate(runs)).answer(job.name.encode(), 0.0, NO_MIX)
+    if answer is None:
+        raise InvalidInputError(f"{job.name} never ran")
+    ends = [answer.log_seconds + answer.spread.quantile(e) for e in (0.05, 0.95)]
+    return _prediction(answer.log_seconds, *ends)
+
+
+def _prediction(middle: float, low: float, high: float) -> Prediction:
+    return Prediction(float(np.exp(middle)), float(np.exp(low)), float(np.exp(high)), LEVEL)
+
+
+def _scatter(others: Sequence[RepeatedJob]) -> Scatter:
+    """How other jobs scatter, as far as the product counts it."""
+    squares = sum(float(((each.runs - each.runs.mean()) ** 2).sum()) for each in others)
+    freedom = float(sum(len(each.runs) - 1 for each in others))
+    share = min(1.0, MOST_FREEDOM / freedom) if freedom else 0.0
+    return Scatter(squares * share, freedom * share)
+
+
+def rows_of(cases: Cases) -> list[Row]:
+    """Coverage, ratio and interval score of each situation and predictor."""
+    return [
+        {SITUATION: of, PREDICTOR: name, **cover_row(chosen)}
+        for (of, name), chosen in by(cases, SITUATION, PREDICTOR).items()
+    ]
+
+
+def targets_of(_: Cases, rows: Sequence[Row]) -> list[Target]:
+    """In homes with other jobs, and with nothing else."""
+    found = []
+    for of, least in LEAST.items():
+        for number, runs in enumerate(RUNS[of]):
+            for order in ORDERS[of]:
+                words = situation(of, runs, order, home=OTHERS)
+                [row] = where(rows, situation=words, predictor=OURS)
+                found.append(least_target(f"{words}: covered", row, "covered", least))
+                if of in MOST:
+                    found.append(most_target(f"{words}: covered", row, "covered", MOST[of]))
+                if of in MOST_RATIO:
+                    what, limit = f"{words}: median of upper / lower", MOST_RATIO[of][number]
+                    found.append(most_target(what, row, "upper / lower", limit))
+                words = situation(of, runs, order, home=ALONE)
+                [row] = where(rows, situation=words, predictor=OURS)
+                found.append(least_target(f"{words}: covered", row, "covered", LEAST_ALONE))
+    return found
+
+
+PART = Part("repeats of C3O, TOKIO and our own", _files, all_cases, rows_of, targets_of, NOTES)

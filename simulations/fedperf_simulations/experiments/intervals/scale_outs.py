@@ -1,0 +1,232 @@
+"""C3O with 1, 2 or 3 configurations known: how wrong the answers about all others are.
+
+The 18 slices are judged, 20 draws each; a configuration is known by the median of its repeats.
+The product knows no other job here: priors on slopes, whose sources are laws, are the start
+that ships for tables. Opponents are Ernest, ridge in logs, a prior on slopes alone and a Gaussian
+process, all of which answer from one known configuration on. An error is the mean absolute
+percentage error over the slice's other configurations; ratios are of these.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
+from pathlib import Path
+
+import numpy as np
+
+from fedperf_client.prediction.learners.ernest import fit_ernest
+from fedperf_client.prediction.learners.tables import TableLayout
+from fedperf_client.prediction.prediction import Floats, Prediction
+from fedperf_client.prediction.tables.predictor import MeasuredTable, TablePredictor
+from fedperf_shared.model.metrics import mape
+from fedperf_simulations.baselines.home_models import process, ridge
+from fedperf_simulations.baselines.slope_prior import slope_prior
+from fedperf_simulations.data import c3o_scenarios
+from fedperf_simulations.data.c3o_slices import JobSlice, Places, slices
+from fedperf_simulations.experiments.intervals.figures import (
+    GROUP,
+    OURS,
+    PREDICTOR,
+    SITUATION,
+    by,
+    column,
+    ends,
+    exponentials,
+    labels,
+    least_target,
+    where,
+    worst_case_target,
+)
+from fedperf_simulations.experiments.intervals.part import Cases, Part
+from fedperf_simulations.harness.experiment import Row, Settings, Target, Value
+from fedperf_simulations.harness.paired import Paired, interval_by_groups
+from fedperf_simulations.harness.side_by_side import computed
+
+KNOWN = (1, 2, 3)
+DRAWS, QUICK_DRAWS = 20, 1
+QUICK_SLICES = 2
+
+MAPE, LOG_ERROR = "MAPE, %", "mean absolute log error"
+COVERED, RATIO, CHOSEN = "covered", "upper / lower", "covered, chosen"
+
+MOST_RATIO = float(np.log(1.10))
+TWICE, MOST_TWICE = 2.0, 0.05
+LEAST_CHOSEN = 0.85
+
+ERNEST, RIDGE = "Ernest", "ridge in logs"
+SLOPES, PROCESS = "slope prior", "Gaussian process"
+
+
+def ernest(layout: TableLayout, known: Floats, logs: Floats, asked: Floats) -> Floats:
+    """Ernest on machines and size, [asked]."""
+    scale, size = layout.scale_feature, layout.size_feature
+    model = fit_ernest(known[:, scale], known[:, size], logs)
+    return model(asked[:, scale], asked[:, size])
+
+
+def slopes(layout: TableLayout, known: Floats, logs: Floats, asked: Floats) -> Floats:
+    """The prior on slopes; columns of the layout's other numbers in their deviations, [asked]."""
+    first = [layout.scale_feature, layout.size_feature]
+    both = np.concatenate([known, asked])
+    left = np.delete(both, [*first, layout.scale_feature + 1], axis=1)
+    deviation = left.std(axis=0)
+    others = (left - left.mean(axis=0))[:, deviation > 0] / deviation[deviation > 0]
+    columns = np.column_stack([both[:, first], others])
+    return slope_prior(columns[: len(known)], logs, columns[len(known) :])
+
+
+Opponent = Callable[[TableLayout, Floats, Floats, Floats], Floats]
+OPPONENTS: Mapping[str, Opponent] = {
+    ERNEST: ernest,
+    RIDGE: lambda _, known, logs, asked: ridge(known, logs, asked),
+    SLOPES: slopes,
+    PROCESS: lambda _, known, logs, asked: process(known, logs, asked),
+}
+"""Log seconds from a layout, known features and logs, and the features that are asked about."""
+
+
+def situation(known: int) -> str:
+    """What is known."""
+    return f"C3O, {known} known"
+
+
+def home_of(one: JobSlice, known: Places) -> TablePredictor:
+    """The product's predictor that knows those configurations."""
+    seconds = one.configurations.seconds[known]
+    return TablePredictor.of(MeasuredTable(one.layout, one.rows(known), seconds))
+
+
+def predictions(home: TablePredictor, one: JobSlice, asked: Places) -> list[Prediction]:
+    """Its answers about others."""
+    return [each.prediction for each in home.estimate(one.rows(asked))]
+
+
+def slice_cells(
+    settings: Settings, name: str, *, compute: Callable[[Settings, JobSlice], list[Row]]
+) -> list[Row]:
+    """The rows of every slice, each slice a cell.
+
+    Args:
+        settings: of the run.
+        name: of the part, in the names of cells.
+        compute: a function of a module, as other processes are handed it.
+    """
+    names = [each.name for each in _slices(settings.data)]
+    tasks = names[: QUICK_SLICES if settings.quick else None]
+    cell = partial(_cell, settings, name, compute)
+    return [row for rows in computed(cell, tasks, "slices", jobs=settings.jobs) for row in rows]
+
+
+@cache
+def _slices(data: Path | None) -> tuple[JobSlice, ...]:
+    """Read once by each process."""
+    return slices(data)
+
+
+def _cell(
+    settings: Settings, name: str, compute: Callable[[Settings, JobSlice], list[Row]], of: str
+) -> Cases:
+    [one] = [each for each in _slices(settings.data) if each.name == of]
+    return settings.cases(f"{name}-{of.replace(' ', '-')}", lambda: compute(settings, one))
+
+
+def of_slice(settings: Settings, one: JobSlice) -> list[Row]:
+    """A row per number of known configurations, draw and predictor."""
+    rows: list[Row] = []
+    for draw in range(QUICK_DRAWS if settings.quick else DRAWS):
+        order = np.random.default_rng([settings.seed, draw]).permutation(len(one))
+        for count in KNOWN:
+            known, asked = order[:count], order[count:]
+            about: Row = {SITUATION: situation(count), GROUP: one.name, "draw": draw}
+            rows += [{**about, **row} for row in _judged(one, known, asked)]
+    return rows
+
+
+def _judged(one: JobSlice, known: Places, asked: Places) -> list[Row]:
+    layout, seconds = one.layout, one.configurations.seconds
+    features = layout.samples(one.configurations.table).features
+    answers = predictions(home_of(one, known), one, asked)
+    truth = seconds[asked]
+    held = np.array([each.covers(took) for each, took in zip(answers, truth.tolist(), strict=True)])
+    medians = np.array([each.median_seconds for each in answers])
+    widths = [each.upper_seconds / each.lower_seconds for each in answers]
+    rows: list[Row] = [
+        {
+            **_errors(OURS, medians, truth),
+            COVERED: float(held.mean()),
+            RATIO: float(np.median(widths)),
+            CHOSEN: float(held[int(np.argmin(medians))]),
+        }
+    ]
+    for name, opponent in OPPONENTS.items():
+        said = opponent(layout, features[known], np.log(seconds[known]), features[asked])
+        rows.append(_errors(name, np.exp(said), truth))
+    return rows
+
+
+def _errors(name: str, said: Floats, truth: Floats) -> Row:
+    logs = np.abs(np.log(said) - np.log(truth))
+    return {PREDICTOR: name, MAPE: 100 * mape(said, truth), LOG_ERROR: float(logs.mean())}
+
+
+def rows_of(cases: Cases) -> list[Row]:
+    """A row per number of known configurations and predictor."""
+    rows = []
+    for (of, name), chosen in by(cases, SITUATION, PREDICTOR).items():
+        errors, groups = column(chosen, MAPE), labels(chosen)
+        row: dict[str, Value] = {SITUATION: of, PREDICTOR: name, "cases": len(chosen)}
+        row |= {"groups": len(set(groups)), f"median {MAPE}": float(np.median(errors))}
+        row |= {f"worst {MAPE}": float(errors.max())}
+        row[LOG_ERROR] = float(column(chosen, LOG_ERROR).mean())
+        if name == OURS:
+            hits = column(chosen, COVERED)
+            row |= {COVERED: float(hits.mean()), **ends(COVERED, interval_by_groups(hits, groups))}
+            row |= {RATIO: float(np.median(column(chosen, RATIO)))}
+            row |= {CHOSEN: float(column(chosen, CHOSEN).mean())}
+        else:
+            change = _against(cases, of, str(name))
+            row["fedperf, times it"] = float(np.exp(change.mean))
+            row |= ends("fedperf, times it", exponentials(change.interval))
+        rows.append(row)
+    return rows
+
+
+def _against(cases: Cases, of: Value, rival: str) -> Paired:
+    """Log of our error over that of a rival, case by case, slices resampled."""
+    ours, theirs = (where(cases, situation=of, predictor=name) for name in (OURS, rival))
+    logs = (np.log(column(each, MAPE)) for each in (ours, theirs))
+    return Paired.by_groups(*logs, groups=labels(ours))
+
+
+def targets_of(cases: Cases, rows: Sequence[Row]) -> list[Target]:
+    """Against each opponent at each number, against the best of them, and on what is chosen."""
+    found = []
+    for count in KNOWN:
+        of = situation(count)
+        for rival in OPPONENTS:
+            what = f"{of}: upper end of log(MAPE / that of {rival})"
+            found.append(worst_case_target(what, MOST_RATIO, _against(cases, of, rival)))
+        best, share = _twice_the_best(cases, of)
+        what = f"{of}: share of cases above twice the error of {best}, the best opponent there"
+        found.append(Target(what, MOST_TWICE, share))
+        [row] = where(rows, situation=of, predictor=OURS)
+        what = f"{of}: covered, the configuration that looks fastest"
+        found.append(least_target(what, row, CHOSEN, LEAST_CHOSEN))
+    return found
+
+
+def _twice_the_best(cases: Cases, of: str) -> tuple[str, float]:
+    """The opponent of the least geometric mean, and how often we are above twice its error."""
+    errors = {name: column(where(cases, situation=of, predictor=name), MAPE) for name in OPPONENTS}
+    best = min(errors, key=lambda name: float(np.log(errors[name]).mean()))
+    ours = column(where(cases, situation=of, predictor=OURS), MAPE)
+    return best, float((ours > TWICE * errors[best]).mean())
+
+
+PART = Part(
+    "C3O, few configurations",
+    c3o_scenarios.files,
+    partial(slice_cells, name="scale-outs", compute=of_slice),
+    rows_of,
+    targets_of,
+    ("C3O: its 48 published runs and its job sort are neither judged nor learnt from",),
+)

@@ -1,0 +1,333 @@
+"""Public Spark logs of others: 66 queries in 21 groups by lineage, which nothing here learnt from.
+
+Without an own run the start that ships is asked with the rows that a run counted, and with
+what was known before it (the sessions' earlier queries are). Beside it stand the analytic cost
+model alone, the start of before by its published figures, two constants of an own set, and
+regressions on these logs themselves, of which the group that is asked about is left out. With
+3, 5 and 10 own runs of a group the home's mix is compared with the same code without a start.
+Logs of runs of this project, and edited copies of one log, are left out.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from fedperf_client.prediction.evidence import History
+from fedperf_client.prediction.prediction import Floats
+from fedperf_client.sources.kinds import read_source
+from fedperf_shared.execution import Execution, SizedPlan
+from fedperf_shared.workflow.estimates import plan_before
+from fedperf_shared.workflow.graph import Plan
+from fedperf_shared.workflow.vocabulary import OperatorKind
+from fedperf_simulations.baselines.leave_out import regressions_without
+from fedperf_simulations.data.datasets import MissingDataError
+from fedperf_simulations.experiments.intervals.answers import (
+    INFORMATION,
+    NOTHING,
+    asked_with,
+    local_only,
+    shipped_start,
+    with_start,
+)
+from fedperf_simulations.experiments.intervals.figures import (
+    GROUP,
+    KNOWN_BEFORE,
+    LEVEL,
+    OURS,
+    PREDICTOR,
+    SITUATION,
+    TRUE_ROWS,
+    Asked,
+    by,
+    ends,
+    exponentials,
+    figures,
+    labels,
+    log_q,
+    most_target,
+    number,
+    tables,
+    where,
+    worst_case_target,
+)
+from fedperf_simulations.experiments.intervals.figures import INFORMATION as KNOWN
+from fedperf_simulations.experiments.intervals.part import Cases, Part
+from fedperf_simulations.harness.experiment import Row, Settings, Target
+from fedperf_simulations.harness.paired import Paired
+from fedperf_simulations.harness.side_by_side import computed
+
+FOLDER = Path("spark-eventlogs") / "qualification"
+
+_CLUSTER, _ATTEMPTS = "cluster_information/eventlog_", "multiple_attempts/attempt_"
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "cluster_information": (
+        f"{_CLUSTER}2nodes_8cores",
+        f"{_CLUSTER}3nodes_12cores_multiple_executors",
+        f"{_CLUSTER}4nodes_8cores_dynamic_alloc.zstd",
+    ),
+    "complex_dec": ("complex_dec_eventlog.zstd", "eventlog_complex_dec_nested"),
+    "dsAndDf, gpu, udf_func": ("dsAndDf_eventlog.zstd", "gpu_eventlog", "udf_func_eventlog"),
+    "multiple_attempts": tuple(f"{_ATTEMPTS}{each}_eventlog.zstd" for each in (1, 2, 3, 4)),
+    "nested": ("eventlog_nested_dsv2", "nested_type_eventlog"),
+    "aqeshuffle": ("aqeshuffle_eventlog.zstd",),
+    "createdatasourcetable": ("createdatasourcetable_eventlog.zstd",),
+    "customshuffle": ("customshuffle_eventlog.zstd",),
+    "db_sim": ("db_sim_eventlog",),
+    "db_subExecution_id": ("db_subExecution_id.zstd",),
+    "global_local_limit": ("global_local_limit_eventlog.zstd",),
+    "java_udf": ("java_udf_eventlog",),
+    "jdbc": ("jdbc_eventlog.zstd",),
+    "malformed_json": ("malformed_json_eventlog.zstd",),
+    "nds_q72_dataproc_2_2": ("nds_q72_dataproc_2_2.zstd",),
+    "pandas_execs": ("pandas_execs_eventlog.zstd",),
+    "python_udf": ("python_udf_eventlog",),
+    "rdd_only": ("rdd_only_eventlog",),
+    "udf_dataset": ("udf_dataset_eventlog",),
+    "writeformat": ("writeformat_eventlog",),
+    "xgboost": ("xgboost_eventlog.zstd",),
+}
+"""Logs of one lineage."""
+
+LISTED = 66
+"""Queries that the list above was made of."""
+
+OWN_RUNS, QUICK_OWN_RUNS = (3, 5, 10), (3,)
+DRAWS, QUICK_DRAWS = 10, 1
+
+NOTHING_OWN = "Spark logs, no own run"
+FROM_FILES = "Spark logs, no own run, plans with file sources"
+NO_FILES = "Spark logs, no own run, plans without file sources"
+
+ANALYTIC = "analytic cost model alone"
+CONSTANTS = "two constants: 0.19 s x rows^0.22"
+ON_ROWS, ON_BYTES = "regression on rows, other groups", "regression on bytes, other groups"
+LOCAL = "local-only"
+BEFORE = "the start of before, as published"
+BEFORE_FIGURES: Row = {
+    SITUATION: NOTHING_OWN,
+    PREDICTOR: BEFORE,
+    KNOWN: TRUE_ROWS,
+    "q50": 13.5,
+    "q90": 114.0,
+}
+
+MOST_Q: Mapping[str, tuple[float, float]] = {TRUE_ROWS: (2.1, 5.5), KNOWN_BEFORE: (2.5, 7.0)}
+"""Median and 90th percentile."""
+MOST_RATIO = 40.0
+MOST_HARM = float(np.log(1.1))
+
+NOTES = (
+    f"Spark logs: groups are lineages; the list that they are from counted {LISTED} queries",
+    "Spark logs: regressions and constants read rows of all operators, which only a run tells; "
+    "the start of before is not there any more, its row holds published figures",
+)
+
+
+def files(data: Path | None) -> list[Path]:
+    """The logs.
+
+    Raises:
+        MissingDataError: there is no folder, or a log is not in it.
+    """
+    if data is None:
+        raise MissingDataError("no folder of public data sets: set FEDPERF_DATA or give --data")
+    found = [data / FOLDER / name for names in GROUPS.values() for name in names]
+    missing = [str(path) for path in found if not path.exists()]
+    if missing:
+        raise MissingDataError(f"Spark logs are not there: {', '.join(missing)}")
+    return [each for path in found for each in _inside(path)]
+
+
+def _inside(path: Path) -> list[Path]:
+    return sorted(each for each in path.rglob("*") if each.is_file()) if path.is_dir() else [path]
+
+
+def queries(data: Path, group: str) -> list[Execution]:
+    """The queries of a group that ended well, in the order of its logs; errors as `read_source`."""
+    read = (each for name in GROUPS[group] for each in read_source(data / FOLDER / name))
+    return [each for each in read if isinstance(each, Execution) and each.is_ok]
+
+
+def all_cases(settings: Settings) -> list[Row]:
+    """A row per query, predictor and information; with own runs also per draw."""
+    files(settings.data)
+    data = settings.data or Path()
+    nothing_own = settings.cases("spark-logs", partial(_nothing_own, data))
+    sizes = {
+        group: len(each) for (group,), each in by(_ours(nothing_own, TRUE_ROWS), GROUP).items()
+    }
+    wanted = QUICK_OWN_RUNS if settings.quick else OWN_RUNS
+    tasks = [(str(group), own) for group in sizes for own in wanted if sizes[group] > own]
+    cells = computed(partial(_cell, settings, data), tasks, "own runs of logs", jobs=settings.jobs)
+    return [*nothing_own, *(row for rows in cells for row in rows)]
+
+
+def _ours(cases: Cases, information: str) -> list[Row]:
+    return where(cases, situation=NOTHING_OWN, predictor=OURS, information=information)
+
+
+def _cell(settings: Settings, data: Path, task: tuple[str, int]) -> Cases:
+    group, own = task
+    key = f"spark-logs-{group.replace(', ', '-')}-{own}"
+    return settings.cases(key, partial(_own_runs, settings, data, group, own))
+
+
+def _nothing_own(data: Path) -> list[Row]:
+    asked = [(group, each) for group in GROUPS for each in queries(data, group)]
+    groups = [group for group, _ in asked]
+    plans = [SizedPlan(each.plan, each.cluster) for _, each in asked]
+    seconds = np.array([_seconds(each) for _, each in asked])
+    rows = list(_of_product(groups, plans, seconds))
+    for name, answers in _fixed_and_regressed(plans, np.log(seconds), groups).items():
+        information = KNOWN_BEFORE if name == ON_BYTES else TRUE_ROWS
+        for group, took, answer in zip(groups, seconds.tolist(), answers.tolist(), strict=True):
+            told = Asked(NOTHING_OWN, name, group, information)
+            rows.append(told.told(took, float(np.exp(answer))))
+    return rows
+
+
+def _of_product(groups: Sequence[str], plans: Sequence[SizedPlan], took: Floats) -> Iterator[Row]:
+    """The start's answers and those of the analytic model, with both kinds of information."""
+    start = shipped_start()
+    for information in INFORMATION:
+        questions = asked_with(plans, information)
+        answers = with_start(NOTHING, questions, start)
+        for group, plan, seconds, answer in zip(
+            groups, questions, took.tolist(), answers, strict=True
+        ):
+            has_files = {"has files": _has_files(plan.plan)}
+            asked = Asked(NOTHING_OWN, OURS, group, information)
+            yield asked.predicted(seconds, answer, **has_files)
+            analytic = float(np.exp(plan.features.analytic_log_seconds))
+            yield Asked(NOTHING_OWN, ANALYTIC, group, information).told(
+                seconds, analytic, **has_files
+            )
+
+
+def _fixed_and_regressed(
+    plans: Sequence[SizedPlan], log_seconds: Floats, groups: Sequence[str]
+) -> dict[str, Floats]:
+    """Log seconds by what anybody would try, [queries]."""
+    rows = np.log1p([_all_rows(each.plan) for each in plans])
+    read = np.log1p([_source_bytes(plan_before(each.plan)) for each in plans])
+    return {
+        CONSTANTS: np.log(0.19) + 0.22 * rows,
+        ON_ROWS: regressions_without(groups, rows, log_seconds),
+        ON_BYTES: regressions_without(groups, read, log_seconds),
+    }
+
+
+def _all_rows(plan: Plan) -> float:
+    return sum(each.output_rows for each in plan.workflow.operators)
+
+
+def _source_bytes(plan: Plan) -> float:
+    return sum(each.output_bytes for each in plan.workflow.operators if not each.inputs)
+
+
+def _has_files(plan: Plan) -> bool:
+    return any(each.kind is OperatorKind.FILE_SOURCE for each in plan.workflow.operators)
+
+
+def _own_runs(settings: Settings, data: Path, group: str, own: int) -> list[Row]:
+    executions, start = queries(data, group), shipped_start()
+    rows: list[Row] = []
+    for draw in range(QUICK_DRAWS if settings.quick else DRAWS):
+        order = np.random.default_rng([settings.seed, own, draw]).permutation(len(executions))
+        known, asked = ([executions[place] for place in each] for each in np.split(order, [own]))
+        home = History.from_executions(known)
+        plans = [SizedPlan(each.plan, each.cluster) for each in asked]
+        for information in INFORMATION:
+            questions = asked_with(plans, information)
+            said = {OURS: with_start(home, questions, start), LOCAL: local_only(home, questions)}
+            for name, answers in said.items():
+                told = Asked(_situation(own), name, group, information)
+                pairs = zip(asked, answers, strict=True)
+                rows += [told.predicted(_seconds(e), a, draw=draw) for e, a in pairs]
+    return rows
+
+
+def _situation(own: int) -> str:
+    return f"Spark logs, {own} own runs"
+
+
+def _seconds(execution: Execution) -> float:
+    return execution.measurement.runtime_seconds if execution.measurement else 0.0
+
+
+def rows_of(cases: Cases) -> list[Row]:
+    """Figures of all, of plans with and without file sources, and the published ones."""
+    nothing_own = where(cases, situation=NOTHING_OWN)
+    split: list[Row] = []
+    for name, has_files in ((FROM_FILES, True), (NO_FILES, False)):
+        chosen = [each for each in nothing_own if each.get("has files") is has_files]
+        split += [{**row, SITUATION: name} for row in tables(chosen)]
+    return [*tables(nothing_own), BEFORE_FIGURES, *split, *_with_own_runs(cases)]
+
+
+def _with_own_runs(cases: Cases) -> Iterator[Row]:
+    """Figures, and beside ours the geometric mean of ours over local-only."""
+    for own in OWN_RUNS:
+        of_situation = where(cases, situation=_situation(own))
+        for (name, information), of_one in by(of_situation, PREDICTOR, KNOWN).items():
+            row = figures(of_one)
+            if name == OURS:
+                change = _against_local(cases, [own], str(information))
+                row = {
+                    **row,
+                    "times local-only": float(np.exp(change.mean)),
+                    **ends("times local-only", exponentials(change.interval)),
+                }
+            yield row
+
+
+def _against_local(cases: Cases, runs: Sequence[int], information: str) -> Paired:
+    """Log of personalized over local-only q-errors, groups resampled."""
+    wanted = {_situation(own) for own in runs}
+    chosen = [each for each in where(cases, information=information) if each[SITUATION] in wanted]
+    ours, local = where(chosen, predictor=OURS), where(chosen, predictor=LOCAL)
+    return Paired.by_groups(log_q(ours), log_q(local), groups=labels(ours))
+
+
+def targets_of(cases: Cases, rows: Sequence[Row]) -> list[Target]:
+    """What was promised without an own run, and with some."""
+    found: list[Target] = []
+    for information, (median, upper) in MOST_Q.items():
+        [row] = where(rows, situation=NOTHING_OWN, predictor=OURS, information=information)
+        what = f"{NOTHING_OWN}, {information}"
+        found += [
+            most_target(f"{what}: median q-error", row, "q50", median),
+            most_target(f"{what}: p90 q-error", row, "q90", upper),
+            most_target(
+                f"{what}: median of upper over lower end", row, "upper / lower", MOST_RATIO
+            ),
+            Target(f"{what}: coverage's interval is so far from 90 %", 0.0, _beside(row)),
+        ]
+    ours = _ours(cases, KNOWN_BEFORE)
+    bytes_read = where(cases, situation=NOTHING_OWN, predictor=ON_BYTES)
+    change = Paired.by_groups(log_q(ours), log_q(bytes_read), groups=labels(ours))
+    what = f"{NOTHING_OWN}, {KNOWN_BEFORE}: log q-error less that of the {ON_BYTES}"
+    found.append(Target(what, 0.0, change.mean, paired=change))
+    return [*found, *_harm(cases)]
+
+
+def _harm(cases: Cases) -> Iterator[Target]:
+    """For each number of runs that several groups have, and for all together."""
+    there = [own for own in OWN_RUNS if where(cases, situation=_situation(own))]
+    told = [(f"{own} own runs", [own]) for own in there]
+    for words, runs in (*told, ("all numbers of own runs", there)):
+        change = _against_local(cases, runs, TRUE_ROWS) if runs else None
+        if change is not None and change.interval is not None:
+            what = f"Spark logs, {words}: upper end of log(personalized / local-only)"
+            yield worst_case_target(what, MOST_HARM, change)
+
+
+def _beside(row: Row) -> float:
+    """By how much the level lies outside of the interval of the coverage."""
+    low, high = number(row["covered low"]), number(row["covered high"])
+    return max(low - LEVEL, LEVEL - high, 0.0)
+
+
+PART = Part("public Spark logs", files, all_cases, rows_of, targets_of, NOTES)

@@ -1,0 +1,248 @@
+"""SQL that was committed before it was measured: 62 queries at two scales, Parquet and native.
+
+The start that answers is trained for this alone: without the TPC-H family of the measured set,
+and without any workload that has a plan of the shape of a judged one. Beside it stand the start
+that ships, the analytic cost model alone, and a regression of log time on log scanned rows that
+is fitted on the other judged queries of the same engine and storage.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from fedperf_client.prediction.base_models import predictor
+from fedperf_client.prediction.mixture.intervals import source_rows
+from fedperf_client.prediction.prediction import Floats
+from fedperf_client.sources.history_file import executions_of
+from fedperf_client.workloads.families import Family
+from fedperf_shared.execution import Execution, SizedPlan
+from fedperf_shared.model.checkpoint import load_checkpoint, save_model
+from fedperf_shared.workflow.graph import Workflow
+from fedperf_shared.workflow.template import fingerprint
+from fedperf_shared.workflow.vocabulary import Platform
+from fedperf_simulations.baselines.cost_models import Lesson, train_ggfn
+from fedperf_simulations.baselines.leave_out import regressions_without
+from fedperf_simulations.data.datasets import JUDGED_SESSIONS, measured_files
+from fedperf_simulations.experiments.intervals.answers import (
+    INFORMATION,
+    NOTHING,
+    asked_with,
+    shipped_start,
+    with_start,
+)
+from fedperf_simulations.experiments.intervals.figures import (
+    KNOWN_BEFORE,
+    OURS,
+    SITUATION,
+    TRUE_ROWS,
+    Asked,
+    by,
+    labels,
+    log_q,
+    most_target,
+    tables,
+    where,
+)
+from fedperf_simulations.experiments.intervals.part import Cases, Part
+from fedperf_simulations.harness.experiment import Row, Settings, Target
+from fedperf_simulations.harness.paired import Paired
+from fedperf_simulations.measured_set.starts import EPOCHS
+from fedperf_simulations.measured_set.training_set import Measurements
+
+QUICK_EPOCHS, QUICK_PLANS = 1, 200
+
+ON_DUCKDB, ON_SPARK = "judged SQL on DuckDB", "judged SQL on Spark"
+SHIPPED, ANALYTIC = "the start that ships", "analytic cost model alone"
+ON_ROWS = "regression on scanned rows, other queries"
+
+MOST_Q50, MOST_Q90 = 1.7, 4.0
+
+NOTES = (
+    "judged SQL: fedperf is a start trained without the TPC-H family and without the judged "
+    "shapes; the prices of the analytic model, which it corrects, were fitted on relational jobs "
+    "of the measured set and on drawn sessions, on none of the TPC-H family",
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class JudgedRun:
+    """One query that ran.
+
+    Attributes:
+        execution: its workload is the query.
+        storage: how its tables lay.
+        table_rows: of the largest table, about.
+    """
+
+    execution: Execution
+    storage: str
+    table_rows: int
+
+    @property
+    def situation(self) -> str:
+        """By its engine."""
+        return ON_SPARK if Platform.SPARK in self.execution.plan.platforms else ON_DUCKDB
+
+    @property
+    def query(self) -> str:
+        """The same at all scales, in all storages, on all engines."""
+        return self.execution.workload
+
+    @property
+    def family(self) -> str:
+        """`tpch`, `orders` or `telemetry`."""
+        return self.query.split("/")[1]
+
+    @property
+    def seconds(self) -> float:
+        """That it took."""
+        return self.execution.measurement.runtime_seconds if self.execution.measurement else 0.0
+
+
+def judged_runs() -> list[JudgedRun]:
+    """All that ended well; errors as `measured_executions`."""
+    from pyarrow import parquet
+
+    found = []
+    for path in measured_files(JUDGED_SESSIONS):
+        told = parquet.read_table(path, columns=["storage", "table_rows"]).to_pylist()
+        for execution, row in zip(executions_of(path), told, strict=True):
+            if execution.is_ok:
+                found.append(JudgedRun(execution, row["storage"], row["table_rows"]))
+    return found
+
+
+def lesson_without(measurements: Measurements, shapes: Collection[str]) -> Lesson:
+    """What a start learns from that has seen neither the TPC-H family nor any of the shapes.
+
+    A workload is left out as a whole if one of its plans, or of their prefixes, has such a shape.
+    """
+    told = {
+        workload
+        for workload, workflow in _workflows(measurements)
+        if fingerprint(workflow) in shapes
+    }
+
+    def is_known(workload: str) -> bool:
+        return workload.partition("-")[0] != Family.TPCH and workload not in told
+
+    return measurements.lesson(is_known)
+
+
+def _workflows(measurements: Measurements) -> Iterator[tuple[str, Workflow]]:
+    for each in (*measurements.executions, *measurements.sessions):
+        yield each.workload, each.plan.workflow
+    for case in (*measurements.cases, *measurements.further):
+        yield case.workload, case.workflow
+    for workload, prefixes in measurements.prefixes.items():
+        for prefix in prefixes:
+            yield workload, prefix.plan.workflow
+
+
+def all_cases(settings: Settings) -> Cases:
+    """A row per run, predictor and information."""
+    measured_files(JUDGED_SESSIONS)
+    return settings.cases("judged-sql", partial(_cases, settings))
+
+
+def _cases(settings: Settings) -> list[Row]:
+    runs = judged_runs()
+    plans = [SizedPlan(each.execution.plan, each.execution.cluster) for each in runs]
+    starts = {OURS: predictor(load_checkpoint(_trained(settings, runs))), SHIPPED: shipped_start()}
+    rows: list[Row] = []
+    for information in INFORMATION:
+        questions = asked_with(plans, information)
+        for name, start in starts.items():
+            answers = with_start(NOTHING, questions, start)
+            rows += [
+                _asked(each, name, information).predicted(each.seconds, answer, **_about(each))
+                for each, answer in zip(runs, answers, strict=True)
+            ]
+        analytic = np.array([each.features.analytic_log_seconds for each in questions])
+        rows += _told(runs, ANALYTIC, information, analytic)
+    # What a scan reads is in a plan before it runs as well.
+    scanned = np.log1p([source_rows(each.plan) for each in plans])
+    return [*rows, *_told(runs, ON_ROWS, KNOWN_BEFORE, _regressed(runs, scanned))]
+
+
+def _regressed(runs: Sequence[JudgedRun], scanned: Floats) -> Floats:
+    log_seconds = np.log([each.seconds for each in runs])
+    alike = [f"{each.situation} {each.storage}" for each in runs]
+    answers = np.zeros(len(runs))
+    for label in dict.fromkeys(alike):
+        rows = np.flatnonzero([each == label for each in alike])
+        queries = [runs[row].query for row in rows.tolist()]
+        answers[rows] = regressions_without(queries, scanned[rows], log_seconds[rows])
+    return answers
+
+
+def _told(
+    runs: Sequence[JudgedRun], predictor_name: str, information: str, answers: Floats
+) -> Iterator[Row]:
+    for each, answer in zip(runs, np.exp(answers).tolist(), strict=True):
+        asked = _asked(each, predictor_name, information)
+        yield asked.told(each.seconds, answer, **_about(each))
+
+
+def _asked(run: JudgedRun, name: str, information: str) -> Asked:
+    return Asked(run.situation, name, run.query, information)
+
+
+def _about(run: JudgedRun) -> dict[str, str | int]:
+    return {"family": run.family, "storage": run.storage, "table rows": run.table_rows}
+
+
+def _trained(settings: Settings, runs: Sequence[JudgedRun]) -> Path:
+    """The file of the start, trained where it is missing."""
+    path = settings.models / "without-judged.safetensors"
+    if not path.is_file():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shapes = {fingerprint(each.execution.plan.workflow) for each in runs}
+        lesson = lesson_without(Measurements.read(settings.seed), shapes)
+        epochs = EPOCHS
+        if settings.quick:
+            few = slice(QUICK_PLANS)
+            lesson = Lesson(lesson.questions[few], lesson.log_seconds[few], lesson.asked[few])
+            epochs = QUICK_EPOCHS
+        model = train_ggfn(lesson, epochs=epochs, seed=settings.seed)
+        save_model(path, model, model_version=1)
+    return path
+
+
+def rows_of(cases: Cases) -> list[Row]:
+    """Figures of each engine, and on DuckDB of each family, storage and size."""
+    rows = tables(cases)
+    on_duckdb = where(cases, situation=ON_DUCKDB)
+    for name in ("family", "storage", "table rows"):
+        for (value,), chosen in by(on_duckdb, name).items():
+            words = f"{value:,} rows" if isinstance(value, int) else value
+            rows += [{**row, SITUATION: f"{ON_DUCKDB}, {words}"} for row in tables(chosen)]
+    return rows
+
+
+def targets_of(cases: Cases, rows: Sequence[Row]) -> list[Target]:
+    """On DuckDB, with the rows that a run counted."""
+    [row] = where(rows, situation=ON_DUCKDB, predictor=OURS, information=TRUE_ROWS)
+    ours = where(cases, situation=ON_DUCKDB, predictor=OURS, information=TRUE_ROWS)
+    rival = where(cases, situation=ON_DUCKDB, predictor=ON_ROWS)
+    change = Paired.by_groups(log_q(ours), log_q(rival), groups=labels(ours))
+    return [
+        most_target(f"{ON_DUCKDB}: median q-error", row, "q50", MOST_Q50),
+        most_target(f"{ON_DUCKDB}: p90 q-error", row, "q90", MOST_Q90),
+        Target(
+            f"{ON_DUCKDB}: log q-error less that of the {ON_ROWS}", 0.0, change.mean, paired=change
+        ),
+    ]
+
+
+PART = Part(
+    "judged SQL",
+    lambda _: measured_files(JUDGED_SESSIONS),
+    all_cases,
+    rows_of,
+    targets_of,
+    NOTES,
+)

@@ -1,0 +1,234 @@
+"""An unknown kind: homes that are asked about a platform that they never ran.
+
+Eight homes hold own executions of other platforms: Spark sessions, profiles of DuckDB, jobs of
+Polars and pandas, a campaign of 40 runs, and a mixture. Each is asked about 50 executions of
+one platform, with its own executions and with the start alone: what it knows of other kinds
+must not make the start's answers worse. Homes and questions are of the project's own
+measurements, so that no judged log is looked at.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from fedperf_client.prediction.evidence import History
+from fedperf_client.sources.history_file import executions_of
+from fedperf_shared.execution import Execution, SizedPlan
+from fedperf_shared.workflow.vocabulary import Platform
+from fedperf_simulations.data.datasets import (
+    CAMPAIGNS,
+    SPARK_SESSIONS,
+    measured_executions,
+    measured_files,
+)
+from fedperf_simulations.experiments.intervals.answers import (
+    INFORMATION,
+    NOTHING,
+    asked_with,
+    shipped_start,
+    with_start,
+)
+from fedperf_simulations.experiments.intervals.figures import INFORMATION as KNOWN
+from fedperf_simulations.experiments.intervals.figures import (
+    OURS,
+    PREDICTOR,
+    SITUATION,
+    TRUE_ROWS,
+    Asked,
+    by,
+    ends,
+    exponentials,
+    figures,
+    labels,
+    least_target,
+    log_q,
+    most_target,
+    where,
+)
+from fedperf_simulations.experiments.intervals.part import Cases, Part
+from fedperf_simulations.harness.experiment import Row, Settings, Target, Value
+from fedperf_simulations.harness.paired import Paired
+from fedperf_simulations.harness.side_by_side import computed
+from fedperf_simulations.measured_set.organizations import WorkloadPart, split
+from fedperf_simulations.measured_set.sql.session_records import session_of
+
+ASKED, QUICK_ASKED = 50, 10
+DRAWS, QUICK_DRAWS = 3, 1
+"""Of each home and its questions."""
+
+THE_START, TIMES = "the start alone", "times the start"
+MOST_TIMES, LEAST_COVERED = 1.10, 0.85
+
+Item = TypeVar("Item")
+
+HOLD = (WorkloadPart.ALDER, WorkloadPart.BIRCH, WorkloadPart.CEDAR)
+UNSEEN = (WorkloadPart.VALIDATION, WorkloadPart.TEST)
+"""Whose jobs homes hold, and parts that the start that ships was not trained on."""
+
+CAMPAIGN_FILE, CAMPAIGN_RUNS = "nightly_again", 40
+
+
+@dataclass(frozen=True, slots=True)
+class HomeKind:
+    """What a home holds and is asked about.
+
+    Attributes:
+        asked: the platform that it never ran.
+        sessions: of Spark.
+        jobs: executions of other platforms.
+        campaign: whether it holds the campaign.
+    """
+
+    asked: Platform
+    sessions: int = 0
+    jobs: Mapping[Platform, int] | None = None
+    campaign: bool = False
+
+
+HOMES: Mapping[str, HomeKind] = {
+    "3 Spark logs": HomeKind(Platform.POLARS, sessions=3),
+    "30 Spark logs": HomeKind(Platform.DUCKDB, sessions=30),
+    "12 DuckDB profiles": HomeKind(Platform.POLARS, jobs={Platform.DUCKDB: 12}),
+    "100 DuckDB profiles": HomeKind(Platform.PANDAS, jobs={Platform.DUCKDB: 100}),
+    "12 Polars jobs": HomeKind(Platform.DUCKDB, jobs={Platform.POLARS: 12}),
+    "12 pandas jobs": HomeKind(Platform.SPARK, jobs={Platform.PANDAS: 12}),
+    "a campaign of 40 runs": HomeKind(Platform.POLARS, campaign=True),
+    "a mixture": HomeKind(
+        Platform.PANDAS,
+        sessions=3,
+        jobs={Platform.DUCKDB: 12, Platform.POLARS: 12},
+        campaign=True,
+    ),
+}
+
+NOTES = (
+    "unknown kinds: questions about DuckDB, Polars and pandas are of parts that the start that "
+    "ships was not trained on; it was trained on the sessions of Spark, so coverage there is no "
+    "figure for unseen queries",
+)
+
+
+@cache
+def _parts() -> Mapping[WorkloadPart, tuple[Execution, ...]]:
+    return split(measured_executions())
+
+
+@cache
+def _spark() -> tuple[Execution, ...]:
+    return tuple(each for each in measured_executions(SPARK_SESSIONS) if each.is_ok)
+
+
+def all_cases(settings: Settings) -> list[Row]:
+    """A row per home, draw, execution, predictor and information."""
+    _files(settings.data)
+    cells = computed(partial(_cell, settings), list(HOMES), "homes", jobs=settings.jobs)
+    return [row for rows in cells for row in rows]
+
+
+def _files(_: Path | None) -> list[Path]:
+    return [each for of in (None, SPARK_SESSIONS, CAMPAIGNS) for each in measured_files(of)]
+
+
+def _cell(settings: Settings, name: str) -> Cases:
+    key = f"unknown-kind-{name.replace(' ', '-')}"
+    return settings.cases(key, partial(_cases, settings, name))
+
+
+def _cases(settings: Settings, name: str) -> list[Row]:
+    rows: list[Row] = []
+    start, most = shipped_start(), QUICK_ASKED if settings.quick else ASKED
+    for draw in range(QUICK_DRAWS if settings.quick else DRAWS):
+        rng = np.random.default_rng([settings.seed, draw, list(HOMES).index(name)])
+        held = list(_held(HOMES[name], rng))
+        asked = some(_questions(HOMES[name].asked, held), most, rng)
+        plans = [SizedPlan(each.plan, each.cluster) for each in asked]
+        for information in INFORMATION:
+            questions = asked_with(plans, information)
+            homes = {OURS: History.from_executions(held), THE_START: NOTHING}
+            for who, home in homes.items():
+                answers = with_start(home, questions, start, seed=settings.seed)
+                rows += [
+                    Asked(situation(name), who, each.workload, information).predicted(
+                        _seconds(each), answer, draw=draw
+                    )
+                    for each, answer in zip(asked, answers, strict=True)
+                ]
+    return rows
+
+
+def situation(name: str) -> str:
+    """What a home holds, and what it is asked about."""
+    return f"a home of {name}, asked about {HOMES[name].asked.name.lower()}"
+
+
+def _held(home: HomeKind, rng: np.random.Generator) -> Iterator[Execution]:
+    """Executions of a home, in the order of the sets that they come from."""
+    if home.sessions:
+        names = list(dict.fromkeys(session_of(each) for each in _spark()))
+        chosen = set(some(names, home.sessions, rng))
+        yield from (each for each in _spark() if session_of(each) in chosen)
+    for platform, count in (home.jobs or {}).items():
+        there = [each for part in HOLD for each in _parts()[part] if _is_on(each, platform)]
+        yield from some(there, count, rng)
+    if home.campaign:
+        [path] = [each for each in measured_files(CAMPAIGNS) if each.stem == CAMPAIGN_FILE]
+        yield from sorted(executions_of(path), key=lambda each: each.finished_at)[:CAMPAIGN_RUNS]
+
+
+def _questions(platform: Platform, held: Iterable[Execution]) -> list[Execution]:
+    if platform is Platform.SPARK:
+        return list(_spark())
+    known = {each.workload for each in held}
+    there = (each for part in UNSEEN for each in _parts()[part])
+    return [each for each in there if _is_on(each, platform) and each.workload not in known]
+
+
+def _is_on(execution: Execution, platform: Platform) -> bool:
+    return execution.is_ok and set(execution.plan.platforms) == {platform}
+
+
+def some(of: Sequence[Item], count: int, rng: np.random.Generator) -> list[Item]:
+    """So many of them, or all, in their order."""
+    return [of[place] for place in np.sort(rng.permutation(len(of))[:count]).tolist()]
+
+
+def _seconds(execution: Execution) -> float:
+    return execution.measurement.runtime_seconds if execution.measurement else 0.0
+
+
+def rows_of(cases: Cases) -> list[Row]:
+    """Figures of each home and information, and ours over the start's own."""
+    rows = []
+    for (of, name, information), chosen in by(cases, SITUATION, PREDICTOR, KNOWN).items():
+        row = figures(chosen)
+        if name == OURS:
+            start = where(cases, situation=of, predictor=THE_START, information=information)
+            change = Paired.by_groups(log_q(chosen), log_q(start), groups=labels(chosen))
+            medians = (float(np.median(log_q(each))) for each in (chosen, start))
+            row = {**row, TIMES: _times(*medians), "mean, times": float(np.exp(change.mean))}
+            row = {**row, **ends("mean, times", exponentials(change.interval))}
+        rows.append(row)
+    return rows
+
+
+def _times(ours: float, start: float) -> Value:
+    return float(np.exp(ours - start))
+
+
+def targets_of(_: Cases, rows: Sequence[Row]) -> list[Target]:
+    """For each home, with the rows that a run counted."""
+    found = []
+    for name in HOMES:
+        of = situation(name)
+        [row] = where(rows, situation=of, predictor=OURS, information=TRUE_ROWS)
+        what = f"{of}: median q-error over the start's own"
+        found.append(most_target(what, row, TIMES, MOST_TIMES))
+        found.append(least_target(f"{of}: covered", row, "covered", LEAST_COVERED))
+    return found
+
+
+PART = Part("unknown kinds", _files, all_cases, rows_of, targets_of, NOTES)

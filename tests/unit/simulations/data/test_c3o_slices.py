@@ -1,0 +1,41 @@
+"""The slices as tables: the same ones, every repeat, inputs that differ by nodes alone."""
+
+from pathlib import Path
+
+import numpy as np
+
+from fedperf_simulations.data.c3o import load
+from fedperf_simulations.data.c3o_slices import slices
+from tests.unit.simulations.public_files import NODES, REPEATS, with_c3o
+
+
+def test_slices_are_those_of_the_reader_of_features(tmp_path: Path) -> None:
+    data = with_c3o(tmp_path)
+    found, known = slices(data), load(data)
+    assert tuple(each.name for each in found) == known.newcomers
+    assert len(found) == 8
+    assert not any(each.job == "sort" for each in found)
+    for each in found:
+        of_reader = known.slices.of(each.name)
+        assert len(each) == len(of_reader) == 24
+        np.testing.assert_allclose(
+            np.sort(each.configurations.seconds), np.sort(np.exp(of_reader.log_seconds))
+        )
+
+
+def test_a_configuration_has_all_its_repeats_and_their_median(tmp_path: Path) -> None:
+    for each in slices(with_c3o(tmp_path)):
+        medians = [float(np.median(repeats)) for repeats in each.repeats]
+        np.testing.assert_array_equal(medians, each.configurations.seconds)
+        assert {len(repeats) for repeats in each.repeats} == {REPEATS}
+
+
+def test_configurations_of_an_input_differ_by_their_nodes_alone(tmp_path: Path) -> None:
+    for each in slices(with_c3o(tmp_path)):
+        inputs = each.inputs()
+        assert sorted(np.concatenate(inputs).tolist()) == list(range(24))
+        for places in inputs:
+            assert sorted(each.nodes[places].tolist()) == list(NODES)
+            rows = each.rows(places)
+            varied = {name for name, values in rows.items() if len(set(values)) > 1}
+            assert varied == {"instance_count"}

@@ -1,0 +1,55 @@
+"""At home: what intervals cover, on few executions."""
+
+from pathlib import Path
+
+import pytest
+
+from fedperf_client.prediction.mixture.intervals import source_rows
+from fedperf_simulations.experiments.intervals import at_home
+from fedperf_simulations.experiments.intervals.at_home import IN_RANGE, LARGER, MORE_CORES, PART
+from fedperf_simulations.harness.experiment import Settings
+from fedperf_simulations.measured_set.organizations import WorkloadPart
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(at_home, "QUICK_EXECUTIONS", 15)
+    monkeypatch.setattr(at_home, "ORGANIZATIONS", (WorkloadPart.CEDAR, WorkloadPart.ALDER))
+    chosen = {name: at_home.WAYS[name] for name in (IN_RANGE, MORE_CORES)}
+    monkeypatch.setattr(at_home, "WAYS", chosen)
+
+
+@pytest.mark.usefixtures("few")
+def test_other_workloads_are_in_range_and_more_cores_than_known_are_flagged(tmp_path: Path) -> None:
+    cases = PART.cases(Settings(seed=0, out=tmp_path, quick=True))
+    table = PART.rows(cases)
+    rows = {(row["situation"], row["organization"]): row for row in table}
+    assert len(rows) == len(table) == 6
+    inside, beyond = rows[f"at home: {IN_RANGE}", "all"], rows[f"at home: {MORE_CORES}", "all"]
+    assert inside["asked"] == 30
+    assert beyond["flagged"] == beyond["asked"]
+    assert beyond["within"] == 0
+    counted = [rows[f"at home: {IN_RANGE}", part]["within"] for part in ("cedar", "alder")]
+    assert inside["within"] == sum(int(str(each)) for each in counted)
+    assert int(str(inside["flagged"])) <= 6
+    targets = PART.targets(cases, table)
+    assert [(each.limit, each.at_most) for each in targets] == [
+        (0.88, False),
+        (0.95, True),
+        (0.85, False),
+    ]
+    assert targets[-1].value == 1.0
+
+
+def test_what_is_known_and_what_is_asked_about_never_meet() -> None:
+    for way in at_home.WAYS.values():
+        known, asked = way(WorkloadPart.CEDAR, 0)
+        ids = {each.execution_id for each in known}
+        assert ids
+        assert asked
+        assert ids.isdisjoint(each.execution_id for each in asked)
+    known, asked = at_home.WAYS[IN_RANGE](WorkloadPart.CEDAR, 0)
+    assert {each.workload for each in known}.isdisjoint(each.workload for each in asked)
+    known, asked = at_home.WAYS[LARGER](WorkloadPart.CEDAR, 0)
+    sizes = [[source_rows(each.plan) for each in executions] for executions in (known, asked)]
+    assert max(sizes[0]) < min(sizes[1])

@@ -1,0 +1,75 @@
+"""All parts together: looks are counted, and what is missing is named."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fedperf_simulations.data.datasets import MissingDataError
+from fedperf_simulations.experiments.intervals import experiment
+from fedperf_simulations.experiments.intervals.experiment import EXPERIMENT, LOOKS, PARTS
+from fedperf_simulations.experiments.intervals.figures import Asked, least_target, tables
+from fedperf_simulations.experiments.intervals.part import Cases, Part
+from fedperf_simulations.harness.experiment import Row, Settings, Target, conduct
+from tests.unit.simulations.public_files import with_c3o
+
+
+def cases(settings: Settings) -> Cases:
+    return settings.cases("made-up", lambda: [made_up(number) for number in range(6)])
+
+
+def made_up(number: int) -> Row:
+    told = Asked("made up", "fedperf", str(number % 3)).told(1.0, 1.1)
+    return {**told, "lower": 0.5, "upper": 2.0 if number else 0.9}
+
+
+def targets(of: Cases, rows: Sequence[Row]) -> list[Target]:
+    assert len(of) == 6
+    return [least_target("covered", rows[0], "covered", 0.8)]
+
+
+def missing(_: Path | None) -> Sequence[Path]:
+    raise MissingDataError("there are no such logs")
+
+
+MADE_UP = Part("made up", lambda _: [], cases, tables, targets, ("made up: a note",))
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = replace(MADE_UP, name="gone", files=missing)
+    monkeypatch.setattr(experiment, "PARTS", (MADE_UP, gone))
+    monkeypatch.setattr(experiment, "LOOKS", {"made up": 2, "gone": 0})
+
+
+@pytest.mark.usefixtures("few")
+def test_rows_say_which_look_they_are_and_notes_what_is_missing(tmp_path: Path) -> None:
+    summary = conduct(EXPERIMENT, Settings(seed=0, out=tmp_path))
+    [row] = summary["rows"]  # type: ignore[misc]
+    assert (row["part"], row["looks"], row["covered"]) == ("made up", 2, pytest.approx(5 / 6))
+    assert len(summary["cases"]) == 6  # type: ignore[arg-type]
+    assert summary["notes"] == [
+        "coefficients and features were fixed at commit: not yet",
+        "made up: looks since then, this run included: 2",
+        "gone: looks since then, this run included: 0",
+        "made up: a note",
+        "gone: left out, as there are no such logs",
+    ]
+    assert summary["plots"] == ["coverage.svg"]
+    chart = (tmp_path / "coverage.svg").read_text()
+    assert "made up" in chart
+    assert "90 % intervals" in chart
+
+
+def test_every_judged_set_is_counted_and_nothing_else() -> None:
+    names = [part.name for part in PARTS]
+    assert len(names) == len(set(names)) == 7
+    assert set(names) - set(LOOKS) == {"at home", "unknown kinds"}
+
+
+def test_without_public_data_the_files_are_those_that_ship(tmp_path: Path) -> None:
+    shipped = set(EXPERIMENT.public_files(None))
+    assert any(path.parent.name == "logs" for path in shipped)
+    public = set(EXPERIMENT.public_files(with_c3o(tmp_path))) - shipped
+    assert {path.parent.name for path in public} == {"c3o-experiments"}

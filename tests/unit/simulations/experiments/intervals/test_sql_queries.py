@@ -1,0 +1,141 @@
+"""Judged SQL: what the start has not seen, who answers, and what is compared."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedperf_shared.execution import Execution
+from fedperf_shared.workflow.template import fingerprint
+from fedperf_shared.workflow.vocabulary import OperatorKind, Platform
+from fedperf_simulations.data.datasets import MissingDataError
+from fedperf_simulations.experiments.intervals import sql_queries
+from fedperf_simulations.experiments.intervals.figures import (
+    GROUP,
+    KNOWN_BEFORE,
+    OURS,
+    TRUE_ROWS,
+    where,
+)
+from fedperf_simulations.experiments.intervals.sql_queries import (
+    ANALYTIC,
+    ON_DUCKDB,
+    ON_ROWS,
+    ON_SPARK,
+    PART,
+    SHIPPED,
+    judged_runs,
+    lesson_without,
+)
+from fedperf_simulations.harness.experiment import Settings
+from fedperf_simulations.measured_set.sql.session_records import SqlRun, write_runs
+from fedperf_simulations.measured_set.sql.sessions import SqlStep
+from fedperf_simulations.measured_set.sql.tables import Storage, TableSet
+from fedperf_simulations.measured_set.training_set import Measurements
+from tests.unit.simulations.experiments.intervals.made_up_queries import queries, query
+
+SORT, JOIN = OperatorKind.SORT, OperatorKind.WINDOW
+
+
+def measured(executions: Sequence[Execution]) -> Measurements:
+    return Measurements((), tuple(executions), {}, 0)
+
+
+def judged() -> list[SqlRun]:
+    """Three queries, one of each family, at two sizes in two storages; once on Spark."""
+    found = []
+    for number, family in enumerate(("tpch", "orders", "telemetry")):
+        name = f"judged/{family}/q{number}"
+        for place, (rows, storage) in enumerate(
+            (rows, storage)
+            for rows in (10_000, 1_000_000)
+            for storage in (Storage.PARQUET, Storage.NATIVE)
+        ):
+            for platform in (Platform.DUCKDB, Platform.SPARK):
+                run = query(
+                    10 * number + place,
+                    rows=rows * (1 + number),
+                    seconds=1e-6 * rows * (1 + number) + 0.01,
+                    platform=platform,
+                    workload=name,
+                    kinds=(SORT, *[JOIN] * number),
+                )
+                step = SqlStep(name, "SELECT 1", TableSet("tpch", rows, storage))
+                run = replace(run, execution_id=f"judged-00{place}-{number:03d}-{platform}")
+                found.append(SqlRun(run, step, 0.0, (1.0, 1.1, 1.2)))
+    return found
+
+
+@pytest.fixture
+def set_of_judged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    path = tmp_path / "judged.parquet"
+    write_runs(judged(), path, provenance={})
+    monkeypatch.setattr(sql_queries, "measured_files", lambda _: (path,))
+    own = [*queries(30, seed=0, platform=Platform.DUCKDB), *queries(10, seed=1)]
+    monkeypatch.setattr(Measurements, "read", classmethod(lambda cls, seed: measured(own)))
+    return tmp_path
+
+
+def test_the_start_has_seen_neither_the_family_nor_a_judged_shape() -> None:
+    asked = query(0, rows=1e4, seconds=1.0, kinds=(SORT,))
+    alike = query(1, rows=1e6, seconds=1.0, kinds=(SORT,), workload="relational-1")
+    other_plan = replace(query(2, rows=10, seconds=1.0), workload="relational-1")
+    family = query(3, rows=1e4, seconds=1.0, workload="tpch-7")
+    kept = query(4, rows=1e4, seconds=1.0, workload="relational-2")
+    session = query(5, rows=77, seconds=1.0, workload="drawn/9", kinds=(SORT, SORT))
+    alike_session = query(6, rows=88, seconds=1.0, workload="drawn/10", kinds=(SORT,))
+    measurements = replace(
+        measured([alike, other_plan, family, kept]), sessions=(session, alike_session)
+    )
+    lesson = lesson_without(measurements, {fingerprint(asked.plan.workflow)})
+    assert {each.plan.workflow.operators[0].output_rows for each in lesson.questions} == {1e4, 77}
+    # A session's plan is learnt twice: as counted, and with what was known before.
+    assert len(lesson.questions) == 3
+
+
+def test_runs_have_their_engine_family_and_storage(set_of_judged: Path) -> None:
+    assert set_of_judged.is_dir()
+    runs = judged_runs()
+    assert len(runs) == 24
+    assert {each.situation for each in runs} == {ON_DUCKDB, ON_SPARK}
+    assert {each.family for each in runs} == {"tpch", "orders", "telemetry"}
+    assert {each.storage for each in runs} == {"parquet", "native"}
+
+
+def test_every_run_is_answered_and_figures_are_by_family_storage_and_size(
+    set_of_judged: Path,
+) -> None:
+    settings = Settings(seed=0, out=set_of_judged, quick=True)
+    cases = PART.cases(settings)
+    for name in (OURS, SHIPPED, ANALYTIC):
+        for information in (TRUE_ROWS, KNOWN_BEFORE):
+            assert len(where(cases, predictor=name, information=information)) == 24
+    assert len(where(cases, predictor=ON_ROWS)) == 24
+    assert {each[GROUP] for each in cases} == {
+        "judged/tpch/q0",
+        "judged/orders/q1",
+        "judged/telemetry/q2",
+    }
+    rows = PART.rows(cases)
+    told = {str(row["situation"]) for row in rows}
+    assert told == {
+        ON_DUCKDB,
+        ON_SPARK,
+        *(f"{ON_DUCKDB}, {each}" for each in ("tpch", "orders", "telemetry")),
+        *(
+            f"{ON_DUCKDB}, {each}"
+            for each in ("parquet", "native", "10,000 rows", "1,000,000 rows")
+        ),
+    }
+    targets = PART.targets(cases, rows)
+    assert [each.limit for each in targets] == [1.7, 4.0, 0.0]
+    assert all(np.isfinite(each.value) for each in targets)
+    assert (settings.models / "without-judged.safetensors").is_file()
+
+
+def test_sessions_that_were_not_measured_yet_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sql_queries, "JUDGED_SESSIONS", "no_such_sessions")
+    with pytest.raises(MissingDataError, match="no_such_sessions"):
+        PART.files(None)

@@ -1,0 +1,80 @@
+"""Homes that are asked about a platform that they never ran."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedperf_shared.execution import Execution
+from fedperf_shared.workflow.vocabulary import Platform
+from fedperf_simulations.experiments.intervals import unknown_kinds
+from fedperf_simulations.experiments.intervals.figures import OURS, SITUATION, where
+from fedperf_simulations.experiments.intervals.unknown_kinds import (
+    HOMES,
+    PART,
+    THE_START,
+    TIMES,
+    _held,
+    _questions,
+    situation,
+)
+from fedperf_simulations.harness.experiment import Settings
+from fedperf_simulations.measured_set.sql.session_records import session_of
+from tests.unit.simulations.experiments.intervals.made_up_queries import queries
+
+
+def sessions() -> Iterator[Execution]:
+    """35 of two queries each."""
+    for number in range(35):
+        for step, each in enumerate(queries(2, seed=number)):
+            yield replace(each, execution_id=f"spark-{number:03d}-{step:03d}-0")
+
+
+@pytest.fixture(autouse=True)
+def _made_up_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
+    made_up = tuple(sessions())
+    monkeypatch.setattr(unknown_kinds, "_spark", lambda: made_up)
+    monkeypatch.setattr(unknown_kinds, "_files", lambda _: [])
+
+
+@pytest.mark.parametrize("name", HOMES)
+def test_a_home_never_ran_what_it_is_asked_about(name: str) -> None:
+    kind = HOMES[name]
+    held = list(_held(kind, np.random.default_rng(0)))
+    assert not [each for each in held if kind.asked in each.plan.platforms]
+    asked = _questions(kind.asked, held)
+    assert len(asked) >= 50
+    assert all(set(each.plan.platforms) == {kind.asked} for each in asked)
+    assert {each.workload for each in held}.isdisjoint(each.workload for each in asked)
+
+
+def test_homes_hold_what_their_names_say() -> None:
+    held = {name: list(_held(kind, np.random.default_rng(1))) for name, kind in HOMES.items()}
+    counts = {name: len(each) for name, each in held.items()}
+    assert len(HOMES) == 8
+    assert len({session_of(each) for each in held["30 Spark logs"]}) == 30
+    assert counts["3 Spark logs"] == 6
+    assert [counts[name] for name in HOMES if name.startswith(("12 ", "100 "))] == [12, 100, 12, 12]
+    assert counts["a campaign of 40 runs"] == 40
+    assert counts["a mixture"] == 6 + 24 + 40
+    assert {Platform.SPARK, Platform.DUCKDB, Platform.POLARS, Platform.OTHER} == {
+        platform for each in held["a mixture"] for platform in each.plan.platforms
+    }
+
+
+def test_own_answers_are_compared_with_the_start_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    few = {name: HOMES[name] for name in ("12 Polars jobs", "a campaign of 40 runs")}
+    monkeypatch.setattr(unknown_kinds, "HOMES", few)
+    cases = PART.cases(Settings(seed=0, out=tmp_path, quick=True))
+    assert len(cases) == 2 * 2 * 2 * 10
+    rows = PART.rows(cases)
+    assert {row[SITUATION] for row in rows} == {situation(name) for name in few}
+    assert all(TIMES in row for row in where(rows, predictor=OURS))
+    assert not any(TIMES in row for row in where(rows, predictor=THE_START))
+    targets = PART.targets(cases, rows)
+    assert [each.limit for each in targets] == [1.10, 0.85] * 2
+    assert all(np.isfinite(each.value) for each in targets)
