@@ -16,6 +16,8 @@ from fedperf_client.platforms.support import EMBEDDED_PLATFORMS, supporting, sup
 from fedperf_shared.workflow.graph import Workflow
 from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform
 
+PER_CLASS = "best rule per class"
+
 
 @dataclass(frozen=True, slots=True)
 class PlatformRule:
@@ -54,7 +56,7 @@ def constant_rules() -> Iterator[PlatformRule]:
 def class_rules() -> Iterator[PlatformRule]:
     """Every way to give each class of operators a platform."""
     for platforms in product(EMBEDDED_PLATFORMS, repeat=len(OperatorClass)):
-        yield PlatformRule("best rule per class", dict(zip(OperatorClass, platforms, strict=True)))
+        yield PlatformRule(PER_CLASS, dict(zip(OperatorClass, platforms, strict=True)))
 
 
 def best_rule(

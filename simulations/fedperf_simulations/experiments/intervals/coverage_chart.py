@@ -34,6 +34,7 @@ def coverage_chart(rows: Sequence[Row], path: Path) -> Path | None:
                 axes.plot([low, high], [height, height], color=FAINT, linewidth=1.2, zorder=2)
             axes.plot([share], [height], "o", color=INK, markersize=4, zorder=3)
         axes.axvline(PERCENT * LEVEL, color=FAINT, linestyle="--", linewidth=1, zorder=1)
+        axes.set_ylim(-1, len(told))
         axes.set_yticks(range(len(told)), [_label(each) for each in reversed(told)])
         axes.set_xlim(
             left=min(50.0, *(PERCENT * number(each["covered"]) for each in told)), right=101

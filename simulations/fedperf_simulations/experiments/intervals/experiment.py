@@ -1,6 +1,6 @@
 """What predictions and their intervals are worth, by situation.
 
-Eight situations, one table: a home that is asked about other workloads, sizes and cores; public
+One table: a home that is asked about other workloads, sizes and cores; public
 logs of Spark, of which no own run is known or a few; judged SQL; few configurations of a job;
 a job that ran k times; a deadline; a platform that a home never ran. Every row says who
 answered, with which information, and which look at what is judged this is. A part whose
@@ -29,7 +29,8 @@ PARTS: tuple[Part, ...] = (
     spark_logs.PART,
     sql_queries.PART,
     scale_outs.PART,
-    repeats.PART,
+    repeats.PUBLIC,
+    repeats.OWN,
     deadlines.PART,
     unknown_kinds.PART,
 )
@@ -41,7 +42,7 @@ LOOKS: Mapping[str, int] = {
     spark_logs.PART.name: 0,
     sql_queries.PART.name: 0,
     scale_outs.PART.name: 0,
-    repeats.PART.name: 0,
+    repeats.PUBLIC.name: 0,
     deadlines.PART.name: 0,
 }
 """How often each judged set was looked at since then, the run that comes included: count up before

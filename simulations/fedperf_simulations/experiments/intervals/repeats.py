@@ -178,17 +178,19 @@ def situation(of: str, runs: int, order: str, *, home: str) -> str:
     return f"{of}, ran {runs} {'time' if runs == 1 else 'times'}, {order}, {home}"
 
 
-def all_cases(settings: Settings) -> list[Row]:
+def all_cases(settings: Settings, sets: Sequence[str]) -> list[Row]:
     """A row per set, number of runs, order, job that was drawn, home and predictor."""
-    _files(settings.data)
     cell = partial(_cell, settings)
-    found = computed(cell, list(RUNS), "sets of repeated jobs", jobs=settings.jobs)
+    found = computed(cell, sets, "sets of repeated jobs", jobs=settings.jobs)
     return [row for rows in found for row in rows]
 
 
-def _files(data: Path | None) -> list[Path]:
-    own = (*measured_files(CAMPAIGNS), *measured_files(COMPARISONS))
-    return [*c3o_scenarios.files(data), *tokio.data_files(data), *own]
+def _public_files(data: Path | None) -> list[Path]:
+    return [*c3o_scenarios.files(data), *tokio.data_files(data)]
+
+
+def _own_files(_: Path | None) -> list[Path]:
+    return [*measured_files(CAMPAIGNS), *measured_files(COMPARISONS)]
 
 
 def _cell(settings: Settings, of: str) -> Cases:
@@ -310,15 +312,15 @@ def rows_of(cases: Cases) -> list[Row]:
     ]
 
 
-def targets_of(_: Cases, rows: Sequence[Row]) -> list[Target]:
+def targets_of(_: Cases, rows: Sequence[Row], *, sets: Sequence[str]) -> list[Target]:
     """In homes with other jobs, and with nothing else."""
     found = []
-    for of, least in LEAST.items():
+    for of in sets:
         for number, runs in enumerate(RUNS[of]):
-            for order in ORDERS[of]:
+            for order in ORDERS[of] if of in LEAST else ():
                 words = situation(of, runs, order, home=OTHERS)
                 [row] = where(rows, situation=words, predictor=OURS)
-                found.append(least_target(f"{words}: covered", row, "covered", least))
+                found.append(least_target(f"{words}: covered", row, "covered", LEAST[of]))
                 if of in MOST:
                     found.append(most_target(f"{words}: covered", row, "covered", MOST[of]))
                 if of in MOST_RATIO:
@@ -330,4 +332,15 @@ def targets_of(_: Cases, rows: Sequence[Row]) -> list[Target]:
     return found
 
 
-PART = Part("repeats of C3O, TOKIO and our own", _files, all_cases, rows_of, targets_of, NOTES)
+def _part(
+    name: str,
+    files: Callable[[Path | None], Sequence[Path]],
+    *sets: str,
+    notes: tuple[str, ...] = (),
+) -> Part:
+    cases, targets = partial(all_cases, sets=sets), partial(targets_of, sets=sets)
+    return Part(name, files, cases, rows_of, targets, notes)
+
+
+PUBLIC = _part("repeats of C3O and TOKIO", _public_files, C3O, TOKIO)
+OWN = _part("repeats of our own", _own_files, CAMPAIGN, IN_A_ROW, notes=NOTES)

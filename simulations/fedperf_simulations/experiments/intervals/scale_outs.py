@@ -136,7 +136,7 @@ def of_slice(settings: Settings, one: JobSlice) -> list[Row]:
         order = np.random.default_rng([settings.seed, draw]).permutation(len(one))
         for count in KNOWN:
             known, asked = order[:count], order[count:]
-            about: Row = {SITUATION: situation(count), GROUP: one.name, "draw": draw}
+            about: dict[str, Value] = {SITUATION: situation(count), GROUP: one.name, "draw": draw}
             rows += [{**about, **row} for row in _judged(one, known, asked)]
     return rows
 
@@ -170,7 +170,7 @@ def _errors(name: str, said: Floats, truth: Floats) -> Row:
 
 def rows_of(cases: Cases) -> list[Row]:
     """A row per number of known configurations and predictor."""
-    rows = []
+    rows: list[Row] = []
     for (of, name), chosen in by(cases, SITUATION, PREDICTOR).items():
         errors, groups = column(chosen, MAPE), labels(chosen)
         row: dict[str, Value] = {SITUATION: of, PREDICTOR: name, "cases": len(chosen)}

@@ -7,7 +7,7 @@ must not make the start's answers worse. Homes and questions are of the project'
 measurements, so that no judged log is looked at.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -144,7 +144,7 @@ def _cases(settings: Settings, name: str) -> list[Row]:
     for draw in range(QUICK_DRAWS if settings.quick else DRAWS):
         rng = np.random.default_rng([settings.seed, draw, list(HOMES).index(name)])
         held = list(_held(HOMES[name], rng))
-        asked = some(_questions(HOMES[name].asked, held), most, rng)
+        asked = some(_questions(HOMES[name].asked), most, rng)
         plans = [SizedPlan(each.plan, each.cluster) for each in asked]
         for information in INFORMATION:
             questions = asked_with(plans, information)
@@ -179,12 +179,11 @@ def _held(home: HomeKind, rng: np.random.Generator) -> Iterator[Execution]:
         yield from sorted(executions_of(path), key=lambda each: each.finished_at)[:CAMPAIGN_RUNS]
 
 
-def _questions(platform: Platform, held: Iterable[Execution]) -> list[Execution]:
+def _questions(platform: Platform) -> list[Execution]:
     if platform is Platform.SPARK:
         return list(_spark())
-    known = {each.workload for each in held}
     there = (each for part in UNSEEN for each in _parts()[part])
-    return [each for each in there if _is_on(each, platform) and each.workload not in known]
+    return [each for each in there if _is_on(each, platform)]
 
 
 def _is_on(execution: Execution, platform: Platform) -> bool:

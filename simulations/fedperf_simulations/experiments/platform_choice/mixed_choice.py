@@ -35,12 +35,17 @@ from fedperf_simulations.baselines.platform_rules import (
     class_rules,
     constant_rules,
 )
-from fedperf_simulations.experiments.platform_choice.tables import NEAR
+from fedperf_simulations.experiments.platform_choice.tables import NEAR, Said
 from fedperf_simulations.harness.experiment import Row
+from fedperf_simulations.harness.paired import Paired
 from fedperf_simulations.measured_set.comparisons import Case
 
 CHOICE = "our choice"
 FASTEST = "fastest"
+BEST_ALONE = "best single platform of each case"
+FAILED = 100.0
+"""Regret of a plan that did not end well, in comparisons."""
+
 RERUN = 8
 """So many of the fastest assignments run again."""
 
@@ -124,6 +129,23 @@ def rules_of_thumb(cases: Sequence[Case]) -> Mapping[str, Mapping[str, Assignmen
     }
 
 
+def best_alone(cases: Sequence[Case]) -> Mapping[str, Assignment]:
+    """For each case the platform for everything that took least there: known in hindsight."""
+    found: dict[str, Assignment] = {}
+    for case in cases:
+        seconds = case.on_one_platform()
+        best = min(seconds, key=lambda platform: seconds[platform])
+        found[case.name] = (best,) * len(case.program.steps)
+    return found
+
+
+def least_said(said: Said, cases: Sequence[Case]) -> Mapping[str, Assignment]:
+    """What a model would choose of all assignments that were measured, by case."""
+    return {
+        case.name: list(case.seconds)[int(np.argmin(said.log_seconds[case.name]))] for case in cases
+    }
+
+
 def rerun_row(case: Case, said: Mapping[str, Assignment], rerun: RunAgain) -> Row:
     """Seconds of what each chooser said and of the fastest of all, run side by side."""
     fastest = sorted(case.seconds, key=lambda plan: case.seconds[plan])[:RERUN]
@@ -138,14 +160,28 @@ def mixed_rows(cells: Sequence[Row], choosers: Sequence[str]) -> Iterator[Row]:
     """Regret of every chooser, as a share of the fastest plan's seconds."""
     for name in choosers:
         regrets = mixed_regrets(cells, name)
+        counted = Paired.points(np.minimum(regrets, FAILED))
+        low, high = counted.interval or (None, None)
+        median_low, median_high = counted.median_interval or (None, None)
         yield {
             "part": "mixed",
             "chooser": name,
             "cases": len(regrets),
             "mean regret": float(np.mean(regrets)),
+            "low": low,
+            "high": high,
+            "median": counted.median,
+            "median low": median_low,
+            "median high": median_high,
             "p95 regret": float(np.percentile(regrets, 95, method="higher")),
             "within a tenth": float(np.mean(regrets <= NEAR)),
         }
+
+
+def beyond(cells: Sequence[Row], rivals: Sequence[str]) -> Paired:
+    """Our regret less that of the rival with the least mean regret, program by program."""
+    ours, *theirs = (np.minimum(mixed_regrets(cells, name), FAILED) for name in (CHOICE, *rivals))
+    return Paired.points(ours, min(theirs, key=lambda regrets: float(regrets.mean())))
 
 
 def mixed_regrets(cells: Sequence[Row], chooser: str) -> Floats:

@@ -1,10 +1,17 @@
-"""Boosted trees learn by the loss that GGFN has."""
+"""Boosted trees and the deep network learn by the loss that GGFN has."""
 
 import numpy as np
+import torch
 
 from fedperf_shared.execution import MeasuredPlan, SizedPlan
 from fedperf_shared.workflow.graph import Plan
-from fedperf_simulations.baselines.cost_models import Lesson, boosting
+from fedperf_simulations.baselines.cost_models import (
+    CostModel,
+    Lesson,
+    _handfuls,
+    boosting,
+    deep_network,
+)
 from tests.unit.simulations.compared import CLUSTER, DUCKDB, POLARS, everywhere, workflow
 
 APART = 0.3
@@ -21,11 +28,12 @@ def lesson(levels: np.ndarray) -> Lesson:
     )
 
 
-def apart(lesson: Lesson) -> float:
+def apart(lesson: Lesson, model: CostModel | None = None) -> float:
     asked = [
         SizedPlan(Plan(workflow(900.0), everywhere(each)), CLUSTER) for each in (DUCKDB, POLARS)
     ]
-    on_duckdb, on_polars = boosting(rounds=200, seed=0)(lesson)(asked)
+    learn = model or boosting(rounds=200, seed=0)
+    on_duckdb, on_polars = learn(lesson)(asked)
     return float(on_duckdb - on_polars)
 
 
@@ -36,3 +44,21 @@ def test_how_plans_of_a_question_differ_is_learnt_though_levels_scatter() -> Non
     found = apart(known)
     assert 0.7 * APART < found < 1.3 * APART
     assert abs(found - APART) < abs(apart(each_by_itself) - APART)
+
+
+def test_the_network_learns_how_plans_of_a_question_differ_as_well() -> None:
+    known = lesson(np.random.default_rng(1).normal(0.0, 1.0, 60))
+    each_by_itself = Lesson(known.questions, known.log_seconds, np.arange(len(known.questions)))
+    network = deep_network(epochs=60, seed=0)
+    found = apart(known, network)
+    assert abs(found - APART) < 0.5 * APART
+    assert abs(found - APART) < abs(apart(each_by_itself, network) - APART)
+
+
+def test_a_step_holds_few_plans_of_a_question_and_every_plan_once() -> None:
+    asked = torch.arange(300) % 3
+    order = _handfuls(asked)
+    assert sorted(order.tolist()) == list(range(300))
+    _, lengths = torch.unique_consecutive(asked[order], return_counts=True)
+    assert lengths.float().mean() >= 8
+    assert lengths.max() <= 80

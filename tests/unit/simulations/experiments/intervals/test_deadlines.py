@@ -5,12 +5,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedperf_simulations.data.c3o_slices import slices
 from fedperf_simulations.experiments.intervals.deadlines import (
     CHANCE,
     KEPT,
     LARGEST,
     PART,
     TIMES,
+    _choices,
     _fewest,
 )
 from fedperf_simulations.experiments.intervals.figures import OURS, SECONDS, column, where
@@ -23,6 +25,18 @@ def test_the_fewest_nodes_that_hold_are_taken_else_the_surest() -> None:
     nodes, surest = np.array([4.0, 2.0, 8.0]), np.array([-0.3, -0.2, -0.8])
     assert _fewest(nodes, np.array([True, False, True]), otherwise=surest) == 0
     assert _fewest(nodes, np.array([False, False, False]), otherwise=surest) == 2
+
+
+def test_a_deadline_that_is_tight_needs_more_nodes_than_a_loose_one(tmp_path: Path) -> None:
+    one = slices(with_c3o(tmp_path))[0]
+    places = one.inputs()[0]
+    seconds = one.configurations.seconds[places]
+    known = np.arange(0, len(one), 3)
+    tight, loose = 1.05 * seconds.min(), 2 * seconds.max()
+    first, second = where(_choices(one, known, [(places, tight), (places, loose)]), predictor=OURS)
+    assert float(str(second[TIMES])) == 1
+    assert float(str(second[CHANCE])) >= 0.9
+    assert float(str(first[SECONDS])) < 0.7 * seconds.max()
 
 
 def test_choices_are_counted_kept_or_not_beside_the_largest_cluster(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedperf_simulations.experiments.intervals import repeats
+from fedperf_simulations.data.datasets import MissingDataError
 from fedperf_simulations.experiments.intervals.figures import (
     LOWER,
     MEDIAN,
@@ -118,7 +118,7 @@ def test_tables_answer_by_columns_and_every_target_has_a_figure(tmp_path: Path) 
         situation(C3O, runs, ANY_ORDER, home=home) for runs in RUNS[C3O] for home in (OTHERS, ALONE)
     }
     assert (column(by_columns, UPPER) > column(by_columns, LOWER)).all()
-    targets = targets_of(cases, rows_of(cases))
+    targets = targets_of(cases, rows_of(cases), sets=(C3O, TOKIO, CAMPAIGN))
     assert all(np.isfinite(each.value) for each in targets)
     # C3O has no upper limit of coverage, campaigns no limit of the ratio.
     assert len(targets) == 3 * 3 + 4 * 2 * 4 + 3 * 2 * 3
@@ -145,5 +145,5 @@ def test_an_interval_that_is_half_as_wide_is_noticed() -> None:
 
 @pytest.mark.parametrize("of", [TOKIO, C3O])
 def test_a_set_that_is_not_there_is_named(tmp_path: Path, of: str) -> None:
-    with pytest.raises(repeats.InvalidInputError, match="not there"):
+    with pytest.raises(MissingDataError, match="not there"):
         jobs_of(tmp_path, of)

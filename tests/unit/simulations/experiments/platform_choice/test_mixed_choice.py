@@ -14,12 +14,16 @@ from fedperf_simulations.experiments.platform_choice.mixed_choice import (
     CHOICE,
     FASTEST,
     RERUN,
+    best_alone,
+    beyond,
     chosen_plan,
+    least_said,
     mixed_rows,
     rerun_row,
     rules_of_thumb,
     sinks_at_home,
 )
+from fedperf_simulations.experiments.platform_choice.tables import Said
 from fedperf_simulations.measured_set.comparisons import Case
 from tests.unit.simulations.compared import DUCKDB, PANDAS, POLARS, PROGRAM, case, everywhere
 
@@ -69,6 +73,28 @@ def test_regret_is_told_by_the_fastest_of_the_second_runs() -> None:
     assert ours["mean regret"] == pytest.approx(0.1)
     assert (ours["cases"], ours["within a tenth"]) == (2, 0.5)
     assert rule["mean regret"] == math.inf
+    assert (ours["median"], ours["low"], ours["high"]) == pytest.approx((0.1, 0.0, 0.2))
+    assert rule["median"] == pytest.approx((0.05 + 100) / 2)
+
+
+def test_the_best_single_platform_is_that_of_each_case() -> None:
+    other = case("x2", {everywhere(POLARS): 2.0, everywhere(PANDAS): 1.5, MIXED: 1.0})
+    assert best_alone([exhaustive(), other]) == {"x1": everywhere(POLARS), "x2": everywhere(PANDAS)}
+
+
+def test_a_rival_chooses_among_all_assignments_that_were_measured() -> None:
+    logs = np.log(list(exhaustive().seconds.values()))
+    assert least_said(Said("true", {"x1": logs}), [exhaustive()]) == {"x1": MIXED}
+    assert least_said(Said("false", {"x1": -logs}), [exhaustive()]) == {"x1": everywhere(PANDAS)}
+
+
+def test_a_plan_that_failed_does_not_make_a_comparison_infinite() -> None:
+    cells: list[dict[str, float | None]] = [
+        {FASTEST: 1.0, CHOICE: None, "a": 1.5, "b": None},
+        {FASTEST: 1.0, CHOICE: 1.1, "a": 1.5, "b": None},
+    ]
+    assert beyond(cells, ["b"]).mean == pytest.approx((0 + 0.1 - 100) / 2)
+    assert beyond(cells, ["a", "b"]).mean == pytest.approx((99.5 - 0.4) / 2)
 
 
 def test_the_optimizer_chooses_what_is_predicted_to_be_fastest() -> None:

@@ -9,6 +9,7 @@ from fedperf_simulations.experiments.platform_choice.tables import (
     Said,
     accuracy_rows,
     case_rows,
+    chosen_row,
     comparable,
     fastest_rows,
     one_platform_row,
@@ -71,10 +72,21 @@ def test_models_are_compared_case_by_case() -> None:
     rows = [*case_rows(said(1.1), [FIRST, SECOND]), *case_rows(rival(), [FIRST, SECOND])]
     assert [row["relative error"] for row in rows] == pytest.approx([0.1, 0.1, 0.5, 0.05])
     assert [row["times the fastest"] for row in rows[:2]] == [1.0, 1.0]
-    [row] = paired_rows(rows, "model")
+    row, chosen = paired_rows(rows, "model")
     assert (row["rival"], row["cases"], row["better"]) == ("rival", 2, 1)
     assert row["model against it, %"] == pytest.approx(100 * (0.2 / 0.55 - 1))
     assert row["median"] == pytest.approx((-80 + 100) / 2)
+    assert (chosen["rival"], chosen["chosen by model, less its"]) == ("rival", 0.0)
+
+
+def test_coverage_of_what_is_chosen_stands_beside_that_of_all() -> None:
+    assert chosen_row(said(1.5), [FIRST, SECOND])["covered"] == 1.0
+    logs = {name: values.copy() for name, values in said().log_seconds.items()}
+    logs["a"][2] = np.log(4.0 / 100)  # pandas looks best there, and is far underestimated
+    row = chosen_row(Said("model", logs), [FIRST, SECOND])
+    assert (row["cases"], row["covered"]) == (2, 0.5)
+    assert row["covered, all platforms"] == pytest.approx(4 / 5)
+    assert (row["low"], row["high"]) == (0.0, 1.0)
 
 
 def rival() -> Said:

@@ -1,0 +1,43 @@
+"""What the product is asked with, and what it answers in a home that has nothing."""
+
+import pytest
+
+from fedperf_client.prediction.evidence import History
+from fedperf_shared.execution import SizedPlan
+from fedperf_simulations.experiments.intervals.answers import (
+    NOTHING,
+    asked_with,
+    local_only,
+    shipped_start,
+    with_start,
+)
+from fedperf_simulations.experiments.intervals.figures import KNOWN_BEFORE, LEVEL, TRUE_ROWS
+from tests.unit.simulations.experiments.intervals.made_up_queries import queries
+
+EXECUTIONS = queries(12, seed=3)
+PLANS = [SizedPlan(each.plan, each.cluster) for each in EXECUTIONS]
+
+
+def test_before_a_run_sources_and_earlier_queries_are_known_and_rows_between_are_not() -> None:
+    assert asked_with(PLANS, TRUE_ROWS) == PLANS
+    for known, plan in zip(asked_with(PLANS, KNOWN_BEFORE), PLANS, strict=True):
+        assert known.cluster == plan.cluster
+        source, *others = known.plan.workflow.operators
+        assert source == plan.plan.workflow.operators[0]
+        assert others != list(plan.plan.workflow.operators[1:])
+
+
+def test_without_own_executions_the_start_answers_alone() -> None:
+    answers = with_start(NOTHING, PLANS, shipped_start())
+    said = shipped_start()(PLANS)
+    assert [each.level for each in answers] == [LEVEL] * len(PLANS)
+    for answer, log_seconds in zip(answers, said.tolist(), strict=True):
+        assert answer.median_seconds == pytest.approx(2.718281828459045**log_seconds)
+
+
+def test_local_only_knows_no_start() -> None:
+    home = History.from_executions(EXECUTIONS[:6])
+    wrong = with_start(home, PLANS[6:], lambda asked: shipped_start()(asked) + 5.0)
+    right = with_start(home, PLANS[6:], shipped_start())
+    assert [each.median_seconds for each in wrong] != [each.median_seconds for each in right]
+    assert all(each.median_seconds < 100 for each in local_only(home, PLANS[6:]))
