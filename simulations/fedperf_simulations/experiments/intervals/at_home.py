@@ -30,7 +30,7 @@ from fedperf_simulations.experiments.intervals.figures import (
     ends,
     number,
 )
-from fedperf_simulations.experiments.intervals.part import Cases, Part
+from fedperf_simulations.experiments.intervals.part import Cases, JudgedPart
 from fedperf_simulations.harness.experiment import Row, Settings, Target, Value
 from fedperf_simulations.harness.paired import interval_by_groups
 from fedperf_simulations.harness.side_by_side import computed
@@ -232,4 +232,4 @@ def _share_covered(row: Row) -> float:
     return covered / (asked - flagged) if asked > flagged else 1.0
 
 
-PART = Part("at home", lambda _: measured_files(), _all_cases, _rows, _targets, notes=NOTES)
+PART = JudgedPart("at home", lambda _: measured_files(), _all_cases, _rows, _targets, notes=NOTES)

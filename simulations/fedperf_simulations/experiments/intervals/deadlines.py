@@ -20,7 +20,7 @@ from fedperf_simulations.experiments.intervals.figures import (
     OURS,
     PREDICTOR,
     SITUATION,
-    Asked,
+    AnswerLabel,
     by,
     column,
     cover_row,
@@ -30,7 +30,7 @@ from fedperf_simulations.experiments.intervals.figures import (
     most_target,
     where,
 )
-from fedperf_simulations.experiments.intervals.part import Cases, Part
+from fedperf_simulations.experiments.intervals.part import Cases, JudgedPart
 from fedperf_simulations.experiments.intervals.scale_outs import (
     ERNEST,
     OPPONENTS,
@@ -104,7 +104,7 @@ def _choices(one: JobSlice, known: Places, asked: Sequence[tuple[Places, float]]
             took = float(seconds[place])
             rows.append(
                 {
-                    **Asked(situation(len(known)), name, one.name).predicted(
+                    **AnswerLabel(situation(len(known)), name, one.name).predicted(
                         took, answers[place].prediction
                     ),
                     "deadline": deadline,
@@ -159,7 +159,7 @@ def targets_of(_: Cases, rows: Sequence[Row]) -> list[Target]:
     return found
 
 
-PART = Part(
+PART = JudgedPart(
     "C3O deadlines",
     c3o_scenarios.files,
     partial(slice_cells, name="deadlines", compute=of_slice),

@@ -21,10 +21,10 @@ from fedperf_simulations.experiments.intervals import (
     unknown_kinds,
 )
 from fedperf_simulations.experiments.intervals.coverage_chart import coverage_chart
-from fedperf_simulations.experiments.intervals.part import Part
+from fedperf_simulations.experiments.intervals.part import JudgedPart
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target
 
-PARTS: tuple[Part, ...] = (
+PARTS: tuple[JudgedPart, ...] = (
     at_home.PART,
     spark_logs.PART,
     sql_queries.PART,
@@ -88,14 +88,14 @@ class Intervals:
         return list(dict.fromkeys(path for part in PARTS for path in _there(part, data)))
 
 
-def _there(part: Part, data: Path | None) -> Sequence[Path]:
+def _there(part: JudgedPart, data: Path | None) -> Sequence[Path]:
     try:
         return part.files(data)
     except MissingDataError:
         return ()
 
 
-def _counted(part: Part, row: Row) -> Row:
+def _counted(part: JudgedPart, row: Row) -> Row:
     return {"part": part.name, "looks": LOOKS.get(part.name), **row}
 
 

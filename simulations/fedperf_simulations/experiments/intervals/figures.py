@@ -29,8 +29,8 @@ TRUE_ROWS, KNOWN_BEFORE = "true rows", "known before"
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """Who is asked about what.
+class AnswerLabel:
+    """What the row of an answer says beside the answer.
 
     Attributes:
         situation: what is known.

@@ -10,7 +10,7 @@ Cases = Sequence[Row]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class JudgedPart:
     """What `experiment` runs.
 
     Attributes:

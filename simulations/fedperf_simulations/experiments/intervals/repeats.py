@@ -34,14 +34,14 @@ from fedperf_simulations.experiments.intervals.figures import (
     OURS,
     PREDICTOR,
     SITUATION,
-    Asked,
+    AnswerLabel,
     by,
     cover_row,
     least_target,
     most_target,
     where,
 )
-from fedperf_simulations.experiments.intervals.part import Cases, Part
+from fedperf_simulations.experiments.intervals.part import Cases, JudgedPart
 from fedperf_simulations.harness.experiment import Row, Settings, Target
 from fedperf_simulations.harness.side_by_side import computed
 
@@ -50,7 +50,7 @@ ANY_ORDER, LATER = "at random", "later from earlier"
 OTHERS, ALONE = "a home with other jobs", "a home with nothing else"
 POOLED, BY_COLUMNS = "pooled spread of other jobs", "fedperf, by columns"
 
-DRAWS: Mapping[str, int] = {C3O: 20, TOKIO: 40, CAMPAIGN: 10, IN_A_ROW: 2}
+DRAWS: Mapping[str, int] = {C3O: 20, TOKIO: 40, CAMPAIGN: 10, IN_A_ROW: 1}
 QUICK_DRAWS = 1
 """Jobs of each group, for each number of runs; one further run is asked about."""
 
@@ -276,7 +276,9 @@ def _answers(
     if pooled is not None:
         told[POOLED] = pooled.answer(job, own)
     for name, answer in told.items():
-        yield Asked(words, name, job.group).predicted(float(np.exp(asked)), answer, job=job.name)
+        yield AnswerLabel(words, name, job.group).predicted(
+            float(np.exp(asked)), answer, job=job.name
+        )
 
 
 def _by_repeats(job: RepeatedJob, own: Floats, others: Sequence[RepeatedJob]) -> Prediction:
@@ -337,9 +339,9 @@ def _part(
     files: Callable[[Path | None], Sequence[Path]],
     *sets: str,
     notes: tuple[str, ...] = (),
-) -> Part:
+) -> JudgedPart:
     cases, targets = partial(all_cases, sets=sets), partial(targets_of, sets=sets)
-    return Part(name, files, cases, rows_of, targets, notes)
+    return JudgedPart(name, files, cases, rows_of, targets, notes)
 
 
 PUBLIC = _part("repeats of C3O and TOKIO", _public_files, C3O, TOKIO)

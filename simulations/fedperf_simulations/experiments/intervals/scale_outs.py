@@ -2,8 +2,8 @@
 
 The 18 slices are judged, 20 draws each; a configuration is known by the median of its repeats.
 The product knows no other job here: priors on slopes, whose sources are laws, are the start
-that ships for tables. Opponents are Ernest, ridge in logs, a prior on slopes alone and a Gaussian
-process, all of which answer from one known configuration on. An error is the mean absolute
+that ships for tables. Opponents are Ernest, ridge in logs, a prior on slopes alone and two Gaussian
+processes, all of which answer from one known configuration on. An error is the mean absolute
 percentage error over the slice's other configurations; ratios are of these.
 """
 
@@ -13,11 +13,13 @@ from pathlib import Path
 
 import numpy as np
 
-from fedperf_client.prediction.learners.ernest import fit_ernest
+from fedperf_client.prediction.evidence import Samples
+from fedperf_client.prediction.learners.gaussian_process_learners import LocalProcess
 from fedperf_client.prediction.learners.tables import TableLayout
 from fedperf_client.prediction.prediction import Floats, Prediction
 from fedperf_client.prediction.tables.predictor import MeasuredTable, TablePredictor
 from fedperf_shared.model.metrics import mape
+from fedperf_simulations.baselines.ernest_parts import ernest_parts
 from fedperf_simulations.baselines.home_models import process, ridge
 from fedperf_simulations.baselines.slope_prior import slope_prior
 from fedperf_simulations.data import c3o_scenarios
@@ -36,7 +38,7 @@ from fedperf_simulations.experiments.intervals.figures import (
     where,
     worst_case_target,
 )
-from fedperf_simulations.experiments.intervals.part import Cases, Part
+from fedperf_simulations.experiments.intervals.part import Cases, JudgedPart
 from fedperf_simulations.harness.experiment import Row, Settings, Target, Value
 from fedperf_simulations.harness.paired import Paired, interval_by_groups
 from fedperf_simulations.harness.side_by_side import computed
@@ -54,13 +56,13 @@ LEAST_CHOSEN = 0.85
 
 ERNEST, RIDGE = "Ernest", "ridge in logs"
 SLOPES, PROCESS = "slope prior", "Gaussian process"
+OWN_PROCESS = "Gaussian process of the client"
 
 
 def ernest(layout: TableLayout, known: Floats, logs: Floats, asked: Floats) -> Floats:
     """Ernest on machines and size, [asked]."""
-    scale, size = layout.scale_feature, layout.size_feature
-    model = fit_ernest(known[:, scale], known[:, size], logs)
-    return model(asked[:, scale], asked[:, size])
+    read = [layout.scale_feature, layout.size_feature]
+    return ernest_parts(known[:, read], logs, asked[:, read])
 
 
 def slopes(layout: TableLayout, known: Floats, logs: Floats, asked: Floats) -> Floats:
@@ -80,8 +82,13 @@ OPPONENTS: Mapping[str, Opponent] = {
     RIDGE: lambda _, known, logs, asked: ridge(known, logs, asked),
     SLOPES: slopes,
     PROCESS: lambda _, known, logs, asked: process(known, logs, asked),
+    OWN_PROCESS: lambda _, known, logs, asked: LocalProcess().fit(_rows(known), logs)(_rows(asked)),
 }
 """Log seconds from a layout, known features and logs, and the features that are asked about."""
+
+
+def _rows(features: Floats) -> Samples:
+    return Samples(features, np.zeros(len(features), np.int64), {})
 
 
 def situation(known: int) -> str:
@@ -222,7 +229,7 @@ def _twice_the_best(cases: Cases, of: str) -> tuple[str, float]:
     return best, float((ours > TWICE * errors[best]).mean())
 
 
-PART = Part(
+PART = JudgedPart(
     "C3O, few configurations",
     c3o_scenarios.files,
     partial(slice_cells, name="scale-outs", compute=of_slice),

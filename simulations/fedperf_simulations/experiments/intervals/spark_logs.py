@@ -39,7 +39,7 @@ from fedperf_simulations.experiments.intervals.figures import (
     PREDICTOR,
     SITUATION,
     TRUE_ROWS,
-    Asked,
+    AnswerLabel,
     by,
     ends,
     exponentials,
@@ -53,7 +53,7 @@ from fedperf_simulations.experiments.intervals.figures import (
     worst_case_target,
 )
 from fedperf_simulations.experiments.intervals.figures import INFORMATION as KNOWN
-from fedperf_simulations.experiments.intervals.part import Cases, Part
+from fedperf_simulations.experiments.intervals.part import Cases, JudgedPart
 from fedperf_simulations.harness.experiment import Row, Settings, Target
 from fedperf_simulations.harness.paired import Paired
 from fedperf_simulations.harness.side_by_side import computed
@@ -183,7 +183,7 @@ def _nothing_own(data: Path) -> list[Row]:
     for name, answers in _fixed_and_regressed(plans, np.log(seconds), groups).items():
         information = KNOWN_BEFORE if name == ON_BYTES else TRUE_ROWS
         for group, took, answer in zip(groups, seconds.tolist(), answers.tolist(), strict=True):
-            told = Asked(NOTHING_OWN, name, group, information)
+            told = AnswerLabel(NOTHING_OWN, name, group, information)
             rows.append(told.told(took, float(np.exp(answer))))
     return rows
 
@@ -198,10 +198,10 @@ def _of_product(groups: Sequence[str], plans: Sequence[SizedPlan], took: Floats)
             groups, questions, took.tolist(), answers, strict=True
         ):
             has_files = {"has files": _has_files(plan.plan)}
-            asked = Asked(NOTHING_OWN, OURS, group, information)
+            asked = AnswerLabel(NOTHING_OWN, OURS, group, information)
             yield asked.predicted(seconds, answer, **has_files)
             analytic = float(np.exp(plan.features.analytic_log_seconds))
-            yield Asked(NOTHING_OWN, ANALYTIC, group, information).told(
+            yield AnswerLabel(NOTHING_OWN, ANALYTIC, group, information).told(
                 seconds, analytic, **has_files
             )
 
@@ -243,7 +243,7 @@ def _own_runs(settings: Settings, data: Path, group: str, own: int) -> list[Row]
             questions = asked_with(plans, information)
             said = {OURS: with_start(home, questions, start), LOCAL: local_only(home, questions)}
             for name, answers in said.items():
-                told = Asked(_situation(own), name, group, information)
+                told = AnswerLabel(_situation(own), name, group, information)
                 pairs = zip(asked, answers, strict=True)
                 rows += [told.predicted(_seconds(e), a, draw=draw) for e, a in pairs]
     return rows
@@ -330,4 +330,4 @@ def _beside(row: Row) -> float:
     return max(low - LEVEL, LEVEL - high, 0.0)
 
 
-PART = Part("public Spark logs", files, all_cases, rows_of, targets_of, NOTES)
+PART = JudgedPart("public Spark logs", files, all_cases, rows_of, targets_of, NOTES)

@@ -38,7 +38,7 @@ from fedperf_simulations.experiments.intervals.figures import (
     OURS,
     SITUATION,
     TRUE_ROWS,
-    Asked,
+    AnswerLabel,
     by,
     labels,
     log_q,
@@ -46,7 +46,7 @@ from fedperf_simulations.experiments.intervals.figures import (
     tables,
     where,
 )
-from fedperf_simulations.experiments.intervals.part import Cases, Part
+from fedperf_simulations.experiments.intervals.part import Cases, JudgedPart
 from fedperf_simulations.harness.experiment import Row, Settings, Target
 from fedperf_simulations.harness.paired import Paired
 from fedperf_simulations.measured_set.starts import EPOCHS
@@ -187,8 +187,8 @@ def _told(
         yield asked.told(each.seconds, answer, **_about(each))
 
 
-def _asked(run: JudgedRun, name: str, information: str) -> Asked:
-    return Asked(run.situation, name, run.query, information)
+def _asked(run: JudgedRun, name: str, information: str) -> AnswerLabel:
+    return AnswerLabel(run.situation, name, run.query, information)
 
 
 def _about(run: JudgedRun) -> dict[str, str | int]:
@@ -238,7 +238,7 @@ def targets_of(cases: Cases, rows: Sequence[Row]) -> list[Target]:
     ]
 
 
-PART = Part(
+PART = JudgedPart(
     "judged SQL",
     lambda _: measured_files(JUDGED_SESSIONS),
     all_cases,

@@ -38,7 +38,7 @@ from fedperf_simulations.experiments.intervals.figures import (
     PREDICTOR,
     SITUATION,
     TRUE_ROWS,
-    Asked,
+    AnswerLabel,
     by,
     ends,
     exponentials,
@@ -49,7 +49,7 @@ from fedperf_simulations.experiments.intervals.figures import (
     most_target,
     where,
 )
-from fedperf_simulations.experiments.intervals.part import Cases, Part
+from fedperf_simulations.experiments.intervals.part import Cases, JudgedPart
 from fedperf_simulations.harness.experiment import Row, Settings, Target, Value
 from fedperf_simulations.harness.paired import Paired
 from fedperf_simulations.harness.side_by_side import computed
@@ -152,7 +152,7 @@ def _cases(settings: Settings, name: str) -> list[Row]:
             for who, home in homes.items():
                 answers = with_start(home, questions, start, seed=settings.seed)
                 rows += [
-                    Asked(situation(name), who, each.workload, information).predicted(
+                    AnswerLabel(situation(name), who, each.workload, information).predicted(
                         _seconds(each), answer, draw=draw
                     )
                     for each, answer in zip(asked, answers, strict=True)
@@ -230,4 +230,4 @@ def targets_of(_: Cases, rows: Sequence[Row]) -> list[Target]:
     return found
 
 
-PART = Part("unknown kinds", _files, all_cases, rows_of, targets_of, NOTES)
+PART = JudgedPart("unknown kinds", _files, all_cases, rows_of, targets_of, NOTES)

@@ -1,9 +1,8 @@
-"""A prior on slopes alone, and lines that have not seen whom they answer for."""
+"""A prior on slopes alone."""
 
 import numpy as np
 import pytest
 
-from fedperf_simulations.baselines.leave_out import regressions_without
 from fedperf_simulations.baselines.slope_prior import slope_prior
 
 
@@ -19,12 +18,3 @@ def test_evidence_moves_the_slopes() -> None:
     known = np.column_stack([machines, np.zeros(30), np.linspace(-1, 1, 30) ** 2])
     said = slope_prior(known, 3.0 - 0.2 * machines, known)
     np.testing.assert_allclose(said, 3.0 - 0.2 * machines, atol=0.02)
-
-
-def test_a_group_is_answered_by_a_line_through_the_others() -> None:
-    across = np.arange(6.0)
-    log_seconds = 1.0 + 2.0 * across
-    log_seconds[4:] = 50.0
-    said = regressions_without(["a", "a", "b", "b", "c", "c"], across, log_seconds)
-    np.testing.assert_allclose(said[4:], 1.0 + 2.0 * across[4:])
-    assert abs(said[0] - log_seconds[0]) > 5

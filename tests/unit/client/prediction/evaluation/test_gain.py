@@ -33,7 +33,7 @@ def played(seed: int, models: FetchedModels, own: int = 120) -> Gain:
 
 @pytest.mark.slow
 def test_a_garbage_shared_model_makes_no_organization_worse(models: FetchedModels) -> None:
-    """At 120 own executions, on average over ten worlds: from one to the next coverage moves by 0.03."""
+    """At 120 own executions, on average over ten worlds, between which coverage moves by 0.03."""
     models.keep_shared(encode_checkpoint(garbage_checkpoint(2)))
     gains = [played(seed, models) for seed in range(10)]
     ratios = [gain.personalized / gain.local for gain in gains]

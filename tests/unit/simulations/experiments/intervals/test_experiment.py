@@ -10,8 +10,8 @@ import pytest
 from fedperf_simulations.data.datasets import MissingDataError
 from fedperf_simulations.experiments.intervals import experiment
 from fedperf_simulations.experiments.intervals.experiment import EXPERIMENT, LOOKS, PARTS
-from fedperf_simulations.experiments.intervals.figures import Asked, least_target, tables
-from fedperf_simulations.experiments.intervals.part import Cases, Part
+from fedperf_simulations.experiments.intervals.figures import AnswerLabel, least_target, tables
+from fedperf_simulations.experiments.intervals.part import Cases, JudgedPart
 from fedperf_simulations.harness.experiment import Row, Settings, Target, conduct
 from tests.unit.simulations.public_files import with_c3o
 
@@ -21,7 +21,7 @@ def cases(settings: Settings) -> Cases:
 
 
 def made_up(number: int) -> Row:
-    told = Asked("made up", "fedperf", str(number % 3)).told(1.0, 1.1)
+    told = AnswerLabel("made up", "fedperf", str(number % 3)).told(1.0, 1.1)
     return {**told, "lower": 0.5, "upper": 2.0 if number else 0.9}
 
 
@@ -34,7 +34,7 @@ def missing(_: Path | None) -> Sequence[Path]:
     raise MissingDataError("there are no such logs")
 
 
-MADE_UP = Part("made up", lambda _: [], cases, tables, targets, ("made up: a note",))
+MADE_UP = JudgedPart("made up", lambda _: [], cases, tables, targets, ("made up: a note",))
 
 
 @pytest.fixture

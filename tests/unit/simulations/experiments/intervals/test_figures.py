@@ -5,7 +5,7 @@ import pytest
 
 from fedperf_client.prediction.prediction import Prediction
 from fedperf_simulations.experiments.intervals.figures import (
-    Asked,
+    AnswerLabel,
     cover_row,
     interval_score,
     most_target,
@@ -18,7 +18,7 @@ ANSWER = Prediction(2.0, 1.0, 4.0)
 
 
 def told(seconds: float, group: str = "a", predictor: str = "x") -> Row:
-    return Asked("s", predictor, group).predicted(seconds, ANSWER)
+    return AnswerLabel("s", predictor, group).predicted(seconds, ANSWER)
 
 
 def test_errors_are_told_as_they_are_and_with_groups_alike() -> None:
@@ -40,7 +40,7 @@ def test_what_lies_outside_counts_twenty_times() -> None:
     row = cover_row([inside, beyond])
     assert row["covered"] == 0.5
     assert row["upper / lower"] == pytest.approx(4.0)
-    assert cover_row([Asked("s", "x", "a").told(1.0, 1.0)]) == {}
+    assert cover_row([AnswerLabel("s", "x", "a").told(1.0, 1.0)]) == {}
 
 
 def test_a_table_has_a_row_for_each_who_answers_and_a_missing_figure_misses_its_target() -> None:
