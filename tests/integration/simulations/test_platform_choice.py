@@ -53,7 +53,8 @@ def test_every_part_has_rows_and_an_interrupted_run_goes_on(
     rows = summary["rows"]
     assert isinstance(rows, list)
     parts = {row["part"] for row in rows}
-    assert parts == {"accuracy", "paired", "fastest", "one platform", "mixed", "labels"}
+    told = {"accuracy", "paired", "fastest", "one platform", "mixed", "chosen", "labels"}
+    assert parts == told
     choosers = {row["chooser"] for row in rows if row["part"] == "mixed"}
     assert {"our choice", "always polars", "best rule per class"} <= choosers
     assert all(row["mean regret"] >= 0 for row in rows if row["part"] == "mixed")
