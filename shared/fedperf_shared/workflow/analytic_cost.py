@@ -245,9 +245,7 @@ def _cold(queries_before: int) -> float:
 def _tasks(columns: WorkflowColumns) -> Floats:
     """Tasks that may share each operator's work: its partitions, its inputs', or row groups."""
     parent, child = columns.edges
-    largest = np.where(columns.parents == 0, columns.rows, 0.0)
-    np.maximum.at(largest, child, columns.rows[parent])
-    by_rows = np.maximum(1.0, np.ceil(largest / TASK_ROWS))
+    by_rows = np.maximum(1.0, np.ceil(columns.largest_input_rows / TASK_ROWS))
     told = columns.partitions.copy()
     for edge in np.argsort(child, kind="stable"):  # children stand behind their parents
         below = child[edge]
@@ -260,12 +258,8 @@ def _units(columns: WorkflowColumns, tasks: Floats, cold: float, memory_bytes: i
     """[operators, UNITS], but for starts and switches, which platforms decide."""
     count = len(columns.rows)
     every, kind = np.arange(count), columns.kind
-    parent, _ = columns.edges
     is_source = columns.parents == 0
-    rows_in = np.where(is_source, columns.rows, columns.summed(columns.rows[parent]))
-    bytes_in = np.where(
-        is_source, columns.output_bytes, columns.summed(columns.output_bytes[parent])
-    )
+    rows_in, bytes_in = columns.of_inputs(columns.rows), columns.of_inputs(columns.output_bytes)
     work = _weighted_rows(columns, rows_in)
     has_text = is_source & (columns.code_steps == PARSES_TEXT)
     has_python = columns.code_steps >= RUNS_PYTHON

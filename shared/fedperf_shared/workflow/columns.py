@@ -89,6 +89,17 @@ class WorkflowColumns:
         """Bytes that each operator hands on."""
         return self.rows * self.row_bytes
 
+    def of_inputs(self, values: Floats) -> Floats:
+        """Per operator the sum of its inputs' values; of a source its own."""
+        return np.where(self.parents == 0, values, self.summed(values[self.edges[0]]))
+
+    @property
+    def largest_input_rows(self) -> Floats:
+        """Rows of each operator's largest input; of a source its own."""
+        largest = np.where(self.parents == 0, self.rows, 0.0)
+        np.maximum.at(largest, self.edges[1], self.rows[self.edges[0]])
+        return largest
+
     def summed(self, per_edge: Floats) -> Floats:
         """Per operator the sum over its incoming edges."""
         return sum_by_row(self.edges[1], per_edge, len(self.rows))

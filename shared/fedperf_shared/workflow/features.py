@@ -211,19 +211,11 @@ def _rows_without_platforms(columns: WorkflowColumns, cluster: Resources) -> Flo
 
 
 def _fill_sizes(features: Floats, columns: WorkflowColumns) -> None:
-    parent, child = columns.edges
-    is_source = columns.parents == 0
-    largest = np.zeros(len(columns.rows))
-    np.maximum.at(largest, child, columns.rows[parent])
-    input_rows = np.where(is_source, columns.rows, columns.summed(columns.rows[parent]))
-    input_bytes = np.where(
-        is_source, columns.output_bytes, columns.summed(columns.output_bytes[parent])
-    )
-    features[:, 50] = np.log1p(input_rows) / 10
-    features[:, 51] = np.log1p(np.where(is_source, columns.rows, largest)) / 10
+    features[:, 50] = np.log1p(columns.of_inputs(columns.rows)) / 10
+    features[:, 51] = np.log1p(columns.largest_input_rows) / 10
     features[:, 52] = np.log1p(columns.rows) / 10
     features[:, 53] = features[:, 52] - features[:, 50]
-    features[:, 54] = np.log1p(input_bytes) / 10
+    features[:, 54] = np.log1p(columns.of_inputs(columns.output_bytes)) / 10
     features[:, 55] = np.log1p(columns.output_bytes) / 10
     features[:, 56] = np.log1p(columns.row_bytes) / 10
 
