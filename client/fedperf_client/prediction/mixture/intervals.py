@@ -142,7 +142,7 @@ class Estimate:
         """The estimate around exp(`log_seconds`), its median where `spread` has its own at 0."""
         tail = (1 - level) / 2
         median, lower, upper = (
-            _seconds(log_seconds + spread.quantile(share)) for share in (MIDDLE, tail, 1 - tail)
+            seconds_of(log_seconds + spread.quantile(share)) for share in (MIDDLE, tail, 1 - tail)
         )
         prediction = Prediction(median, lower, upper, level, extrapolating=not inside)
         return cls(prediction, kind, basis or Basis(), log_seconds, spread)
@@ -150,7 +150,7 @@ class Estimate:
     @property
     def p90_seconds(self) -> float:
         """What 90 % of such executions stay below."""
-        return _seconds(self._center + self._spread.quantile(UPPER_LEVEL))
+        return seconds_of(self._center + self._spread.quantile(UPPER_LEVEL))
 
     @property
     def deviation(self) -> float:
@@ -332,7 +332,7 @@ def _nearness(value: float, ends: tuple[float, ...], known: float, strange: floa
     return min(1.0, max(0.0, (strange - apart) / (strange - known)))
 
 
-def _seconds(log_seconds: float) -> float:
+def seconds_of(log_seconds: float) -> float:
     """Within what a prediction may hold, however far an end lies."""
     return math.exp(min(2 * LOG_SECONDS_LIMIT, max(-2 * LOG_SECONDS_LIMIT, log_seconds)))
 

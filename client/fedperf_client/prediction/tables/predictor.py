@@ -21,7 +21,6 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtr, stdtrit
 
 from fedperf_client.prediction.evidence import Samples
 from fedperf_client.prediction.learners.learner import ROUNDING, Fitted, Learner
@@ -37,6 +36,7 @@ from fedperf_client.prediction.learners.tables import (
     TableLayout,
     distinct_rows,
 )
+from fedperf_client.prediction.mixture.intervals import seconds_of
 from fedperf_client.prediction.mixture.learner_catalogue import usable
 from fedperf_client.prediction.mixture.matched_folds import (
     Asks,
@@ -48,6 +48,7 @@ from fedperf_client.prediction.mixture.matched_folds import (
     most_alike,
 )
 from fedperf_client.prediction.mixture.mixture import Known, Mixture, OnProgress, weigh
+from fedperf_client.prediction.mixture.spreads import UPPER_LEVEL, Student
 from fedperf_client.prediction.prediction import (
     LOG_SECONDS_LIMIT,
     Floats,
@@ -65,8 +66,6 @@ FREEDOM = 8.0
 
 MOST_FAR = 3.0
 """Scales that an error of a fold counts at most."""
-
-UPPER_LEVEL = 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +89,7 @@ class RunTimeBelief:
 
     def seconds(self, share: float) -> float:
         """What that share of executions stays below, `share` in (0, 1)."""
-        if not 0 < share < 1:
-            raise InvalidPredictionError(f"a share of executions is in (0, 1), got {share!r}")
-        log_seconds = self.middle + self.scale * float(stdtrit(self.freedom, share))
-        return math.exp(min(max(log_seconds, -2 * LOG_SECONDS_LIMIT), 2 * LOG_SECONDS_LIMIT))
+        return seconds_of(self.middle + self._spread.quantile(share))
 
     def chance_within(self, deadline_seconds: float) -> float:
         """Chance that an execution takes at most so long.
@@ -103,7 +99,11 @@ class RunTimeBelief:
         """
         if not 0 < deadline_seconds < math.inf:
             raise InvalidPredictionError(f"a deadline is some seconds, got {deadline_seconds!r}")
-        return float(stdtr(self.freedom, (math.log(deadline_seconds) - self.middle) / self.scale))
+        return self._spread.cdf(math.log(deadline_seconds) - self.middle)
+
+    @property
+    def _spread(self) -> Student:
+        return Student(self.scale, self.freedom)
 
 
 @dataclass(frozen=True, slots=True)
