@@ -57,6 +57,11 @@ def measured_files(folder: str | None = None) -> tuple[Path, ...]:
     return files
 
 
+def is_measured(folder: str) -> bool:
+    """Whether that set is there; sets that come later may not be."""
+    return (MEASURED_DIRECTORY / folder).is_dir()
+
+
 def measured_executions(folder: str | None = None) -> Iterator[Execution]:
     """Every execution of the measured set, or of another one, failed ones included.
 

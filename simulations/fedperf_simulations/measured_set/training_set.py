@@ -21,8 +21,8 @@ from fedperf_simulations.data.datasets import (
     DUCKDB_SESSIONS,
     LARGE,
     LESSONS,
-    MEASURED_DIRECTORY,
     SPARK_SESSIONS,
+    is_measured,
     measured_executions,
     measured_files,
 )
@@ -73,7 +73,7 @@ class Measurements:
             tuple(case for path in paths for case in read_cases(path))
             for paths in (compared, lessons)
         )
-        folders = [each for each in SESSION_FOLDERS if (MEASURED_DIRECTORY / each).is_dir()]
+        folders = [each for each in SESSION_FOLDERS if is_measured(each)]
         sessions = tuple(each for folder in folders for each in measured_executions(folder))
         return cls(cases, tuple(measured_executions()), prefixes, seed, further, sessions)
 

@@ -16,8 +16,8 @@ from fedperf_shared.workflow.analytic_cost import PRICES_PATH
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.data.datasets import (
     DUCKDB_SESSIONS,
-    MEASURED_DIRECTORY,
     SPARK_SESSIONS,
+    is_measured,
     measured_executions,
 )
 from fedperf_simulations.measured_set.organizations import WorkloadPart, split
@@ -60,5 +60,5 @@ def fit_shipped_prices(path: Path = PRICES_PATH) -> PriceReport:
 def _priced() -> Iterator[Execution]:
     yield from split(measured_executions())[WorkloadPart.PUBLIC]
     for folder in (DUCKDB_SESSIONS, SPARK_SESSIONS):
-        if (MEASURED_DIRECTORY / folder).is_dir():
+        if is_measured(folder):
             yield from measured_executions(folder)
