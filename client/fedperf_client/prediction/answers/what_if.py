@@ -11,6 +11,7 @@ from fedperf_client.prediction.mixture.intervals import Estimate
 from fedperf_client.prediction.mixture.matched_folds import Asks
 from fedperf_client.prediction.mixture.personal import Personalized
 from fedperf_client.prediction.mixture.spreads import UPPER_LEVEL
+from fedperf_client.prediction.prediction import Prediction
 from fedperf_client.text.durations import UNITS, duration_text
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig
@@ -62,11 +63,7 @@ class WhatIfAnswer:
         row: dict[str, object] = {
             "nodes": self.cluster.nodes,
             "cores": self.cores,
-            "p50_seconds": prediction.median_seconds,
-            "p90_seconds": self.estimate.p90_seconds,
-            "lower_seconds": prediction.lower_seconds,
-            "upper_seconds": prediction.upper_seconds,
-            "level": prediction.level,
+            **time_figures(prediction, self.estimate.p90_seconds),
             "asks": self._asks or self.estimate.kind.value,
             "extrapolating": prediction.extrapolating,
             "keeps_partitions": self.keeps_partitions,
@@ -83,12 +80,7 @@ class WhatIfAnswer:
         line: dict[str, object] = {
             "nodes": self.cluster.nodes,
             "cores": self.cores,
-            "P50": duration_text(prediction.median_seconds),
-            "P90": duration_text(self.estimate.p90_seconds),
-            f"{prediction.level:.0%} interval": (
-                f"{duration_text(prediction.lower_seconds)} to "
-                f"{duration_text(prediction.upper_seconds)}"
-            ),
+            **time_texts(prediction, self.estimate.p90_seconds),
             "question": self._question(),
             "rests on": self.estimate.basis.words,
         }
@@ -109,6 +101,27 @@ class WhatIfAnswer:
         if self.keeps_partitions:
             words += f", {WITH_ITS_PARTITIONS}"
         return f"{words}, extrapolating" if self.estimate.prediction.extrapolating else words
+
+
+def time_figures(prediction: Prediction, p90_seconds: float) -> dict[str, object]:
+    """A predicted time and how sure it is, for programs."""
+    return {
+        "p50_seconds": prediction.median_seconds,
+        "p90_seconds": p90_seconds,
+        "lower_seconds": prediction.lower_seconds,
+        "upper_seconds": prediction.upper_seconds,
+        "level": prediction.level,
+    }
+
+
+def time_texts(prediction: Prediction, p90_seconds: float) -> dict[str, object]:
+    """The same for people."""
+    lower, upper = map(duration_text, (prediction.lower_seconds, prediction.upper_seconds))
+    return {
+        "P50": duration_text(prediction.median_seconds),
+        "P90": duration_text(p90_seconds),
+        f"{prediction.level:.0%} interval": f"{lower} to {upper}",
+    }
 
 
 def answers(

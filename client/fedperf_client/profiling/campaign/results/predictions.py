@@ -17,7 +17,13 @@ from pathlib import Path
 
 import numpy as np
 
-from fedperf_client.prediction.answers.what_if import HOLDS, MOST_ASKED, chance_text
+from fedperf_client.prediction.answers.what_if import (
+    HOLDS,
+    MOST_ASKED,
+    chance_text,
+    time_figures,
+    time_texts,
+)
 from fedperf_client.prediction.learners.prior_slopes import NO_REPEATS, Scatter
 from fedperf_client.prediction.learners.tables import TableLayout
 from fedperf_client.prediction.mixture.matched_folds import Asks
@@ -137,11 +143,7 @@ class ColumnAnswer:
         prediction = self.estimate.prediction
         row: dict[str, object] = {
             "columns": dict(self.columns),
-            "p50_seconds": prediction.median_seconds,
-            "p90_seconds": self.estimate.p90_seconds,
-            "lower_seconds": prediction.lower_seconds,
-            "upper_seconds": prediction.upper_seconds,
-            "level": prediction.level,
+            **time_figures(prediction, self.estimate.p90_seconds),
             "asks": self.estimate.kind.value,
             "extrapolating": prediction.extrapolating,
             "memory_problem": self.memory_problem,
@@ -150,15 +152,9 @@ class ColumnAnswer:
 
     def as_line(self) -> dict[str, object]:
         """The same for people."""
-        prediction = self.estimate.prediction
         line: dict[str, object] = {name: _text(value) for name, value in self.columns.items()}
         line |= {
-            "P50": duration_text(prediction.median_seconds),
-            "P90": duration_text(self.estimate.p90_seconds),
-            f"{prediction.level:.0%} interval": (
-                f"{duration_text(prediction.lower_seconds)} to "
-                f"{duration_text(prediction.upper_seconds)}"
-            ),
+            **time_texts(self.estimate.prediction, self.estimate.p90_seconds),
             "question": self._question(),
         }
         if self.chance is not None:
