@@ -232,6 +232,7 @@ def reproduce(
 
 app.command()(measured_set.measure)
 app.command()(measured_set.prices)
+app.command()(measured_set.widths)
 app.command()(measured_set.start)
 
 

@@ -13,7 +13,6 @@ from fedperf_client.advice.advice import Advice, Move, groups_of
 from fedperf_client.optimizer.constraints import memory_needed
 from fedperf_client.platforms.engine import ENGINES
 from fedperf_client.platforms.support import installed_platforms
-from fedperf_client.prediction.mixture.intervals import source_rows
 from fedperf_client.prediction.mixture.support import Reach
 from fedperf_client.text.durations import duration_text
 from fedperf_client.text.operator_tree import size_text, words_of
@@ -87,9 +86,10 @@ def numbers_text(positions: Sequence[int]) -> str:
 def _unlike(plan: Plan, reach: Reach) -> Iterator[str]:
     """What no own execution speaks for, although its platform ran."""
     for platform in reach.beyond(plan):
+        asked = plan.workflow.source_rows
         yield (
             f"careful: {name_of(platform)} ran jobs of up to {reach.rows[platform]:,.0f} source "
-            f"rows here, this one has {source_rows(plan):,.0f}; try it before you rely on it"
+            f"rows here, this one has {asked:,.0f}; try it before you rely on it"
         )
 
 

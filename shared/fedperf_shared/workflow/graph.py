@@ -137,6 +137,11 @@ class Workflow:
             children[parent].append(child)
         return tuple(tuple(each) for each in children)
 
+    @property
+    def source_rows(self) -> float:
+        """Rows of all sources: the size of a workflow."""
+        return sum(each.output_rows for each in self.operators if not each.inputs)
+
     def prefix(self, positions: Iterable[int]) -> "Workflow":
         """These operators alone, in ascending order; what is known of sources stays.
 

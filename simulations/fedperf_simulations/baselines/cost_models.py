@@ -23,7 +23,7 @@ from fedperf_client.prediction.prediction import Floats, PredictLog
 from fedperf_shared.execution import MeasuredPlan, SizedPlan
 from fedperf_shared.model.architecture import TARGET_CENTER, TARGET_SCALE
 from fedperf_shared.model.batches import PlanGraph
-from fedperf_shared.model.fit import Progress, fit
+from fedperf_shared.model.fit import Progress, fit, predict
 from fedperf_shared.model.ggfn import GGFN, standardise
 from fedperf_shared.model.loss import HUBER_DELTA, huber_per_sample, huber_within
 from fedperf_simulations.baselines.flat_vectors import padded_vector, robopt_vector
@@ -103,6 +103,16 @@ def train_ggfn(
         questions=lesson.asked,
     )
     return model
+
+
+def ggfn(*, epochs: int, seed: int, on_progress: Progress | None = None) -> CostModel:
+    """GGFN as one cost model among others, see `train_ggfn`."""
+
+    def learn(lesson: Lesson) -> PredictLog:
+        model = train_ggfn(lesson, epochs=epochs, seed=seed, on_progress=on_progress)
+        return lambda asked: predict(model, _graphs(asked))
+
+    return learn
 
 
 def forest(*, trees: int, seed: int) -> CostModel:

@@ -1,4 +1,4 @@
-"""`fedperf-sim measure`, `prices` and `start`: what is really run here, and learned from it."""
+"""`fedperf-sim measure`, `prices`, `start`, `widths`: what really ran here, learned from."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -182,6 +182,27 @@ def start(
             measurements, on_progress=lambda done, total: advance(f"{done} of {total}")
         )
     show({**asdict(learnt), "head": asdict(head)}, json=json)
+
+
+def widths(seed: Seed = 0, json: Json = False) -> None:
+    """Measure how far off the start may be, by platform, and install it; 40 minutes.
+
+    Two starts are trained that never saw a part of what was measured, and asked about it.
+    """
+    from dataclasses import asdict
+
+    from fedperf_shared.model.start_widths import write_widths
+    from fedperf_simulations.baselines.cost_models import ggfn
+    from fedperf_simulations.harness.terminal import bar
+    from fedperf_simulations.measured_set.starts import EPOCHS
+    from fedperf_simulations.measured_set.training_set import Measurements
+    from fedperf_simulations.measured_set.widths import measure_widths
+
+    with bar("training two starts", 2 * EPOCHS) as advance:
+        learn = ggfn(epochs=EPOCHS, seed=seed, on_progress=lambda _, loss: advance(f"{loss:.3f}"))
+        measured = measure_widths(Measurements.read(seed), learn)
+    write_widths(measured)
+    show({each.name.lower(): asdict(width) for each, width in measured.items()}, json=json)
 
 
 def _bytes(size: str) -> int:

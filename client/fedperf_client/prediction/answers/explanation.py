@@ -2,7 +2,7 @@
 
 import math
 
-from fedperf_client.prediction.mixture.intervals import HULL_MARGIN, source_rows
+from fedperf_client.prediction.mixture.intervals import HULL_MARGIN
 from fedperf_client.prediction.mixture.matched_folds import Asks
 from fedperf_client.prediction.mixture.personal import Personalized
 from fedperf_shared.workflow.graph import Plan
@@ -38,7 +38,7 @@ def rows_of(predictor: Personalized, *, readable: bool) -> list[dict[str, object
 
 def same_work(one: Plan, other: Plan) -> bool:
     """Whether two plans have one shape and platforms, and sizes within a factor of two."""
-    sizes = [math.log1p(source_rows(plan)) for plan in (one, other)]
+    sizes = [math.log1p(plan.workflow.source_rows) for plan in (one, other)]
     return (
         abs(sizes[0] - sizes[1]) <= HULL_MARGIN
         and sorted(one.platforms) == sorted(other.platforms)

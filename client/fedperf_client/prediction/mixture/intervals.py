@@ -305,11 +305,6 @@ def kinship_of(
     return (KINSHIP_COUNTS * KINSHIP + count * own) / (KINSHIP_COUNTS + count)
 
 
-def source_rows(plan: Plan) -> float:
-    """Rows of all sources: the size of a plan."""
-    return sum(each.output_rows for each in plan.workflow.operators if not each.inputs)
-
-
 def cores_per_node(cluster: ClusterConfig) -> float:
     """Cores that a node has, where all have as many."""
     return cluster.cores / cluster.nodes
@@ -338,7 +333,7 @@ def seconds_of(log_seconds: float) -> float:
 
 
 def _log_rows(plan: Plan) -> float:
-    return math.log1p(source_rows(plan))
+    return math.log1p(plan.workflow.source_rows)
 
 
 def _sizes(question: SizedPlan) -> tuple[float, ...]:

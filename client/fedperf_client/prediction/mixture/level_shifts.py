@@ -16,7 +16,6 @@ import numpy as np
 from fedperf_client.drift.streams import Observed, Stream, streams_of
 from fedperf_client.prediction.evidence import History, Samples, encode
 from fedperf_client.prediction.learners.residual_learners import PUBLIC
-from fedperf_client.prediction.mixture.intervals import source_rows
 from fedperf_client.prediction.mixture.mixture import Known
 from fedperf_client.prediction.prediction import Floats, PredictLog
 from fedperf_shared.execution import SizedPlan
@@ -60,7 +59,7 @@ def _inputs(questions: Iterable[SizedPlan]) -> Floats:
         (
             np.log(each.cluster.cores),
             np.log(each.cluster.machine_speed),
-            np.log1p(source_rows(each.plan)),
+            np.log1p(each.plan.workflow.source_rows),
             np.log(len(each.plan.platforms)),
         )
         for each in questions

@@ -6,7 +6,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedperf_client.prediction.evidence import History, encode
-from fedperf_client.prediction.mixture.intervals import source_rows
 from fedperf_client.prediction.mixture.matched_folds import Places
 from fedperf_client.prediction.mixture.mixture import Known
 from fedperf_client.prediction.prediction import PredictLog
@@ -22,7 +21,9 @@ def known_of(history: History, starts: Mapping[str, PredictLog]) -> Known:
 def places_of(questions: Sequence[SizedPlan]) -> Places:
     """Log of the cores over all nodes, and of the rows of all sources."""
     cores = np.array([question.cluster.cores for question in questions], dtype=np.float64)
-    rows = np.array([source_rows(question.plan) for question in questions], dtype=np.float64)
+    rows = np.array(
+        [question.plan.workflow.source_rows for question in questions], dtype=np.float64
+    )
     return Places(np.log(cores), np.log1p(rows))
 
 

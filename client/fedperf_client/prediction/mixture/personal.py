@@ -59,7 +59,7 @@ from fedperf_client.prediction.mixture.standing import (
 )
 from fedperf_client.prediction.prediction import Floats, Prediction, PredictLog
 from fedperf_shared.execution import SizedPlan
-from fedperf_shared.model.public_start import half_width_on
+from fedperf_shared.model.start_widths import half_width_about
 
 PAIRS_FROM = 10
 """Own executions from which pairs of kind and platform are asked for. Fewer hardly see one twice,
@@ -268,7 +268,7 @@ class Personalized:
         if is_own and not inside:
             found = [Scaled(each, WIDENING) for each in own]
         if share < 1 or not own or not (inside or is_own):
-            found.append(Student.within(half_width_on(question.plan.platforms)))
+            found.append(Student.within(half_width_about(question)))
         return widest(found, self.level)
 
     def _basis(self, weight: float, way: Mimicry | None) -> Basis:

@@ -20,7 +20,6 @@ from fedperf_client.prediction.learners.learner import Learner
 from fedperf_client.prediction.mixture.intervals import (
     STRANGE_CORES,
     STRANGE_ROWS,
-    source_rows,
 )
 from fedperf_client.prediction.mixture.learner_weights import mixing_weights
 from fedperf_client.prediction.mixture.mixture import Known
@@ -121,7 +120,7 @@ def alike(known: Known, question: SizedPlan, *, sources: bool = False) -> Mask:
     shared = (known.samples.features[:, columns] > 0).any(axis=1)
     if len(named) < len(pairs):
         shared |= ~known.samples.platforms().any(axis=1)
-    near = np.abs(known.places.size - np.log1p(source_rows(plan))) <= STRANGE_ROWS
+    near = np.abs(known.places.size - np.log1p(plan.workflow.source_rows)) <= STRANGE_ROWS
     near &= np.abs(known.places.scale - np.log(question.cluster.cores)) <= STRANGE_CORES
     return np.asarray(shared & near)
 

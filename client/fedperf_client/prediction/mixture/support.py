@@ -11,7 +11,7 @@ from typing import Self
 
 import numpy as np
 
-from fedperf_client.prediction.mixture.intervals import Estimate, source_rows
+from fedperf_client.prediction.mixture.intervals import Estimate
 from fedperf_client.prediction.mixture.mixture import Known
 from fedperf_client.prediction.mixture.personal import Personalized
 from fedperf_shared.execution import SizedPlan
@@ -45,7 +45,7 @@ class Reach:
 
     def beyond(self, plan: Plan) -> tuple[Platform, ...]:
         """Platforms of the plan that ran, but only much smaller jobs."""
-        asked = source_rows(plan)
+        asked = plan.workflow.source_rows
         known = sorted(set(plan.platforms) & self.rows.keys())
         return tuple(each for each in known if asked > TIMES * self.rows[each])
 

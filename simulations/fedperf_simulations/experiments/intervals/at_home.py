@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from fedperf_client.prediction.base_models import FetchedModels
 from fedperf_client.prediction.evidence import History
-from fedperf_client.prediction.mixture.intervals import source_rows
 from fedperf_client.prediction.mixture.personal import personalize
 from fedperf_shared.execution import Execution
 from fedperf_shared.model.metrics import median_q_error
@@ -154,7 +153,7 @@ def _other_workloads(part: WorkloadPart, seed: int) -> Divided:
 
 def _sizes(shares: tuple[float, float], part: WorkloadPart, seed: int) -> Divided:
     executions = _measured(organization(part, _parts()[part], seed=seed).history)
-    sizes = np.array([source_rows(each.plan) for each in executions])
+    sizes = np.array([each.plan.workflow.source_rows for each in executions])
     low, high = np.quantile(sizes, shares)
     return _divided(executions, (sizes > low) & (sizes <= high))
 

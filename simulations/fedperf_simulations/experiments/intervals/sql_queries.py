@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 
 from fedperf_client.prediction.base_models import predictor
-from fedperf_client.prediction.mixture.intervals import source_rows
 from fedperf_client.prediction.prediction import Floats
 from fedperf_client.sources.history_file import executions_of
 from fedperf_client.workloads.families import Family
@@ -164,7 +163,7 @@ def _cases(settings: Settings) -> list[Row]:
         analytic = np.array([each.features.analytic_log_seconds for each in questions])
         rows += _told(runs, ANALYTIC, information, analytic)
     # What a scan reads is in a plan before it runs as well.
-    scanned = np.log1p([source_rows(each.plan) for each in plans])
+    scanned = np.log1p([each.plan.workflow.source_rows for each in plans])
     return [*rows, *_told(runs, ON_ROWS, KNOWN_BEFORE, _regressed(runs, scanned))]
 
 

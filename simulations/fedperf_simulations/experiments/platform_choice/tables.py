@@ -11,8 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedperf_client.prediction.prediction import Floats
+from fedperf_shared.execution import SizedPlan
 from fedperf_shared.model.metrics import q_error, relative_errors
-from fedperf_shared.model.public_start import half_width_on
+from fedperf_shared.model.start_widths import half_width_about
+from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.harness.experiment import Row
 from fedperf_simulations.harness.paired import Paired, interval_by_groups
@@ -196,7 +198,10 @@ def _hits(said: Said, cases: Sequence[Case]) -> tuple[list[tuple[float, str]], l
             case.seconds.items(), said.log_seconds[case.name].tolist(), strict=True
         ):
             if len(set(plan)) == 1 and seconds < math.inf:
-                hit = float(abs(log - math.log(seconds)) <= half_width_on(plan))
+                hit = float(
+                    abs(log - math.log(seconds))
+                    <= half_width_about(SizedPlan(Plan(case.workflow, plan), case.cluster))
+                )
                 every.append(hit)
                 if plan[0] is best:
                     chosen.append((hit, case.workload))

@@ -12,7 +12,7 @@ from fedperf_client.prediction.evidence import History
 from fedperf_client.prediction.learners.local_learners import LogRidge
 from fedperf_client.prediction.learners.residual_learners import PUBLIC, REFERENCE, SHARED
 from fedperf_client.prediction.mixture.candidates import INSIDE, candidates_of, key_of
-from fedperf_client.prediction.mixture.intervals import Basis, RestsOn, source_rows
+from fedperf_client.prediction.mixture.intervals import Basis, RestsOn
 from fedperf_client.prediction.mixture.learner_catalogue import (
     joined_learners,
     local_learners,
@@ -24,8 +24,8 @@ from fedperf_client.prediction.mixture.personal import Personalized, personalize
 from fedperf_client.prediction.prediction import Floats, PredictLog
 from fedperf_shared.errors import StorageError
 from fedperf_shared.execution import SizedPlan
-from fedperf_shared.model import public_start
-from fedperf_shared.model.public_start import half_width_on
+from fedperf_shared.model import start_widths
+from fedperf_shared.model.start_widths import StartWidth, half_width_about
 from fedperf_shared.workflow.graph import Plan, Workflow
 from fedperf_shared.workflow.vocabulary import Platform
 from tests.unit.client.prediction.synthetic import (
@@ -77,7 +77,7 @@ def test_a_question_is_weighed_by_folds_of_its_kind_when_it_is_asked(
 
 def test_a_question_a_little_beyond_what_was_seen_is_flagged_though_the_hull_has_a_margin() -> None:
     own = predictor()
-    largest = max(HISTORY.questions, key=lambda each: source_rows(each.plan))
+    largest = max(HISTORY.questions, key=lambda each: each.plan.workflow.source_rows)
     for factor, kind in ((1.0, Asks.SEEN), (1.5, Asks.BEYOND_SIZES)):
         asked = of_rows(largest, factor * largest.plan.workflow.operators[0].output_rows)
         [estimate] = own.estimate([asked])
@@ -277,14 +277,15 @@ def test_an_empty_home_says_what_is_claimed_of_the_start_and_no_more() -> None:
     assert found.basis.rests_on is RestsOn.START
     assert found.prediction.extrapolating
     ratio = found.prediction.upper_seconds / found.prediction.median_seconds
-    assert np.log(ratio) == pytest.approx(half_width_on([Platform.DUCKDB]))
+    assert np.log(ratio) == pytest.approx(half_width_about(HISTORY.questions[0]))
 
 
 @pytest.mark.parametrize("claim", [np.log(2.0), np.log(30.0)])
 def test_where_the_start_speaks_its_claim_is_the_interval(
     claim: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(public_start, "HALF_WIDTHS", dict.fromkeys(Platform, float(claim)))
+    widths = dict.fromkeys(Platform, StartWidth(float(claim)))
+    monkeypatch.setattr(start_widths, "shipped_widths", lambda: widths)
     few = History(HISTORY.questions[:12], HISTORY.workloads[:12], HISTORY.log_seconds[:12])
     asked = SizedPlan(on_spark(HISTORY.questions[0].plan), HISTORY.questions[0].cluster)
     for history in (History((), (), np.zeros(0)), few):
@@ -317,7 +318,7 @@ def about_right(seed: int, spread: float = 1.4) -> PredictLog:
     def answers(questions: Sequence[SizedPlan]) -> Floats:
         shapes = [(len(each.plan.platforms), each.plan.platforms[0], seed) for each in questions]
         noise = [float(np.random.default_rng(shape).standard_normal()) for shape in shapes]
-        sizes = [float(np.log1p(source_rows(each.plan)) % 1) - 0.5 for each in questions]
+        sizes = [float(np.log1p(each.plan.workflow.source_rows) % 1) - 0.5 for each in questions]
         off: Floats = 0.2 + spread * (np.array(noise) + np.array(sizes))
         return true_log_seconds(questions) + off
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedperf_client.prediction.evidence import History
-from fedperf_client.prediction.mixture.intervals import WIDENING, source_rows
+from fedperf_client.prediction.mixture.intervals import WIDENING
 from fedperf_client.prediction.mixture.learner_catalogue import public_learners
 from fedperf_client.prediction.mixture.own_executions import known_of
 from fedperf_client.prediction.mixture.personal import Personalized, personalize
@@ -30,7 +30,9 @@ def test_reach_is_the_largest_job_of_every_platform() -> None:
     history = draw_history(np.random.default_rng(1), 40)
     reach = Reach.of(known_of(history, {}))
     for platform in PLATFORMS:
-        mine = [source_rows(q.plan) for q in history.questions if platform in q.plan.platforms]
+        mine = [
+            q.plan.workflow.source_rows for q in history.questions if platform in q.plan.platforms
+        ]
         assert reach.rows[platform] == pytest.approx(max(mine), rel=1e-6)
     assert set(reach.rows) == set(PLATFORMS)
     assert Reach.of(known_of(History((), (), np.zeros(0)), {})).rows == {}
@@ -47,7 +49,7 @@ def test_beyond_is_more_than_ten_times_what_a_platform_of_the_plan_ran() -> None
 def test_beyond_reach_the_same_median_extrapolates() -> None:
     history = draw_history(np.random.default_rng(2), 40)
     predictor = predictor_of(history)
-    largest = max(source_rows(question.plan) for question in history.questions)
+    largest = max(question.plan.workflow.source_rows for question in history.questions)
     asked = [SizedPlan(plan(largest, Platform.DUCKDB), CLUSTER)]
     [inside] = predictor.estimate(asked)
     assert not inside.prediction.extrapolating

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from fedperf_client.prediction.mixture.intervals import source_rows
 from fedperf_simulations.experiments.intervals import at_home
 from fedperf_simulations.experiments.intervals.at_home import IN_RANGE, LARGER, MORE_CORES, PART
 from fedperf_simulations.harness.experiment import Settings
@@ -51,5 +50,7 @@ def test_what_is_known_and_what_is_asked_about_never_meet() -> None:
     known, asked = at_home.WAYS[IN_RANGE](WorkloadPart.CEDAR, 0)
     assert {each.workload for each in known}.isdisjoint(each.workload for each in asked)
     known, asked = at_home.WAYS[LARGER](WorkloadPart.CEDAR, 0)
-    sizes = [[source_rows(each.plan) for each in executions] for executions in (known, asked)]
+    sizes = [
+        [each.plan.workflow.source_rows for each in executions] for executions in (known, asked)
+    ]
     assert max(sizes[0]) < min(sizes[1])

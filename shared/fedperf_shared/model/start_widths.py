@@ -1,0 +1,73 @@
+"""What is claimed of the start that ships: how far off its answers may be.
+
+About jobs of shapes that it was not trained on, by platform. `fedperf-sim widths` measures it by
+leaving out shapes, and sizes and cores, of what the project itself measured. Of a platform that
+was never measured a factor of 16 each way is claimed.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
+from types import MappingProxyType
+
+from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.execution import SizedPlan
+from fedperf_shared.workflow.vocabulary import Platform
+
+WIDTHS_PATH = Path(__file__).with_name("start_widths.json")
+
+
+@dataclass(frozen=True, slots=True)
+class StartWidth:
+    """Half widths of 90 % intervals around the start's answers on a platform, log seconds.
+
+    Attributes:
+        half_width: at rows and cores that it was trained on.
+        per_decade: what comes to it for a factor of ten beyond these; squares add, as errors do
+            that have nothing to do with each other.
+        most_rows: of all sources of a plan, that it was trained on.
+        most_cores: over all nodes.
+    """
+
+    half_width: float = math.log(16.0)
+    per_decade: float = 0.0
+    most_rows: float = math.inf
+    most_cores: float = math.inf
+
+    def __post_init__(self) -> None:
+        known = (self.half_width, self.most_rows, self.most_cores)
+        if not (all(each > 0 for each in known) and 0 <= self.per_decade < math.inf):
+            raise InvalidInputError(f"a width holds positive numbers, got {self}")
+
+    def decades_beyond(self, question: SizedPlan) -> float:
+        """How many factors of ten of rows and of cores a question lies beyond, as a distance."""
+        rows = math.log10(max(1.0, question.plan.workflow.source_rows / self.most_rows))
+        return math.hypot(rows, math.log10(max(1.0, question.cluster.cores / self.most_cores)))
+
+    def about(self, question: SizedPlan) -> float:
+        """The half width of the interval around the answer to a question."""
+        return math.hypot(self.half_width, self.per_decade * self.decades_beyond(question))
+
+
+@lru_cache(maxsize=1)
+def shipped_widths() -> Mapping[Platform, StartWidth]:
+    """Of every platform; errors as `json.loads` and `StartWidth`, for a file that was edited."""
+    written = json.loads(WIDTHS_PATH.read_bytes()) if WIDTHS_PATH.exists() else {}
+    measured = {Platform[name]: StartWidth(**width) for name, width in written.items()}
+    return MappingProxyType({each: measured.get(each, StartWidth()) for each in Platform})
+
+
+def half_width_about(question: SizedPlan) -> float:
+    """What is claimed of the start for a plan on its resources: the most of its platforms."""
+    widths = shipped_widths()
+    return max(widths[each].about(question) for each in set(question.plan.platforms))
+
+
+def write_widths(widths: Mapping[Platform, StartWidth], path: Path = WIDTHS_PATH) -> None:
+    """Make them those that ship."""
+    told = {platform.name: asdict(width) for platform, width in widths.items()}
+    path.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+    shipped_widths.cache_clear()

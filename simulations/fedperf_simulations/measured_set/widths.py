@@ -1,0 +1,164 @@
+"""Measure what may be claimed of the start: by starts that were kept from a part.
+
+One learns from all but a fifth of the shapes of workflows, and is asked about these. One learns
+from small inputs on one core alone, and is asked about the rest: by its errors, less what shapes
+explain, widths grow with the decades beyond. Every workload counts the same; of a run of SQL
+the plan is asked about with what was known before it. Prices of the analytic cost model, some
+constants a platform that the networks correct, have seen all of it.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fedperf_client.prediction.prediction import Floats, PredictLog
+from fedperf_shared.execution import MeasuredPlan, SizedPlan
+from fedperf_shared.model.start_widths import StartWidth
+from fedperf_shared.workflow.estimates import plan_before
+from fedperf_shared.workflow.template import fingerprint
+from fedperf_shared.workflow.vocabulary import Platform
+from fedperf_simulations.baselines.cost_models import CostModel, Lesson
+from fedperf_simulations.measured_set.training_set import Measurements, measured_plans
+
+LEFT_OUT = 5
+"""Of so many shapes one is left out."""
+
+SMALL_SHARE = 1 / 30
+"""Of the most rows on a platform, that small inputs have at most."""
+
+LEVEL = 0.9
+LEAST_WORKLOADS = 20
+"""That must be asked about, for a width to be told."""
+
+LEAST_DECADES = 0.3
+"""Beyond what was known, for an error to tell how errors grow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A plan on one platform that was measured.
+
+    Attributes:
+        workload: of the execution.
+        shape: fingerprint of its workflow.
+        plan: as it was before it ran.
+    """
+
+    workload: str
+    shape: str
+    plan: MeasuredPlan
+
+    @property
+    def platform(self) -> Platform:
+        """All operators run there."""
+        return self.plan.plan.platforms[0]
+
+    @property
+    def question(self) -> SizedPlan:
+        """The plan and its resources."""
+        return SizedPlan(self.plan.plan, self.plan.cluster)
+
+
+def measure_widths(measurements: Measurements, learn: CostModel) -> dict[Platform, StartWidth]:
+    """The widths of every platform that was measured on workloads enough.
+
+    Args:
+        measurements: all of them.
+        learn: trains a start; called twice.
+    """
+    asked = asked_of(measurements)
+    shapes = _left_out(sorted({each.shape for each in asked}), measurements.seed)
+    told = {each.workload for each in asked if each.shape in shapes}
+    without_shapes = learn(measurements.lesson(lambda workload: workload not in told))
+    of_shapes = errors_of(without_shapes, [each for each in asked if each.shape in shapes])
+    known = {platform: _small(of_platform) for platform, of_platform in _by_platform(asked).items()}
+    small = [each for each in asked if known[each.platform].decades_beyond(each.question) == 0]
+    large = [each for each in asked if known[each.platform].decades_beyond(each.question) > 0]
+    of_sizes = errors_of(learn(Lesson.of([each.plan for each in small])), large)
+    return {
+        platform: width
+        for platform, of_platform in _by_platform(asked).items()
+        if (width := _width(of_platform, known[platform], of_shapes, of_sizes)) is not None
+    }
+
+
+def asked_of(measurements: Measurements) -> tuple[Asked, ...]:
+    """Plans of the measured set and of sessions that keep to one platform."""
+    runs = [(each, False) for each in measurements.executions]
+    runs += [(each, True) for each in measurements.sessions]
+    found = []
+    for execution, is_session in runs:
+        if len(set(execution.plan.platforms)) != 1:
+            continue
+        shape = fingerprint(execution.plan.workflow)
+        for plan in measured_plans([execution]):
+            before = replace(plan, plan=plan_before(plan.plan)) if is_session else plan
+            found.append(Asked(execution.workload, shape, before))
+    return tuple(found)
+
+
+def errors_of(start: PredictLog, asked: Sequence[Asked]) -> list[tuple[Asked, float]]:
+    """Each with the absolute error of the start, log seconds."""
+    if not asked:
+        return []
+    measured = np.array([each.plan.log_seconds for each in asked])
+    errors = np.abs(start([each.question for each in asked]) - measured).tolist()
+    return list(zip(asked, errors, strict=True))
+
+
+def quantile_over_workloads(values: Floats, workloads: Sequence[str], level: float) -> float:
+    """The value that `level` of the workloads stay at or below, each of which counts the same."""
+    number = np.unique(workloads, return_inverse=True)[1]
+    share = 1.0 / np.bincount(number)[number]
+    order = np.argsort(values)
+    reached = np.cumsum(share[order]) / share.sum()
+    place = int(np.searchsorted(reached, level - 1e-9))
+    return float(values[order][min(place, len(values) - 1)])
+
+
+def _width(
+    asked: Sequence[Asked],
+    known: StartWidth,
+    of_shapes: Iterable[tuple[Asked, float]],
+    of_sizes: Iterable[tuple[Asked, float]],
+) -> StartWidth | None:
+    platform = asked[0].platform
+    shapes = [(each.workload, error) for each, error in of_shapes if each.platform is platform]
+    if len({workload for workload, _ in shapes}) < LEAST_WORKLOADS:
+        return None
+    names, errors = zip(*shapes, strict=True)
+    half_width = quantile_over_workloads(np.array(errors), names, LEVEL)
+    growths = [
+        (each.workload, math.sqrt(max(0.0, error**2 - half_width**2)) / decades)
+        for each, error in of_sizes
+        if each.platform is platform
+        and (decades := known.decades_beyond(each.question)) >= LEAST_DECADES
+    ]
+    growth = 0.0
+    if len({workload for workload, _ in growths}) >= LEAST_WORKLOADS:
+        names, each_growth = zip(*growths, strict=True)
+        growth = quantile_over_workloads(np.array(each_growth), names, LEVEL)
+    return StartWidth(half_width, growth, *_most(asked))
+
+
+def _most(asked: Sequence[Asked]) -> tuple[float, float]:
+    rows = max(each.plan.plan.workflow.source_rows for each in asked)
+    return float(rows), float(max(each.plan.cluster.cores for each in asked))
+
+
+def _small(asked: Sequence[Asked]) -> StartWidth:
+    return StartWidth(most_rows=max(1.0, SMALL_SHARE * _most(asked)[0]), most_cores=1.0)
+
+
+def _by_platform(asked: Iterable[Asked]) -> Mapping[Platform, list[Asked]]:
+    found: dict[Platform, list[Asked]] = {}
+    for each in asked:
+        found.setdefault(each.platform, []).append(each)
+    return found
+
+
+def _left_out(shapes: Sequence[str], seed: int) -> frozenset[str]:
+    order = np.random.default_rng([seed, 2]).permutation(len(shapes)).tolist()
+    return frozenset(shapes[place] for place in order[: len(shapes) // LEFT_OUT])

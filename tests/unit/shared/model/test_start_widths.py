@@ -1,0 +1,68 @@
+"""What is claimed of the start that ships: by platform, wider where it was never trained."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.execution import SizedPlan
+from fedperf_shared.model import start_widths
+from fedperf_shared.model.start_widths import (
+    StartWidth,
+    half_width_about,
+    shipped_widths,
+    write_widths,
+)
+from fedperf_shared.workflow.graph import Plan
+from fedperf_shared.workflow.vocabulary import Platform
+from tests.fakes.plans import ONE_CORE, diamond
+
+QUESTION = SizedPlan(diamond(), ONE_CORE)
+ROWS = QUESTION.plan.workflow.source_rows
+
+
+def test_every_platform_has_a_width_between_a_tenth_and_a_factor_of_a_hundred() -> None:
+    assert set(shipped_widths()) == set(Platform)
+    for width in shipped_widths().values():
+        assert math.log(1.1) < width.half_width < math.log(100)
+
+
+def test_a_plan_on_several_platforms_has_the_widest_of_theirs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    widths = {platform: StartWidth(1.0 + platform / 10) for platform in Platform}
+    monkeypatch.setattr(start_widths, "shipped_widths", lambda: widths)
+    workflow = QUESTION.plan.workflow
+    platforms = [Platform.DUCKDB] * (len(workflow.operators) - 1) + [Platform.SPARK]
+    mixed = replace(QUESTION, plan=Plan(workflow, tuple(platforms)))
+    assert half_width_about(mixed) == widths[Platform.SPARK].half_width
+
+
+def test_errors_beyond_what_was_seen_add_as_squares_and_inside_nothing_is_added() -> None:
+    inside = StartWidth(3.0, 2.0, most_rows=ROWS, most_cores=1)
+    assert inside.about(QUESTION) == 3.0
+    assert replace(inside, most_rows=ROWS / 100).about(QUESTION) == 5.0
+    more_cores = replace(QUESTION, cluster=replace(ONE_CORE, cores=100))
+    assert inside.about(more_cores) == 5.0
+
+
+@pytest.mark.parametrize("number", [math.nan, -1.0, math.inf])
+def test_what_is_no_width_is_refused(number: float) -> None:
+    with pytest.raises(InvalidInputError):
+        StartWidth(per_decade=number)
+    with pytest.raises(InvalidInputError):
+        StartWidth(most_rows=-abs(number))
+
+
+def test_what_was_written_is_what_ships(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "widths.json"
+    monkeypatch.setattr(start_widths, "WIDTHS_PATH", path)
+    width = StartWidth(1.5, 0.25, 3e7, 2.0)
+    try:
+        write_widths({Platform.SPARK: width}, path)
+        assert shipped_widths()[Platform.SPARK] == width
+        assert shipped_widths()[Platform.PANDAS] == StartWidth()
+    finally:
+        shipped_widths.cache_clear()

@@ -1,0 +1,95 @@
+"""How far off a start may be: measured on shapes, and on sizes, that it was kept from."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedperf_client.prediction.prediction import PredictLog
+from fedperf_shared.execution import Execution
+from fedperf_shared.workflow.graph import Operator, Plan, Workflow
+from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform
+from fedperf_simulations.baselines.cost_models import Lesson
+from fedperf_simulations.measured_set.training_set import Measurements
+from fedperf_simulations.measured_set.widths import (
+    LEAST_WORKLOADS,
+    LEFT_OUT,
+    measure_widths,
+    quantile_over_workloads,
+)
+from tests.unit.client.executions import make_execution
+
+WORKLOADS = LEFT_OUT * LEAST_WORKLOADS
+SHAPE, DECADE = 0.7, 0.4
+"""By how much starts are off: on shapes they never saw, and for a decade of rows beyond."""
+
+
+def chain(length: int, rows: float) -> Plan:
+    relational = OperatorClass.RELATIONAL
+    source = Operator(OperatorKind.FILE_SOURCE, relational, (), rows, 40)
+    work = [Operator(OperatorKind.MAP, relational, (i,), rows, 40) for i in range(length)]
+    return Plan.on_one_platform(Workflow((source, *work)), Platform.DUCKDB)
+
+
+def execution(number: int, rows: float) -> Execution:
+    made = make_execution(number, workload=f"workload-{number}", plan=chain(1 + number, rows))
+    return replace(made, cluster=replace(made.cluster, cores=1))
+
+
+class Mistaken:
+    """Learns the run time of what it was shown by heart, and errs by rule on the rest."""
+
+    def __init__(self, measured: Measurements) -> None:
+        self.lessons: list[Lesson] = []
+        self._true = {
+            (len(each.plan.workflow.operators), each.plan.workflow.source_rows): float(
+                np.log(each.measurement.runtime_seconds)
+            )
+            for each in measured.executions
+            if each.measurement is not None
+        }
+
+    def __call__(self, lesson: Lesson) -> PredictLog:
+        self.lessons.append(lesson)
+        lengths = {len(each.plan.workflow.operators) for each in lesson.questions}
+        most = max(each.plan.workflow.source_rows for each in lesson.questions)
+
+        def predict(asked: object) -> np.ndarray:
+            answers = []
+            for each in asked:  # type: ignore[attr-defined]
+                workflow = each.plan.workflow
+                length, rows = len(workflow.operators), workflow.source_rows
+                beyond = np.log10(max(1.0, rows / most))
+                squared = (length not in lengths) * SHAPE**2 + (DECADE * beyond) ** 2
+                answers.append(self._true[length, rows] + np.sqrt(squared))
+            return np.array(answers)
+
+        return predict
+
+
+def test_widths_are_the_errors_on_left_out_shapes_and_on_each_decade_beyond() -> None:
+    small = [execution(number, 1e4) for number in range(WORKLOADS)]
+    large = [execution(WORKLOADS + number, 1e7) for number in range(LEAST_WORKLOADS)]
+    measured = Measurements((), (*small, *large), {}, 0)
+    start = Mistaken(measured)
+    width = measure_widths(measured, start)[Platform.DUCKDB]
+    assert width.half_width == pytest.approx(SHAPE)
+    # The small start never saw the large shapes; that part is what shapes explain.
+    assert width.per_decade == pytest.approx(DECADE * 3 / np.log10(30), rel=0.01)
+    assert (width.most_rows, width.most_cores) == (1e7, 1.0)
+    all_but_shapes, small_only = start.lessons
+    assert len(all_but_shapes.questions) == len(measured.executions) * (1 - 1 / LEFT_OUT)
+    assert {each.plan.workflow.source_rows for each in small_only.questions} == {1e4}
+
+
+def test_a_platform_with_few_workloads_gets_no_width_of_its_own() -> None:
+    few = tuple(execution(number, 10.0**number) for number in range(5))
+    measured = Measurements((), few, {}, 0)
+    assert measure_widths(measured, Mistaken(measured)) == {}
+
+
+def test_every_workload_counts_the_same_however_often_it_ran() -> None:
+    errors = np.array([*[9.0] * 90, *np.arange(1.0, 10.0)])
+    names = [*["often"] * 90, *(str(number) for number in range(9))]
+    assert quantile_over_workloads(errors, names, 0.9) == 9.0
+    assert quantile_over_workloads(errors, names, 0.8) == 8.0
