@@ -43,8 +43,9 @@ $(SLOW): $(STAMP)
 	  $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[$$extras]"
 	touch $(SLOW)
 
+# Three at once, as those that watch real daemons mostly wait.
 slow: $(SLOW) ## slow, statistical and fault tests
-	$(BIN)/python -m pytest -q -n 2 --dist loadscope -m "slow or statistical or fault"
+	$(BIN)/python -m pytest -q -n 3 --dist loadscope -m "slow or statistical or fault"
 
 lint: $(STAMP) ## format and lint; what is imported is declared, and the other way round; no unused code
 	$(BIN)/ruff format --check .

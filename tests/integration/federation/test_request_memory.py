@@ -126,6 +126,7 @@ def test_no_request_fills_the_memory_of_a_node(name: str, asked: Asked) -> None:
     assert reply is None
 
 
+@pytest.mark.slow
 def test_no_record_beside_a_request_fills_the_memory_of_a_node(
     asked: Asked, monkeypatch: pytest.MonkeyPatch
 ) -> None:

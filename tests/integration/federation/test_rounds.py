@@ -92,6 +92,7 @@ MEMBERS: dict[str, tuple[Answer, str]] = {
 }
 
 
+@pytest.mark.slow
 def test_bad_replies_are_dropped_and_counted_and_the_round_completes(tmp_path: Path) -> None:
     table = timetable(replies=20.0)
     config = new_server(tmp_path / "server", table)

@@ -94,6 +94,7 @@ def test_a_demo_in_which_nothing_was_promoted_ends_with_a_code_of_its_own(
     assert f"{INCOMPLETE} {EXIT_CODES[INCOMPLETE]}" in README.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_what_was_run_is_verified_and_an_edited_figure_ends_with_a_code_of_its_own(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -142,6 +142,7 @@ def test_a_preview_shows_a_bar_on_a_terminal_and_nowhere_else(
         assert scene("preview", "report", "--json").err == ""
 
 
+@pytest.mark.slow
 def test_what_is_previewed_can_be_a_kind_or_a_slot(scene: Scene) -> None:
     scene.begin()
     (report,) = scene("preview", "report", "--json").rows()

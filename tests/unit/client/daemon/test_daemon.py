@@ -580,6 +580,7 @@ def test_a_coordinator_that_is_away_for_an_hour_is_asked_ever_more_rarely_and_sa
     assert said[4:] == [("works again", "fetching")]
 
 
+@pytest.mark.slow
 def test_a_coordinator_that_is_away_while_a_report_is_due_is_asked_ever_more_rarely(
     scene: Scene,
 ) -> None:

@@ -122,6 +122,7 @@ def test_rows_are_public_plans_on_the_public_grid(batch: SyntheticBatch) -> None
     assert not pairs <= {(entry.plan, entry.cluster) for entry in ENTRIES}  # it is a grid
 
 
+@pytest.mark.slow
 def test_the_same_report_gives_the_same_batch_whatever_lies_behind_it() -> None:
     """Post-processing: neighbours differ in the report, and by nothing else in the batch."""
     whole = released(history(40))

@@ -230,6 +230,7 @@ def _learnable(count: int, seed: int) -> tuple[list[PlanGraph], NDArray[np.float
     return graphs, np.array(labels)
 
 
+@pytest.mark.slow
 def test_training_learns_and_reports_every_epoch() -> None:
     graphs, labels = _learnable(192, seed=1)
     test_graphs, test_labels = _learnable(60, seed=2)

@@ -1,6 +1,7 @@
 """Boosted trees and the deep network learn by the loss that GGFN has."""
 
 import numpy as np
+import pytest
 import torch
 
 from fedperf_shared.execution import MeasuredPlan, SizedPlan
@@ -46,6 +47,7 @@ def test_how_plans_of_a_question_differ_is_learnt_though_levels_scatter() -> Non
     assert abs(found - APART) < abs(apart(each_by_itself) - APART)
 
 
+@pytest.mark.slow
 def test_the_network_learns_how_plans_of_a_question_differ_as_well() -> None:
     known = lesson(np.random.default_rng(1).normal(0.0, 1.0, 60))
     each_by_itself = Lesson(known.questions, known.log_seconds, np.arange(len(known.questions)))

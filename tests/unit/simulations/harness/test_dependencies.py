@@ -54,6 +54,7 @@ def test_data_below_a_folder_count_where_no_modules_are(tmp_path: Path) -> None:
     assert list(_shipped({inner})) == [inner / "runs.parquet"]
 
 
+@pytest.mark.slow
 def test_it_is_quick_and_the_same_every_time() -> None:
     began = time.process_time()
     first = Dependencies.of("fedperf_simulations.experiments.intervals.experiment")

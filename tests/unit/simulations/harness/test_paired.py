@@ -34,6 +34,7 @@ def test_one_exploded_opponent_is_told_from_a_gain() -> None:
     assert (row["holds"], row["median holds"], row["better"], row["of"]) == (True, False, 1, 18)
 
 
+@pytest.mark.statistical
 def test_intervals_cover_as_often_as_they_say() -> None:
     rng = np.random.default_rng(1)
     worlds = rng.normal(3.0, 5.0, (400, 40))
@@ -72,6 +73,7 @@ def test_groups_are_resampled_whole() -> None:
     assert (alone.interval, alone.one_left_out, alone.wins) == (None, None, None)
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("share", [None, 0.5, 0.9])
 def test_intervals_by_groups_cover_as_often_as_they_say(share: float | None) -> None:
     rng = np.random.default_rng(2)

@@ -168,6 +168,7 @@ def test_folds_never_split_a_workload(workloads: int, folds: int) -> None:
     assert np.bincount(assigned).max() <= 3 * (workloads // folds + 1)
 
 
+@pytest.mark.slow
 def test_repeats_of_a_workload_do_not_make_a_learner_look_better_than_it_is() -> None:
     history = draw_history(np.random.default_rng(2), 12, executions=8, noise=0.02)
     assert local(history).errors["local forest"] > 0.2
@@ -181,6 +182,7 @@ def test_one_workload_alone_is_split_into_its_executions() -> None:
     assert abs(answer[0] - np.median(history.log_seconds)) < 0.2
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_predictions() -> None:
     history = draw_history(np.random.default_rng(5), 25)
     questions = draw_questions(np.random.default_rng(6), 10)

@@ -294,6 +294,7 @@ def test_where_the_start_speaks_its_claim_is_the_interval(
         assert np.log(ratio) == pytest.approx(claim)
 
 
+@pytest.mark.slow
 def test_answers_rest_on_own_jobs_where_these_know_better_than_the_start() -> None:
     few = History(HISTORY.questions[:40], HISTORY.workloads[:40], HISTORY.log_seconds[:40])
     own = personalize(few, {PUBLIC: garbage(1)}, public_learners())
@@ -358,6 +359,7 @@ def test_a_platform_that_never_ran_is_answered_as_the_start_does_and_covered(
     assert 0.85 <= np.mean(covered) < 0.99
 
 
+@pytest.mark.slow
 def test_runs_that_were_cut_are_heeded_as_lower_bounds() -> None:
     asked = HISTORY.questions[0]
     before = predictor().estimate([asked])[0].prediction.median_seconds

@@ -94,6 +94,7 @@ def steps_of_a_charge(ledger: PrivacyLedger, monkeypatch: pytest.MonkeyPatch) ->
     return steps
 
 
+@pytest.mark.slow
 def test_a_charge_takes_as_many_steps_after_ten_thousand_as_after_ten(
     ledgers: tuple[PrivacyLedger, PrivacyLedger], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,6 +18,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(at_home, "WAYS", chosen)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few")
 def test_other_workloads_are_in_range_and_more_cores_than_known_are_flagged(tmp_path: Path) -> None:
     cases = PART.cases(Settings(seed=0, out=tmp_path, quick=True))

@@ -106,6 +106,7 @@ def test_the_pooled_spread_leaves_the_kin_of_the_job_out() -> None:
     assert other.upper_seconds / other.lower_seconds > 1.2
 
 
+@pytest.mark.slow
 def test_tables_answer_by_columns_and_every_target_has_a_figure(tmp_path: Path) -> None:
     data = with_tokio(with_c3o(tmp_path))
     cases = [
@@ -124,6 +125,7 @@ def test_tables_answer_by_columns_and_every_target_has_a_figure(tmp_path: Path) 
     assert len(targets) == 3 * 3 + 4 * 2 * 4 + 3 * 2 * 3
 
 
+@pytest.mark.slow
 def test_an_interval_that_is_half_as_wide_is_noticed() -> None:
     jobs = [job(number, 0.2, seed=4) for number in range(60)]
     cases = where(list(asked_of(jobs, TOKIO, draws=30, seed=1)), predictor=OURS)

@@ -64,6 +64,7 @@ def test_homes_hold_what_their_names_say() -> None:
     }
 
 
+@pytest.mark.slow
 def test_own_answers_are_compared_with_the_start_alone(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

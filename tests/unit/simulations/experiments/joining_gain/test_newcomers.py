@@ -59,6 +59,7 @@ def test_without_own_executions_nobody_is_local_and_joining_is_all_there_is() ->
     assert found[as_is(JOINED)].mape < 10 < found[PUBLIC_AS_IS].mape
 
 
+@pytest.mark.slow
 def test_what_joining_gave_helps_most_with_few_own_executions() -> None:
     few = judged(3)
     assert {*LOCALS, personalized(JOINED)} <= set(few)

@@ -85,6 +85,7 @@ def test_a_workload_counts_once_however_often_it_ran() -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_prices_that_ship_are_those_of_what_was_measured(tmp_path: Path) -> None:
     path = tmp_path / "prices.json"
     report = fit_shipped_prices(path)
