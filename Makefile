@@ -33,7 +33,7 @@ demo: $(STAMP) ## three organizations learn together on this machine, about 8 mi
 # Two processes with a pool of threads each get into each other's way on two cores.
 test slow: export OMP_NUM_THREADS = 1
 
-test: $(STAMP) ## the fast tests, under 5 minutes
+test: $(STAMP) ## the fast tests, under 4 minutes
 	$(BIN)/python -m pytest -q -n 2 --dist loadscope -m "not slow and not statistical and not fault"
 
 # Slow tests also need Ray, on which Flower's simulation engine runs. Tests of logs that Spark

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.pages import README, ROOT
+
 WALKS = ROOT / "ARCHITECTURE.md"
 PAGES = [
     *sorted(ROOT.glob("*.md")),
@@ -53,6 +54,10 @@ def named(page: Path) -> list[tuple[Path, str]]:
         for link, names in FILE_AND_NAMES.findall(text_of(page))
         for name in re.findall(r"`([^`]+)`", names)
     ]
+
+
+def test_the_readme_is_two_screens() -> None:
+    assert len(text_of(README).split()) <= 1000
 
 
 @by_page

@@ -16,10 +16,10 @@ from fedperf_simulations.experiments import Entry, ExperimentKind, UnknownExperi
 from fedperf_simulations.harness import reproduction
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Settings
 from fedperf_simulations.harness.reproduction import Claim, ClaimStanding
+from tests.pages import REFERENCE, RESEARCHER
 from tests.unit.shared.console_programs import commands
 from tests.unit.simulations.findings import SUMMARY
 
-README = Path(__file__).parents[3] / "README.md"
 COMMANDS = [name for name, _ in commands(typer.main.get_command(cli.app))]
 ENTRIES = (
     Entry("drift", ExperimentKind.EXPERIMENT, __name__),
@@ -91,7 +91,7 @@ def test_a_demo_in_which_nothing_was_promoted_ends_with_a_code_of_its_own(
     assert result.exit_code == code, result.output
     said = [line for line in result.stderr.splitlines() if line.startswith("incomplete: ")]
     assert len(said) == (0 if promoted else 1)
-    assert f"{INCOMPLETE} {EXIT_CODES[INCOMPLETE]}" in README.read_text(encoding="utf-8")
+    assert f"{INCOMPLETE} {EXIT_CODES[INCOMPLETE]}" in REFERENCE.read_text(encoding="utf-8")
 
 
 @pytest.mark.slow
@@ -132,17 +132,17 @@ def test_all_claims_are_a_table_a_page_and_an_exit_code(
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_is_in_the_readme(name: str) -> None:
-    assert f"fedperf-sim {name}" in README.read_text(encoding="utf-8")
+def test_every_command_is_on_the_researchers_page(name: str) -> None:
+    assert f"fedperf-sim {name}" in RESEARCHER.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("entry", experiments.ENTRIES, ids=lambda entry: entry.name)
-def test_every_experiment_is_in_the_readme(entry: Entry) -> None:
-    assert f"fedperf-sim {entry.command} {entry.name}" in README.read_text(encoding="utf-8")
+def test_every_experiment_is_on_the_researchers_page(entry: Entry) -> None:
+    assert f"fedperf-sim {entry.command} {entry.name}" in RESEARCHER.read_text(encoding="utf-8")
 
 
-def test_the_exit_code_of_different_evidence_is_in_the_readme() -> None:
-    assert f"{DIFFERENT} {EXIT_CODES[DIFFERENT]}" in README.read_text(encoding="utf-8")
+def test_the_exit_code_of_different_evidence_is_in_the_reference() -> None:
+    assert f"{DIFFERENT} {EXIT_CODES[DIFFERENT]}" in REFERENCE.read_text(encoding="utf-8")
 
 
 def test_help_imports_nothing_heavy() -> None:

@@ -24,14 +24,13 @@ from fedperf_client.prediction.base_models import FetchedModels
 from fedperf_shared.model.checkpoint import encode_checkpoint
 from fedperf_shared.programs.command_line import EXIT_CODES, NO_ANSWER
 from fedperf_shared.workflow.vocabulary import Platform
+from tests.pages import ENGINEER, REFERENCE
 from tests.unit.client.homes import empty_home, fedperf, with_history
 from tests.unit.client.prediction.worlds import executions_of_world
 from tests.unit.client.profiling.trials.test_profiler import program
 from tests.unit.client.public import seeded_checkpoint
 from tests.unit.client.workflow_files import GOOD
 from tests.unit.shared.console_programs import contents, nothing_lost
-
-README = Path(__file__).parents[4] / "README.md"
 
 
 def advice(home: Home, *arguments: object, code: int = 0) -> dict[str, object]:
@@ -125,7 +124,7 @@ def test_no_size_in_time_is_one_line_the_fastest_and_the_documented_code(
     assert isinstance(sizes, list)
     assert isinstance(choice, dict)
     assert choice["seconds"] == min(each["seconds"] for each in sizes)
-    assert f"7 {EXIT_CODES[NO_ANSWER]}" in README.read_text()
+    assert f"7 {EXIT_CODES[NO_ANSWER]}" in REFERENCE.read_text()
 
 
 def test_an_own_execution_is_asked_by_its_id_and_what_it_does_today_is_beside(home: Home) -> None:
@@ -348,7 +347,7 @@ def test_advice_needs_no_torch(home: Home, workflow: Path) -> None:
 
 def readme_section() -> Iterator[str]:
     """The blocks of code of the section, in their order."""
-    text = README.read_text(encoding="utf-8").partition("### Where should I run it?\n")[2]
+    text = ENGINEER.read_text(encoding="utf-8").partition("\n## Where should I run it?\n")[2]
     text = re.split(r"^##", text, maxsplit=1, flags=re.MULTILINE)[0]
     yield from re.findall(r"^```\w*\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
 

@@ -8,10 +8,10 @@ from fedperf_client import cli
 from fedperf_client.home.config import Home, write_private
 from fedperf_client.profiling.campaign.results.report import holds_measurements
 from fedperf_shared.programs.command_line import EXIT_CODES, NOTHING_MEASURED
+from tests.pages import REFERENCE
 from tests.unit.client.profiling.campaign.campaigns import GRID, campaign_text, write_campaign
 from tests.unit.shared.console_programs import Ended, contents, run
 
-README = Path(__file__).parents[4] / "README.md"
 ONCE = "repetitions = 1\nretries = 0"
 
 
@@ -84,7 +84,7 @@ def test_results_that_cannot_be_read_count_as_measured(tmp_path: Path) -> None:
 
 
 def test_the_exit_code_is_documented() -> None:
-    assert f"{NOTHING_MEASURED} {EXIT_CODES[NOTHING_MEASURED]}" in README.read_text()
+    assert f"{NOTHING_MEASURED} {EXIT_CODES[NOTHING_MEASURED]}" in REFERENCE.read_text()
 
 
 def test_trials_find_the_environment_that_the_program_found(

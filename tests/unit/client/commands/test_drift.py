@@ -14,12 +14,12 @@ from fedperf_client.commands.checks.finding import Finding, Severity
 from fedperf_client.commands.checks.surroundings import surroundings
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
+from tests.pages import ENGINEER
 from tests.unit.client.executions import START
 from tests.unit.client.homes import empty_home, fedperf
 from tests.unit.client.prediction.drifting_jobs import BEFORE, executions
 from tests.unit.shared.console_programs import contents, nothing_lost
 
-README = Path(__file__).parents[4] / "README.md"
 SINCE = START + timedelta(hours=BEFORE)
 SOON = SINCE + timedelta(days=20)
 
@@ -70,11 +70,13 @@ def test_programs_get_every_stream_with_its_drifts(home: Home) -> None:
     assert datetime.fromisoformat(drift["noticed_at"]) > since
 
 
-def test_people_get_what_the_readme_shows(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_people_get_what_the_engineers_page_shows(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COLUMNS", "120")
     shown = fedperf(home, "drift").out
     assert "1.5x slower since 2026-03-13" in shown
-    assert shown in README.read_text(encoding="utf-8")
+    assert shown in ENGINEER.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(("suffix", "start"), [(".svg", "<svg"), (".html", "<!doctype html>")])

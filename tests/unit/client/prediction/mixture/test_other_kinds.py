@@ -21,6 +21,7 @@ from fedperf_client.sources.history_file import executions_of
 from fedperf_shared.execution import ClusterConfig, Execution, Measurement
 from fedperf_shared.workflow.graph import Operator, Plan, Workflow
 from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform
+from tests.pages import ENGINEER
 from tests.public_data import public_data
 from tests.unit.client.executions import make_execution
 from tests.unit.client.homes import fedperf
@@ -35,12 +36,10 @@ SPARK = ClusterConfig(nodes=8, cores=128, memory_bytes=400 * 2**30)
 
 
 def example() -> str:
-    """The workflow that README shows."""
-    found = re.search(
-        r'```json\n(\{"platform": "polars",.*?)```', (ROOT / "README.md").read_text(), re.S
-    )
+    """The workflow that the engineer's page shows."""
+    found = re.search(r'```json\n(\{"platform": "polars",.*?)```', ENGINEER.read_text(), re.S)
     if found is None:
-        pytest.fail("README shows no workflow of Polars")
+        pytest.fail("the engineer's page shows no workflow of Polars")
     return found[1]
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from fedperf_client.profiling.campaign.definition import MAX_FILE_BYTES, load_campaign
 from fedperf_client.profiling.campaign.grid import MAX_CONFIGURATIONS
 from fedperf_shared.errors import ConfigurationError
+from tests.pages import ENGINEER
 from tests.unit.client.profiling.campaign.campaigns import (
     COMPONENT,
     GRID,
@@ -101,9 +102,8 @@ def test_what_is_measured_follows_the_file(tmp_path: Path) -> None:
     assert make_campaign(tmp_path, run='components = "both"').targets == ("whole",)
 
 
-def test_the_campaign_of_the_readme_can_run(tmp_path: Path) -> None:
-    readme = Path(__file__).parents[5] / "README.md"
-    text = readme.read_text(encoding="utf-8").partition("```toml\n")[2].partition("```")[0]
+def test_the_campaign_of_the_engineers_page_can_run(tmp_path: Path) -> None:
+    text = ENGINEER.read_text(encoding="utf-8").partition("```toml\n")[2].partition("```")[0]
     found = load_campaign(write_campaign(tmp_path, text))
     assert found.targets == ("extract", "train", "score", "whole")
     assert found.grid.ruled_out == 8
