@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 def profile(
     context: typer.Context,
-    campaign: Annotated[Path, typer.Argument(help="Campaign file; see the README for the form.")],
+    campaign: Annotated[
+        Path, typer.Argument(help="Campaign file; its form is in docs/data-engineer.md.")
+    ],
     out: Annotated[
         Path | None, typer.Option(help="Directory of the results; in the home by default.")
     ] = None,

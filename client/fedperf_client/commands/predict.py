@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 def predict(
     context: typer.Context,
     workflow: Annotated[
-        Path | None, typer.Argument(help="Workflow as JSON; see the README for the form.")
+        Path | None, typer.Argument(help="Workflow as JSON; docs/data-engineer.md shows the form.")
     ] = None,
     execution: Annotated[
         str | None,

@@ -158,8 +158,8 @@ def start(
     from fedperf_client.optimizer import distillation
     from fedperf_simulations.data.datasets import measured_executions
     from fedperf_simulations.harness.terminal import bar
-    from fedperf_simulations.measured_set.shipped_head import distil_shipped_head
-    from fedperf_simulations.measured_set.starts import (
+    from fedperf_simulations.measured_set.starts.shipped_head import distil_shipped_head
+    from fedperf_simulations.measured_set.starts.start_training import (
         EPOCHS,
         train_limited_start,
         train_public_start,
@@ -194,9 +194,9 @@ def widths(seed: Seed = 0, json: Json = False) -> None:
     from fedperf_shared.model.start_widths import write_widths
     from fedperf_simulations.baselines.cost_models import ggfn
     from fedperf_simulations.harness.terminal import bar
-    from fedperf_simulations.measured_set.starts import EPOCHS
+    from fedperf_simulations.measured_set.starts.start_training import EPOCHS
+    from fedperf_simulations.measured_set.starts.widths import measure_widths
     from fedperf_simulations.measured_set.training_set import Measurements
-    from fedperf_simulations.measured_set.widths import measure_widths
 
     with bar("training two starts", 2 * EPOCHS) as advance:
         learn = ggfn(epochs=EPOCHS, seed=seed, on_progress=lambda _, loss: advance(f"{loss:.3f}"))

@@ -28,7 +28,7 @@ from fedperf_simulations.data.datasets import measured_executions, measured_file
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings
 from fedperf_simulations.measured_set.limited_start import load_limited_start
 from fedperf_simulations.measured_set.organizations import WorkloadPart, split
-from fedperf_simulations.measured_set.starts import one_per_workload
+from fedperf_simulations.measured_set.starts.start_training import one_per_workload
 from fedperf_simulations.measured_set.training_set import measured_plans
 
 EPOCHS, QUICK_EPOCHS = 30, 2

@@ -62,7 +62,7 @@ from fedperf_simulations.federation.tangent_training import MeasuredHistory
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target
 from fedperf_simulations.measured_set.limited_start import load_limited_start
 from fedperf_simulations.measured_set.organizations import WorkloadPart, split
-from fedperf_simulations.measured_set.starts import one_per_workload
+from fedperf_simulations.measured_set.starts.start_training import one_per_workload
 
 TENTH, WHOLE = 100, 1000
 SIZES, QUICK_SIZES = (10, TENTH, WHOLE), (10,)

@@ -66,7 +66,7 @@ from fedperf_simulations.federation.memory_transport import MemoryCalls
 from fedperf_simulations.federation.tangent_training import START, MeasuredHistory, TangentTraining
 from fedperf_simulations.measured_set.limited_start import load_limited_start
 from fedperf_simulations.measured_set.organizations import WorkloadPart, split
-from fedperf_simulations.measured_set.starts import one_per_workload
+from fedperf_simulations.measured_set.starts.start_training import one_per_workload
 
 NOISE = 40.0
 """Noise multiplier of a step of few workloads: what is learned is not judged here."""

@@ -25,7 +25,7 @@ from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.data.datasets import CAPPED, measured_executions
 from fedperf_simulations.measured_set.new_platform import MeasuredTimes
 from fedperf_simulations.measured_set.organizations import WorkloadPart, split
-from fedperf_simulations.measured_set.starts import one_per_workload
+from fedperf_simulations.measured_set.starts.start_training import one_per_workload
 
 SEGMENTS = ("DuckDB and pandas", "half a core", "Polars")
 

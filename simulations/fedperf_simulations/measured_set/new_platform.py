@@ -18,7 +18,7 @@ from fedperf_shared.execution import Execution, SizedPlan
 from fedperf_shared.model.batches import PlanGraph
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.data.datasets import measured_executions
-from fedperf_simulations.measured_set.starts import one_per_workload
+from fedperf_simulations.measured_set.starts.start_training import one_per_workload
 from fedperf_simulations.measured_set.training_set import measured_plans
 
 Floats = NDArray[np.float64]

@@ -25,7 +25,7 @@ from fedperf_shared.releases.release import SizeClass
 from fedperf_simulations.data.datasets import measured_executions
 from fedperf_simulations.measured_set.limited_start import LIMITED_START_PATH, load_limited_start
 from fedperf_simulations.measured_set.organizations import WorkloadPart, organization, split
-from fedperf_simulations.measured_set.starts import error_on, one_per_workload
+from fedperf_simulations.measured_set.starts.start_training import error_on, one_per_workload
 from fedperf_simulations.measured_set.training_set import measured_plans
 from tests.fakes.rounds import newest_version
 from tests.integration.organizations.programs import PLANS, START

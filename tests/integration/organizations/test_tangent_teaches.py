@@ -22,7 +22,7 @@ from fedperf_simulations.data.datasets import measured_executions
 from fedperf_simulations.federation.seeded_noise import SeededNoise
 from fedperf_simulations.measured_set.limited_start import load_limited_start
 from fedperf_simulations.measured_set.organizations import WorkloadPart, organization, split
-from fedperf_simulations.measured_set.starts import error_on, one_per_workload
+from fedperf_simulations.measured_set.starts.start_training import error_on, one_per_workload
 
 ROUNDS = 2
 PARAMETERS = TangentParameters(noise_multiplier=10.0, nominal_workloads=2000.0)

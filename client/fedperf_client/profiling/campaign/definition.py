@@ -155,7 +155,7 @@ def load_campaign(path: Path) -> Campaign:
         ConfigurationError: missing, not TOML, too long, or wrong; every problem is named.
     """
     _require_short(path)
-    content = read_settings(path, absent="the README shows how to write one")
+    content = read_settings(path, absent="docs/data-engineer.md shows how to write one")
     try:
         settings = CampaignSettings.model_validate(content)
     except ValidationError as error:

@@ -48,7 +48,7 @@ from fedperf_simulations.experiments.intervals.figures import (
 from fedperf_simulations.experiments.intervals.part import Cases, JudgedPart
 from fedperf_simulations.harness.experiment import Row, Settings, Target
 from fedperf_simulations.harness.paired import Paired
-from fedperf_simulations.measured_set.starts import EPOCHS
+from fedperf_simulations.measured_set.starts.start_training import EPOCHS
 from fedperf_simulations.measured_set.training_set import Measurements
 
 QUICK_EPOCHS, QUICK_PLANS = 1, 200

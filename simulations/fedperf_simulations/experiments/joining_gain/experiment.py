@@ -76,7 +76,7 @@ from fedperf_simulations.harness.side_by_side import computed
 from fedperf_simulations.measured_set.limited_start import load_limited_start
 from fedperf_simulations.measured_set.new_platform import MeasuredTimes
 from fedperf_simulations.measured_set.organizations import WorkloadPart, organization, split
-from fedperf_simulations.measured_set.starts import one_per_workload
+from fedperf_simulations.measured_set.starts.start_training import one_per_workload
 from fedperf_simulations.measured_set.training_set import measured_plans
 
 Floats = NDArray[np.float64]

@@ -10,13 +10,13 @@ from fedperf_shared.execution import Execution
 from fedperf_shared.workflow.graph import Operator, Plan, Workflow
 from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform
 from fedperf_simulations.baselines.cost_models import Lesson
-from fedperf_simulations.measured_set.training_set import Measurements
-from fedperf_simulations.measured_set.widths import (
+from fedperf_simulations.measured_set.starts.widths import (
     LEAST_WORKLOADS,
     LEFT_OUT,
     measure_widths,
     quantile_over_workloads,
 )
+from fedperf_simulations.measured_set.training_set import Measurements
 from tests.unit.client.executions import make_execution
 
 WORKLOADS = LEFT_OUT * LEAST_WORKLOADS

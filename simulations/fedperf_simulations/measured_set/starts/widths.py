@@ -37,7 +37,7 @@ LEAST_DECADES = 0.3
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AskedPlan:
     """A plan on one platform that was measured.
 
     Attributes:
@@ -84,7 +84,7 @@ def measure_widths(measurements: Measurements, learn: CostModel) -> dict[Platfor
     }
 
 
-def asked_of(measurements: Measurements) -> tuple[Asked, ...]:
+def asked_of(measurements: Measurements) -> tuple[AskedPlan, ...]:
     """Plans of the measured set and of sessions that keep to one platform."""
     runs = [(each, False) for each in measurements.executions]
     runs += [(each, True) for each in measurements.sessions]
@@ -95,11 +95,11 @@ def asked_of(measurements: Measurements) -> tuple[Asked, ...]:
         shape = fingerprint(execution.plan.workflow)
         for plan in measured_plans([execution]):
             before = replace(plan, plan=plan_before(plan.plan)) if is_session else plan
-            found.append(Asked(execution.workload, shape, before))
+            found.append(AskedPlan(execution.workload, shape, before))
     return tuple(found)
 
 
-def errors_of(start: PredictLog, asked: Sequence[Asked]) -> list[tuple[Asked, float]]:
+def errors_of(start: PredictLog, asked: Sequence[AskedPlan]) -> list[tuple[AskedPlan, float]]:
     """Each with the absolute error of the start, log seconds."""
     if not asked:
         return []
@@ -119,10 +119,10 @@ def quantile_over_workloads(values: Floats, workloads: Sequence[str], level: flo
 
 
 def _width(
-    asked: Sequence[Asked],
+    asked: Sequence[AskedPlan],
     known: StartWidth,
-    of_shapes: Iterable[tuple[Asked, float]],
-    of_sizes: Iterable[tuple[Asked, float]],
+    of_shapes: Iterable[tuple[AskedPlan, float]],
+    of_sizes: Iterable[tuple[AskedPlan, float]],
 ) -> StartWidth | None:
     platform = asked[0].platform
     shapes = [(each.workload, error) for each, error in of_shapes if each.platform is platform]
@@ -143,17 +143,17 @@ def _width(
     return StartWidth(half_width, growth, *_most(asked))
 
 
-def _most(asked: Sequence[Asked]) -> tuple[float, float]:
+def _most(asked: Sequence[AskedPlan]) -> tuple[float, float]:
     rows = max(each.plan.plan.workflow.source_rows for each in asked)
     return float(rows), float(max(each.plan.cluster.cores for each in asked))
 
 
-def _small(asked: Sequence[Asked]) -> StartWidth:
+def _small(asked: Sequence[AskedPlan]) -> StartWidth:
     return StartWidth(most_rows=max(1.0, SMALL_SHARE * _most(asked)[0]), most_cores=1.0)
 
 
-def _by_platform(asked: Iterable[Asked]) -> Mapping[Platform, list[Asked]]:
-    found: dict[Platform, list[Asked]] = {}
+def _by_platform(asked: Iterable[AskedPlan]) -> Mapping[Platform, list[AskedPlan]]:
+    found: dict[Platform, list[AskedPlan]] = {}
     for each in asked:
         found.setdefault(each.platform, []).append(each)
     return found
