@@ -296,12 +296,13 @@ def kinship_of(
     of_workload = np.unique(workloads[first], return_inverse=True)[1]
     sizes = np.bincount(of_workload)
     several = sizes[of_workload] > 1
-    if not several.any():
+    squared = float((mean[several] ** 2).mean()) if several.any() else 0.0
+    if not squared > 0:
         return KINSHIP
     level = np.bincount(of_workload, mean) / np.maximum(sizes, 1)
     count = int(np.count_nonzero(sizes > 1))
     apart = ((mean - level[of_workload])[several] ** 2).sum() / (several.sum() - count)
-    own = 1 - min(1.0, float(apart / (mean[several] ** 2).mean()))
+    own = 1 - min(1.0, float(apart) / squared)
     return (KINSHIP_COUNTS * KINSHIP + count * own) / (KINSHIP_COUNTS + count)
 
 

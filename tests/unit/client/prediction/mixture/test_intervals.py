@@ -184,6 +184,7 @@ def test_kinship_is_the_share_of_errors_that_all_plans_of_a_job_have_in_common()
     plans = np.arange(900)
     assert kinship_of(np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64)) == KINSHIP
     assert kinship_of(own[:300], plans[:300], plans[:300]) == KINSHIP  # each job in one way
+    assert kinship_of(np.zeros(len(own)), jobs, plans) == KINSHIP  # no error tells nothing
     assert kinship_of(own, jobs, plans) < 0.1
     assert kinship_of(2 * of_job + own, jobs, plans) == pytest.approx(0.8, abs=0.05)
     repeated = np.repeat(own, 4)  # repeats are no other plans
