@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedperf_client.commands import advise, campaign, doctor, drift, predict, release, runs
+from fedperf_client.commands import (
+    advise,
+    campaign,
+    diagnose,
+    doctor,
+    drift,
+    predict,
+    release,
+    runs,
+)
 from fedperf_client.commands import ingest as ingest_cli
 from fedperf_client.commands.home_option import Json
 from fedperf_client.commands.home_option import home_of as _home
@@ -34,6 +43,7 @@ app = typer.Typer(
 app.add_typer(release.app, name="release")
 app.add_typer(runs.app, name="runs")
 app.command()(ingest_cli.ingest)
+app.command()(diagnose.diagnose)
 app.command()(doctor.doctor)
 app.command()(campaign.profile)
 app.command()(predict.predict)

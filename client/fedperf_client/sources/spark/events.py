@@ -1,8 +1,8 @@
 """The events of a log that count, found among all others by the first bytes of their lines.
 
-Nearly all bytes of a log are tasks, whose figures are in their stages as well: these lines
-are passed over without being parsed, and so is every other event that nobody looks at. Of
-the ends of tasks only those that did not succeed are read. Of the plans that a query has
+Nearly all bytes of a log are tasks, whose figures are in their stages as well: unless somebody
+asks for them these lines are passed over without being parsed, but for the ends of tasks that
+did not succeed, and so is every other event that nobody looks at. Of the plans that a query has
 one after the other only the last counts: updates are held back until a query ends.
 """
 
@@ -17,7 +17,7 @@ from fedperf_client.sources.json_memory import takes_too_much
 from fedperf_client.sources.spark.fields import Event
 from fedperf_client.sources.spark.streams import PassedOver, lines
 
-_TASKS = PassedOver(
+TASKS_THAT_DID_WELL = PassedOver(
     beginnings=(b'{"Event":"SparkListenerTaskStart"', b'{"Event":"SparkListenerTaskGettingResult"'),
     beginning_near=b'{"Event":"SparkListenerTaskEnd"',
     near=b'"Task End Reason":{"Reason":"Success"}',
@@ -50,10 +50,12 @@ class Events:
 
     Attributes:
         wanted: short names.
+        passed_over: lines that are not even looked at.
         line: number of the line that was read last.
     """
 
     wanted: frozenset[str]
+    passed_over: PassedOver = TASKS_THAT_DID_WELL
     line: int = 0
     _updates: dict[bytes, tuple[int, bytes]] = field(default_factory=dict)
     _held_bytes: int = 0
@@ -65,7 +67,7 @@ class Events:
 
         What is held back when a file turns out to be damaged comes with the next one.
         """
-        for number, line in lines(path, _TASKS):
+        for number, line in lines(path, self.passed_over):
             self.line = number
             if line is None:
                 yield BadLine(number, TOO_LONG)

@@ -1,0 +1,54 @@
+"""One finding: what is wrong with a job, how the log shows it, and what would change it.
+
+The time at stake is a bound: the job would be faster by so much at most, were the finding
+mended and nothing else changed. Bounds of several findings overlap and do not add up.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum, unique
+
+
+@unique
+class Symptom(StrEnum):
+    """What a finding is about."""
+
+    SPILL = "spill"
+    SKEW = "skew"
+    STRAGGLER = "straggler"
+    FEW_TASKS = "few tasks"
+    LAST_WAVE = "last wave"
+    TINY_TASKS = "tiny tasks"
+    EXECUTOR_WAIT = "executor wait"
+    DRIVER = "driver alone"
+    GARBAGE = "garbage collection"
+    SHUFFLE_WAIT = "shuffle wait"
+    SHUFFLE_GROWTH = "shuffle growth"
+    FAILURES = "failures"
+
+
+@dataclass(frozen=True, slots=True)
+class JobFinding:
+    """What a rule found.
+
+    Attributes:
+        symptom: what it is about.
+        place: the stage, or the job as a whole.
+        seconds: of the job's time that are at stake, at most.
+        evidence: figures of the log, for people who look them up there.
+        advice: what would change it.
+        conf: the same as settings, each like `spark.sql.shuffle.partitions=400`.
+        figures: those of the evidence, for programs.
+    """
+
+    symptom: Symptom
+    place: str
+    seconds: float
+    evidence: str
+    advice: str
+    conf: tuple[str, ...] = ()
+    figures: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.seconds >= 0:
+            raise ValueError(f"the time at stake must not be negative, got {self.seconds}")

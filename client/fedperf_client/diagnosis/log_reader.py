@@ -1,0 +1,51 @@
+"""The jobs of Spark's event logs, read once each, in bounded memory."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedperf_client.diagnosis.job_facts import JobFacts
+from fedperf_client.diagnosis.open_jobs import WANTED, OpenJobs
+from fedperf_client.sources.spark.event_log import EventLog
+from fedperf_client.sources.spark.events import BadLine, Events
+from fedperf_client.sources.spark.fields import MalformedEventError
+from fedperf_client.sources.spark.streams import DamagedLogError, PassedOver
+
+_STARTS_OF_TASKS = PassedOver((b'{"Event":"SparkListenerTaskStart"',))
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """Something of a log that no finding is about; local text."""
+
+    reason: str
+
+
+def jobs_of(log: EventLog) -> Iterator[JobFacts | Unread]:
+    """Every job of a log when it is complete, and at its end what is missing."""
+    running, events = OpenJobs(), Events(WANTED, _STARTS_OF_TASKS)
+    bad = 0
+    for file in log.files:
+        try:
+            for found in events.of(file):
+                if isinstance(found, BadLine):
+                    bad += 1
+                    continue
+                try:
+                    yield from running.take(*found)
+                except MalformedEventError:
+                    bad += 1
+        except (DamagedLogError, OSError) as error:
+            yield Unread(_words(file, error))
+    for count, reason in (
+        (running.unfinished, "jobs without an end: the log stops before it"),
+        (running.given_up, "jobs given up: too much ran at the same time"),
+        (bad, "lines that are no usable events"),
+    ):
+        if count:
+            yield Unread(f"{count} {reason}")
+
+
+def _words(file: Path, error: Exception) -> str:
+    said = error.strerror if isinstance(error, OSError) else str(error)
+    return f"{file.name}: {str(said).removeprefix(f'{file}: ')}"

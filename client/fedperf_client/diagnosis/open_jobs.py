@@ -1,0 +1,394 @@
+"""The jobs of an application while their events arrive, until each is complete.
+
+What is kept is bounded by what runs at the same time: beyond the limits of this module the
+job with the most tasks is given up, and counted.
+"""
+
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fedperf_client.diagnosis.job_facts import (
+    FailedTask,
+    JobFacts,
+    Longs,
+    StageFacts,
+    TaskColumns,
+    TaskTotals,
+)
+from fedperf_client.diagnosis.spark_settings import SparkSettings
+from fedperf_client.sources.spark.cluster import Executors, UnknownClusterError
+from fedperf_client.sources.spark.fields import (
+    Event,
+    MalformedEventError,
+    integer,
+    mapping,
+    milliseconds,
+    sequence,
+    text,
+)
+from fedperf_shared.execution import ClusterConfig
+
+MAX_TASKS = 500_000
+"""Of all jobs that run at the same time; each takes 40 bytes."""
+
+MAX_JOBS = 2_000
+"""That run at the same time."""
+
+LONGEST_TEXT = 120
+
+_QUERY_ID = "spark.sql.execution.id"
+_DESCRIPTION = "spark.job.description"
+_INNER = "(runId "
+"""In what Spark itself calls the jobs that build a table for all."""
+
+_CALLED_OFF = frozenset({"TaskKilled", "TaskCommitDenied"})
+"""Reasons that are no failures: another attempt was first, or nobody needed it any more."""
+
+_NO_MEMORY = ("OutOfMemory", "exceeding memory limits", "exit code 137", "exit code 143")
+
+_COLUMNS = 5
+
+
+@dataclass(slots=True)
+class _OpenStage:
+    """A stage attempt: five numbers for each task, and sums."""
+
+    name: str = ""
+    submitted_at: int | None = None
+    had_executors: bool = True
+    columns: "array[int]" = field(default_factory=lambda: array("q"))
+    sums: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass(slots=True)
+class _OpenJob:
+    label: str
+    number: int
+    started_at: int
+    description: str = ""
+    ended_at: int | None = None
+    has_failed: bool = False
+    was_alone: bool = True
+    open_jobs: set[int] = field(default_factory=set)
+    stages: dict[tuple[int, int], _OpenStage] = field(default_factory=dict)
+    failed: list[FailedTask] = field(default_factory=list)
+    tasks: int = 0
+
+    @property
+    def is_complete(self) -> bool:
+        return self.ended_at is not None and not self.open_jobs
+
+
+@dataclass(slots=True)
+class OpenJobs:
+    """Everything that runs; `take` the events of a log one after the other.
+
+    Attributes:
+        given_up: jobs that had too many tasks at the same time.
+    """
+
+    given_up: int = 0
+    _name: str = ""
+    _version: str = ""
+    _settings: SparkSettings = field(default_factory=SparkSettings)
+    _executors: Executors = field(default_factory=Executors)
+    _queries: dict[int, _OpenJob] = field(default_factory=dict)
+    _roots: dict[int, int] = field(default_factory=dict)
+    _jobs: dict[int, _OpenJob] = field(default_factory=dict)
+    _stages: dict[int, _OpenJob] = field(default_factory=dict)
+
+    def take(self, name: str, event: Event) -> Iterable[JobFacts]:
+        """Take an event by its short name; a job that is complete with it comes out.
+
+        Raises:
+            MalformedEventError: the event lacks something and counts for nothing.
+        """
+        if (ending := _ENDINGS.get(name)) is not None:
+            return ending(self, event)
+        _HANDLERS[name](self, event)
+        return ()
+
+    @property
+    def unfinished(self) -> int:
+        """Jobs whose end has not come."""
+        return len(self._all())
+
+    def _log_started(self, event: Event) -> None:
+        self._version = text(event, "Spark Version")
+
+    def _application_started(self, event: Event) -> None:
+        self._name = text(event, "App Name")[:LONGEST_TEXT]
+        identity = event.get("App ID")
+        if isinstance(identity, str):
+            self._name += f" ({identity[:LONGEST_TEXT]})"
+
+    def _configured(self, event: Event) -> None:
+        properties = mapping(event, "Spark Properties")
+        self._executors.configured(properties)
+        self._settings = SparkSettings.of(self._version, properties)
+
+    def _all(self) -> list[_OpenJob]:
+        alone = {id(each): each for each in (*self._queries.values(), *self._jobs.values())}
+        return list(alone.values())
+
+    def _query_started(self, event: Event) -> None:
+        number = integer(event, "executionId")
+        root = event.get("rootExecutionId")
+        if isinstance(root, int) and root != number and root in self._queries:
+            if len(self._roots) < MAX_JOBS:
+                self._roots[number] = root
+            return
+        job = self._query(number, milliseconds(event, "time"))
+        described = event.get("description")
+        if isinstance(described, str) and not job.description:
+            job.description = described[:LONGEST_TEXT]
+
+    def _query(self, number: int, at: int) -> _OpenJob:
+        number = self._roots.get(number, number)
+        found = self._queries.get(number)
+        if found is None:
+            found = _OpenJob(f"query {number}", number, at)
+            self._beside(found)
+            self._queries[number] = found
+        found.started_at = min(found.started_at, at)
+        return found
+
+    def _beside(self, job: _OpenJob) -> None:
+        """A job begins: whoever runs now is not alone."""
+        others = self._all()
+        for each in others:
+            each.was_alone = job.was_alone = False
+        if len(others) >= MAX_JOBS:
+            self._give_up(others[0])
+
+    def _job_started(self, event: Event) -> None:
+        number, at = integer(event, "Job ID"), milliseconds(event, "Submission Time")
+        properties = event.get("Properties")
+        known = properties if isinstance(properties, Mapping) else {}
+        if _QUERY_ID in known:
+            job = self._query(integer(known, _QUERY_ID), at)
+        else:
+            job = _OpenJob(f"job {number}", number, at)
+            self._beside(job)
+        described = known.get(_DESCRIPTION)
+        if isinstance(described, str) and _INNER not in described:
+            job.description = described[:LONGEST_TEXT]
+        job.open_jobs.add(number)
+        self._jobs[number] = job
+        for each in sequence(event, "Stage IDs"):
+            if isinstance(each, int):
+                self._stages[each] = job
+
+    def _stage_submitted(self, event: Event) -> None:
+        info = mapping(event, "Stage Info")
+        number = integer(info, "Stage ID")
+        job = self._stages.get(number)
+        if job is None or "Submission Time" not in info:
+            return
+        at = milliseconds(info, "Submission Time")
+        attempt = number, integer(info, "Stage Attempt ID")
+        stage = job.stages.setdefault(attempt, _OpenStage())
+        stage.name = text(info, "Stage Name")[:LONGEST_TEXT]
+        stage.submitted_at = at
+        # Only now: of executors that come later it will be known that they came.
+        stage.had_executors = self._cluster(at, at + 1) is not None
+
+    def _task_ended(self, event: Event) -> None:
+        number = integer(event, "Stage ID")
+        job = self._stages.get(number)
+        if job is None:
+            return
+        info, end = mapping(event, "Task Info"), mapping(event, "Task End Reason")
+        launched, finished = milliseconds(info, "Launch Time"), milliseconds(info, "Finish Time")
+        reason = end.get("Reason")
+        if reason in _CALLED_OFF:
+            return
+        if reason != "Success":
+            job.failed.append(_failure(number, end, launched, finished))
+        else:
+            metrics = mapping(event, "Task Metrics")
+            attempt = integer(event, "Stage Attempt ID")
+            stage = job.stages.setdefault((number, attempt), _OpenStage())
+            figures = _figures(metrics)
+            read = figures["input_bytes"] + figures["shuffle_read"]
+            rows = figures["rows_read"]
+            stage.columns.extend((launched, finished, figures.pop("run"), read, rows))
+            stage.sums.update(figures)
+        job.tasks += 1
+        if job.tasks % 1000 == 0 and sum(each.tasks for each in self._all()) > MAX_TASKS:
+            self._give_up(max(self._all(), key=lambda each: each.tasks))
+
+    def _job_ended(self, event: Event) -> Iterator[JobFacts]:
+        number = integer(event, "Job ID")
+        job = self._jobs.pop(number, None)
+        if job is None:
+            return
+        job.open_jobs.discard(number)
+        result = event.get("Job Result")
+        if not (isinstance(result, Mapping) and result.get("Result") == "JobSucceeded"):
+            job.has_failed = True
+        if job.label.startswith("job"):
+            job.ended_at = milliseconds(event, "Completion Time")
+        yield from self._completed(job)
+
+    def _query_ended(self, event: Event) -> Iterator[JobFacts]:
+        number = integer(event, "executionId")
+        if self._roots.pop(number, None) is not None:
+            return
+        job = self._queries.get(number)
+        if job is None:
+            return
+        job.ended_at = milliseconds(event, "time")
+        job.has_failed = job.has_failed or bool(event.get("errorMessage"))
+        yield from self._completed(job)
+
+    def _completed(self, job: _OpenJob) -> Iterator[JobFacts]:
+        if not job.is_complete:
+            return
+        self._forget(job)
+        yield self._facts(job, job.ended_at or job.started_at)
+        if self._executors.any_ended:
+            started = [each.started_at for each in self._all()]
+            self._executors.forget_before(min(started, default=job.started_at))
+
+    def _give_up(self, job: _OpenJob) -> None:
+        self._forget(job)
+        self.given_up += 1
+
+    def _forget(self, job: _OpenJob) -> None:
+        for known in (self._queries, self._jobs, self._stages):
+            for number in [number for number, each in known.items() if each is job]:
+                del known[number]
+
+    def _facts(self, job: _OpenJob, ended_at: int) -> JobFacts:
+        stages = tuple(
+            self._stage(number, attempt, stage)
+            for (number, attempt), stage in sorted(job.stages.items())
+            if stage.columns
+        )
+        ended_at = max(ended_at, job.started_at)
+        return JobFacts(
+            application=self._name,
+            label=job.label,
+            description=" ".join(job.description.split()),
+            started_at=job.started_at,
+            ended_at=ended_at,
+            cluster=self._cluster(job.started_at, ended_at),
+            was_alone=job.was_alone,
+            has_failed=job.has_failed,
+            stages=stages,
+            settings=self._settings,
+            failed=tuple(job.failed),
+        )
+
+    def _stage(self, number: int, attempt: int, stage: _OpenStage) -> StageFacts:
+        table: Longs = np.array(stage.columns, np.int64).reshape(-1, _COLUMNS)
+        tasks = TaskColumns(*(np.ascontiguousarray(column) for column in table.T))
+        began, ended = int(tasks.launched.min()), int(tasks.finished.max())
+        return StageFacts(
+            number=number,
+            attempt=attempt,
+            name=stage.name,
+            submitted_at=stage.submitted_at,
+            slots=self._cores(began, ended) // self._settings.cores_per_task,
+            had_executors=stage.had_executors,
+            tasks=tasks,
+            totals=TaskTotals(**stage.sums),
+        )
+
+    def _cores(self, start: int, end: int) -> int:
+        found = self._cluster(start, end)
+        return 0 if found is None else found.cores
+
+    def _cluster(self, start: int, end: int) -> ClusterConfig | None:
+        try:
+            return self._executors.during(start, max(start, end))
+        except UnknownClusterError:
+            return None
+
+
+def _failure(stage: int, end: Event, launched: int, finished: int) -> FailedTask:
+    reason, told = end.get("Reason"), end.get("Class Name")
+    named = told if isinstance(told, str) else reason if isinstance(reason, str) else "unknown"
+    words = " ".join(
+        each
+        for name in ("Class Name", "Description", "Loss Reason", "Full Stack Trace")
+        if isinstance(each := end.get(name), str)
+    )
+    return FailedTask(
+        stage,
+        named.rpartition(".")[2][:LONGEST_TEXT],
+        is_out_of_memory=any(each in words for each in _NO_MEMORY),
+        launched=launched,
+        finished=finished,
+    )
+
+
+def _figures(metrics: Event) -> dict[str, int]:
+    """Of a task, by the names of `TaskTotals`, with `run` beside."""
+    read = _part(metrics, "Shuffle Read Metrics")
+    written = _part(metrics, "Shuffle Write Metrics")
+    given = _part(metrics, "Input Metrics")
+    run, garbage = _count(metrics, "Executor Run Time"), _count(metrics, "JVM GC Time")
+    fetch_wait, spilled = _count(read, "Fetch Wait Time"), _count(metrics, "Memory Bytes Spilled")
+    return {
+        "run": run,
+        "rows_read": _count(read, "Total Records Read") + _count(given, "Records Read"),
+        "rows_written": _count(written, "Shuffle Records Written"),
+        "cpu": _count(metrics, "Executor CPU Time") // 1_000_000,
+        "garbage": min(garbage, run),
+        "fetch_wait": min(fetch_wait, run),
+        "shuffle_write": min(_count(written, "Shuffle Write Time") // 1_000_000, run),
+        "input_bytes": _count(given, "Bytes Read"),
+        "shuffle_read": _count(read, "Remote Bytes Read") + _count(read, "Local Bytes Read"),
+        "shuffle_written": _count(written, "Shuffle Bytes Written"),
+        "spilled_memory": spilled,
+        "spilled_disk": _count(metrics, "Disk Bytes Spilled"),
+        "spilled_tasks": int(spilled > 0),
+        "spilled_run": max(0, run - garbage - fetch_wait) if spilled else 0,
+        "held": _count(metrics, "Peak Execution Memory"),
+    }
+
+
+def _part(metrics: Event, name: str) -> Event:
+    found = metrics.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def _count(metrics: Event, name: str) -> int:
+    """A figure of a task; 0 where it is missing, as in logs of older versions."""
+    if name not in metrics:
+        return 0
+    value = integer(metrics, name)
+    if value < 0:
+        raise MalformedEventError(name)
+    return value
+
+
+_HANDLERS: Mapping[str, Callable[[OpenJobs, Event], None]] = {
+    "SparkListenerLogStart": OpenJobs._log_started,
+    "SparkListenerApplicationStart": OpenJobs._application_started,
+    "SparkListenerEnvironmentUpdate": OpenJobs._configured,
+    "SparkListenerResourceProfileAdded": lambda jobs, event: jobs._executors.resource_profile(
+        event
+    ),
+    "SparkListenerBlockManagerAdded": lambda jobs, event: jobs._executors.block_manager_added(
+        event
+    ),
+    "SparkListenerExecutorAdded": lambda jobs, event: jobs._executors.added(event),
+    "SparkListenerExecutorRemoved": lambda jobs, event: jobs._executors.removed(event),
+    "SparkListenerSQLExecutionStart": OpenJobs._query_started,
+    "SparkListenerJobStart": OpenJobs._job_started,
+    "SparkListenerStageSubmitted": OpenJobs._stage_submitted,
+    "SparkListenerTaskEnd": OpenJobs._task_ended,
+}
+_ENDINGS: Mapping[str, Callable[[OpenJobs, Event], Iterable[JobFacts]]] = {
+    "SparkListenerJobEnd": OpenJobs._job_ended,
+    "SparkListenerSQLExecutionEnd": OpenJobs._query_ended,
+}
+WANTED = frozenset(_HANDLERS) | frozenset(_ENDINGS)
+"""Events that are looked at."""

@@ -1,0 +1,84 @@
+"""Diagnoses as people and programs read them.
+
+Names and descriptions come from logs of others: they are printed so that they command
+neither terminal nor markup, and cut where they are long.
+"""
+
+from collections.abc import Iterator
+
+from fedperf_client.diagnosis.diagnosis import Diagnosis
+from fedperf_client.diagnosis.finding import JobFinding
+from fedperf_client.home.prices import PriceList
+from fedperf_client.sources.spark.fields import moment
+from fedperf_client.text.durations import duration_text
+from fedperf_shared.programs.command_line import visible
+
+LONGEST_TEXT = 60
+_HOUR = 3600
+
+
+def lines_of(found: Diagnosis, prices: PriceList | None) -> Iterator[str]:
+    """A job and its findings, for people."""
+    described = f" {_cut(found.description)!r}" if found.description else ""
+    yield (
+        f"{found.label}{described} of {_cut(found.application)}, "
+        f"{moment(found.started_at):%Y-%m-%d %H:%M}: {duration_text(found.seconds)} on "
+        f"{found.cores} cores, {_cost_text(found.cost, prices)} ({_cut(found.log)})"
+    )
+    for number, finding in enumerate(found.findings, 1):
+        stake = _cost_text(found.at_stake(finding), prices)
+        yield (
+            f"  {number}. {finding.symptom}, {finding.place}: at most "
+            f"{duration_text(finding.seconds)} of {duration_text(found.seconds)}, {stake}"
+        )
+        yield f"     log: {visible(finding.evidence)}"
+        yield f"     do: {visible(finding.advice)}"
+        yield from (f"     --conf {each}" for each in finding.conf)
+
+
+def row_of(found: Diagnosis, prices: PriceList | None) -> dict[str, object]:
+    """The same for programs."""
+    cluster = found.cluster
+    return {
+        "log": found.log,
+        "application": found.application,
+        "job": found.label,
+        "description": found.description,
+        "started_at": moment(found.started_at).isoformat(),
+        "seconds": found.seconds,
+        "cores": found.cores,
+        "nodes": None if cluster is None else cluster.nodes,
+        "memory_bytes": None if cluster is None else cluster.memory_bytes,
+        "core_seconds": found.cores * found.seconds,
+        "cost": None if prices is None else found.cost,
+        "findings": [_finding_row(found, each, prices) for each in found.findings],
+    }
+
+
+def _finding_row(
+    found: Diagnosis, finding: JobFinding, prices: PriceList | None
+) -> dict[str, object]:
+    return {
+        "symptom": finding.symptom.value,
+        "place": finding.place,
+        "seconds_at_most": finding.seconds,
+        "core_seconds_at_most": finding.seconds * found.cores,
+        "cost_at_most": None if prices is None else found.at_stake(finding),
+        "evidence": finding.evidence,
+        "figures": dict(finding.figures),
+        "advice": finding.advice,
+        "conf": list(finding.conf),
+    }
+
+
+def _cost_text(cost: float, prices: PriceList | None) -> str:
+    if prices is not None:
+        return prices.text(cost)
+    if cost >= _HOUR:
+        return f"{cost / _HOUR:.3g} core-hours"
+    return f"{cost:.3g} core-seconds"
+
+
+def _cut(name: str) -> str:
+    shown = visible(name)
+    return shown if len(shown) <= LONGEST_TEXT else f"{shown[: LONGEST_TEXT - 3]}..."

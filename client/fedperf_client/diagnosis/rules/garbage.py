@@ -1,0 +1,34 @@
+"""Stages whose tasks stood still while the JVM collected garbage.
+
+At stake is that time, as a share of the stage.
+"""
+
+from collections.abc import Iterator
+
+from fedperf_client.diagnosis.finding import JobFinding, Symptom
+from fedperf_client.diagnosis.job_facts import JobFacts
+from fedperf_client.diagnosis.spark_settings import memory_setting
+from fedperf_client.text.durations import duration_text
+
+MUCH = 0.1
+"""Of the time in tasks' code: from here on Spark's own interface shows a task in red."""
+
+
+def garbage_collection(job: JobFacts) -> Iterator[JobFinding]:
+    """Stages with too little memory for the objects that they make."""
+    for stage in job.stages:
+        share = stage.totals.garbage / stage.run_time
+        if share < MUCH:
+            continue
+        settings = job.settings
+        yield JobFinding(
+            Symptom.GARBAGE,
+            str(stage),
+            stage.share_of_span(stage.totals.garbage) / 1000,
+            f"{duration_text(stage.totals.garbage / 1000)} of "
+            f"{duration_text(stage.run_time / 1000)} in tasks ({share:.0%}) were garbage "
+            "collection",
+            "more memory per core: twice as much, or half as many cores per executor",
+            (f"{settings.memory_name}={memory_setting(2 * settings.memory_bytes)}",),
+            {"garbage_seconds": stage.totals.garbage / 1000, "run_seconds": stage.run_time / 1000},
+        )

@@ -1,0 +1,60 @@
+"""What did not fit into memory and went to disk.
+
+At stake is at most all time in the code of tasks that spilled, without garbage collection and
+waiting for shuffles: sorting in pieces costs processor time as well, which no log tells apart.
+"""
+
+import math
+from collections.abc import Iterator
+
+from fedperf_client.diagnosis.finding import JobFinding, Symptom
+from fedperf_client.diagnosis.job_facts import JobFacts, StageFacts
+from fedperf_client.diagnosis.spark_settings import MIB, SparkSettings, memory_setting
+from fedperf_client.text.operator_tree import size_text
+
+
+def spills(job: JobFacts) -> Iterator[JobFinding]:
+    """Stages with tasks that wrote to disk what they could not hold."""
+    for stage in job.stages:
+        totals = stage.totals
+        if not (totals.spilled_disk and totals.spilled_tasks):
+            continue
+        factor = _factor(stage)
+        yield JobFinding(
+            Symptom.SPILL,
+            str(stage),
+            stage.share_of_span(totals.spilled_run) / 1000,
+            f"{totals.spilled_tasks} of {len(stage.tasks)} tasks wrote "
+            f"{size_text(totals.spilled_disk)} to disk ({size_text(totals.spilled_memory)} in "
+            f"memory); they could hold {size_text(totals.held / len(stage.tasks))} each",
+            f"{factor} times as many partitions, or {factor} times the memory per task",
+            _conf(stage, job.settings, factor),
+            {
+                "spilled_disk_bytes": totals.spilled_disk,
+                "spilled_memory_bytes": totals.spilled_memory,
+                "spilled_tasks": totals.spilled_tasks,
+                "tasks": len(stage.tasks),
+            },
+        )
+
+
+def _factor(stage: StageFacts) -> int:
+    """By how much smaller the work of a task must be to fit: what it had, over what it held."""
+    totals = stage.totals
+    held = max(1, totals.held)
+    return max(2, math.ceil((held + totals.spilled_memory) / held))
+
+
+def _conf(stage: StageFacts, settings: SparkSettings, factor: int) -> tuple[str, ...]:
+    """More partitions where a setting makes them, else more memory."""
+    tasks, totals = len(stage.tasks), stage.totals
+    if totals.shuffle_read > totals.input_bytes:
+        if settings.is_adaptive and tasks < settings.partitions:
+            size = max(MIB, totals.shuffle_read // (tasks * factor))
+            return (
+                f"spark.sql.adaptive.advisoryPartitionSizeInBytes={size}",
+                "spark.sql.adaptive.coalescePartitions.parallelismFirst=false",
+            )
+        if tasks == settings.partitions:
+            return (f"spark.sql.shuffle.partitions={tasks * factor}",)
+    return (f"{settings.memory_name}={memory_setting(settings.memory_bytes * factor)}",)

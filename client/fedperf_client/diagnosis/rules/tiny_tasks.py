@@ -1,0 +1,73 @@
+"""Many tasks that have next to nothing to do.
+
+At stake is what tasks spent beside computing (their start, waiting, scheduling), as far as
+there were more of them than the slots and the bytes ask for.
+"""
+
+from collections.abc import Iterator
+
+from fedperf_client.diagnosis.finding import JobFinding, Symptom
+from fedperf_client.diagnosis.job_facts import JobFacts, StageFacts
+from fedperf_client.diagnosis.spark_settings import MIB, SparkSettings
+from fedperf_client.text.durations import duration_text
+from fedperf_client.text.operator_tree import size_text
+
+WORTH_BYTES = MIB
+"""That a task should read: what Spark itself merges partitions up to."""
+
+TINY_MILLISECONDS = 100.0
+"""Below this most of a task that reads nothing is its own start."""
+
+WAVES = 2
+"""Fewer tasks per slot are no excess."""
+
+_LISTING = "Listing leaf files"
+
+
+def tiny_tasks(job: JobFacts) -> Iterator[JobFinding]:
+    """Stages in which starting tasks took more than their work."""
+    for stage in job.stages:
+        tasks, totals = len(stage.tasks), stage.totals
+        read = totals.input_bytes + totals.shuffle_read
+        enough = max(stage.slots, -(-read // WORTH_BYTES))
+        is_tiny = read > 0 or stage.median < TINY_MILLISECONDS
+        if not (stage.slots and is_tiny and tasks >= WAVES * enough):
+            continue
+        beside = max(0, stage.task_time - totals.cpu)
+        yield JobFinding(
+            Symptom.TINY_TASKS,
+            str(stage),
+            stage.share_of_span(beside * (1 - enough / tasks)) / 1000,
+            f"{tasks} tasks on {stage.slots} slots read {size_text(read / tasks)} each and took "
+            f"{duration_text(stage.median / 1000)} in the median; of "
+            f"{duration_text(stage.task_time / 1000)} in all {duration_text(totals.cpu / 1000)} "
+            "were computing",
+            _advice(job, stage),
+            _conf(job, stage, job.settings, enough=enough),
+            {
+                "tasks": tasks,
+                "slots": stage.slots,
+                "read_bytes": read,
+                "task_seconds": stage.task_time / 1000,
+                "cpu_seconds": totals.cpu / 1000,
+            },
+        )
+
+
+def _advice(job: JobFacts, stage: StageFacts) -> str:
+    if job.description.startswith(_LISTING):
+        return "fewer and larger files or directories; list them in fewer tasks"
+    if stage.totals.input_bytes > stage.totals.shuffle_read:
+        return "fewer and larger files (small files), or fewer partitions"
+    return "fewer partitions"
+
+
+def _conf(
+    job: JobFacts, stage: StageFacts, settings: SparkSettings, *, enough: int
+) -> tuple[str, ...]:
+    if job.description.startswith(_LISTING):
+        return (f"spark.sql.sources.parallelPartitionDiscovery.parallelism={enough}",)
+    if stage.totals.shuffle_read and len(stage.tasks) == settings.partitions:
+        adaptive = () if settings.is_adaptive else ("spark.sql.adaptive.enabled=true",)
+        return (*adaptive, f"spark.sql.shuffle.partitions={enough}")
+    return ()

@@ -1,0 +1,161 @@
+"""Stages that wait for their last tasks, by what made these last.
+
+At stake is what the stage took longer than it had with the same tasks, all alike, and no
+more than its slots were without work. Which of the three it is, the longest task tells: it read
+more than others (skew), it took longer for no more (straggler), or it was as long as all others
+and began in a round that had no work for most slots (last wave).
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from fedperf_client.diagnosis.finding import JobFinding, Symptom
+from fedperf_client.diagnosis.job_facts import JobFacts, Longs, StageFacts
+from fedperf_client.diagnosis.spark_settings import MIB
+from fedperf_client.text.durations import duration_text
+from fedperf_client.text.operator_tree import size_text
+
+MUCH = 2.0
+"""A task is unlike others at twice the median: below, a second wave would cost as much."""
+
+FEW = 0.25
+"""Of the tasks, that may be slow: speculation begins when three quarters have ended. Where more
+are, there are two kinds of tasks and no stragglers, and the log does not tell why."""
+
+LEAST_BYTES, LEAST_ROWS = MIB, 100_000
+"""A task that read less is not slow because of what it read: that takes milliseconds."""
+
+
+def uneven_tasks(job: JobFacts) -> Iterator[JobFinding]:
+    """Stages of which most slots waited for a few tasks."""
+    for stage in job.stages:
+        seconds = job.uneven(stage) / 1000
+        longest = float(stage.durations[stage.longest])
+        if not seconds > 0:
+            continue
+        if longest < MUCH * stage.median:
+            if len(stage.tasks) > stage.slots:
+                yield _last_wave(job, stage, seconds)
+        elif _much(stage, stage.tasks.read_bytes, LEAST_BYTES) or _much(
+            stage, stage.tasks.read_rows, LEAST_ROWS
+        ):
+            yield _skew(job, stage, seconds)
+        elif _slow(stage) <= FEW * len(stage.tasks):
+            yield _straggler(job, stage, seconds)
+
+
+def _much(stage: StageFacts, column: Longs, least: int) -> bool:
+    """Whether the longest task had much more of something than the middle one."""
+    own = int(column[stage.longest])
+    return own >= least and own >= MUCH * float(np.median(column))
+
+
+def _slow(stage: StageFacts) -> int:
+    """How many tasks took much longer than the middle one."""
+    return int((stage.durations >= MUCH * stage.median).sum())
+
+
+def _times(stage: StageFacts) -> str:
+    longest = float(stage.durations[stage.longest])
+    return (
+        f"the longest of {len(stage.tasks)} tasks took {duration_text(longest / 1000)}, "
+        f"the median {duration_text(stage.median / 1000)}"
+    )
+
+
+def _figures(stage: StageFacts) -> dict[str, float]:
+    bytes_read, rows = stage.tasks.read_bytes, stage.tasks.read_rows
+    return {
+        "tasks": len(stage.tasks),
+        "slots": stage.slots,
+        "longest_seconds": float(stage.durations[stage.longest]) / 1000,
+        "median_seconds": stage.median / 1000,
+        "longest_bytes": int(bytes_read[stage.longest]),
+        "median_bytes": float(np.median(bytes_read)),
+        "longest_rows": int(rows[stage.longest]),
+        "median_rows": float(np.median(rows)),
+    }
+
+
+def _reads(stage: StageFacts) -> str:
+    found = _figures(stage)
+    return (
+        f"it read {size_text(found['longest_bytes'])} and {found['longest_rows']:,.0f} rows, "
+        f"the median {size_text(found['median_bytes'])} and {found['median_rows']:,.0f}"
+    )
+
+
+def _skew(job: JobFacts, stage: StageFacts, seconds: float) -> JobFinding:
+    settings, totals = job.settings, stage.totals
+    size = max(LEAST_BYTES, int(np.median(stage.tasks.read_bytes)))
+    conf: tuple[str, ...] = ()
+    if totals.input_bytes > totals.shuffle_read:
+        # Where most tasks found nothing to read, pieces are smaller than what can be split.
+        is_whole = float(np.median(stage.tasks.read_bytes)) < LEAST_BYTES
+        advice = (
+            "the files cannot be split further (row groups, or gzip): write them with smaller "
+            "row groups, or spread the rows after reading (repartition)"
+            if is_whole
+            else "smaller pieces of the files"
+        )
+        if not is_whole and size < settings.file_bytes:
+            conf = (f"spark.sql.files.maxPartitionBytes={size}",)
+    else:
+        advice = "split the large partitions of a join, or spread the frequent keys (salt)"
+        conf = (
+            *(() if settings.is_adaptive else ("spark.sql.adaptive.enabled=true",)),
+            "spark.sql.adaptive.skewJoin.enabled=true",
+            f"spark.sql.adaptive.skewJoin.skewedPartitionThresholdInBytes={2 * size}",
+        )
+    evidence = f"{_times(stage)}; {_reads(stage)}"
+    return JobFinding(Symptom.SKEW, str(stage), seconds, evidence, advice, conf, _figures(stage))
+
+
+def _straggler(job: JobFacts, stage: StageFacts, seconds: float) -> JobFinding:
+    slow, outside = _slow(stage), _outside(stage)
+    evidence = (
+        f"{_times(stage)} ({slow} took twice the median or more); {duration_text(outside / 1000)} "
+        f"of the longest were outside of its own code; {_reads(stage)}"
+    )
+    is_late = outside > float(stage.durations[stage.longest]) / 2
+    others = not (job.settings.is_local or job.settings.speculates)
+    return JobFinding(
+        Symptom.STRAGGLER,
+        str(stage),
+        seconds,
+        evidence,
+        "not the data: its executor was slow to begin it (it had just started, or the code was "
+        "on its way)"
+        if is_late
+        else "not the data: look at the executor of that task, its disk and its garbage collection",
+        ("spark.speculation=true",) if others else (),
+        {**_figures(stage), "slow_tasks": slow, "outside_seconds": outside / 1000},
+    )
+
+
+def _outside(stage: StageFacts) -> int:
+    """Milliseconds of the longest task that were not in its own code."""
+    return max(0, int(stage.durations[stage.longest] - stage.tasks.run[stage.longest]))
+
+
+def _last_wave(job: JobFacts, stage: StageFacts, seconds: float) -> JobFinding:
+    tasks, totals = len(stage.tasks), stage.totals
+    waves = tasks / stage.slots
+    more = 3 * stage.slots * -(-tasks // stage.slots)
+    conf: tuple[str, ...] = ()
+    if totals.input_bytes > totals.shuffle_read:
+        size = max(LEAST_BYTES, totals.input_bytes // more)
+        if size < job.settings.file_bytes:
+            conf = (f"spark.sql.files.maxPartitionBytes={size}",)
+    elif totals.shuffle_read and tasks == job.settings.partitions:
+        conf = (f"spark.sql.shuffle.partitions={more}",)
+    return JobFinding(
+        Symptom.LAST_WAVE,
+        str(stage),
+        seconds,
+        f"{tasks} tasks on {stage.slots} slots are {waves:.2f} waves; {_times(stage)}",
+        "smaller tasks, so that the last wave is short",
+        conf,
+        _figures(stage),
+    )

@@ -1,0 +1,122 @@
+"""The settings of an application that findings speak about, as its log tells them.
+
+Values that are missing are Spark's defaults; one that cannot be read counts as missing.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+MIB = 2**20
+DEFAULT_PARTITIONS = 200
+"""spark.sql.shuffle.partitions where nobody set it."""
+
+DEFAULT_FILE_BYTES = 128 * MIB
+"""spark.sql.files.maxPartitionBytes where nobody set it."""
+
+_FIRST_ADAPTIVE = (3, 2)
+"""The version from which on adaptive execution is on where nobody set it."""
+
+_KEPT = frozenset(
+    {
+        "spark.master",
+        "spark.task.cpus",
+        "spark.driver.memory",
+        "spark.executor.memory",
+        "spark.executor.cores",
+        "spark.sql.shuffle.partitions",
+        "spark.sql.adaptive.enabled",
+        "spark.sql.files.maxPartitionBytes",
+        "spark.speculation",
+    }
+)
+_LONGEST_VALUE = 100
+_SIZE = re.compile(r"(\d{1,15})\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
+_UNITS = {"k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+_VERSION = re.compile(r"(\d{1,3})\.(\d{1,3})")
+
+
+@dataclass(frozen=True, slots=True)
+class SparkSettings:
+    """What an application was started with.
+
+    Attributes:
+        version: of Spark; empty where the log does not tell.
+        properties: of `_KEPT` those that were set.
+    """
+
+    version: str = ""
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, version: str, properties: Mapping[str, object]) -> "SparkSettings":
+        """Of all properties of an application those that count."""
+        kept = {
+            name: value
+            for name in _KEPT
+            if isinstance(value := properties.get(name), str) and len(value) <= _LONGEST_VALUE
+        }
+        return cls(version[:_LONGEST_VALUE], kept)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether all runs in the driver's process."""
+        return self.properties.get("spark.master", "").startswith("local")
+
+    @property
+    def cores_per_task(self) -> int:
+        """Cores that a task takes."""
+        return max(1, self._number("spark.task.cpus", 1))
+
+    @property
+    def partitions(self) -> int:
+        """Partitions of a shuffle of a query."""
+        return self._number("spark.sql.shuffle.partitions", DEFAULT_PARTITIONS)
+
+    @property
+    def is_adaptive(self) -> bool:
+        """Whether queries are planned anew while they run."""
+        found = _VERSION.match(self.version)
+        known = found is not None and (int(found[1]), int(found[2])) >= _FIRST_ADAPTIVE
+        return self._is_on("spark.sql.adaptive.enabled", default=known)
+
+    @property
+    def file_bytes(self) -> int:
+        """The most that a task reads of files."""
+        return self._bytes("spark.sql.files.maxPartitionBytes", DEFAULT_FILE_BYTES, unit=1)
+
+    @property
+    def speculates(self) -> bool:
+        """Whether a slow task is started a second time."""
+        return self._is_on("spark.speculation", default=False)
+
+    @property
+    def memory_name(self) -> str:
+        """The setting that gives tasks their memory."""
+        return "spark.driver.memory" if self.is_local else "spark.executor.memory"
+
+    @property
+    def memory_bytes(self) -> int:
+        """What `memory_name` was; Spark's 1 GiB where nobody set it."""
+        return self._bytes(self.memory_name, 2**30, unit=MIB)
+
+    def _number(self, name: str, default: int) -> int:
+        value = self.properties.get(name, "")
+        is_number = value.isascii() and value.isdecimal() and len(value) <= 9  # noqa: PLR2004
+        return int(value) if is_number else default
+
+    def _is_on(self, name: str, *, default: bool) -> bool:
+        return {"true": True, "false": False}.get(self.properties.get(name, "").lower(), default)
+
+    def _bytes(self, name: str, default: int, *, unit: int) -> int:
+        """Args: unit: bytes of a number without one."""
+        found = _SIZE.fullmatch(self.properties.get(name, ""))
+        size = int(found[1]) * _UNITS.get(found[2].lower(), unit) if found else 0
+        return size or default
+
+
+def memory_setting(size: int) -> str:
+    """A size as Spark takes it: whole GiB, rounded up, or MiB below four of them."""
+    if size > 4 * 2**30:
+        return f"{-(-size // 2**30)}g"
+    return f"{-(-size // MIB)}m"

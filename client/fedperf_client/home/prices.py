@@ -1,0 +1,68 @@
+"""What an organization pays for its machines, from a file of its own.
+
+No price ships with fedperf: lists of prices grow old and hide what was agreed. What an hour of a
+cluster costs is the price of its machines, by their type where the file names it, and of
+its cores and memory.
+"""
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from fedperf_client.home.config import problems_of
+from fedperf_shared.execution import ClusterConfig
+from fedperf_shared.programs.settings_file import WrongSettingsError, read_settings
+
+_HOUR = 3600.0
+_GIB = 2**30
+_Price = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
+
+
+class PriceList(BaseModel):
+    """PriceList of an hour.
+
+    Attributes:
+        currency: sign before an amount.
+        node: of a machine whose type has no price of its own.
+        core: of a core.
+        gib: of a GiB of memory.
+        node_types: of a machine of a type.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    currency: Annotated[str, Field(max_length=3)] = "$"
+    node: _Price = 0.0
+    core: _Price = 0.0
+    gib: _Price = 0.0
+    node_types: dict[str, _Price] = {}
+
+    def cost(self, cluster: ClusterConfig, seconds: float, *, node_type: str = "") -> float:
+        """What a cluster costs for some time."""
+        machine = self.node_types.get(node_type, self.node)
+        hour = cluster.nodes * machine + cluster.cores * self.core
+        hour += cluster.memory_bytes / _GIB * self.gib
+        return hour * seconds / _HOUR
+
+    def text(self, amount: float) -> str:
+        """An amount for people."""
+        return f"{self.currency}{amount:,.2f}" if amount >= 1 else f"{self.currency}{amount:.3g}"
+
+
+def load_prices(path: Path) -> PriceList:
+    """The prices in a TOML file.
+
+    Raises:
+        ConfigurationError: not there, not TOML, or wrong; every problem is named.
+    """
+    hint = "write one such as: core = 0.05"
+    try:
+        found = PriceList.model_validate(read_settings(path, absent=hint))
+    except ValidationError as error:
+        raise WrongSettingsError(str(path), problems_of(error, PriceList)) from error
+    if not any((found.node, found.core, found.gib, *found.node_types.values())):
+        raise WrongSettingsError(
+            str(path), ["no price: give at least one of node, core, gib, per hour"]
+        )
+    return found

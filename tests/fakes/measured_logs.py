@@ -1,0 +1,144 @@
+"""Event logs whose tasks have figures, small and made up; moments count from the application."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedperf_client.diagnosis.job_facts import JobFacts
+from fedperf_client.diagnosis.log_reader import Unread, jobs_of
+from fedperf_client.sources.spark.event_log import EventLog
+from tests.fakes.spark_logs import APP_START, SQL, SparkLog
+
+
+@dataclass(frozen=True)
+class FakeTask:
+    """A task; what is not said is all of its time in its own code, and nothing read."""
+
+    begin: int
+    end: int
+    run: int | None = None
+    cpu: int = 0
+    garbage: int = 0
+    fetch_wait: int = 0
+    shuffle_write: int = 0
+    read: int = 0
+    fetched: int = 0
+    rows: int = 0
+    written: int = 0
+    rows_written: int = 0
+    spilled_memory: int = 0
+    spilled_disk: int = 0
+    held: int = 0
+    reason: Mapping[str, object] | str = "Success"
+
+    @property
+    def metrics(self) -> dict[str, object]:
+        return {
+            "Executor Run Time": self.end - self.begin if self.run is None else self.run,
+            "Executor CPU Time": self.cpu * 1_000_000,
+            "JVM GC Time": self.garbage,
+            "Memory Bytes Spilled": self.spilled_memory,
+            "Disk Bytes Spilled": self.spilled_disk,
+            "Peak Execution Memory": self.held,
+            "Input Metrics": {"Bytes Read": self.read, "Records Read": self.rows},
+            "Shuffle Read Metrics": {
+                "Remote Bytes Read": self.fetched,
+                "Local Bytes Read": 0,
+                "Fetch Wait Time": self.fetch_wait,
+                "Total Records Read": 0,
+            },
+            "Shuffle Write Metrics": {
+                "Shuffle Bytes Written": self.written,
+                "Shuffle Write Time": self.shuffle_write * 1_000_000,
+                "Shuffle Records Written": self.rows_written,
+            },
+        }
+
+
+class MeasuredLog(SparkLog):
+    """A log of queries and jobs with stages whose tasks are told one by one."""
+
+    def set(self, **properties: str) -> "MeasuredLog":
+        """Properties of the application, `spark.` left out and dots as underscores."""
+        found = {f"spark.{key.replace('_', '.')}": value for key, value in properties.items()}
+        self.add("SparkListenerEnvironmentUpdate", Spark_Properties=found)
+        return self
+
+    def opened(self, *, query: int | None = 0, at: int = 1000, stages: int = 1) -> "MeasuredLog":
+        """A query, or a job without one, has started."""
+        known = {} if query is None else {"spark.sql.execution.id": str(query)}
+        if query is not None:
+            self.add(
+                SQL + "SparkListenerSQLExecutionStart",
+                executionId=query,
+                time=APP_START + at,
+                description="the nightly sum",
+            )
+        self.add(
+            "SparkListenerJobStart",
+            Job_ID=query or 0,
+            Submission_Time=APP_START + at,
+            Stage_IDs=list(range(stages)),
+            Properties=known,
+        )
+        return self
+
+    def stage(
+        self, tasks: Sequence[FakeTask], *, number: int = 0, attempt: int = 0, at: int | None = None
+    ) -> "MeasuredLog":
+        """A stage that is submitted with its first task, unless `at` says when."""
+        submitted = min(each.begin for each in tasks) if at is None else at
+        info = {"Stage ID": number, "Stage Attempt ID": attempt, "Stage Name": "sum at job.py:7"}
+        self.add(
+            "SparkListenerStageSubmitted",
+            Stage_Info={**info, "Submission Time": APP_START + submitted},
+        )
+        for each in sorted(tasks, key=lambda task: task.end):
+            reason = {"Reason": each.reason} if isinstance(each.reason, str) else each.reason
+            moments = {"Launch Time": APP_START + each.begin, "Finish Time": APP_START + each.end}
+            self.events.append(
+                {
+                    "Event": "SparkListenerTaskEnd",
+                    "Stage ID": number,
+                    "Stage Attempt ID": attempt,
+                    "Task End Reason": reason,
+                    "Task Info": moments,
+                    "Task Metrics": each.metrics,
+                }
+            )
+        return self
+
+    def closed(self, *, query: int | None = 0, end: int = 11_000, error: str = "") -> "MeasuredLog":
+        """The end of what was opened."""
+        self.add(
+            "SparkListenerJobEnd",
+            Job_ID=query or 0,
+            Completion_Time=APP_START + end,
+            Job_Result={"Result": "JobFailed" if error else "JobSucceeded"},
+        )
+        if query is not None:
+            self.finish(query, at=end, error=error)
+        return self
+
+    def jobs(self, directory: Path) -> tuple[list[JobFacts], list[str]]:
+        """What is read of it, and what is not."""
+        found = list(jobs_of(EventLog((self.write(directory / "log"),))))
+        return (
+            [each for each in found if isinstance(each, JobFacts)],
+            [each.reason for each in found if isinstance(each, Unread)],
+        )
+
+
+def started(**properties: str) -> MeasuredLog:
+    """Two executors of four cores."""
+    log = MeasuredLog()
+    log.begin()
+    return log.set(**properties)
+
+
+def log_of(*stages: Sequence[FakeTask], **properties: str) -> MeasuredLog:
+    """A query from second 1 to 11 with these stages."""
+    log = started(**properties).opened(stages=len(stages))
+    for number, tasks in enumerate(stages):
+        log.stage(tasks, number=number)
+    return log.closed()

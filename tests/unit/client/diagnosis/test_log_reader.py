@@ -1,0 +1,62 @@
+"""Jobs of a log: figures are those of its events, and what is missing is said."""
+
+from pathlib import Path
+
+import pytest
+
+from fedperf_client.diagnosis import open_jobs
+from tests.fakes.measured_logs import FakeTask, log_of, started
+
+
+def test_a_query_has_its_stages_and_their_sums(tmp_path: Path) -> None:
+    tasks = [FakeTask(2000, 5000, cpu=700, read=10, rows=3), FakeTask(2000, 9000, fetched=5)]
+    (job,), missing = log_of(tasks).jobs(tmp_path)
+    assert missing == []
+    assert (job.label, job.description, job.seconds) == ("query 0", "the nightly sum", 10.0)
+    assert (job.cores, job.was_alone, job.has_failed) == (8, True, False)
+    (stage,) = job.stages
+    assert (stage.span, stage.task_time, stage.slots) == (7000, 10_000, 8)
+    assert (stage.totals.cpu, stage.totals.input_bytes, stage.totals.shuffle_read) == (700, 10, 5)
+    assert job.quiet == ((job.started_at, stage.began), (stage.ended, job.ended_at))
+
+
+def test_a_job_without_a_query_is_a_job_of_its_own(tmp_path: Path) -> None:
+    log = started().opened(query=None).stage([FakeTask(1000, 4000)]).closed(query=None, end=5000)
+    (job,), _ = log.jobs(tmp_path)
+    assert (job.label, job.seconds) == ("job 0", 4.0)
+
+
+def test_tasks_that_failed_are_no_quiet_time(tmp_path: Path) -> None:
+    log = started().opened().stage([FakeTask(1000, 11_000, reason="FetchFailed")]).closed()
+    (job,), _ = log.jobs(tmp_path)
+    assert job.stages == ()
+    assert job.quiet == ()
+
+
+def test_a_log_that_stops_and_lines_that_are_no_events_are_told(tmp_path: Path) -> None:
+    log = started().opened().stage([FakeTask(1000, 4000)])
+    log.add("SparkListenerJobStart", Job_ID="many")
+    found, missing = log.jobs(tmp_path)
+    assert found == []
+    assert [each.split(" ", 1)[0] for each in missing] == ["1", "1"]
+
+
+def test_a_job_with_too_many_tasks_is_given_up_and_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(open_jobs, "MAX_TASKS", 1500)
+    many = [FakeTask(1000, 1001)] * 2000
+    found, missing = log_of(many).jobs(tmp_path)
+    assert found == []
+    assert missing == ["1 jobs given up: too much ran at the same time"]
+
+
+def test_slots_are_fewer_where_a_task_takes_several_cores(tmp_path: Path) -> None:
+    (job,), _ = log_of([FakeTask(1000, 4000)], task_cpus="2").jobs(tmp_path)
+    assert (job.slots, job.stages[0].slots) == (4, 4)
+
+
+def test_a_log_that_does_not_tell_all_executors_tells_no_idle_cores(tmp_path: Path) -> None:
+    (job,), _ = log_of([FakeTask(1000, 11_000)] * 20).jobs(tmp_path)
+    assert not job.idle_is_known
+    assert job.unused(job.stages[0]) == 0

@@ -1,0 +1,221 @@
+"""What rules find in a log, with the log's figures, and where they keep silent."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from fedperf_client.diagnosis.diagnosis import Ranking, diagnosed
+from fedperf_client.diagnosis.finding import JobFinding, Symptom
+from fedperf_client.home.prices import PriceList
+from tests.fakes.measured_logs import FakeTask, MeasuredLog, log_of, started
+
+MIB = 2**20
+SLOTS = 8
+
+
+def found_in(log: MeasuredLog, path: Path) -> dict[Symptom, JobFinding]:
+    (job,), missing = log.jobs(path)
+    assert missing == []
+    found = diagnosed(job, "log", None)
+    return {} if found is None else {each.symptom: each for each in found.findings}
+
+
+def even(
+    count: int = SLOTS, begin: int = 1000, end: int = 11_000, **figures: int
+) -> list[FakeTask]:
+    return [FakeTask(begin, end, **figures) for _ in range(count)]  # type: ignore[arg-type]
+
+
+def test_a_job_that_uses_all_cores_to_its_end_has_no_findings(tmp_path: Path) -> None:
+    assert found_in(log_of(even(cpu=9000, fetched=10 * MIB)), tmp_path) == {}
+
+
+def test_a_spill_is_found_with_its_bytes_and_a_setting_that_makes_it_fit(tmp_path: Path) -> None:
+    tasks = even(6) + even(2, spilled_memory=90 * MIB, spilled_disk=30 * MIB, held=60 * MIB)
+    found = found_in(log_of(tasks), tmp_path)[Symptom.SPILL]
+    assert found.place == "stage 0"
+    assert found.seconds == pytest.approx(10 * 2 / 8)  # the share of the tasks that spilled
+    assert found.figures["spilled_disk_bytes"] == 60 * MIB
+    assert "2 of 8 tasks wrote 62.9 MB to disk" in found.evidence
+    assert found.conf == ("spark.executor.memory=3072m",)  # 300 MiB where 120 were held
+
+
+def test_a_spill_behind_a_shuffle_asks_for_more_partitions(tmp_path: Path) -> None:
+    tasks = even(spilled_memory=90 * MIB, spilled_disk=30 * MIB, held=45 * MIB, fetched=50 * MIB)
+    settings = {"sql_adaptive_enabled": "false", "sql_shuffle_partitions": "8"}
+    found = found_in(log_of(tasks, **settings), tmp_path)[Symptom.SPILL]
+    assert found.conf == ("spark.sql.shuffle.partitions=24",)  # 135 MiB where 45 were held
+
+
+def one_long(**figures: int) -> list[FakeTask]:
+    return [*even(7, end=3000, fetched=10 * MIB), FakeTask(1000, 11_000, **figures)]  # type: ignore[arg-type]
+
+
+def test_a_task_that_read_more_is_skew_with_its_bytes(tmp_path: Path) -> None:
+    found = found_in(log_of(one_long(fetched=50 * MIB)), tmp_path)
+    skew = found[Symptom.SKEW]
+    assert Symptom.STRAGGLER not in found
+    # 24 task seconds would take 3 seconds on 8 slots; the stage took 10.
+    assert skew.seconds == pytest.approx(7.0)
+    assert skew.figures["longest_bytes"] == 50 * MIB
+    assert "the longest of 8 tasks took 10 s, the median 2 s" in skew.evidence
+    assert "spark.sql.adaptive.skewJoin.enabled=true" in skew.conf
+
+
+def test_a_task_that_read_no_more_is_no_skew_but_a_straggler(tmp_path: Path) -> None:
+    found = found_in(log_of(one_long(fetched=10 * MIB)), tmp_path)
+    assert Symptom.SKEW not in found
+    assert found[Symptom.STRAGGLER].conf == ("spark.speculation=true",)
+
+
+def test_bytes_too_few_to_matter_are_no_skew(tmp_path: Path) -> None:
+    tasks = [*even(7, end=3000, fetched=10), FakeTask(1000, 11_000, fetched=1000)]
+    assert Symptom.SKEW not in found_in(log_of(tasks), tmp_path)
+
+
+def test_files_that_cannot_be_split_are_not_asked_to_be(tmp_path: Path) -> None:
+    tasks = [*even(7, end=3000, read=5000), FakeTask(1000, 11_000, read=60 * MIB)]
+    found = found_in(log_of(tasks), tmp_path)[Symptom.SKEW]
+    assert found.conf == ()
+    assert "cannot be split further" in found.advice
+
+
+def test_two_kinds_of_tasks_are_neither_skew_nor_stragglers(tmp_path: Path) -> None:
+    tasks = [*even(5, end=3000), *even(3, end=11_000)]
+    found = found_in(log_of(tasks), tmp_path)
+    assert found.keys().isdisjoint({Symptom.SKEW, Symptom.STRAGGLER, Symptom.LAST_WAVE})
+
+
+def test_cores_that_another_stage_used_are_not_counted_as_lost(tmp_path: Path) -> None:
+    busy = even(7, begin=3000, end=11_000)
+    found = found_in(log_of(one_long(fetched=50 * MIB), busy), tmp_path)
+    assert Symptom.SKEW not in found
+
+
+def test_cores_that_another_job_used_are_not_counted_as_lost(tmp_path: Path) -> None:
+    log = started().opened().opened(query=None, at=2000)
+    log.events[-1] |= {"Job ID": 7, "Stage IDs": [7]}
+    log.stage(one_long(fetched=50 * MIB)).closed()
+    (job,), _ = log.jobs(tmp_path)
+    assert not job.was_alone
+    assert diagnosed(job, "log", None) is None
+
+
+def test_a_last_wave_with_one_task_is_found(tmp_path: Path) -> None:
+    tasks = [*even(8, end=6000), FakeTask(6000, 11_000)]
+    found = found_in(log_of(tasks), tmp_path)[Symptom.LAST_WAVE]
+    assert found.seconds == pytest.approx(10 - 45 / 8)
+    assert "9 tasks on 8 slots are 1.12 waves" in found.evidence
+
+
+def test_fewer_tasks_than_slots_are_found_and_split_where_there_is_enough(tmp_path: Path) -> None:
+    found = found_in(log_of(even(2, read=256 * MIB)), tmp_path)[Symptom.FEW_TASKS]
+    assert found.seconds == pytest.approx(10 * (1 - 2 / 8))
+    assert found.conf == (f"spark.sql.files.maxPartitionBytes={64 * MIB}",)
+    small = found_in(log_of(even(2, read=1000)), tmp_path)[Symptom.FEW_TASKS]
+    assert small.conf == ()
+
+
+def test_tasks_that_only_start_are_found(tmp_path: Path) -> None:
+    begins = range(1000, 11_000, 50)
+    tasks = [FakeTask(at, at + 50, cpu=5, fetched=200) for at in begins for _ in range(SLOTS)]
+    settings = {"sql_adaptive_enabled": "false", "sql_shuffle_partitions": str(len(tasks))}
+    found = found_in(log_of(tasks, **settings), tmp_path)[Symptom.TINY_TASKS]
+    assert found.seconds == pytest.approx(10 * 0.9 * (1 - 8 / len(tasks)))
+    assert found.conf == ("spark.sql.adaptive.enabled=true", "spark.sql.shuffle.partitions=8")
+
+
+def test_waiting_for_executors_is_told_from_the_driver_alone(tmp_path: Path) -> None:
+    log = started().opened()
+    log.stage(even(begin=5000, end=10_000), at=2000).closed()
+    found = found_in(log, tmp_path)
+    assert found[Symptom.EXECUTOR_WAIT].seconds == pytest.approx(3.0)
+    assert "executors were there" in found[Symptom.EXECUTOR_WAIT].evidence
+    assert found[Symptom.DRIVER].seconds == pytest.approx(1.0 + 1.0)
+    assert found[Symptom.DRIVER].conf == ()
+
+
+def test_the_stage_that_waited_longest_is_named(tmp_path: Path) -> None:
+    log = started().opened(stages=2)
+    log.stage(even(begin=2000, end=4000), at=1000)
+    log.stage(even(begin=8000), number=1, at=4000).closed()
+    found = found_in(log, tmp_path)[Symptom.EXECUTOR_WAIT]
+    assert (found.place, found.seconds) == ("stage 1", pytest.approx(5.0))
+
+
+def test_a_stage_that_found_no_executor_says_so(tmp_path: Path) -> None:
+    log = MeasuredLog()
+    log.begin(executors=0)
+    log.set(executor_cores="4").opened()
+    info = {"Stage ID": 0, "Stage Attempt ID": 0, "Stage Name": "sum"}
+    submitted = {**info, "Submission Time": 1_750_000_001_000}
+    log.add("SparkListenerStageSubmitted", Stage_Info=submitted)
+    log.executor("1", 1_750_000_006_000, host="host-1")
+    tasks = log_of(even(4, begin=6000)).events
+    log.events += [each for each in tasks if each["Event"] == "SparkListenerTaskEnd"]
+    found = found_in(log.closed(), tmp_path)[Symptom.EXECUTOR_WAIT]
+    assert "no executor was there" in found.evidence
+    assert found.conf == ("spark.dynamicAllocation.minExecutors=1",)
+
+
+def test_garbage_collection_names_the_memory_that_counts(tmp_path: Path) -> None:
+    tasks = even(garbage=2000)
+    found = found_in(log_of(tasks, executor_memory="8g"), tmp_path)[Symptom.GARBAGE]
+    assert found.seconds == pytest.approx(2.0)
+    assert found.conf == ("spark.executor.memory=16g",)
+    local = found_in(log_of(tasks, master="local[8]"), tmp_path)[Symptom.GARBAGE]
+    assert local.conf == ("spark.driver.memory=2048m",)
+
+
+def test_waiting_for_a_shuffle_and_rows_that_multiply_are_found(tmp_path: Path) -> None:
+    tasks = even(
+        fetch_wait=1000, shuffle_write=1000, rows=10, rows_written=90, written=50 * MIB, cpu=5000
+    )
+    found = found_in(log_of(tasks), tmp_path)
+    assert found[Symptom.SHUFFLE_WAIT].seconds == pytest.approx(2.0)
+    assert "read 80 rows and wrote 720" in found[Symptom.SHUFFLE_GROWTH].evidence
+
+
+def test_more_bytes_of_as_many_rows_are_no_growth(tmp_path: Path) -> None:
+    tasks = even(read=MIB, rows=90, rows_written=120, written=50 * MIB)
+    assert Symptom.SHUFFLE_GROWTH not in found_in(log_of(tasks), tmp_path)
+
+
+def failing(reason: Mapping[str, object] | str) -> Sequence[FakeTask]:
+    return [*even(), FakeTask(1000, 5000, reason=reason)]
+
+
+def test_tasks_that_failed_are_found_with_their_reasons(tmp_path: Path) -> None:
+    killed = {"Reason": "ExecutorLostFailure", "Loss Reason": "exit code 137"}
+    found = found_in(log_of(failing(killed), executor_memory="8g"), tmp_path)[Symptom.FAILURES]
+    assert found.seconds == pytest.approx(4.0)
+    assert "1 task failed (1 ExecutorLostFailure)" in found.evidence
+    assert found.conf == ("spark.executor.memory=16g",)
+
+
+def test_an_attempt_that_was_called_off_is_no_failure(tmp_path: Path) -> None:
+    assert Symptom.FAILURES not in found_in(log_of(failing("TaskKilled")), tmp_path)
+
+
+def test_a_job_that_ended_with_an_error_was_all_in_vain(tmp_path: Path) -> None:
+    log = started().opened().stage(even()).closed(error="no such column")
+    assert found_in(log, tmp_path)[Symptom.FAILURES].seconds == pytest.approx(10.0)
+
+
+def test_no_finding_has_more_at_stake_than_its_job(tmp_path: Path) -> None:
+    long = even(begin=0, end=30_000, garbage=29_000)
+    again = started().opened().stage(even()).stage(long, attempt=1).closed()
+    assert all(each.seconds <= 10 for each in found_in(again, tmp_path).values())
+
+
+def test_jobs_are_ranked_by_what_is_at_stake_and_only_the_first_are_kept(tmp_path: Path) -> None:
+    ranking, prices = Ranking(2), PriceList(core=3600.0)
+    for garbage in (1500, 4000, 2500, 0):
+        ((job,), _) = log_of(even(garbage=garbage)).jobs(tmp_path)
+        ranking.add(job, str(garbage), prices)
+    assert [each.log for each in ranking.first] == ["4000", "2500"]
+    assert (ranking.jobs, ranking.with_findings) == (4, 3)
+    first = ranking.first[0]
+    assert first.cost == pytest.approx(80 * 1.0 * 1)
+    assert first.at_stake(first.findings[0]) == pytest.approx(32.0)
