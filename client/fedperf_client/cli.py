@@ -13,6 +13,7 @@ import typer
 from fedperf_client.commands import (
     advise,
     campaign,
+    compare,
     diagnose,
     doctor,
     drift,
@@ -50,6 +51,7 @@ app.command()(predict.predict)
 app.command()(advise.advise)
 app.command()(predict.models)
 app.command()(drift.drift)
+app.command()(compare.compare)
 app.command()(predict.gain)
 
 

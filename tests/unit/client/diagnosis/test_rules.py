@@ -141,7 +141,8 @@ def test_the_stage_that_waited_longest_is_named(tmp_path: Path) -> None:
     log.stage(even(begin=2000, end=4000), at=1000)
     log.stage(even(begin=8000), number=1, at=4000).closed()
     found = found_in(log, tmp_path)[Symptom.EXECUTOR_WAIT]
-    assert (found.place, found.seconds) == ("stage 1", pytest.approx(5.0))
+    assert found.place == "stage 1"
+    assert found.seconds == pytest.approx(5.0)
 
 
 def test_a_stage_that_found_no_executor_says_so(tmp_path: Path) -> None:

@@ -1,0 +1,284 @@
+"""What takes longer since an upgrade or a date, workload by workload.
+
+A workload's runs of both sides differ by the ratio of their medians. How sure that is follows
+from how repeats differ: the variance of log seconds is that of its own repeats and what the home's
+other workloads tell of theirs (`repeat_spread`), so that one run after is enough for a large
+change and many are not enough for a small one. The interval leaves 1 % on either side: of a
+hundred workloads that did not change, one is called slower by chance. Nothing is adjusted for
+what else changed; it is told beside.
+"""
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum, unique
+
+import numpy as np
+
+from fedperf_client.prediction.mixture.repeat_spread import Repeats
+from fedperf_client.prediction.mixture.spreads import Student
+from fedperf_shared.execution import Execution
+from fedperf_shared.workflow.vocabulary import OperatorKind
+
+LEVEL = 0.98
+"""Of the interval, see the module."""
+
+CHANGED = 1.2
+"""Rows or cores that differ by less are not told."""
+
+_MEDIAN_SD = math.sqrt(math.pi / 2)
+"""By how much the median of many is less sure than their mean."""
+
+_FEW = 2
+"""Of so few the median is the mean."""
+
+
+@unique
+class TimeVerdict(StrEnum):
+    """What can be told of a workload."""
+
+    SLOWER = "slower"
+    FASTER = "faster"
+    NO_DIFFERENCE = "no difference"
+    TOO_FEW = "too few runs"
+
+
+@dataclass(frozen=True, slots=True)
+class TimedRun:
+    """What counts of one execution.
+
+    Attributes:
+        finished_at: with time zone.
+        source: what recorded it, with its version.
+        log_seconds: natural log of its time; None where it did not end well.
+        rows: of its sources.
+        cores: that it had.
+        was_first: no query of its application had worked before.
+        kinds: of its operators, by count.
+    """
+
+    finished_at: datetime
+    source: str
+    log_seconds: float | None
+    rows: float
+    cores: int
+    was_first: bool
+    kinds: Mapping[OperatorKind, int]
+
+    @classmethod
+    def of(cls, execution: Execution) -> "TimedRun":
+        """Of an execution."""
+        measured, operators = execution.measurement, execution.plan.workflow.operators
+        is_ok = execution.is_ok and measured is not None
+        return cls(
+            execution.finished_at,
+            execution.origin.source,
+            math.log(measured.runtime_seconds) if measured is not None and is_ok else None,
+            sum(each.output_rows for each in operators if not each.inputs),
+            execution.cluster.cores,
+            execution.cluster.queries_before == 0,
+            Counter(each.kind for each in operators),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RunSide:
+    """The runs of a workload on one side; at least one ended well."""
+
+    runs: Sequence[TimedRun]
+    times: Sequence[float] = field(init=False)
+
+    def __post_init__(self) -> None:
+        found = [each.log_seconds for each in self.runs if each.log_seconds is not None]
+        object.__setattr__(self, "times", found)
+
+    @property
+    def median_seconds(self) -> float:
+        """Of those that ended well."""
+        return math.exp(float(np.median(self.times)))
+
+    @property
+    def failed(self) -> int:
+        """How many did not end well."""
+        return len(self.runs) - len(self.times)
+
+    @property
+    def squares(self) -> float:
+        """Of log seconds around their mean."""
+        return float(np.sum((np.array(self.times) - np.mean(self.times)) ** 2))
+
+    @property
+    def variance_of_median(self) -> float:
+        """Of the median, over that of one run."""
+        count = len(self.times)
+        return (1.0 if count <= _FEW else _MEDIAN_SD**2) / count
+
+    def median_of(self, what: Callable[[TimedRun], float]) -> float:
+        """Of a figure of the runs that ended well."""
+        return float(np.median([what(each) for each in self.runs if each.log_seconds is not None]))
+
+
+@dataclass(frozen=True, slots=True)
+class Slowdown:
+    """One workload before and after.
+
+    Attributes:
+        workload: its name; local.
+        before, after: its runs.
+        ratio: of the medians, after over before.
+        lower, upper: ends of the interval of the ratio, see `LEVEL`.
+        verdict: what that tells.
+        changes: what else differs, for people.
+    """
+
+    workload: str
+    before: RunSide
+    after: RunSide
+    ratio: float
+    lower: float
+    upper: float
+    verdict: TimeVerdict
+    changes: tuple[str, ...]
+
+    @property
+    def lost_seconds(self) -> float:
+        """By how much all its runs after took longer; negative where they took less."""
+        apart = self.after.median_seconds - self.before.median_seconds
+        return apart * len(self.after.times)
+
+    def as_row(self) -> dict[str, object]:
+        """The figures by name."""
+        return {
+            "workload": self.workload,
+            "verdict": self.verdict.value,
+            "before_seconds": self.before.median_seconds,
+            "after_seconds": self.after.median_seconds,
+            "ratio": self.ratio,
+            "lower": self.lower,
+            "upper": self.upper,
+            "level": LEVEL,
+            "runs_before": len(self.before.times),
+            "runs_after": len(self.after.times),
+            "lost_seconds": self.lost_seconds,
+            "changes": list(self.changes),
+        }
+
+
+Split = Callable[[Sequence[TimedRun]], tuple[Sequence[TimedRun], Sequence[TimedRun]]]
+"""The runs of a workload before and after."""
+
+
+def runs_by_workload(executions: Iterable[Execution]) -> dict[str, list[TimedRun]]:
+    """Of every workload; one that ran on several platforms is one for each set of them."""
+    found: dict[tuple[str, str], list[TimedRun]] = defaultdict(list)
+    for each in executions:
+        platforms = "+".join(sorted({one.name.lower() for one in each.plan.platforms}))
+        found[each.workload, platforms].append(TimedRun.of(each))
+    names = Counter(workload for workload, _ in found)
+    return {
+        workload if names[workload] == 1 else f"{workload} on {platforms}": runs
+        for (workload, platforms), runs in found.items()
+    }
+
+
+def since(moment: datetime) -> Split:
+    """After is what finished at this moment or later."""
+    return lambda runs: (
+        [each for each in runs if each.finished_at < moment],
+        [each for each in runs if each.finished_at >= moment],
+    )
+
+
+def on_newest_source(runs: Sequence[TimedRun]) -> tuple[Sequence[TimedRun], Sequence[TimedRun]]:
+    """After is what ran on what the newest run was recorded by, such as a version of Spark."""
+    newest = max(runs, key=lambda each: each.finished_at).source
+    return (
+        [each for each in runs if each.source != newest],
+        [each for each in runs if each.source == newest],
+    )
+
+
+def slowdowns(
+    pairs: Mapping[str, tuple[Sequence[TimedRun], Sequence[TimedRun]]],
+) -> tuple[list[Slowdown], list[str]]:
+    """Workloads that ran well on both sides, those that lost most time first; and the others."""
+    both: dict[str, tuple[RunSide, RunSide]] = {}
+    alone: list[str] = []
+    for workload, (earlier, later) in pairs.items():
+        before, after = RunSide(earlier), RunSide(later)
+        if before.times and after.times:
+            both[workload] = before, after
+        else:
+            alone.append(workload)
+    repeats = _repeats(both)
+    found = [_slowdown(name, before, after, repeats) for name, (before, after) in both.items()]
+    order = {
+        TimeVerdict.SLOWER: 0,
+        TimeVerdict.TOO_FEW: 1,
+        TimeVerdict.NO_DIFFERENCE: 1,
+        TimeVerdict.FASTER: 2,
+    }
+    return sorted(found, key=lambda each: (order[each.verdict], -each.lost_seconds)), alone
+
+
+def _repeats(both: Mapping[str, tuple[RunSide, RunSide]]) -> Repeats:
+    """All sides of all workloads, each a configuration of its own."""
+    rows = [
+        (f"{name}/{number}".encode(errors="replace"), each)
+        for name, sides in both.items()
+        for number, side in enumerate(sides)
+        for each in side.times
+    ]
+    keys = [key for key, _ in rows]
+    return Repeats.of(keys, [b""] * len(keys), np.array([each for _, each in rows]))
+
+
+def _slowdown(name: str, before: RunSide, after: RunSide, repeats: Repeats) -> Slowdown:
+    belief = repeats.belief(f"{name}/0".encode(errors="replace"))
+    degrees = belief.count + len(before.times) + len(after.times) - 2
+    variance = (belief.count * belief.sd**2 + before.squares + after.squares) / degrees
+    scale = math.sqrt(variance * (before.variance_of_median + after.variance_of_median))
+    apart = math.log(after.median_seconds / before.median_seconds)
+    half = Student(scale, degrees).quantile((1 + LEVEL) / 2)
+    lower, upper = apart - half, apart + half
+    if lower > 0:
+        verdict = TimeVerdict.SLOWER
+    elif upper < 0:
+        verdict = TimeVerdict.FASTER
+    elif min(len(before.times), len(after.times)) == 1:
+        verdict = TimeVerdict.TOO_FEW
+    else:
+        verdict = TimeVerdict.NO_DIFFERENCE
+    return Slowdown(
+        name,
+        before,
+        after,
+        math.exp(apart),
+        math.exp(min(max(lower, -700), 700)),
+        math.exp(min(max(upper, -700), 700)),
+        verdict,
+        _changes(before, after),
+    )
+
+
+def _changes(before: RunSide, after: RunSide) -> tuple[str, ...]:
+    found = []
+    for words, what in (("rows", lambda run: run.rows), ("cores", lambda run: run.cores)):
+        old, new = before.median_of(what), after.median_of(what)
+        if not 1 / CHANGED <= (new + 1) / (old + 1) <= CHANGED:
+            found.append(f"{words} {old:,.0f} to {new:,.0f}")
+    cold = [side.median_of(lambda run: run.was_first) for side in (before, after)]
+    if cold == [0, 1]:
+        found.append("first query of its application now")
+    elif cold == [1, 0]:
+        found.append("no longer first query of its application")
+    old_kinds, new_kinds = before.runs[-1].kinds, after.runs[-1].kinds
+    for kind in sorted({*old_kinds, *new_kinds}):
+        more = new_kinds.get(kind, 0) - old_kinds.get(kind, 0)
+        if more:
+            found.append(f"{more:+d} {kind.name.lower().replace('_', ' ')}")
+    if after.failed or before.failed:
+        found.append(f"failed {before.failed} to {after.failed}")
+    return tuple(found)
