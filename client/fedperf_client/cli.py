@@ -20,6 +20,7 @@ from fedperf_client.commands import (
     predict,
     release,
     runs,
+    status,
 )
 from fedperf_client.commands import ingest as ingest_cli
 from fedperf_client.commands.home_option import Json
@@ -53,6 +54,7 @@ app.command()(predict.models)
 app.command()(drift.drift)
 app.command()(compare.compare)
 app.command()(predict.gain)
+app.command()(status.status)
 
 
 def main() -> None:
@@ -91,9 +93,15 @@ def init(
 ) -> None:
     """Make this organization's directory with a configuration and a privacy policy to read.
 
+    Says when the first release would leave and what would change that, while it can be changed.
     A directory that is there stays as it is: exit code 3 where other options are asked for.
     """
-    from fedperf_client.release.policy import Policy, policy_template
+    from fedperf_client.commands.expectations import (
+        expected_calendar,
+        outlook_facts,
+        tell_outlook,
+    )
+    from fedperf_client.release.policy import Policy, load_policy, policy_template
 
     home = _home(context, must_exist=False)
     exists = home.policy.exists()
@@ -102,13 +110,14 @@ def init(
     size, workloads = size or SizeClass.SMALL, 200 if workloads is None else workloads
     Policy(size_class=size, nominal_workloads=workloads)  # refused before anything is written
     home.create(policy_template(size, workloads))
-    show(
-        {"directory": home.directory, "configuration": home.config, "policy": home.policy},
-        json=json,
-    )
+    policy, at = load_policy(home.policy), _now()
+    facts = {"directory": home.directory, "configuration": home.config, "policy": home.policy}
+    calendar = expected_calendar(home, at=at)
+    show(facts | (outlook_facts(policy, calendar, at=at) if json else {}), json=json)
     if exists:
         print(f"note: {home.directory} exists already; its policy stays", file=sys.stderr)
     elif not json:
+        tell_outlook(policy, calendar, at=at)
         typer.echo(
             "next: read the policy, which counts for a period from its beginning on; then "
             "fedperf ingest FILE, and fedperf join URL with what the coordinator gave you"
@@ -122,21 +131,38 @@ def join(
     json: Json = False,
 ) -> None:
     """Become a member of a coordinator; both sides show the same fingerprint of your key."""
+    from fedperf_client.commands.expectations import (
+        keep_calendar,
+        outlook_facts,
+        public_calendar,
+        tell_outlook,
+    )
     from fedperf_client.federation import enrollment
+    from fedperf_client.release.policy import load_policy
+    from fedperf_shared.errors import FedperfError
     from fedperf_shared.identity import fingerprint
 
     home = _home(context)
     key = enrollment.load_or_create_key(home.identity)
     membership = enrollment.join(url, key)
     membership.save(home.identity)
-    show(
-        {
-            "fingerprint": fingerprint(key.public_key()),
-            "exchange": membership.exchange_address,
-            "fleet": membership.fleet_address,
-        },
-        json=json,
-    )
+    facts: dict[str, object] = {
+        "fingerprint": fingerprint(key.public_key()),
+        "exchange": membership.exchange_address,
+        "fleet": membership.fleet_address,
+    }
+    try:
+        policy, at = load_policy(home.policy), _now()
+        calendar = public_calendar(home, at=at)
+        keep_calendar(home, calendar)
+    except FedperfError as error:
+        show(facts, json=json)
+        print(f"note: when the first release leaves is not known: {error}", file=sys.stderr)
+        return
+    show(facts | (outlook_facts(policy, calendar, at=at) if json else {}), json=json)
+    if not json:
+        tell_outlook(policy, calendar, at=at)
+        typer.echo("the schedule is fixed when the daemon first starts: fedperf daemon")
 
 
 @app.command()
@@ -184,52 +210,30 @@ def daemon(context: typer.Context) -> None:
 
 
 @app.command()
-def status(context: typer.Context, json: Json = False) -> None:
-    """Show membership, executions, the shared model and the budget."""
-    from fedperf_client.federation.enrollment import Membership, load_or_create_key
-    from fedperf_client.home.store import ExecutionStore
-    from fedperf_client.prediction.base_models import FetchedModels
-    from fedperf_shared.errors import ConfigurationError
-    from fedperf_shared.identity import fingerprint
-
-    home = _home(context)
-    try:
-        coordinator: str | None = Membership.load(home.identity).exchange_address
-        key = fingerprint(load_or_create_key(home.identity).public_key())
-    except ConfigurationError:
-        coordinator, key = None, ""
-    with ExecutionStore.open(home.store) as store:
-        counts = store.counts()
-    show(
-        {
-            "coordinator": coordinator,
-            "fingerprint": key,
-            "executions": counts.executions,
-            "workloads": counts.workloads,
-            "model_version": FetchedModels(home.models).shared_version,
-            "epsilon_spent": _spent(home),
-            "stopped": _stop(home),
-        },
-        json=json,
-    )
-
-
-@app.command()
 def budget(context: typer.Context, json: Json = False) -> None:
     """Show what all releases cost, and what is left: over all periods, then by period.
 
     Epsilon is for adding or removing one workload; beside it stands what was spent when one
     workload is replaced by another. "planned" is what all slots of the schedules cost, made
-    or not, which is what counts for the lifetime.
+    or not, which is what counts for the lifetime. Before the first period it is what would be
+    planned.
     """
-    from fedperf_client.release.ledger.spent_budget import UNIT, spending_of
+    from fedperf_client.commands.expectations import expected_schedule, note_of_expected
+    from fedperf_client.release.ledger.spent_budget import UNIT, expected_spending, spending_of
 
-    spending = spending_of(_home(context).ledgers, at=_now())
+    home = _home(context)
+    if home.ledgers:
+        spending = spending_of(home.ledgers, at=_now())
+    else:
+        policy, planned = expected_schedule(home, at=_now())
+        spending = expected_spending(planned.schedule, policy.budget, policy.lifetime)
     rows = [each.as_row() if json else each.as_line() for each in spending]
-    show_rows(rows, json=json, empty="no period has begun; start the daemon after joining")
-    if rows and not json:
+    show_rows(rows, json=json, empty="")
+    if not json:
         typer.echo(f"unit: {UNIT}; spent: one added or removed, replace one: one replaced")
-    if not json and (stop := _stop(_home(context))):
+    if not home.ledgers:
+        note_of_expected(home, at=_now())
+    elif not json and (stop := status.stop_of(home)):
         typer.echo(f"stopped: {stop}")
 
 
@@ -293,23 +297,3 @@ def _require_same(home: "Home", size: SizeClass | None, workloads: int | None) -
             f"{home.directory} exists already and was left as it is, with {', '.join(differs)}; "
             f"edit {home.policy} to change that, it counts {counts}"
         )
-
-
-def _stop(home: "Home") -> str | None:
-    """Why nothing leaves until an operator decides; None where nothing is wrong."""
-    from fedperf_client.release.ledger.errors import LedgerDisagreesError
-    from fedperf_client.release.ledger.ledger import PrivacyLedger
-
-    if not home.ledgers:
-        return None
-    ledger = PrivacyLedger.open(home.ledgers[-1])
-    problem = ledger.disagreement()
-    return None if problem is None else str(LedgerDisagreesError(ledger.path, problem))
-
-
-def _spent(home: "Home") -> float | None:
-    from fedperf_client.release.ledger.ledger import PrivacyLedger
-
-    if not home.ledgers:
-        return None
-    return PrivacyLedger.open(home.ledgers[-1]).spent(_now())

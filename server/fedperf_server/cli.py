@@ -9,7 +9,14 @@ from typing import Annotated
 
 import typer
 
-from fedperf_server.commands import epochs, models, organizations, service, synthetic_rows
+from fedperf_server.commands import (
+    calendar,
+    epochs,
+    models,
+    organizations,
+    service,
+    synthetic_rows,
+)
 from fedperf_shared.programs import command_line
 
 app = typer.Typer(
@@ -22,6 +29,7 @@ app = typer.Typer(
     + "; ".join(f"{code} {text}" for code, text in command_line.EXIT_CODES.items()),
 )
 app.command()(service.init)
+app.command()(calendar.calendar)
 app.command("add-org")(organizations.add_org)
 app.command("list")(organizations.list_organizations)
 app.command()(organizations.revoke)

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TypeVar
 
-from fedperf_shared.errors import ConfigurationError
+from fedperf_shared.errors import ConfigurationError, StorageError
 from fedperf_shared.programs.private_files import close_to_others, create_private
 from fedperf_shared.programs.settings_file import WrongSettingsError, read_settings
 from fedperf_shared.releases.period import (
@@ -21,6 +21,7 @@ from fedperf_shared.releases.period import (
     Period,
     SlotTimes,
     Timetable,
+    default_timetable,
 )
 
 FILE_NAME = "fedperf-server.toml"
@@ -84,22 +85,6 @@ class ServerConfig:
         return f"{self.host}:{self.fleet_port}"
 
 
-def default_timetable(start: datetime) -> Timetable:
-    """Thirteen windows of four weeks: three stages of reports, then three model rounds.
-
-    A report leaves before the next stage opens, whose question follows from it. Where an epoch
-    begins there are three more rounds, in two windows a year at most.
-    """
-    day = timedelta(days=1)
-    return Timetable(
-        Period(start, DEFAULT_WINDOW, DEFAULT_WINDOWS),
-        report_slots=tuple(SlotTimes(first * day, (first + 1) * day) for first in (4, 6, 8)),
-        model_slots=tuple(SlotTimes(first * day, (first + 1) * day) for first in (10, 16, 22)),
-        extra_slots=tuple(SlotTimes(first * day, (first + 1) * day) for first in (13, 19, 25)),
-        extra_windows=2,
-    )
-
-
 def write_config(config: ServerConfig) -> Path:
     """Write `config` into its directory."""
     path = config.directory / FILE_NAME
@@ -117,6 +102,28 @@ def load_config(directory: Path) -> ServerConfig:
     """
     path = directory / FILE_NAME
     return _Reader(path).config(read_settings(path, absent="run `fedperf-server init`"))
+
+
+def write_calendar(timetable: Timetable, path: Path) -> None:
+    """Write a calendar by itself, public as it is, for `load_calendar`.
+
+    Raises:
+        StorageError: it cannot be written.
+    """
+    try:
+        path.write_text(_calendar_to_toml(timetable), encoding="utf-8")
+    except OSError as error:
+        raise StorageError(f"{path}: {error.strerror or error}") from error
+
+
+def load_calendar(path: Path) -> Timetable:
+    """The calendar in a file of `write_calendar`, or in a server's configuration.
+
+    Raises:
+        ConfigurationError: no such file, no TOML, or wrong values: all of them, with their keys.
+    """
+    found = read_settings(path, name=f"calendar {path}").get("timetable")
+    return _Reader(path).calendar(found)
 
 
 def _problems(config: ServerConfig) -> list[str]:
@@ -188,6 +195,12 @@ class _Reader:
             raise WrongSettingsError(str(self._path), self._problems)
         return config
 
+    def calendar(self, table: object) -> Timetable:
+        timetable = self._timetable(table)
+        if timetable is None or self._problems:
+            raise WrongSettingsError(str(self._path), self._problems)
+        return timetable
+
     def _take(self, table: dict[str, object], key: str, kind: type[_T], default: _T) -> _T:
         value = table.pop(key, default)
         if isinstance(value, kind) and not (kind is int and isinstance(value, bool)):
@@ -224,6 +237,7 @@ class _Reader:
         models = self._take(rest, "model_slots", list, [])
         extra = self._take(rest, "extra_slots", list, [])
         extra_windows = self._take(rest, "extra_windows", int, 0)
+        first = self._take(rest, "first_slots", list, [])
         method = self._method(rest)
         self._problems += [f"timetable.{key} is not a known key" for key in rest]
         try:
@@ -234,6 +248,7 @@ class _Reader:
                 method,
                 tuple(self._times(each) for each in extra),
                 extra_windows,
+                tuple(self._times(each) for each in first),
             )
         except ConfigurationError as error:
             self._problems.append(f"timetable: {error}")
@@ -260,7 +275,6 @@ class _Reader:
 
 
 def _to_toml(config: ServerConfig) -> str:
-    period = config.timetable.period
     quoted = config.database_url.replace("\\", "\\\\").replace('"', '\\"')
     return f"""\
 host = "{config.host}"
@@ -273,17 +287,27 @@ grace_seconds = {config.grace.total_seconds()!r}
 update_norm_bound = {config.update_norm_bound!r}
 database_url = "{quoted}"
 
+{_calendar_to_toml(config.timetable)}"""
+
+
+def _calendar_to_toml(timetable: Timetable) -> str:
+    period = timetable.period
+    return f"""\
+# The public calendar; `fedperf-server calendar` shows it in dates. Moments are seconds after the
+# start of a window.
 [timetable]
 period_start = {period.start.isoformat()}
 window_seconds = {period.window.total_seconds()!r}
 windows = {period.windows}
-report_slots = [{_slots(config.timetable.report_slots)}]
-model_slots = [{_slots(config.timetable.model_slots)}]
+report_slots = [{_slots(timetable.report_slots)}]
+model_slots = [{_slots(timetable.model_slots)}]
 # More model rounds of windows in which an epoch begins, in so many windows at most.
-extra_slots = [{_slots(config.timetable.extra_slots)}]
-extra_windows = {config.timetable.extra_windows}
+extra_slots = [{_slots(timetable.extra_slots)}]
+extra_windows = {timetable.extra_windows}
+# Days on which the first report of whoever joined may leave.
+first_slots = [{_slots(timetable.first_slots)}]
 # How model rounds train: steps at the model's "tangent", or "dp_sgd" in all its weights.
-model_method = "{config.timetable.model_method.name.lower()}"
+model_method = "{timetable.model_method.name.lower()}"
 """
 
 

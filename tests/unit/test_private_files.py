@@ -13,10 +13,11 @@ import pytest
 from fedperf_client.home import sqlite_file
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.profiling.campaign.record.journal import Journal
-from fedperf_server.config import ServerConfig, default_timetable, write_config
+from fedperf_server.config import ServerConfig, write_config
 from fedperf_server.state import database
 from fedperf_server.state.database import Database
 from fedperf_shared.errors import StorageError
+from fedperf_shared.releases.period import default_timetable
 
 
 @pytest.fixture(autouse=True, params=[0o000, 0o022])

@@ -4,7 +4,7 @@
 one slot; `show` and `list` look back over all periods.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from fedperf_client.home.config import Home
     from fedperf_client.privacy.accountant import PrivacyBudget
-    from fedperf_client.release.decisions import Verdict
+    from fedperf_client.release.decisions import Decision, Verdict
     from fedperf_client.release.history import PastRelease, ReadReceipt
     from fedperf_client.release.ledger.ledger import PrivacyLedger
     from fedperf_client.release.policy import Policy
@@ -45,7 +45,8 @@ def release_preview(
 ) -> None:
     """Show what would leave next, with cost and a sample from invented jobs; charges nothing.
 
-    Before the first period the calendar is asked of the coordinator that was joined.
+    Before the first period the joined coordinator is asked for its calendar; before joining it is
+    the default one.
     """
     from fedperf_shared.programs.flower_settings import quiet_flower
 
@@ -152,32 +153,51 @@ def release_list(context: typer.Context, json: Json = False) -> None:
 
 @app.command("slots")
 def release_slots(context: typer.Context, json: Json = False) -> None:
-    """List every slot of the period with its privacy parameters: what may leave, and when (UTC)."""
+    """List every slot of the period with its privacy parameters: what may leave, and when (UTC).
+
+    Before the first period: what would be planned, and what would change that.
+    """
+    from fedperf_client.commands import expectations
     from fedperf_client.release.decisions import Decisions
+
+    home, at = home_of(context), now()
+    if home.ledgers:
+        ledger = _ledgers(home)[-1]
+        _show_slots(ledger.schedule, Decisions(ledger).every(), json=json)
+        return
+    policy, planned = expectations.expected_schedule(home, at=at)
+    _show_slots(planned.schedule, {}, json=json)
+    if json:
+        expectations.note_of_expected(home, at=at)
+    else:
+        expectations.tell_outlook(policy, expectations.expected_calendar(home, at=at), at=at)
+
+
+def _show_slots(
+    schedule: "Schedule", decisions: Mapping["SlotKey", "Decision"], *, json: bool
+) -> None:
     from fedperf_client.release.slot_names import slot_name
     from fedperf_shared.releases.kinds import kind_of
 
-    rows = []
-    for ledger in _ledgers(home_of(context))[-1:]:
-        schedule, decisions = ledger.schedule, Decisions(ledger).every()
-        for slot in schedule.slots:
-            decision = decisions.get(slot.key)
-            rows.append(
-                {
-                    "slot": slot_name(slot.key),
-                    "kind": kind_of(slot.parameters).name,
-                    "window": slot.key.window,
-                    "index": slot.key.index,
-                    "opens_at": schedule.opens_at(slot.key).isoformat(),
-                    "leaves_at": schedule.replies_at(slot.key).isoformat(),
-                    "extra": schedule.is_extra(slot.key),
-                    "decision": None if decision is None else str(decision.verdict),
-                    "noise": slot.parameters.noise_multiplier,
-                    **asdict(slot.parameters),
-                }
-            )
+    rows: list[dict[str, object]] = [
+        {
+            "slot": slot_name(slot.key),
+            "kind": kind_of(slot.parameters).name,
+            "window": slot.key.window,
+            "index": slot.key.index,
+            "opens_at": schedule.opens_at(slot.key).isoformat(),
+            "leaves_at": schedule.replies_at(slot.key).isoformat(),
+            "extra": schedule.is_extra(slot.key),
+            "decision": None
+            if (decision := decisions.get(slot.key)) is None
+            else str(decision.verdict),
+            "noise": slot.parameters.noise_multiplier,
+            **asdict(slot.parameters),
+        }
+        for slot in schedule.slots
+    ]
     narrow = ("slot", "opens_at", "leaves_at", "extra", "decision", "noise")
-    _rows(rows, narrow, empty=_NO_PERIOD, json=json)
+    _rows(rows, narrow, empty="nothing is planned to leave in this period", json=json)
 
 
 def _decide(context: typer.Context, slot: str, verdict: "Verdict", *, json: bool) -> None:
@@ -260,17 +280,14 @@ def _in_force(
     home: "Home", policy: "Policy", *, at: "datetime"
 ) -> tuple["Schedule", "PrivacyBudget", set["SlotKey"]]:
     """Schedule, budget and charges of the period that is on or comes next."""
-    from fedperf_client.federation.enrollment import Membership, load_or_create_key
-    from fedperf_client.federation.exchange import ExchangeClient
+    from fedperf_client.commands.expectations import public_calendar
     from fedperf_client.release.schedule import plan_schedule
 
     ledgers = _ledgers(home)
     if not ledgers or not at < ledgers[-1].schedule.timetable.period.end:
-        membership = Membership.load(home.identity)
-        with ExchangeClient(membership, load_or_create_key(home.identity)) as exchange:
-            timetable = exchange.timetable()
+        timetable = public_calendar(home, at=at).timetable
         if not home.ledger(timetable.period.start).exists():
-            planned = plan_schedule(policy, timetable)
+            planned = plan_schedule(policy, timetable, at=at)
             return planned.schedule, planned.budget, set()
     newest = ledgers[-1]
     return newest.schedule, newest.budget, {entry.key for entry in newest.entries()}

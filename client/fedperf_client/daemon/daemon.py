@@ -22,7 +22,7 @@ from fedperf_client.daemon.source_watch import NEEDED_FOR_FOLLOWING, SourceWatch
 from fedperf_client.federation.enrollment import Membership, load_or_create_key
 from fedperf_client.federation.exchange import ExchangeClient
 from fedperf_client.federation.node import Node, Rhythm
-from fedperf_client.home.config import Home
+from fedperf_client.home.config import Home, write_private
 from fedperf_client.learning.tasks import (
     NEEDED_FOR_REPORTS,
     NEEDED_FOR_TANGENTS,
@@ -71,7 +71,7 @@ def run_daemon(home: Home, *, clock: Clock, stop: threading.Event) -> None:
         stack.enter_context(process_lock(home.lock, f"the home {home.directory}"))
         exchange = stack.enter_context(ExchangeClient(membership, key))
         exchange.check_clock(clock())
-        ledger: PrivacyLedger | None = begin_period(home, policy, exchange)
+        ledger: PrivacyLedger | None = begin_period(home, policy, exchange, now=clock())
         following = stack.enter_context(ComputingProcess(NEEDED_FOR_FOLLOWING))
         if config.history:
             following.warm()
@@ -93,6 +93,7 @@ def run_daemon(home: Home, *, clock: Clock, stop: threading.Event) -> None:
                     watching.look(config.history)
                     drifts.look()
                     participant.tick(clock())
+                    _note_contact(home, participant.heard_at)
                     stop.wait(participant.pause(poll, now=clock()).total_seconds())
                     ledger = next_ledger(past, home, exchange, now=clock(), troubles=troubles)
 
@@ -141,6 +142,15 @@ def _kept(
 
 
 _NODE_POLL = timedelta(seconds=1)
+
+
+def _note_contact(home: Home, heard_at: datetime | None) -> None:
+    """Keep when the coordinator was last heard, to the minute, for `fedperf status`."""
+    if heard_at is None:
+        return
+    said = f"{heard_at.replace(second=0, microsecond=0).isoformat()}\n"
+    if not (home.contact.exists() and home.contact.read_text() == said):
+        write_private(home.contact, said.encode())
 
 
 def _facts(ledger: PrivacyLedger) -> dict[str, object]:

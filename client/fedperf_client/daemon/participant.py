@@ -119,6 +119,8 @@ class Participant:
         self._receipt_from: dict[SlotKey, datetime] = {}
         self._corrected: tuple[datetime | None, int] = (None, 0)
         self._ticked_at: datetime | None = None
+        self.heard_at: datetime | None = None
+        """When the coordinator last answered."""
 
     def tick(self, now: datetime) -> None:
         """Hand out updates that are due, fetch what is new, make and hand in reports.
@@ -131,7 +133,7 @@ class Participant:
         since, self._ticked_at = self._ticked_at, now
         self.hand_out(now)
         if self._moment_since(since, now) or not self._troubles.rests(_FETCHING):
-            self._attempt(_FETCHING, self._fetch)
+            self._attempt(_FETCHING, partial(self._fetch, now))
         opened = [each for each in self._coming_reports(now) if self._opens_at(each) <= now]
         for slot in opened:
             # Asked whether or not the slot's report will leave: that is nobody's business.
@@ -346,8 +348,9 @@ class Participant:
     def _receipt_path(self, key: SlotKey) -> Path:
         return receipt_path(self._home.receipts, self._ledger, key)
 
-    def _fetch(self) -> None:
+    def _fetch(self, now: datetime) -> None:
         status = self._exchange.status()
+        self.heard_at = now
         self._models.keep_epoch_starts(status.epoch_starts, write_private)
         if status.model_version not in (0, self._models.shared_version):
             self._models.keep_shared(self._exchange.model(status.model_version).checkpoint)

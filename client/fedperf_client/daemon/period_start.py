@@ -8,7 +8,8 @@ from datetime import datetime
 import structlog
 
 from fedperf_client.federation.exchange import Exchange
-from fedperf_client.home.config import Home
+from fedperf_client.home.config import Home, write_private
+from fedperf_client.release.begun_policy import changes_since, frozen_part
 from fedperf_client.release.ledger.errors import LedgerDisagreesError
 from fedperf_client.release.ledger.ledger import PrivacyLedger
 from fedperf_client.release.policy import Policy, load_policy
@@ -34,10 +35,13 @@ class PeriodOverError(FedperfError):
         )
 
 
-def open_ledger(home: Home, policy: Policy, timetable: Timetable) -> PrivacyLedger:
+def open_ledger(
+    home: Home, policy: Policy, timetable: Timetable, *, now: datetime
+) -> PrivacyLedger:
     """The ledger of the timetable's period, begun with the policy's schedule where there is none.
 
-    A period's schedule is fixed: a policy that changed since applies from the next one.
+    A period's schedule is fixed, from the moment `now` on at which it begins here: a policy that
+    changed since applies from the next one.
 
     Raises:
         ConfigurationError: the policy has no schedule that meets its budget.
@@ -46,20 +50,25 @@ def open_ledger(home: Home, policy: Policy, timetable: Timetable) -> PrivacyLedg
     """
     path = home.ledger(timetable.period.start)
     if path.exists():
-        return PrivacyLedger.open(path)
-    planned = plan_schedule(policy, timetable)
+        ledger = PrivacyLedger.open(path)
+        for change in changes_since(home.begun_policy(timetable.period.start), policy):
+            counts_from = timetable.period.end.isoformat()
+            log.warning("policy changed", change=change, counts_from=counts_from)
+        return ledger
+    planned = plan_schedule(policy, timetable, at=now)
     for left_out in planned.not_planned:
-        log.info("slot not planned", what=str(left_out.what), reason=left_out.reason)
+        log.info("not planned", what=left_out.what.name.lower(), reason=left_out.reason)
+    write_private(home.begun_policy(timetable.period.start), frozen_part(policy))
     return PrivacyLedger.create(path, planned.budget, planned.schedule, lifetime=policy.lifetime)
 
 
-def begin_period(home: Home, policy: Policy, exchange: Exchange) -> PrivacyLedger:
+def begin_period(home: Home, policy: Policy, exchange: Exchange, *, now: datetime) -> PrivacyLedger:
     """The ledger of the coordinator's period, declared there, with what was confirmed before.
 
     Raises:
         FedperfError: as `open_ledger` and `recall`, or the coordinator does not take the schedule.
     """
-    ledger = open_ledger(home, policy, exchange.timetable())
+    ledger = open_ledger(home, policy, exchange.timetable(), now=now)
     exchange.declare_schedule(ledger.schedule)
     recall(ledger, exchange)
     return ledger
@@ -84,7 +93,7 @@ def next_ledger(
     try:
         if exchange.timetable().period.start == period.start:
             raise PeriodOverError(period)
-        found = begin_period(home, load_policy(home.policy), exchange)
+        found = begin_period(home, load_policy(home.policy), exchange, now=now)
     except (FedperfError, OSError) as error:
         troubles.failed(_NEXT_PERIOD, error)
         return None

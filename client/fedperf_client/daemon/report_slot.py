@@ -1,10 +1,10 @@
 """What a report slot releases: its sum computed in a process of its own, then the noise.
 
 A residual report is asked by the schedule alone, a directed one by a question of the
-coordinator as well (`release.questions`). Either is about completed windows of one epoch only,
-each in one report (`release.schedule.span_covered`). A report is noise alone first, and a sum that
-is there in time is added: one that fails or takes too long counts as nothing, and nothing that
-takes long is left to do, so that the report leaves at its time as noise alone.
+coordinator as well (`release.questions`). Either is about executions of one epoch only, each in
+one report (`release.report_slots`). A report is noise alone first, and a sum that is there in
+time is added: one that fails or takes too long counts as nothing, and nothing that takes long is
+left to do, so that the report leaves at its time as noise alone.
 """
 
 import numpy as np
@@ -18,7 +18,7 @@ from fedperf_client.prediction.base_models import FetchedModels
 from fedperf_client.privacy.mechanisms import SumOf, noise_alone, sum_of, with_sum
 from fedperf_client.privacy.randomness import NoiseSource
 from fedperf_client.release.questions import FetchQuestion, Questions
-from fedperf_client.release.schedule import span_covered
+from fedperf_client.release.report_slots import span_covered
 from fedperf_client.workers.computing_process import ComputationFailedError, Compute
 from fedperf_shared.exchange import Refusal
 from fedperf_shared.model.checkpoint import Checkpoint

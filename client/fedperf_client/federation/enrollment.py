@@ -57,6 +57,11 @@ class JoinRefusedError(ConnectionRefusedByPeerError):
     """The coordinator could not be reached, is not the one of the URL, or does not want us."""
 
 
+def is_member(directory: Path) -> bool:
+    """Whether there is a membership in `directory`, or a part of one, which `load` refuses."""
+    return any((directory / name).exists() for name in _FILES)
+
+
 @dataclass(frozen=True, slots=True)
 class JoinUrl:
     """A parsed join URL."""

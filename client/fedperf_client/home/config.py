@@ -105,6 +105,20 @@ class Home:
         """Held by the daemon that runs on this home."""
         return self.directory / "daemon.lock"
 
+    @property
+    def contact(self) -> Path:
+        """When the daemon last heard of the coordinator, to the minute."""
+        return self.directory / "last-contact"
+
+    @property
+    def calendar(self) -> Path:
+        """The coordinator's calendar as it was when this organization joined."""
+        return self.directory / "calendar"
+
+    def begun_policy(self, period_start: datetime) -> Path:
+        """What of the policy a period's schedule follows from."""
+        return self.directory / f"policy-{period_start:%Y%m%dT%H%M%S}.json"
+
     def create(self, policy: str) -> None:
         """Make the directory and write what is missing; existing files stay as they are.
 

@@ -46,7 +46,8 @@ class Policy:
 
     Attributes:
         size_class: small: reports only; large: model updates as well.
-        nominal_workloads: about how many workloads a period holds; declared, not counted.
+        nominal_workloads: about how many workloads a period holds, and the history that a first
+            report is about; declared, not counted.
         workloads_per_window: about how many of them run in each window, declared as well; None
             if each runs in one window only. Where they recur, every report is about more of
             them, so that more reports are worth their noise; what they cost stays the same.
@@ -135,6 +136,7 @@ def policy_template(size_class: SizeClass, nominal_workloads: int) -> str:
 
 size_class = "{size_class}"  # large: model updates too, from about 2,000 workloads on
 nominal_workloads = {nominal_workloads}  # about how many run in a period; declared, not counted
+# The first report is about the history that is there when you join: about as many, it is assumed.
 # About how many of them run in each window. Without the key each runs in one window only; where
 # they recur, reports leave more often with it, at the same epsilon.
 # workloads_per_window = {nominal_workloads}

@@ -20,6 +20,12 @@ from fedperf_client.privacy.accountant import (
     replace_one_epsilon,
 )
 from fedperf_client.release.policy import ConfigurationSecrecy, Policy, ReleaseMode
+from fedperf_client.release.report_slots import (
+    MIN_SIGNAL_TO_NOISE,
+    NO_REPORTS,
+    ReportPlan,
+    plan_reports,
+)
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.releases.declared_bounds import (
     DECLARABLE,
@@ -39,8 +45,6 @@ from fedperf_shared.releases.release import (
     TrainingParameters,
 )
 
-MIN_SIGNAL_TO_NOISE = 1.0
-
 FIRST_STAGE_CLIP = 2.0
 """The first of several report slots of a window clips wide; the later ones are directed,
 with clips around what it told."""
@@ -48,23 +52,10 @@ with clips around what it told."""
 
 @dataclass(frozen=True, slots=True)
 class NotPlanned:
-    """A slot, or all slots of a kind, that the schedule leaves out, and why."""
+    """A kind of which the schedule leaves out slots, or all, and why."""
 
-    what: SlotKey | ReleaseKind
+    what: ReleaseKind
     reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """Which executions a report is about: those that finished from `since` until before `until`.
-
-    Attributes:
-        since: None for all that ever finished.
-        until: start of the report's own window, so that only completed windows count.
-    """
-
-    since: datetime | None
-    until: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,63 +77,71 @@ class PlannedSchedule:
     replace_one_epsilon: float
 
 
-def plan_schedule(policy: Policy, timetable: Timetable) -> PlannedSchedule:
-    """The schedule of `policy` on the public `timetable`.
+def plan_schedule(
+    policy: Policy, timetable: Timetable, *, at: datetime | None = None
+) -> PlannedSchedule:
+    """The schedule of `policy` on the public `timetable`, from the moment of joining on.
 
-    Reports: in as many windows as leave each window's reports a signal-to-noise ratio of at
-    least 1, spread evenly; they then cover the windows since the ones before (`span_covered`).
-    How many workloads a report holds is declared: that decides how often reports leave, and
-    never what they cost, since every report charges every workload in full. Model updates:
-    in every window, of organizations declared large; of the extra ones only so many are paid
-    for as the calendar uses. Where both leave, reports get their
-    share of epsilon and the updates what is left. How these train, the calendar says.
+    Reports: where the period's budget teaches most (`report_slots.plan_reports`), the first on
+    the next reporting day. How many workloads a report holds is declared: that decides how often
+    reports leave, and never what they cost, since every report charges every workload in full.
+    Model updates: in every window, of organizations declared large; of the extra ones only so
+    many are paid for as the calendar uses. Where both leave, reports get their share of epsilon
+    and the updates what is left. How these train, the calendar says. Slots that were over at
+    `at` are not planned, so that nothing of the budget lies in them.
+
+    Args:
+        policy: declared figures.
+        timetable: the public calendar.
+        at: when the organization joins the period, public; by default the period's start.
 
     Raises:
         ConfigurationError: no noise meets the budget, or none that may be declared.
     """
-    left_out = {kind: _reason_to_leave_out(policy, timetable, kind) for kind in ReleaseKind}
+    at = at or timetable.period.start
+    left_out = _left_out(policy, timetable, at=at)
     not_planned = [NotPlanned(kind, reason) for kind, reason in left_out.items() if reason]
     reports: list[Slot] = []
     if not left_out[ReleaseKind.RESIDUAL_REPORT]:
-        share = 1.0 if left_out[ReleaseKind.MODEL_UPDATE] else policy.report_share
-        budget = PrivacyBudget(policy.epsilon * share, policy.delta)
-        reports, missing = _plan_reports(policy, timetable, budget)
+        reports, missing = _plan_reports(policy, timetable, at=at)
         not_planned += missing
     updates: list[Slot] = []
     if not left_out[ReleaseKind.MODEL_UPDATE]:
-        updates = _plan_updates(policy, timetable, reports)
+        updates = _plan_updates(policy, timetable, reports, at=at)
     return _planned(policy, Schedule(timetable, tuple(reports + updates)), not_planned)
 
 
-def span_covered(schedule: Schedule, key: SlotKey, epoch_starts: Sequence[datetime] = ()) -> Span:
-    """Which executions the report of `key` is about: completed windows, each in one report.
-
-    A report is made some days into its window and is about the windows from that of the
-    report before it to the last one that is over; all stages of a window are about the same.
-    The first report of a period is about everything before its window. A report is about one
-    epoch, that of the window before its own: nothing counts from before that epoch began. One
-    that began between two calendars begins with this one's first window.
-    What is stored only after its report was made is in no report of the period; training at
-    home and model updates still learn from it.
-
-    Args:
-        schedule: of the period.
-        key: of a report slot.
-        epoch_starts: when each epoch after the first one began.
-    """
-    earlier = [
-        slot.key.window
-        for slot in schedule.slots
-        if slot.key.kind is key.kind and slot.key.window < key.window
-    ]
-    period = schedule.timetable.period
-    until = period.window_start(key.window)
-    since = [period.window_start(max(earlier))] if earlier else []
-    since += [each for each in epoch_starts if period.first_window(each) < key.window]
-    return Span(max(since, default=None), until)
+def planned_reports(
+    policy: Policy, timetable: Timetable, *, at: datetime, members: int = 1
+) -> ReportPlan:
+    """Where the reports of `plan_schedule` lie, and what they teach where so many report alike."""
+    if _left_out(policy, timetable, at=at)[ReleaseKind.RESIDUAL_REPORT]:
+        return NO_REPORTS
+    single = _single_report_noise(_budget_of_reports(policy, timetable, at=at))
+    return plan_reports(policy, timetable, single, at=at, members=members)
 
 
-def _reason_to_leave_out(policy: Policy, timetable: Timetable, kind: ReleaseKind) -> str:
+def coming_updates(policy: Policy, timetable: Timetable, *, at: datetime) -> list[SlotKey]:
+    """The model slots of `plan_schedule`, extra ones included."""
+    if _left_out(policy, timetable, at=at)[ReleaseKind.MODEL_UPDATE]:
+        return []
+    return _coming_model_slots(timetable, at)
+
+
+def _left_out(policy: Policy, timetable: Timetable, *, at: datetime) -> dict[ReleaseKind, str]:
+    """Of each kind why no slot of it is planned at all; empty where there are some."""
+    return {kind: _reason_to_leave_out(policy, timetable, kind, at=at) for kind in ReleaseKind}
+
+
+def _budget_of_reports(policy: Policy, timetable: Timetable, *, at: datetime) -> PrivacyBudget:
+    """Their share where model updates leave as well."""
+    share = policy.report_share if coming_updates(policy, timetable, at=at) else 1.0
+    return PrivacyBudget(policy.epsilon * share, policy.delta)
+
+
+def _reason_to_leave_out(
+    policy: Policy, timetable: Timetable, kind: ReleaseKind, *, at: datetime
+) -> str:
     """Why no slot of `kind` is planned at all; empty if there may be some."""
     is_report = kind is ReleaseKind.RESIDUAL_REPORT
     is_large = policy.size_class == SizeClass.LARGE
@@ -160,50 +159,43 @@ def _reason_to_leave_out(policy: Policy, timetable: Timetable, kind: ReleaseKind
         "report.share is 0: the whole budget goes to model updates": (
             is_report and policy.report_share == 0 and is_large
         ),
+        "the period is over before a model round": (
+            not is_report and not _coming_model_slots(timetable, at)
+        ),
     }
     return next((reason for reason, holds in reasons.items() if holds), "")
 
 
 def _plan_reports(
-    policy: Policy, timetable: Timetable, budget: PrivacyBudget
+    policy: Policy, timetable: Timetable, *, at: datetime
 ) -> tuple[list[Slot], list[NotPlanned]]:
-    """Reports in the most windows that have a signal above their noise.
+    """The slots of all reports, and why there are not more.
 
-    The first of a window is a residual report, those after it are directed ones; together
-    they cost what a single one would, and it is that one whose signal counts.
+    The plain report of a group is a residual report, those after it are directed ones; together
+    they cost what a single one would.
     """
-    total = timetable.period.windows
-    stages = len(timetable.report_slots)
-    single = _single_report_noise(budget)
-    ratios = {
-        # Equal Gaussians compose exactly to one of sqrt(count) less noise.
-        count: _signal_to_noise(
-            policy, _workloads_of_a_report(policy, count, total), single * math.sqrt(count)
-        )
-        for count in range(1, total + 1)
-    }
-    planned = max((count for count in ratios if ratios[count] >= MIN_SIGNAL_TO_NOISE), default=0)
-    windows = {(place + 1) * total // planned - 1 for place in range(planned)}
-    noise = _equal_noise(single, planned * stages, budget)
-    workloads = _workloads_of_a_report(policy, max(planned, 1), total)
-    every = [
-        SlotKey(ReleaseKind.RESIDUAL_REPORT, window, stage)
-        for window in range(total)
-        for stage in range(stages)
-    ]
+    budget = _budget_of_reports(policy, timetable, at=at)
+    plan = planned_reports(policy, timetable, at=at)
+    noise = _equal_noise(_single_report_noise(budget), plan.slots, budget)
     slots = [
-        Slot(key, _report_parameters(policy, key, noise, workloads=workloads, stages=stages))
-        for key in every
-        if key.window in windows
+        Slot(
+            key,
+            _report_parameters(
+                policy, noise, workloads=group.workloads, stage=stage, stages=len(group.keys)
+            ),
+        )
+        for group in plan.groups
+        for stage, key in enumerate(group.keys)
     ]
-    reason = _too_noisy(policy, budget, total=total, planned=planned, ratio=ratios[1])
-    return slots, [NotPlanned(key, reason) for key in every if key.window not in windows]
+    if len(plan.groups) == plan.windows > 0:
+        return slots, []
+    return slots, [NotPlanned(ReleaseKind.RESIDUAL_REPORT, _why_not_more(policy, budget, plan))]
 
 
 def _report_parameters(
-    policy: Policy, key: SlotKey, noise_multiplier: float, *, workloads: float, stages: int
+    policy: Policy, noise_multiplier: float, *, workloads: float, stage: int, stages: int
 ) -> ReportParameters | DirectedParameters:
-    if key.index > 0:
+    if stage > 0:
         least = DECLARABLE["nominal_workloads"].least
         return DirectedParameters(noise_multiplier, max(workloads, least))
     wide = FIRST_STAGE_CLIP if stages > 1 else 1.0
@@ -233,43 +225,44 @@ def _equal_noise(single: float, slots: int, budget: PrivacyBudget) -> float:
     return noise
 
 
-def _workloads_of_a_report(policy: Policy, planned: int, total: int) -> float:
-    """Declared number of workloads in each of `planned` reports over `total` windows."""
-    if policy.workloads_per_window is None:
-        return policy.nominal_workloads / planned
-    return min(policy.nominal_workloads, policy.workloads_per_window * total / planned)
-
-
-def _signal_to_noise(policy: Policy, workloads: float, noise_multiplier: float) -> float:
-    """Expected count in an occupied cell, as the basis scales it, over the noise's stddev."""
-    return workloads / policy.occupied_cells / math.sqrt(2.0) / noise_multiplier
-
-
-def _too_noisy(
-    policy: Policy, budget: PrivacyBudget, *, total: int, planned: int, ratio: float
-) -> str:
+def _why_not_more(policy: Policy, budget: PrivacyBudget, plan: ReportPlan) -> str:
+    """Why not every window has a report."""
+    if not plan.windows:
+        return "the period has no reporting day left"
     declared = (
         f"{policy.nominal_workloads:g} declared workloads in {policy.occupied_cells} cells "
         f"at epsilon {budget.epsilon:g}"
     )
-    if planned:
+    if plan.groups:
         return (
-            f"signal-to-noise: {declared} carry {planned} reporting windows of {total}; "
-            "with more, each report would be below 1"
+            f"signal-to-noise: {declared} carry {len(plan.groups)} reporting windows of "
+            f"{plan.windows}; with more, each report would be below {MIN_SIGNAL_TO_NOISE:g}, or "
+            "all together would teach less"
         )
     return (
-        f"signal-to-noise: {declared} give even a single report only {ratio:.2g}, below "
-        f"{MIN_SIGNAL_TO_NOISE:g}"
+        f"signal-to-noise: {declared} give even a single report only "
+        f"{plan.signal_to_noise:.2g}, below {MIN_SIGNAL_TO_NOISE:g}; more workloads or a larger "
+        "epsilon would carry one"
     )
 
 
-def _plan_updates(policy: Policy, timetable: Timetable, reports: Sequence[Slot]) -> list[Slot]:
-    keys = [
+def _coming_model_slots(timetable: Timetable, at: datetime) -> list[SlotKey]:
+    """Model slots, extra ones included, whose time has not passed by then."""
+    period = timetable.period
+    return [
         SlotKey(ReleaseKind.MODEL_UPDATE, window, index)
-        for window in range(timetable.period.windows)
-        for index in range(len(timetable.model_times))
+        for window in range(period.nearest_window(at), period.windows)
+        for index, times in enumerate(timetable.model_times)
+        if period.window_start(window) + times.replies_after > at
     ]
-    charged = timetable.period.windows * len(timetable.model_slots) + timetable.most_extra
+
+
+def _plan_updates(
+    policy: Policy, timetable: Timetable, reports: Sequence[Slot], *, at: datetime
+) -> list[Slot]:
+    keys = _coming_model_slots(timetable, at)
+    extra = sum(key.index >= len(timetable.model_slots) for key in keys)
+    charged = len(keys) - extra + min(extra, timetable.most_extra)
     beside = events_of(reports)
 
     def parameters(noise_multiplier: float) -> TangentParameters | TrainingParameters:

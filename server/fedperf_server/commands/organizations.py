@@ -3,11 +3,12 @@
 Names are the operator's own and stay here. What a member handed in is shown as counts.
 """
 
+from datetime import datetime
 from typing import Annotated
 
 import typer
 
-from fedperf_server.commands.directory_option import Json, enrollment_of
+from fedperf_server.commands.directory_option import Json, enrollment_of, now
 from fedperf_shared.programs.command_line import show, show_rows
 
 
@@ -29,16 +30,22 @@ def add_org(
 
 
 def list_organizations(context: typer.Context, json: Json = False) -> None:
-    """List the members: fingerprint (theirs must show the same), releases taken and refused."""
+    """List who joined and who is invited: last seen, releases taken and refused.
+
+    A member's fingerprint must be the one that it sees itself; compare them by telephone.
+    """
     from fedperf_server.desks.reports import standings
     from fedperf_server.state.database import Database
 
     config, enrollment = enrollment_of(context)
     with Database.existing(config.database_url).transaction() as session:
         standing = standings(session)
-    rows = [
+    seen = enrollment.last_seen()
+    rows: list[dict[str, object]] = [
         {
             "name": member.name,
+            "state": "member",
+            "last_seen": _minute(seen.get(member.organization_id), json=json),
             "fingerprint": member.fingerprint,
             "organization_id": member.organization_id.hex(),
             "accepted": standing[member.organization_id].accepted,
@@ -46,7 +53,15 @@ def list_organizations(context: typer.Context, json: Json = False) -> None:
         }
         for member in enrollment.members()
     ]
-    show_rows(rows, json=json, empty="no organization has joined yet")
+    rows += [
+        {
+            "name": each.name,
+            "state": "invited" if now() < each.expires_at else "invitation expired",
+            "expires_at": _minute(each.expires_at, json=json),
+        }
+        for each in enrollment.invited()
+    ]
+    show_rows(rows, json=json, empty="no organization has joined or is invited yet")
 
 
 def revoke(
@@ -57,3 +72,10 @@ def revoke(
     """End a membership at once: its certificate and its node are refused from now on."""
     member = enrollment_of(context)[1].revoke(name)
     show({"revoked": member.name, "fingerprint": member.fingerprint}, json=json)
+
+
+def _minute(moment: datetime | None, *, json: bool) -> str | None:
+    """A moment (UTC) as a table has room for it; programs get it exactly."""
+    if moment is None:
+        return None
+    return moment.isoformat() if json else f"{moment:%Y-%m-%d %H:%M}"

@@ -43,10 +43,11 @@ def init(
 
     A directory that holds a server stays as it is: exit code 3 where other options are asked for.
     """
-    from fedperf_server.config import FILE_NAME, ServerConfig, default_timetable, write_config
+    from fedperf_server.config import FILE_NAME, ServerConfig, write_config
     from fedperf_server.membership import authority
     from fedperf_server.state.database import Database
     from fedperf_shared.errors import StorageError
+    from fedperf_shared.releases.period import default_timetable
 
     directory: Path = context.obj
     given = None if period_start is None else _in_utc(period_start)

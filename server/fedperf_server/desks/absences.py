@@ -65,7 +65,7 @@ class AbsenceDesk:
         first = period.nearest_window(self._looked_at - self._grace) - 1
         last = period.nearest_window(at - self._grace)
         for window in range(max(first, 0), min(last + 1, period.windows)):
-            for index, times in enumerate(self._timetable.report_slots):
+            for index, times in enumerate(self._timetable.report_times):
                 due = period.window_start(window) + times.replies_after
                 if self._looked_at < due + self._grace <= at:
                     yield due, SlotKey(ReleaseKind.RESIDUAL_REPORT, window, index)

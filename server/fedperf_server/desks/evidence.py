@@ -140,7 +140,7 @@ class Snapshot:
                 report = RESIDUAL_REPORT.as_release(stored.report)
                 if self._is_of(epoch, report.slot, report.reference_version):
                     planned = RESIDUAL_REPORT.as_parameters(stored.slot.parameters)
-                    plain.append(ReceivedReport(organization, report, planned))
+                    plain.append(ReceivedReport(organization, report, planned, stored.is_first))
             else:
                 answer = DIRECTED_REPORT.as_release(stored.report)
                 parameters = DIRECTED_REPORT.as_parameters(stored.slot.parameters)

@@ -73,6 +73,7 @@ class ExchangeService:
         member = self._enrollment.member_with(_key_in(certificate))
         if member is None:
             raise CallRefusedError(grpc.StatusCode.PERMISSION_DENIED, "not_a_member")
+        self._enrollment.saw(member)
         return member
 
     def status(self, caller: Member) -> Status:

@@ -106,11 +106,15 @@ DEFAULT_KERNEL = Kernel()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReceivedReport:
-    """A validated report, who sent it, and the public parameters of its slot."""
+    """A validated report, who sent it, and the public parameters of its slot.
+
+    `is_first` says that it is their first one of the period, on a reporting day of its own.
+    """
 
     organization: str
     report: ResidualReport
     parameters: ReportParameters
+    is_first: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

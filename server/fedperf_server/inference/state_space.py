@@ -148,14 +148,21 @@ class SteadySums:
 def by_organization(
     plain: Sequence[ReceivedReport], answered: Sequence[AnsweredQuestion]
 ) -> dict[str, tuple[WindowHeard, ...]]:
-    """The windows of every organization, oldest first, in the order of names."""
+    """The windows of every organization, oldest first, in the order of names.
+
+    Answers in the window after a first report are about what that report is about, unless a plain
+    one of their own window came before them; so they are heard with it.
+    """
     reports: dict[tuple[str, int], list[ReceivedReport]] = {}
     answers: dict[tuple[str, int], list[tuple[CellQuestion, DirectedAnswer]]] = {}
     for each in plain:
         reports.setdefault((each.organization, each.report.slot.window), []).append(each)
     for asked in answered:
         for answer in asked.answers:
-            place = (answer.organization, asked.question.slot.window)
+            name, window = answer.organization, asked.question.slot.window
+            before = reports.get((name, window - 1), ())
+            is_late = (name, window) not in reports and any(each.is_first for each in before)
+            place = (name, window - is_late)
             answers.setdefault(place, []).append((asked.question, answer))
     found: dict[str, tuple[WindowHeard, ...]] = {}
     for name, window in sorted(reports.keys() | answers.keys()):

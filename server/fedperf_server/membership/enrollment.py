@@ -24,12 +24,13 @@ from sqlalchemy.orm import Session
 from fedperf_server.config import ServerConfig
 from fedperf_server.membership.authority import CA, ENROLLMENT, KeyRing, issue
 from fedperf_server.state import audit
-from fedperf_server.state.database import Database, InvitationRow, OrganizationRow
+from fedperf_server.state.database import Database, InvitationRow, OrganizationRow, SightingRow
 from fedperf_shared import identity
 from fedperf_shared.errors import InvalidInputError, StorageError
 from fedperf_shared.releases.period import from_unix_ms, to_unix_ms
 
 INVITATION_LIFETIME = timedelta(days=7)
+SEEN_EVERY = timedelta(minutes=1)
 _ID_BYTES = 16
 _TOKEN_BYTES = 24
 
@@ -62,6 +63,14 @@ class Invitation:
 
     name: str
     url: str
+    expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class PendingInvitation:
+    """An invitation that nobody has used; its token is known to whom it was handed alone."""
+
+    name: str
     expires_at: datetime
 
 
@@ -110,6 +119,7 @@ class Enrollment:
         self._ring = ring
         self._config = config
         self._clock = clock
+        self._seen: dict[bytes, datetime] = {}
 
     def add_organization(
         self, name: str, *, lifetime: timedelta = INVITATION_LIFETIME
@@ -207,6 +217,29 @@ class Enrollment:
         with self._database.transaction() as session:
             row = _by_key(session, key)
             return member_of(row) if row else None
+
+    def saw(self, member: Member) -> None:
+        """Note that a member called, at most once in `SEEN_EVERY`."""
+        now, before = self._clock(), self._seen.get(member.organization_id)
+        if before is not None and now - before < SEEN_EVERY:
+            return
+        self._seen[member.organization_id] = now
+        seen = SightingRow(organization_id=member.organization_id, seen_at=to_unix_ms(now))
+        with self._database.transaction() as session:
+            session.merge(seen)
+
+    def last_seen(self) -> dict[bytes, datetime]:
+        """When each member that ever called did so last, by its id."""
+        with self._database.transaction() as session:
+            rows = session.scalars(select(SightingRow))
+            return {row.organization_id: from_unix_ms(row.seen_at) for row in rows}
+
+    def invited(self) -> list[PendingInvitation]:
+        """Invitations that nobody has used yet, expired ones included, by name."""
+        query = select(InvitationRow).where(InvitationRow.used_at.is_(None))
+        with self._database.transaction() as session:
+            rows = session.scalars(query.order_by(InvitationRow.name))
+            return [PendingInvitation(row.name, from_unix_ms(row.expires_at)) for row in rows]
 
     def _url(self, token: bytes) -> str:
         certificate = x509.load_pem_x509_certificate(self._ring.certificate(ENROLLMENT))

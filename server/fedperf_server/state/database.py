@@ -53,6 +53,14 @@ class OrganizationRow(DatabaseTable):
     revoked_at: Mapped[int | None]
 
 
+class SightingRow(DatabaseTable):
+    """When a member last called, to a minute."""
+
+    __tablename__ = "sighting"
+    organization_id: Mapped[bytes] = mapped_column(primary_key=True)
+    seen_at: Mapped[int]
+
+
 class InvitationRow(DatabaseTable):
     """A token (only its hash is kept) that lets one organization join once."""
 

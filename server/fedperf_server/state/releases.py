@@ -46,11 +46,12 @@ ReportKey = tuple[int, int, bytes]
 
 @dataclass(frozen=True, slots=True)
 class StoredReport:
-    """An accepted report, whose it is, and the slot as they declared it."""
+    """An accepted report, whose it is, and the slot as they declared it, a first one or not."""
 
     organization_id: bytes
     report: Report
     slot: Slot
+    is_first: bool = False
 
 
 def declare_schedule(
@@ -221,7 +222,9 @@ def stored_reports(
         slot = schedule.slot(report.slot)
         if slot is None or not fits(report, slot):
             raise TypeError("a stored report was accepted for the slot of its kind")
-        found[key] = StoredReport(whose, report, slot)
+        found[key] = StoredReport(
+            whose, report, slot, schedule.timetable.is_first_report(slot.key.index)
+        )
     return found
 
 

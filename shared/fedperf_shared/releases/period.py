@@ -3,8 +3,9 @@
 A period is the time over which an organization promises its budget, a year by
 default. It is cut into windows of equal length, and every window has the same
 slots. Extra slots are model slots that are used only in windows in which an epoch begins,
-in so many windows of a period at most. All of it is public and says nothing about anybody's
-data.
+in so many windows of a period at most. First slots are the reporting days of whoever joins: a
+member's first report leaves on the next of them. All of it is public and says nothing about
+anybody's data.
 """
 
 from dataclasses import dataclass
@@ -113,6 +114,8 @@ class Timetable:
         extra_slots: more model slots of windows in which an epoch begins; their indices
             follow those of `model_slots`.
         extra_windows: in so many windows of the period they are used at most.
+        first_slots: of every window, days on which a member's first report may leave; their
+            indices follow those of `report_slots`.
     """
 
     period: Period
@@ -121,6 +124,7 @@ class Timetable:
     model_method: ModelMethod = ModelMethod.TANGENT
     extra_slots: tuple[SlotTimes, ...] = ()
     extra_windows: int = 0
+    first_slots: tuple[SlotTimes, ...] = ()
 
     def __post_init__(self) -> None:
         if not (0 <= self.extra_windows <= self.period.windows):
@@ -131,7 +135,7 @@ class Timetable:
             raise ConfigurationError(
                 "extra_slots need extra_windows of at least 1, and the other way round"
             )
-        for times in (*self.report_slots, *self.model_times):
+        for times in (*self.report_times, *self.model_times):
             if not times.replies_after <= self.period.window:
                 raise ConfigurationError(
                     f"a slot replies {times.replies_after} after the start of its window, "
@@ -139,9 +143,18 @@ class Timetable:
                 )
 
     @property
+    def report_times(self) -> tuple[SlotTimes, ...]:
+        """Of every report slot by its index, first ones included."""
+        return (*self.report_slots, *self.first_slots)
+
+    @property
     def model_times(self) -> tuple[SlotTimes, ...]:
         """Of every model slot by its index, extra ones included."""
         return (*self.model_slots, *self.extra_slots)
+
+    def is_first_report(self, index: int) -> bool:
+        """Whether report slots of that index are days of members' first reports."""
+        return index >= len(self.report_slots)
 
     def reported_window(self, moment: datetime) -> int:
         """The last window whose reports were all due by `moment`; -1 before those of the first.
@@ -156,6 +169,27 @@ class Timetable:
     def most_extra(self) -> int:
         """So many extra slots are used in the period at most."""
         return self.extra_windows * len(self.extra_slots)
+
+
+def default_timetable(start: datetime) -> Timetable:
+    """Thirteen windows of four weeks: three stages of reports, then three model rounds.
+
+    A report leaves before the next stage opens, whose question follows from it. Where an epoch
+    begins there are three more rounds, in two windows a year at most. Every week has a day on
+    which the first report of whoever joined may leave.
+    """
+
+    def on(*days: int) -> tuple[SlotTimes, ...]:
+        return tuple(SlotTimes(timedelta(days=day), timedelta(days=day + 1)) for day in days)
+
+    return Timetable(
+        Period(start, DEFAULT_WINDOW, DEFAULT_WINDOWS),
+        report_slots=on(4, 6, 8),
+        model_slots=on(10, 16, 22),
+        extra_slots=on(13, 19, 25),
+        extra_windows=2,
+        first_slots=on(4, 11, 18, 25),
+    )
 
 
 def from_unix_ms(milliseconds: int) -> datetime:

@@ -190,7 +190,7 @@ class Schedule:
     """All slots of a period, in the order in which they open.
 
     Of the extra slots (`period.Timetable`) only so many are ever charged as the timetable says,
-    whichever these are; that is why all of them have the same parameters.
+    whichever these are; that is why all have the same parameters. Of first slots it has one.
     """
 
     timetable: Timetable
@@ -213,6 +213,9 @@ class Schedule:
                 )
         if len({slot.parameters for slot in self.slots if self.is_extra(slot.key)}) > 1:
             raise ConfigurationError("all extra slots have the same parameters")
+        reports = [key.index for key in keys if key.kind is ReleaseKind.RESIDUAL_REPORT]
+        if sum(map(self.timetable.is_first_report, reports)) > 1:
+            raise ConfigurationError("a schedule has one first slot at most")
 
     def slot(self, key: SlotKey) -> Slot | None:
         """The slot of that key, None where the schedule has none."""
@@ -240,9 +243,8 @@ class Schedule:
         return start + self._times(key.kind)[key.index].replies_after
 
     def _times(self, kind: ReleaseKind) -> tuple[SlotTimes, ...]:
-        if kind is ReleaseKind.RESIDUAL_REPORT:
-            return self.timetable.report_slots
-        return self.timetable.model_times
+        is_report, table = kind is ReleaseKind.RESIDUAL_REPORT, self.timetable
+        return table.report_times if is_report else table.model_times
 
 
 class _OnGrid:

@@ -26,15 +26,15 @@ from fedperf_shared.wire import release_pb2 as fedperf__shared_dot_wire_dot_rele
 from fedperf_shared.wire import workflow_pb2 as fedperf__shared_dot_wire_dot_workflow__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"fedperf_shared/wire/exchange.proto\x12\nfedperf.v1\x1a!fedperf_shared/wire/release.proto\x1a\"fedperf_shared/wire/workflow.proto\"9\n\x0bJoinRequest\x12\r\n\x05token\x18\x01 \x01(\x0c\x12\x1b\n\x13\x63\x65rtificate_request\x18\x02 \x01(\x0c\"\xa2\x01\n\tJoinReply\x12\x17\n\x0forganization_id\x18\x01 \x01(\x0c\x12\x13\n\x0b\x63\x65rtificate\x18\x02 \x01(\x0c\x12\x16\n\x0e\x63\x61_certificate\x18\x03 \x01(\x0c\x12\x1e\n\x16\x63oordinator_public_key\x18\x04 \x01(\x0c\x12\x18\n\x10\x65xchange_address\x18\x05 \x01(\t\x12\x15\n\rfleet_address\x18\x06 \x01(\t\"\x12\n\x10GetStatusRequest\"\xca\x01\n\x06Status\x12\x13\n\x0bnow_unix_ms\x18\x01 \x01(\x03\x12\x15\n\rmodel_version\x18\x02 \x01(\r\x12\x1e\n\x16\x66\x65\x61ture_schema_version\x18\x03 \x01(\r\x12\x15\n\rbasis_version\x18\x04 \x01(\r\x12\x19\n\x11reference_version\x18\x05 \x01(\r\x12\x1c\n\x14\x65poch_starts_unix_ms\x18\x06 \x03(\x03\x12$\n\x1c\x63orrection_published_unix_ms\x18\x07 \x01(\x03\"\x15\n\x13GetTimetableRequest\"=\n\tSlotTimes\x12\x16\n\x0eopens_after_ms\x18\x01 \x01(\x03\x12\x18\n\x10replies_after_ms\x18\x02 \x01(\x03\"\x98\x02\n\tTimetable\x12\x1c\n\x14period_start_unix_ms\x18\x01 \x01(\x03\x12\x11\n\twindow_ms\x18\x02 \x01(\x03\x12\x0f\n\x07windows\x18\x03 \x01(\r\x12+\n\x0creport_slots\x18\x04 \x03(\x0b\x32\x15.fedperf.v1.SlotTimes\x12*\n\x0bmodel_slots\x18\x05 \x03(\x0b\x32\x15.fedperf.v1.SlotTimes\x12-\n\x0cmodel_method\x18\x06 \x01(\x0e\x32\x17.fedperf.v1.ModelMethod\x12*\n\x0b\x65xtra_slots\x18\x07 \x03(\x0b\x32\x15.fedperf.v1.SlotTimes\x12\x15\n\rextra_windows\x18\x08 \x01(\r\"Z\n\x10ReportParameters\x12\x18\n\x10noise_multiplier\x18\x01 \x01(\x01\x12\x15\n\rresidual_clip\x18\x02 \x01(\x01\x12\x15\n\rpublic_counts\x18\x03 \x01(\x08\"I\n\x12\x44irectedParameters\x12\x18\n\x10noise_multiplier\x18\x01 \x01(\x01\x12\x19\n\x11nominal_workloads\x18\x02 \x01(\x01\"\x89\x01\n\x12TrainingParameters\x12\x18\n\x10noise_multiplier\x18\x01 \x01(\x01\x12\x1c\n\x14sampling_probability\x18\x02 \x01(\x01\x12\r\n\x05steps\x18\x03 \x01(\r\x12\x11\n\tclip_norm\x18\x04 \x01(\x01\x12\x19\n\x11nominal_workloads\x18\x05 \x01(\x01\"H\n\x11TangentParameters\x12\x18\n\x10noise_multiplier\x18\x01 \x01(\x01\x12\x19\n\x11nominal_workloads\x18\x02 \x01(\x01\"\x80\x02\n\x04Slot\x12 \n\x03key\x18\x01 \x01(\x0b\x32\x13.fedperf.v1.SlotKey\x12.\n\x06report\x18\x02 \x01(\x0b\x32\x1c.fedperf.v1.ReportParametersH\x00\x12\x32\n\x08training\x18\x03 \x01(\x0b\x32\x1e.fedperf.v1.TrainingParametersH\x00\x12\x32\n\x08\x64irected\x18\x04 \x01(\x0b\x32\x1e.fedperf.v1.DirectedParametersH\x00\x12\x30\n\x07tangent\x18\x05 \x01(\x0b\x32\x1d.fedperf.v1.TangentParametersH\x00\x42\x0c\n\nparameters\"U\n\x08Schedule\x12(\n\ttimetable\x18\x01 \x01(\x0b\x32\x15.fedperf.v1.Timetable\x12\x1f\n\x05slots\x18\x02 \x03(\x0b\x32\x10.fedperf.v1.Slot\"\x16\n\x14\x44\x65\x63lareScheduleReply\"\x14\n\x12GetReceiptsRequest\"7\n\x08Receipts\x12+\n\x08receipts\x18\x01 \x03(\x0b\x32\x19.fedperf.v1.SignedReceipt\"\"\n\x0fGetModelRequest\x12\x0f\n\x07version\x18\x01 \x01(\r\",\n\x05Model\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x12\n\ncheckpoint\x18\x02 \x01(\x0c\"\x16\n\x14GetCorrectionRequest\"`\n\nCorrection\x12\x15\n\rbasis_version\x18\x01 \x01(\r\x12\x19\n\x11reference_version\x18\x02 \x01(\r\x12\x0c\n\x04mean\x18\x03 \x03(\x01\x12\x12\n\ncovariance\x18\x04 \x03(\x01\"\x19\n\x17GetSyntheticRowsRequest\"\x88\x01\n\x0cSyntheticRow\x12\x1e\n\x04plan\x18\x01 \x01(\x0b\x32\x10.fedperf.v1.Plan\x12*\n\x07\x63luster\x18\x02 \x01(\x0b\x32\x19.fedperf.v1.ClusterConfig\x12\x1b\n\x13log_runtime_seconds\x18\x03 \x01(\x01\x12\x0f\n\x07segment\x18\x04 \x01(\r\"8\n\x0eSyntheticBatch\x12&\n\x04rows\x18\x01 \x03(\x0b\x32\x18.fedperf.v1.SyntheticRow\"7\n\x12GetQuestionRequest\x12!\n\x04slot\x18\x01 \x01(\x0b\x32\x13.fedperf.v1.SlotKey\"\xa3\x01\n\x08Question\x12!\n\x04slot\x18\x01 \x01(\x0b\x32\x13.fedperf.v1.SlotKey\x12\x0f\n\x07version\x18\x02 \x01(\r\x12\x15\n\rbasis_version\x18\x03 \x01(\r\x12\x19\n\x11reference_version\x18\x04 \x01(\r\x12\x0e\n\x06\x63\x65nter\x18\x05 \x03(\x01\x12\r\n\x05\x63lips\x18\x06 \x03(\x01\x12\x12\n\ndirections\x18\x07 \x03(\x01\"M\n\x0fTangentQuestion\x12\x0c\n\x04\x63lip\x18\x01 \x01(\x01\x12,\n\x0c\x63oefficients\x18\x02 \x01(\x0b\x32\x16.fedperf.v1.FloatArray\"\xe1\x01\n\x0cTrainRequest\x12!\n\x04slot\x18\x01 \x01(\x0b\x32\x13.fedperf.v1.SlotKey\x12\x14\n\x0c\x61rchitecture\x18\x02 \x01(\r\x12\x14\n\x0c\x62\x61se_version\x18\x03 \x01(\r\x12&\n\x06\x61rrays\x18\x04 \x03(\x0b\x32\x16.fedperf.v1.FloatArray\x12-\n\x08question\x18\x05 \x01(\x0b\x32\x1b.fedperf.v1.TangentQuestion\x12+\n\trehearsal\x18\x06 \x03(\x0b\x32\x18.fedperf.v1.SyntheticRow*@\n\x0bModelMethod\x12\x17\n\x13MODEL_METHOD_DP_SGD\x10\x00\x12\x18\n\x14MODEL_METHOD_TANGENT\x10\x01\x32\x44\n\nEnrollment\x12\x36\n\x04Join\x12\x17.fedperf.v1.JoinRequest\x1a\x15.fedperf.v1.JoinReply2\x89\x05\n\x08\x45xchange\x12=\n\tGetStatus\x12\x1c.fedperf.v1.GetStatusRequest\x1a\x12.fedperf.v1.Status\x12\x46\n\x0cGetTimetable\x12\x1f.fedperf.v1.GetTimetableRequest\x1a\x15.fedperf.v1.Timetable\x12I\n\x0f\x44\x65\x63lareSchedule\x12\x14.fedperf.v1.Schedule\x1a .fedperf.v1.DeclareScheduleReply\x12\x45\n\rSubmitRelease\x12\x19.fedperf.v1.SignedRelease\x1a\x19.fedperf.v1.SignedReceipt\x12\x43\n\x0bGetReceipts\x12\x1e.fedperf.v1.GetReceiptsRequest\x1a\x14.fedperf.v1.Receipts\x12:\n\x08GetModel\x12\x1b.fedperf.v1.GetModelRequest\x1a\x11.fedperf.v1.Model\x12I\n\rGetCorrection\x12 .fedperf.v1.GetCorrectionRequest\x1a\x16.fedperf.v1.Correction\x12S\n\x10GetSyntheticRows\x12#.fedperf.v1.GetSyntheticRowsRequest\x1a\x1a.fedperf.v1.SyntheticBatch\x12\x43\n\x0bGetQuestion\x12\x1e.fedperf.v1.GetQuestionRequest\x1a\x14.fedperf.v1.Questionb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"fedperf_shared/wire/exchange.proto\x12\nfedperf.v1\x1a!fedperf_shared/wire/release.proto\x1a\"fedperf_shared/wire/workflow.proto\"9\n\x0bJoinRequest\x12\r\n\x05token\x18\x01 \x01(\x0c\x12\x1b\n\x13\x63\x65rtificate_request\x18\x02 \x01(\x0c\"\xa2\x01\n\tJoinReply\x12\x17\n\x0forganization_id\x18\x01 \x01(\x0c\x12\x13\n\x0b\x63\x65rtificate\x18\x02 \x01(\x0c\x12\x16\n\x0e\x63\x61_certificate\x18\x03 \x01(\x0c\x12\x1e\n\x16\x63oordinator_public_key\x18\x04 \x01(\x0c\x12\x18\n\x10\x65xchange_address\x18\x05 \x01(\t\x12\x15\n\rfleet_address\x18\x06 \x01(\t\"\x12\n\x10GetStatusRequest\"\xca\x01\n\x06Status\x12\x13\n\x0bnow_unix_ms\x18\x01 \x01(\x03\x12\x15\n\rmodel_version\x18\x02 \x01(\r\x12\x1e\n\x16\x66\x65\x61ture_schema_version\x18\x03 \x01(\r\x12\x15\n\rbasis_version\x18\x04 \x01(\r\x12\x19\n\x11reference_version\x18\x05 \x01(\r\x12\x1c\n\x14\x65poch_starts_unix_ms\x18\x06 \x03(\x03\x12$\n\x1c\x63orrection_published_unix_ms\x18\x07 \x01(\x03\"\x15\n\x13GetTimetableRequest\"=\n\tSlotTimes\x12\x16\n\x0eopens_after_ms\x18\x01 \x01(\x03\x12\x18\n\x10replies_after_ms\x18\x02 \x01(\x03\"\xc4\x02\n\tTimetable\x12\x1c\n\x14period_start_unix_ms\x18\x01 \x01(\x03\x12\x11\n\twindow_ms\x18\x02 \x01(\x03\x12\x0f\n\x07windows\x18\x03 \x01(\r\x12+\n\x0creport_slots\x18\x04 \x03(\x0b\x32\x15.fedperf.v1.SlotTimes\x12*\n\x0bmodel_slots\x18\x05 \x03(\x0b\x32\x15.fedperf.v1.SlotTimes\x12-\n\x0cmodel_method\x18\x06 \x01(\x0e\x32\x17.fedperf.v1.ModelMethod\x12*\n\x0b\x65xtra_slots\x18\x07 \x03(\x0b\x32\x15.fedperf.v1.SlotTimes\x12\x15\n\rextra_windows\x18\x08 \x01(\r\x12*\n\x0b\x66irst_slots\x18\t \x03(\x0b\x32\x15.fedperf.v1.SlotTimes\"Z\n\x10ReportParameters\x12\x18\n\x10noise_multiplier\x18\x01 \x01(\x01\x12\x15\n\rresidual_clip\x18\x02 \x01(\x01\x12\x15\n\rpublic_counts\x18\x03 \x01(\x08\"I\n\x12\x44irectedParameters\x12\x18\n\x10noise_multiplier\x18\x01 \x01(\x01\x12\x19\n\x11nominal_workloads\x18\x02 \x01(\x01\"\x89\x01\n\x12TrainingParameters\x12\x18\n\x10noise_multiplier\x18\x01 \x01(\x01\x12\x1c\n\x14sampling_probability\x18\x02 \x01(\x01\x12\r\n\x05steps\x18\x03 \x01(\r\x12\x11\n\tclip_norm\x18\x04 \x01(\x01\x12\x19\n\x11nominal_workloads\x18\x05 \x01(\x01\"H\n\x11TangentParameters\x12\x18\n\x10noise_multiplier\x18\x01 \x01(\x01\x12\x19\n\x11nominal_workloads\x18\x02 \x01(\x01\"\x80\x02\n\x04Slot\x12 \n\x03key\x18\x01 \x01(\x0b\x32\x13.fedperf.v1.SlotKey\x12.\n\x06report\x18\x02 \x01(\x0b\x32\x1c.fedperf.v1.ReportParametersH\x00\x12\x32\n\x08training\x18\x03 \x01(\x0b\x32\x1e.fedperf.v1.TrainingParametersH\x00\x12\x32\n\x08\x64irected\x18\x04 \x01(\x0b\x32\x1e.fedperf.v1.DirectedParametersH\x00\x12\x30\n\x07tangent\x18\x05 \x01(\x0b\x32\x1d.fedperf.v1.TangentParametersH\x00\x42\x0c\n\nparameters\"U\n\x08Schedule\x12(\n\ttimetable\x18\x01 \x01(\x0b\x32\x15.fedperf.v1.Timetable\x12\x1f\n\x05slots\x18\x02 \x03(\x0b\x32\x10.fedperf.v1.Slot\"\x16\n\x14\x44\x65\x63lareScheduleReply\"\x14\n\x12GetReceiptsRequest\"7\n\x08Receipts\x12+\n\x08receipts\x18\x01 \x03(\x0b\x32\x19.fedperf.v1.SignedReceipt\"\"\n\x0fGetModelRequest\x12\x0f\n\x07version\x18\x01 \x01(\r\",\n\x05Model\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x12\n\ncheckpoint\x18\x02 \x01(\x0c\"\x16\n\x14GetCorrectionRequest\"`\n\nCorrection\x12\x15\n\rbasis_version\x18\x01 \x01(\r\x12\x19\n\x11reference_version\x18\x02 \x01(\r\x12\x0c\n\x04mean\x18\x03 \x03(\x01\x12\x12\n\ncovariance\x18\x04 \x03(\x01\"\x19\n\x17GetSyntheticRowsRequest\"\x88\x01\n\x0cSyntheticRow\x12\x1e\n\x04plan\x18\x01 \x01(\x0b\x32\x10.fedperf.v1.Plan\x12*\n\x07\x63luster\x18\x02 \x01(\x0b\x32\x19.fedperf.v1.ClusterConfig\x12\x1b\n\x13log_runtime_seconds\x18\x03 \x01(\x01\x12\x0f\n\x07segment\x18\x04 \x01(\r\"8\n\x0eSyntheticBatch\x12&\n\x04rows\x18\x01 \x03(\x0b\x32\x18.fedperf.v1.SyntheticRow\"7\n\x12GetQuestionRequest\x12!\n\x04slot\x18\x01 \x01(\x0b\x32\x13.fedperf.v1.SlotKey\"\xa3\x01\n\x08Question\x12!\n\x04slot\x18\x01 \x01(\x0b\x32\x13.fedperf.v1.SlotKey\x12\x0f\n\x07version\x18\x02 \x01(\r\x12\x15\n\rbasis_version\x18\x03 \x01(\r\x12\x19\n\x11reference_version\x18\x04 \x01(\r\x12\x0e\n\x06\x63\x65nter\x18\x05 \x03(\x01\x12\r\n\x05\x63lips\x18\x06 \x03(\x01\x12\x12\n\ndirections\x18\x07 \x03(\x01\"M\n\x0fTangentQuestion\x12\x0c\n\x04\x63lip\x18\x01 \x01(\x01\x12,\n\x0c\x63oefficients\x18\x02 \x01(\x0b\x32\x16.fedperf.v1.FloatArray\"\xe1\x01\n\x0cTrainRequest\x12!\n\x04slot\x18\x01 \x01(\x0b\x32\x13.fedperf.v1.SlotKey\x12\x14\n\x0c\x61rchitecture\x18\x02 \x01(\r\x12\x14\n\x0c\x62\x61se_version\x18\x03 \x01(\r\x12&\n\x06\x61rrays\x18\x04 \x03(\x0b\x32\x16.fedperf.v1.FloatArray\x12-\n\x08question\x18\x05 \x01(\x0b\x32\x1b.fedperf.v1.TangentQuestion\x12+\n\trehearsal\x18\x06 \x03(\x0b\x32\x18.fedperf.v1.SyntheticRow*@\n\x0bModelMethod\x12\x17\n\x13MODEL_METHOD_DP_SGD\x10\x00\x12\x18\n\x14MODEL_METHOD_TANGENT\x10\x01\x32\x44\n\nEnrollment\x12\x36\n\x04Join\x12\x17.fedperf.v1.JoinRequest\x1a\x15.fedperf.v1.JoinReply2\x89\x05\n\x08\x45xchange\x12=\n\tGetStatus\x12\x1c.fedperf.v1.GetStatusRequest\x1a\x12.fedperf.v1.Status\x12\x46\n\x0cGetTimetable\x12\x1f.fedperf.v1.GetTimetableRequest\x1a\x15.fedperf.v1.Timetable\x12I\n\x0f\x44\x65\x63lareSchedule\x12\x14.fedperf.v1.Schedule\x1a .fedperf.v1.DeclareScheduleReply\x12\x45\n\rSubmitRelease\x12\x19.fedperf.v1.SignedRelease\x1a\x19.fedperf.v1.SignedReceipt\x12\x43\n\x0bGetReceipts\x12\x1e.fedperf.v1.GetReceiptsRequest\x1a\x14.fedperf.v1.Receipts\x12:\n\x08GetModel\x12\x1b.fedperf.v1.GetModelRequest\x1a\x11.fedperf.v1.Model\x12I\n\rGetCorrection\x12 .fedperf.v1.GetCorrectionRequest\x1a\x16.fedperf.v1.Correction\x12S\n\x10GetSyntheticRows\x12#.fedperf.v1.GetSyntheticRowsRequest\x1a\x1a.fedperf.v1.SyntheticBatch\x12\x43\n\x0bGetQuestion\x12\x1e.fedperf.v1.GetQuestionRequest\x1a\x14.fedperf.v1.Questionb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'fedperf_shared.wire.exchange_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_MODELMETHOD']._serialized_start=2727
-  _globals['_MODELMETHOD']._serialized_end=2791
+  _globals['_MODELMETHOD']._serialized_start=2771
+  _globals['_MODELMETHOD']._serialized_end=2835
   _globals['_JOINREQUEST']._serialized_start=121
   _globals['_JOINREQUEST']._serialized_end=178
   _globals['_JOINREPLY']._serialized_start=181
@@ -48,49 +48,49 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SLOTTIMES']._serialized_start=593
   _globals['_SLOTTIMES']._serialized_end=654
   _globals['_TIMETABLE']._serialized_start=657
-  _globals['_TIMETABLE']._serialized_end=937
-  _globals['_REPORTPARAMETERS']._serialized_start=939
-  _globals['_REPORTPARAMETERS']._serialized_end=1029
-  _globals['_DIRECTEDPARAMETERS']._serialized_start=1031
-  _globals['_DIRECTEDPARAMETERS']._serialized_end=1104
-  _globals['_TRAININGPARAMETERS']._serialized_start=1107
-  _globals['_TRAININGPARAMETERS']._serialized_end=1244
-  _globals['_TANGENTPARAMETERS']._serialized_start=1246
-  _globals['_TANGENTPARAMETERS']._serialized_end=1318
-  _globals['_SLOT']._serialized_start=1321
-  _globals['_SLOT']._serialized_end=1577
-  _globals['_SCHEDULE']._serialized_start=1579
-  _globals['_SCHEDULE']._serialized_end=1664
-  _globals['_DECLARESCHEDULEREPLY']._serialized_start=1666
-  _globals['_DECLARESCHEDULEREPLY']._serialized_end=1688
-  _globals['_GETRECEIPTSREQUEST']._serialized_start=1690
-  _globals['_GETRECEIPTSREQUEST']._serialized_end=1710
-  _globals['_RECEIPTS']._serialized_start=1712
-  _globals['_RECEIPTS']._serialized_end=1767
-  _globals['_GETMODELREQUEST']._serialized_start=1769
-  _globals['_GETMODELREQUEST']._serialized_end=1803
-  _globals['_MODEL']._serialized_start=1805
-  _globals['_MODEL']._serialized_end=1849
-  _globals['_GETCORRECTIONREQUEST']._serialized_start=1851
-  _globals['_GETCORRECTIONREQUEST']._serialized_end=1873
-  _globals['_CORRECTION']._serialized_start=1875
-  _globals['_CORRECTION']._serialized_end=1971
-  _globals['_GETSYNTHETICROWSREQUEST']._serialized_start=1973
-  _globals['_GETSYNTHETICROWSREQUEST']._serialized_end=1998
-  _globals['_SYNTHETICROW']._serialized_start=2001
-  _globals['_SYNTHETICROW']._serialized_end=2137
-  _globals['_SYNTHETICBATCH']._serialized_start=2139
-  _globals['_SYNTHETICBATCH']._serialized_end=2195
-  _globals['_GETQUESTIONREQUEST']._serialized_start=2197
-  _globals['_GETQUESTIONREQUEST']._serialized_end=2252
-  _globals['_QUESTION']._serialized_start=2255
-  _globals['_QUESTION']._serialized_end=2418
-  _globals['_TANGENTQUESTION']._serialized_start=2420
-  _globals['_TANGENTQUESTION']._serialized_end=2497
-  _globals['_TRAINREQUEST']._serialized_start=2500
-  _globals['_TRAINREQUEST']._serialized_end=2725
-  _globals['_ENROLLMENT']._serialized_start=2793
-  _globals['_ENROLLMENT']._serialized_end=2861
-  _globals['_EXCHANGE']._serialized_start=2864
-  _globals['_EXCHANGE']._serialized_end=3513
+  _globals['_TIMETABLE']._serialized_end=981
+  _globals['_REPORTPARAMETERS']._serialized_start=983
+  _globals['_REPORTPARAMETERS']._serialized_end=1073
+  _globals['_DIRECTEDPARAMETERS']._serialized_start=1075
+  _globals['_DIRECTEDPARAMETERS']._serialized_end=1148
+  _globals['_TRAININGPARAMETERS']._serialized_start=1151
+  _globals['_TRAININGPARAMETERS']._serialized_end=1288
+  _globals['_TANGENTPARAMETERS']._serialized_start=1290
+  _globals['_TANGENTPARAMETERS']._serialized_end=1362
+  _globals['_SLOT']._serialized_start=1365
+  _globals['_SLOT']._serialized_end=1621
+  _globals['_SCHEDULE']._serialized_start=1623
+  _globals['_SCHEDULE']._serialized_end=1708
+  _globals['_DECLARESCHEDULEREPLY']._serialized_start=1710
+  _globals['_DECLARESCHEDULEREPLY']._serialized_end=1732
+  _globals['_GETRECEIPTSREQUEST']._serialized_start=1734
+  _globals['_GETRECEIPTSREQUEST']._serialized_end=1754
+  _globals['_RECEIPTS']._serialized_start=1756
+  _globals['_RECEIPTS']._serialized_end=1811
+  _globals['_GETMODELREQUEST']._serialized_start=1813
+  _globals['_GETMODELREQUEST']._serialized_end=1847
+  _globals['_MODEL']._serialized_start=1849
+  _globals['_MODEL']._serialized_end=1893
+  _globals['_GETCORRECTIONREQUEST']._serialized_start=1895
+  _globals['_GETCORRECTIONREQUEST']._serialized_end=1917
+  _globals['_CORRECTION']._serialized_start=1919
+  _globals['_CORRECTION']._serialized_end=2015
+  _globals['_GETSYNTHETICROWSREQUEST']._serialized_start=2017
+  _globals['_GETSYNTHETICROWSREQUEST']._serialized_end=2042
+  _globals['_SYNTHETICROW']._serialized_start=2045
+  _globals['_SYNTHETICROW']._serialized_end=2181
+  _globals['_SYNTHETICBATCH']._serialized_start=2183
+  _globals['_SYNTHETICBATCH']._serialized_end=2239
+  _globals['_GETQUESTIONREQUEST']._serialized_start=2241
+  _globals['_GETQUESTIONREQUEST']._serialized_end=2296
+  _globals['_QUESTION']._serialized_start=2299
+  _globals['_QUESTION']._serialized_end=2462
+  _globals['_TANGENTQUESTION']._serialized_start=2464
+  _globals['_TANGENTQUESTION']._serialized_end=2541
+  _globals['_TRAINREQUEST']._serialized_start=2544
+  _globals['_TRAINREQUEST']._serialized_end=2769
+  _globals['_ENROLLMENT']._serialized_start=2837
+  _globals['_ENROLLMENT']._serialized_end=2905
+  _globals['_EXCHANGE']._serialized_start=2908
+  _globals['_EXCHANGE']._serialized_end=3557
 # @@protoc_insertion_point(module_scope)

@@ -75,7 +75,7 @@ class SlotTimes(_message.Message):
     def __init__(self, opens_after_ms: _Optional[int] = ..., replies_after_ms: _Optional[int] = ...) -> None: ...
 
 class Timetable(_message.Message):
-    __slots__ = ("period_start_unix_ms", "window_ms", "windows", "report_slots", "model_slots", "model_method", "extra_slots", "extra_windows")
+    __slots__ = ("period_start_unix_ms", "window_ms", "windows", "report_slots", "model_slots", "model_method", "extra_slots", "extra_windows", "first_slots")
     PERIOD_START_UNIX_MS_FIELD_NUMBER: _ClassVar[int]
     WINDOW_MS_FIELD_NUMBER: _ClassVar[int]
     WINDOWS_FIELD_NUMBER: _ClassVar[int]
@@ -84,6 +84,7 @@ class Timetable(_message.Message):
     MODEL_METHOD_FIELD_NUMBER: _ClassVar[int]
     EXTRA_SLOTS_FIELD_NUMBER: _ClassVar[int]
     EXTRA_WINDOWS_FIELD_NUMBER: _ClassVar[int]
+    FIRST_SLOTS_FIELD_NUMBER: _ClassVar[int]
     period_start_unix_ms: int
     window_ms: int
     windows: int
@@ -92,7 +93,8 @@ class Timetable(_message.Message):
     model_method: ModelMethod
     extra_slots: _containers.RepeatedCompositeFieldContainer[SlotTimes]
     extra_windows: int
-    def __init__(self, period_start_unix_ms: _Optional[int] = ..., window_ms: _Optional[int] = ..., windows: _Optional[int] = ..., report_slots: _Optional[_Iterable[_Union[SlotTimes, _Mapping]]] = ..., model_slots: _Optional[_Iterable[_Union[SlotTimes, _Mapping]]] = ..., model_method: _Optional[_Union[ModelMethod, str]] = ..., extra_slots: _Optional[_Iterable[_Union[SlotTimes, _Mapping]]] = ..., extra_windows: _Optional[int] = ...) -> None: ...
+    first_slots: _containers.RepeatedCompositeFieldContainer[SlotTimes]
+    def __init__(self, period_start_unix_ms: _Optional[int] = ..., window_ms: _Optional[int] = ..., windows: _Optional[int] = ..., report_slots: _Optional[_Iterable[_Union[SlotTimes, _Mapping]]] = ..., model_slots: _Optional[_Iterable[_Union[SlotTimes, _Mapping]]] = ..., model_method: _Optional[_Union[ModelMethod, str]] = ..., extra_slots: _Optional[_Iterable[_Union[SlotTimes, _Mapping]]] = ..., extra_windows: _Optional[int] = ..., first_slots: _Optional[_Iterable[_Union[SlotTimes, _Mapping]]] = ...) -> None: ...
 
 class ReportParameters(_message.Message):
     __slots__ = ("noise_multiplier", "residual_clip", "public_counts")

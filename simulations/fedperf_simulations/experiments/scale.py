@@ -35,7 +35,7 @@ from fedperf_client.learning.residuals import LabelledGraph, labelled_graphs
 from fedperf_client.release.policy import Policy
 from fedperf_client.release.schedule import PlannedSchedule, plan_schedule
 from fedperf_server.app.task import ggfn_task
-from fedperf_server.config import ServerConfig, default_timetable
+from fedperf_server.config import ServerConfig
 from fedperf_server.rounds.tangent_avg import TangentAvg
 from fedperf_server.state import registry
 from fedperf_shared.model.architecture import weights_of
@@ -43,6 +43,7 @@ from fedperf_shared.model.batches import PlanGraph
 from fedperf_shared.model.fit import predict
 from fedperf_shared.model.metrics import q_error
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
+from fedperf_shared.releases.period import default_timetable
 from fedperf_shared.releases.release import ReleaseKind, SizeClass
 from fedperf_simulations.data.datasets import measured_executions, measured_files
 from fedperf_simulations.federation.cpu_meter import Side

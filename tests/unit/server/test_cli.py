@@ -3,19 +3,22 @@
 import subprocess
 import sys
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 import typer
 
 from fedperf_server import cli
-from fedperf_server.config import FILE_NAME, load_config
+from fedperf_server.config import FILE_NAME, load_calendar, load_config
+from fedperf_server.membership.authority import KeyRing
+from fedperf_server.membership.enrollment import Enrollment
 from fedperf_server.state import registry
 from fedperf_server.state.database import Database, DriftRow
 from fedperf_server.state.registry import GgfnFormat, PromotionVerdict
 from fedperf_server.state.releases import count_rejection
 from fedperf_server.state.validation import Reason
+from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.identity import new_private_key
 from fedperf_shared.releases.period import to_unix_ms
 from fedperf_shared.workflow.vocabulary import Platform
@@ -118,8 +121,73 @@ def test_an_invitation_is_a_url_to_hand_over(directory: Path) -> None:
     assert isinstance(invited, dict)
     assert str(invited["join_url"]).startswith("fedperf://127.0.0.1:8752/#")
     assert "Acme" not in str(invited["join_url"])
+
+
+def test_who_is_invited_is_listed_until_they_joined(directory: Path) -> None:
     assert server(directory, "list", "--json").json() == []
-    assert server(directory, "list").out == "no organization has joined yet\n"
+    assert server(directory, "list").out == "no organization has joined or is invited yet\n"
+    invited = server(directory, "add-org", "Acme", "--json").json()
+    assert isinstance(invited, dict)
+    (row,) = server(directory, "list", "--json").rows()
+    assert (row["name"], row["state"]) == ("Acme", "invited")
+    assert row["expires_at"] == invited["expires_at"][:23] + "000" + invited["expires_at"][26:]
+    assert str(invited["join_url"]) not in server(directory, "list").out
+    join(directory, "Birch")
+    birch = {row["name"]: row for row in server(directory, "list", "--json").rows()}["Birch"]
+    assert (birch["state"], birch["last_seen"]) == ("member", None)
+
+
+def test_who_was_last_seen_when_is_listed_to_the_minute(directory: Path) -> None:
+    join(directory, "Acme")
+    config, moment = load_config(directory), AT
+    database = Database(config.database_url)
+    enrollment = Enrollment(database, KeyRing(directory), config, clock=lambda: moment)
+    (member,) = enrollment.members()
+    enrollment.saw(member)
+    moment = AT + timedelta(seconds=59)
+    enrollment.saw(member)
+    assert enrollment.last_seen() == {member.organization_id: AT}, "not a write for every call"
+    moment = AT + timedelta(seconds=61)
+    enrollment.saw(member)
+    database.close()
+    (row,) = server(directory, "list", "--json").rows()
+    assert row["last_seen"] == moment.isoformat()
+    assert "2027-01-01 00:01" in server(directory, "list").out
+
+
+def test_the_calendar_is_shown_in_dates_and_as_a_file_is_the_same_calendar(
+    tmp_path: Path,
+) -> None:
+    directory, file = tmp_path / "server", tmp_path / "calendar.toml"
+    begun = ("init", "--host", "127.0.0.1", "--period-start", "2026-11-25")
+    assert server(directory, *begun).code == 0
+    rows = server(directory, "calendar", "--out", file, "--json").rows()
+    assert len(rows) == 13
+    assert rows[0]["begins_at"] == "2026-11-25T00:00:00+00:00"
+    firsts = rows[0]["first_reports"]
+    assert isinstance(firsts, list)
+    assert firsts[0]["leaves_at"] == "2026-11-30T00:00:00+00:00"
+    text = server(directory, "calendar").out
+    assert "30 Nov, 7 Dec, 14 Dec, 21 Dec" in text
+    assert "the period ends on 24 November 2027" in text
+    assert load_calendar(file) == load_config(directory).timetable
+    file.write_text(file.read_text().replace("2026-11-25", "2027-11-24"))
+    (first, *_) = server(directory, "calendar", "--read", file, "--json").rows()
+    assert first["begins_at"] == "2027-11-24T00:00:00+00:00"
+
+
+@pytest.mark.parametrize("text", ["", "timetable = 3", "[timetable]\nwindows = 0", "[timetable"])
+def test_a_file_that_holds_no_calendar_is_refused(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "calendar.toml"
+    file.write_text(text)
+    with pytest.raises(ConfigurationError, match=r"calendar\.toml"):
+        load_calendar(file)
+
+
+def test_a_calendar_that_cannot_be_written_is_one_clear_line(directory: Path) -> None:
+    ended = server(directory, "calendar", "--out", directory / "nowhere" / "calendar.toml")
+    assert ended.code == 4
+    assert "No such file" in ended.complaint()
 
 
 def test_what_was_refused_is_listed_with_its_reasons(directory: Path) -> None:

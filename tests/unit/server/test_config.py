@@ -11,12 +11,11 @@ import pytest
 from fedperf_server.config import (
     FILE_NAME,
     ServerConfig,
-    default_timetable,
     load_config,
     write_config,
 )
 from fedperf_shared.errors import ConfigurationError
-from fedperf_shared.releases.period import ModelMethod
+from fedperf_shared.releases.period import ModelMethod, default_timetable
 
 START = datetime(2027, 1, 1, tzinfo=UTC)
 

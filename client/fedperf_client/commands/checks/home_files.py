@@ -16,6 +16,7 @@ from fedperf_client.home.store import ExecutionStore
 from fedperf_client.home.store_schema import SCHEMA_VERSION
 from fedperf_client.prediction.answers.streams_at_home import streams_at_home
 from fedperf_client.prediction.base_models import FetchedModels
+from fedperf_client.release.begun_policy import changes_since
 from fedperf_client.release.ledger.ledger import PrivacyLedger
 from fedperf_client.release.ledger.lifetime import LifetimeRecord, lifetime_path
 from fedperf_client.release.ledger.spent_budget import Spending, spending_of
@@ -52,10 +53,14 @@ def check_configuration(home: Home, around: Surroundings) -> Iterator[Said]:
 
 
 def check_policy(home: Home, around: Surroundings) -> Iterator[Said]:
-    """Whether policy.toml can be read."""
+    """Whether policy.toml can be read, and what of it counts only later."""
     del around
     policy = load_policy(home.policy)
     yield ok(f"{home.policy.name}: size class {policy.size_class}")
+    for path in home.ledgers[-1:]:
+        period = PrivacyLedger.open(path).schedule.timetable.period
+        for change in changes_since(home.begun_policy(period.start), policy):
+            yield ok(f"{home.policy.name}: {change} counts from {period.end:%Y-%m-%d} on")
 
 
 def check_store(home: Home, around: Surroundings) -> Iterator[Said]:

@@ -13,7 +13,7 @@ from fedperf_client.privacy.accountant import PrivacyBudget, epsilon, events_of,
 from fedperf_client.release.ledger.ledger import PrivacyLedger
 from fedperf_client.release.ledger.lifetime import BegunPeriod, LifetimeRecord, lifetime_path
 from fedperf_shared.releases.period import Period
-from fedperf_shared.releases.release import Slot
+from fedperf_shared.releases.release import Schedule, Slot
 
 UNIT = "workload"
 
@@ -103,6 +103,17 @@ def spending_of(ledgers: Sequence[Path], *, at: datetime) -> tuple[Spending, ...
             )
             for ledger in opened
         ),
+    )
+
+
+def expected_spending(
+    schedule: Schedule, budget: PrivacyBudget, lifetime: PrivacyBudget
+) -> tuple[Spending, ...]:
+    """As `spending_of` before the first period: what its schedule would plan, nothing spent."""
+    planned = schedule.at_most()
+    return (
+        _spending(None, lifetime, planned, []),
+        _spending(schedule.timetable.period, budget, planned, []),
     )
 
 

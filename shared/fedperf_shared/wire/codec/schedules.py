@@ -53,6 +53,7 @@ def timetable_to_message(timetable: Timetable) -> exchange_pb2.Timetable:
         model_method=exchange_pb2.ModelMethod.Name(int(timetable.model_method)),
         extra_slots=[_times_to_message(each) for each in timetable.extra_slots],
         extra_windows=timetable.extra_windows,
+        first_slots=[_times_to_message(each) for each in timetable.first_slots],
     )
 
 
@@ -76,6 +77,7 @@ def timetable_from_message(message: exchange_pb2.Timetable) -> Timetable:
             ModelMethod(message.model_method),
             tuple(_times_from_message(each) for each in message.extra_slots),
             message.extra_windows,
+            tuple(_times_from_message(each) for each in message.first_slots),
         )
 
     return guarded("timetable", decode)

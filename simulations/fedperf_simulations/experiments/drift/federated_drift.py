@@ -20,13 +20,12 @@ from numpy.typing import NDArray
 from fedperf_client.learning.residuals import LabelledGraph
 from fedperf_client.release.policy import Policy
 from fedperf_client.release.schedule import PlannedSchedule, plan_schedule
-from fedperf_server.config import default_timetable
 from fedperf_shared.model.checkpoint import load_model, save_model
 from fedperf_shared.model.fit import fit, predict
 from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.model.metrics import q_error, relative_errors
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
-from fedperf_shared.releases.period import Period, SlotTimes, Timetable
+from fedperf_shared.releases.period import Period, SlotTimes, Timetable, default_timetable
 from fedperf_shared.releases.release import SizeClass
 from fedperf_simulations.data.datasets import CAPPED, measured_files
 from fedperf_simulations.experiments.drift.continual import MAE, MAPE, Q50

@@ -26,7 +26,7 @@ from fedperf_client.learning.tasks import ReportTask
 from fedperf_client.release.policy import Policy
 from fedperf_client.release.schedule import plan_schedule
 from fedperf_server.app.task import Task
-from fedperf_server.config import ServerConfig, default_timetable
+from fedperf_server.config import ServerConfig
 from fedperf_server.desks.drift import seen_drifts
 from fedperf_server.inference.drift_evidence import SHIFT, PlatformDrift
 from fedperf_server.rehearsal.synthetic_rows import PredictLog
@@ -34,7 +34,7 @@ from fedperf_server.rounds.dp_sgd_avg import DpSgdAvg
 from fedperf_server.state.validation import UpdateLimits
 from fedperf_shared.model.architecture import Weights
 from fedperf_shared.model.public_plans import load_public_plans
-from fedperf_shared.releases.period import Period
+from fedperf_shared.releases.period import Period, default_timetable
 from fedperf_shared.releases.release import Schedule, SizeClass
 from fedperf_simulations.experiments.drift.recurring_workloads import (
     USED,

@@ -185,10 +185,28 @@ def test_before_the_period_the_coordinators_calendar_is_enough(
     assert scene.home.ledgers == ()
 
 
-def test_without_a_calendar_the_preview_says_what_to_do(scene: Scene) -> None:
-    ended = scene("preview")
-    assert ended.code == 3
-    assert "fedperf join URL" in ended.complaint()
+def test_before_joining_all_is_shown_by_the_default_calendar_and_that_is_said(
+    scene: Scene,
+) -> None:
+    """A security officer reads what would leave before there is any contract."""
+    before = contents(scene.home.directory)
+    shown = scene("preview", "--json")
+    (report,) = shown.rows()
+    assert (report["slot"], report["remaining_before"]) == ("report-0-3", 1.0)
+    slots = scene("slots", "--json")
+    assert slots.rows()[0]["slot"] == "report-0-3"
+    budget = run(cli.main, "--home", scene.home.directory, "budget", "--json")
+    assert [row["spent"] for row in budget.rows()] == [0, 0]
+    for ended in (shown, slots, budget):
+        assert "planned by the default calendar" in ended.err
+    assert contents(scene.home.directory) == before
+    assert "epsilon = 2" in scene("slots").out
+
+
+def test_a_membership_of_which_a_part_is_lost_is_no_way_back_to_the_default(scene: Scene) -> None:
+    scene.join()
+    (scene.home.identity / "addresses.txt").unlink()
+    assert scene("preview").code == 3
 
 
 def test_a_sealed_release_can_be_seen_and_approved(scene: Scene, tmp_path: Path) -> None:

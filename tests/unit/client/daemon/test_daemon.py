@@ -38,7 +38,7 @@ from fedperf_client.privacy.report_mechanism import residual_report
 from fedperf_client.release.history import past_releases
 from fedperf_client.release.ledger.entries import ReleaseState
 from fedperf_client.release.ledger.ledger import PrivacyLedger
-from fedperf_client.release.policy import Policy
+from fedperf_client.release.policy import Policy, ReleaseMode
 from fedperf_client.workers.background import Start, in_thread
 from fedperf_client.workers.computing_process import ComputationFailedError
 from fedperf_shared.errors import PrivacyRefusedError
@@ -558,10 +558,41 @@ def test_a_correction_is_fetched_and_written_only_when_it_changed(scene: Scene) 
 def test_a_period_begun_keeps_its_schedule_whatever_the_policy_says(tmp_path: Path) -> None:
     home = Home(tmp_path)
     policy = Policy(size_class=SizeClass.SMALL, nominal_workloads=5000)
-    begun = open_ledger(home, policy, TABLE)
+    begun = open_ledger(home, policy, TABLE, now=TABLE.period.start)
     changed = Policy(size_class=SizeClass.SMALL, nominal_workloads=9000, epsilon=3.0)
-    again = open_ledger(home, changed, TABLE)
+    again = open_ledger(home, changed, TABLE, now=TABLE.period.start)
     assert (again.schedule, again.budget) == (begun.schedule, begun.budget)
+
+
+def test_what_of_a_policy_counts_only_from_the_next_period_is_said(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    policy = Policy(size_class=SizeClass.SMALL, nominal_workloads=400)
+    open_ledger(home, policy, TABLE, now=TABLE.period.start)
+    asking = replace(policy, residual_report=ReleaseMode.ASK)
+    with capture_logs() as logs:
+        open_ledger(home, asking, TABLE, now=TABLE.period.start)
+        assert logs == [], "this is read at every start"
+        open_ledger(home, replace(policy, epsilon=3.0), TABLE, now=TABLE.period.start)
+    (said,) = logs
+    assert said["change"] == "epsilon 1 -> 3"
+    assert said["counts_from"] == TABLE.period.end.isoformat()
+
+
+def test_who_joins_in_the_middle_has_its_schedule_in_what_is_left(tmp_path: Path) -> None:
+    policy = Policy(size_class=SizeClass.SMALL, nominal_workloads=5000)
+    later = TABLE.period.window_start(1)
+    begun = open_ledger(Home(tmp_path), policy, TABLE, now=later)
+    assert all(begun.schedule.opens_at(slot.key) >= later for slot in begun.schedule.slots)
+
+
+def test_a_participant_knows_when_the_coordinator_last_answered(scene: Scene) -> None:
+    assert scene.participant.heard_at is None
+    scene.look_at(0.1)
+    heard = scene.participant.heard_at
+    assert heard == scene.now
+    scene.exchange.fault = ExchangeError("away")
+    scene.look_at(0.2)
+    assert scene.participant.heard_at == heard
 
 
 def test_a_coordinator_that_is_away_for_an_hour_is_asked_ever_more_rarely_and_said_a_few_times(

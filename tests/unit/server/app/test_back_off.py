@@ -13,12 +13,13 @@ from sqlalchemy.orm import Session
 from fedperf_server.app.composition import coordinator_of
 from fedperf_server.app.process import run
 from fedperf_server.app.task import Task
-from fedperf_server.config import ServerConfig, default_timetable
+from fedperf_server.config import ServerConfig
 from fedperf_server.membership.authority import KeyRing
 from fedperf_server.membership.enrollment import Enrollment
 from fedperf_server.state.database import Database, DatabaseError
 from fedperf_shared.identity import new_private_key
 from fedperf_shared.programs.troubles import Troubles
+from fedperf_shared.releases.period import default_timetable
 from tests.fakes.rounds import dp_sgd_avg
 from tests.unit.server.rounds.test_model_rounds import FakeFleet, TinyFormat
 

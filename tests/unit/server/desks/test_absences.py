@@ -1,6 +1,7 @@
 """Whose report never came is said once, by name, when its slot and the grace are over."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from fedperf_server.desks.evidence import Snapshot
 from fedperf_server.state import releases
 from fedperf_server.state.database import Database, OrganizationRow, QuestionRow
 from fedperf_shared.identity import new_private_key
-from fedperf_shared.releases.period import to_unix_ms
+from fedperf_shared.releases.period import SlotTimes, Timetable, to_unix_ms
 from fedperf_shared.releases.release import (
     DirectedParameters,
     Parameters,
@@ -43,8 +44,15 @@ def database(tmp_path: Path) -> Iterator[Database]:
     database.close()
 
 
-def join(database: Database, organization: bytes, name: str, *, at: datetime = START) -> None:
-    """A member who declares a plain report and a directed one in every window."""
+def join(
+    database: Database,
+    organization: bytes,
+    name: str,
+    *,
+    at: datetime = START,
+    schedule: Schedule | None = None,
+) -> None:
+    """A member who declares a plain report and a directed one in every window, or `schedule`."""
     declared: tuple[Parameters, ...] = ReportParameters(1.4, 3.0), DirectedParameters(1.4, 2000.0)
     slots = tuple(
         Slot(SlotKey(ReleaseKind.RESIDUAL_REPORT, window, index), parameters)
@@ -62,12 +70,14 @@ def join(database: Database, organization: bytes, name: str, *, at: datetime = S
             )
         )
         session.flush()
-        releases.declare_schedule(session, organization, Schedule(TABLE, slots), at=at)
+        releases.declare_schedule(session, organization, schedule or Schedule(TABLE, slots), at=at)
 
 
-def said(database: Database, *moments: datetime, since: datetime = START) -> Said:
+def said(
+    database: Database, *moments: datetime, since: datetime = START, table: Timetable = TABLE
+) -> Said:
     """Organizations and slots of the lines in the log, after looks at these moments."""
-    desk = AbsenceDesk(database, TABLE, grace=GRACE, since=since)
+    desk = AbsenceDesk(database, table, grace=GRACE, since=since)
     with capture_logs() as logs:
         for at in moments:
             for absence in desk.look(Snapshot(at, TABLE.period, (), (), ())):
@@ -117,3 +127,12 @@ def test_an_answer_is_missed_where_there_was_a_question(database: Database) -> N
         key = {"period_start": to_unix_ms(START), "window": 0, "index": 1}
         session.add(QuestionRow(**key, version=1, payload=b"a question", asked_at=0))
     assert said(database, OVER + DAY, since=OVER) == [("Acme", "report-0-1")]
+
+
+def test_a_first_report_that_never_came_is_missed_like_any_other(database: Database) -> None:
+    table = replace(TABLE, first_slots=(SlotTimes(2 * DAY, 3 * DAY), SlotTimes(9 * DAY, 10 * DAY)))
+    first = Slot(SlotKey(ReleaseKind.RESIDUAL_REPORT, 0, 3), ReportParameters(1.4, 3.0))
+    join(database, b"1", "Acme", schedule=Schedule(table, (first,)))
+    over = START + 10 * DAY + GRACE
+    assert said(database, over - DAY, table=table) == []
+    assert said(database, over, table=table) == [("Acme", "report-0-3")]

@@ -317,3 +317,17 @@ def test_a_platform_that_wanders_more_takes_more_to_be_believed() -> None:
     assert found_by[0.0] > found_by[0.05] > 2 * found_by[0.3]
     with pytest.raises(ConfigurationError, match="steadiness wander must not be negative"):
         Steadiness(wander=-0.1)
+
+
+def test_answers_that_refine_a_first_report_are_heard_with_it_and_show_no_drift() -> None:
+    """It is about all history: as a window of its own that would look like a change."""
+    reports = year()
+    first = replace(reports.plain[0], is_first=True)
+    later = [each for each in reports.plain[1:] if each.report.slot.window > 1]
+    asked = [each for each in reports.answered if each.question.slot.window > 0]
+    heard = by_organization([first, *later], asked)["0"]
+    answers = {each.window: len(each.answers) for each in heard}
+    assert 1 not in answers
+    assert answers[0] == answers[2] > 0
+    own = by_organization([first, *reports.plain[1:]], asked)["0"]
+    assert [each.window for each in own][:2] == [0, 1], "a plain report of its own comes before"

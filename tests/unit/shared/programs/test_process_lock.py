@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedperf_shared.errors import StorageError
-from fedperf_shared.programs.process_lock import InUseError, process_lock
+from fedperf_shared.programs.process_lock import InUseError, is_locked, process_lock
 
 HOLD = """
 import pathlib, sys, time
@@ -56,3 +56,15 @@ def test_a_place_that_cannot_be_written_is_one_clear_error(tmp_path: Path) -> No
         process_lock(tmp_path / "nowhere" / "lock", "it"),
     ):
         pytest.fail("there is no lock")
+
+
+def test_whether_a_process_holds_a_lock_can_be_asked_without_taking_it(tmp_path: Path) -> None:
+    path = tmp_path / "a.lock"
+    assert not is_locked(path)
+    assert not path.exists()
+    with process_lock(path, "a"):
+        assert is_locked(path)
+        assert is_locked(path)
+    assert not is_locked(path)
+    with process_lock(path, "a"):
+        pass

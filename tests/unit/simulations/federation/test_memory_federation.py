@@ -1,6 +1,7 @@
 """A federation in memory: when it moves, who is there, and what members take for the reference."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -84,6 +85,16 @@ def test_it_moves_when_slots_open_reply_and_are_over() -> None:
     found = moments(TABLE, grace=HOUR / 2)
     hours = [(each - START) / HOUR for each in found]
     assert hours == [0, 1, 3, 3.5, 24, 25, 27, 27.5]
+
+
+def test_of_first_slots_only_those_that_somebody_declared_are_moments() -> None:
+    table = replace(TABLE, first_slots=(SlotTimes(5 * HOUR, 6 * HOUR),))
+    every = moments(table, grace=HOUR / 2)
+    first = SlotKey(ReleaseKind.RESIDUAL_REPORT, 1, 1)
+    found = moments(table, grace=HOUR / 2, declared={first})
+    new = {(each - START) / HOUR for each in {*found} - {*moments(TABLE, grace=HOUR / 2)}}
+    assert new == {29, 30, 30.5}
+    assert {*found} < {*every}
 
 
 def test_members_report_against_the_coordinators_start_and_who_sleeps_does_not(

@@ -1,0 +1,180 @@
+"""What commands say of a period that has not begun: calendar, dates, what would change them.
+
+Before an organization joined, the default calendar stands for the coordinator's, and that is said.
+"""
+
+import sys
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import typer
+
+from fedperf_shared.programs.command_line import show_rows
+
+if TYPE_CHECKING:
+    from fedperf_client.home.config import Home
+    from fedperf_client.release.outlook import Outlook
+    from fedperf_client.release.policy import Policy
+    from fedperf_client.release.schedule import PlannedSchedule
+    from fedperf_shared.releases.period import Timetable
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedCalendar:
+    """The calendar of the period that is on or comes next, as far as it is known.
+
+    Attributes:
+        timetable: the calendar.
+        is_default: nobody was joined, or the coordinator's calendar is not known yet.
+    """
+
+    timetable: "Timetable"
+    is_default: bool
+
+    @property
+    def origin(self) -> str:
+        """Whose it is, in words."""
+        if self.is_default:
+            return "the default calendar, begun today; a coordinator may have another one"
+        return "the coordinator's calendar"
+
+
+def expected_calendar(home: "Home", *, at: datetime) -> ExpectedCalendar:
+    """The coordinator's calendar as it was kept when joining, else the default one from today on.
+
+    Raises:
+        InvalidInputError: what was kept is no calendar.
+    """
+    from fedperf_shared.releases.period import default_timetable
+    from fedperf_shared.wire.codec import decode_schedule
+
+    if home.calendar.exists():
+        timetable = decode_schedule(home.calendar.read_bytes()).timetable
+        if at < timetable.period.end:
+            return ExpectedCalendar(timetable, is_default=False)
+    today = at.replace(hour=0, minute=0, second=0, microsecond=0)
+    return ExpectedCalendar(default_timetable(today), is_default=True)
+
+
+def public_calendar(home: "Home", *, at: datetime) -> ExpectedCalendar:
+    """The calendar as the coordinator gives it to its member; before joining the default one.
+
+    Raises:
+        ConfigurationError: a part of the membership is lost.
+        FedperfError: the coordinator does not answer.
+    """
+    from fedperf_client.federation.enrollment import Membership, is_member, load_or_create_key
+    from fedperf_client.federation.exchange import ExchangeClient
+
+    if not is_member(home.identity):
+        note_of_expected(home, at=at)
+        return expected_calendar(home, at=at)
+    membership = Membership.load(home.identity)
+    with ExchangeClient(membership, load_or_create_key(home.identity)) as exchange:
+        return ExpectedCalendar(exchange.timetable(), is_default=False)
+
+
+def keep_calendar(home: "Home", calendar: ExpectedCalendar) -> None:
+    """Keep it for what is asked without the coordinator, until its period is over."""
+    from fedperf_client.home.config import write_private
+    from fedperf_shared.releases.release import Schedule
+    from fedperf_shared.wire.codec import encode_schedule
+
+    write_private(home.calendar, encode_schedule(Schedule(calendar.timetable, ())))
+
+
+def expected_schedule(home: "Home", *, at: datetime) -> tuple["Policy", "PlannedSchedule"]:
+    """The policy, and what it would plan if the period began now."""
+    from fedperf_client.release.policy import load_policy
+    from fedperf_client.release.schedule import plan_schedule
+
+    policy = load_policy(home.policy)
+    return policy, plan_schedule(policy, expected_calendar(home, at=at).timetable, at=at)
+
+
+def note_of_expected(home: "Home", *, at: datetime) -> None:
+    """Say, beside what is shown, that no period has begun and by which calendar it is planned."""
+    origin = expected_calendar(home, at=at).origin
+    print(f"note: no period has begun; this is planned by {origin}", file=sys.stderr)
+
+
+def day(moment: datetime) -> str:
+    """The day of a moment in words."""
+    return f"{moment.day} {moment:%B %Y}"
+
+
+def minute(moment: datetime) -> str:
+    """A moment in words."""
+    return f"{day(moment)}, {moment:%H:%M} UTC"
+
+
+def outlook_facts(
+    policy: "Policy", calendar: ExpectedCalendar, *, at: datetime
+) -> dict[str, object]:
+    """What a policy comes to on the calendar and what would change that, for programs."""
+    from fedperf_client.release.outlook import alternatives, outlook
+
+    found = outlook(policy, calendar.timetable, at=at)
+    changes = alternatives(policy, calendar.timetable, at=at)
+    return {
+        "calendar": "default" if calendar.is_default else "coordinator",
+        **_facts(found),
+        "changes": [{"change": each.change, **_facts(each.outlook)} for each in changes],
+    }
+
+
+def tell_outlook(policy: "Policy", calendar: ExpectedCalendar, *, at: datetime) -> None:
+    """Say the same to people: the date of the first release, and what would change it."""
+    from fedperf_client.release.outlook import alternatives, outlook
+
+    found = outlook(policy, calendar.timetable, at=at)
+    if found.first_leaves_at is None or found.first_opens_at is None:
+        typer.echo(f"nothing would leave: {_why_nothing(policy, calendar, at=at)}")
+    else:
+        typer.echo(
+            f"your first release leaves on {day(found.first_leaves_at)}, about what is stored by "
+            f"{minute(found.first_opens_at)}, if the daemon runs by then"
+        )
+    typer.echo(f"no period has begun; this is planned by {calendar.origin}. What would change it:")
+    rows = [
+        _row("as it is", found),
+        *(
+            _row(each.change, each.outlook)
+            for each in alternatives(policy, calendar.timetable, at=at)
+        ),
+    ]
+    show_rows(rows, json=False, empty="")
+    typer.echo(
+        "expected error: factor by which the shared correction is off in a cell, averaged over "
+        "the period; 2.72 if nobody reports. Epsilon is for all releases of a period together."
+    )
+
+
+def _facts(found: "Outlook") -> dict[str, object]:
+    leaves_at, opens_at = found.first_leaves_at, found.first_opens_at
+    return {
+        "first_release": None if leaves_at is None else leaves_at.isoformat(),
+        "counts_until": None if opens_at is None else opens_at.isoformat(),
+        "reports": found.reports,
+        "updates": found.updates,
+        "expected_error": found.expected_error,
+    }
+
+
+def _row(change: str, found: "Outlook") -> dict[str, object]:
+    leaves_at = found.first_leaves_at
+    return {
+        "change": change,
+        "first release": "never" if leaves_at is None else day(leaves_at),
+        "reports": found.reports,
+        "updates": found.updates,
+        "expected error": f"{found.expected_error:.2f}",
+    }
+
+
+def _why_nothing(policy: "Policy", calendar: ExpectedCalendar, *, at: datetime) -> str:
+    from fedperf_client.release.schedule import plan_schedule
+
+    planned = plan_schedule(policy, calendar.timetable, at=at)
+    return "; ".join(each.reason for each in planned.not_planned)

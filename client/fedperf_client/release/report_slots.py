@@ -1,0 +1,258 @@
+"""Where the reports of a period lie, and which executions each of them is about.
+
+A history is there when an organization joins. So its first report leaves on the next reporting
+day of the public calendar (`Timetable.first_slots`), about what is stored by then; later ones
+are spread evenly over the windows that are left. How many there are is chosen for what the
+budget teaches, by declared figures, public dates and the moment of joining alone, never by
+data; and fixed with the period's schedule.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from fedperf_client.release.policy import Policy
+from fedperf_shared.releases.period import Timetable
+from fedperf_shared.releases.release import ReleaseKind, Schedule, SlotKey
+
+MIN_SIGNAL_TO_NOISE = 1.0
+
+PRIOR_VARIANCE = 1.0
+"""Of what a public start is off by in a cell, (log seconds)^2: a factor of e."""
+
+CHANGE_VARIANCE = 0.04
+"""By which that changes from window to window, (log seconds)^2: systems drift."""
+
+NEARLY_BEST = 1.1
+"""Of the plans whose mean error is at most so many times the least, the one with most reports is
+taken: drift and new versions are read from them as well."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Which executions a report is about: those that finished from `since` until before `until`.
+
+    Attributes:
+        since: None for all that ever finished.
+        until: start of the report's own window, so that only completed windows count; of a
+            first report the moment at which it opens.
+    """
+
+    since: datetime | None
+    until: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ReportGroup:
+    """A plain report and the directed ones that refine it, about the same executions.
+
+    Attributes:
+        keys: of their slots, in the order in which they open.
+        window: in which the plain one leaves.
+        workloads: declared number that it is about.
+    """
+
+    keys: tuple[SlotKey, ...]
+    window: int
+    workloads: float
+
+    def signal_to_noise(self, policy: Policy, noise_multiplier: float) -> float:
+        """Expected count in an occupied cell, as the basis scales it, over the noise's stddev.
+
+        The reports of a group tell together what a single one of their whole budget would;
+        `noise_multiplier` is that of each.
+        """
+        noise = noise_multiplier / math.sqrt(len(self.keys))
+        return self.workloads / policy.occupied_cells / math.sqrt(2.0) / noise
+
+
+@dataclass(frozen=True, slots=True)
+class ReportPlan:
+    """Where all reports of a period lie.
+
+    Attributes:
+        groups: in the order in which they leave; none where nothing is worth its noise.
+        windows: of the calendar that are left, that of the first report included.
+        signal_to_noise: the least of the groups; of a single group where there is none.
+        mean_error: stddev of the belief about an occupied cell, log seconds, the mean over the
+            windows that are left.
+    """
+
+    groups: tuple[ReportGroup, ...]
+    windows: int
+    signal_to_noise: float
+    mean_error: float
+
+    @property
+    def slots(self) -> int:
+        """How many slots there are in all."""
+        return sum(len(each.keys) for each in self.groups)
+
+
+NO_REPORTS = ReportPlan((), 0, 0.0, math.sqrt(PRIOR_VARIANCE))
+"""Of a policy or a calendar without reports."""
+
+
+def plan_reports(
+    policy: Policy, timetable: Timetable, single_noise: float, *, at: datetime, members: int = 1
+) -> ReportPlan:
+    """The plan that teaches most over the rest of the period, of those worth their noise.
+
+    All slots share the budget equally. What a plan teaches is the error of the belief about an
+    occupied cell, averaged over the windows that are left: it begins with PRIOR_VARIANCE, every
+    group of reports tells the cell's level with the variance (clip / signal-to-noise)^2, and
+    between windows the level changes by CHANGE_VARIANCE. The first group is about the history,
+    so about the declared workloads of a period; a later one about those since the one before.
+    Fewer and earlier reports have less noise each, more of them are fresh. Plans with a group
+    whose expected signal-to-noise is below 1 are left out.
+
+    Args:
+        policy: declared figures.
+        timetable: the public calendar.
+        single_noise: noise multiplier of a report that alone spends the reports' budget.
+        at: when the organization joins the period.
+        members: organizations that report alike, for the error; they do not change the plan.
+    """
+    begins = _first_window(timetable, at)
+    windows = 0 if begins is None else timetable.period.windows - begins
+    plans: list[ReportPlan] = []
+    for count in range(1, windows + 1):
+        groups = _groups(policy, timetable, count, at=at)
+        noise = single_noise * math.sqrt(sum(len(each.keys) for each in groups))
+        ratios = [each.signal_to_noise(policy, noise) for each in groups]
+        told = {
+            group.window: (policy.residual_clip / ratio) ** 2 / members
+            for group, ratio in zip(groups, ratios, strict=True)
+        }
+        error = _mean_error(
+            told, range(timetable.period.windows - windows, timetable.period.windows)
+        )
+        plans.append(ReportPlan(groups, windows, min(ratios), error))
+    worth = [each for each in plans if each.signal_to_noise >= MIN_SIGNAL_TO_NOISE]
+    if not worth:
+        ratio = plans[0].signal_to_noise if plans else 0.0
+        return ReportPlan((), windows, ratio, math.sqrt(PRIOR_VARIANCE))
+    least = min(each.mean_error for each in worth)
+    return [each for each in worth if each.mean_error <= NEARLY_BEST * least][-1]
+
+
+def span_covered(schedule: Schedule, key: SlotKey, epoch_starts: Sequence[datetime] = ()) -> Span:
+    """Which executions the report of `key` is about: each that is stored in time, in one group.
+
+    The first report is about everything that finished before it opens, and so are the directed
+    ones that refine it. Later reports are made some days into their window and are about what
+    finished since the group before, until the last window that is over; all stages of a window
+    are about the same. A schedule without a first slot begins with everything before the window
+    of its first report. A report is about one epoch, that of the window before its own: nothing
+    counts from before that epoch began or after it ended. One that began between two calendars
+    begins with this one's first window. What is stored only after its report was made is in
+    no report of the period; training at home and model updates still learn from it.
+
+    Args:
+        schedule: of the period.
+        key: of a report slot.
+        epoch_starts: when each epoch after the first one began.
+    """
+    period = schedule.timetable.period
+    until = _collected_until(schedule, key)
+    others = (
+        _collected_until(schedule, slot.key) for slot in schedule.slots if slot.key.kind is key.kind
+    )
+    since = [each for each in others if each < until]
+    since += [each for each in epoch_starts if period.first_window(each) < key.window]
+    ended = [
+        period.window_start(window)
+        for each in epoch_starts
+        if (window := period.first_window(each)) >= key.window
+    ]
+    return Span(max(since, default=None), min([until, *ended]))
+
+
+def _collected_until(schedule: Schedule, key: SlotKey) -> datetime:
+    """Until when executions are collected for the group of `key`."""
+    reports = [slot.key for slot in schedule.slots if slot.key.kind is key.kind]
+    is_first = schedule.timetable.is_first_report
+    first = next((each for each in reports if is_first(each.index)), None)
+    has_plain = any(each.window == key.window and each.index == 0 for each in reports)
+    if first is not None and (key == first or not has_plain):
+        return schedule.opens_at(first)
+    return schedule.timetable.period.window_start(key.window)
+
+
+def _first_window(timetable: Timetable, at: datetime) -> int | None:
+    """The window of the first report of whoever joins at that moment; None if none is left."""
+    if timetable.first_slots:
+        first = _first_slot(timetable, at)
+        return None if first is None else first.window
+    window = timetable.period.nearest_window(at)
+    return window if window < timetable.period.windows else None
+
+
+def _first_slot(timetable: Timetable, at: datetime) -> SlotKey | None:
+    """The next of the first slots that opens at that moment or later."""
+    period, ordinary = timetable.period, len(timetable.report_slots)
+    found = [
+        (period.window_start(window) + times.opens_after, window, index)
+        for window in range(period.nearest_window(at), period.windows)
+        for index, times in enumerate(timetable.first_slots, ordinary)
+    ]
+    coming = [each for each in found if each[0] >= at]
+    if not coming:
+        return None
+    _, window, index = min(coming)
+    return SlotKey(ReleaseKind.RESIDUAL_REPORT, window, index)
+
+
+def _groups(
+    policy: Policy, timetable: Timetable, count: int, *, at: datetime
+) -> tuple[ReportGroup, ...]:
+    """So many groups: the first as early as there is one, the others evenly after it."""
+    begins, total = _first_window(timetable, at) or 0, timetable.period.windows
+    gap = (total - begins) / count
+    later = [begins + place * (total - begins) // count for place in range(1, count)]
+    per_window = policy.workloads_per_window or policy.nominal_workloads / total
+    fresh = min(policy.nominal_workloads, per_window * gap)
+    return (
+        ReportGroup(
+            _first_keys(timetable, begins, at=at, taken=later), begins, policy.nominal_workloads
+        ),
+        *(ReportGroup(_ordinary(timetable, window), window, fresh) for window in later),
+    )
+
+
+def _ordinary(timetable: Timetable, window: int, *, since: int = 0) -> tuple[SlotKey, ...]:
+    """The report slots that every window has, from that index on."""
+    indices = range(since, len(timetable.report_slots))
+    return tuple(SlotKey(ReleaseKind.RESIDUAL_REPORT, window, index) for index in indices)
+
+
+def _first_keys(
+    timetable: Timetable, begins: int, *, at: datetime, taken: Sequence[int]
+) -> tuple[SlotKey, ...]:
+    """The slots of the first group: its directed ones are those that open next after its plain one.
+
+    These are the window's own, or of the next window where that is not `taken`.
+    """
+    first = _first_slot(timetable, at)
+    if first is None:
+        return _ordinary(timetable, begins)
+    refining = timetable.report_slots[1:]
+    leaves_after = timetable.report_times[first.index].replies_after
+    window = begins
+    if refining and refining[0].opens_after < leaves_after:
+        window += 1
+    if window in taken or not window < timetable.period.windows:
+        return (first,)
+    return (first, *_ordinary(timetable, window, since=1))
+
+
+def _mean_error(told: dict[int, float], windows: range) -> float:
+    """Mean over the windows of the belief's stddev, after what each tells with that variance."""
+    variance, errors = PRIOR_VARIANCE, []
+    for window in windows:
+        if window in told:
+            variance = 1 / (1 / variance + 1 / told[window])
+        errors.append(math.sqrt(variance))
+        variance = min(variance + CHANGE_VARIANCE, PRIOR_VARIANCE)
+    return math.fsum(errors) / len(errors)

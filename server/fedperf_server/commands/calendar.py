@@ -1,0 +1,88 @@
+"""`fedperf-server calendar`: the public calendar in dates, and as a file for a rehearsal."""
+
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedperf_server.commands.directory_option import Json, config_of, now
+from fedperf_shared.programs.command_line import show_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fedperf_shared.releases.period import SlotTimes, Timetable
+
+
+def calendar(
+    context: typer.Context,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Write the calendar to this file, for `fedperf rehearse --calendar`."),
+    ] = None,
+    read: Annotated[
+        Path | None,
+        typer.Option(help="Show the calendar of this file instead, such as next year's."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Show the calendar in dates (UTC): when reports and model rounds of each window leave.
+
+    On "first reports" leaves the first report of whoever joined; "extra rounds" are those of
+    windows in which an epoch begins.
+    """
+    from fedperf_server.config import load_calendar, write_calendar
+
+    timetable = config_of(context).timetable if read is None else load_calendar(read)
+    if out is not None:
+        write_calendar(timetable, out)
+    rows = [_row(timetable, window, json=json) for window in range(timetable.period.windows)]
+    show_rows(rows, json=json, empty="")
+    if not json:
+        typer.echo(_in_words(timetable, at=now()))
+
+
+def _row(timetable: "Timetable", window: int, *, json: bool) -> dict[str, object]:
+    period = timetable.period
+    begins = period.window_start(window)
+    kinds: dict[str, Sequence[SlotTimes]] = {
+        "reports": timetable.report_slots,
+        "first_reports": timetable.first_slots,
+        "model_rounds": timetable.model_slots,
+        "extra_rounds": timetable.extra_slots,
+    }
+    if not json:
+        dates = {
+            name: ", ".join(_short(begins + each.replies_after) for each in times)
+            for name, times in kinds.items()
+        }
+        return {"window": window, "begins": f"{begins:%Y-%m-%d}", **dates}
+    moments = {
+        name: [
+            {
+                "opens_at": (begins + each.opens_after).isoformat(),
+                "leaves_at": (begins + each.replies_after).isoformat(),
+            }
+            for each in times
+        ]
+        for name, times in kinds.items()
+    }
+    ends = period.window_start(window + 1).isoformat()
+    return {"window": window, "begins_at": begins.isoformat(), "ends_at": ends, **moments}
+
+
+def _in_words(timetable: "Timetable", *, at: datetime) -> str:
+    """Where in the calendar `at` is."""
+    period = timetable.period
+    window = period.window_at(at)
+    ends = f"{period.end.day} {period.end:%B %Y}"
+    if window is not None:
+        return f"now: window {window}; the period ends on {ends}"
+    if at < period.start:
+        return f"the period begins on {period.start.day} {period.start:%B %Y}"
+    return f"the period ended on {ends}; write the next period_start and start the server again"
+
+
+def _short(moment: datetime) -> str:
+    return f"{moment.day} {moment:%b}"

@@ -1,0 +1,163 @@
+"""Where reports lie: the first on the next reporting day, all of them for what they teach."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+
+import pytest
+
+from fedperf_client.release.policy import Policy
+from fedperf_client.release.report_slots import Span, span_covered
+from fedperf_client.release.schedule import PlannedSchedule, plan_schedule
+from fedperf_shared.errors import ConfigurationError
+from fedperf_shared.releases.period import Timetable, default_timetable
+from fedperf_shared.releases.release import (
+    DirectedParameters,
+    ReleaseKind,
+    ReportParameters,
+    Schedule,
+    SizeClass,
+    Slot,
+    SlotKey,
+)
+from fedperf_shared.wire.codec import decode_schedule, encode_schedule
+
+START = datetime(2026, 11, 25, tzinfo=UTC)
+DAY = timedelta(days=1)
+CALENDAR = default_timetable(START)
+README_POLICY = Policy(size_class=SizeClass.SMALL, nominal_workloads=200)
+RECURRING = replace(README_POLICY, nominal_workloads=600, workloads_per_window=600)
+
+
+def reports(planned: PlannedSchedule) -> list[SlotKey]:
+    return [
+        slot.key for slot in planned.schedule.slots if slot.key.kind is ReleaseKind.RESIDUAL_REPORT
+    ]
+
+
+def windows(planned: PlannedSchedule) -> list[int]:
+    return sorted({key.window for key in reports(planned)})
+
+
+@pytest.mark.parametrize("hours", range(0, 28 * 24, 13))
+@pytest.mark.parametrize("policy", [README_POLICY, RECURRING])
+def test_the_first_release_leaves_within_eight_days_of_joining(hours: int, policy: Policy) -> None:
+    joined = START + timedelta(hours=hours)
+    planned = plan_schedule(policy, CALENDAR, at=joined)
+    first = reports(planned)[0]
+    assert joined <= planned.schedule.opens_at(first)
+    assert planned.schedule.replies_at(first) - joined <= 8 * DAY
+    assert 0.99 < planned.epsilon <= policy.epsilon
+
+
+def test_who_joins_late_in_the_period_has_the_whole_budget_in_what_is_left() -> None:
+    joined = START + 200 * DAY
+    planned = plan_schedule(RECURRING, CALENDAR, at=joined)
+    assert all(planned.schedule.opens_at(key) >= joined for key in reports(planned))
+    assert 0.99 < planned.epsilon <= 1.0
+    whole = plan_schedule(RECURRING, CALENDAR)
+    assert len(reports(planned)) < len(reports(whole))
+    noise = [each.schedule.slots[0].parameters.noise_multiplier for each in (planned, whole)]
+    assert noise[0] < noise[1]
+
+
+def test_model_rounds_that_are_over_are_not_paid_for() -> None:
+    large = replace(RECURRING, size_class=SizeClass.LARGE, nominal_workloads=3000)
+    large = replace(large, workloads_per_window=3000)
+    joined = START + 200 * DAY
+    planned = plan_schedule(large, CALENDAR, at=joined)
+    assert all(planned.schedule.replies_at(slot.key) > joined for slot in planned.schedule.slots)
+    assert 0.99 < planned.epsilon <= 1.0
+
+
+def test_a_period_without_a_reporting_day_left_plans_no_report_and_says_so() -> None:
+    planned = plan_schedule(README_POLICY, CALENDAR, at=CALENDAR.period.end - DAY)
+    assert planned.schedule.slots == ()
+    assert "no reporting day left" in planned.not_planned[-1].reason
+
+
+def test_a_small_member_puts_all_of_its_budget_into_its_history() -> None:
+    """Two reports of half the signal would teach less for most of the year."""
+    planned = plan_schedule(README_POLICY, CALENDAR, at=START + DAY)
+    assert reports(planned) == [
+        SlotKey(ReleaseKind.RESIDUAL_REPORT, 0, index) for index in (3, 1, 2)
+    ]
+    kinds = [type(slot.parameters) for slot in planned.schedule.slots]
+    assert kinds == [ReportParameters, DirectedParameters, DirectedParameters]
+
+
+def test_directed_reports_follow_a_first_one_in_the_next_window_where_this_ones_are_over() -> None:
+    planned = plan_schedule(README_POLICY, CALENDAR, at=START + 12 * DAY)
+    places = [(key.window, key.index) for key in reports(planned)]
+    assert places == [(0, 5), (1, 1), (1, 2)]
+    first = planned.schedule.opens_at(reports(planned)[0])
+    spans = {span_covered(planned.schedule, key) for key in reports(planned)}
+    assert spans == {Span(None, first)}, "they are about the same executions"
+
+
+def test_a_first_report_alone_where_the_next_window_has_reports_of_its_own() -> None:
+    planned = plan_schedule(replace(RECURRING, epsilon=3.0), CALENDAR, at=START + 12 * DAY)
+    assert windows(planned) == list(range(13))
+    assert [key.index for key in reports(planned) if key.window == 0] == [5]
+    assert [key.index for key in reports(planned) if key.window == 1] == [0, 1, 2]
+
+
+def test_workloads_that_recur_are_reported_on_in_every_window() -> None:
+    assert windows(plan_schedule(RECURRING, CALENDAR)) == list(range(13))
+
+
+def test_a_calendar_without_first_slots_begins_with_the_window_of_joining() -> None:
+    plain = replace(CALENDAR, first_slots=())
+    planned = plan_schedule(README_POLICY, plain, at=START + 70 * DAY)
+    assert [(key.window, key.index) for key in reports(planned)] == [(2, 0), (2, 1), (2, 2)]
+
+
+@pytest.mark.parametrize("joined", [START, START + 5 * DAY, START + 40 * DAY])
+@pytest.mark.parametrize("policy", [README_POLICY, RECURRING])
+@pytest.mark.parametrize("calendar", [CALENDAR, replace(CALENDAR, first_slots=())])
+def test_every_stored_moment_is_in_exactly_one_group(
+    joined: datetime, policy: Policy, calendar: Timetable
+) -> None:
+    planned = plan_schedule(policy, calendar, at=joined)
+    spans = sorted(
+        {span_covered(planned.schedule, key) for key in reports(planned)},
+        key=lambda span: span.until,
+    )
+    assert spans[0].since is None
+    assert all(before.until == after.since for before, after in pairwise(spans))
+    for key in reports(planned):
+        assert span_covered(planned.schedule, key).until <= planned.schedule.opens_at(key)
+
+
+@pytest.mark.parametrize("begins", range(4))
+@pytest.mark.parametrize("joined", [START + DAY, START + 12 * DAY, START + 40 * DAY])
+def test_no_report_is_about_two_epochs(begins: int, joined: datetime) -> None:
+    planned = plan_schedule(RECURRING, CALENDAR, at=joined)
+    epoch = CALENDAR.period.window_start(begins)
+    for key in reports(planned):
+        span = span_covered(planned.schedule, key, [epoch])
+        if span.since is None or span.since < span.until:
+            before = span.until <= epoch
+            after = span.since is not None and span.since >= epoch
+            assert before or after
+            assert before is (begins >= key.window), (
+                "the epoch that reports of the window are about"
+            )
+
+
+def test_the_first_slot_travels_and_there_is_one_at_most() -> None:
+    schedule = plan_schedule(README_POLICY, CALENDAR, at=START + 5 * DAY).schedule
+    assert decode_schedule(encode_schedule(schedule)) == schedule
+    first, second, _ = schedule.slots
+    assert CALENDAR.is_first_report(first.key.index)
+    assert not CALENDAR.is_first_report(second.key.index)
+    another = Slot(replace(first.key, window=3), first.parameters)
+    with pytest.raises(ConfigurationError, match="one first slot"):
+        Schedule(CALENDAR, (*schedule.slots, another))
+
+
+def test_the_plan_depends_on_declared_figures_and_public_dates_alone() -> None:
+    """Whoever declares the same and joins within the same week has the same schedule."""
+    one = plan_schedule(README_POLICY, CALENDAR, at=START + 5 * DAY)
+    other = plan_schedule(README_POLICY, CALENDAR, at=START + 10 * DAY)
+    assert one == other
