@@ -42,6 +42,7 @@ class Entry:
 ENTRIES: tuple[Entry, ...] = (
     Entry("public_start", ExperimentKind.EXPERIMENT, f"{__name__}.public_start"),
     Entry("report_channel", ExperimentKind.EXPERIMENT, f"{__name__}.report_channel"),
+    Entry("first_release", ExperimentKind.EXPERIMENT, f"{__name__}.first_release"),
     Entry("private_training", ExperimentKind.EXPERIMENT, f"{__name__}.private_training"),
     Entry("private_sharing", ExperimentKind.EXPERIMENT, f"{__name__}.private_sharing.experiment"),
     Entry("profiling_models", ExperimentKind.EXPERIMENT, f"{__name__}.profiling_models"),
