@@ -25,8 +25,8 @@ from fedperf_shared.errors import InvalidInputError
 
 MAX_LINE_BYTES = 8 * 1024**2
 MAX_BLOCK_BYTES = 8 * 1024**2
-MAX_WINDOW_BYTES = 8 * 1024**2
-"""What every decoder of zstd has to support (RFC 8878, section 3.1.1.1.2)."""
+MAX_WINDOW_BYTES = 128 * 1024**2
+"""What `zstd` itself reads unless it is told otherwise, and writes with `--long`."""
 
 _READ_BYTES = 128 * 1024
 _MAGIC_BYTES = 16
@@ -161,8 +161,10 @@ def _unpacked(reader: zstandard.ZstdDecompressionReader) -> bytes:
     except zstandard.ZstdError as error:
         if "too much memory" not in str(error):
             raise
-        most = MAX_WINDOW_BYTES // 2**20
-        raise UnreadCodecError(f"a zstd window of more than {most} MiB is not read") from error
+        raise UnreadCodecError(
+            f"a zstd window of more than {MAX_WINDOW_BYTES // 2**20} MiB is not read; compress the "
+            "log again with: zstd -dc --long=31 LOG | zstd -o NEW_LOG"
+        ) from error
 
 
 def _gzip(stream: BinaryIO) -> Iterator[bytes]:

@@ -12,6 +12,10 @@ from fedperf_client.sources.spark.events import MAX_HELD_BYTES
 from fedperf_client.sources.spark.streams import MAX_LINE_BYTES, MAX_WINDOW_BYTES
 from tests.fakes.added_memory import MOST_MEGABYTES, megabytes_added
 
+USUAL_WINDOW_BYTES = 8 * 1024**2
+"""What every decoder of zstd has to support (RFC 8878, section 3.1.1.1.2)."""
+
+MOST_MEGABYTES_OF_WINDOWS = 256
 START = b'{"Event":"SparkListenerLogStart","Spark Version":"4.0.0"}\n'
 JOB = b'{"Event":"SparkListenerJobStart","Job ID":1,"Stage IDs":['
 ENVIRONMENT = b'{"Event":"SparkListenerEnvironmentUpdate","Spark Properties":{'
@@ -52,15 +56,14 @@ def beside_what_is_held(path: Path, pair: bytes) -> None:
         log.write(START + update + JOB + b",".join(numbered(pair, count)) + b"]}\n")
 
 
-def widest_window(path: Path) -> None:
-    window = MAX_WINDOW_BYTES.bit_length() - 1
-    settings = zstandard.ZstdCompressionParameters.from_level(19, window_log=window)
+def window(path: Path, size: int, megabytes: int) -> None:
+    settings = zstandard.ZstdCompressionParameters.from_level(1, window_log=size.bit_length() - 1)
     with (
         path.open("wb") as file,
         zstandard.ZstdCompressor(compression_params=settings).stream_writer(file) as log,
     ):
         log.write(START)
-        for _ in range(48):
+        for _ in range(megabytes):
             log.write(b'{"Event":"Other","Text":"' + b"x" * 2**20 + b'"}\n')
 
 
@@ -93,7 +96,7 @@ LOGS: dict[str, Callable[[Path], None]] = {
     "wide texts beside what is held": lambda path: beside_what_is_held(
         path, '"#\U0001f600aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"'.encode()
     ),
-    "the widest window": widest_window,
+    "a window that every program writes": lambda path: window(path, USUAL_WINDOW_BYTES, 48),
 }
 
 
@@ -106,3 +109,12 @@ def test_a_hostile_log_adds_little_memory(name: str, tmp_path: Path) -> None:
     added, skipped = megabytes_added(plain, hostile)
     assert added <= MOST_MEGABYTES
     assert skipped >= 1
+
+
+@pytest.mark.slow
+def test_the_widest_window_adds_little_more_than_itself(tmp_path: Path) -> None:
+    plain, wide = tmp_path / "plain", tmp_path / "wide"
+    plain.write_bytes(START)
+    window(wide, MAX_WINDOW_BYTES, 300)  # more than the window, so that all of it is used
+    added, _ = megabytes_added(plain, wide)
+    assert MAX_WINDOW_BYTES / 2**20 / 2 < added <= MOST_MEGABYTES_OF_WINDOWS
