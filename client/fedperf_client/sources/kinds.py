@@ -7,6 +7,7 @@ reads, is named; it costs what it was asked for, and hides nothing else.
 """
 
 import os
+import re
 from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib.metadata import entry_points
@@ -18,6 +19,8 @@ from fedperf_shared.execution import Execution
 
 GROUP = "fedperf.sources"
 
+_ADDRESS = re.compile(r"(?:^|/)([a-z][a-z0-9+.-]+):/+(.+)", re.IGNORECASE)
+
 
 class UnknownSourceError(InvalidInputError):
     """Something lies there, and no kind of source reads it."""
@@ -25,6 +28,27 @@ class UnknownSourceError(InvalidInputError):
     def __init__(self, path: Path, kinds: Iterable[str]) -> None:
         super().__init__(f"{path}: not of a kind that can be read ({', '.join(kinds)})")
         self.path = path
+
+
+class RemoteSourceError(InvalidInputError):
+    """An address elsewhere was named in place of a path."""
+
+    def __init__(self, scheme: str, place: str) -> None:
+        copy = _COPY.get(scheme.lower(), "the tools of that store")
+        super().__init__(
+            f"{scheme}://{place}: addresses are not read; copy the logs to this machine first, "
+            f"such as with {copy}, or mount them, and name the directory"
+        )
+
+
+_COPY = {
+    **dict.fromkeys(("s3", "s3a", "s3n"), "aws s3 sync"),
+    "gs": "gcloud storage rsync",
+    "hdfs": "hdfs dfs -get",
+    **dict.fromkeys(("abfs", "abfss", "wasb", "wasbs"), "azcopy copy"),
+    "dbfs": "databricks fs cp -r",
+    **dict.fromkeys(("http", "https"), "curl -O"),
+}
 
 
 class BrokenKindError(InvalidInputError):
@@ -112,6 +136,8 @@ def _inside(path: Path, *, is_named: bool) -> list[Path] | None:
         if not path.is_dir():
             # What was only listed may have gone since; whoever opens it will see.
             if is_named and not path.exists():
+                if found := _ADDRESS.search(str(path)):
+                    raise RemoteSourceError(found[1], found[2])
                 raise InvalidInputError(f"{path}: no such file or directory")
             return None
         if _opened(path) is not None:

@@ -1,6 +1,7 @@
 """Kinds of sources of other packages are used, and fail for themselves alone."""
 
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from importlib.metadata import EntryPoint
@@ -182,3 +183,27 @@ def test_directories_of_any_depth_are_looked_through(tmp_path: Path) -> None:
     while deep != tmp_path:  # too deep for those who tidy up
         deep.rmdir()
         deep = deep.parent
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("s3://bucket/logs", "^s3://bucket/logs: addresses are not read; copy .* aws s3 sync, "),
+        ("abfss://c@store/logs", "azcopy copy"),
+        ("home/hdfs://host/logs", "^hdfs://host/logs: .* hdfs dfs -get"),
+        ("ftp://host/logs", "the tools of that store"),
+    ],
+)
+def test_an_address_elsewhere_is_refused_with_what_to_do(address: str, said: str) -> None:
+    problems: list[str] = []
+    assert list(kinds.places([Path(address)], problems)) == []
+    (problem,) = problems
+    assert re.search(said, problem)
+
+
+def test_a_directory_that_looks_like_an_address_is_read(tmp_path: Path) -> None:
+    (tmp_path / "s3:" / "logs").mkdir(parents=True)
+    (tmp_path / "s3:" / "logs" / "file").write_text("hello")
+    problems: list[str] = []
+    found = [place for place, _ in kinds.places([tmp_path / "s3:" / "logs"], problems)]
+    assert (found, problems) == ([tmp_path / "s3:" / "logs" / "file"], [])
