@@ -146,6 +146,14 @@ class Origin:
         rows_known: share of the plan's operators whose rows were counted, or follow from
             rows that were, in [0, 1].
         remarks: what to know before it is trusted, sorted.
+        application: name that its application gave itself, as it is.
+        application_id: what its engine calls that application.
+        record: which part of the source it is, such as "query 12" or "job 3".
+        description: what its people wrote about it, or where their code asked for it; one line.
+        file: file or directory that it was read from.
+        failure: what its engine said when it failed; one line.
+        operator_seconds: of each operator of the plan, summed over its tasks or threads, with
+            waiting for inputs; None where nothing tells, empty where nothing tells of any.
     """
 
     source: str = ""
@@ -153,12 +161,24 @@ class Origin:
     architecture: str = ""
     rows_known: float = 1.0
     remarks: tuple[Remark, ...] = ()
+    application: str = ""
+    application_id: str = ""
+    record: str = ""
+    description: str = ""
+    file: str = ""
+    failure: str = ""
+    operator_seconds: tuple[float | None, ...] = ()
 
     def __post_init__(self) -> None:
         if not 0 <= self.rows_known <= 1:
             raise InvalidExecutionError(f"rows_known must be in [0, 1], got {self.rows_known!r}")
         if list(self.remarks) != sorted(set(self.remarks)):
             raise InvalidExecutionError(f"remarks must be sorted and distinct: {self.remarks}")
+        for each in self.operator_seconds:
+            if each is not None and not 0 <= each < math.inf:
+                raise InvalidExecutionError(
+                    f"operator_seconds must be finite and not negative: {each!r}"
+                )
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +231,11 @@ class Execution:
             raise InvalidExecutionError(f"execution {self.execution_id}: ok without a measurement")
         if self.finished_at.tzinfo is None:
             raise InvalidExecutionError(f"execution {self.execution_id}: no time zone")
+        told, operators = len(self.origin.operator_seconds), len(self.plan.workflow.operators)
+        if told not in (0, operators):
+            raise InvalidExecutionError(
+                f"execution {self.execution_id}: seconds of {told} operators, it has {operators}"
+            )
 
     @property
     def is_ok(self) -> bool:

@@ -90,9 +90,17 @@ class SparkLog:
         )
 
     def start(
-        self, number: int, plan: Json, *, at: int = 1000, root: int | None = None
+        self,
+        number: int,
+        plan: Json,
+        *,
+        at: int = 1000,
+        root: int | None = None,
+        description: str = "",
     ) -> "SparkLog":
-        known = {} if root is None else {"rootExecutionId": root}
+        known: Json = {} if root is None else {"rootExecutionId": root}
+        if description:
+            known["description"] = description
         return self.add(
             SQL + "SparkListenerSQLExecutionStart",
             executionId=number,
@@ -112,11 +120,18 @@ class SparkLog:
         rdds: Sequence[Json] = (),
         totals: Mapping[str, int] | None = None,
         result: str = "JobSucceeded",
+        call_site: str = "",
+        description: str = "",
+        error: str = "",
     ) -> "SparkLog":
         """A job of one stage, from its start to its end."""
         job, stage = next(self._jobs), next(self._stages)
         properties = {} if query is None else {"spark.sql.execution.id": str(query)}
+        if description:
+            properties["spark.job.description"] = description
         info: Json = {"Stage ID": stage, "RDD Info": list(rdds), "Accumulables": []}
+        if call_site:
+            info["Stage Name"] = call_site
         self.add(
             "SparkListenerJobStart",
             Job_ID=job,
@@ -143,7 +158,7 @@ class SparkLog:
             "SparkListenerJobEnd",
             Job_ID=job,
             Completion_Time=APP_START + end,
-            Job_Result={"Result": result},
+            Job_Result={"Result": result} | ({"Exception": {"Message": error}} if error else {}),
         )
 
     def task(self, stage: int, index: int, reason: str) -> "SparkLog":
@@ -201,13 +216,24 @@ def sample() -> list[Json]:
     manager = {"Executor ID": "0", "Host": "host-0"}
     log.add("SparkListenerBlockManagerAdded", Block_Manager_ID=manager, Maximum_Memory=9)
     scan = node("Scan parquet", rows=1)
-    log.start(1, grouped(scan), root=1).start(2, scan, root=1)
+    log.start(1, grouped(scan), root=1, description="for ACME").start(2, scan, root=1)
     log.job(1, {1: 5, 2: 4, 3: 3}, failed_tasks=1).job(2, {1: 5})
     update = SQL + "SparkListenerSQLAdaptiveExecutionUpdate"
     log.add(update, executionId=1, sparkPlanInfo=grouped(scan))
     log.add(SQL + "SparkListenerDriverAccumUpdates", executionId=1, accumUpdates=[[1, 9], [2, 8]])
     rdd = {"RDD ID": 1, "Parent IDs": [0], "Scope": '{"id":"1","name":"map"}'}
-    log.job(None, rdds=[rdd, {"RDD ID": 0, "Parent IDs": []}]).finish(2).finish(1)
+    rdds = [rdd, {"RDD ID": 0, "Name": "file:/acme", "Parent IDs": []}]
+    log.job(
+        None,
+        rdds=rdds,
+        call_site="count at /home/alice/acme.py:13",
+        description="payroll of ACME",
+        result="JobFailed",
+        error="ACME has no bytes left",
+    )
+    log.finish(2).finish(1)
+    log.start(3, scan).job(3, {1: 5}).finish(3, error="ACME has no bytes left")
+    log.add("SparkListenerApplicationEnd", Timestamp=APP_START + 9_000)
     log.add("SparkListenerExecutorRemoved", Executor_ID="1", Timestamp=APP_START + 10_000)
     return log.events
 

@@ -77,13 +77,16 @@ def _show(outcomes: "Sequence[IngestionOutcome]", *, stored: bool, json: bool) -
         typer.echo(f"refused: {visible(reason)}")
     if len(outcomes) > len(shown) + len(refused[:MOST_SHOWN]):
         typer.echo(f"of {len(outcomes)} sources the first are shown; --json lists all")
-    show({**facts, "skipped": _reasons(taken.skipped)}, json=False)
+    known = _share(taken)
+    told = {"rows_known": None if known is None else f"{known:.0%}"}
+    show({**facts, **told, "skipped": _reasons(taken.skipped)}, json=False)
 
 
 def _facts(taken: "Taken") -> dict[str, object]:
     return {
         "read": taken.executions,
         "new": taken.new,
+        "failed": taken.failed,
         "operators": taken.operators,
         "rows_known": _share(taken),
         "skipped": dict(taken.skipped),

@@ -1,36 +1,40 @@
-"""`fedperf runs`: what is in the local store, and one execution as a tree of operators.
+"""`fedperf runs`: what is in the local store, as a list, one by one, and as a file; and forgotten.
 
-Names of workloads and sources come from logs of others: they are data, printed so that
-they command neither terminal nor markup, and cut where they are long.
+What is exported is as it was measured, names included: nothing of it is private in any way.
 """
 
-from collections.abc import Sequence
-from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedperf_client.commands.execution_facts import (
+    LONGEST_NAME,
+    facts_of,
+    line_of,
+    operators_of,
+    readable_facts_of,
+)
 from fedperf_client.commands.home_option import Json, home_of
-from fedperf_shared.execution import ExecutionStatus
+from fedperf_client.commands.selection_options import (
+    OnPlatform,
+    Search,
+    Since,
+    Status,
+    Until,
+    Workload,
+    selection_of,
+)
+from fedperf_shared.errors import InvalidInputError, StorageError
 from fedperf_shared.programs.command_line import show, show_rows, visible
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from fedperf_shared.execution import Execution
-    from fedperf_shared.workflow.graph import Operator, Plan
 
-LONGEST_NAME = 40
-
-LONGEST_NAME_ALONE = 400
-
-
-class ExecutionStatusName(StrEnum):
-    """How an execution ended, in the words of the command line."""
-
-    OK = "ok"
-    FAILED = "failed"
-    TIMEOUT = "timeout"
-    OUT_OF_MEMORY = "out_of_memory"
-
+ONLY_WHERE_TOLD = ("record", "description", "remarks")
+"""Columns of the list that are shown where any execution has something there."""
 
 app = typer.Typer(add_completion=False)
 
@@ -38,13 +42,12 @@ app = typer.Typer(add_completion=False)
 @app.callback(invoke_without_command=True)
 def runs(
     context: typer.Context,
-    workload: Annotated[
-        str | None,
-        typer.Option(help="Only those of this workload, or of all with it in their names."),
-    ] = None,
-    status: Annotated[
-        ExecutionStatusName | None, typer.Option(help="Only those that ended so.")
-    ] = None,
+    workload: Workload = None,
+    search: Search = None,
+    status: Status = None,
+    platform: OnPlatform = None,
+    since: Since = None,
+    until: Until = None,
     last: Annotated[int, typer.Option(min=1, help="How many, the newest first.")] = 20,
     json: Json = False,
 ) -> None:
@@ -53,20 +56,22 @@ def runs(
 
     if context.invoked_subcommand is not None:
         return
-    wanted = None if status is None else ExecutionStatus[status.name]
+    chosen = selection_of(
+        workload, search, status=status, platform=platform, since=since, until=until
+    )
     with ExecutionStore.open(home_of(context).store) as store:
-        found = store.newest(last, workload=workload, status=wanted)
+        found = store.newest(last, chosen)
         if json:
-            show_rows([_facts(each) for each in found], json=True, empty="")
+            show_rows([facts_of(each) for each in found], json=True, empty="")
             return
-        lines = [_line(each, store.short_id(each.execution_id)) for each in found]
-    if not any(line["remarks"] for line in lines):
-        lines = [{name: line[name] for name in line if name != "remarks"} for line in lines]
+        lines = [line_of(each, store.short_id(each.execution_id)) for each in found]
+    told = {name for line in lines for name in line if line[name] or name not in ONLY_WHERE_TOLD}
     named = "" if workload is None else f" of a workload with {visible(repr(workload))} in its name"
+    with_text = "" if search is None else f" with {visible(repr(search))}"
     show_rows(
-        lines,
+        [{name: line[name] for name in line if name in told} for line in lines],
         json=False,
-        empty=f"no such execution{named}; take some in with: fedperf ingest FILE",
+        empty=f"no such execution{named}{with_text}; take some in with: fedperf ingest FILE",
     )
 
 
@@ -85,88 +90,106 @@ def show_one(
     with ExecutionStore.open(home_of(context).store) as store:
         found = store.find(execution)
     if json:
-        show({**_facts(found), "plan": _operators(found.plan)}, json=True)
+        show({**facts_of(found), "plan": operators_of(found)}, json=True)
         return
-    shown = {
-        **_facts(found),
-        "workload": _cut(found.workload, LONGEST_NAME_ALONE),
-        "rows_known": f"{found.origin.rows_known:.0%}",
-        "source": _cut(found.origin.source, LONGEST_NAME_ALONE),
-        "remarks": _words(found.origin.remarks),
-    }
-    show(shown, json=False)
-    tree, depth = operator_tree(found.plan)
+    show(readable_facts_of(found), json=False)
+    if found.origin.operator_seconds:
+        typer.echo("times of operators: summed over tasks or threads, waiting for inputs included")
+    tree, depth = operator_tree(found.plan, seconds=found.origin.operator_seconds)
     width = Console().width
     Console(width=max(width, 4 * depth + LONGEST_NAME * 2)).print(tree)
 
 
-def _operators(plan: "Plan") -> list[dict[str, object]]:
-    return [
-        _operator(position, operator, plan.platforms[position].name.lower())
-        for position, operator in enumerate(plan.workflow.operators)
-    ]
+@app.command("delete")
+def delete(
+    context: typer.Context,
+    executions: Annotated[
+        list[str] | None, typer.Argument(help="Ids, or how they begin.", metavar="ID...")
+    ] = None,
+    workload: Workload = None,
+    search: Search = None,
+    status: Status = None,
+    platform: OnPlatform = None,
+    since: Since = None,
+    until: Until = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Delete what the options choose; else it is counted.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Forget executions, by their ids or by what they have in common.
+
+    What was released before stays released and charged. A log that is taken in again brings
+    its executions back.
+    """
+    from fedperf_client.home.selection import EVERYTHING
+    from fedperf_client.home.store import ExecutionStore
+
+    chosen = selection_of(
+        workload, search, status=status, platform=platform, since=since, until=until
+    )
+    if bool(executions) == (chosen != EVERYTHING):
+        raise InvalidInputError(
+            "name the executions by their ids, or choose them with an option such as --workload"
+        )
+    home = home_of(context)
+    with ExecutionStore.open(home.store) as store:
+        ids = [store.find(each).execution_id for each in executions or ()] or store.ids(chosen)
+        is_meant = yes or bool(executions)
+        deleted = store.delete(ids) if is_meant else 0
+    if deleted:  # what predictions were made from is made anew without them
+        home.predictor.unlink(missing_ok=True)
+    show({"chosen": len(set(ids)), "deleted": deleted}, json=json)
+    if ids and not is_meant and not json:
+        typer.echo("nothing was deleted; the same with --yes deletes them")
 
 
-def _operator(position: int, operator: "Operator", platform: str) -> dict[str, object]:
-    return {
-        "operator": position,
-        "kind": operator.kind.name.lower(),
-        "class": operator.operator_class.name.lower(),
-        "platform": platform,
-        "inputs": list(operator.inputs),
-        "output_rows": operator.output_rows,
-        "row_bytes": operator.row_bytes,
-        "output_bytes": operator.output_bytes,
-        "partitions": operator.partitions,
-    }
+@app.command("export")
+def export(
+    context: typer.Context,
+    file: Annotated[
+        Path, typer.Argument(help="A history (.parquet), which ingest reads, or a table (.csv).")
+    ],
+    workload: Workload = None,
+    search: Search = None,
+    status: Status = None,
+    platform: OnPlatform = None,
+    since: Since = None,
+    until: Until = None,
+    json: Json = False,
+) -> None:
+    """Write executions to a file as they are, names included; one that is there is replaced.
+
+    A history holds everything and can be taken in elsewhere; a table holds no operators.
+    """
+    from fedperf_client.home.store import ExecutionStore
+
+    chosen = selection_of(
+        workload, search, status=status, platform=platform, since=since, until=until
+    )
+    if file.suffix not in (".parquet", ".csv"):
+        raise InvalidInputError(f"{file}: name a file that ends in .parquet or .csv")
+    with ExecutionStore.open(home_of(context).store) as store:
+        ids = store.ids(chosen)
+        _write(file, ids, (store.find(each) for each in ids))
+    show({"written": len(ids), "file": file}, json=json)
 
 
-def _facts(execution: "Execution") -> dict[str, object]:
-    measured, cluster, origin = execution.measurement, execution.cluster, execution.origin
-    return {
-        "id": execution.execution_id,
-        "workload": execution.workload,
-        "finished_at": execution.finished_at.isoformat(timespec="seconds"),
-        "status": execution.status.name.lower(),
-        "runtime_seconds": None if measured is None else measured.runtime_seconds,
-        "cpu_seconds": None if measured is None else measured.cpu_seconds,
-        "peak_memory_bytes": None if measured is None else measured.peak_memory_bytes,
-        "read_bytes": None if measured is None else measured.read_bytes,
-        "written_bytes": None if measured is None else measured.written_bytes,
-        "nodes": cluster.nodes,
-        "cores": cluster.cores,
-        "memory_bytes": cluster.memory_bytes,
-        "operators": len(execution.plan.workflow.operators),
-        "rows_known": origin.rows_known,
-        "source": origin.source,
-        "node_type": origin.node_type,
-        "architecture": origin.architecture,
-        "remarks": list(origin.remarks),
-    }
+def _write(file: Path, ids: "Sequence[str]", executions: "Iterator[Execution]") -> None:
+    import csv
 
+    if file.suffix == ".parquet":
+        from fedperf_client.sources.history_file import write_history
 
-def _line(execution: "Execution", short_id: str) -> dict[str, object]:
-    from fedperf_client.text.durations import duration_text
-
-    measured, origin = execution.measurement, execution.origin
-    return {
-        "id": short_id,
-        "workload": _cut(execution.workload),
-        "finished": f"{execution.finished_at:%Y-%m-%d %H:%M}",
-        "status": execution.status.name.lower(),
-        "time": None if measured is None else duration_text(measured.runtime_seconds),
-        "cores": execution.cluster.cores,
-        "ops": len(execution.plan.workflow.operators),
-        "rows known": f"{origin.rows_known:.0%}",
-        "source": _cut(origin.source),
-        "remarks": _words(origin.remarks),
-    }
-
-
-def _words(remarks: Sequence[str]) -> str:
-    return ", ".join(each.replace("_", " ") for each in remarks)
-
-
-def _cut(name: str, longest: int = LONGEST_NAME) -> str:
-    shown = visible(name)
-    return shown if len(shown) <= longest else f"{shown[: longest - 3]}..."
+        write_history(file, executions)
+        return
+    try:
+        with file.open("w", encoding="utf-8", newline="") as stream:
+            writer = csv.writer(stream)
+            for position, each in enumerate(executions):
+                facts = {**facts_of(each), "remarks": " ".join(each.origin.remarks)}
+                if position == 0:
+                    writer.writerow(facts)
+                writer.writerow(facts.values())
+    except OSError as error:
+        raise StorageError(f"cannot write {file}: {error.strerror}") from error

@@ -7,7 +7,10 @@ Refused: texts that are empty or not valid, whole numbers that SQLite does not h
 without a time zone; and a row that no domain class accepts.
 """
 
+import math
 import sqlite3
+from array import array
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -59,6 +62,7 @@ def row_of(execution: Execution) -> tuple[object, ...]:
         *_origin_row(execution.origin),
         _integer("queries_before", cluster.queries_before),
         0.0 if measured is None else float(measured.startup_seconds),
+        *_names_row(execution.origin),
     )
 
 
@@ -73,10 +77,9 @@ def execution_of(row: sqlite3.Row, path: Path) -> Execution:
         StorageError: no domain class accepts it.
     """
     execution_id, workload, plan, nodes, cores, memory, speed, status, *rest = row
-    *measured, finished, source, node_type, architecture, rows_known, remarks, before, startup = (
-        rest
-    )
-    runtime, cpu, peak, read, written = measured
+    runtime, cpu, peak, read, written, finished, *rest = rest
+    source, node_type, architecture, rows_known, remarks, before, startup, *names = rest
+    application, application_id, record, description, file, failure, seconds = names
     try:
         return Execution(
             execution_id=execution_id,
@@ -89,13 +92,32 @@ def execution_of(row: sqlite3.Row, path: Path) -> Execution:
             else Measurement(runtime, cpu, peak, read, written, startup),
             finished_at=_EPOCH + timedelta(microseconds=finished),
             origin=Origin(
-                source, node_type, architecture, rows_known, tuple(map(Remark, remarks.split()))
+                source,
+                node_type,
+                architecture,
+                rows_known,
+                tuple(map(Remark, remarks.split())),
+                application,
+                application_id,
+                record,
+                description,
+                file,
+                failure,
+                _unpacked(seconds),
             ),
         )
     except (InvalidInputError, ValueError, OverflowError) as error:
         raise StorageError(
             f"{path}: execution {execution_id!r} cannot be read ({error}); restore a backup"
         ) from error
+
+
+def runs_on(plan: bytes, platform: int) -> bool:
+    """Whether a stored plan uses a platform; not, where it cannot be read."""
+    try:
+        return platform in decode_plan(plan).platforms
+    except InvalidInputError:
+        return False
 
 
 def micros_of(moment: datetime) -> int:
@@ -112,6 +134,21 @@ def micros_of(moment: datetime) -> int:
 def _origin_row(origin: Origin) -> tuple[object, ...]:
     texts = (origin.source, origin.node_type, origin.architecture)
     return (*map(_encodable, texts), float(origin.rows_known), " ".join(origin.remarks))
+
+
+def _names_row(origin: Origin) -> tuple[object, ...]:
+    texts = (origin.application, origin.application_id, origin.record)
+    more = (origin.description, origin.file, origin.failure)
+    return (*map(_encodable, texts + more), _packed(origin.operator_seconds))
+
+
+def _packed(seconds: Sequence[float | None]) -> bytes:
+    """As float64; NaN stands for what nothing tells."""
+    return array("d", (math.nan if each is None else each for each in seconds)).tobytes()
+
+
+def _unpacked(content: bytes) -> tuple[float | None, ...]:
+    return tuple(None if math.isnan(each) else each for each in array("d", content))
 
 
 def _integer(name: str, value: int) -> int:

@@ -17,18 +17,24 @@ from datetime import datetime
 from pathlib import Path
 from typing import Self
 
-from fedperf_client.home.execution_rows import LARGEST_INTEGER, execution_of, micros_of, row_of
+from fedperf_client.home.execution_rows import (
+    LARGEST_INTEGER,
+    execution_of,
+    micros_of,
+    row_of,
+    runs_on,
+)
+from fedperf_client.home.selection import CONDITION, EVERYTHING, PLATFORM_FUNCTION, Selection
 from fedperf_client.home.sqlite_file import clear_errors, open_database, transaction
-from fedperf_client.home.store_schema import check_or_create
+from fedperf_client.home.store_schema import COLUMNS, check_or_create
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import Execution, ExecutionStatus
 from fedperf_shared.programs.resources import Closing
 
 _PAGE_ROWS = 500
 _SHORTEST_ID = 8
-_INSERT = (
-    "INSERT INTO execution VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
-    "ON CONFLICT (execution_id) DO NOTHING"
+_INSERT = "INSERT INTO execution VALUES (...) ON CONFLICT (execution_id) DO NOTHING".replace(
+    "...", ", ".join(["?"] * COLUMNS)
 )
 _SELECT = """
 SELECT * FROM execution
@@ -40,14 +46,11 @@ ORDER BY finished_at, execution_id
 LIMIT :limit
 """
 _SELECT_NEWEST = """
-SELECT * FROM execution
-WHERE (:workload IS NULL OR workload = :workload OR (
-    NOT EXISTS (SELECT 1 FROM execution WHERE workload = :workload)
-    AND instr(lower(workload), lower(:workload)) > 0))
-  AND (:status IS NULL OR status = :status)
-ORDER BY finished_at DESC, execution_id DESC
-LIMIT :limit
-"""
+SELECT * FROM execution WHERE ... ORDER BY finished_at DESC, execution_id DESC LIMIT :limit
+""".replace("...", CONDITION)
+_SELECT_IDS = """
+SELECT execution_id FROM execution WHERE ... ORDER BY finished_at, execution_id
+""".replace("...", CONDITION)
 _SELECT_PREFIX = """
 SELECT * FROM execution
 WHERE execution_id >= :prefix AND substr(execution_id, 1, length(:prefix)) = :prefix
@@ -113,6 +116,7 @@ class ExecutionStore(Closing):
         """
         connection = open_database(path, lambda opened: check_or_create(opened, path))
         connection.row_factory = sqlite3.Row
+        connection.create_function(PLATFORM_FUNCTION, 2, runs_on, deterministic=True)
         return cls(connection, path)
 
     def close(self) -> None:
@@ -151,12 +155,15 @@ class ExecutionStore(Closing):
         with clear_errors(self._path), transaction(self._connection):
             self._connection.execute("INSERT OR REPLACE INTO source VALUES (?, ?, ?)", row)
 
-    def missing(self, executions: Iterable[Execution]) -> int:
-        """How many of them `add` would find to be new."""
-        ids = {execution.execution_id for execution in executions}
+    def missing(self, executions: Iterable[Execution]) -> list[Execution]:
+        """Those of them that `add` would find to be new."""
         found = "SELECT 1 FROM execution WHERE execution_id = ?"
         with clear_errors(self._path):
-            return sum(self._connection.execute(found, (each,)).fetchone() is None for each in ids)
+            return [
+                each
+                for each in executions
+                if self._connection.execute(found, (each.execution_id,)).fetchone() is None
+            ]
 
     def executions(
         self,
@@ -199,25 +206,32 @@ class ExecutionStore(Closing):
             ).fetchall()
         return tuple(str(name) for (name,) in found)
 
-    def newest(
-        self, count: int, *, workload: str | None = None, status: ExecutionStatus | None = None
-    ) -> tuple[Execution, ...]:
-        """At most `count` executions, the one that finished last first.
-
-        Args:
-            count: the most that are wanted.
-            workload: only those of this workload; where none is called exactly so, of all
-                whose names have it in them, in capitals or not.
-            status: only those that ended so.
-        """
-        parameters = {
-            "workload": workload,
-            "status": None if status is None else int(status),
-            "limit": count,
-        }
+    def newest(self, count: int, selection: Selection = EVERYTHING) -> tuple[Execution, ...]:
+        """At most `count` executions of a selection, the one that finished last first."""
         with clear_errors(self._path):
-            rows = self._connection.execute(_SELECT_NEWEST, parameters).fetchall()
+            rows = self._connection.execute(
+                _SELECT_NEWEST, {**selection.parameters, "limit": count}
+            ).fetchall()
         return tuple(execution_of(row, self._path) for row in rows)
+
+    def ids(self, selection: Selection = EVERYTHING) -> tuple[str, ...]:
+        """The ids of a selection, in the order of `finished_at`."""
+        with clear_errors(self._path):
+            rows = self._connection.execute(_SELECT_IDS, selection.parameters).fetchall()
+        return tuple(str(each) for (each,) in rows)
+
+    def delete(self, ids: Iterable[str]) -> int:
+        """Forget the executions of these whole ids, all or none; how many there were.
+
+        Raises:
+            StorageError: the file cannot be written; nothing was deleted.
+        """
+        with clear_errors(self._path), transaction(self._connection):
+            before = self._connection.total_changes
+            self._connection.executemany(
+                "DELETE FROM execution WHERE execution_id = ?", ((each,) for each in ids)
+            )
+            return self._connection.total_changes - before
 
     def find(self, prefix: str) -> Execution:
         """The execution of that id, or the only one whose id begins so.

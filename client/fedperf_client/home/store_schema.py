@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fedperf_shared.errors import StorageError
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 APPLICATION_ID = 0x66705354
 """Marks the file as a store of fedperf ("fpST")."""
 
@@ -49,6 +49,19 @@ _START_COLUMNS = (
     "startup_seconds REAL NOT NULL DEFAULT 0.0",
 )
 """What schema 3 added: how warm the engine was, and how long its application took to start."""
+_NAME_COLUMNS = (
+    "application TEXT NOT NULL DEFAULT ''",
+    "application_id TEXT NOT NULL DEFAULT ''",
+    "record TEXT NOT NULL DEFAULT ''",
+    "description TEXT NOT NULL DEFAULT ''",
+    "file TEXT NOT NULL DEFAULT ''",
+    "failure TEXT NOT NULL DEFAULT ''",
+    "operator_seconds BLOB NOT NULL DEFAULT x''",
+)
+"""What schema 4 added: by what its people know an execution, and where its time went."""
+
+COLUMNS = 14 + len(_ORIGIN_COLUMNS) + len(_START_COLUMNS) + len(_NAME_COLUMNS)
+"""Of the table of executions."""
 
 _INDEXES = (
     "CREATE INDEX execution_by_time ON execution (finished_at, execution_id)",
@@ -85,11 +98,10 @@ def check_or_create(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _bring_up_to_date(connection: sqlite3.Connection, version: int) -> None:
-    if version < 2:  # noqa: PLR2004
-        for column in _ORIGIN_COLUMNS:
+    for added_in, columns in ((2, _ORIGIN_COLUMNS), (3, _START_COLUMNS), (4, _NAME_COLUMNS)):
+        for column in columns if version < added_in else ():
             connection.execute(f"ALTER TABLE execution ADD COLUMN {column}")
+    if version < 2:  # noqa: PLR2004
         connection.execute(_SOURCES)
     if version < SCHEMA_VERSION:
-        for column in _START_COLUMNS:
-            connection.execute(f"ALTER TABLE execution ADD COLUMN {column}")
         connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")

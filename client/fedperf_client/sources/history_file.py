@@ -45,7 +45,9 @@ COLUMNS = (
 )
 ORIGIN_COLUMNS = ("source", "node_type", "architecture", "rows_known", "remarks")
 START_COLUMNS = ("queries_before", "startup_seconds")
-"""Columns that a history may lack."""
+NAME_COLUMNS = ("application", "application_id", "record", "description", "file", "failure")
+SECONDS_COLUMN = "operator_seconds"
+"""Columns from `ORIGIN_COLUMNS` on may be lacking."""
 
 _MAGIC = b"PAR1"
 _BATCH_ROWS = 1024
@@ -97,11 +99,18 @@ def executions_of(path: Path) -> "Iterator[Execution]":
         yield row
 
 
-def to_table(executions: Iterable[Execution]) -> "pyarrow.Table":
-    """The executions as a table with the columns of a history, in this order."""
+def to_table(executions: Iterable[Execution], *, named: bool = True) -> "pyarrow.Table":
+    """The executions as a table with the columns of a history, in this order.
+
+    Args:
+        executions: in the order of the rows.
+        named: with the columns by which people know an execution; without, a table can be
+            published.
+    """
     import pyarrow as pa
 
-    return pa.Table.from_pylist([_to_row(each) for each in executions], schema=_schema())
+    table = pa.Table.from_pylist([_to_row(each) for each in executions], schema=_schema())
+    return table if named else table.drop_columns([*NAME_COLUMNS, SECONDS_COLUMN])
 
 
 def write_table(
@@ -172,7 +181,7 @@ def _batches(path: Path) -> "Iterator[pyarrow.RecordBatch]":
             raise InvalidInputError(
                 f"{path} is not a history of fedperf: it lacks the columns {', '.join(missing)}"
             )
-        wanted = (*COLUMNS, *ORIGIN_COLUMNS, *START_COLUMNS)
+        wanted = (*COLUMNS, *ORIGIN_COLUMNS, *START_COLUMNS, *NAME_COLUMNS, SECONDS_COLUMN)
         there = [name for name in file.schema_arrow.names if name in wanted]
         batches = file.iter_batches(_BATCH_ROWS, columns=there)
         while True:
@@ -232,8 +241,21 @@ def _origin(row: Mapping[str, object]) -> Origin:
     source, node_type, architecture, remarks = (
         _words(row, name) for name in ("source", "node_type", "architecture", "remarks")
     )
-    known = _number(row, "rows_known")
-    return Origin(source, node_type, architecture, known, tuple(map(Remark, remarks.split())))
+    return Origin(
+        source,
+        node_type,
+        architecture,
+        rows_known=_number(row, "rows_known"),
+        remarks=tuple(map(Remark, remarks.split())),
+        operator_seconds=_seconds(row.get(SECONDS_COLUMN)),
+        **{name: _words(row, name) for name in NAME_COLUMNS if name in row},
+    )
+
+
+def _seconds(value: object) -> tuple[float | None, ...]:
+    if not (value is None or isinstance(value, list)):
+        raise InvalidInputError(f"{SECONDS_COLUMN} must be a list, got {value!r}")
+    return tuple(value or ())
 
 
 def _measurement(row: Mapping[str, object]) -> Measurement | None:
@@ -321,6 +343,8 @@ def _schema() -> "pyarrow.Schema":
             ("remarks", name),
             ("queries_before", pa.int32()),
             ("startup_seconds", pa.float64()),
+            *((each, name) for each in NAME_COLUMNS),
+            (SECONDS_COLUMN, pa.list_(pa.float64())),
         ]
     )
 
@@ -349,4 +373,6 @@ def _to_row(execution: Execution) -> dict[str, object]:
         "remarks": " ".join(origin.remarks),
         "queries_before": cluster.queries_before,
         "startup_seconds": 0.0 if measured is None else measured.startup_seconds,
+        **{name: getattr(origin, name) for name in NAME_COLUMNS},
+        SECONDS_COLUMN: origin.operator_seconds,
     }

@@ -7,14 +7,17 @@ to `MAX_REASONS` different ones.
 """
 
 import multiprocessing
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, field
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import add
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.sources import Skipped
@@ -41,6 +44,7 @@ class Taken:
         operators: of all their plans.
         known_operators: of them with rows that were counted or follow from counted ones.
         skipped: records that gave no execution, by reason.
+        failed: executions that did not end well.
     """
 
     executions: int = 0
@@ -48,6 +52,7 @@ class Taken:
     operators: int = 0
     known_operators: int = 0
     skipped: Mapping[str, int] = field(default_factory=dict)
+    failed: int = 0
 
     def __add__(self, other: "Taken") -> "Taken":
         return Taken(
@@ -56,6 +61,7 @@ class Taken:
             self.operators + other.operators,
             self.known_operators + other.known_operators,
             dict(Counter(self.skipped) + Counter(other.skipped)),
+            self.failed + other.failed,
         )
 
 
@@ -93,23 +99,35 @@ def ingest(
     Raises:
         StorageError: the store cannot be written.
     """
-    if jobs == 1 or len(paths) < 2:  # noqa: PLR2004 (one source needs no process of its own)
-        for path in paths:
-            yield _outcome(path, store, dry_run=dry_run)
-        return
-    lost: list[Path] = []
-    with _processes(min(jobs, len(paths))) as pool:
-        reading = {pool.submit(_outcome, path, store, dry_run=dry_run): path for path in paths}
-        for done in as_completed(reading):
-            try:
-                yield done.result()
-            except BrokenProcessPool:
-                lost.append(reading[done])
-    yield from _one_after_the_other(lost, store, dry_run=dry_run)
+    with ExitStack() as stack:
+        scratch = None
+        if dry_run:  # what would be new lies here meanwhile, so that copies count once
+            scratch = (
+                Path(stack.enter_context(TemporaryDirectory(dir=store.parent)))
+                / "executions.sqlite"
+            )
+        if jobs == 1 or len(paths) < 2:  # noqa: PLR2004 (one source needs no process of its own)
+            for path in paths:
+                yield _outcome(path, store, scratch=scratch)
+            return
+        lost: list[Path] = []
+        with _processes(min(jobs, len(paths))) as pool:
+            reading = {pool.submit(_outcome, path, store, scratch=scratch): path for path in paths}
+            for done in as_completed(reading):
+                try:
+                    yield done.result()
+                except BrokenProcessPool:
+                    lost.append(reading[done])
+        yield from _one_after_the_other(lost, store, scratch=scratch)
 
 
-def take_in(path: Path, store: ExecutionStore, *, dry_run: bool = False) -> Taken:
-    """Take in the source at `path`.
+def take_in(path: Path, store: ExecutionStore, *, scratch: ExecutionStore | None = None) -> Taken:
+    """Take in the source at `path`; executions that name no file are from there.
+
+    Args:
+        path: of one source.
+        store: the organization's executions.
+        scratch: takes what would be new in place of the store.
 
     Raises:
         InvalidInputError: it cannot be read to its end; what was stored before stays.
@@ -122,11 +140,18 @@ def take_in(path: Path, store: ExecutionStore, *, dry_run: bool = False) -> Take
         if isinstance(found, Skipped):
             skipped[_reason(found, skipped)] += 1
             continue
-        batch.append(found)
+        origin = found.origin
+        place = replace(origin, file=origin.file or _text(path.absolute()))
+        batch.append(replace(found, origin=place))
         if len(batch) >= _BATCH:
-            taken += _stored(batch, store, dry_run=dry_run)
+            taken += _stored(batch, store, scratch)
             batch.clear()
-    return taken + _stored(batch, store, dry_run=dry_run) + Taken(skipped=skipped)
+    return taken + _stored(batch, store, scratch) + Taken(skipped=skipped)
+
+
+def _text(path: Path) -> str:
+    """A path as text, also where its bytes are none."""
+    return os.fsencode(path).decode(errors="replace")
 
 
 def _reason(found: Skipped, told: Mapping[str, int]) -> str:
@@ -136,7 +161,7 @@ def _reason(found: Skipped, told: Mapping[str, int]) -> str:
 
 
 def _one_after_the_other(
-    paths: Sequence[Path], store: Path, *, dry_run: bool
+    paths: Sequence[Path], store: Path, *, scratch: Path | None
 ) -> Iterator[IngestionOutcome]:
     """What was lost when a process died, most of it without fault: now it shows whose that was."""
     waiting = list(reversed(paths))
@@ -145,7 +170,7 @@ def _one_after_the_other(
             while waiting:
                 path = waiting.pop()
                 try:
-                    yield pool.submit(_outcome, path, store, dry_run=dry_run).result()
+                    yield pool.submit(_outcome, path, store, scratch=scratch).result()
                 except BrokenProcessPool:
                     yield IngestionOutcome(
                         path, refused=f"{path}: the process that read it was lost"
@@ -157,16 +182,21 @@ def _processes(count: int) -> ProcessPoolExecutor:
     return ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("spawn"))
 
 
-def _outcome(path: Path, store: Path, *, dry_run: bool) -> IngestionOutcome:
-    with ExecutionStore.open(store) as opened:
+def _outcome(path: Path, store: Path, *, scratch: Path | None) -> IngestionOutcome:
+    with ExitStack() as stack:
+        opened = stack.enter_context(ExecutionStore.open(store))
+        aside = None if scratch is None else stack.enter_context(ExecutionStore.open(scratch))
         try:
-            return IngestionOutcome(path, take_in(path, opened, dry_run=dry_run))
+            return IngestionOutcome(path, take_in(path, opened, scratch=aside))
         except InvalidInputError as error:
             return IngestionOutcome(path, refused=str(error))
 
 
-def _stored(batch: Sequence[Execution], store: ExecutionStore, *, dry_run: bool) -> Taken:
+def _stored(
+    batch: Sequence[Execution], store: ExecutionStore, scratch: ExecutionStore | None
+) -> Taken:
     operators = [len(each.plan.workflow.operators) for each in batch]
     known = [round(each.origin.rows_known * n) for each, n in zip(batch, operators, strict=True)]
-    new = store.missing(batch) if dry_run else store.add(batch)
-    return Taken(len(batch), new, sum(operators), sum(known))
+    new = store.add(batch) if scratch is None else scratch.add(store.missing(batch))
+    failed = sum(not each.is_ok for each in batch)
+    return Taken(len(batch), new, sum(operators), sum(known), failed=failed)

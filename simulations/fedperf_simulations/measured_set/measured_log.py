@@ -219,7 +219,7 @@ def compact(log: Path, path: Path, *, provenance: Mapping[str, str]) -> int:
     kept = [r for r in least_disturbed(records) if r["plan"] is not None]
     # Similar plans side by side compress to a third.
     kept.sort(key=lambda r: (str(r["family"]), str(r["program"]), str(r["task"])))
-    table = to_table(_execution(record) for record in kept)
+    table = to_table((_execution(record) for record in kept), named=False)
     label = pa.dictionary(pa.int8(), pa.string())
     more: Mapping[str, tuple[pa.DataType, list[object]]] = {
         "role": (label, [r["role"] for r in kept]),

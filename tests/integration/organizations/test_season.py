@@ -17,7 +17,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -82,7 +82,18 @@ WORKLOAD = "canary-workload-payroll"
 EXECUTION = "canary-execution-7f3"
 HISTORY = "canary-history-path"
 HOME = "canary-home-directory"
-ORIGIN = Origin("canary-source", "canary-node-type", "canary-architecture", 0.7654321)
+ORIGIN = Origin(
+    "canary-source",
+    "canary-node-type",
+    "canary-architecture",
+    0.7654321,
+    application="canary-application",
+    application_id="canary-application-id",
+    record="canary-record",
+    description="canary-description",
+    file="canary-file",
+    failure="canary-failure",
+)
 NUMBER = 7.123456789012345
 
 
@@ -388,9 +399,7 @@ def test_nothing_private_is_in_any_byte_that_leaves(season: Season) -> None:
         EXECUTION,
         HISTORY,
         HOME,
-        ORIGIN.source,
-        ORIGIN.node_type,
-        ORIGIN.architecture,
+        *(text for text in astuple(ORIGIN) if isinstance(text, str)),
         str(home),
         repr(NUMBER),
         "payroll",

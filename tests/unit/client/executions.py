@@ -1,5 +1,6 @@
 """Executions for the tests of everything that stores or moves them."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from hypothesis import strategies as st
@@ -70,7 +71,7 @@ def executions() -> st.SearchStrategy[Execution]:
     moments = st.datetimes(datetime(1971, 1, 1), datetime(2200, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001
     words = st.text(st.characters(codec="utf-8"), max_size=20)
     remarks = st.sets(st.sampled_from(Remark)).map(lambda found: tuple(sorted(found)))
-    origin = st.builds(Origin, words, words, words, st.floats(0, 1), remarks)
+    origin = st.builds(Origin, words, words, words, st.floats(0, 1), remarks, *[words] * 6)
     ok = st.builds(
         Execution,
         text,
@@ -81,7 +82,7 @@ def executions() -> st.SearchStrategy[Execution]:
         measurement,
         moments,
         origin,
-    )
+    ).flatmap(_timed)
     other = st.builds(
         Execution,
         text,
@@ -93,6 +94,15 @@ def executions() -> st.SearchStrategy[Execution]:
         moments,
     )
     return ok | other
+
+
+def _timed(execution: Execution) -> st.SearchStrategy[Execution]:
+    """The execution, with seconds of its operators or without."""
+    count = len(execution.plan.workflow.operators)
+    seconds = st.lists(st.none() | st.floats(0, 1e9), min_size=count, max_size=count)
+    return (st.just(()) | seconds.map(tuple)).map(
+        lambda each: replace(execution, origin=replace(execution.origin, operator_seconds=each))
+    )
 
 
 @st.composite

@@ -125,7 +125,7 @@ def test_a_second_init_with_the_same_options_says_that_the_home_exists(
 
 def test_ingesting_twice_is_harmless(home: Home, tmp_path: Path) -> None:
     jobs = write_jobs(tmp_path / "jobs.parquet")
-    brought = {"read": 3, "operators": 9, "rows_known": 1.0, "skipped": {}}
+    brought = {"read": 3, "failed": 0, "operators": 9, "rows_known": 1.0, "skipped": {}}
     first = {**brought, "new": 3}
     sources = [{**first, "source": str(jobs), "refused": ""}]
     found = fedperf(home, "ingest", jobs, "--json").json()

@@ -86,6 +86,7 @@ def execution_of(content: object, *, execution_id: str, finished_at: datetime) -
             source=schema.source,
             rows_known=sum(tree.known) / len(tree.known),
             remarks=() if tree.is_complete else (Remark.INCOMPLETE,),
+            operator_seconds=tuple(tree.operator_seconds) if tree.seconds else (),
         ),
     )
 

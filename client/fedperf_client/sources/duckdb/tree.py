@@ -135,6 +135,8 @@ class OperatorTree:
         known: for each operator, whether its rows were counted or follow from counted ones.
         is_complete: whether every operator had its figures.
         seconds: of all operators.
+        operator_seconds: of each of `operators`, over all threads; None for one that the profile
+            does not have.
         columns: of all sources.
     """
 
@@ -143,6 +145,7 @@ class OperatorTree:
     known: list[bool] = field(default_factory=list)
     is_complete: bool = True
     seconds: float = 0.0
+    operator_seconds: list[float | None] = field(default_factory=list)
     columns: int = 0
     _nodes: int = 0
     _shared: dict[str, int] = field(default_factory=dict)
@@ -213,7 +216,7 @@ class OperatorTree:
             not node.rows if node.kind is OperatorKind.UNION else node.rows is None
         )
         if follows and node.kind in _KEEPS_ROWS:
-            return self._add_following(node.kind, inputs)
+            return self._add_following(node.kind, inputs, seconds=node.seconds)
         return self._add_counted(node, node.kind, inputs)
 
     def _add_source(self, node: _Node) -> int:
@@ -249,9 +252,11 @@ class OperatorTree:
             code_steps=steps,
             key_distinct_ratio=ratio,
         )
-        return self._append(operator, known=node.rows is not None)
+        return self._append(operator, known=node.rows is not None, seconds=node.seconds)
 
-    def _add_following(self, kind: OperatorKind, inputs: Sequence[int]) -> int:
+    def _add_following(
+        self, kind: OperatorKind, inputs: Sequence[int], *, seconds: float | None = None
+    ) -> int:
         """An operator whose rows are those of its inputs together."""
         read = [self.operators[each] for each in inputs]
         rows = sum(each.output_rows for each in read)
@@ -264,17 +269,18 @@ class OperatorTree:
             row_bytes=min(size / rows, MAX_ROW_BYTES) if rows > 0 else 0.0,
         )
         known = bool(inputs) and all(self.known[each] for each in inputs)
-        return self._append(operator, known=known)
+        return self._append(operator, known=known, seconds=seconds)
 
     def _row_bytes(self, node: _Node) -> float:
         self.is_complete &= node.size is not None
         return min((node.size or 0.0) / node.rows, MAX_ROW_BYTES) if node.rows else 0.0
 
-    def _append(self, operator: Operator, *, known: bool) -> int:
+    def _append(self, operator: Operator, *, known: bool, seconds: float | None = None) -> int:
         if len(self.operators) == MAX_OPERATORS:
             raise _too_many()
         self.operators.append(operator)
         self.known.append(known)
+        self.operator_seconds.append(seconds)
         return len(self.operators) - 1
 
 

@@ -1,7 +1,7 @@
 """What is known of an application as a whole, and its queries as executions.
 
-Texts of the log stay here: the name becomes a part of the workload's name, which never
-leaves the organization, and all others are compared and forgotten.
+Of the texts of a log, those by which people know a job are kept in an execution's origin and
+in its workload's name, which never leave the organization; all others are compared and forgotten.
 """
 
 import hashlib
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from fedperf_client.sources import Skipped
 from fedperf_client.sources.spark.cluster import Executors
-from fedperf_client.sources.spark.fields import Event, mapping, milliseconds, moment, text
+from fedperf_client.sources.spark.fields import Event, line, mapping, milliseconds, moment, text
 from fedperf_client.sources.spark.identity import workload_of
 from fedperf_client.sources.spark.plan import workflow_of
 from fedperf_client.sources.spark.query import (
@@ -35,6 +35,7 @@ Found = Execution | Skipped
 
 NO_END = "no end: the log stops before it"
 NO_PLAN = "no plan: the log begins after it"
+NO_STAGE = "no stage of it came to an end"
 NESTED = "a part of another query"
 ONLY_A_COMMAND = "a command of the catalogue that ran no job"
 NO_TIME = "took less than a millisecond"
@@ -62,6 +63,8 @@ class Application:
     _version: str = ""
     _vendor: str = "spark"
     _name: str = ""
+    _shown_name: str = ""
+    _shown_id: str = ""
     _identity: tuple[object, ...] = ()
     _submitted_at: int | None = None
     _node_type: str = ""
@@ -74,6 +77,7 @@ class Application:
     def started(self, event: Event) -> None:
         """Take what tells this application, and this attempt at it, from others."""
         self._name = text(event, "App Name")
+        self._shown_name, self._shown_id = line(event, "App Name"), line(event, "App ID")
         attempt, identity = event.get("App Attempt ID"), event.get("App ID")
         self._submitted_at = milliseconds(event, "Timestamp")
         self._identity = (identity, attempt, self._submitted_at)
@@ -108,7 +112,7 @@ class Application:
         counted = workflow_of(query.plan, query.counters)
         return Execution(
             execution_id=self._execution_id(query),
-            workload=workload_of(self._name, query.shape),
+            workload=workload_of(self._name, query.shape, call_site=query.call_site),
             plan=Plan.on_one_platform(counted.workflow, Platform.SPARK),
             cluster=cluster,
             status=ExecutionStatus.FAILED if query.has_failed else ExecutionStatus.OK,
@@ -120,6 +124,12 @@ class Application:
                 architecture=self._architecture,
                 rows_known=counted.known / len(counted.workflow.operators),
                 remarks=self._remarks(query),
+                application=self._shown_name,
+                application_id=self._shown_id,
+                record=str(query),
+                description=query.description or query.call_site,
+                failure=query.failure if query.has_failed else "",
+                operator_seconds=counted.seconds if any(counted.seconds) else (),
             ),
         )
 
@@ -141,6 +151,8 @@ def _reason(query: SparkQuery) -> str:
         return NO_END
     if not query.plan.nodes:
         return NO_PLAN
+    if query.is_job and query.rdds == 0:
+        return NO_STAGE
     if not query.jobs and query.plan.is_command:
         return ONLY_A_COMMAND
     return "" if query.ended_at > query.started_at else NO_TIME

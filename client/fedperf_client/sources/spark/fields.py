@@ -11,6 +11,9 @@ _LATEST_MILLISECONDS = 4_102_444_800_000
 """The year 2100."""
 
 
+_LONGEST_TEXT, _LONGEST_LINE = 2000, 200
+
+
 class MalformedEventError(InvalidInputError):
     """An event lacks a value, or holds one of another type or size."""
 
@@ -35,6 +38,15 @@ def text(event: Event, name: str) -> str:
     if isinstance(value, str):
         return value
     raise MalformedEventError(name)
+
+
+def line(event: Event, name: str) -> str:
+    """The first line of a text, cut where it is long; empty where there is none."""
+    value = event.get(name)
+    if not isinstance(value, str):
+        return ""
+    first = value[:_LONGEST_TEXT].strip().partition("\n")[0]
+    return first.partition("<br")[0].strip()[:_LONGEST_LINE]  # Spark writes for a page
 
 
 def mapping(event: Event, name: str) -> Event:

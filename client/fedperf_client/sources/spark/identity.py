@@ -2,7 +2,8 @@
 
 A name is stripped of what changes from one submission to the next: dates, numbers, ids. The
 shape is what the query asks for, whatever the optimizer made of it this time: exchanges,
-sorts and projections do not count, nor does the order of a join's sides. Local only.
+sorts and projections do not count, nor does the order of a join's sides. A job without a
+query is named by the place in the code that asked for it as well. Local only.
 """
 
 import hashlib
@@ -21,6 +22,7 @@ _IDS = re.compile(
     re.IGNORECASE,
 )
 _SEPARATORS = re.compile(r"[\W_]+")
+_DIRECTORIES = re.compile(r"\S*[/\\]")
 
 _UNIMPORTANT = frozenset({OperatorKind.EXCHANGE, OperatorKind.SORT, OperatorKind.MAP})
 _GROUPINGS = frozenset(
@@ -29,15 +31,22 @@ _GROUPINGS = frozenset(
 _JOINS = frozenset({OperatorKind.JOIN, OperatorKind.CROSS})
 
 
-def workload_of(application: str, shape: str) -> str:
-    """The name of a workload."""
-    return f"{stripped(application)}/{shape}"
+def workload_of(application: str, shape: str, *, call_site: str = "") -> str:
+    """The name of a workload.
+
+    Args:
+        application: its name.
+        shape: of its plan.
+        call_site: of a job without a query, such as "count at /home/me/clean.py:13".
+    """
+    asked = stripped(_DIRECTORIES.sub("", call_site))
+    return f"{stripped(application) or 'spark'}/{asked}{'-' if asked else ''}{shape}"
 
 
-def stripped(application: str) -> str:
-    """An application's name without dates, numbers and ids; "spark" where nothing is left."""
-    text = _SEPARATORS.sub("-", _IDS.sub("", application[: 10 * LONGEST_NAME].lower()))
-    return text.strip("-")[:LONGEST_NAME] or "spark"
+def stripped(text: str) -> str:
+    """A name without dates, numbers and ids."""
+    plain = _SEPARATORS.sub("-", _IDS.sub("", text[: 10 * LONGEST_NAME].lower()))
+    return plain.strip("-")[:LONGEST_NAME]
 
 
 def shape_of(plan: PhysicalPlan) -> str:

@@ -3,8 +3,8 @@
 Executions come out as soon as they are complete; what is kept is bounded by what runs at
 the same time, and beyond the limits of this module the oldest is given up. A query is one
 execution with its wall time as label; queries inside of it, and all their jobs, are its parts.
-Jobs without a query are executions where the application runs no queries at all: beside
-queries they are Spark's own, such as listing files.
+Jobs without a query are executions as well: of RDDs, of libraries that learn, or Spark's own,
+such as the reading of a schema.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -14,7 +14,9 @@ from fedperf_client.sources import Skipped
 from fedperf_client.sources.spark.application import Application, Found
 from fedperf_client.sources.spark.fields import (
     Event,
+    MalformedEventError,
     integer,
+    line,
     mapping,
     milliseconds,
     objects,
@@ -27,25 +29,21 @@ from fedperf_client.sources.spark.plan import (
     carried_out_by,
     read_plan,
 )
-from fedperf_client.sources.spark.query import READ_ROWS, SparkQuery
-from fedperf_client.sources.spark.rdd import input_counter, read_rdds
+from fedperf_client.sources.spark.query import SparkQuery
 
 MAX_OPEN = 2_000
 """Queries and jobs that run at the same time."""
 
 MAX_KEPT = 60_000
-"""Nodes, counters, jobs and stages of all of them together."""
+"""Nodes, counters, jobs, stages and RDDs of all of them together."""
 
 MAX_STAGES = 10_000
 """Of one job; later ones are left out."""
 
-MAX_WAITING = 200
-"""Jobs without a query that wait to see whether the application runs queries."""
-
 GIVEN_UP = "given up: too much ran at the same time"
-BESIDE_QUERIES = "a job beside queries"
 
 _QUERY_ID = "spark.sql.execution.id"
+_DESCRIPTION = "spark.job.description"
 
 _Key = tuple[bool, int]
 """Whether it is a job without a query, and its number."""
@@ -59,10 +57,9 @@ class Running:
     _open: dict[_Key, SparkQuery] = field(default_factory=dict)
     _jobs: dict[int, SparkQuery] = field(default_factory=dict)
     _stages: dict[int, SparkQuery] = field(default_factory=dict)
-    _waiting: list[Found] = field(default_factory=list)
-    _has_queries: bool = False
     _worked: int = 0
     _kept: int = 0
+    _stopped_at: int | None = None
 
     def take(self, name: str, event: Event) -> Iterable[Found]:
         """Take an event by its short name; what became complete with it comes out.
@@ -79,10 +76,17 @@ class Running:
 
     def end(self) -> Iterable[Found]:
         """The log has ended: what is not complete now never will be."""
-        found = [*self._waiting, *map(self.application.found, self._open.values())]
-        self._waiting.clear()
+        found: list[Found] = []
+        for query in self._open.values():
+            if self._stopped_at is not None:
+                query.cut(self._stopped_at)
+            found.append(self._found(query))
         self._open.clear()
         return found
+
+    def _stopped(self, event: Event) -> Iterable[Found]:
+        self._stopped_at = milliseconds(event, "Timestamp")
+        return ()
 
     def _query_started(self, event: Event) -> Iterable[Found]:
         number = integer(event, "executionId")
@@ -91,7 +95,8 @@ class Running:
         query = self._query(number, milliseconds(event, "time"))
         query.plan, query.problem = _plan(event)
         query.shape, query.root = shape_of(query.plan), root
-        return [*self._with_queries(), *self._grown(query)]
+        query.description = line(event, "description")
+        return self._grown(query)
 
     def _query(self, number: int, at: int) -> SparkQuery:
         """The query of that number; its first job may come before its own start."""
@@ -124,6 +129,7 @@ class Running:
         query.ended_at = milliseconds(event, "time")
         error = event.get("errorMessage")
         query.ended_badly = None if error is None else bool(error)
+        query.failure = line(event, "errorMessage") or query.failure
         root = self._open.get((False, query.root))
         if root is not None and query.is_nested:
             root.plan = carried_out_by(root.plan, query.plan)
@@ -138,6 +144,8 @@ class Running:
             query = self._open.get((False, query.root), query)
         else:
             query = self._job_alone(number, started, event)
+        if isinstance(properties, Mapping):
+            query.description = query.description or line(properties, _DESCRIPTION)
         stages = [each for each in sequence(event, "Stage IDs") if isinstance(each, int)]
         self._forget_job(number)
         query.open_job(number, tuple(stages[:MAX_STAGES]))
@@ -151,14 +159,9 @@ class Running:
         if (True, number) in self._open:
             self._forget(self._open[True, number])
         self._open[True, number] = query
-        if self._has_queries:
-            query.problem = BESIDE_QUERIES
-            return query
-        try:
-            query.plan = read_rdds(objects(event, "Stage Infos"))
-            query.shape = shape_of(query.plan)
-        except PlanTooLargeError as error:
-            query.problem = str(error)
+        stages = objects(event, "Stage Infos")
+        last = max(stages, key=lambda stage: integer(stage, "Stage ID"), default={})
+        query.call_site = line(last, "Stage Name")
         return query
 
     def _stage_completed(self, event: Event) -> Iterable[Found]:
@@ -167,10 +170,7 @@ class Running:
         if query is None:
             return ()
         query.has_failed_tasks = query.has_failed_tasks or "Failure Reason" in stage
-        before = query.totals.get(READ_ROWS, 0)
         query.take_stage(stage)
-        if query.is_job and (counter := input_counter(stage)) is not None:
-            query.count(counter, query.totals.get(READ_ROWS, 0) - before)
         return self._grown(query)
 
     def _task_ended(self, event: Event) -> Iterable[Found]:
@@ -187,6 +187,8 @@ class Running:
         result = event.get("Job Result")
         if not (isinstance(result, Mapping) and result.get("Result") == "JobSucceeded"):
             query.has_failed_jobs = True
+            error = result.get("Exception") if isinstance(result, Mapping) else None
+            query.failure = line(error, "Message") if isinstance(error, Mapping) else ""
         if query.is_job:
             query.ended_at = milliseconds(event, "Completion Time")
         return self._completed(query)
@@ -197,29 +199,20 @@ class Running:
             return ()
         self._forget(query)
         self._worked += query.jobs > 0
-        found = self.application.found(query)
+        found = self._found(query)
         if self.application.executors.any_ended:
             started = [each.started_at for each in self._open.values()]
             self.application.executors.forget_before(min(started, default=query.started_at))
-        if not query.is_job or self._has_queries:
-            return (found,)
-        self._waiting.append(found)
-        return self._waited() if len(self._waiting) > MAX_WAITING else ()
+        return (found,)
 
-    def _waited(self) -> Iterable[Found]:
-        waited, self._waiting = self._waiting, []
-        return waited
-
-    def _with_queries(self) -> Iterable[Found]:
-        """From the first query on, jobs without one are Spark's own."""
-        self._has_queries = True
-        for query in self._open.values():
-            if query.is_job:
-                query.problem = BESIDE_QUERIES
-        return [
-            each if isinstance(each, Skipped) else Skipped("a job", BESIDE_QUERIES)
-            for each in self._waited()
-        ]
+    def _found(self, query: SparkQuery) -> Found:
+        if query.is_job:
+            try:
+                query.with_job_plan()
+                query.shape = shape_of(query.plan)
+            except (PlanTooLargeError, MalformedEventError) as error:
+                query.problem = str(error)
+        return self.application.found(query)
 
     def _grown(self, query: SparkQuery) -> Iterable[Found]:
         """What is given up so that the limits hold with all that is kept for this query now."""
@@ -273,6 +266,7 @@ _HANDLERS: Mapping[str, Callable[[Running, Event], Iterable[Found]]] = {
     "SparkListenerStageCompleted": Running._stage_completed,
     "SparkListenerTaskEnd": Running._task_ended,
     "SparkListenerJobEnd": Running._job_ended,
+    "SparkListenerApplicationEnd": Running._stopped,
 }
 WANTED = frozenset(_OF_APPLICATION) | frozenset(_HANDLERS)
 """Events that are looked at; of the ends of tasks those that failed count."""

@@ -103,7 +103,7 @@ _RULES: tuple[tuple[str, OperatorKind], ...] = (
 _KINDS = tuple((re.compile(pattern), kind) for pattern, kind in _RULES)
 
 _TEXT = re.compile(r"(?:File)?Scan (?:csv|json|text)\b.*|BatchScan (?:csv|json|text)\b.*|CsvScan.*")
-_PYTHON = re.compile(r".*(?:EvalPython|InPandas|InArrow|PythonMapIn|PythonUDTF).*")
+_PYTHON = re.compile(r".*(?:EvalPython|InPandas|InArrow|PythonMapIn|PythonUDTF|PythonRDD).*")
 
 _LIMIT = re.compile(r"^\w*?(?:Limit\w* |TakeOrderedAndProject\(limit=|Tail )(\d{1,12})")
 

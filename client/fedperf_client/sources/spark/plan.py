@@ -16,6 +16,7 @@ from fedperf_client.sources.spark.fields import (
     text,
 )
 from fedperf_client.sources.spark.operators import grouping_kind, kind_of, limit_of, steps_of
+from fedperf_client.sources.spark.times import Times, seconds_of, times_of
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.workflow.estimates import DEFAULT_ROW_BYTES
 from fedperf_shared.workflow.graph import Operator, Workflow
@@ -79,6 +80,7 @@ class PlanNode:
         reads_exchange: it reads what the exchange below it wrote, in its own partitions.
         is_sent_to_all: it hands all rows to every task, as one partition.
         code_steps: of code that runs for each row.
+        times: counters of its time.
         children: positions of its children in the plan.
     """
 
@@ -91,6 +93,7 @@ class PlanNode:
     reads_exchange: bool = False
     is_sent_to_all: bool = False
     code_steps: int = 0
+    times: Times = ()
     children: tuple[int, ...] = ()
 
 
@@ -108,10 +111,15 @@ class PhysicalPlan:
 
 @dataclass(frozen=True, slots=True)
 class CountedWorkflow:
-    """A workflow and how many of its operators have rows that are known."""
+    """A workflow, how many of its operators have rows that are known, and their seconds.
+
+    The time of operators that Spark compiled into one stands at the last of them, where that
+    counts none of its own.
+    """
 
     workflow: Workflow
     known: int
+    seconds: tuple[float | None, ...]
 
 
 def carried_out_by(command: PhysicalPlan, inner: PhysicalPlan) -> PhysicalPlan:
@@ -174,7 +182,8 @@ def workflow_of(plan: PhysicalPlan, counters: Counters) -> CountedWorkflow:
         )
         for position, node in enumerate(nodes)
     )
-    return CountedWorkflow(Workflow(operators), known)
+    seconds = tuple(seconds_of(node.times, counters) for node in nodes)
+    return CountedWorkflow(Workflow(operators), known, seconds)
 
 
 def _node(info: Event, children: tuple[int, ...]) -> PlanNode:
@@ -186,7 +195,7 @@ def _node(info: Event, children: tuple[int, ...]) -> PlanNode:
     if kind is OperatorKind.AGGREGATE:
         kind = grouping_kind(description)
     if kind is None:
-        return PlanNode(None, children=children)
+        return PlanNode(None, times=times_of(info), children=children)
     ids = {
         counted: number
         for each in objects(info, "metrics")
@@ -206,6 +215,7 @@ def _node(info: Event, children: tuple[int, ...]) -> PlanNode:
         reads_exchange=kind is OperatorKind.EXCHANGE and "ShuffleRead" in name,
         is_sent_to_all=kind is OperatorKind.EXCHANGE and "Broadcast" in name,
         code_steps=steps_of(name),
+        times=times_of(info),
         children=children,
     )
 
@@ -237,6 +247,8 @@ def _operators(
         if node.kind is OperatorKind.TABLE_SOURCE and not ran_below:
             below = ()
         if node.kind is None:
+            if len(below) == 1 and seconds_of(nodes[below[0]].times, counters) is None:
+                nodes[below[0]] = replace(nodes[below[0]], times=node.times)
             outputs[position] = below
             continue
         if node.reads_exchange and len(below) == 1 and nodes[below[0]].kind is node.kind:

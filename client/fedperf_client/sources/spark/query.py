@@ -4,6 +4,10 @@ from dataclasses import dataclass, field
 
 from fedperf_client.sources.spark.fields import Event, MalformedEventError, integer, objects, text
 from fedperf_client.sources.spark.plan import PhysicalPlan
+from fedperf_client.sources.spark.rdd import job_plan
+from fedperf_client.sources.spark.stage import StageRun, read_stage
+
+CUT = "its application ended before it"
 
 MAX_COUNTERS = 20_000
 """Counters remembered for one query; of more the later ones are left out."""
@@ -14,8 +18,7 @@ CPU_NANOSECONDS = (
 )
 READ_BYTES = "internal.metrics.input.bytesRead"
 WRITTEN_BYTES = "internal.metrics.output.bytesWritten"
-READ_ROWS = "internal.metrics.input.recordsRead"
-TOTALS = frozenset({*CPU_NANOSECONDS, READ_BYTES, WRITTEN_BYTES, READ_ROWS})
+TOTALS = frozenset({*CPU_NANOSECONDS, READ_BYTES, WRITTEN_BYTES})
 """Spark's own counters of a stage, over all its tasks, that are looked at."""
 
 
@@ -30,6 +33,9 @@ class SparkQuery:
         is_job: a job without a query.
         plan: of the last event that brought one.
         shape: of the first plan: what the optimizer changed since does not count.
+        description: what its people wrote about it, or where their code asked for it.
+        call_site: of a job, where code asked for it.
+        failure: what Spark said when it, or a job of it, failed.
         ended_at: None while it runs.
         ended_badly: whether its end names an error; None where it does not say (before Spark 3.4).
         has_failed_jobs: a job of it failed, or was called off.
@@ -40,6 +46,8 @@ class SparkQuery:
         before: queries of its application that had done work when it began.
         counters: values of Spark's accumulators by id.
         totals: sums of `TOTALS` over its stages.
+        stages: of a job, those that ended, by number.
+        rdds: of all these stages.
         problem: why its plan cannot be used, empty otherwise.
         counted_size: its `size` when that was last added to what is kept for all.
     """
@@ -50,6 +58,9 @@ class SparkQuery:
     is_job: bool = False
     plan: PhysicalPlan = field(default_factory=PhysicalPlan)
     shape: str = ""
+    description: str = ""
+    call_site: str = ""
+    failure: str = ""
     ended_at: int | None = None
     ended_badly: bool | None = None
     has_failed_jobs: bool = False
@@ -60,6 +71,8 @@ class SparkQuery:
     before: int = 0
     counters: dict[int, int] = field(default_factory=dict)
     totals: dict[str, int] = field(default_factory=dict)
+    stages: dict[int, StageRun] = field(default_factory=dict)
+    rdds: int = 0
     problem: str = ""
     counted_size: int = 0
 
@@ -85,10 +98,17 @@ class SparkQuery:
                 name, value = text(each, "Name"), integer(each, "Value")
                 if name in TOTALS:
                     self.totals[name] = self.totals.get(name, 0) + value
-                elif not name.startswith("internal."):
+                elif not (self.is_job or name.startswith("internal.")):
                     self.count(integer(each, "ID"), value)
             except MalformedEventError:
                 continue  # a counter of the user's own, of any type
+        if self.is_job:
+            ended = read_stage(stage)
+            before = self.stages.get(ended.number)
+            # What is done again after a failure is mostly a part of the stage.
+            if before is None or ended.tasks >= before.tasks:
+                self.stages[ended.number] = ended
+                self.rdds += len(ended.rdds) - (0 if before is None else len(before.rdds))
 
     def count(self, counter: int, value: int) -> None:
         """A counter has reached a value; it never falls, so a stage done again counts once."""
@@ -96,6 +116,17 @@ class SparkQuery:
             self.counters[counter] = max(self.counters[counter], value)
         elif len(self.counters) < MAX_COUNTERS:
             self.counters[counter] = value
+
+    def cut(self, at: int) -> None:
+        """Its application ended: what was at work then, or had failed, never comes to its end."""
+        if self.ended_at is None and (self.open_jobs or self.has_failed_jobs):
+            self.ended_at, self.ended_badly = max(at, self.started_at), True
+            self.failure = self.failure or CUT
+            self.open_jobs.clear()
+
+    def with_job_plan(self) -> None:
+        """Of a job: its plan, from the stages that ran; errors as `job_plan`."""
+        self.plan, self.counters = job_plan(tuple(self.stages.values()))
 
     @property
     def is_nested(self) -> bool:
@@ -114,6 +145,6 @@ class SparkQuery:
 
     @property
     def size(self) -> int:
-        """Nodes, counters, jobs and stages that are kept for it."""
+        """Nodes, counters, jobs, stages and RDDs that are kept for it."""
         running = len(self.open_jobs) + self.open_stages
-        return len(self.counters) + len(self.plan.nodes) + running
+        return len(self.counters) + len(self.plan.nodes) + running + self.rdds

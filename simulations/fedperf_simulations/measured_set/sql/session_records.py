@@ -32,6 +32,7 @@ from fedperf_simulations.measured_set.sql.sessions import (
 )
 from fedperf_simulations.measured_set.sql.spark_session import EVENTS
 
+BESIDE_QUERIES = "a job beside queries"
 NO_PROFILE = "no profile: answered from statistics, or called off"
 
 
@@ -120,6 +121,9 @@ def _of_spark(
             if isinstance(found, Skipped):
                 yield found
                 continue
+            if found.origin.record.startswith("job "):
+                yield Skipped(found.origin.record, BESIDE_QUERIES)
+                continue
             position = _step_at(found, record.steps)
             if position is None:
                 yield Skipped(found.execution_id, "before or after all steps")
@@ -164,7 +168,7 @@ def write_runs(runs: Sequence[SqlRun], path: Path, *, provenance: Mapping[str, s
     """
     # Similar plans side by side compress to a third.
     kept = sorted(runs, key=lambda run: (run.execution.workload, run.execution.execution_id))
-    table = to_table(run.execution for run in kept)
+    table = to_table((run.execution for run in kept), named=False)
     label = pa.dictionary(pa.int16(), pa.string())
     more: Mapping[str, tuple[pa.DataType, list[object]]] = {
         "session": (label, [session_of(run.execution) for run in kept]),

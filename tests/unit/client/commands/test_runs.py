@@ -1,6 +1,8 @@
 """`fedperf runs`: what is stored, as a list and as a tree of operators."""
 
+import csv
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -8,11 +10,19 @@ from rich.console import Console
 
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
+from fedperf_client.sources.history_file import HistoryFile
 from fedperf_client.text.operator_tree import operator_tree
-from fedperf_shared.execution import Execution, ExecutionStatus, Origin, Remark
+from fedperf_shared.execution import (
+    ClusterConfig,
+    Execution,
+    ExecutionStatus,
+    Measurement,
+    Origin,
+    Remark,
+)
 from fedperf_shared.workflow.graph import Operator, Plan, Workflow
 from fedperf_shared.workflow.vocabulary import MAX_OPERATORS, OperatorClass, OperatorKind, Platform
-from tests.unit.client.executions import chain_plan, make_execution
+from tests.unit.client.executions import START, chain_plan, make_execution
 from tests.unit.client.homes import fedperf
 
 K = OperatorKind
@@ -132,6 +142,140 @@ def test_where_it_is_known_from_and_what_to_mind_are_shown(home: Home) -> None:
         assert shown in one
 
 
+NAMED = Origin(
+    application="Payroll 2026-03-01",
+    application_id="app-77",
+    record="query 72",
+    description="salaries by month",
+    file="/logs/app-77.zstd",
+    failure="no bytes left",
+    operator_seconds=(1.5, None, 7260.0),
+)
+
+
+def test_a_job_is_known_by_what_its_people_call_it(home: Home) -> None:
+    keep(home, make_execution(0, origin=NAMED))
+    table = fedperf(home, "runs").out
+    for shown in ("query 72", "salaries by month"):
+        assert shown in table
+    one = fedperf(home, "runs", "show", "execution-0").out
+    for shown in (
+        "application: Payroll 2026-03-01\n",
+        "application id: app-77\n",
+        "record: query 72\n",
+        "description: salaries by month\n",
+        "file: /logs/app-77.zstd\n",
+        "failure: no bytes left\n",
+    ):
+        assert shown in one
+    facts = fedperf(home, "runs", "show", "execution-0", "--json").json()
+    assert isinstance(facts, dict)
+    assert (facts["application_id"], facts["description"]) == ("app-77", "salaries by month")
+
+
+def test_an_operator_is_shown_with_its_time_where_it_is_known(home: Home) -> None:
+    keep(home, make_execution(0, origin=NAMED), make_execution(1))
+    shown = fedperf(home, "runs", "show", "execution-0")
+    assert [line.rpartition(", ")[2] for line in shown.out.splitlines()[-3:]] == [
+        "2.0 h",
+        "25.0 kB",
+        "1.5 s",
+    ]
+    assert "times of operators" in shown.out
+    facts = fedperf(home, "runs", "show", "execution-0", "--json").json()
+    assert isinstance(facts, dict)
+    assert [each["seconds"] for each in facts["plan"]] == [1.5, None, 7260.0]
+    assert "times of operators" not in fedperf(home, "runs", "show", "execution-1").out
+
+
+def test_people_read_units_and_nothing_of_what_nobody_knows(home: Home) -> None:
+    measured = Measurement(5817.45, 5817.45, 0, 18_400_000_000, 0)
+    cluster = ClusterConfig(4, 128, 429_496_729_600)
+    keep(home, make_execution(0, measurement=measured, cluster=cluster))
+    shown = fedperf(home, "runs", "show", "execution-0").out
+    for line in ("runtime: 97.0 min\n", "cpu: 97.0 min\n", "read: 18.4 GB\n", "memory: 429.5 GB\n"):
+        assert line in shown
+    assert "peak" not in shown
+    facts = fedperf(home, "runs", "show", "execution-0", "--json").json()
+    assert isinstance(facts, dict)
+    assert (facts["peak_memory_bytes"], facts["memory_bytes"]) == (None, 429_496_729_600)
+
+
+def chosen(home: Home, *arguments: str) -> list[object]:
+    return [row["id"] for row in fedperf(home, "runs", *arguments, "--json").rows()]
+
+
+def test_the_list_can_be_searched_and_narrowed(home: Home) -> None:
+    keep(
+        home,
+        make_execution(0, origin=NAMED),
+        make_execution(1, plan=chain_plan(platform=Platform.SPARK)),
+        make_execution(2, finished_at=START + timedelta(days=3)),
+    )
+    for text in ("payroll", "APP-77", "query 72", "salaries", "/logs/", "bytes left", "tion-0"):
+        assert chosen(home, "--search", text) == ["execution-0"]
+    assert chosen(home, "--search", "query%") == []
+    assert "with 'query%'; take" in fedperf(home, "runs", "--search", "query%").out
+    assert chosen(home, "--platform", "spark") == ["execution-1"]
+    assert chosen(home, "--since", "2026-03-02") == ["execution-2"]
+    assert chosen(home, "--until", "2026-03-01T00:00:01") == ["execution-0"]
+    assert chosen(home, "--platform", "duckdb", "--until", "2026-03-02") == ["execution-0"]
+    assert fedperf(home, "runs", "--since", "yesterday").code == 2
+
+
+def test_executions_are_deleted_by_id_or_by_what_they_share(home: Home) -> None:
+    keep(home, *(make_execution(n, workload="ab"[n % 2]) for n in range(6)))
+    home.predictor.write_text("made from all of them")
+    assert fedperf(home, "runs", "delete", "execution-3", "--json").json() == {
+        "chosen": 1,
+        "deleted": 1,
+    }
+    assert not home.predictor.exists()
+    counted = fedperf(home, "runs", "delete", "--workload", "a")
+    assert (counted.code, "chosen: 3\ndeleted: 0\n" in counted.out) == (0, True)
+    assert len(chosen(home)) == 5
+    assert "deleted: 3" in fedperf(home, "runs", "delete", "--workload", "a", "--yes").out
+    assert chosen(home) == ["execution-5", "execution-1"]
+
+
+@pytest.mark.parametrize("arguments", [[], ["execution-0", "--workload", "a"], ["--yes"]])
+def test_what_to_delete_is_said_in_one_way(home: Home, arguments: list[str]) -> None:
+    keep(home, make_execution(0))
+    ended = fedperf(home, "runs", "delete", *arguments)
+    assert (ended.code, len(chosen(home))) == (3, 1)
+    assert "name the executions by their ids, or choose them" in ended.complaint()
+
+
+def test_one_unknown_id_deletes_nothing(home: Home) -> None:
+    keep(home, make_execution(0))
+    assert fedperf(home, "runs", "delete", "execution-0", "other").code == 3
+    assert len(chosen(home)) == 1
+
+
+def test_executions_are_exported_as_a_history_or_a_table(home: Home, tmp_path: Path) -> None:
+    stored = [make_execution(0, origin=NAMED), make_execution(1), make_execution(2, workload="x")]
+    keep(home, *stored)
+    history, table = tmp_path / "h.parquet", tmp_path / "t.csv"
+    assert "written: 3" in fedperf(home, "runs", "export", history).out
+    assert list(HistoryFile(history).read()) == stored
+    assert fedperf(home, "runs", "export", table, "--workload", "workload-").code == 0
+    with table.open(encoding="utf-8", newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert [row["id"] for row in rows] == ["execution-0", "execution-1"]
+    assert (rows[0]["description"], rows[1]["runtime_seconds"]) == ("salaries by month", "1.5")
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "said"),
+    [("h.json", 3, "ends in .parquet or .csv"), ("no/t.csv", 4, "cannot write")],
+)
+def test_an_export_that_cannot_be_is_one_line(
+    home: Home, tmp_path: Path, name: str, code: int, *, said: str
+) -> None:
+    ended = fedperf(home, "runs", "export", tmp_path / name)
+    assert (ended.code, said in ended.complaint()) == (code, True)
+
+
 def test_the_result_is_at_the_top_and_a_shared_input_is_shown_once() -> None:
     assert lines_of(shared_input_plan()) == [
         "#4 sink, on polars, 1,000 rows, 10.0 kB",
@@ -169,6 +313,7 @@ def test_one_execution_is_shown_with_its_operators(home: Home) -> None:
         "row_bytes": 10.0,
         "output_bytes": 123_450.0,
         "partitions": 0,
+        "seconds": None,
     }
 
 
@@ -181,9 +326,20 @@ def test_the_beginning_of_an_id_is_enough_and_anything_else_is_one_line(home: Ho
         assert said in ended.complaint()
 
 
-def test_hostile_names_are_only_shown(home: Home) -> None:
+def test_hostile_names_are_only_shown(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
     hostile = "\x1b[2J[bold red]x[/] :smile:\n\u202e" + "y" * 1000
-    origin = Origin(hostile, hostile, hostile)
+    origin = Origin(
+        hostile,
+        hostile,
+        hostile,
+        application=hostile,
+        application_id=hostile,
+        record=hostile,
+        description=hostile,
+        file=hostile,
+        failure=hostile,
+    )
     keep(home, make_execution(0, workload=hostile, execution_id="id" + hostile, origin=origin))
     for ended in (fedperf(home, "runs"), fedperf(home, "runs", "show", "id")):
         assert ended.code == 0

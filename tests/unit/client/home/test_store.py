@@ -14,10 +14,12 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from fedperf_client.home.selection import Selection
 from fedperf_client.home.store import AmbiguousExecutionError, ExecutionStore, UnknownExecutionError
 from fedperf_client.home.store_schema import APPLICATION_ID, SCHEMA_VERSION
 from fedperf_shared.errors import InvalidInputError, StorageError
 from fedperf_shared.execution import ClusterConfig, Execution, ExecutionStatus, Measurement
+from fedperf_shared.workflow.vocabulary import Platform
 from tests.unit.client.executions import START, chain_plan, executions, make_execution
 
 
@@ -137,7 +139,15 @@ def test_a_database_of_another_program_is_refused_and_left_alone(path: Path) -> 
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize("version", [1, 2])
+ADDED_COLUMNS = {
+    4: "application application_id record description file failure operator_seconds",
+    3: "queries_before startup_seconds",
+    2: "source node_type architecture rows_known remarks",
+}
+"""By the schema that added them."""
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
 def test_an_older_store_is_brought_up_to_date_and_loses_nothing(path: Path, version: int) -> None:
     known = make_execution(
         1, cluster=ClusterConfig(1, 2, 8_000_000_000), measurement=Measurement(1.5)
@@ -145,11 +155,10 @@ def test_an_older_store_is_brought_up_to_date_and_loses_nothing(path: Path, vers
     with ExecutionStore.open(path) as store:
         store.add([known])
     with sqlite3.connect(path) as connection:
-        for column in ("queries_before", "startup_seconds"):
-            connection.execute(f"ALTER TABLE execution DROP COLUMN {column}")
-        if version == 1:
-            for column in ("source", "node_type", "architecture", "rows_known", "remarks"):
+        for added_in, columns in ADDED_COLUMNS.items():
+            for column in columns.split() if version < added_in else ():
                 connection.execute(f"ALTER TABLE execution DROP COLUMN {column}")
+        if version == 1:
             connection.execute("DROP TABLE source")
         connection.execute(f"PRAGMA user_version = {version}")
     connection.close()
@@ -369,9 +378,9 @@ def test_the_newest_come_first(tmp_path: Path) -> None:
     with ExecutionStore.open(tmp_path / "executions.sqlite") as store:
         store.add(stored)
         assert store.newest(3) == (stored[8], stored[7], stored[6])
-        assert store.newest(2, workload="w1") == (stored[7], stored[5])
+        assert store.newest(2, Selection(workload="w1")) == (stored[7], stored[5])
         failed = ExecutionStatus.FAILED
-        assert store.newest(9, status=failed) == (stored[7], stored[4], stored[1])
+        assert store.newest(9, Selection(status=failed)) == (stored[7], stored[4], stored[1])
 
 
 def test_a_digest_tells_what_is_stored_from_anything_else(tmp_path: Path) -> None:
@@ -383,3 +392,19 @@ def test_a_digest_tells_what_is_stored_from_anything_else(tmp_path: Path) -> Non
 
     assert digest("one", 0, 1) == digest("other order", 1, 0) == digest("one", 1)
     assert len({digest("none"), digest("one"), digest("more", 0, 1, 2)}) == 3
+
+
+def test_what_is_deleted_is_gone_and_nothing_else(tmp_path: Path) -> None:
+    with ExecutionStore.open(tmp_path / "executions.sqlite") as store:
+        store.add(make_execution(n, workload=f"w{n % 2}") for n in range(6))
+        chosen = store.ids(Selection(workload="w1"))
+        assert chosen == ("execution-1", "execution-3", "execution-5")
+        assert store.delete([*chosen, "execution-1", "nobody"]) == 3
+        assert store.ids() == ("execution-0", "execution-2", "execution-4")
+
+
+def test_a_plan_that_cannot_be_read_runs_nowhere(path: Path) -> None:
+    with ExecutionStore.open(path) as store:
+        store.add([make_execution(1), make_execution(2)])
+        store._connection.execute("UPDATE execution SET plan = x'ffff' WHERE workload LIKE '%1'")
+        assert store.ids(Selection(platform=Platform.DUCKDB)) == ("execution-2",)

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -10,13 +11,17 @@ from pyarrow import parquet
 from fedperf_client.sources import Skipped, Source
 from fedperf_client.sources.history_file import (
     COLUMNS,
+    NAME_COLUMNS,
     ORIGIN_COLUMNS,
+    SECONDS_COLUMN,
     HistoryFile,
     read_metadata,
+    to_table,
     write_history,
+    write_table,
 )
 from fedperf_shared.errors import InvalidInputError, StorageError
-from fedperf_shared.execution import Execution, ExecutionStatus
+from fedperf_shared.execution import Execution, ExecutionStatus, Origin
 from tests.unit.client.executions import executions, make_execution
 
 
@@ -29,12 +34,23 @@ def test_what_is_written_is_read_back(tmp_path: Path, history: list[Execution]) 
     assert list(source.read()) == history
 
 
-def test_a_history_without_origins_is_read(tmp_path: Path) -> None:
+NAMES = [*NAME_COLUMNS, SECONDS_COLUMN]
+
+
+@pytest.mark.parametrize("lacking", [NAMES, [*ORIGIN_COLUMNS, *NAMES]])
+def test_a_history_without_origins_or_names_is_read(tmp_path: Path, lacking: list[str]) -> None:
     write_history(tmp_path / "new", [make_execution(n) for n in range(3)])
-    parquet.write_table(
-        parquet.read_table(tmp_path / "new").drop_columns(list(ORIGIN_COLUMNS)), tmp_path / "old"
-    )
+    table = parquet.read_table(tmp_path / "new").drop_columns(lacking)
+    parquet.write_table(table, tmp_path / "old")
     assert list(HistoryFile(tmp_path / "old").read()) == [make_execution(n) for n in range(3)]
+
+
+def test_a_table_to_publish_has_no_names(tmp_path: Path) -> None:
+    named = replace(make_execution(), origin=Origin("spark 4", application="secret", file="secret"))
+    write_table(tmp_path / "h", to_table([named], named=False))
+    (found,) = HistoryFile(tmp_path / "h").read()
+    assert isinstance(found, Execution)
+    assert (found.origin.source, found.origin.application) == ("spark 4", "")
 
 
 def test_long_histories_keep_their_order(tmp_path: Path) -> None:

@@ -39,6 +39,9 @@ def test_every_source_is_taken_in_or_has_its_reason(
     assert set(found) == set(sources)
     history, log, damaged, notes = (found[path] for path in sources)
     assert history == IngestionOutcome(sources[0], Taken(3, 3, 9, 9))
+    with ExecutionStore.open(tmp_path / "store") as store:
+        files = {each.origin.file for each in store.executions()}
+    assert files == {str(tmp_path / "a"), str(tmp_path / "b")}
     assert log == IngestionOutcome(
         sources[1], Taken(1, 1, 1, 1, {"no end: the log stops before it": 1})
     )
@@ -58,9 +61,29 @@ def test_a_dry_run_says_what_would_be_new_and_stores_nothing(
     assert total(list(ingest(sources, tmp_path / "store", dry_run=True))).new == 1
 
 
-def dies_of_some(path: Path, store: Path, *, dry_run: bool) -> IngestionOutcome:
+@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_dry_run_counts_a_copy_once_as_the_real_run_does(
+    tmp_path: Path, sources: Sequence[Path], jobs: int
+) -> None:
+    copies = [tmp_path / "copy", tmp_path / "another"]
+    for copy in copies:
+        copy.write_bytes(sources[1].read_bytes())
+    every = [*sources, *copies]
+    dry = total(list(ingest(every, tmp_path / "store", jobs=jobs, dry_run=True)))
+    assert (dry.executions, dry.new) == (6, 4)
+    assert total(list(ingest(every, tmp_path / "store", jobs=jobs))) == dry
+
+
+def test_what_failed_is_stored_and_counted(tmp_path: Path) -> None:
+    scan = node("Scan parquet", rows=1)
+    log = SparkLog().begin().start(7, scan).job(7, {1: 5}).finish(7, error="no bytes left")
+    taken = total(list(ingest([log.write(tmp_path / "log")], tmp_path / "store")))
+    assert (taken.executions, taken.new, taken.failed) == (1, 1, 1)
+
+
+def dies_of_some(path: Path, store: Path, *, scratch: Path | None) -> IngestionOutcome:
     """As what reads one source in a process of its own, which some sources kill."""
-    del store, dry_run
+    del store, scratch
     if path.name in ("b", "d"):
         os._exit(9)
     return IngestionOutcome(path, Taken(1))

@@ -329,14 +329,22 @@ def test_the_same_log_gives_the_same_ids_and_another_attempt_gives_others(tmp_pa
     assert len({ids(), ids(attempt="2"), ids(app_id="app-2")}) == 3
 
 
-def test_jobs_are_executions_where_nothing_is_a_query(tmp_path: Path) -> None:
-    rdds = [
-        _rdd(3, "reduceByKey", 3, [2]),
-        _rdd(2, "map", 2, [1]),
-        _rdd(1, "textFile", 1, [0]),
-        _rdd(0, "textFile", 1, []),
-    ]
-    log = SparkLog().begin().job(None, rdds=rdds, totals={"input.recordsRead": 500})
+def _rdd(number: int, call: str, scope: int, parents: list[int]) -> dict[str, object]:
+    return {
+        "RDD ID": number,
+        "Name": "MapPartitionsRDD",
+        "Scope": f'{{"id":"{scope}","name":"{call}"}}',
+        "Parent IDs": parents,
+    }
+
+
+COUNTED = [("reduceByKey", 3, 3, [2]), ("map", 2, 2, [1]), ("textFile", 1, 1, [0])]
+RDDS = [_rdd(number, call, scope, parents) for call, number, scope, parents in COUNTED]
+RDDS.append(_rdd(0, "textFile", 1, []))
+
+
+def test_a_job_without_a_query_is_an_execution(tmp_path: Path) -> None:
+    log = SparkLog().begin().job(None, rdds=RDDS, totals={"input.recordsRead": 500})
     found = only(log, tmp_path)
     operators = found.plan.workflow.operators
     assert [each.kind for each in operators] == [K.FILE_SOURCE, K.MAP, K.AGGREGATE]
@@ -346,12 +354,99 @@ def test_jobs_are_executions_where_nothing_is_a_query(tmp_path: Path) -> None:
     assert found.measurement.runtime_seconds == 1.0
 
 
-def test_jobs_beside_queries_are_sparks_own(tmp_path: Path) -> None:
-    log = SparkLog().begin().job(None, rdds=[_rdd(0, "textFile", 1, [])])
-    log.query(7, SCAN, {1: 10}).job(None, rdds=[_rdd(0, "textFile", 1, [])])
+def test_jobs_beside_queries_are_executions_as_well(tmp_path: Path) -> None:
+    log = SparkLog().begin().job(None, rdds=RDDS).query(7, SCAN, {1: 10}, at=3000)
+    log.job(None, rdds=RDDS, at=7000, end=7500)
     found, skipped = read_log(log.write(tmp_path / "log"))
-    assert len(found) == 1
-    assert [each.reason for each in skipped] == ["a job beside queries"] * 2
+    assert [each.origin.record for each in found] == ["job 0", "query 7", "job 2"]
+    assert [each.cluster.queries_before for each in found] == [0, 1, 2]
+    assert found[0].workload == found[2].workload != found[1].workload
+    assert skipped == []
+
+
+def test_a_job_is_named_by_the_code_that_asked_for_it(tmp_path: Path) -> None:
+    def workload(call_site: str, rdds: list[dict[str, object]] = RDDS) -> str:
+        log = SparkLog(app_name="Clean 2026-03-01").begin()
+        return only(log.job(None, rdds=rdds, call_site=call_site), tmp_path).workload
+
+    first = workload("count at /home/alice/v2.1/clean.py:13")
+    assert first.startswith("clean/count-at-clean-py-")
+    assert workload("count at /tmp/spark-3f2a9c1e77/clean.py:18") == first
+    assert workload("collect at /home/alice/clean.py:13") != first
+    assert workload("count at /home/alice/clean.py:13", RDDS[1:]) != first
+
+
+def test_a_job_of_which_no_stage_ended_is_none(tmp_path: Path) -> None:
+    log = SparkLog().begin().job(None, rdds=RDDS)
+    log.events = [e for e in log.events if e["Event"] != "SparkListenerStageCompleted"]
+    assert reasons(log, tmp_path) == ["no stage of it came to an end"]
+
+
+def test_an_execution_is_known_by_application_record_and_description(tmp_path: Path) -> None:
+    log = SparkLog().begin().start(7, SCAN, description="payroll of ACME\nsecond line")
+    log.job(7, {1: 5}).finish(7).job(None, rdds=RDDS, call_site="count at clean.py:13")
+    listing = "Listing leaf files for 261 paths:<br/>file:/a, ..."
+    log.job(None, rdds=RDDS, call_site="load at clean.py:9", description=listing, at=5000, end=6000)
+    log.start(9, SCAN, at=7000).job(9, {1: 5}, description="from the job").finish(9, at=9000)
+    found, _ = read_log(log.write(tmp_path / "log"))
+    assert {each.origin.application for each in found} == {"Nightly report 2026-03-01"}
+    assert {each.origin.application_id for each in found} == {"app-1"}
+    assert {each.origin.record: each.origin.description for each in found} == {
+        "query 7": "payroll of ACME",
+        "job 1": "count at clean.py:13",
+        "job 2": "Listing leaf files for 261 paths:",
+        "query 9": "from the job",
+    }
+
+
+def test_a_description_without_end_is_cut(tmp_path: Path) -> None:
+    log = SparkLog().begin().start(7, SCAN, description="x" * 100_000).job(7, {1: 5}).finish(7)
+    assert len(only(log, tmp_path).origin.description) == 200
+
+
+def test_an_operator_knows_the_seconds_of_its_tasks(tmp_path: Path) -> None:
+    def timed(plan: dict[str, object], name: str, counter: int, unit: str) -> dict[str, object]:
+        more = [{"name": name, "accumulatorId": counter, "metricType": unit}]
+        metrics = plan["metrics"]
+        assert isinstance(metrics, list)
+        return {**plan, "metrics": metrics + more}
+
+    scan = timed(SCAN, "scan time", 50, "timing")
+    below = timed(node("Filter", scan, rows=2), "time in the sun", 53, "timing")
+    fused = timed(node("WholeStageCodegen (1)", below), "duration", 51, "timing")
+    moved = timed(node("Exchange", fused, moved=3), "shuffle write time", 52, "nsTiming")
+    counters = {1: 9, 2: 8, 3: 8, 50: 1200, 51: 3400, 52: 5_600_000_000, 53: 77}
+    found = only(SparkLog().begin().query(7, node("Project", moved), counters), tmp_path)
+    kinds = [each.kind for each in found.plan.workflow.operators]
+    assert kinds == [K.FILE_SOURCE, K.FILTER, K.EXCHANGE, K.MAP]
+    assert found.origin.operator_seconds == pytest.approx((1.2, 3.4, 5.6, None))
+
+
+def test_what_failed_says_why(tmp_path: Path) -> None:
+    log = SparkLog().begin().start(7, SCAN).job(7, {1: 5}, result="JobFailed", error="task 3 lost")
+    log.finish(7, error="Job aborted: no bytes left\n\tat java.lang.Thread")
+    log.job(None, rdds=RDDS, at=4000, end=5000, result="JobFailed", error="python died")
+    log.start(8, SCAN, at=6000).job(8, {1: 5}, result="JobFailed", error="called off").finish(8)
+    found, _ = read_log(log.write(tmp_path / "log"))
+    failed = ExecutionStatus.FAILED
+    assert [(each.status, each.origin.failure) for each in found] == [
+        (failed, "Job aborted: no bytes left"),
+        (failed, "python died"),
+        (ExecutionStatus.OK, ""),
+    ]
+
+
+def test_what_was_at_work_when_its_application_ended_was_cut(tmp_path: Path) -> None:
+    log = SparkLog().begin().start(7, SCAN).job(7, {1: 5})
+    log.events.pop()
+    log.start(8, SCAN)  # waits, or its end is missing: nobody knows
+    log.add("SparkListenerApplicationEnd", Timestamp=APP_START + 9_000)
+    (cut,), (skipped,) = read_log(log.write(tmp_path / "log"))
+    assert (cut.status, cut.origin.record) == (ExecutionStatus.FAILED, "query 7")
+    assert cut.origin.failure == "its application ended before it"
+    assert cut.measurement is not None
+    assert cut.measurement.runtime_seconds == 8.0
+    assert str(skipped) == "query 8: no end: the log stops before it"
 
 
 def test_what_is_no_execution_has_its_reason(tmp_path: Path) -> None:
@@ -450,12 +545,3 @@ def test_what_is_no_event_log_is_none(tmp_path: Path, content: bytes) -> None:
     assert open_event_log(tmp_path / "file") is None
     with pytest.raises(UnknownSourceError, match="not of a kind that can be read"):
         open_source(tmp_path / "file")
-
-
-def _rdd(number: int, call: str, scope: int, parents: list[int]) -> dict[str, object]:
-    return {
-        "RDD ID": number,
-        "Name": "MapPartitionsRDD",
-        "Scope": f'{{"id":"{scope}","name":"{call}"}}',
-        "Parent IDs": parents,
-    }

@@ -49,6 +49,14 @@ def executions(records: list[Execution | Skipped]) -> list[Execution]:
     return [each for each in records if isinstance(each, Execution)]
 
 
+def queries(records: list[Execution | Skipped]) -> list[Execution]:
+    return [each for each in executions(records) if each.origin.record.startswith("query ")]
+
+
+def jobs(records: list[Execution | Skipped]) -> list[Execution]:
+    return [each for each in executions(records) if each.origin.record.startswith("job ")]
+
+
 def test_every_log_is_read_and_what_gives_nothing_says_why(
     found: dict[str, list[Execution | Skipped]],
 ) -> None:
@@ -67,11 +75,12 @@ def test_what_a_driver_prints_is_no_event_log(logs: Path) -> None:
 def test_the_large_query_is_one_labelled_plan(
     found: dict[str, list[Execution | Skipped]], logs: Path
 ) -> None:
-    (query,) = executions(found["qualification/nds_q72_dataproc_2_2.zstd"])
+    (query,) = queries(found["qualification/nds_q72_dataproc_2_2.zstd"])
     assert query.measurement is not None
     assert query.measurement.runtime_seconds == 71.125
     assert (query.cluster.nodes, query.cluster.cores) == (4, 128)
     assert query.origin.rows_known == 1.0
+    assert (query.origin.application, query.origin.description) == ("NDS - Power Run", "query72")
     # Of 100 nodes of the final plan six are a result that is used again.
     assert len(query.plan.workflow.operators) == 94
     named = 0
@@ -87,7 +96,7 @@ def test_rows_are_known_for_nearly_all_operators(
     for name, records in found.items():
         if Path(name).name in GPU:
             continue
-        for each in executions(records):
+        for each in queries(records):
             operators = each.plan.workflow.operators
             counts["all"] += len(operators)
             counts["known"] += round(each.origin.rows_known * len(operators))
@@ -140,7 +149,36 @@ def test_copies_of_a_log_are_the_same_executions_and_attempts_are_others(
     first = ids("eventlog_same_app_id_1.zstd")
     assert first == ids("eventlog_same_app_id_2.zstd")
     attempts = [ids(f"multiple_attempts/attempt_{number}_eventlog.zstd") for number in range(1, 5)]
-    assert len(set().union(*attempts)) == sum(map(len, attempts)) == 4
+    assert len(set().union(*attempts)) == sum(map(len, attempts)) == 8
+
+
+def test_jobs_beside_queries_are_executions(found: dict[str, list[Execution | Skipped]]) -> None:
+    every = [each for records in found.values() for each in jobs(records)]
+    assert len(every) == 69
+    assert len({each.workload for each in every}) < 40
+    trained = {
+        each.origin.record: each for each in jobs(found["qualification/xgboost_eventlog.zstd"])
+    }
+    (moved,) = (
+        each
+        for each in trained["job 6"].plan.workflow.operators
+        if each.kind is OperatorKind.EXCHANGE
+    )
+    assert (moved.output_rows, moved.partitions) == (9_975_345, 17)
+    assert trained["job 6"].origin.rows_known == 1.0
+
+
+def test_what_failed_says_so(found: dict[str, list[Execution | Skipped]]) -> None:
+    failed = {
+        (Path(name).name, each.origin.record): each.origin.failure
+        for name, records in found.items()
+        for each in executions(records)
+        if not each.is_ok
+    }
+    assert failed["join_missing_sql_end", "query 0"] == "its application ended before it"
+    assert "Task 0 in stage 17.0 failed 1 times" in failed["complex_dec_eventlog.zstd", "job 17"]
+    assert failed["leaky-plain-local.json", "query 4"].startswith("[CAST_INVALID_INPUT]")
+    assert len(failed) == 6
 
 
 def is_sum(counter: dict[str, object]) -> bool:

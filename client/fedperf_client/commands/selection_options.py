@@ -1,0 +1,85 @@
+"""The options by which commands choose stored executions."""
+
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from fedperf_client.home.selection import Selection
+
+
+class ExecutionStatusName(StrEnum):
+    """How an execution ended, in the words of the command line."""
+
+    OK = "ok"
+    FAILED = "failed"
+    TIMEOUT = "timeout"
+    OUT_OF_MEMORY = "out_of_memory"
+
+
+class PlatformName(StrEnum):
+    """Where an operator ran, in the words of the command line."""
+
+    DUCKDB = "duckdb"
+    POLARS = "polars"
+    PANDAS = "pandas"
+    SKLEARN = "sklearn"
+    SPARK = "spark"
+    FLINK = "flink"
+    OTHER = "other"
+
+
+_MOMENTS = ["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"]
+
+Workload = Annotated[
+    str | None,
+    typer.Option(
+        help="Only those of this workload, or of all with it in their names, such as a beginning.",
+    ),
+]
+Search = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TEXT",
+        help="Only those that have it in id, workload, application, its id, record, description, "
+        "file, failure or source.",
+    ),
+]
+Status = Annotated[ExecutionStatusName | None, typer.Option(help="Only those that ended so.")]
+OnPlatform = Annotated[
+    PlatformName | None, typer.Option("--platform", help="Only those with an operator there.")
+]
+Since = Annotated[
+    datetime | None,
+    typer.Option(formats=_MOMENTS, help="Only those that finished then or later (UTC)."),
+]
+Until = Annotated[
+    datetime | None,
+    typer.Option(formats=_MOMENTS, help="Only those that finished before then (UTC)."),
+]
+
+
+def selection_of(
+    workload: str | None,
+    search: str | None,
+    *,
+    status: ExecutionStatusName | None,
+    platform: PlatformName | None,
+    since: datetime | None,
+    until: datetime | None,
+) -> "Selection":
+    """What the options choose."""
+    from fedperf_client.home.selection import Selection
+    from fedperf_shared.execution import ExecutionStatus
+    from fedperf_shared.workflow.vocabulary import Platform
+
+    return Selection(
+        workload=workload,
+        text=search,
+        status=None if status is None else ExecutionStatus[status.name],
+        platform=None if platform is None else Platform[platform.name],
+        since=None if since is None else since.replace(tzinfo=UTC),
+        until=None if until is None else until.replace(tzinfo=UTC),
+    )

@@ -1,0 +1,198 @@
+"""What a log tells of one stage of a job: its RDDs, and sums over its tasks.
+
+RDDs of one call of Spark's API share a scope and are one operator, whose name says what it
+does. Names are only compared: what is kept of a stage is numbers and kinds.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import orjson
+
+from fedperf_client.sources.spark.fields import (
+    Event,
+    MalformedEventError,
+    integer,
+    objects,
+    sequence,
+    text,
+)
+from fedperf_client.sources.spark.operators import kind_of, steps_of
+from fedperf_shared.workflow.vocabulary import OperatorKind
+
+INTERNAL = "internal.metrics."
+"""How the names of Spark's own counters begin."""
+
+_LONGEST_SCOPE, _LONGEST_ID = 1000, 40
+
+_CALLS: Mapping[str, OperatorKind] = {
+    **dict.fromkeys(
+        ("textFile", "wholeTextFiles", "binaryFiles", "binaryRecords", "hadoopFile",
+         "newAPIHadoopFile", "sequenceFile", "objectFile", "hadoopRDD", "newAPIHadoopRDD"),
+        OperatorKind.FILE_SOURCE,
+    ),
+    **dict.fromkeys(("parallelize", "makeRDD", "range", "emptyRDD"), OperatorKind.TABLE_SOURCE),
+    **dict.fromkeys(
+        ("map", "mapValues", "keyBy", "zipWithIndex", "zipWithUniqueId", "glom", "values", "keys"),
+        OperatorKind.MAP,
+    ),
+    "filter": OperatorKind.FILTER,
+    **dict.fromkeys(
+        ("flatMap", "flatMapValues", "mapPartitions", "mapPartitionsWithIndex", "pipe",
+         "mapPartitionsInternal", "mapPartitionsWithIndexInternal"),
+        OperatorKind.FLATMAP,
+    ),
+    **dict.fromkeys(
+        ("reduceByKey", "groupByKey", "aggregateByKey", "combineByKey", "foldByKey", "groupBy",
+         "countByKey", "combineByKeyWithClassTag"),
+        OperatorKind.AGGREGATE,
+    ),
+    **dict.fromkeys(("treeAggregate", "treeReduce"), OperatorKind.GLOBAL_AGGREGATE),
+    "distinct": OperatorKind.DISTINCT,
+    **dict.fromkeys(
+        ("sortByKey", "sortBy", "repartitionAndSortWithinPartitions"), OperatorKind.SORT
+    ),
+    **dict.fromkeys(("top", "takeOrdered"), OperatorKind.TOPK),
+    **dict.fromkeys(
+        ("join", "leftOuterJoin", "rightOuterJoin", "fullOuterJoin", "cogroup", "groupWith",
+         "intersection", "subtract", "subtractByKey", "zip", "zipPartitions"),
+        OperatorKind.JOIN,
+    ),
+    "cartesian": OperatorKind.CROSS,
+    **dict.fromkeys(("union", "$plus$plus"), OperatorKind.UNION),
+    **dict.fromkeys(("sample", "sampleByKey", "randomSplit"), OperatorKind.SAMPLE),
+    **dict.fromkeys(("repartition", "coalesce", "partitionBy"), OperatorKind.EXCHANGE),
+}  # fmt: skip
+"""Of Spark's API, by their names; all others are named as operators of SQL, or `OTHER`."""
+
+_CLASSES: Mapping[str, OperatorKind | None] = {
+    **dict.fromkeys(("ParallelCollectionRDD", "EmptyRDD"), OperatorKind.TABLE_SOURCE),
+    **dict.fromkeys(("HadoopRDD", "NewHadoopRDD", "FileScanRDD"), OperatorKind.FILE_SOURCE),
+    "PythonRDD": OperatorKind.FLATMAP,
+    "PairwiseRDD": OperatorKind.MAP,
+    "UnionRDD": OperatorKind.UNION,
+    "CoGroupedRDD": OperatorKind.JOIN,
+    "CartesianRDD": OperatorKind.CROSS,
+    **dict.fromkeys(("SQLExecutionRDD", "ShuffledRDD"), None),
+}
+"""Of RDDs that belong to no call, by the names of their classes; None only leads to others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rdd:
+    """One RDD of a stage.
+
+    Attributes:
+        number: in its application.
+        scope: id of the call that made it, its own where it has none.
+        kind: what that call does; None where it only leads to others.
+        code_steps: of code that runs for each row.
+        parents: numbers of those that it reads, in this stage or from others.
+    """
+
+    number: int
+    scope: str
+    kind: OperatorKind | None
+    code_steps: int
+    parents: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StageRun:
+    """One stage that ended.
+
+    Attributes:
+        number: in its application.
+        tasks: of its last attempt.
+        rdds: that its tasks computed.
+        read_rows: from files, tables and memory, as all figures summed over its tasks.
+        read_bytes: likewise.
+        fetched_rows: from exchanges.
+        fetched_bytes: likewise.
+        moved_rows: into an exchange.
+        moved_bytes: likewise.
+        written_rows: to files and tables.
+        written_bytes: likewise.
+        run_milliseconds: that its tasks took.
+    """
+
+    number: int
+    tasks: int
+    rdds: tuple[Rdd, ...]
+    read_rows: int
+    read_bytes: int
+    fetched_rows: int
+    fetched_bytes: int
+    moved_rows: int
+    moved_bytes: int
+    written_rows: int
+    written_bytes: int
+    run_milliseconds: int
+
+
+def read_stage(info: Event) -> StageRun:
+    """The stage of a "Stage Info" that has ended.
+
+    Raises:
+        MalformedEventError: it is no stage, or what it holds are no RDDs.
+    """
+    counted = _counters(info)
+
+    def total(*names: str) -> int:
+        return sum(max(counted.get(name, 0), 0) for name in names)
+
+    return StageRun(
+        number=integer(info, "Stage ID"),
+        tasks=integer(info, "Number of Tasks") if "Number of Tasks" in info else 0,
+        rdds=tuple(map(_rdd, objects(info, "RDD Info"))),
+        read_rows=total("input.recordsRead"),
+        read_bytes=total("input.bytesRead"),
+        fetched_rows=total("shuffle.read.recordsRead"),
+        fetched_bytes=total("shuffle.read.localBytesRead", "shuffle.read.remoteBytesRead"),
+        moved_rows=total("shuffle.write.recordsWritten"),
+        moved_bytes=total("shuffle.write.bytesWritten"),
+        written_rows=total("output.recordsWritten"),
+        written_bytes=total("output.bytesWritten"),
+        run_milliseconds=total("executorRunTime"),
+    )
+
+
+def _counters(info: Event) -> dict[str, int]:
+    """Spark's own counters by their names."""
+    found: dict[str, int] = {}
+    for each in objects(info, "Accumulables"):
+        name = each.get("Name")
+        if isinstance(name, str) and name.startswith(INTERNAL):
+            try:
+                found[name.removeprefix(INTERNAL)] = integer(each, "Value")
+            except MalformedEventError:
+                continue  # a list of blocks
+    return found
+
+
+def _rdd(info: Event) -> Rdd:
+    number = integer(info, "RDD ID")
+    scope, call = _scope(number, info)
+    if call:
+        kind = _CALLS[call] if call in _CALLS else kind_of(call)
+    else:
+        name = info.get("Name")
+        call = name if isinstance(name, str) else ""
+        kind = _CLASSES.get(call, OperatorKind.OTHER)
+    parents = [each for each in sequence(info, "Parent IDs") if isinstance(each, int)]
+    return Rdd(number, scope, kind, steps_of(call), tuple(parents))
+
+
+def _scope(number: int, info: Event) -> tuple[str, str]:
+    """Id and name of the call that made an RDD; one of its own where it has none."""
+    found = info.get("Scope")
+    if isinstance(found, str) and len(found) <= _LONGEST_SCOPE:
+        try:
+            scope = orjson.loads(found)
+            identity, name = text(scope, "id"), text(scope, "name")
+        except (orjson.JSONDecodeError, MalformedEventError, AttributeError):
+            pass
+        else:
+            if len(identity) <= _LONGEST_ID:
+                return identity, name
+    return f"rdd {number}", ""
