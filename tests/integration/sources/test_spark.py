@@ -14,7 +14,7 @@ from fedperf_client.sources import Skipped
 from fedperf_client.sources.ingestion import take_in
 from fedperf_client.sources.kinds import open_source, places
 from fedperf_shared.execution import Execution
-from fedperf_shared.workflow.vocabulary import OperatorKind
+from fedperf_shared.workflow.vocabulary import RUNS_PYTHON, OperatorKind
 from tests.integration.sources.spark_job import GROUPS, ROWS
 
 JOB = Path(__file__).with_name("spark_job.py")
@@ -61,6 +61,15 @@ def test_a_log_of_the_installed_spark_is_the_job_that_ran(
     assert job.cluster.cores == 2
     assert job.measurement is not None
     assert 0 < job.measurement.cpu_seconds < 4 * job.measurement.runtime_seconds
+    assert (job.origin.application, job.origin.file) == ("orders 2026-03-01", "")
+    assert job.origin.description == "parquet at NativeMethodAccessorImpl.java:0"
+    assert any(job.origin.operator_seconds)
+    (counted,) = [e for e in found if e.origin.description == "orders of every customer"]
+    assert counted.origin.record.startswith("job ")
+    assert counted.workload.startswith("orders/count-at-spark-job-py-")
+    assert OperatorKind.EXCHANGE in kinds(counted)
+    assert OperatorKind.OTHER not in kinds(counted)
+    assert RUNS_PYTHON in {each.code_steps for each in counted.plan.workflow.operators}
     with ExecutionStore.open(tmp_path / "store") as store:
         assert take_in(log, store).new == len(found)
         assert take_in(log, store).new == 0

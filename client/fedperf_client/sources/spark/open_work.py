@@ -156,12 +156,12 @@ class Running:
 
     def _job_alone(self, number: int, at: int, event: Event) -> SparkQuery:
         query = SparkQuery(number, at, root=number, is_job=True, before=self._worked)
-        if (True, number) in self._open:
-            self._forget(self._open[True, number])
-        self._open[True, number] = query
         stages = objects(event, "Stage Infos")
         last = max(stages, key=lambda stage: integer(stage, "Stage ID"), default={})
         query.call_site = line(last, "Stage Name")
+        if (True, number) in self._open:
+            self._forget(self._open[True, number])
+        self._open[True, number] = query
         return query
 
     def _stage_completed(self, event: Event) -> Iterable[Found]:

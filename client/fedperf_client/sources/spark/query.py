@@ -47,7 +47,7 @@ class SparkQuery:
         counters: values of Spark's accumulators by id.
         totals: sums of `TOTALS` over its stages.
         stages: of a job, those that ended, by number.
-        rdds: of all these stages.
+        rdds: of all these stages, with their parents.
         problem: why its plan cannot be used, empty otherwise.
         counted_size: its `size` when that was last added to what is kept for all.
     """
@@ -98,7 +98,7 @@ class SparkQuery:
                 name, value = text(each, "Name"), integer(each, "Value")
                 if name in TOTALS:
                     self.totals[name] = self.totals.get(name, 0) + value
-                elif not (self.is_job or name.startswith("internal.")):
+                elif not name.startswith("internal."):
                     self.count(integer(each, "ID"), value)
             except MalformedEventError:
                 continue  # a counter of the user's own, of any type
@@ -108,7 +108,7 @@ class SparkQuery:
             # What is done again after a failure is mostly a part of the stage.
             if before is None or ended.tasks >= before.tasks:
                 self.stages[ended.number] = ended
-                self.rdds += len(ended.rdds) - (0 if before is None else len(before.rdds))
+                self.rdds += ended.size - (0 if before is None else before.size)
 
     def count(self, counter: int, value: int) -> None:
         """A counter has reached a value; it never falls, so a stage done again counts once."""

@@ -89,8 +89,11 @@ def _steps(stages: Sequence[StageRun]) -> dict[_Place, _Step]:
         for rdd in stage.rdds:
             is_moved = rdd.kind is OperatorKind.EXCHANGE and rdd.scope in moving
             is_source = sources == {rdd.scope}
+            kind = None if rdd.number in inner or is_moved else rdd.kind
+            if not rdd.parents and rdd.kind in (None, OperatorKind.OTHER):
+                kind = OperatorKind.TABLE_SOURCE  # whatever it is called, rows come from it
             step = _Step(
-                None if rdd.number in inner or is_moved else rdd.kind,
+                kind,
                 tuple(fetched[p][0] if p in fetched else (_RDD, p) for p in rdd.parents),
                 (stage.read_rows, stage.read_bytes, 0, 0) if is_source else (0, 0, 0, 0),
                 rdd.code_steps,

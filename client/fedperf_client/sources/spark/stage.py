@@ -129,6 +129,11 @@ class StageRun:
     written_bytes: int
     run_milliseconds: int
 
+    @property
+    def size(self) -> int:
+        """RDDs that are kept for it, and their parents."""
+        return sum(1 + len(each.parents) for each in self.rdds)
+
 
 def read_stage(info: Event) -> StageRun:
     """The stage of a "Stage Info" that has ended.
@@ -179,7 +184,7 @@ def _rdd(info: Event) -> Rdd:
         name = info.get("Name")
         call = name if isinstance(name, str) else ""
         kind = _CLASSES.get(call, OperatorKind.OTHER)
-    parents = [each for each in sequence(info, "Parent IDs") if isinstance(each, int)]
+    parents = dict.fromkeys(x for x in sequence(info, "Parent IDs") if isinstance(x, int))
     return Rdd(number, scope, kind, steps_of(call), tuple(parents))
 
 

@@ -56,6 +56,21 @@ def beside_what_is_held(path: Path, pair: bytes) -> None:
         log.write(START + update + JOB + b",".join(numbered(pair, count)) + b"]}\n")
 
 
+def stages_of_a_job(path: Path, count: int, parents: int) -> None:
+    """A job that never ends, with stages whose RDDs read very many others."""
+    stages = b",".join(b"%d" % number for number in range(count))
+    with gzip.open(path, "wb", 9) as log:
+        started = b'{"Event":"SparkListenerJobStart","Job ID":1,"Submission Time":5,"Stage IDs":['
+        log.write(START + started + stages + b"]}\n")
+        for number in range(count):
+            log.write(
+                b'{"Event":"SparkListenerStageCompleted","Stage Info":{"Stage ID":%d,' % number
+            )
+            first = 10**9 + number * parents
+            read = b",".join(b"%d" % (first + each) for each in range(parents))
+            log.write(b'"RDD Info":[{"RDD ID":0,"Parent IDs":[' + read + b"]}]}}\n")
+
+
 def window(path: Path, size: int, megabytes: int) -> None:
     settings = zstandard.ZstdCompressionParameters.from_level(1, window_log=size.bit_length() - 1)
     with (
@@ -96,6 +111,7 @@ LOGS: dict[str, Callable[[Path], None]] = {
     "wide texts beside what is held": lambda path: beside_what_is_held(
         path, '"#\U0001f600aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"'.encode()
     ),
+    "stages that are kept": lambda path: stages_of_a_job(path, 100, 50_000),
     "a window that every program writes": lambda path: window(path, USUAL_WINDOW_BYTES, 48),
 }
 

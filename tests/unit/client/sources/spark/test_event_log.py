@@ -354,6 +354,18 @@ def test_a_job_without_a_query_is_an_execution(tmp_path: Path) -> None:
     assert found.measurement.runtime_seconds == 1.0
 
 
+def test_a_part_of_a_stage_that_is_done_again_is_not_the_stage(tmp_path: Path) -> None:
+    log = SparkLog().begin().job(None, rdds=RDDS, totals={"input.recordsRead": 500})
+    (place,) = (n for n, e in enumerate(log.events) if e["Event"] == "SparkListenerStageCompleted")
+    whole = log.events[place]["Stage Info"]
+    assert isinstance(whole, dict)
+    whole["Number of Tasks"] = 9
+    counted = [{**each, "Value": 20} for each in whole["Accumulables"]]
+    again = {**whole, "Number of Tasks": 1, "Accumulables": counted}
+    log.events.insert(place + 1, {**log.events[place], "Stage Info": again})
+    assert only(log, tmp_path).plan.workflow.operators[0].output_rows == 500
+
+
 def test_jobs_beside_queries_are_executions_as_well(tmp_path: Path) -> None:
     log = SparkLog().begin().job(None, rdds=RDDS).query(7, SCAN, {1: 10}, at=3000)
     log.job(None, rdds=RDDS, at=7000, end=7500)

@@ -117,6 +117,15 @@ def test_operators_of_sql_and_classes_of_rdds_are_known_by_their_names() -> None
     assert [each.code_steps for each in found.workflow.operators] == [0, 0, RUNS_PYTHON, 0]
 
 
+def test_what_reads_nothing_is_a_source_whatever_it_is_called() -> None:
+    compiled = (
+        rdd(0, "WholeStageCodegen (1)", scope="w"),
+        rdd(1, "WholeStageCodegen (1)", 0, scope="w"),
+    )
+    found = workflow(stage(3, *compiled, rdd(2, "map", 1), rdd(3, "", name="mine")))
+    assert sorted(kinds(found)) == sorted([K.TABLE_SOURCE, K.TABLE_SOURCE, K.MAP])
+
+
 def test_rows_that_several_sources_of_a_stage_share_are_of_none() -> None:
     found = workflow(
         stage(3, rdd(0, "textFile"), rdd(1, "textFile"), rdd(2, "union", 0, 1), read_rows=9)
