@@ -7,7 +7,7 @@ import structlog
 from fedperf_server.desks.absences import Absence
 from fedperf_server.desks.reports import Published
 from fedperf_server.inference.drift_evidence import PlatformDrift
-from fedperf_server.state.registry import PromotionVerdict
+from fedperf_server.state.registry import PromotionVerdict, VersionStanding
 from fedperf_server.state.rounds import RoundResult
 from fedperf_shared.releases.questions import CellQuestion
 
@@ -28,7 +28,11 @@ def _correction(published: Published) -> None:
 
 
 def _verdict(verdict: PromotionVerdict) -> None:
-    said = "model promoted" if verdict.promoted else "model rejected"
+    said = {
+        VersionStanding.PROMOTED: "model promoted",
+        VersionStanding.REJECTED: "model rejected",
+        VersionStanding.CANDIDATE: "model left open",
+    }[verdict.standing]
     _log.info(said, version=verdict.version, reason=verdict.reason)
 
 

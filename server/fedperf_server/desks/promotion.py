@@ -7,7 +7,8 @@ its verdict is one transaction. Killed before it, the desk judges again and find
 killed after it, there is no candidate left. A window has one verdict: the newest candidate is
 judged, and the ones before it, steps on its way, are settled with it. Where it is promoted they
 are passed over and stay what they are; where it is rejected they are rejected with it, since
-a test that is repeated on each of them would let one through by chance.
+a test that is repeated on each of them would let one through by chance. Where it is left open
+rounds go on from it, and the next window judges what they made of it.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,7 +32,7 @@ from fedperf_server.rehearsal import buffer
 from fedperf_server.rehearsal.synthetic_rows import PredictLog, cell_shares
 from fedperf_server.state import audit, promotion_graph, registry
 from fedperf_server.state.database import Database
-from fedperf_server.state.registry import ModelVersion, PromotionVerdict
+from fedperf_server.state.registry import ModelVersion, PromotionVerdict, VersionStanding
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.exchange import SyntheticRow
 from fedperf_shared.execution import MeasuredPlan, SizedPlan
@@ -132,7 +133,7 @@ class PromotionDesk:
 
     def _case(self, session: Session, snapshot: Snapshot, window: int) -> _Case | None:
         """What the reports of `window` judge: the newest candidate from before it."""
-        waiting = promotion_graph.undecided(session, self._timetable, window=window)
+        waiting = self._waiting(session, window)
         if not waiting:
             return None
         known = snapshot.evidence(window)
@@ -147,9 +148,12 @@ class PromotionDesk:
             buffer.rows(session),
         )
 
+    def _waiting(self, session: Session, window: int) -> tuple[int, ...]:
+        return promotion_graph.undecided(session, self._timetable, window=window, grace=self._grace)
+
     def _is_as_it_was(self, session: Session, window: int, case: _Case) -> bool:
         """Whether no operator took the version in force back while its candidate was judged."""
-        waiting = promotion_graph.undecided(session, self._timetable, window=window)
+        waiting = self._waiting(session, window)
         in_force = registry.in_force(session)
         return (*case.steps, case.candidate.version) == waiting and (
             case.promoted.version == in_force
@@ -158,12 +162,13 @@ class PromotionDesk:
     def _settle(self, session: Session, case: _Case, verdict: PromotionVerdict) -> None:
         at = verdict.decided_at
         registry.decide(session, verdict)
-        for step in () if verdict.promoted else case.steps:
+        is_rejected = verdict.standing is VersionStanding.REJECTED
+        for step in case.steps if is_rejected else ():
             said = f"goes with version {verdict.version}, which was rejected"
             registry.reject(session, step, said, at=at)
         detail: audit.Detail = {
             "version": verdict.version,
-            "promoted": verdict.promoted,
+            "standing": str(verdict.standing),
             "reason": verdict.reason,
         }
         audit.record(session, "version_judged", detail, at=at)
@@ -183,7 +188,7 @@ class PromotionDesk:
         found: Judgement = judge(candidate, promoted, best=best, reported=case.reported)
         return PromotionVerdict(
             case.candidate.version,
-            found.promoted,
+            _standing(found),
             found.reason,
             found.gain,
             found.gain_error,
@@ -214,6 +219,12 @@ def _by_segment(predict_log: PredictLog, rows: Sequence[SyntheticRow]) -> dict[P
     asked = [SizedPlan(row.plan, row.cluster) for row in rows]
     errors = predict_log(asked) - np.array([row.log_seconds for row in rows])
     return errors_by_segment([row.segment for row in rows], errors)
+
+
+def _standing(found: Judgement) -> VersionStanding:
+    if found.promoted:
+        return VersionStanding.PROMOTED
+    return VersionStanding.CANDIDATE if found.is_open else VersionStanding.REJECTED
 
 
 def _reported(known: Evidence) -> Reported | None:

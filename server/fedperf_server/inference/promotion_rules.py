@@ -1,8 +1,10 @@
 """Whether a candidate takes the place of the promoted model: what reports, plans and buffer say.
 
-A candidate was made by the rounds of one window. It is judged in the next one, when that
-window's reports have arrived and before its rounds, by three yardsticks. The first has to speak
-for it, with evidence; the others only must not speak against it:
+A candidate was made by the rounds of a window. It is judged in the next one, when that window's
+reports have arrived and before its rounds, by three yardsticks. The first has to speak for it,
+with evidence; the others only must not speak against it. Where nothing speaks against it and the
+first is not sure yet, it is left open: rounds go on from it, and the next window looks at what
+they made of it. A window's rounds alone gain less than its reports can tell.
 
 - reports: mu, how far the reference is off in each cell, is believed to be N(m, S). A version
   that differs from the reference by d is off by mu - d, so of two versions p and c the second
@@ -18,8 +20,8 @@ for it, with evidence; the others only must not speak against it:
 The best is taken over the versions that were promoted in the epoch, its reference included, so
 that small losses do not add up from window to window.
 
-Without reports of the epoch nothing speaks for a candidate, and it is not promoted: public plans
-are nobody's workloads.
+Without reports of the epoch nothing speaks for a candidate, and it stays open: public plans are
+nobody's workloads.
 
 The reports are no fresh sample. They are about the window in which the candidate was made: as
 far as that was over, its training saw the same executions, and workloads recur. But it saw
@@ -118,6 +120,7 @@ class Judgement:
 
     Attributes:
         promoted: it takes the promoted version's place.
+        is_open: nothing speaks against it, nothing surely for it; else it is rejected.
         reason: in words, for the operator.
         gain: how much smaller the mean squared log error is than the promoted version's, by
             reports; None without reports.
@@ -125,6 +128,7 @@ class Judgement:
     """
 
     promoted: bool
+    is_open: bool
     reason: str
     gain: float | None = None
     gain_error: float | None = None
@@ -135,7 +139,7 @@ def judge(
 ) -> Judgement:
     """Whether a candidate takes the promoted version's place.
 
-    Three yardsticks are asked: public plans, reports, and what was forgotten. The first that
+    Three yardsticks are asked: public plans, what was forgotten, and reports. The first that
     holds it back gives the reason. Without reports nothing is promoted.
 
     Args:
@@ -144,23 +148,20 @@ def judge(
         best: least errors of the epoch's promoted versions.
         reported: what the epoch's reports tell; None without any.
     """
-    if reported is None:
-        return Judgement(False, "no report speaks for it")
-    gain, error = gain_of(candidate, promoted, reported)
+    gain, error = (None, None) if reported is None else gain_of(candidate, promoted, reported)
     forgotten = _most_forgotten(candidate, best)
     if not _is_at_most(candidate.public_error, best.public_error, PUBLIC_SLACK):
-        reason = "worse on public plans"
-    elif gain + SURE * error < 0:
-        reason = "worse by the reports of the next window"
-    elif not gain - SURE * error > 0:
-        reason = "no sure gain by the reports of the next window"
-    elif forgotten is not None:
-        reason = f"forgets {forgotten.name.lower()}"
-    else:
-        return Judgement(
-            True, "better by reports, no worse on public plans and on the buffer", gain, error
-        )
-    return Judgement(False, reason, gain, error)
+        return Judgement(False, False, "worse on public plans", gain, error)
+    if forgotten is not None:
+        return Judgement(False, False, f"forgets {forgotten.name.lower()}", gain, error)
+    if gain is None or error is None:
+        return Judgement(False, True, "no report speaks for it yet")
+    if not gain + SURE * error >= 0:
+        return Judgement(False, False, "worse by the reports of the next window", gain, error)
+    if not gain - SURE * error > 0:
+        return Judgement(False, True, "no sure gain by reports yet", gain, error)
+    reason = "better by reports, no worse on public plans and on the buffer"
+    return Judgement(True, False, reason, gain, error)
 
 
 def gain_of(candidate: Merits, promoted: Merits, reported: Reported) -> tuple[float, float]:

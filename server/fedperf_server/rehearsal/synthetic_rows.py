@@ -11,6 +11,7 @@ organization reported. The buffer is bounded and balanced: every segment (platfo
 most its share.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,11 +20,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_server.inference.corrections import ReceivedReport, believed_counts, pooled
+from fedperf_server.inference.corrections import (
+    NoisySums,
+    ReceivedReport,
+    believed_counts,
+    pooled_by_organization,
+)
 from fedperf_shared.errors import ConfigurationError, FedperfError
 from fedperf_shared.exchange import SyntheticRow
 from fedperf_shared.execution import SizedPlan
-from fedperf_shared.releases.basis import ALL_CELLS, CELLS, cell_of
+from fedperf_shared.releases.basis import ALL_CELLS, CELLS, PLATFORM_GROUPS, cell_of
 
 if TYPE_CHECKING:
     from fedperf_shared.workflow.vocabulary import Platform
@@ -33,6 +39,10 @@ Floats = NDArray[np.float64]
 
 Catalogue = Mapping[int, tuple[SizedPlan, ...]]
 """Catalogue entries by the index of their cell."""
+
+HEARD = 3.5
+"""Standard deviations of its noise that a platform's number of workloads lies above 0: by chance
+one of 4,300 empty ones does."""
 
 PredictLog = Callable[[Sequence[SizedPlan]], Floats]
 """Catalogue entries -> natural log of wall seconds that the shared model predicts."""
@@ -60,15 +70,35 @@ def on_grid(entries: Sequence[SizedPlan]) -> dict[int, tuple[SizedPlan, ...]]:
 def cell_shares(reports: Sequence[ReceivedReport], *, reference_version: int) -> Floats:
     """How often each cell is to be drawn: mean over the organizations' shares, float64 [CELLS].
 
-    Every organization counts the same. All zeros where no report says anything.
+    Every organization counts the same. All zeros where no report says anything. Of a platform
+    that nobody seems to use (`_heard`) there is nothing, as long as of another one there is:
+    what is believed of an empty cell is more than none.
     """
-    shares = np.zeros(CELLS)
-    for organization in sorted({each.organization for each in reports}):
-        own = [each for each in reports if each.organization == organization]
-        sums = pooled(own, reference_version=reference_version)
-        counts, _ = believed_counts(sums.counts, sums.count_sd)
+    pools = pooled_by_organization(reports, reference_version=reference_version)
+    shares, heard = np.zeros(CELLS), _heard(list(pools.values()))
+    used = np.repeat(heard if heard.any() else ~heard, CELLS // len(PLATFORM_GROUPS))
+    for sums in pools.values():
+        counts = used * believed_counts(sums.counts, sums.count_sd)[0]
         shares += counts / max(counts.sum(), 1e-9)
     return np.asarray(shares / max(float(shares.sum()), 1e-9), dtype=np.float64)
+
+
+def _heard(pools: Sequence[NoisySums]) -> NDArray[np.bool_]:
+    """On which platforms workloads are heard above the noise, bool [PLATFORM_GROUPS].
+
+    By one organization alone, or by all together; what a single one says counts for at most
+    `HEARD` either way, so that nobody silences a platform of others by itself.
+    """
+    by_platform = (len(PLATFORM_GROUPS), -1)
+    above = np.array(
+        [
+            each.counts.reshape(by_platform).sum(axis=1)
+            / (each.count_sd * math.sqrt(CELLS // len(PLATFORM_GROUPS)))
+            for each in pools
+        ]
+    ).reshape(-1, len(PLATFORM_GROUPS))
+    together = np.clip(above, -HEARD, HEARD).sum(axis=0) / math.sqrt(max(1, len(pools)))
+    return np.asarray((above >= HEARD).any(axis=0) | (together >= HEARD))
 
 
 def draw_rows(

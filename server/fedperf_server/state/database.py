@@ -234,7 +234,7 @@ class VerdictRow(DatabaseTable):
     __tablename__ = "verdict"
     number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     version: Mapped[int] = mapped_column(index=True)
-    promoted: Mapped[bool]
+    standing: Mapped[str]
     reason: Mapped[str]
     gain: Mapped[float | None]
     gain_error: Mapped[float | None]

@@ -5,9 +5,10 @@ version in force is the newest promoted one. Candidates that are older were pass
 are steps towards it, or lost to it. Those that are newer wait for their verdict, all of the
 windows before the reports that judge them together.
 
-A round starts from the version in force, or from the newest candidate that rounds of its own
-window made of it: steps that are judged together. It never starts from a candidate of a window
-before, which may be rejected any moment. While one waits for a verdict that can be expected in
+Rounds stand on the version in force, or on what a verdict left open of what was made of it. A
+round starts from there, or from the newest candidate that rounds of its own window made of it:
+steps that are judged together. It never starts from a candidate of a window before that nobody
+has judged, which may be rejected any moment. While one waits for a verdict that can be expected in
 time the round waits too, for `PATIENCE` of its slot at most, and starts from the version in
 force then. A verdict is expected once all reports of the round's window are due and their grace
 is over, however many were made: nobody's report is waited for longer. Where that is too late
@@ -72,23 +73,31 @@ def has_to_wait(
     opens, replies = opens_at(timetable, slot), replies_at(timetable, slot)
     latest = opens + PATIENCE * (replies - opens)
     is_in_time = timetable.reported_window(latest - grace) >= slot.window
-    return now < latest and is_in_time and bool(undecided(session, timetable, window=slot.window))
+    waiting = undecided(session, timetable, window=slot.window, grace=grace)
+    return now < latest and is_in_time and bool(waiting)
 
 
-def undecided(session: Session, timetable: Timetable, *, window: int) -> tuple[int, ...]:
+def undecided(
+    session: Session, timetable: Timetable, *, window: int, grace: timedelta
+) -> tuple[int, ...]:
     """Candidates that wait for the reports of `window`, oldest first.
 
-    They were made by rounds of windows before it and are newer than the version in force.
+    They were made by rounds of windows before it and are newer than the version in force. Once
+    these reports, which may be `grace` late, left the newest open nobody waits for them.
 
     Raises:
         UnknownVersionError: nothing was promoted yet.
     """
     in_force, stand = registry.in_force(session), registry.standings(session)
-    return tuple(
+    waiting = tuple(
         version
         for version in sorted(_made_before(session, timetable, window))
         if version > in_force and stand[version] is VersionStanding.CANDIDATE
     )
+    looked_at = registry.left_open(session).get(waiting[-1]) if waiting else None
+    if looked_at is not None and timetable.reported_window(looked_at - grace) >= window:
+        return ()
+    return waiting
 
 
 def candidates_after(session: Session, version: int) -> tuple[int, ...]:
@@ -120,12 +129,26 @@ def _made_before(session: Session, timetable: Timetable, window: int) -> set[int
 
 
 def _newest_step(session: Session, timetable: Timetable, window: int) -> int:
-    """The newest candidate that rounds of the window made of the version in force, or that."""
-    in_force, stand = registry.in_force(session), registry.standings(session)
-    made = _bases(session, timetable, since_window=window)
+    """The newest candidate that rounds of the window made of what rounds stand on, or that."""
+    stand = registry.standings(session)
+    ground, made = _ground(session, timetable), _bases(session, timetable, since_window=window)
     bases = {each: made[each] for each in made if stand[each] is VersionStanding.CANDIDATE}
-    steps = (each for each in bases if bases[_way_to(each, bases)[-1]] == in_force)
-    return max(steps, default=in_force)
+    steps = (each for each in bases if ground in _bases_of(each, bases))
+    return max(steps, default=ground)
+
+
+def _ground(session: Session, timetable: Timetable) -> int:
+    """The newest candidate that was left open and was made of the version in force, or that."""
+    in_force, bases = registry.in_force(session), _bases(session, timetable, since_window=0)
+    made_of_it = (
+        each for each in registry.left_open(session) if in_force in _bases_of(each, bases)
+    )
+    return max(made_of_it, default=in_force)
+
+
+def _bases_of(version: int, bases: Mapping[int, int]) -> list[int]:
+    """Its base, that of this, and so on, as long as they are known."""
+    return [bases[each] for each in _way_to(version, bases)]
 
 
 def _way_to(version: int, bases: Mapping[int, int]) -> list[int]:

@@ -2,9 +2,9 @@
 
 Versions count from 1 and are never changed. A new version is a candidate until it is promoted
 or rejected; organizations get the newest promoted one unless they ask for a version. Every
-decision is a verdict of its own, and a version's latest verdict counts, so that a promoted
-version can be taken back. Who is promoted is decided elsewhere (`promotion`), and where rounds
-start (`promotion_graph`); this is only the storage.
+decision is a verdict of its own, be it to leave a candidate open, and a version's latest verdict
+counts, so that a promoted version can be taken back. Who is promoted is decided elsewhere
+(`promotion`), and where rounds start (`promotion_graph`); this is only the storage.
 """
 
 import json
@@ -122,7 +122,7 @@ class PromotionVerdict:
 
     Attributes:
         version: that it is about.
-        promoted: or rejected.
+        standing: from now on; a candidate that is left open stays one.
         reason: in words, for the operator.
         gain: how much smaller its mean squared log error is than the promoted version's, by
             reports; None without reports.
@@ -132,12 +132,17 @@ class PromotionVerdict:
     """
 
     version: int
-    promoted: bool
+    standing: VersionStanding
     reason: str
     gain: float | None
     gain_error: float | None
     by_segment: Mapping[Platform, float]
     decided_at: datetime
+
+    @property
+    def promoted(self) -> bool:
+        """Whether organizations may have the version."""
+        return self.standing is VersionStanding.PROMOTED
 
 
 def add_version(
@@ -180,7 +185,7 @@ def decide(session: Session, verdict: PromotionVerdict) -> None:
         VerdictRow(
             number=(session.scalar(select(func.max(VerdictRow.number))) or 0) + 1,
             version=verdict.version,
-            promoted=verdict.promoted,
+            standing=verdict.standing,
             reason=verdict.reason,
             gain=verdict.gain,
             gain_error=verdict.gain_error,
@@ -193,7 +198,7 @@ def decide(session: Session, verdict: PromotionVerdict) -> None:
 
 def reject(session: Session, version: int, reason: str, *, at: datetime) -> None:
     """Record a rejection for which nothing was measured; errors as `decide`."""
-    decide(session, PromotionVerdict(version, False, reason, None, None, {}, at))
+    decide(session, PromotionVerdict(version, VersionStanding.REJECTED, reason, None, None, {}, at))
 
 
 def verdicts(session: Session) -> tuple[PromotionVerdict, ...]:
@@ -213,10 +218,21 @@ def standings(session: Session) -> dict[int, VersionStanding]:
         version: VersionStanding.CANDIDATE if promoted_at is None else VersionStanding.PROMOTED
         for version, promoted_at in session.execute(query)
     }
-    decided = select(VerdictRow.version, VerdictRow.promoted).order_by(VerdictRow.number)
-    for version, promoted in session.execute(decided):
-        found[version] = VersionStanding.PROMOTED if promoted else VersionStanding.REJECTED
+    decided = select(VerdictRow.version, VerdictRow.standing).order_by(VerdictRow.number)
+    for version, standing in session.execute(decided):
+        found[version] = VersionStanding(standing)
     return found
+
+
+def left_open(session: Session) -> dict[int, datetime]:
+    """Candidates that a verdict left open, with the moment of the latest one."""
+    query = select(VerdictRow.version, func.max(VerdictRow.decided_at)).group_by(VerdictRow.version)
+    stand = standings(session)
+    return {
+        version: from_unix_ms(at)
+        for version, at in session.execute(query)
+        if stand[version] is VersionStanding.CANDIDATE
+    }
 
 
 def versions(session: Session) -> tuple[ModelVersion, ...]:
@@ -337,7 +353,7 @@ def _version(row: ModelVersionRow, standing: VersionStanding) -> ModelVersion:
 def _verdict(row: VerdictRow) -> PromotionVerdict:
     return PromotionVerdict(
         row.version,
-        row.promoted,
+        VersionStanding(row.standing),
         row.reason,
         row.gain,
         row.gain_error,

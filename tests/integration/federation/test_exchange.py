@@ -282,7 +282,9 @@ def test_the_newest_promoted_model_is_given_and_any_other_on_request(
     assert exchange.model().version == 1
     assert exchange.model(2).version == 2
     with scene.server.database.transaction() as session:
-        good = registry.PromotionVerdict(2, True, "good", None, None, {}, system_clock())
+        good = registry.PromotionVerdict(
+            2, registry.VersionStanding.PROMOTED, "good", None, None, {}, system_clock()
+        )
         registry.decide(session, good)
     assert exchange.model().version == 2
     assert (exchange.status().model_version, exchange.status().reference_version) == (2, 1)

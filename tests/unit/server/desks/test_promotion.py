@@ -14,7 +14,7 @@ from fedperf_server.desks.promotion import NothingToTakeBackError, PromotionDesk
 from fedperf_server.inference.promotion_rules import Reported
 from fedperf_server.rehearsal import buffer
 from fedperf_server.rehearsal.synthetic_rows import PredictLog
-from fedperf_server.state import audit, registry
+from fedperf_server.state import audit, promotion_graph, registry
 from fedperf_server.state.database import Database, RoundRow
 from fedperf_server.state.epochs import Cause, declare
 from fedperf_server.state.registry import PromotionVerdict, UnknownVersionError, VersionStanding
@@ -136,14 +136,32 @@ def test_a_candidate_waits_for_the_reports_of_the_next_window(database: Database
         assert audit.verify(session) == 1
 
 
-def test_a_candidate_for_which_no_report_speaks_is_rejected(
+def test_a_candidate_for_which_no_report_speaks_is_left_open(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fedperf_server.desks.promotion._reported", REPORTED)
     add(database, None, public_error=1.0, at=START + 11 * DAY)
     verdict = look(database, START + 34 * DAY)
     assert verdict is not None
-    assert (verdict.promoted, verdict.reason) == (False, "no report speaks for it")
+    assert verdict.standing is VersionStanding.CANDIDATE
+    assert verdict.reason == "no report speaks for it yet"
+    assert look(database, START + 35 * DAY) is None
+    with database.transaction() as session:
+        assert promotion_graph.start_of(session, TABLE, window=1).version.version == 2
+
+
+def test_what_was_left_open_is_judged_again_with_what_was_made_of_it(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedperf_server.desks.promotion._reported", lambda _: None)
+    add(database, None, public_error=1.0, at=START + 11 * DAY)
+    assert look(database, START + 34 * DAY) is not None
+    add(database, None, public_error=1.0, at=START + 39 * DAY)
+    monkeypatch.setattr("fedperf_server.desks.promotion._reported", lambda _: SPEAKING)
+    verdict = look(database, START + 62 * DAY)
+    assert verdict is not None
+    assert (verdict.version, verdict.promoted) == (3, True)
+    assert standings(database)[1] is VersionStanding.CANDIDATE  # passed over
 
 
 def test_the_newest_candidate_of_a_window_is_judged_and_rounds_leave_a_rejected_one(
@@ -415,7 +433,9 @@ def test_an_operator_takes_the_promoted_version_back(database: Database) -> None
         ] == "taken back: slow on Spark"
         assert registry.get_version(session, 2).standing is VersionStanding.REJECTED
         with pytest.raises(UnknownVersionError):
-            registry.decide(session, PromotionVerdict(9, True, "", None, None, {}, START))
+            registry.decide(
+                session, PromotionVerdict(9, VersionStanding.PROMOTED, "", None, None, {}, START)
+            )
 
 
 def test_what_was_taken_back_takes_its_steps_and_what_was_trained_from_it_along(

@@ -24,7 +24,7 @@ from fedperf_shared.workflow.vocabulary import Platform
 DUCKDB, POLARS = Platform.DUCKDB, Platform.POLARS
 NOTHING = np.zeros(CELLS)
 PASSED = "better by reports, no worse on public plans and on the buffer"
-UNSURE = "no sure gain by the reports of the next window"
+UNSURE = "no sure gain by reports yet"
 PROMOTED = Merits(2.0, NOTHING, {DUCKDB: 0.2, POLARS: 0.3})
 
 
@@ -92,6 +92,7 @@ def test_a_candidate_is_promoted_only_if_the_lower_end_of_its_gain_is_above_zero
     assert found.gain == pytest.approx(standard_errors * error)
     assert found.gain_error == pytest.approx(error)
     assert (found.promoted, found.reason) == (reason == PASSED, reason)
+    assert found.is_open is (reason == UNSURE)
 
 
 def test_the_confidence_is_99_percent_one_sided() -> None:
@@ -100,7 +101,8 @@ def test_the_confidence_is_99_percent_one_sided() -> None:
 
 def test_what_changes_nothing_is_not_promoted_however_sure_reports_are() -> None:
     assert not judged(PROMOTED, reported(0.4, sd=1e-6)).promoted
-    assert not judged(stepped(float("nan")), reported(0.4)).promoted
+    undefined = judged(stepped(float("nan")), reported(0.4))
+    assert (undefined.promoted, undefined.is_open) == (False, False)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +115,7 @@ def test_a_version_that_went_astray_on_public_plans_is_rejected(
     found = judged(replace(stepped(0.1), public_error=error), reported(0.1))
     assert found.promoted is promoted
     if not promoted:
-        assert found.reason == "worse on public plans"
+        assert (found.reason, found.is_open) == ("worse on public plans", False)
 
 
 @pytest.mark.parametrize(("lost", "promoted"), [(0.9, True), (1.1, False), (np.nan, False)])
@@ -122,7 +124,7 @@ def test_a_version_that_forgets_a_segment_is_rejected(lost: float, *, promoted: 
     found = judged(replace(stepped(0.3), by_segment=by_segment), reported(0.4))
     assert found.promoted is promoted
     if not promoted:
-        assert found.reason == "forgets polars"
+        assert (found.reason, found.is_open) == ("forgets polars", False)
 
 
 def test_errors_are_told_apart_by_segment() -> None:
@@ -153,7 +155,9 @@ def test_small_losses_do_not_add_up_over_the_windows_of_an_epoch() -> None:
 
 def test_without_reports_nothing_is_promoted() -> None:
     found = judged(replace(PROMOTED, public_error=1.0), None)
-    assert found == Judgement(False, "no report speaks for it")
+    assert found == Judgement(False, True, "no report speaks for it yet")
+    astray = judged(replace(PROMOTED, public_error=9.0), None)
+    assert (astray.promoted, astray.is_open) == (False, False)
 
 
 def test_the_best_is_the_least_error_on_each_segment_for_itself() -> None:

@@ -1,5 +1,6 @@
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -97,6 +98,30 @@ def test_the_one_batch_for_all_is_drawn_from_everybodys_reports() -> None:
     alone = [cell_shares([each], reference_version=1) for each in reports]
     together = cell_shares(reports, reference_version=1)
     np.testing.assert_allclose(together, np.mean(alone, axis=0), atol=1e-12)
+
+
+def test_a_platform_that_nobody_uses_gets_no_rows_however_loud_the_noise() -> None:
+    rng = np.random.default_rng(3)
+    per_platform = CELLS // 6
+    for _ in range(20):
+        reports = [
+            simulated_report(rng, np.zeros(CELLS), organization=name, cells=per_platform)
+            for name in ("a", "b", "c")
+        ]
+        shares = cell_shares(reports, reference_version=1)
+        assert shares[:per_platform].sum() == pytest.approx(1.0)
+
+
+def test_one_organization_that_denies_a_platform_does_not_silence_it() -> None:
+    rng = np.random.default_rng(4)
+    honest = [
+        simulated_report(rng, np.zeros(CELLS), organization=name, cells=4, workloads=60)
+        for name in ("a", "b", "c", "d", "e", "f")
+    ]
+    liar = simulated_report(rng, np.zeros(CELLS), organization="g", cells=4)
+    denied = replace(liar, report=replace(liar.report, values=-1000 * np.abs(liar.report.values)))
+    with_liar = cell_shares([*honest, denied], reference_version=1)
+    assert with_liar[:4].sum() > 0.5
 
 
 def test_organizations_count_the_same_whatever_they_claim() -> None:

@@ -160,7 +160,9 @@ class Scene:
         """As the next window's reports may do."""
         with self.database.transaction() as session:
             newest = newest_version(session).version
-            verdict = registry.PromotionVerdict(newest, True, "good", None, None, {}, self.at[0])
+            verdict = registry.PromotionVerdict(
+                newest, registry.VersionStanding.PROMOTED, "good", None, None, {}, self.at[0]
+            )
             registry.decide(session, verdict)
 
     def versions(self) -> frozenset[int]:

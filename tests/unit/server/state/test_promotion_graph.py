@@ -1,4 +1,4 @@
-"""Rounds start from what nobody can reject any more, or from steps of their own window."""
+"""Rounds start from what was judged and not rejected, or from steps of their own window."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -11,7 +11,7 @@ import pytest
 from fedperf_server.state import promotion_graph, registry
 from fedperf_server.state.database import Database, RoundRow
 from fedperf_server.state.epochs import Cause, declare
-from fedperf_server.state.registry import PromotionVerdict
+from fedperf_server.state.registry import PromotionVerdict, VersionStanding
 from fedperf_shared.releases.period import Period, SlotTimes, Timetable, to_unix_ms
 from fedperf_shared.releases.release import ReleaseKind, SlotKey
 from tests.unit.server.rounds.test_model_rounds import TinyFormat
@@ -54,9 +54,19 @@ def make(database: Database, *, window: int, base: int) -> int:
     return version
 
 
-def promote(database: Database, version: int) -> None:
+def decide(
+    database: Database, version: int, standing: VersionStanding, at: datetime = START
+) -> None:
     with database.transaction() as session:
-        registry.decide(session, PromotionVerdict(version, True, "good", None, None, {}, START))
+        registry.decide(session, PromotionVerdict(version, standing, "", None, None, {}, at))
+
+
+def promote(database: Database, version: int) -> None:
+    decide(database, version, VersionStanding.PROMOTED)
+
+
+def leave_open(database: Database, version: int, at: datetime = START + 34 * DAY) -> None:
+    decide(database, version, VersionStanding.CANDIDATE, at)
 
 
 def reject(database: Database, version: int) -> None:
@@ -68,6 +78,11 @@ def start_of(database: Database, window: int) -> tuple[int, int]:
     with database.transaction() as session:
         found = promotion_graph.start_of(session, TABLE, window=window)
     return found.version.version, found.steps_made
+
+
+def undecided(database: Database, window: int) -> tuple[int, ...]:
+    with database.transaction() as session:
+        return promotion_graph.undecided(session, TABLE, window=window, grace=GRACE)
 
 
 def waits(
@@ -89,11 +104,50 @@ def test_rounds_of_a_window_go_on_from_each_other(database: Database) -> None:
         make(database, window=0, base=1 + step)
 
 
-def test_a_round_never_starts_from_a_candidate_of_a_window_before(database: Database) -> None:
+def test_a_round_never_starts_from_an_unjudged_candidate_of_a_window_before(
+    database: Database,
+) -> None:
     make(database, window=0, base=1)
     assert start_of(database, 1) == (1, 0)
     promote(database, 2)
     assert start_of(database, 1) == (2, 1)
+
+
+def test_rounds_go_on_from_what_was_left_open_until_it_is_rejected(database: Database) -> None:
+    make(database, window=0, base=1)
+    make(database, window=0, base=2)
+    leave_open(database, 3)
+    assert start_of(database, 1) == (3, 2)
+    make(database, window=1, base=3)
+    assert start_of(database, 1) == (4, 3)
+    assert start_of(database, 2) == (3, 2)  # what window 1 made waits for its verdict
+    leave_open(database, 4, at=START + 62 * DAY)
+    assert start_of(database, 2) == (4, 3)
+    reject(database, 4)
+    reject(database, 3)
+    assert start_of(database, 2) == (1, 0)
+
+
+def test_what_was_left_open_is_left_where_another_version_came_into_force(
+    database: Database,
+) -> None:
+    make(database, window=0, base=1)
+    leave_open(database, 2)
+    make(database, window=1, base=1)
+    promote(database, 3)
+    assert start_of(database, 1) == (3, 1)
+
+
+def test_a_window_looks_once_at_what_it_leaves_open(database: Database) -> None:
+    make(database, window=0, base=1)
+    make(database, window=0, base=2)
+    assert undecided(database, 1) == (2, 3)
+    leave_open(database, 3)
+    assert undecided(database, 1) == ()
+    assert undecided(database, 2) == (2, 3)
+    assert not waits(database, OPENS)
+    make(database, window=1, base=3)
+    assert undecided(database, 2) == (2, 3, 4)
 
 
 def test_steps_that_were_rejected_or_lie_on_another_way_do_not_count(database: Database) -> None:

@@ -67,7 +67,9 @@ def test_a_database_that_cannot_be_used_is_one_line(url: str) -> None:
 
 
 def promoted(version: int) -> registry.PromotionVerdict:
-    return registry.PromotionVerdict(version, True, "good", None, None, {}, NOW)
+    return registry.PromotionVerdict(
+        version, registry.VersionStanding.PROMOTED, "good", None, None, {}, NOW
+    )
 
 
 def test_versions_count_from_one_and_keep_their_arrays(database: Database) -> None:
