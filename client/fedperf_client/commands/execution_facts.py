@@ -89,6 +89,7 @@ def line_of(execution: "Execution", short_id: str) -> dict[str, object]:
         "ops": len(execution.plan.workflow.operators),
         "rows known": f"{origin.rows_known:.0%}",
         "source": _cut(origin.source),
+        "failure": _cut(origin.failure),
         "remarks": _words(origin.remarks),
     }
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from fedperf_shared.execution import Execution
 
-ONLY_WHERE_TOLD = ("record", "description", "remarks")
+ONLY_WHERE_TOLD = ("record", "description", "failure", "remarks")
 """Columns of the list that are shown where any execution has something there."""
 
 app = typer.Typer(add_completion=False)
@@ -104,7 +104,7 @@ def show_one(
 def delete(
     context: typer.Context,
     executions: Annotated[
-        list[str] | None, typer.Argument(help="Ids, or how they begin.", metavar="ID...")
+        list[str] | None, typer.Argument(help="Ids, or how they begin.", metavar="[ID]...")
     ] = None,
     workload: Workload = None,
     search: Search = None,

@@ -53,11 +53,17 @@ OnPlatform = Annotated[
 ]
 Since = Annotated[
     datetime | None,
-    typer.Option(formats=_MOMENTS, help="Only those that finished then or later (UTC)."),
+    typer.Option(
+        formats=_MOMENTS,
+        metavar="TIME",
+        help="Only those that finished at that time or later (UTC): 2026-03-01, 2026-03-01T06:00.",
+    ),
 ]
 Until = Annotated[
     datetime | None,
-    typer.Option(formats=_MOMENTS, help="Only those that finished before then (UTC)."),
+    typer.Option(
+        formats=_MOMENTS, metavar="TIME", help="Only those that finished before that time (UTC)."
+    ),
 ]
 
 

@@ -101,8 +101,13 @@ def canary_executions() -> list[Execution]:
     """A history with a mark in everything that is not a number, and in one number."""
     drawn = make_executions(150, seed=1, workload=WORKLOAD, execution=EXECUTION)
     marked = Measurement(NUMBER, NUMBER, 10**6, 0, 0)
-    drawn = [replace(each, origin=ORIGIN) for each in drawn]
+    drawn = [replace(each, origin=timed_origin(each)) for each in drawn]
     return [replace(each, measurement=marked) for each in drawn[:3]] + drawn[3:]
+
+
+def timed_origin(execution: Execution) -> Origin:
+    seconds = (NUMBER,) * len(execution.plan.workflow.operators)
+    return replace(ORIGIN, operator_seconds=seconds)
 
 
 def large_policy() -> str:

@@ -83,6 +83,9 @@ def check_drift(home: Home, around: Surroundings) -> Iterator[Said]:
         return
     with ExecutionStore.open(home.store) as store:
         streams = streams_at_home(store)
+    if not streams:
+        yield ok("no executions that ended well yet")
+        return
     drifts = [drift for stream in streams for drift in stream.drifts[-1:]]
     recent = [each for each in drifts if each.is_notable and each.is_recent(around.now())]
     for each in recent:

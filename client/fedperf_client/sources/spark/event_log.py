@@ -37,7 +37,7 @@ class EventLog:
     is_partial: bool = False
 
     def read(self) -> Iterator[Execution | Skipped]:
-        """Every query, or job where there are no queries, once; see `Source.read`."""
+        """Every query, and every job without one, once; see `Source.read`."""
         is_empty = True
         for found in self._found():
             is_empty = False

@@ -11,7 +11,7 @@ _LATEST_MILLISECONDS = 4_102_444_800_000
 """The year 2100."""
 
 
-_LONGEST_TEXT, _LONGEST_LINE = 2000, 200
+_LONGEST_TEXT, _LONGEST_LINE = 2000, 400
 
 
 class MalformedEventError(InvalidInputError):

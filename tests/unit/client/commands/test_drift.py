@@ -138,5 +138,15 @@ def test_the_doctor_warns_of_a_recent_drift_and_forgets_it(home: Home) -> None:
     assert warning.what == "relational work on duckdb: 1.5x slower since 2026-03-13"
     assert "fedperf drift" in warning.advice
     [later] = of_doctor(home, SOON + timedelta(days=90))
-    assert later.verdict is Severity.OK
+    assert (later.verdict, later.what) == (
+        Severity.OK,
+        "nothing changed lately in 3 kinds of work",
+    )
     assert {path.name for path in contents(home.directory)} == before
+
+
+def test_the_doctor_sees_no_drift_where_nothing_ran(home: Home) -> None:
+    with ExecutionStore.open(home.store) as store:
+        store.delete(store.ids())
+    [said] = of_doctor(home, SOON)
+    assert (said.verdict, said.what) == (Severity.OK, "no executions that ended well yet")

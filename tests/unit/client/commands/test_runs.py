@@ -156,7 +156,7 @@ NAMED = Origin(
 def test_a_job_is_known_by_what_its_people_call_it(home: Home) -> None:
     keep(home, make_execution(0, origin=NAMED))
     table = fedperf(home, "runs").out
-    for shown in ("query 72", "salaries by month"):
+    for shown in ("query 72", "salaries by month", "no bytes left"):
         assert shown in table
     one = fedperf(home, "runs", "show", "execution-0").out
     for shown in (

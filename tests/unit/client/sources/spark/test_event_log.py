@@ -413,7 +413,7 @@ def test_an_execution_is_known_by_application_record_and_description(tmp_path: P
 
 def test_a_description_without_end_is_cut(tmp_path: Path) -> None:
     log = SparkLog().begin().start(7, SCAN, description="x" * 100_000).job(7, {1: 5}).finish(7)
-    assert len(only(log, tmp_path).origin.description) == 200
+    assert len(only(log, tmp_path).origin.description) == 400
 
 
 def test_an_operator_knows_the_seconds_of_its_tasks(tmp_path: Path) -> None:
