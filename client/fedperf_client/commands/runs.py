@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 ONLY_WHERE_TOLD = ("record", "description", "failure", "remarks")
 """Columns of the list that are shown where any execution has something there."""
 
+_FORMULAS = ("=", "+", "-", "@", "\t", "\r")
+
 app = typer.Typer(add_completion=False)
 
 
@@ -190,6 +192,11 @@ def _write(file: Path, ids: "Sequence[str]", executions: "Iterator[Execution]") 
                 facts = {**facts_of(each), "remarks": " ".join(each.origin.remarks)}
                 if position == 0:
                     writer.writerow(facts)
-                writer.writerow(facts.values())
+                writer.writerow(map(_cell, facts.values()))
     except OSError as error:
         raise StorageError(f"cannot write {file}: {error.strerror}") from error
+
+
+def _cell(value: object) -> object:
+    """A value of a table: a text of others must not be a formula to who opens the table."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULAS) else value

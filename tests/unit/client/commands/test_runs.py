@@ -265,6 +265,14 @@ def test_executions_are_exported_as_a_history_or_a_table(home: Home, tmp_path: P
     assert (rows[0]["description"], rows[1]["runtime_seconds"]) == ("salaries by month", "1.5")
 
 
+def test_a_text_in_a_table_is_no_formula(home: Home, tmp_path: Path) -> None:
+    keep(home, make_execution(0, origin=replace(NAMED, description='=HYPERLINK("x")')))
+    assert fedperf(home, "runs", "export", tmp_path / "t.csv").code == 0
+    with (tmp_path / "t.csv").open(encoding="utf-8", newline="") as stream:
+        (row,) = csv.DictReader(stream)
+    assert row["description"] == '\'=HYPERLINK("x")'
+
+
 @pytest.mark.parametrize(
     ("name", "code", "said"),
     [("h.json", 3, "ends in .parquet or .csv"), ("no/t.csv", 4, "cannot write")],
