@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedperf_client.commands.advise_logs import advise_on_logs, is_spark_log
 from fedperf_client.commands.home_option import Json, home_of, now
 from fedperf_client.commands.predict import opened_kept, say_if_nothing_is_known
 from fedperf_client.optimizer.methods import Method
@@ -53,7 +54,9 @@ def advise(
     context: typer.Context,
     source: Annotated[
         Path | None,
-        typer.Argument(help="Workflow as for predict (platforms may be left out), or a program."),
+        typer.Argument(
+            help="Workflow as for predict (platforms may be left out), a program, or Spark logs."
+        ),
     ] = None,
     execution: Annotated[
         str | None, typer.Option(help="Id of an own execution, or its beginning.")
@@ -71,6 +74,15 @@ def advise(
     deadline: Annotated[
         str | None, typer.Option(help="To keep at the fewest core-seconds; like 30ms, 90s, 20m.")
     ] = None,
+    by: Annotated[
+        str | None, typer.Option(help="The same as a time of day, begun now; like 06:00.")
+    ] = None,
+    prices: Annotated[
+        Path | None, typer.Option(help="For Spark logs: TOML with your prices of an hour.")
+    ] = None,
+    top: Annotated[
+        int, typer.Option(min=1, help="For Spark logs: applications, costliest first.")
+    ] = 5,
     platforms: Annotated[
         str | None, typer.Option(help="To choose from, like duckdb,polars; all that are here.")
     ] = None,
@@ -99,19 +111,46 @@ def advise(
     core-seconds (cores x time); ends with 7 where none does, and shows the fastest. Without,
     it is the fastest, or of those at most 10 % slower the one with the fewest core-seconds.
     Times include starting platforms that are not --warm.
+
+    Of Spark logs (a file or a directory, taken into the store) it says how many executors the
+    costliest applications should have, each alone, as --conf lines: those that keep the deadline
+    at the lowest cost by --prices or in core-seconds, and whether an engine on this machine
+    would do. --memory is then that of an executor, refused where what was measured does not fit.
     """
     from fedperf_client.home.config import write_private
     from fedperf_client.home.store import ExecutionStore
     from fedperf_client.pictures.charts import require_chart_file
-    from fedperf_client.prediction.answers.what_if import parse_cores, parse_duration
+    from fedperf_client.prediction.answers.what_if import (
+        parse_cores,
+        parse_duration,
+        seconds_until,
+    )
 
     if (source is None) == (execution is None):
         raise typer.BadParameter("name a file or --execution, one of them")
+    if deadline is not None and by is not None:
+        raise typer.BadParameter("--deadline and --by say the same, name one of them")
     home = home_of(context)
+    seconds = None if deadline is None else parse_duration(deadline)
+    if by is not None:
+        seconds = seconds_until(by, now().astimezone())
+    if source is not None and is_spark_log(source):
+        advise_on_logs(
+            home,
+            source,
+            deadline_seconds=seconds,
+            memory=memory or (),
+            prices=prices,
+            top=top,
+            json=json,
+        )
+        return
+    if prices is not None:
+        raise typer.BadParameter("--prices is for Spark logs")
     asked = _Asked(
         None if cores is None else parse_cores(cores),
         None if nodes is None else parse_cores(nodes, option="--nodes"),
-        None if deadline is None else parse_duration(deadline),
+        seconds,
         platforms,
         pin or (),
         memory or (),

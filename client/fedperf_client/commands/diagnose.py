@@ -13,7 +13,6 @@ from fedperf_shared.programs.command_line import show, visible
 if TYPE_CHECKING:
     from fedperf_client.diagnosis.diagnosis import Ranking
     from fedperf_client.home.prices import PriceList
-    from fedperf_client.sources.spark.event_log import EventLog
 
 MOST_NOTES = 20
 """Lines about what was not read that are shown to people."""
@@ -36,11 +35,11 @@ def diagnose(
     core-hours without. Stores and sends nothing.
     """
     from fedperf_client.diagnosis.diagnosis import Ranking
-    from fedperf_client.diagnosis.log_reader import Unread, jobs_of
+    from fedperf_client.diagnosis.log_reader import Unread, event_logs_in, jobs_of
     from fedperf_client.home.prices import load_prices
 
     priced = None if prices is None else load_prices(prices)
-    found, problems = _event_logs(logs)
+    found, problems = event_logs_in(logs)
     ranking, notes = Ranking(top), list[str]()
     with progress_bar("reading logs", json=json) as advance:
         for done, (path, log) in enumerate(found):
@@ -54,26 +53,6 @@ def diagnose(
         _show(ranking, priced, notes, logs=len(found), json=json)
     if problems:
         raise InvalidInputError("; ".join(problems))
-
-
-def _event_logs(paths: list[Path]) -> "tuple[list[tuple[Path, EventLog]], list[str]]":
-    """Every Spark log below the paths, and what is wrong with what was named."""
-    from fedperf_client.sources.kinds import places
-    from fedperf_client.sources.spark.event_log import EventLog, open_event_log
-
-    problems: list[str] = []
-    found: list[tuple[Path, EventLog]] = []
-    for place, is_named in places(paths, problems):
-        try:
-            log = open_event_log(place)
-        except (InvalidInputError, OSError) as error:
-            problems.append(str(error))
-            continue
-        if isinstance(log, EventLog):
-            found.append((place, log))
-        elif is_named:
-            problems.append(f"{place}: not a Spark event log")
-    return found, problems
 
 
 def _show(

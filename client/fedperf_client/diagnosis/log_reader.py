@@ -1,15 +1,17 @@
 """The jobs of Spark's event logs, read once each, in bounded memory."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from fedperf_client.diagnosis.job_facts import JobFacts
 from fedperf_client.diagnosis.open_jobs import WANTED, OpenJobs
-from fedperf_client.sources.spark.event_log import EventLog
+from fedperf_client.sources.kinds import places
+from fedperf_client.sources.spark.event_log import EventLog, open_event_log
 from fedperf_client.sources.spark.events import BadLine, Events
 from fedperf_client.sources.spark.fields import MalformedEventError
 from fedperf_client.sources.spark.streams import DamagedLogError, PassedOver
+from fedperf_shared.errors import InvalidInputError
 
 _STARTS_OF_TASKS = PassedOver((b'{"Event":"SparkListenerTaskStart"',))
 
@@ -44,6 +46,23 @@ def jobs_of(log: EventLog) -> Iterator[JobFacts | Unread]:
     ):
         if count:
             yield Unread(f"{count} {reason}")
+
+
+def event_logs_in(paths: Iterable[Path]) -> tuple[list[tuple[Path, EventLog]], list[str]]:
+    """Every Spark log below the paths, and what is wrong with what was named."""
+    problems: list[str] = []
+    found: list[tuple[Path, EventLog]] = []
+    for place, is_named in places(paths, problems):
+        try:
+            log = open_event_log(place)
+        except (InvalidInputError, OSError) as error:
+            problems.append(str(error))
+            continue
+        if isinstance(log, EventLog):
+            found.append((place, log))
+        elif is_named:
+            problems.append(f"{place}: not a Spark event log")
+    return found, problems
 
 
 def _words(file: Path, error: Exception) -> str:

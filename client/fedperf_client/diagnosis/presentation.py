@@ -8,13 +8,12 @@ from collections.abc import Iterator
 
 from fedperf_client.diagnosis.diagnosis import Diagnosis
 from fedperf_client.diagnosis.finding import JobFinding
-from fedperf_client.home.prices import PriceList
+from fedperf_client.home.prices import PriceList, cost_text
 from fedperf_client.sources.spark.fields import moment
 from fedperf_client.text.durations import duration_text
 from fedperf_shared.programs.command_line import visible
 
 LONGEST_TEXT = 60
-_HOUR = 3600
 
 
 def lines_of(found: Diagnosis, prices: PriceList | None) -> Iterator[str]:
@@ -23,10 +22,10 @@ def lines_of(found: Diagnosis, prices: PriceList | None) -> Iterator[str]:
     yield (
         f"{found.label}{described} of {_cut(found.application)}, "
         f"{moment(found.started_at):%Y-%m-%d %H:%M}: {duration_text(found.seconds)} on "
-        f"{found.cores} cores, {_cost_text(found.cost, prices)} ({_cut(found.log)})"
+        f"{found.cores} cores, {cost_text(found.cost, prices)} ({_cut(found.log)})"
     )
     for number, finding in enumerate(found.findings, 1):
-        stake = _cost_text(found.at_stake(finding), prices)
+        stake = cost_text(found.at_stake(finding), prices)
         yield (
             f"  {number}. {finding.symptom}, {finding.place}: at most "
             f"{duration_text(finding.seconds)} of {duration_text(found.seconds)}, {stake}"
@@ -69,14 +68,6 @@ def _finding_row(
         "advice": finding.advice,
         "conf": list(finding.conf),
     }
-
-
-def _cost_text(cost: float, prices: PriceList | None) -> str:
-    if prices is not None:
-        return prices.text(cost)
-    if cost >= _HOUR:
-        return f"{cost / _HOUR:.3g} core-hours"
-    return f"{cost:.3g} core-seconds"
 
 
 def _cut(name: str) -> str:

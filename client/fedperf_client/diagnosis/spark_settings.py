@@ -24,6 +24,7 @@ _KEPT = frozenset(
         "spark.driver.memory",
         "spark.executor.memory",
         "spark.executor.cores",
+        "spark.dynamicAllocation.enabled",
         "spark.sql.shuffle.partitions",
         "spark.sql.adaptive.enabled",
         "spark.sql.files.maxPartitionBytes",
@@ -89,6 +90,16 @@ class SparkSettings:
     def speculates(self) -> bool:
         """Whether a slow task is started a second time."""
         return self._is_on("spark.speculation", default=False)
+
+    @property
+    def executor_cores(self) -> int:
+        """Cores of an executor; 0 where nobody set them."""
+        return self._number("spark.executor.cores", 0)
+
+    @property
+    def has_dynamic_executors(self) -> bool:
+        """Whether executors come and go as they are needed."""
+        return self._is_on("spark.dynamicAllocation.enabled", default=False)
 
     @property
     def memory_name(self) -> str:

@@ -47,7 +47,17 @@ class PriceList(BaseModel):
 
     def text(self, amount: float) -> str:
         """An amount for people."""
-        return f"{self.currency}{amount:,.2f}" if amount >= 1 else f"{self.currency}{amount:.3g}"
+        sign = f"{self.currency} " if self.currency.isalpha() else self.currency
+        return f"{sign}{amount:,.2f}" if amount >= 1 else f"{sign}{amount:.3g}"
+
+
+def cost_text(cost: float, prices: PriceList | None) -> str:
+    """What something costs, for people: money by the prices, else core-seconds or core-hours."""
+    if prices is not None:
+        return prices.text(cost)
+    if cost >= _HOUR:
+        return f"{cost / _HOUR:.3g} core-hours"
+    return f"{cost:.0f} core-seconds" if cost >= 100 else f"{cost:.3g} core-seconds"  # noqa: PLR2004
 
 
 def load_prices(path: Path) -> PriceList:

@@ -52,10 +52,10 @@ def _waiting(job: JobFacts, waited: list[Interval]) -> JobFinding:
 
 
 def _least_executors(job: JobFacts, stage: StageFacts) -> tuple[str, ...]:
-    cores = job.settings.properties.get("spark.executor.cores", "")
-    if not (cores.isascii() and cores.isdecimal() and int(cores[:6])):
+    cores = job.settings.executor_cores
+    if not cores:
         return ()
-    wanted = -(-stage.slots * job.settings.cores_per_task // int(cores[:6]))
+    wanted = -(-stage.slots * job.settings.cores_per_task // cores)
     return (f"spark.dynamicAllocation.minExecutors={max(1, wanted)}",)
 
 

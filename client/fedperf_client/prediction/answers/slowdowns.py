@@ -45,6 +45,14 @@ class TimeVerdict(StrEnum):
     TOO_FEW = "too few runs"
 
 
+_ORDER = {
+    TimeVerdict.SLOWER: 0,
+    TimeVerdict.TOO_FEW: 1,
+    TimeVerdict.NO_DIFFERENCE: 1,
+    TimeVerdict.FASTER: 2,
+}
+
+
 @dataclass(frozen=True, slots=True)
 class TimedRun:
     """What counts of one execution.
@@ -214,13 +222,7 @@ def slowdowns(
             alone.append(workload)
     repeats = _repeats(both)
     found = [_slowdown(name, before, after, repeats) for name, (before, after) in both.items()]
-    order = {
-        TimeVerdict.SLOWER: 0,
-        TimeVerdict.TOO_FEW: 1,
-        TimeVerdict.NO_DIFFERENCE: 1,
-        TimeVerdict.FASTER: 2,
-    }
-    return sorted(found, key=lambda each: (order[each.verdict], -each.lost_seconds)), alone
+    return sorted(found, key=lambda each: (_ORDER[each.verdict], -each.lost_seconds)), alone
 
 
 def _repeats(both: Mapping[str, tuple[RunSide, RunSide]]) -> Repeats:

@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime, time, timedelta
 
 from fedperf_client.prediction.answers.comparison import SURE, chance_faster
 from fedperf_client.prediction.answers.resources import moved
@@ -235,6 +236,22 @@ def parse_duration(text: str) -> float:
             f"{MAX_RUNTIME_SECONDS:g} seconds; got {text!r}"
         )
     return seconds
+
+
+def seconds_until(text: str, now: datetime) -> float:
+    """Seconds from `now` to the next time of day like `06:00`, in the time zone of `now`.
+
+    Raises:
+        InvalidInputError: no time of day.
+    """
+    try:
+        at = time.fromisoformat(text.strip())
+    except ValueError:
+        raise InvalidInputError(f"--by is a time of day like 06:00, got {text!r}") from None
+    due = datetime.combine(now.date(), at, at.tzinfo or now.tzinfo)
+    if due <= now:
+        due += timedelta(days=1)
+    return (due - now).total_seconds()
 
 
 def chance_text(chance: float) -> str:

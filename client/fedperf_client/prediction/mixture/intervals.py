@@ -150,7 +150,11 @@ class Estimate:
     @property
     def p90_seconds(self) -> float:
         """What 90 % of such executions stay below."""
-        return seconds_of(self._center + self._spread.quantile(UPPER_LEVEL))
+        return self.seconds_at(UPPER_LEVEL)
+
+    def seconds_at(self, share: float) -> float:
+        """What such a share of such executions stays below."""
+        return seconds_of(self._center + self._spread.quantile(share))
 
     @property
     def deviation(self) -> float:

@@ -1,5 +1,7 @@
 """Words for cores, durations and chances."""
 
+from datetime import UTC, datetime
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,7 @@ from fedperf_client.prediction.answers.what_if import (
     no_difference,
     parse_cores,
     parse_duration,
+    seconds_until,
     verdict,
 )
 from fedperf_client.prediction.mixture.intervals import Basis, Estimate, RestsOn
@@ -18,6 +21,20 @@ from fedperf_client.prediction.mixture.spreads import Spread, Student
 from fedperf_client.text.durations import duration_text
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig
+
+
+@pytest.mark.parametrize(
+    ("text", "hours"), [("06:00", 8.0), ("22:30", 0.5), ("22:00", 24.0), ("23:00+01:00", 24.0)]
+)
+def test_a_time_of_day_is_the_next_one(text: str, hours: float) -> None:
+    now = datetime(2026, 11, 25, 22, 0, tzinfo=UTC)
+    assert seconds_until(text, now) == 3600 * hours
+
+
+@pytest.mark.parametrize("text", ["noon", "25:00", "", "2026-11-26"])
+def test_what_is_no_time_of_day_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInputError, match="06:00"):
+        seconds_until(text, datetime(2026, 11, 25, tzinfo=UTC))
 
 
 def test_cores_are_numbers_in_order_each_once() -> None:

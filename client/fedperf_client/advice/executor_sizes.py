@@ -1,0 +1,295 @@
+"""How many executors an application should have: the fewest dollars, or a deadline kept.
+
+Executors keep the cores and the memory that they had, so that no task has less than was
+measured; only their number changes (in local mode the cores of the one process). Queries are
+taken to be slow together: shares of the whole's distribution are sums of those of its queries,
+which promises too little rather than too much. Time beside queries stays as it was.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from fedperf_client.advice.sizes import WORTH
+from fedperf_client.advice.spark_application import SparkApplication
+from fedperf_client.diagnosis.spark_settings import memory_setting
+from fedperf_client.platforms.support import could_run
+from fedperf_client.prediction.answers.comparison import SURE
+from fedperf_client.prediction.answers.resources import moved
+from fedperf_client.prediction.answers.what_if import HOLDS
+from fedperf_client.prediction.mixture.intervals import Estimate
+from fedperf_client.prediction.mixture.spreads import USUAL_DEGREES, Student
+from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.execution import ClusterConfig, SizedPlan
+from fedperf_shared.workflow.graph import Plan
+from fedperf_shared.workflow.vocabulary import Platform
+
+SHARES = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
+"""At which the distribution of the whole is known; between, it is a line."""
+
+ENGINES_HERE = (Platform.DUCKDB, Platform.POLARS)
+"""Of this machine, that may do instead: those that read what Spark reads."""
+
+Estimates = Callable[[Sequence[SizedPlan]], Sequence[Estimate]]
+Cost = Callable[[ClusterConfig, float], float]
+
+
+class TooLittleMemoryError(InvalidInputError):
+    """An executor's memory was asked for in which what was measured does not fit."""
+
+    def __init__(self, asked: int, application: SparkApplication) -> None:
+        spilled = "; it spilled with that already" if application.spilled_bytes else ""
+        super().__init__(
+            f"--memory {memory_setting(asked)} for an executor of {application.name} is less than "
+            f"the {memory_setting(math.ceil(application.least_memory_bytes))} that its tasks "
+            f"need{spilled}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class WholeTime:
+    """How long a whole application takes on some cluster.
+
+    Attributes:
+        cluster: where.
+        executors: how many these are.
+        seconds: at each of `SHARES`.
+        kinship: share of its squared error that it has in common with other clusters.
+        extrapolating: an answer about one of its queries is no more than a guess.
+        cost: of its median time.
+    """
+
+    cluster: ClusterConfig
+    executors: int
+    seconds: tuple[float, ...]
+    kinship: float
+    extrapolating: bool
+    cost: float
+
+    @property
+    def median_seconds(self) -> float:
+        """P50."""
+        return self.seconds[SHARES.index(0.5)]
+
+    @property
+    def p90_seconds(self) -> float:
+        """P90."""
+        return self.seconds[SHARES.index(0.9)]
+
+    @property
+    def deviation(self) -> float:
+        """Of log seconds: half of what lies between P25 and P75, were it normal."""
+        quarters = self.seconds[SHARES.index(0.25)], self.seconds[SHARES.index(0.75)]
+        return max(1e-6, math.log(quarters[1] / quarters[0]) / (2 * 0.6745))
+
+    def chance_within(self, seconds: float) -> float:
+        """Chance to be done in so long; 0 below the first of `SHARES`."""
+        logs = np.log(self.seconds)
+        if seconds <= 0 or math.log(seconds) < logs[0]:
+            return 0.0
+        return float(np.interp(math.log(seconds), logs, SHARES))
+
+    def chance_faster_than(self, other: "WholeTime") -> float:
+        """Chance that it takes less time, see `comparison.chance_faster`."""
+        first, second = self.deviation, other.deviation
+        common = 2 * min(self.kinship, other.kinship) * first * second
+        apart = math.sqrt(max(first**2 + second**2 - common, 1e-12))
+        ratio = math.log(other.median_seconds / self.median_seconds)
+        return Student(apart, USUAL_DEGREES).cdf(ratio)
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorAdvice:
+    """How many executors, and what else was looked at.
+
+    Attributes:
+        application: that was asked about.
+        times: of every number of executors, few first.
+        today: of these, as it ran.
+        best: the right one; where none keeps the deadline, the likeliest to, or the fastest.
+        deadline_seconds: None without one.
+        memory_bytes: of an executor.
+        queries_today: as `today`, without the time beside queries.
+        elsewhere: its queries on this machine, by engine; empty where they do not fit.
+    """
+
+    application: SparkApplication
+    times: tuple[WholeTime, ...]
+    today: WholeTime
+    best: WholeTime
+    deadline_seconds: float | None
+    memory_bytes: int
+    queries_today: WholeTime
+    elsewhere: dict[Platform, WholeTime]
+
+    @property
+    def chance(self) -> float | None:
+        """That `best` keeps the deadline."""
+        if self.deadline_seconds is None:
+            return None
+        return self.best.chance_within(self.deadline_seconds)
+
+    @property
+    def keeps_deadline(self) -> bool | None:
+        """Whether it does with a chance of 90 %; None without a deadline."""
+        return None if self.chance is None else self.chance >= HOLDS
+
+    @property
+    def conf(self) -> tuple[str, ...]:
+        """Options of `spark-submit`."""
+        settings, best = self.application.settings, self.best
+        memory = f"{settings.memory_name}={memory_setting(self.memory_bytes)}"
+        if settings.is_local:
+            return f"--master local[{best.cluster.cores}]", f"--conf {memory}"
+        number = (
+            "spark.dynamicAllocation.maxExecutors"
+            if settings.has_dynamic_executors
+            else "spark.executor.instances"
+        )
+        cores = f"spark.executor.cores={self.application.executor_cores}"
+        return tuple(f"--conf {each}" for each in (f"{number}={best.executors}", cores, memory))
+
+
+def executor_advice(
+    application: SparkApplication,
+    estimates: Estimates,
+    cost: Cost,
+    *,
+    deadline_seconds: float | None = None,
+    memory_bytes: int | None = None,
+    is_cost_first: bool = False,
+    home: ClusterConfig | None = None,
+) -> ExecutorAdvice:
+    """How many executors an application should have.
+
+    Args:
+        application: as it ran.
+        estimates: who predicts.
+        cost: of a cluster for some seconds.
+        deadline_seconds: that is to be kept.
+        memory_bytes: of an executor; what it had by default.
+        is_cost_first: without a deadline the cheapest is right, however long it takes.
+        home: this machine, whose engines are asked about as well; None asks about none.
+
+    Raises:
+        TooLittleMemoryError: what was measured does not fit into `memory_bytes`.
+    """
+    memory = application.settings.memory_bytes if memory_bytes is None else memory_bytes
+    if memory < application.least_memory_bytes:
+        raise TooLittleMemoryError(memory, application)
+    time = partial(_time, application, estimates, cost)
+    today, beside = application.cluster, application.beside_seconds
+    times = {cluster: time(cluster, count, beside) for count, cluster in _sizes(application)}
+    elsewhere = {
+        engine: time(home, 1, 0.0, platform=engine)
+        for engine in ENGINES_HERE
+        if home is not None and _fits(application, engine, home)
+    }
+    return ExecutorAdvice(
+        application,
+        tuple(times.values()),
+        times[today],
+        _best(list(times.values()), deadline_seconds, is_cost_first=is_cost_first),
+        deadline_seconds,
+        memory,
+        time(today, application.executors, 0.0),
+        elsewhere,
+    )
+
+
+def better_engine(advice: ExecutorAdvice) -> tuple[Platform, WholeTime, float] | None:
+    """The fastest engine on this machine, its time, and the chance that it beats today's.
+
+    Returns:
+        None where none was asked about.
+    """
+    if not advice.elsewhere:
+        return None
+    engine, time = min(advice.elsewhere.items(), key=lambda each: each[1].median_seconds)
+    return engine, time, time.chance_faster_than(advice.queries_today)
+
+
+def is_better(chance: float) -> bool:
+    """Whether a chance to be faster is worth a change."""
+    return chance >= SURE
+
+
+def _sizes(application: SparkApplication) -> list[tuple[int, ClusterConfig]]:
+    """Powers of two up to twice what there was, and what there was, with their number."""
+    cluster, settings = application.cluster, application.settings
+    now = cluster.cores if settings.is_local else application.executors
+    counts = sorted({now, *(1 << power for power in range((2 * now).bit_length()))})
+    found = []
+    for count in counts:
+        if count == now:
+            found.append((application.executors, cluster))
+            continue
+        part = count / now
+        nodes = 1 if settings.is_local else max(1, min(count, round(cluster.nodes * part)))
+        cores = max(nodes, round(cluster.cores * part))
+        memory = cluster.memory_bytes if settings.is_local else cluster.memory_bytes * part
+        sized = replace(cluster, nodes=nodes, cores=cores, memory_bytes=max(1, round(memory)))
+        found.append((1 if settings.is_local else count, sized))
+    return found
+
+
+def _time(
+    application: SparkApplication,
+    estimates: Estimates,
+    cost: Cost,
+    cluster: ClusterConfig,
+    executors: int,
+    beside: float,
+    *,
+    platform: Platform | None = None,
+) -> WholeTime:
+    questions = []
+    for each in application.queries:
+        there = replace(cluster, queries_before=each.cluster.queries_before)
+        plan = each.plan
+        if platform is not None:
+            plan = Plan.on_one_platform(plan.workflow, platform)
+        questions.append(moved(plan, each.cluster, there).question)
+    found = estimates(questions)
+    seconds = tuple(
+        beside + application.overlap * sum(each.seconds_at(share) for each in found)
+        for share in SHARES
+    )
+    return WholeTime(
+        cluster,
+        executors,
+        seconds,
+        min(each.basis.kinship for each in found),
+        any(each.prediction.extrapolating for each in found),
+        cost(cluster, seconds[SHARES.index(0.5)]),
+    )
+
+
+def _best(
+    times: Sequence[WholeTime], deadline_seconds: float | None, *, is_cost_first: bool
+) -> WholeTime:
+    if deadline_seconds is not None:
+        able = [each for each in times if each.chance_within(deadline_seconds) >= HOLDS]
+        if not able:
+            return max(
+                times,
+                key=lambda each: (each.chance_within(deadline_seconds), -each.median_seconds),
+            )
+    elif is_cost_first:
+        able = list(times)
+    else:
+        fastest = min(each.median_seconds for each in times)
+        able = [each for each in times if each.median_seconds <= (1 + WORTH) * fastest]
+    return min(able, key=lambda each: (each.cost, each.median_seconds))
+
+
+def _fits(application: SparkApplication, engine: Platform, home: ClusterConfig) -> bool:
+    """Whether the engine runs all operators, and no output is larger than this machine's memory."""
+    operators = [each for query in application.queries for each in query.plan.workflow.operators]
+    return all(
+        could_run(each.kind, engine) and each.output_bytes <= home.memory_bytes
+        for each in operators
+    )

@@ -1,0 +1,150 @@
+"""Advice on executors as people and programs read it."""
+
+from collections.abc import Iterator
+
+from fedperf_client.advice.executor_sizes import (
+    ExecutorAdvice,
+    WholeTime,
+    better_engine,
+    is_better,
+)
+from fedperf_client.home.prices import PriceList, cost_text
+from fedperf_client.prediction.answers.what_if import chance_text
+from fedperf_client.text.durations import duration_text
+from fedperf_client.text.operator_tree import size_text
+from fedperf_shared.programs.command_line import visible
+
+LONGEST_NAME = 80
+
+
+def lines_of(found: ExecutorAdvice, prices: PriceList | None) -> Iterator[str]:
+    """What to do, and why, for people."""
+    application, best = found.application, found.best
+    name = visible(application.name)
+    queries = len(application.queries)
+    yield (
+        f"{name if len(name) <= LONGEST_NAME else f'{name[: LONGEST_NAME - 3]}...'}: {queries} "
+        f"{'query' if queries == 1 else 'queries'}, {duration_text(application.wall_seconds)} on "
+        f"{_size(found, found.today)}"
+    )
+    yield f"  take {_size(found, best)}: {_times(best)}, {cost_text(best.cost, prices)}" + (
+        "" if best is found.today else f" instead of {cost_text(found.today.cost, prices)}"
+    )
+    if found.deadline_seconds is not None and found.chance is not None:
+        kept = (
+            "keeps it with a chance of"
+            if found.keeps_deadline
+            else "no size asked about keeps it with a chance of 90%; this has"
+        )
+        words = duration_text(found.deadline_seconds)
+        yield f"  deadline {words}: {kept} {chance_text(found.chance)}"
+    yield from (f"  {each}" for each in found.conf)
+    if application.spilled_bytes:
+        yield (
+            f"  note: {size_text(application.spilled_bytes)} went to disk with the memory it had; "
+            "see fedperf diagnose"
+        )
+    if application.beside_seconds:
+        yield f"  {duration_text(application.beside_seconds)} of it beside queries, as it was"
+    if (elsewhere := _elsewhere(found)) is not None:
+        yield f"  {elsewhere}"
+
+
+def size_lines(found: ExecutorAdvice, prices: PriceList | None) -> list[dict[str, object]]:
+    """Every number of executors."""
+    lines, is_local = [], found.application.settings.is_local
+    for each in found.times:
+        line: dict[str, object] = {
+            "": "->" if each is found.best else " ",
+            **({} if is_local else {"executors": each.executors}),
+            "cores": each.cluster.cores,
+            "P50": duration_text(each.median_seconds),
+            "P90": duration_text(each.p90_seconds),
+            "cost": cost_text(each.cost, prices),
+            "remarks": _remarks(found, each),
+        }
+        if found.deadline_seconds is not None:
+            line["chance"] = chance_text(each.chance_within(found.deadline_seconds))
+        lines.append(line)
+    return lines
+
+
+def facts_of(found: ExecutorAdvice, prices: PriceList | None) -> dict[str, object]:
+    """All of it, by name."""
+    application = found.application
+    other = better_engine(found)
+    return {
+        "application": application.name,
+        "queries": len(application.queries),
+        "wall_seconds": application.wall_seconds,
+        "beside_seconds": application.beside_seconds,
+        "spilled_bytes": application.spilled_bytes,
+        "executor_cores": application.executor_cores,
+        "executor_memory_bytes": found.memory_bytes,
+        "deadline_seconds": found.deadline_seconds,
+        "chance": found.chance,
+        "keeps_deadline": found.keeps_deadline,
+        "conf": list(found.conf),
+        "choice": _row(found.best, prices),
+        "today": _row(found.today, prices),
+        "sizes": [_row(each, prices) for each in found.times],
+        "here": None
+        if other is None
+        else {
+            "engine": other[0].name.lower(),
+            "p50_seconds": other[1].median_seconds,
+            "p90_seconds": other[1].p90_seconds,
+            "chance_faster": other[2],
+            "extrapolating": other[1].extrapolating,
+        },
+    }
+
+
+def _row(each: WholeTime, prices: PriceList | None) -> dict[str, object]:
+    return {
+        "executors": each.executors,
+        "cores": each.cluster.cores,
+        "nodes": each.cluster.nodes,
+        "p50_seconds": each.median_seconds,
+        "p90_seconds": each.p90_seconds,
+        "cost": each.cost if prices is not None else None,
+        "core_seconds": each.cluster.cores * each.median_seconds,
+        "extrapolating": each.extrapolating,
+    }
+
+
+def _elsewhere(found: ExecutorAdvice) -> str | None:
+    """Whether another engine on this machine would do."""
+    other = better_engine(found)
+    if other is None:
+        return None
+    engine, time, chance = other
+    if time.extrapolating:
+        verdict = "nothing of the kind ran here on it, so measure before you believe that"
+    elif is_better(chance):
+        verdict = f"would do: faster with a chance of {chance_text(chance)}"
+    elif is_better(1 - chance):
+        verdict = f"would be slower, with a chance of {chance_text(1 - chance)}"
+    else:
+        verdict = "no difference that can be told, so take what you have"
+    return (
+        f"the queries alone, {_times(found.queries_today)}, on {engine.name.lower()} on this "
+        f"machine ({time.cluster.cores} cores): {_times(time)}; {verdict}"
+    )
+
+
+def _remarks(found: ExecutorAdvice, each: WholeTime) -> str:
+    words = ["as it ran"] if each is found.today else []
+    return ", ".join(words + ["extrapolating"] * each.extrapolating)
+
+
+def _size(found: ExecutorAdvice, each: WholeTime) -> str:
+    if found.application.settings.is_local:
+        cores = each.cluster.cores
+        return f"{cores} core{'s' * (cores > 1)} of one process"
+    many = f"{each.executors} executor{'s' * (each.executors > 1)}"
+    return f"{many} of {found.application.executor_cores} cores"
+
+
+def _times(each: WholeTime) -> str:
+    return f"{duration_text(each.median_seconds)} (P90 {duration_text(each.p90_seconds)})"

@@ -1,0 +1,172 @@
+"""A Spark application as its log tells it: its queries, its executors, and what its tasks held.
+
+Executors are a setting of the application, not of a query, so this is what is sized. Of very
+many queries the longest are asked about; the time of all others counts as time beside.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from fedperf_client.diagnosis.job_facts import JobFacts
+from fedperf_client.diagnosis.spark_settings import SparkSettings
+from fedperf_client.sources.spark.cluster import UNIFIED_SHARE
+from fedperf_client.sources.spark.identity import stripped
+from fedperf_shared.execution import ClusterConfig, Execution
+
+MOST_QUERIES = 200
+"""Asked about at most."""
+
+RESERVED_BYTES = 300 * 2**20
+"""Of an executor's memory that Spark keeps for itself (its tuning guide)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SparkApplication:
+    """One application, as it ran.
+
+    Attributes:
+        name: as its log has it, with its id; local.
+        group: the name without dates and ids: the same for its other runs.
+        queries: executions that ended well, at least one.
+        cluster: what the largest of them had.
+        settings: it was started with.
+        wall_seconds: from its submission, where known, to the end of its last job.
+        beside_seconds: of that, in which none of `queries` ran.
+        held_bytes: the most memory that the tasks of one executor held for their work.
+        spilled_bytes: that did not fit and went to disk.
+    """
+
+    name: str
+    group: str
+    queries: tuple[Execution, ...]
+    cluster: ClusterConfig
+    settings: SparkSettings
+    wall_seconds: float
+    beside_seconds: float
+    held_bytes: float
+    spilled_bytes: int
+
+    @property
+    def runtime_seconds(self) -> float:
+        """Of all queries, one after the other."""
+        return sum(_seconds(each) for each in self.queries)
+
+    @property
+    def overlap(self) -> float:
+        """By how much queries together took less than one after the other, in (0, 1]."""
+        apart = self.wall_seconds - self.beside_seconds
+        return min(1.0, max(apart, 1e-3) / self.runtime_seconds)
+
+    @property
+    def executor_cores(self) -> int:
+        """Of one executor; where nothing tells, a machine has one."""
+        if self.settings.is_local:
+            return self.cluster.cores
+        told = self.settings.executor_cores
+        return min(told or self.cluster.cores // self.cluster.nodes or 1, self.cluster.cores)
+
+    @property
+    def executors(self) -> int:
+        """How many it had."""
+        return max(1, round(self.cluster.cores / self.executor_cores))
+
+    @property
+    def least_memory_bytes(self) -> float:
+        """Of an executor, below which what was measured does not fit."""
+        if self.spilled_bytes:
+            return self.settings.memory_bytes
+        return min(RESERVED_BYTES + self.held_bytes / UNIFIED_SHARE, self.settings.memory_bytes)
+
+
+@dataclass(slots=True)
+class ApplicationRecord:
+    """What is known of an application while its log is read."""
+
+    _queries: list[Execution] = field(default_factory=list)
+    _settings: SparkSettings = field(default_factory=SparkSettings)
+    _name: str = ""
+    _began: float = float("inf")
+    _ended: float = 0.0
+    _held: float = 0.0
+    _spilled: int = 0
+
+    def add_job(self, job: JobFacts) -> None:
+        """A job of it, with what its tasks held."""
+        self._name, self._settings = job.application, job.settings
+        self._began = min(self._began, job.started_at / 1000)
+        self._ended = max(self._ended, job.ended_at / 1000)
+        for stage in job.stages:
+            cores = job.settings.executor_cores or job.cores
+            at_once = max(1, cores // job.settings.cores_per_task)
+            each = stage.totals.held / len(stage.tasks)
+            self._held = max(self._held, each * min(at_once, len(stage.tasks)))
+            self._spilled += stage.totals.spilled_disk
+
+    def add_query(self, execution: Execution) -> None:
+        """A query of it."""
+        if not execution.is_ok or execution.measurement is None:
+            return
+        self._queries.append(execution)
+        if len(self._queries) >= 2 * MOST_QUERIES:
+            self._queries = _longest(self._queries)
+
+    def finished(self) -> SparkApplication | None:
+        """The application; None where no query of it ended well."""
+        queries = _longest(self._queries)
+        if not queries or not self._name:
+            return None
+        startup = max(each.measurement.startup_seconds for each in queries if each.measurement)
+        wall = max(self._ended - self._began, _seconds(queries[0])) + startup
+        covered = _covered(queries)
+        return SparkApplication(
+            self._name,
+            stripped(self._name.rpartition(" (")[0] or self._name),
+            tuple(queries),
+            queries[0].cluster,
+            self._settings,
+            wall,
+            max(0.0, wall - covered),
+            self._held,
+            self._spilled,
+        )
+
+
+def newest_of_each(applications: Iterable[SparkApplication]) -> list[SparkApplication]:
+    """Of runs of the same application the last one; those that used most core-seconds first.
+
+    Core-seconds are counted over all runs.
+    """
+    last: dict[str, SparkApplication] = {}
+    used: dict[str, float] = {}
+    for each in applications:
+        used[each.group] = used.get(each.group, 0) + each.cluster.cores * each.wall_seconds
+        known = last.get(each.group)
+        if known is None or _end(each) >= _end(known):
+            last[each.group] = each
+    return sorted(last.values(), key=lambda each: -used[each.group])
+
+
+def _end(application: SparkApplication) -> float:
+    return max(each.finished_at.timestamp() for each in application.queries)
+
+
+def _seconds(execution: Execution) -> float:
+    return 0.0 if execution.measurement is None else execution.measurement.runtime_seconds
+
+
+def _longest(queries: list[Execution]) -> list[Execution]:
+    return sorted(queries, key=_seconds, reverse=True)[:MOST_QUERIES]
+
+
+def _covered(queries: Iterable[Execution]) -> float:
+    """Seconds in which at least one of them ran."""
+    total, reached = 0.0, 0.0
+    for start, end in sorted(_interval(each) for each in queries):
+        total += max(0.0, end - max(start, reached))
+        reached = max(reached, end)
+    return total
+
+
+def _interval(execution: Execution) -> tuple[float, float]:
+    end = execution.finished_at.timestamp()
+    return end - _seconds(execution), end

@@ -1,0 +1,155 @@
+"""`fedperf advise LOGS`: how many executors applications should have, as `--conf` lines.
+
+The logs are taken into the store first, which is harmless twice: answers rest on what ran here.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from fedperf_client.commands.predict import opened_kept
+from fedperf_client.text.progress import progress_bar
+from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.programs.command_line import NO_ANSWER, show, show_rows
+
+if TYPE_CHECKING:
+    from fedperf_client.advice.executor_sizes import ExecutorAdvice
+    from fedperf_client.advice.spark_application import SparkApplication
+    from fedperf_client.home.config import Home
+    from fedperf_client.home.prices import PriceList
+    from fedperf_client.home.store import ExecutionStore
+    from fedperf_client.sources.spark.event_log import EventLog
+    from fedperf_shared.execution import ClusterConfig, Execution
+
+_BATCH = 100
+
+
+def is_spark_log(source: Path) -> bool:
+    """Whether a file is an event log; a directory may hold some."""
+    from fedperf_client.sources.spark.event_log import open_event_log
+
+    return source.is_dir() or (source.is_file() and open_event_log(source) is not None)
+
+
+def advise_on_logs(
+    home: "Home",
+    source: Path,
+    *,
+    deadline_seconds: float | None,
+    memory: Sequence[str],
+    prices: Path | None,
+    top: int,
+    json: bool,
+) -> None:
+    """Show the right number of executors of the costliest applications; see the module.
+
+    Raises:
+        Exit: with 7 where no application keeps the deadline.
+    """
+    from fedperf_client.advice.constraints import parse_memory
+    from fedperf_client.advice.executor_sizes import executor_advice
+    from fedperf_client.advice.spark_application import newest_of_each
+    from fedperf_client.home.config import write_private
+    from fedperf_client.home.prices import load_prices
+    from fedperf_client.home.store import ExecutionStore
+    from fedperf_client.prediction.mixture.support import Reach
+
+    priced = None if prices is None else load_prices(prices)
+    by_platform, size = parse_memory(memory)
+    if by_platform:
+        raise InvalidInputError("--memory of an executor is like 8GB, without a platform")
+    with ExecutionStore.open(home.store) as store:
+        applications = newest_of_each(_applications(source, store, json=json))[:top]
+        with opened_kept(home, store, json=json) as kept:
+            reach = Reach.of(kept.predictor.candidates.known)
+            found = [
+                executor_advice(
+                    each,
+                    partial(reach.estimate, kept.predictor),
+                    partial(_cost, each, priced),
+                    deadline_seconds=deadline_seconds,
+                    memory_bytes=None if size is None else round(size),
+                    is_cost_first=priced is not None,
+                    home=_this_machine(),
+                )
+                for each in applications
+            ]
+            kept.keep(write_private)
+    if json:
+        from fedperf_client.advice.executor_texts import facts_of
+
+        show({"applications": [facts_of(each, priced) for each in found]}, json=True)
+    else:
+        for each in found:
+            _show(each, priced)
+    if deadline_seconds is not None and not any(each.keeps_deadline for each in found):
+        raise typer.Exit(NO_ANSWER)
+
+
+def _applications(source: Path, store: "ExecutionStore", *, json: bool) -> "list[SparkApplication]":
+    from fedperf_client.diagnosis.log_reader import event_logs_in
+
+    logs, problems = event_logs_in([source])
+    found = []
+    with progress_bar("reading logs", json=json) as advance:
+        for done, (_, log) in enumerate(logs):
+            advance(done, len(logs))
+            application = _application(log, store)
+            if application is not None:
+                found.append(application)
+    if not found:
+        told = "; ".join(problems) or "no Spark log with a query that ended well"
+        raise InvalidInputError(f"{source}: {told}")
+    return found
+
+
+def _application(log: "EventLog", store: "ExecutionStore") -> "SparkApplication | None":
+    """That of a log, whose executions are stored."""
+    from fedperf_client.advice.spark_application import ApplicationRecord
+    from fedperf_client.diagnosis.job_facts import JobFacts
+    from fedperf_client.diagnosis.log_reader import jobs_of
+    from fedperf_client.sources import Skipped
+
+    record, batch = ApplicationRecord(), list["Execution"]()
+    for job in jobs_of(log):
+        if isinstance(job, JobFacts):
+            record.add_job(job)
+    for found in log.read():
+        if isinstance(found, Skipped):
+            continue
+        record.add_query(found)
+        batch.append(found)
+        if len(batch) >= _BATCH:
+            store.add(batch)
+            batch.clear()
+    store.add(batch)
+    return record.finished()
+
+
+def _cost(
+    application: "SparkApplication",
+    prices: "PriceList | None",
+    cluster: "ClusterConfig",
+    seconds: float,
+) -> float:
+    if prices is None:
+        return cluster.cores * seconds
+    node_type = application.queries[0].origin.node_type
+    return prices.cost(cluster, seconds, node_type=node_type)
+
+
+def _this_machine() -> "ClusterConfig":
+    from fedperf_client.profiling.trials.machine import cluster_config, usable_cores
+
+    return cluster_config(usable_cores())
+
+
+def _show(found: "ExecutorAdvice", prices: "PriceList | None") -> None:
+    from fedperf_client.advice import executor_texts
+
+    for line in executor_texts.lines_of(found, prices):
+        typer.echo(line)
+    show_rows(executor_texts.size_lines(found, prices), json=False, empty="")

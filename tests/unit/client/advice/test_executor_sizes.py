@@ -1,0 +1,188 @@
+"""How many executors: the cheapest that keep a deadline, none with less memory than was needed."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from fedperf_client.advice.executor_sizes import (
+    ExecutorAdvice,
+    TooLittleMemoryError,
+    better_engine,
+    executor_advice,
+)
+from fedperf_client.advice.spark_application import SparkApplication, newest_of_each
+from fedperf_client.diagnosis.spark_settings import SparkSettings
+from fedperf_client.prediction.mixture.intervals import Estimate
+from fedperf_client.prediction.mixture.matched_folds import Asks
+from fedperf_client.prediction.mixture.spreads import Student
+from fedperf_shared.execution import ClusterConfig, Execution, Measurement, SizedPlan
+from fedperf_shared.workflow.vocabulary import Platform
+from tests.unit.client.executions import START, chain_plan, make_execution
+
+GIB = 2**30
+TODAY = ClusterConfig(nodes=4, cores=32, memory_bytes=64 * GIB)
+CLUSTER = {"spark.executor.cores": "8", "spark.executor.memory": "16g", "spark.master": "yarn"}
+SPREAD = 0.1
+
+
+def query(seconds: float = 50.0, number: int = 0) -> Execution:
+    return make_execution(
+        number,
+        workload="nightly",
+        plan=chain_plan(platform=Platform.SPARK),
+        cluster=TODAY,
+        measurement=Measurement(seconds),
+    )
+
+
+def ran(
+    *queries: Execution, settings: dict[str, str] = CLUSTER, **changes: object
+) -> SparkApplication:
+    values: dict[str, object] = {
+        "name": "Nightly (app-1)",
+        "group": "nightly",
+        "queries": queries or (query(), query()),
+        "cluster": TODAY,
+        "settings": SparkSettings.of("4.0.0", settings),
+        "wall_seconds": 110.0,
+        "beside_seconds": 10.0,
+        "held_bytes": 3.0 * GIB,
+        "spilled_bytes": 0,
+    }
+    return SparkApplication(**{**values, **changes})  # type: ignore[arg-type]
+
+
+def by(seconds: Callable[[SizedPlan], float]) -> Callable[[Sequence[SizedPlan]], list[Estimate]]:
+    """A predictor that knows how long a question takes, give or take ten percent."""
+
+    def estimates(questions: Sequence[SizedPlan]) -> list[Estimate]:
+        return [
+            Estimate.around(
+                math.log(seconds(each)),
+                Student(SPREAD, 1e6),
+                kind=Asks.SEEN,
+                level=0.9,
+                inside=True,
+            )
+            for each in questions
+        ]
+
+    return estimates
+
+
+HALVES = by(lambda asked: 1600 / asked.cluster.cores)
+"""Twice the cores take half the time."""
+
+
+def core_seconds(cluster: ClusterConfig, seconds: float) -> float:
+    return cluster.cores * seconds
+
+
+def advised(application: SparkApplication | None = None, **asked: object) -> ExecutorAdvice:
+    return executor_advice(application or ran(), HALVES, core_seconds, **asked)  # type: ignore[arg-type]
+
+
+def test_executors_keep_their_cores_and_memory_and_change_their_number() -> None:
+    found = advised()
+    assert [each.executors for each in found.times] == [1, 2, 4, 8]
+    assert [each.cluster.cores for each in found.times] == [8, 16, 32, 64]
+    assert [each.cluster.memory_bytes for each in found.times] == [
+        n * GIB for n in (16, 32, 64, 128)
+    ]
+    assert found.today.cluster == TODAY
+
+
+def test_the_whole_is_its_queries_slow_together_and_the_time_beside_them() -> None:
+    time = advised().today
+    assert time.median_seconds == pytest.approx(10 + 2 * 50)
+    assert time.p90_seconds == pytest.approx(10 + 2 * 50 * math.exp(SPREAD * 1.2816), rel=1e-3)
+    assert time.chance_within(time.p90_seconds) == pytest.approx(0.9)
+    assert time.chance_within(11.0) == 0.0
+    assert time.chance_within(1e6) == 0.99
+
+
+def test_queries_that_ran_at_once_are_not_added_up() -> None:
+    at_once = ran(wall_seconds=60.0, beside_seconds=10.0)
+    assert advised(at_once).today.median_seconds == pytest.approx(60.0)
+
+
+def test_the_cheapest_that_keeps_the_deadline_is_taken() -> None:
+    found = advised(deadline_seconds=300.0)  # 410, 210, 110 and 60 seconds
+    assert (found.best.executors, found.keeps_deadline) == (2, True)
+    assert found.conf == (
+        "--conf spark.executor.instances=2",
+        "--conf spark.executor.cores=8",
+        "--conf spark.executor.memory=16g",
+    )
+
+
+def test_a_chance_below_nine_in_ten_keeps_no_deadline() -> None:
+    found = advised(deadline_seconds=220.0)  # 210 seconds of 2 executors, give or take ten percent
+    assert found.best.executors == 4
+    assert 0.5 < found.times[1].chance_within(220.0) < 0.9
+
+
+def test_of_none_that_keeps_the_deadline_the_likeliest_is_shown() -> None:
+    found = advised(deadline_seconds=55.0)
+    assert (found.best.executors, found.keeps_deadline) == (8, False)
+    assert advised(deadline_seconds=1.0).best.executors == 8
+
+
+def test_without_a_deadline_prices_decide_or_else_the_fastest() -> None:
+    assert advised(is_cost_first=True).best.executors == 1
+    assert advised().best.executors == 8
+    flat = executor_advice(ran(), by(lambda _: 50.0), core_seconds)
+    assert flat.best.executors == 1  # more bring nothing
+
+
+def test_executors_that_come_and_go_and_local_mode_have_their_own_settings() -> None:
+    dynamic = {**CLUSTER, "spark.dynamicAllocation.enabled": "true"}
+    assert advised(ran(settings=dynamic)).conf[0] == (
+        "--conf spark.dynamicAllocation.maxExecutors=8"
+    )
+    local = {"spark.master": "local[*]", "spark.driver.memory": "30g"}
+    one = replace(TODAY, nodes=1, cores=4)
+    queries = tuple(replace(query(), cluster=one) for _ in range(2))
+    found = advised(ran(*queries, settings=local, cluster=one), deadline_seconds=1000.0)
+    assert [each.cluster.cores for each in found.times] == [1, 2, 4, 8]
+    assert found.conf == ("--master local[4]", "--conf spark.driver.memory=30g")
+
+
+def test_memory_in_which_what_was_measured_does_not_fit_is_refused() -> None:
+    assert advised(memory_bytes=8 * GIB).conf[-1] == "--conf spark.executor.memory=8g"
+    with pytest.raises(TooLittleMemoryError, match="less than the 6g that its tasks need"):
+        advised(memory_bytes=5 * GIB)  # 3 GiB of work are 60 % of 5 GiB, and 300 MiB
+    with pytest.raises(TooLittleMemoryError, match="spilled"):
+        advised(ran(spilled_bytes=1), memory_bytes=12 * GIB)
+
+
+def test_an_engine_here_is_compared_with_the_queries_alone() -> None:
+    home = ClusterConfig(nodes=1, cores=2, memory_bytes=8 * GIB)
+
+    def seconds(asked: SizedPlan) -> float:
+        return {Platform.DUCKDB: 40.0, Platform.POLARS: 45.0}.get(asked.plan.platforms[0], 50.0)
+
+    found = executor_advice(ran(beside_seconds=60.0), by(seconds), core_seconds, home=home)
+    other = better_engine(found)
+    assert other is not None
+    engine, time, chance = other
+    assert engine is Platform.DUCKDB
+    assert time.median_seconds == pytest.approx(40.0)
+    assert found.queries_today.median_seconds == pytest.approx(50.0)
+    assert 0.75 < chance < 0.99
+
+
+def test_an_engine_whose_machine_cannot_hold_the_data_is_not_asked_about() -> None:
+    small = ClusterConfig(nodes=1, cores=2, memory_bytes=1000)
+    assert better_engine(advised(home=small)) is None
+    assert better_engine(advised()) is None
+
+
+def test_of_an_application_the_last_run_counts_and_the_costliest_comes_first() -> None:
+    later = replace(query(), finished_at=START + timedelta(days=1))
+    small = ran(group="small", wall_seconds=150.0)
+    runs = [ran(later), ran(query()), small]
+    assert newest_of_each(runs) == [runs[0], small]

@@ -1,0 +1,93 @@
+"""`fedperf advise LOGS`: from logs to `--conf` lines that keep a deadline, in one command."""
+
+from pathlib import Path
+
+import pytest
+
+from fedperf_client.commands import advise_logs
+from fedperf_client.home.config import Home
+from fedperf_shared.execution import ClusterConfig
+from fedperf_shared.programs.command_line import NO_ANSWER
+from tests.fakes.measured_logs import FakeTask, started
+from tests.fakes.spark_logs import APP_START, SQL, grouped, node
+from tests.unit.client.homes import empty_home, fedperf
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+    monkeypatch.setenv("COLUMNS", "200")
+    here = ClusterConfig(nodes=1, cores=2, memory_bytes=2**33)
+    monkeypatch.setattr(advise_logs, "_this_machine", lambda: here)
+    return empty_home(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Path:
+    log = started(executor_cores="4", executor_memory="4g").opened()
+    for event in log.events:
+        if event["Event"] == SQL + "SparkListenerSQLExecutionStart":
+            event["sparkPlanInfo"] = grouped(node("Scan parquet t", rows=1))
+    log.stage([FakeTask(1000, 11_000, held=2**30)] * 8)
+    log.executor("late", APP_START + 500, host="host-9")
+    directory = tmp_path / "logs"
+    directory.mkdir()
+    log.closed().write(directory / "app-1")
+    return directory
+
+
+def test_a_directory_of_logs_becomes_conf_lines(home: Home, logs: Path) -> None:
+    ended = fedperf(home, "advise", logs, "--deadline", "9d")
+    assert ended.code == 0, ended.err
+    assert "1 query, 11 s on 3 executors of 4 cores" in ended.out
+    assert "deadline 9.0 d: keeps it with a chance of" in ended.out
+    assert "  --conf spark.executor.cores=4\n  --conf spark.executor.memory=4096m" in ended.out
+    assert len(fedperf(home, "runs", "--json").rows()) == 1
+
+
+def test_a_deadline_that_nothing_keeps_ends_with_its_code(home: Home, logs: Path) -> None:
+    ended = fedperf(home, "advise", logs / "app-1", "--deadline", "1ms", "--json")
+    assert ended.code == NO_ANSWER
+    found = ended.json()
+    assert isinstance(found, dict)
+    (application,) = found["applications"]
+    assert application["keeps_deadline"] is False
+    assert [each["executors"] for each in application["sizes"]] == [1, 2, 3, 4]
+
+
+def test_prices_are_shown_in_money(home: Home, logs: Path, tmp_path: Path) -> None:
+    prices = tmp_path / "prices.toml"
+    prices.write_text('currency = "EUR"\ncore = 36\n')
+    assert "EUR " not in fedperf(home, "advise", logs).out
+    found = fedperf(home, "advise", logs, "--prices", prices, "--json").json()
+    assert isinstance(found, dict)
+    choice = found["applications"][0]["choice"]
+    assert choice["cost"] == pytest.approx(choice["core_seconds"] / 100)
+    assert "EUR " in fedperf(home, "advise", logs, "--prices", prices).out
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--by", "noon"), "time of day"),
+        (("--memory", "1GB"), "its tasks need"),
+        (("--memory", "duckdb=8GB"), "without a platform"),
+        (("--prices", "none.toml"), "does not exist"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(
+    home: Home, logs: Path, options: tuple[str, str], told: str
+) -> None:
+    ended = fedperf(home, "advise", logs, *options)
+    assert ended.code == 3
+    assert told in ended.complaint()
+
+
+def test_options_that_do_not_go_together_are_wrong_usage(home: Home, logs: Path) -> None:
+    assert fedperf(home, "advise", logs, "--by", "06:00", "--deadline", "1h").code == 2
+    assert fedperf(home, "advise", "--execution", "1", "--prices", "prices.toml").code == 2
+
+
+def test_a_directory_without_logs_is_refused(home: Home, tmp_path: Path) -> None:
+    empty = tmp_path / "nothing"
+    empty.mkdir()
+    assert "no Spark log" in fedperf(home, "advise", empty).complaint()
