@@ -39,6 +39,7 @@ def jobs_of(log: EventLog) -> Iterator[JobFacts | Unread]:
                     bad += 1
         except (DamagedLogError, OSError) as error:
             yield Unread(_words(file, error))
+    yield from running.complete()
     for count, reason in (
         (running.unfinished, "jobs without an end: the log stops before it"),
         (running.given_up, "jobs given up: too much ran at the same time"),

@@ -1,12 +1,12 @@
 """The jobs of an application while their events arrive, until each is complete.
 
 What is kept is bounded by what runs at the same time: beyond the limits of this module the
-job with the most tasks is given up, and counted.
+job that holds most is given up, and counted.
 """
 
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,10 +20,15 @@ from fedperf_client.diagnosis.job_facts import (
     TaskTotals,
 )
 from fedperf_client.diagnosis.spark_settings import SparkSettings
+from fedperf_client.diagnosis.task_figures import (
+    CALLED_OFF,
+    LONGEST_TEXT,
+    failure_of,
+    figures_of,
+)
 from fedperf_client.sources.spark.cluster import Executors, UnknownClusterError
 from fedperf_client.sources.spark.fields import (
     Event,
-    MalformedEventError,
     integer,
     mapping,
     milliseconds,
@@ -33,24 +38,18 @@ from fedperf_client.sources.spark.fields import (
 from fedperf_shared.execution import ClusterConfig
 
 MAX_TASKS = 500_000
-"""Of all jobs that run at the same time; each takes 40 bytes."""
+"""And stages, of all jobs that run at the same time; a task takes 40 bytes."""
 
 MAX_JOBS = 2_000
 """That run at the same time."""
-
-LONGEST_TEXT = 120
 
 _QUERY_ID = "spark.sql.execution.id"
 _DESCRIPTION = "spark.job.description"
 _INNER = "(runId "
 """In what Spark itself calls the jobs that build a table for all."""
 
-_CALLED_OFF = frozenset({"TaskKilled", "TaskCommitDenied"})
-"""Reasons that are no failures: another attempt was first, or nobody needed it any more."""
-
-_NO_MEMORY = ("OutOfMemory", "exceeding memory limits", "exit code 137", "exit code 143")
-
 _COLUMNS = 5
+_STEP = 1000
 
 
 @dataclass(slots=True)
@@ -73,10 +72,15 @@ class _OpenJob:
     ended_at: int | None = None
     has_failed: bool = False
     was_alone: bool = True
+    is_given_up: bool = False
     open_jobs: set[int] = field(default_factory=set)
     stages: dict[tuple[int, int], _OpenStage] = field(default_factory=dict)
     failed: list[FailedTask] = field(default_factory=list)
-    tasks: int = 0
+    kept: int = 0
+
+    @property
+    def is_query(self) -> bool:
+        return self.label.startswith("query")
 
     @property
     def is_complete(self) -> bool:
@@ -102,15 +106,31 @@ class OpenJobs:
     _stages: dict[int, _OpenJob] = field(default_factory=dict)
 
     def take(self, name: str, event: Event) -> Iterable[JobFacts]:
-        """Take an event by its short name; a job that is complete with it comes out.
+        """Take an event by its short name; jobs that are complete come out.
+
+        The last tasks of a job may be told after its end: it comes out when the next begins.
 
         Raises:
             MalformedEventError: the event lacks something and counts for nothing.
         """
-        if (ending := _ENDINGS.get(name)) is not None:
-            return ending(self, event)
+        found = self.complete() if name in _BEGINNINGS else ()
         _HANDLERS[name](self, event)
-        return ()
+        return found
+
+    def complete(self) -> list[JobFacts]:
+        """The jobs that are complete now, and no longer kept."""
+        jobs = [each for each in self._all() if each.is_complete]
+        for each in jobs:
+            self._forget(each)
+        found = [
+            self._facts(each, each.ended_at or each.started_at)
+            for each in jobs
+            if not each.is_given_up
+        ]
+        if jobs and self._executors.any_ended:
+            started = [each.started_at for each in (*jobs, *self._all())]
+            self._executors.forget_before(min(started))
+        return found
 
     @property
     def unfinished(self) -> int:
@@ -163,7 +183,8 @@ class OpenJobs:
         for each in others:
             each.was_alone = job.was_alone = False
         if len(others) >= MAX_JOBS:
-            self._give_up(others[0])
+            self._forget(others[0])
+            self.given_up += not others[0].is_given_up
 
     def _job_started(self, event: Event) -> None:
         number, at = integer(event, "Job ID"), milliseconds(event, "Submission Time")
@@ -179,15 +200,16 @@ class OpenJobs:
             job.description = described[:LONGEST_TEXT]
         job.open_jobs.add(number)
         self._jobs[number] = job
-        for each in sequence(event, "Stage IDs"):
-            if isinstance(each, int):
-                self._stages[each] = job
+        stages = [each for each in sequence(event, "Stage IDs") if isinstance(each, int)]
+        for each in stages:
+            self._stages[each] = job
+        self._grown(job, 1 + len(stages))
 
     def _stage_submitted(self, event: Event) -> None:
         info = mapping(event, "Stage Info")
         number = integer(info, "Stage ID")
         job = self._stages.get(number)
-        if job is None or "Submission Time" not in info:
+        if job is None or job.is_given_up or "Submission Time" not in info:
             return
         at = milliseconds(info, "Submission Time")
         attempt = number, integer(info, "Stage Attempt ID")
@@ -200,42 +222,54 @@ class OpenJobs:
     def _task_ended(self, event: Event) -> None:
         number = integer(event, "Stage ID")
         job = self._stages.get(number)
-        if job is None:
+        if job is None or job.is_given_up:
             return
         info, end = mapping(event, "Task Info"), mapping(event, "Task End Reason")
         launched, finished = milliseconds(info, "Launch Time"), milliseconds(info, "Finish Time")
         reason = end.get("Reason")
-        if reason in _CALLED_OFF:
+        if reason in CALLED_OFF:
             return
         if reason != "Success":
-            job.failed.append(_failure(number, end, launched, finished))
+            job.failed.append(failure_of(number, end, launched, finished))
         else:
             metrics = mapping(event, "Task Metrics")
             attempt = integer(event, "Stage Attempt ID")
             stage = job.stages.setdefault((number, attempt), _OpenStage())
-            figures = _figures(metrics)
+            figures = figures_of(metrics)
             read = figures["input_bytes"] + figures["shuffle_read"]
             rows = figures["rows_read"]
             stage.columns.extend((launched, finished, figures.pop("run"), read, rows))
             stage.sums.update(figures)
-        job.tasks += 1
-        if job.tasks % 1000 == 0 and sum(each.tasks for each in self._all()) > MAX_TASKS:
-            self._give_up(max(self._all(), key=lambda each: each.tasks))
+        self._grown(job, 1)
 
-    def _job_ended(self, event: Event) -> Iterator[JobFacts]:
+    def _grown(self, job: _OpenJob, count: int) -> None:
+        """Give up the largest job where all that is kept passes the limit; looked at in steps."""
+        before, job.kept = job.kept, job.kept + count
+        if before // _STEP == job.kept // _STEP:
+            return
+        jobs = self._all()
+        if sum(each.kept for each in jobs) > MAX_TASKS:
+            largest = max(jobs, key=lambda each: each.kept)
+            largest.is_given_up, largest.kept = True, 0
+            largest.stages.clear()
+            largest.failed.clear()
+            self.given_up += 1
+
+    def _job_ended(self, event: Event) -> None:
         number = integer(event, "Job ID")
-        job = self._jobs.pop(number, None)
+        job = self._jobs.get(number)
         if job is None:
             return
         job.open_jobs.discard(number)
         result = event.get("Job Result")
         if not (isinstance(result, Mapping) and result.get("Result") == "JobSucceeded"):
             job.has_failed = True
-        if job.label.startswith("job"):
+        if job.is_query:
+            del self._jobs[number]
+        else:
             job.ended_at = milliseconds(event, "Completion Time")
-        yield from self._completed(job)
 
-    def _query_ended(self, event: Event) -> Iterator[JobFacts]:
+    def _query_ended(self, event: Event) -> None:
         number = integer(event, "executionId")
         if self._roots.pop(number, None) is not None:
             return
@@ -244,20 +278,6 @@ class OpenJobs:
             return
         job.ended_at = milliseconds(event, "time")
         job.has_failed = job.has_failed or bool(event.get("errorMessage"))
-        yield from self._completed(job)
-
-    def _completed(self, job: _OpenJob) -> Iterator[JobFacts]:
-        if not job.is_complete:
-            return
-        self._forget(job)
-        yield self._facts(job, job.ended_at or job.started_at)
-        if self._executors.any_ended:
-            started = [each.started_at for each in self._all()]
-            self._executors.forget_before(min(started, default=job.started_at))
-
-    def _give_up(self, job: _OpenJob) -> None:
-        self._forget(job)
-        self.given_up += 1
 
     def _forget(self, job: _OpenJob) -> None:
         for known in (self._queries, self._jobs, self._stages):
@@ -311,64 +331,6 @@ class OpenJobs:
             return None
 
 
-def _failure(stage: int, end: Event, launched: int, finished: int) -> FailedTask:
-    reason, told = end.get("Reason"), end.get("Class Name")
-    named = told if isinstance(told, str) else reason if isinstance(reason, str) else "unknown"
-    words = " ".join(
-        each
-        for name in ("Class Name", "Description", "Loss Reason", "Full Stack Trace")
-        if isinstance(each := end.get(name), str)
-    )
-    return FailedTask(
-        stage,
-        named.rpartition(".")[2][:LONGEST_TEXT],
-        is_out_of_memory=any(each in words for each in _NO_MEMORY),
-        launched=launched,
-        finished=finished,
-    )
-
-
-def _figures(metrics: Event) -> dict[str, int]:
-    """Of a task, by the names of `TaskTotals`, with `run` beside."""
-    read = _part(metrics, "Shuffle Read Metrics")
-    written = _part(metrics, "Shuffle Write Metrics")
-    given = _part(metrics, "Input Metrics")
-    run, garbage = _count(metrics, "Executor Run Time"), _count(metrics, "JVM GC Time")
-    fetch_wait, spilled = _count(read, "Fetch Wait Time"), _count(metrics, "Memory Bytes Spilled")
-    return {
-        "run": run,
-        "rows_read": _count(read, "Total Records Read") + _count(given, "Records Read"),
-        "rows_written": _count(written, "Shuffle Records Written"),
-        "cpu": _count(metrics, "Executor CPU Time") // 1_000_000,
-        "garbage": min(garbage, run),
-        "fetch_wait": min(fetch_wait, run),
-        "shuffle_write": min(_count(written, "Shuffle Write Time") // 1_000_000, run),
-        "input_bytes": _count(given, "Bytes Read"),
-        "shuffle_read": _count(read, "Remote Bytes Read") + _count(read, "Local Bytes Read"),
-        "shuffle_written": _count(written, "Shuffle Bytes Written"),
-        "spilled_memory": spilled,
-        "spilled_disk": _count(metrics, "Disk Bytes Spilled"),
-        "spilled_tasks": int(spilled > 0),
-        "spilled_run": max(0, run - garbage - fetch_wait) if spilled else 0,
-        "held": _count(metrics, "Peak Execution Memory"),
-    }
-
-
-def _part(metrics: Event, name: str) -> Event:
-    found = metrics.get(name)
-    return found if isinstance(found, dict) else {}
-
-
-def _count(metrics: Event, name: str) -> int:
-    """A figure of a task; 0 where it is missing, as in logs of older versions."""
-    if name not in metrics:
-        return 0
-    value = integer(metrics, name)
-    if value < 0:
-        raise MalformedEventError(name)
-    return value
-
-
 _HANDLERS: Mapping[str, Callable[[OpenJobs, Event], None]] = {
     "SparkListenerLogStart": OpenJobs._log_started,
     "SparkListenerApplicationStart": OpenJobs._application_started,
@@ -385,10 +347,9 @@ _HANDLERS: Mapping[str, Callable[[OpenJobs, Event], None]] = {
     "SparkListenerJobStart": OpenJobs._job_started,
     "SparkListenerStageSubmitted": OpenJobs._stage_submitted,
     "SparkListenerTaskEnd": OpenJobs._task_ended,
-}
-_ENDINGS: Mapping[str, Callable[[OpenJobs, Event], Iterable[JobFacts]]] = {
     "SparkListenerJobEnd": OpenJobs._job_ended,
     "SparkListenerSQLExecutionEnd": OpenJobs._query_ended,
 }
-WANTED = frozenset(_HANDLERS) | frozenset(_ENDINGS)
+_BEGINNINGS = frozenset({"SparkListenerSQLExecutionStart", "SparkListenerJobStart"})
+WANTED = frozenset(_HANDLERS)
 """Events that are looked at."""

@@ -6,6 +6,7 @@ import pytest
 
 from fedperf_client.diagnosis import open_jobs
 from tests.fakes.measured_logs import FakeTask, log_of, started
+from tests.fakes.spark_logs import APP_START
 
 
 def test_a_query_has_its_stages_and_their_sums(tmp_path: Path) -> None:
@@ -33,6 +34,16 @@ def test_tasks_that_failed_are_no_quiet_time(tmp_path: Path) -> None:
     assert job.quiet == ()
 
 
+def test_tasks_that_are_told_after_the_end_of_their_job_belong_to_it(tmp_path: Path) -> None:
+    log = started().opened().stage([FakeTask(1000, 9000)]).closed()
+    ended = [each for each in log.events if each["Event"] == "SparkListenerTaskEnd"]
+    log.events = [each for each in log.events if each not in ended] + ended
+    log.opened(query=1, at=20_000).closed(query=1, end=21_000)
+    (job, _), _ = log.jobs(tmp_path)
+    assert len(job.stages[0].tasks) == 1
+    assert job.was_alone
+
+
 def test_a_log_that_stops_and_lines_that_are_no_events_are_told(tmp_path: Path) -> None:
     log = started().opened().stage([FakeTask(1000, 4000)])
     log.add("SparkListenerJobStart", Job_ID="many")
@@ -49,6 +60,20 @@ def test_a_job_with_too_many_tasks_is_given_up_and_counted(
     found, missing = log_of(many).jobs(tmp_path)
     assert found == []
     assert missing == ["1 jobs given up: too much ran at the same time"]
+
+
+def test_of_a_job_that_was_given_up_nothing_comes_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(open_jobs, "MAX_TASKS", 1500)
+    log = started().opened().stage([FakeTask(1000, 1001)] * 2000)
+    again = {"Job ID": 9, "Submission Time": APP_START + 5000, "Stage IDs": [9]}
+    properties = {"spark.sql.execution.id": "0"}
+    log.events.append({"Event": "SparkListenerJobStart", **again, "Properties": properties})
+    log.stage([FakeTask(5000, 9000)], number=9)
+    log.add("SparkListenerJobEnd", Job_ID=9, Job_Result={"Result": "JobSucceeded"})
+    found, missing = log.closed().jobs(tmp_path)
+    assert (found, len(missing)) == ([], 1)
 
 
 def test_slots_are_fewer_where_a_task_takes_several_cores(tmp_path: Path) -> None:
