@@ -30,9 +30,9 @@ def diagnose(
     """Say what held Spark's jobs up, with the evidence of the log and a setting that mends it.
 
     Reads event logs and nothing else: spills, skew, stragglers, idle cores, waiting for
-    executors or for the driver, garbage collection, shuffles, failures. What is at stake is a
-    bound; bounds of several findings overlap. Jobs are ranked by money with --prices, by
-    core-hours without. Stores and sends nothing.
+    executors or for the driver, garbage collection, shuffles, broadcasts, failures. What is at
+    stake is a bound; bounds of several findings overlap. Jobs are ranked by money with --prices,
+    by core-hours without. Stores and sends nothing.
     """
     from fedperf_client.diagnosis.diagnosis import Ranking
     from fedperf_client.diagnosis.log_reader import Unread, event_logs_in, jobs_of

@@ -12,6 +12,7 @@ from itertools import count
 
 from fedperf_client.diagnosis.finding import JobFinding
 from fedperf_client.diagnosis.job_facts import JobFacts
+from fedperf_client.diagnosis.rules.broadcasts import broadcasts
 from fedperf_client.diagnosis.rules.failures import failures
 from fedperf_client.diagnosis.rules.few_tasks import few_tasks
 from fedperf_client.diagnosis.rules.garbage import garbage_collection
@@ -39,6 +40,7 @@ RULES: tuple[Rule, ...] = (
     idle_executors,
     garbage_collection,
     shuffles,
+    broadcasts,
     failures,
 )
 

@@ -24,6 +24,7 @@ class Symptom(StrEnum):
     GARBAGE = "garbage collection"
     SHUFFLE_WAIT = "shuffle wait"
     SHUFFLE_GROWTH = "shuffle growth"
+    BROADCAST = "broadcast"
     FAILURES = "failures"
 
 

@@ -11,6 +11,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from fedperf_client.diagnosis.broadcasts import Broadcast
 from fedperf_client.diagnosis.spark_settings import SparkSettings
 from fedperf_shared.execution import ClusterConfig
 
@@ -191,6 +192,7 @@ class JobFacts:
         stages: that ran tasks, in the order of their numbers.
         settings: of its application.
         failed: tasks that did not succeed.
+        broadcasts: tables that it sent to all executors.
     """
 
     application: str
@@ -204,6 +206,7 @@ class JobFacts:
     stages: tuple[StageFacts, ...]
     settings: SparkSettings = field(default_factory=SparkSettings)
     failed: tuple[FailedTask, ...] = ()
+    broadcasts: tuple[Broadcast, ...] = ()
 
     @property
     def seconds(self) -> float:

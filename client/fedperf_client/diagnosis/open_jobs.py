@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from fedperf_client.diagnosis.broadcasts import BroadcastCounters
 from fedperf_client.diagnosis.job_facts import (
     FailedTask,
     JobFacts,
@@ -76,6 +77,7 @@ class _OpenJob:
     open_jobs: set[int] = field(default_factory=set)
     stages: dict[tuple[int, int], _OpenStage] = field(default_factory=dict)
     failed: list[FailedTask] = field(default_factory=list)
+    broadcasts: BroadcastCounters = field(default_factory=BroadcastCounters)
     kept: int = 0
 
     @property
@@ -166,6 +168,17 @@ class OpenJobs:
         described = event.get("description")
         if isinstance(described, str) and not job.description:
             job.description = described[:LONGEST_TEXT]
+        job.broadcasts.take_plan(event)
+
+    def _plan_changed(self, event: Event) -> None:
+        job = self._queries.get(integer(event, "executionId"))
+        if job is not None:
+            job.broadcasts.take_plan(event)
+
+    def _driver_counted(self, event: Event) -> None:
+        job = self._queries.get(integer(event, "executionId"))
+        if job is not None:
+            job.broadcasts.take_values(event)
 
     def _query(self, number: int, at: int) -> _OpenJob:
         number = self._roots.get(number, number)
@@ -303,6 +316,7 @@ class OpenJobs:
             stages=stages,
             settings=self._settings,
             failed=tuple(job.failed),
+            broadcasts=tuple(job.broadcasts.found()),
         )
 
     def _stage(self, number: int, attempt: int, stage: _OpenStage) -> StageFacts:
@@ -344,6 +358,8 @@ _HANDLERS: Mapping[str, Callable[[OpenJobs, Event], None]] = {
     "SparkListenerExecutorAdded": lambda jobs, event: jobs._executors.added(event),
     "SparkListenerExecutorRemoved": lambda jobs, event: jobs._executors.removed(event),
     "SparkListenerSQLExecutionStart": OpenJobs._query_started,
+    "SparkListenerSQLAdaptiveExecutionUpdate": OpenJobs._plan_changed,
+    "SparkListenerDriverAccumUpdates": OpenJobs._driver_counted,
     "SparkListenerJobStart": OpenJobs._job_started,
     "SparkListenerStageSubmitted": OpenJobs._stage_submitted,
     "SparkListenerTaskEnd": OpenJobs._task_ended,

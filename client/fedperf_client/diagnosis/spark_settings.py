@@ -11,6 +11,9 @@ MIB = 2**20
 DEFAULT_PARTITIONS = 200
 """spark.sql.shuffle.partitions where nobody set it."""
 
+DEFAULT_BROADCAST_BYTES = 10 * MIB
+"""spark.sql.autoBroadcastJoinThreshold where nobody set it."""
+
 DEFAULT_FILE_BYTES = 128 * MIB
 """spark.sql.files.maxPartitionBytes where nobody set it."""
 
@@ -27,6 +30,7 @@ _KEPT = frozenset(
         "spark.dynamicAllocation.enabled",
         "spark.sql.shuffle.partitions",
         "spark.sql.adaptive.enabled",
+        "spark.sql.autoBroadcastJoinThreshold",
         "spark.sql.files.maxPartitionBytes",
         "spark.speculation",
     }
@@ -85,6 +89,11 @@ class SparkSettings:
     def file_bytes(self) -> int:
         """The most that a task reads of files."""
         return self._bytes("spark.sql.files.maxPartitionBytes", DEFAULT_FILE_BYTES, unit=1)
+
+    @property
+    def broadcast_bytes(self) -> int:
+        """Size up to which Spark sends a table to all; its default where that is switched off."""
+        return self._bytes("spark.sql.autoBroadcastJoinThreshold", DEFAULT_BROADCAST_BYTES, unit=1)
 
     @property
     def speculates(self) -> bool:

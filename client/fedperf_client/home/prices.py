@@ -16,6 +16,7 @@ from fedperf_shared.programs.settings_file import WrongSettingsError, read_setti
 
 _HOUR = 3600.0
 _GIB = 2**30
+_LEAST = 0.0001
 _Price = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
 
 
@@ -48,6 +49,8 @@ class PriceList(BaseModel):
     def text(self, amount: float) -> str:
         """An amount for people."""
         sign = f"{self.currency} " if self.currency.isalpha() else self.currency
+        if 0 < amount < _LEAST:
+            return f"under {sign}{_LEAST}"
         return f"{sign}{amount:,.2f}" if amount >= 1 else f"{sign}{amount:.3g}"
 
 

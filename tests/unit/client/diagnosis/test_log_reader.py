@@ -56,7 +56,7 @@ def test_a_job_with_too_many_tasks_is_given_up_and_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(open_jobs, "MAX_TASKS", 1500)
-    many = [FakeTask(1000, 1001)] * 2000
+    many = [FakeTask(1000, 1001)] * 4000
     found, missing = log_of(many).jobs(tmp_path)
     assert found == []
     assert missing == ["1 jobs given up: too much ran at the same time"]

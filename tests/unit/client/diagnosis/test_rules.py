@@ -9,6 +9,7 @@ from fedperf_client.diagnosis.diagnosis import Ranking, diagnosed
 from fedperf_client.diagnosis.finding import JobFinding, Symptom
 from fedperf_client.home.prices import PriceList
 from tests.fakes.measured_logs import FakeTask, MeasuredLog, log_of, started
+from tests.fakes.spark_logs import SQL, node
 
 MIB = 2**20
 SLOTS = 8
@@ -181,6 +182,27 @@ def test_waiting_for_a_shuffle_and_rows_that_multiply_are_found(tmp_path: Path) 
 def test_more_bytes_of_as_many_rows_are_no_growth(tmp_path: Path) -> None:
     tasks = even(read=MIB, rows=90, rows_written=120, written=50 * MIB)
     assert Symptom.SHUFFLE_GROWTH not in found_in(log_of(tasks), tmp_path)
+
+
+def with_a_broadcast(size: int, sent: int) -> MeasuredLog:
+    names = ("data size", "time to build", "time to broadcast (ms)")
+    metrics = [{"name": name, "accumulatorId": n} for n, name in enumerate(names)]
+    exchange = {"nodeName": "BroadcastExchange", "children": [], "metrics": metrics}
+    log = started().opened()
+    for event in log.events:
+        if str(event["Event"]).endswith("SQLExecutionStart"):
+            event["sparkPlanInfo"] = {**node("Project"), "children": [exchange]}
+    values = [[0, size], [1, 500], [2, sent], [77, 1]]
+    log.add(SQL + "SparkListenerDriverAccumUpdates", executionId=0, accumUpdates=values)
+    return log.stage(even()).closed()
+
+
+def test_a_table_sent_to_all_that_is_far_above_the_limit_is_found(tmp_path: Path) -> None:
+    found = found_in(with_a_broadcast(900 * MIB, 2500), tmp_path)[Symptom.BROADCAST]
+    assert found.seconds == pytest.approx(3.0)
+    assert "a table of 943.7 MB was sent to all executors, 1 such in all" in found.evidence
+    assert found.conf == ()  # the log does not tell what Spark had estimated
+    assert Symptom.BROADCAST not in found_in(with_a_broadcast(90 * MIB, 2500), tmp_path)
 
 
 def failing(reason: Mapping[str, object] | str) -> Sequence[FakeTask]:

@@ -17,6 +17,12 @@ def test_an_hour_costs_machines_cores_and_memory() -> None:
     assert prices.cost(CLUSTER, 1800, node_type="m5") == pytest.approx((6 + 0.8 + 0.64) / 2)
 
 
+def test_amounts_are_readable() -> None:
+    texts = [PriceList(core=1).text(each) for each in (1234.5, 0.25, 0.00001, 0.0)]
+    assert texts == ["$1,234.50", "$0.25", "under $0.0001", "$0"]
+    assert PriceList(core=1, currency="EUR").text(2.0) == "EUR 2.00"
+
+
 def test_prices_are_read_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "prices.toml"
     path.write_text('currency = "EUR"\ncore = 0.05\n[node_types]\n"m5.xlarge" = 0.192\n')
