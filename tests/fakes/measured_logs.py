@@ -106,6 +106,7 @@ class MeasuredLog(SparkLog):
                     "Task Metrics": each.metrics,
                 }
             )
+        self.add("SparkListenerStageCompleted", Stage_Info=info)
         return self
 
     def closed(self, *, query: int | None = 0, end: int = 11_000, error: str = "") -> "MeasuredLog":

@@ -20,6 +20,7 @@ from fedperf_client.diagnosis.job_facts import (
     TaskColumns,
     TaskTotals,
 )
+from fedperf_client.diagnosis.present_executors import PresentExecutors
 from fedperf_client.diagnosis.spark_settings import SparkSettings
 from fedperf_client.diagnosis.task_figures import (
     CALLED_OFF,
@@ -27,7 +28,6 @@ from fedperf_client.diagnosis.task_figures import (
     failure_of,
     figures_of,
 )
-from fedperf_client.sources.spark.cluster import Executors, UnknownClusterError
 from fedperf_client.sources.spark.fields import (
     Event,
     integer,
@@ -60,6 +60,7 @@ class _OpenStage:
     name: str = ""
     submitted_at: int | None = None
     had_executors: bool = True
+    cores: int = 0
     columns: "array[int]" = field(default_factory=lambda: array("q"))
     sums: Counter[str] = field(default_factory=Counter)
 
@@ -74,6 +75,7 @@ class _OpenJob:
     has_failed: bool = False
     was_alone: bool = True
     is_given_up: bool = False
+    cluster: ClusterConfig | None = None
     open_jobs: set[int] = field(default_factory=set)
     stages: dict[tuple[int, int], _OpenStage] = field(default_factory=dict)
     failed: list[FailedTask] = field(default_factory=list)
@@ -101,7 +103,7 @@ class OpenJobs:
     _name: str = ""
     _version: str = ""
     _settings: SparkSettings = field(default_factory=SparkSettings)
-    _executors: Executors = field(default_factory=Executors)
+    _executors: PresentExecutors = field(default_factory=PresentExecutors)
     _queries: dict[int, _OpenJob] = field(default_factory=dict)
     _roots: dict[int, int] = field(default_factory=dict)
     _jobs: dict[int, _OpenJob] = field(default_factory=dict)
@@ -129,9 +131,9 @@ class OpenJobs:
             for each in jobs
             if not each.is_given_up
         ]
-        if jobs and self._executors.any_ended:
+        if jobs and self._executors.known.any_ended:
             started = [each.started_at for each in (*jobs, *self._all())]
-            self._executors.forget_before(min(started))
+            self._executors.known.forget_before(min(started))
         return found
 
     @property
@@ -150,7 +152,7 @@ class OpenJobs:
 
     def _configured(self, event: Event) -> None:
         properties = mapping(event, "Spark Properties")
-        self._executors.configured(properties)
+        self._executors.known.configured(properties)
         self._settings = SparkSettings.of(self._version, properties)
 
     def _all(self) -> list[_OpenJob]:
@@ -229,8 +231,17 @@ class OpenJobs:
         stage = job.stages.setdefault(attempt, _OpenStage())
         stage.name = text(info, "Stage Name")[:LONGEST_TEXT]
         stage.submitted_at = at
-        # Only now: of executors that come later it will be known that they came.
-        stage.had_executors = self._cluster(at, at + 1) is not None
+        stage.had_executors = self._executors.are_there(at)
+
+    def _stage_completed(self, event: Event) -> None:
+        info = mapping(event, "Stage Info")
+        number, attempt = integer(info, "Stage ID"), integer(info, "Stage Attempt ID")
+        job = self._stages.get(number)
+        stage = None if job is None else job.stages.get((number, attempt))
+        if stage is not None and stage.columns:
+            launched, finished = stage.columns[0::_COLUMNS], stage.columns[1::_COLUMNS]
+            found = self._executors.during(min(launched), max(finished))
+            stage.cores = 0 if found is None else found.cores
 
     def _task_ended(self, event: Event) -> None:
         number = integer(event, "Stage ID")
@@ -281,6 +292,7 @@ class OpenJobs:
             del self._jobs[number]
         else:
             job.ended_at = milliseconds(event, "Completion Time")
+        self._may_be_complete(job)
 
     def _query_ended(self, event: Event) -> None:
         number = integer(event, "executionId")
@@ -291,6 +303,11 @@ class OpenJobs:
             return
         job.ended_at = milliseconds(event, "time")
         job.has_failed = job.has_failed or bool(event.get("errorMessage"))
+        self._may_be_complete(job)
+
+    def _may_be_complete(self, job: _OpenJob) -> None:
+        if job.is_complete and job.ended_at is not None:
+            job.cluster = self._executors.during(job.started_at, max(job.ended_at, job.started_at))
 
     def _forget(self, job: _OpenJob) -> None:
         for known in (self._queries, self._jobs, self._stages):
@@ -310,7 +327,7 @@ class OpenJobs:
             description=" ".join(job.description.split()),
             started_at=job.started_at,
             ended_at=ended_at,
-            cluster=self._cluster(job.started_at, ended_at),
+            cluster=job.cluster,
             was_alone=job.was_alone,
             has_failed=job.has_failed,
             stages=stages,
@@ -322,47 +339,37 @@ class OpenJobs:
     def _stage(self, number: int, attempt: int, stage: _OpenStage) -> StageFacts:
         table: Longs = np.array(stage.columns, np.int64).reshape(-1, _COLUMNS)
         tasks = TaskColumns(*(np.ascontiguousarray(column) for column in table.T))
-        began, ended = int(tasks.launched.min()), int(tasks.finished.max())
         return StageFacts(
             number=number,
             attempt=attempt,
             name=stage.name,
             submitted_at=stage.submitted_at,
-            slots=self._cores(began, ended) // self._settings.cores_per_task,
+            slots=stage.cores // self._settings.cores_per_task,
             had_executors=stage.had_executors,
             tasks=tasks,
             totals=TaskTotals(**stage.sums),
         )
-
-    def _cores(self, start: int, end: int) -> int:
-        found = self._cluster(start, end)
-        return 0 if found is None else found.cores
-
-    def _cluster(self, start: int, end: int) -> ClusterConfig | None:
-        try:
-            return self._executors.during(start, max(start, end))
-        except UnknownClusterError:
-            return None
 
 
 _HANDLERS: Mapping[str, Callable[[OpenJobs, Event], None]] = {
     "SparkListenerLogStart": OpenJobs._log_started,
     "SparkListenerApplicationStart": OpenJobs._application_started,
     "SparkListenerEnvironmentUpdate": OpenJobs._configured,
-    "SparkListenerResourceProfileAdded": lambda jobs, event: jobs._executors.resource_profile(
+    "SparkListenerResourceProfileAdded": lambda o, event: o._executors.known.resource_profile(
         event
     ),
-    "SparkListenerBlockManagerAdded": lambda jobs, event: jobs._executors.block_manager_added(
+    "SparkListenerBlockManagerAdded": lambda o, event: o._executors.known.block_manager_added(
         event
     ),
-    "SparkListenerExecutorAdded": lambda jobs, event: jobs._executors.added(event),
-    "SparkListenerExecutorRemoved": lambda jobs, event: jobs._executors.removed(event),
+    "SparkListenerExecutorAdded": lambda o, event: o._executors.added(event),
+    "SparkListenerExecutorRemoved": lambda o, event: o._executors.known.removed(event),
     "SparkListenerSQLExecutionStart": OpenJobs._query_started,
     "SparkListenerSQLAdaptiveExecutionUpdate": OpenJobs._plan_changed,
     "SparkListenerDriverAccumUpdates": OpenJobs._driver_counted,
     "SparkListenerJobStart": OpenJobs._job_started,
     "SparkListenerStageSubmitted": OpenJobs._stage_submitted,
     "SparkListenerTaskEnd": OpenJobs._task_ended,
+    "SparkListenerStageCompleted": OpenJobs._stage_completed,
     "SparkListenerJobEnd": OpenJobs._job_ended,
     "SparkListenerSQLExecutionEnd": OpenJobs._query_ended,
 }

@@ -81,6 +81,25 @@ def test_slots_are_fewer_where_a_task_takes_several_cores(tmp_path: Path) -> Non
     assert (job.slots, job.stages[0].slots) == (4, 4)
 
 
+def test_executors_that_came_after_a_stage_are_no_slots_of_it(tmp_path: Path) -> None:
+    log = started().opened(stages=2).stage([FakeTask(1000, 4000)])
+    log.executor("late", APP_START + 6000, host="host-9", cores=80)
+    log.stage([FakeTask(6000, 11_000)], number=1).closed()
+    log.executor("later", APP_START + 12_000, host="host-9", cores=800)
+    (job,), _ = log.jobs(tmp_path)
+    assert [each.slots for each in job.stages] == [8, 88]
+    assert job.cores == 8 + 40
+
+
+def test_executors_by_another_clock_are_not_known(tmp_path: Path) -> None:
+    log = started()
+    log.executor("other", APP_START + 10**9, host="host-9")
+    (job,), _ = log.opened().stage([FakeTask(1000, 4000)]).closed().jobs(tmp_path)
+    assert job.cluster is None
+    assert job.stages[0].slots == 0
+    assert not job.idle_is_known
+
+
 def test_a_log_that_does_not_tell_all_executors_tells_no_idle_cores(tmp_path: Path) -> None:
     (job,), _ = log_of([FakeTask(1000, 11_000)] * 20).jobs(tmp_path)
     assert not job.idle_is_known
