@@ -17,7 +17,10 @@ DEFAULT_BROADCAST_BYTES = 10 * MIB
 DEFAULT_FILE_BYTES = 128 * MIB
 """spark.sql.files.maxPartitionBytes where nobody set it."""
 
-_FIRST_ADAPTIVE = (3, 2)
+SKEW_JOINS = (3, 0)
+"""The version from which on adaptive execution splits what is skewed."""
+
+ADAPTIVE_BY_DEFAULT = (3, 2)
 """The version from which on adaptive execution is on where nobody set it."""
 
 _KEPT = frozenset(
@@ -81,9 +84,13 @@ class SparkSettings:
     @property
     def is_adaptive(self) -> bool:
         """Whether queries are planned anew while they run."""
+        is_default = bool(self.version) and self.knows(ADAPTIVE_BY_DEFAULT)
+        return self._is_on("spark.sql.adaptive.enabled", default=is_default)
+
+    def knows(self, since: tuple[int, int]) -> bool:
+        """Whether a setting that there is since a version of Spark counts; unless that is told."""
         found = _VERSION.match(self.version)
-        known = found is not None and (int(found[1]), int(found[2])) >= _FIRST_ADAPTIVE
-        return self._is_on("spark.sql.adaptive.enabled", default=known)
+        return found is None or (int(found[1]), int(found[2])) >= since
 
     @property
     def file_bytes(self) -> int:

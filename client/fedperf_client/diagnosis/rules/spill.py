@@ -9,7 +9,12 @@ from collections.abc import Iterator
 
 from fedperf_client.diagnosis.finding import JobFinding, Symptom
 from fedperf_client.diagnosis.job_facts import JobFacts, StageFacts
-from fedperf_client.diagnosis.spark_settings import MIB, SparkSettings, memory_setting
+from fedperf_client.diagnosis.spark_settings import (
+    ADAPTIVE_BY_DEFAULT,
+    MIB,
+    SparkSettings,
+    memory_setting,
+)
 from fedperf_client.text.operator_tree import size_text
 
 
@@ -51,10 +56,9 @@ def _conf(stage: StageFacts, settings: SparkSettings, factor: int) -> tuple[str,
     if totals.shuffle_read > totals.input_bytes:
         if settings.is_adaptive and tasks < settings.partitions:
             size = max(MIB, totals.shuffle_read // (tasks * factor))
-            return (
-                f"spark.sql.adaptive.advisoryPartitionSizeInBytes={size}",
-                "spark.sql.adaptive.coalescePartitions.parallelismFirst=false",
-            )
+            advisory = f"spark.sql.adaptive.advisoryPartitionSizeInBytes={size}"
+            heeded = "spark.sql.adaptive.coalescePartitions.parallelismFirst=false"
+            return (advisory, heeded) if settings.knows(ADAPTIVE_BY_DEFAULT) else (advisory,)
         if tasks == settings.partitions:
             return (f"spark.sql.shuffle.partitions={tasks * factor}",)
     return (f"{settings.memory_name}={memory_setting(settings.memory_bytes * factor)}",)

@@ -12,7 +12,7 @@ import numpy as np
 
 from fedperf_client.diagnosis.finding import JobFinding, Symptom
 from fedperf_client.diagnosis.job_facts import JobFacts, Longs, StageFacts
-from fedperf_client.diagnosis.spark_settings import MIB
+from fedperf_client.diagnosis.spark_settings import MIB, SKEW_JOINS
 from fedperf_client.text.durations import duration_text
 from fedperf_client.text.operator_tree import size_text
 
@@ -104,9 +104,13 @@ def _skew(job: JobFacts, stage: StageFacts, seconds: float) -> JobFinding:
     else:
         advice = "split the large partitions of a join, or spread the frequent keys (salt)"
         conf = (
-            *(() if settings.is_adaptive else ("spark.sql.adaptive.enabled=true",)),
-            "spark.sql.adaptive.skewJoin.enabled=true",
-            f"spark.sql.adaptive.skewJoin.skewedPartitionThresholdInBytes={2 * size}",
+            ()
+            if not settings.knows(SKEW_JOINS)
+            else (
+                *(() if settings.is_adaptive else ("spark.sql.adaptive.enabled=true",)),
+                "spark.sql.adaptive.skewJoin.enabled=true",
+                f"spark.sql.adaptive.skewJoin.skewedPartitionThresholdInBytes={2 * size}",
+            )
         )
     evidence = f"{_times(stage)}; {_reads(stage)}"
     return JobFinding(Symptom.SKEW, str(stage), seconds, evidence, advice, conf, _figures(stage))

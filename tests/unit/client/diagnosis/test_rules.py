@@ -64,6 +64,17 @@ def test_a_task_that_read_more_is_skew_with_its_bytes(tmp_path: Path) -> None:
     assert "spark.sql.adaptive.skewJoin.enabled=true" in skew.conf
 
 
+def test_settings_that_a_version_does_not_know_are_not_named(tmp_path: Path) -> None:
+    def conf_on(version: str) -> tuple[str, ...]:
+        log = log_of(one_long(fetched=50 * MIB))
+        log.events[0]["Spark Version"] = version
+        return found_in(log, tmp_path)[Symptom.SKEW].conf
+
+    assert conf_on("2.4.8") == ()
+    assert conf_on("3.1.1")[0] == "spark.sql.adaptive.enabled=true"
+    assert conf_on("3.2.0")[0] == "spark.sql.adaptive.skewJoin.enabled=true"
+
+
 def test_a_task_that_read_no_more_is_no_skew_but_a_straggler(tmp_path: Path) -> None:
     found = found_in(log_of(one_long(fetched=10 * MIB)), tmp_path)
     assert Symptom.SKEW not in found
