@@ -93,6 +93,15 @@ def expected_schedule(home: "Home", *, at: datetime) -> tuple["Policy", "Planned
     return policy, plan_schedule(policy, expected_calendar(home, at=at).timetable, at=at)
 
 
+def why_nothing(home: "Home", timetable: "Timetable") -> str:
+    """Why the policy plans nothing in a period that has begun."""
+    from fedperf_client.release.policy import load_policy
+    from fedperf_client.release.schedule import plan_schedule
+
+    planned = plan_schedule(load_policy(home.policy), timetable)
+    return "; ".join(each.reason for each in planned.not_planned) or "it was planned otherwise"
+
+
 def note_of_expected(home: "Home", *, at: datetime) -> None:
     """Say, beside what is shown, that no period has begun and by which calendar it is planned."""
     origin = expected_calendar(home, at=at).origin
@@ -127,10 +136,12 @@ def outlook_facts(
 def tell_outlook(policy: "Policy", calendar: ExpectedCalendar, *, at: datetime) -> None:
     """Say the same to people: the date of the first release, and what would change it."""
     from fedperf_client.release.outlook import alternatives, outlook
+    from fedperf_client.release.schedule import plan_schedule
 
     found = outlook(policy, calendar.timetable, at=at)
     if found.first_leaves_at is None or found.first_opens_at is None:
-        typer.echo(f"nothing would leave: {_why_nothing(policy, calendar, at=at)}")
+        planned = plan_schedule(policy, calendar.timetable, at=at)
+        typer.echo(f"nothing would leave: {'; '.join(e.reason for e in planned.not_planned)}")
     else:
         typer.echo(
             f"your first release leaves on {day(found.first_leaves_at)}, about what is stored by "
@@ -171,10 +182,3 @@ def _row(change: str, found: "Outlook") -> dict[str, object]:
         "updates": found.updates,
         "expected error": f"{found.expected_error:.2f}",
     }
-
-
-def _why_nothing(policy: "Policy", calendar: ExpectedCalendar, *, at: datetime) -> str:
-    from fedperf_client.release.schedule import plan_schedule
-
-    planned = plan_schedule(policy, calendar.timetable, at=at)
-    return "; ".join(each.reason for each in planned.not_planned)

@@ -164,6 +164,8 @@ def release_slots(context: typer.Context, json: Json = False) -> None:
     if home.ledgers:
         ledger = _ledgers(home)[-1]
         _show_slots(ledger.schedule, Decisions(ledger).every(), json=json)
+        if not ledger.schedule.slots and not json:
+            print(f"why: {expectations.why_nothing(home, ledger.schedule.timetable)}")
         return
     policy, planned = expectations.expected_schedule(home, at=at)
     _show_slots(planned.schedule, {}, json=json)

@@ -155,11 +155,14 @@ def _note_contact(home: Home, heard_at: datetime | None) -> None:
 
 def _facts(ledger: PrivacyLedger) -> dict[str, object]:
     """What the log says of a period that is kept."""
-    period = ledger.schedule.timetable.period
+    schedule = ledger.schedule
+    period = schedule.timetable.period
+    first = min((schedule.replies_at(slot.key) for slot in schedule.slots), default=None)
     return {
         "begins": period.start.isoformat(),
         "ends": period.end.isoformat(),
-        "slots": len(ledger.schedule.slots),
+        "slots": len(schedule.slots),
+        "first_release": first and first.isoformat(),
         "budget": ledger.budget.epsilon,
     }
 

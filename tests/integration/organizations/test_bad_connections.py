@@ -122,6 +122,10 @@ def test_a_join_url_with_another_certificate_is_refused(config: ServerConfig, ho
         (listed,) = fedperf_server(config, "list", "--json").rows()
     assert isinstance(joined, dict)
     assert joined["fingerprint"] == listed["fingerprint"]
+    assert joined["calendar"] == "coordinator", "and says when the first release leaves by it"
+    status = fedperf(home, "status", "--json").json()
+    assert isinstance(status, dict)
+    assert status["first_release"] == joined["first_release"]
 
 
 def test_a_coordinator_with_another_certificate_is_refused(

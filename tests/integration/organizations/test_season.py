@@ -116,7 +116,7 @@ def large_policy() -> str:
 
 
 def small_policy(epsilon: float = EPSILON) -> str:
-    text = policy_template(SizeClass.SMALL, 3000)
+    text = policy_template(SizeClass.SMALL, 20_000)
     return text.replace("epsilon = 1.0", f"epsilon = {epsilon}")
 
 

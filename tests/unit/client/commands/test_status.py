@@ -84,6 +84,16 @@ def test_who_declares_too_little_is_told_that_nothing_leaves_and_what_would_help
     assert "more workloads or a larger epsilon" in said
 
 
+def test_a_period_in_which_nothing_leaves_says_why(organization: Organization) -> None:
+    organization("init", "--workloads", 20)
+    organization.begin()
+    assert "why: fedperf release slots" in organization("status").out
+    said = organization("release", "slots").out
+    assert "nothing is planned to leave in this period" in said
+    assert "why: " in said
+    assert "signal-to-noise: 20 declared workloads" in said
+
+
 def test_after_joining_the_coordinators_calendar_counts(organization: Organization) -> None:
     organization("init")
     keep_calendar(organization.home, ExpectedCalendar(CALENDAR, is_default=False))

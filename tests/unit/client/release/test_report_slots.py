@@ -64,7 +64,8 @@ def test_who_joins_late_in_the_period_has_the_whole_budget_in_what_is_left() -> 
 def test_model_rounds_that_are_over_are_not_paid_for() -> None:
     large = replace(RECURRING, size_class=SizeClass.LARGE, nominal_workloads=3000)
     large = replace(large, workloads_per_window=3000)
-    joined = START + 200 * DAY
+    joined = START + 210 * DAY
+    assert CALENDAR.period.window_at(joined) == 7, "and its first round is over"
     planned = plan_schedule(large, CALENDAR, at=joined)
     assert all(planned.schedule.replies_at(slot.key) > joined for slot in planned.schedule.slots)
     assert 0.99 < planned.epsilon <= 1.0
@@ -84,6 +85,17 @@ def test_a_small_member_puts_all_of_its_budget_into_its_history() -> None:
     ]
     kinds = [type(slot.parameters) for slot in planned.schedule.slots]
     assert kinds == [ReportParameters, DirectedParameters, DirectedParameters]
+
+
+def test_not_every_report_with_a_signal_is_planned_where_fewer_teach_more() -> None:
+    """Seven reports would have a signal each; those of four or fewer have less noise."""
+    policy = replace(README_POLICY, nominal_workloads=3000)
+    planned = plan_schedule(policy, CALENDAR)
+    assert 1 < len(windows(planned)) <= 4
+    noise = planned.schedule.slots[0].parameters.noise_multiplier
+    seven = noise * (7 / len(windows(planned))) ** 0.5
+    assert 3000 / 7 / 24 / 2**0.5 / (seven / 3**0.5) > 1
+    assert "would teach less" in planned.not_planned[-1].reason
 
 
 def test_directed_reports_follow_a_first_one_in_the_next_window_where_this_ones_are_over() -> None:
