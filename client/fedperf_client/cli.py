@@ -96,7 +96,7 @@ def init(
     Says when the first release would leave and what would change that, while it can be changed.
     A directory that is there stays as it is: exit code 3 where other options are asked for.
     """
-    from fedperf_client.commands.expectations import (
+    from fedperf_client.commands.views.expectations import (
         expected_calendar,
         outlook_facts,
         tell_outlook,
@@ -131,7 +131,7 @@ def join(
     json: Json = False,
 ) -> None:
     """Become a member of a coordinator; both sides show the same fingerprint of your key."""
-    from fedperf_client.commands.expectations import (
+    from fedperf_client.commands.views.expectations import (
         keep_calendar,
         outlook_facts,
         public_calendar,
@@ -218,7 +218,7 @@ def budget(context: typer.Context, json: Json = False) -> None:
     or not, which is what counts for the lifetime. Before the first period it is what would be
     planned.
     """
-    from fedperf_client.commands.expectations import expected_schedule, note_of_expected
+    from fedperf_client.commands.views.expectations import expected_schedule, note_of_expected
     from fedperf_client.release.ledger.spent_budget import UNIT, expected_spending, spending_of
 
     home = _home(context)

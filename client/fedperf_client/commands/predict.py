@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedperf_client.commands.campaign_answers import show_campaign
 from fedperf_client.commands.home_option import Json, now
 from fedperf_client.commands.home_option import home_of as _home
+from fedperf_client.commands.views.campaign_answers import show_campaign
 from fedperf_client.text.progress import progress_bar
 from fedperf_shared.programs.command_line import NO_ANSWER, show_rows
 

@@ -157,7 +157,7 @@ def release_slots(context: typer.Context, json: Json = False) -> None:
 
     Before the first period: what would be planned, and what would change that.
     """
-    from fedperf_client.commands import expectations
+    from fedperf_client.commands.views import expectations
     from fedperf_client.release.decisions import Decisions
 
     home, at = home_of(context), now()
@@ -282,7 +282,7 @@ def _in_force(
     home: "Home", policy: "Policy", *, at: "datetime"
 ) -> tuple["Schedule", "PrivacyBudget", set["SlotKey"]]:
     """Schedule, budget and charges of the period that is on or comes next."""
-    from fedperf_client.commands.expectations import public_calendar
+    from fedperf_client.commands.views.expectations import public_calendar
     from fedperf_client.release.schedule import plan_schedule
 
     ledgers = _ledgers(home)

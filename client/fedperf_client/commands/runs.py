@@ -8,13 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedperf_client.commands.execution_facts import (
-    LONGEST_NAME,
-    facts_of,
-    line_of,
-    operators_of,
-    readable_facts_of,
-)
 from fedperf_client.commands.home_option import Json, home_of
 from fedperf_client.commands.selection_options import (
     OnPlatform,
@@ -24,6 +17,13 @@ from fedperf_client.commands.selection_options import (
     Until,
     Workload,
     selection_of,
+)
+from fedperf_client.commands.views.execution_facts import (
+    LONGEST_NAME,
+    facts_of,
+    line_of,
+    operators_of,
+    readable_facts_of,
 )
 from fedperf_shared.errors import InvalidInputError, StorageError
 from fedperf_shared.programs.command_line import show, show_rows, visible

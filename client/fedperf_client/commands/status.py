@@ -97,7 +97,7 @@ def _first_release(home: "Home", ledger: "PrivacyLedger | None", *, at: datetime
         schedule = ledger.schedule
         leaves = [schedule.replies_at(slot.key) for slot in schedule.slots]
         return min(leaves).isoformat() if leaves else None
-    from fedperf_client.commands.expectations import expected_calendar
+    from fedperf_client.commands.views.expectations import expected_calendar
     from fedperf_client.release.outlook import outlook
     from fedperf_client.release.policy import load_policy
 
@@ -128,7 +128,7 @@ def _next(ledger: "PrivacyLedger", *, at: datetime) -> dict[str, object] | None:
 def _in_words(
     home: "Home", facts: dict[str, object], ledger: "PrivacyLedger | None", *, at: datetime
 ) -> Iterator[str]:
-    from fedperf_client.commands.expectations import day, expected_calendar, minute
+    from fedperf_client.commands.views.expectations import day, expected_calendar, minute
 
     yield (
         "the daemon runs"

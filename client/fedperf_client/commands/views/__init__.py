@@ -1,0 +1,1 @@
+"""What commands show, where several do or a file would grow too long."""
