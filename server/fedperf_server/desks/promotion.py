@@ -36,7 +36,7 @@ from fedperf_server.state.registry import ModelVersion, PromotionVerdict, Versio
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.exchange import SyntheticRow
 from fedperf_shared.execution import MeasuredPlan, SizedPlan
-from fedperf_shared.model.public_plans import variants_of
+from fedperf_shared.model.public_plans import anchors_of
 from fedperf_shared.releases.basis import CELLS, cell_of
 from fedperf_shared.releases.period import Timetable
 from fedperf_shared.workflow.vocabulary import Platform
@@ -104,14 +104,16 @@ class PromotionDesk:
         *,
         grace: timedelta,
     ) -> None:
-        """Look at differences on the variants of `catalogue`; reports may be `grace` late.
+        """Look at differences on the anchors of `catalogue`; reports may be `grace` late.
 
-        `predict_with` goes from a checkpoint's bytes to its predictions on catalogue entries.
+        Anchors tell machines apart: what a candidate learned of others than the one that the
+        catalogue was measured on would not be seen. `predict_with` goes from a checkpoint's
+        bytes to its predictions on them.
         """
         self._predict_with = predict_with
         self._database = database
         self._timetable = timetable
-        self._entries = variants_of(catalogue)
+        self._entries = anchors_of(catalogue)
         self._cells = np.array([cell_of(each.plan).index for each in self._entries], dtype=np.int64)
         self._grace = grace
 

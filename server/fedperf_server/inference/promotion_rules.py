@@ -9,7 +9,8 @@ they made of it. A window's rounds alone gain less than its reports can tell.
 - reports: mu, how far the reference is off in each cell, is believed to be N(m, S). A version
   that differs from the reference by d is off by mu - d, so of two versions p and c the second
   is better by sum_c w_c [(mu - d_p)^2 - (mu - d_c)^2], which is linear in mu: mean and standard
-  error follow. w_c is the believed share of workloads. d is looked at on the public catalogue.
+  error follow. w_c is the believed share of workloads. d is looked at on public plans, on the
+  machine that they ran on and in a small container (`public_plans.anchors_of`).
   A candidate is promoted only if the lower end of its gain, `SURE` standard errors below the
   mean, is above 0. So one that noise alone made passes by chance in 1 of 100 verdicts at most,
   unless it is truly better. A round cannot tell such a candidate: noise looks like any reply.

@@ -39,18 +39,11 @@ def load_public_plans(path: Path = PUBLIC_PLANS_PATH) -> tuple[MeasuredPlan, ...
         raise StorageError(f"{path} cannot be read ({error.strerror}); install again") from error
 
 
-def variants_of(plans: Sequence[MeasuredPlan]) -> tuple[SizedPlan, ...]:
-    """Each plan as it ran and on every one of `ANCHOR_PLATFORMS`, in the order of the plans."""
-    return tuple(
-        SizedPlan(variant, each.cluster) for each in plans for variant in _variants(each.plan)
-    )
-
-
 def anchors_of(plans: Sequence[MeasuredPlan]) -> tuple[SizedPlan, ...]:
-    """The `variants_of` the plans, every second one of a plan in a small container.
+    """Each plan as it ran and on every one of `ANCHOR_PLATFORMS`, in the order of the plans.
 
-    Other platforms from plan to plan: the plans ran on one machine, and no direction would tell
-    machines apart.
+    Every second one of a plan is in a small container, other platforms from plan to plan: the
+    plans ran on one machine, and nothing would tell machines apart.
     """
     return tuple(
         SizedPlan(variant, _in_container(each.cluster) if (number + place) % 2 else each.cluster)

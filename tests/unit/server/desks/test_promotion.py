@@ -136,6 +136,25 @@ def test_a_candidate_waits_for_the_reports_of_the_next_window(database: Database
         assert audit.verify(session) == 1
 
 
+def test_what_a_candidate_changes_on_other_machines_than_the_catalogues_counts(
+    database: Database,
+) -> None:
+    measured_on = {each.cluster for each in PLANS}
+
+    def predict_elsewhere(checkpoint: bytes) -> PredictLog:
+        everywhere = predict_with(checkpoint)
+
+        def predict(entries: Sequence[SizedPlan]) -> NDArray[np.float64]:
+            return everywhere(entries) * [each.cluster not in measured_on for each in entries]
+
+        return predict
+
+    add(database, 0.5, public_error=1.0, at=START + 11 * DAY)
+    verdict = look(database, START + 34 * DAY, predict=predict_elsewhere)
+    assert verdict is not None
+    assert verdict.promoted
+
+
 def test_a_candidate_for_which_no_report_speaks_is_left_open(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
