@@ -156,8 +156,9 @@ def test_who_was_last_seen_when_is_listed_to_the_minute(directory: Path) -> None
 
 
 def test_the_calendar_is_shown_in_dates_and_as_a_file_is_the_same_calendar(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
     directory, file = tmp_path / "server", tmp_path / "calendar.toml"
     begun = ("init", "--host", "127.0.0.1", "--period-start", "2026-11-25")
     assert server(directory, *begun).code == 0

@@ -51,8 +51,9 @@ def organization(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Organizatio
 
 
 def test_init_says_when_the_first_release_leaves_and_what_would_change_it(
-    organization: Organization,
+    organization: Organization, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
     said = organization("init", "--size", "small", "--workloads", 200).out
     assert "your first release leaves on 30 November 2026" in said
     assert "what is stored by 29 November 2026, 00:00 UTC" in said

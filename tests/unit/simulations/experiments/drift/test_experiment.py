@@ -141,6 +141,7 @@ def test_without_data_it_says_where_to_get_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_a_quick_run_is_sound_and_goes_on_where_it_was(tmp_path: Path) -> None:
     settings = Settings(seed=1, out=tmp_path, data=public_data(tokio.FOLDER), quick=True)
     outcome = EXPERIMENT.run(settings)
