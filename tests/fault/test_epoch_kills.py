@@ -17,7 +17,6 @@ from fedperf_server.rehearsal import buffer
 from fedperf_server.state import audit, registry
 from fedperf_server.state.database import BufferRow, Database, DatabaseTable, EventRow, ReceiptRow
 from fedperf_server.state.epochs import Cause, epochs
-from fedperf_server.state.registry import VersionStanding
 from fedperf_server.state.rounds import RoundOutcome, round_results
 from fedperf_shared.releases.release import ReleaseKind, SlotKey
 from fedperf_shared.wire import codec
@@ -60,7 +59,7 @@ def test_an_epoch_changes_as_the_design_says(untouched: World) -> None:
         (first, second) = epochs(session)
         (seen,) = seen_drifts(session, TABLE.period)
         results = round_results(session, TABLE)
-        versions = {each.version: each.standing for each in registry.versions(session)}
+        looked_at = {each.version for each in registry.verdicts(session)}
         kept = buffer.rows(session)
     assert (seen.drift.platform, seen.drift.shared, seen.drift.found) == (Platform.POLARS, True, 2)
     assert second.begins_at == TABLE.period.window_start(3)
@@ -68,11 +67,8 @@ def test_an_epoch_changes_as_the_design_says(untouched: World) -> None:
     held = [(each.slot.window, each.slot.index) for each in results]
     assert held == [(0, 0), (1, 0), (2, 0), (3, 0), (3, 1), (3, 2), (4, 0)]
     assert {each.outcome for each in results} == {RoundOutcome.NEW_VERSION}
-    # The last version of each window was judged; the one of the last window waits.
-    judged = [
-        version for version, each in versions.items() if each is not VersionStanding.CANDIDATE
-    ]
-    assert judged == [1, 2, 3, 4, 7]
+    # The last version of each window was looked at; the one of the last window waits.
+    assert looked_at == {2, 3, 4, 7}
     assert {row.segment for row in kept} == {Platform.POLARS, Platform.DUCKDB}
     for each in untouched.organizations:
         assert set(each.references.values()) == {first.reference_version, second.reference_version}

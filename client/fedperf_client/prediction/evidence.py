@@ -66,7 +66,11 @@ class History:
 
     @classmethod
     def from_executions(cls, executions: Iterable[Execution]) -> Self:
-        """The history of those that ended well; of others, how long they ran at least."""
+        """The history of those that ended well; of others, how long they ran at least.
+
+        Executions of which no rows are known at all, such as jobs in which Spark lists files, say
+        nothing of other jobs: their sizes would be taken for 0 rows.
+        """
         told = [
             (
                 SizedPlan(each.plan, each.cluster),
@@ -76,7 +80,7 @@ class History:
                 each.is_ok,
             )
             for each in executions
-            if each.measurement is not None
+            if each.measurement is not None and each.origin.rows_known > 0
         ]
         kept = [row for row in told if row[4]]
         return cls(

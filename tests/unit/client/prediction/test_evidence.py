@@ -69,3 +69,13 @@ def test_a_start_model_that_answers_too_little_is_refused() -> None:
     questions = draw_questions(np.random.default_rng(1), 3)
     with pytest.raises(PredictorFailedError, match="3 questions"):
         encode(questions, {"shared": lambda asked: np.zeros(2)})
+
+
+def test_what_no_rows_are_known_of_says_nothing_of_other_jobs() -> None:
+    unknown = [
+        replace(each, origin=replace(each.origin, rows_known=0.0))
+        for each in (make_execution(1), make_execution(2, status=ExecutionStatus.FAILED))
+    ]
+    history = History.from_executions([make_execution(0), *unknown])
+    assert history.workloads == (make_execution(0).workload,)
+    assert history.cut_short == ()

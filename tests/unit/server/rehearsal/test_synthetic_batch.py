@@ -125,8 +125,8 @@ def test_rows_are_public_plans_on_the_public_grid(batch: SyntheticBatch) -> None
 @pytest.mark.slow
 def test_the_same_report_gives_the_same_batch_whatever_lies_behind_it() -> None:
     """Post-processing: neighbours differ in the report, and by nothing else in the batch."""
-    whole = released(history(40))
-    neighbour = released(history(40)[1:])
+    whole = released(history(200))
+    neighbour = released(history(200)[1:])
     assert not np.array_equal(whole.report.values, neighbour.report.values)
     assert batch_of([whole]) != batch_of([neighbour])
     as_if = replace(neighbour, report=replace(neighbour.report, values=whole.report.values))
