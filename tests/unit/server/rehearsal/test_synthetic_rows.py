@@ -121,7 +121,7 @@ def test_one_organization_that_denies_a_platform_does_not_silence_it() -> None:
     ]
     liar = simulated_report(rng, np.zeros(CELLS), organization="i", cells=4)
     per_platform, values = CELLS // 6, liar.report.values.copy()
-    values[:per_platform], values[per_platform : 2 * per_platform] = -(10**6), 10**6
+    values[:per_platform], values[per_platform : 2 * per_platform] = -(10**12), 10**12
     denied = replace(liar, report=replace(liar.report, values=values))
     assert cell_shares([*honest, denied], reference_version=1)[:4].sum() > 0.5
 
