@@ -116,10 +116,10 @@ def test_one_organization_that_denies_a_platform_does_not_silence_it() -> None:
     """Heard by all together, by none alone; the liar makes another platform heard."""
     rng = np.random.default_rng(4)
     honest = [
-        simulated_report(rng, np.zeros(CELLS), organization=name, cells=4, workloads=20)
-        for name in ("a", "b", "c", "d", "e", "f", "g", "h")
+        simulated_report(rng, np.zeros(CELLS), organization=name, cells=4, workloads=14)
+        for name in map(str, range(16))
     ]
-    liar = simulated_report(rng, np.zeros(CELLS), organization="i", cells=4)
+    liar = simulated_report(rng, np.zeros(CELLS), organization="liar", cells=4)
     per_platform, values = CELLS // 6, liar.report.values.copy()
     values[:per_platform], values[per_platform : 2 * per_platform] = -(10**12), 10**12
     denied = replace(liar, report=replace(liar.report, values=values))
