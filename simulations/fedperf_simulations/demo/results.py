@@ -10,7 +10,7 @@ from fedperf_client.home.config import Home
 from fedperf_client.release.history import LEFT
 from fedperf_client.release.ledger.ledger import PrivacyLedger
 from fedperf_client.release.policy import load_policy
-from fedperf_client.release.schedule import NotPlanned, plan_schedule
+from fedperf_client.release.schedule import PlannedSchedule, plan_schedule
 from fedperf_client.release.slot_names import slot_name
 from fedperf_shared.execution import MeasuredPlan
 from fedperf_shared.model.batches import PlanGraph
@@ -18,7 +18,6 @@ from fedperf_shared.model.checkpoint import Checkpoint, model_from_arrays
 from fedperf_shared.model.fit import predict
 from fedperf_shared.model.metrics import median_q_error
 from fedperf_shared.releases.period import Timetable
-from fedperf_shared.releases.release import ReleaseKind
 from fedperf_simulations.demo.scenario import DemoMember
 from fedperf_simulations.demo.summary import (
     LeftOut,
@@ -27,7 +26,6 @@ from fedperf_simulations.demo.summary import (
     Released,
     RoundSummary,
     VersionSummary,
-    left_out,
 )
 
 NOISE_ALONE = "leaves as noise alone"
@@ -71,7 +69,7 @@ def collected(
         delta=period["delta"],
         bytes_out=sum(each["bytes"] for each in made),
         slots_made=len(made),
-        slots_not_planned=_left_out(planned.not_planned),
+        slots_not_planned=left_out(planned),
         releases=_released(made, ledger),
         lost=lost([slot_name(each.key) for each in ledger.schedule.slots], releases, log),
         q_error=QErrors(**{name: gain[name] for name in QErrors.__slots__}),
@@ -140,12 +138,12 @@ def _released(made: Sequence[Facts], ledger: PrivacyLedger) -> tuple[Released, .
     )
 
 
-def _left_out(not_planned: Sequence[NotPlanned]) -> tuple[LeftOut, ...]:
-    return left_out(
-        [
-            (each.what.name.lower(), None, each.reason)
-            if isinstance(each.what, ReleaseKind)
-            else (each.what.kind.name.lower(), each.what.window, each.reason)
-            for each in not_planned
-        ]
+def left_out(planned: PlannedSchedule) -> tuple[LeftOut, ...]:
+    """What a schedule leaves out: every slot of a kind, or some of them."""
+    there = {slot.key.kind for slot in planned.schedule.slots}
+    return tuple(
+        LeftOut(
+            f"{'some' if each.what in there else 'every'} {each.what.name.lower()}", each.reason
+        )
+        for each in planned.not_planned
     )

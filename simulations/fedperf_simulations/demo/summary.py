@@ -4,7 +4,7 @@ Every figure comes from what the ordinary programs print with `--json`, from the
 organizations' own ledgers, or from measured runs; nothing here is computed twice.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from fedperf_client.optimizer.methods import Method
@@ -285,26 +285,3 @@ class DemoSummary:
             "shortfall": self.shortfall,
             "total_seconds": round(self.total_seconds, 1),
         }
-
-
-def left_out(reasons: Sequence[tuple[str, int | None, str]]) -> tuple[LeftOut, ...]:
-    """One entry per kind and reason; the windows that it holds for are named together.
-
-    Args:
-        reasons: (kind, window or None for all of them, reason).
-    """
-    windows: dict[tuple[str, str], list[int]] = {}
-    for kind, window, reason in reasons:
-        members = windows.setdefault((kind, reason), [])
-        if window is not None:
-            members.append(window)
-    return tuple(
-        LeftOut(f"{kind}, {_windows(members)}" if members else f"every {kind}", reason)
-        for (kind, reason), members in windows.items()
-    )
-
-
-def _windows(members: Sequence[int]) -> str:
-    """By the numbers that `fedperf release slots` shows."""
-    names = [str(each) for each in sorted(set(members))]
-    return f"window {names[0]}" if len(names) == 1 else f"windows {', '.join(names)}"

@@ -1,8 +1,13 @@
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import orjson
 
-from fedperf_simulations.demo.summary import LeftOut, left_out
+from fedperf_client.release.policy import Policy
+from fedperf_client.release.schedule import plan_schedule
+from fedperf_shared.releases.period import default_timetable
+from fedperf_shared.releases.release import SizeClass
+from fedperf_simulations.demo.results import left_out
 from fedperf_simulations.harness.experiment import write_json
 from tests.unit.simulations.findings import SUMMARY
 
@@ -42,18 +47,13 @@ def test_the_summary_can_be_written(tmp_path) -> None:  # type: ignore[no-untype
     assert orjson.loads((tmp_path / "summary.json").read_bytes())["name"] == "demo"
 
 
-def test_slots_left_out_for_one_reason_are_named_together() -> None:
-    reasons = [
-        ("residual_report", 0, "noise"),
-        ("residual_report", 3, "noise"),
-        ("model_update", None, "small"),
-        ("residual_report", 4, "policy"),
-    ]
-    assert left_out(reasons) == (
-        LeftOut("residual_report, windows 0, 3", "noise"),
-        LeftOut("every model_update", "small"),
-        LeftOut("residual_report, window 4", "policy"),
-    )
+def test_what_a_schedule_leaves_out_is_every_slot_of_a_kind_or_some() -> None:
+    start = datetime(2027, 1, 4, tzinfo=UTC)
+    policy = Policy(size_class=SizeClass.SMALL, nominal_workloads=200)
+    planned = plan_schedule(policy, default_timetable(start))
+    found = {each.what: each.reason for each in left_out(planned)}
+    assert set(found) == {"every model_update", "some residual_report"}
+    assert all(found.values())
 
 
 def test_a_demo_says_in_one_line_that_nothing_was_promoted_and_what_was_lost() -> None:
