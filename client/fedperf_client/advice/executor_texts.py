@@ -12,7 +12,7 @@ from fedperf_client.home.prices import PriceList, cost_text
 from fedperf_client.prediction.answers.what_if import chance_text
 from fedperf_client.text.durations import duration_text
 from fedperf_client.text.operator_tree import size_text
-from fedperf_shared.programs.command_line import visible
+from fedperf_shared.programs.command_line import shortened
 
 LONGEST_NAME = 80
 
@@ -20,10 +20,9 @@ LONGEST_NAME = 80
 def lines_of(found: ExecutorAdvice, prices: PriceList | None) -> Iterator[str]:
     """What to do, and why, for people."""
     application, best = found.application, found.best
-    name = visible(application.name)
     queries = len(application.queries)
     yield (
-        f"{name if len(name) <= LONGEST_NAME else f'{name[: LONGEST_NAME - 3]}...'}: {queries} "
+        f"{shortened(application.name, LONGEST_NAME)}: {queries} "
         f"{'query' if queries == 1 else 'queries'}, {duration_text(application.wall_seconds)} on "
         f"{_size(found, found.today)}"
     )

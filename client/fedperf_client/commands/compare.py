@@ -9,7 +9,7 @@ import typer
 
 from fedperf_client.commands.home_option import Json, home_of
 from fedperf_shared.errors import InvalidInputError
-from fedperf_shared.programs.command_line import show, show_rows, visible
+from fedperf_shared.programs.command_line import shortened, show, show_rows
 
 if TYPE_CHECKING:
     from fedperf_client.prediction.answers.slowdowns import Slowdown, TimedRun
@@ -114,9 +114,8 @@ def _executions_in(paths: Sequence[Path]) -> "Iterator[Execution]":
 def _line(found: "Slowdown") -> dict[str, object]:
     from fedperf_client.text.durations import duration_text
 
-    name = visible(found.workload)
     return {
-        "workload": name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 3]}...",
+        "workload": shortened(found.workload, LONGEST_NAME),
         "verdict": found.verdict.value,
         "before": duration_text(found.before.median_seconds),
         "after": duration_text(found.after.median_seconds),

@@ -11,7 +11,7 @@ from fedperf_client.diagnosis.finding import JobFinding
 from fedperf_client.home.prices import PriceList, cost_text
 from fedperf_client.sources.spark.fields import moment
 from fedperf_client.text.durations import duration_text
-from fedperf_shared.programs.command_line import visible
+from fedperf_shared.programs.command_line import shortened, visible
 
 LONGEST_TEXT = 60
 
@@ -71,5 +71,4 @@ def _finding_row(
 
 
 def _cut(name: str) -> str:
-    shown = visible(name)
-    return shown if len(shown) <= LONGEST_TEXT else f"{shown[: LONGEST_TEXT - 3]}..."
+    return shortened(name, LONGEST_TEXT)

@@ -21,7 +21,7 @@ _Price = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
 
 
 class PriceList(BaseModel):
-    """PriceList of an hour.
+    """Prices of an hour.
 
     Attributes:
         currency: sign before an amount.

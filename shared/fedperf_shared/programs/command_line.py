@@ -151,6 +151,12 @@ def visible(text: str) -> str:
     )
 
 
+def shortened(text: str, longest: int) -> str:
+    """The text as `visible` shows it, cut where that is longer than `longest` characters."""
+    shown = visible(text)
+    return shown if len(shown) <= longest else f"{shown[: longest - 3]}..."
+
+
 def _text(value: object) -> str:
     """A value for people; programs get it exactly, as JSON."""
     if isinstance(value, Mapping):

@@ -67,8 +67,7 @@ def cell_of(plan: Plan) -> Cell:
     votes = Counter(plan.platforms[position] for position in workers)
     platform = max(votes, key=lambda each: (votes[each], -each))
     operator_class = max(operator.operator_class for operator in plan.workflow.operators)
-    rows = sum(o.output_rows for o in plan.workflow.operators if not o.inputs)
-    size = int(np.searchsorted(SIZE_BOUNDS, rows, side="right"))
+    size = int(np.searchsorted(SIZE_BOUNDS, plan.workflow.source_rows, side="right"))
     return Cell(platform if platform in PLATFORM_GROUPS else Platform.OTHER, operator_class, size)
 
 

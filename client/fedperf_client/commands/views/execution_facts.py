@@ -7,7 +7,7 @@ so that they command neither terminal nor markup, and cut where they are long.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from fedperf_shared.programs.command_line import visible
+from fedperf_shared.programs.command_line import shortened
 
 if TYPE_CHECKING:
     from fedperf_shared.execution import Execution
@@ -121,5 +121,4 @@ def _words(remarks: Sequence[str]) -> str:
 
 
 def _cut(name: str, longest: int = LONGEST_NAME) -> str:
-    shown = visible(name)
-    return shown if len(shown) <= longest else f"{shown[: longest - 3]}..."
+    return shortened(name, longest)

@@ -84,7 +84,7 @@ class TimedRun:
             execution.finished_at,
             execution.origin.source,
             math.log(measured.runtime_seconds) if measured is not None and is_ok else None,
-            sum(each.output_rows for each in operators if not each.inputs),
+            execution.plan.workflow.source_rows,
             execution.cluster.cores,
             execution.cluster.queries_before == 0,
             Counter(each.kind for each in operators),
