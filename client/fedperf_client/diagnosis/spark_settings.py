@@ -7,6 +7,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from fedperf_client.sources.spark.fields import size_bytes
+
 MIB = 2**20
 DEFAULT_PARTITIONS = 200
 """spark.sql.shuffle.partitions where nobody set it."""
@@ -39,8 +41,6 @@ _KEPT = frozenset(
     }
 )
 _LONGEST_VALUE = 100
-_SIZE = re.compile(r"(\d{1,15})\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
-_UNITS = {"k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 _VERSION = re.compile(r"(\d{1,3})\.(\d{1,3})")
 
 
@@ -136,10 +136,7 @@ class SparkSettings:
         return {"true": True, "false": False}.get(self.properties.get(name, "").lower(), default)
 
     def _bytes(self, name: str, default: int, *, unit: int) -> int:
-        """Args: unit: bytes of a number without one."""
-        found = _SIZE.fullmatch(self.properties.get(name, ""))
-        size = int(found[1]) * _UNITS.get(found[2].lower(), unit) if found else 0
-        return size or default
+        return size_bytes(self.properties.get(name), unit=unit) or default
 
 
 def memory_setting(size: int) -> str:

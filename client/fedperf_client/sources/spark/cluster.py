@@ -5,20 +5,20 @@ long each executor lived during it. Machines are the distinct hosts among them.
 """
 
 import math
-import re
 from dataclasses import dataclass, field, replace
 
 from fedperf_client.sources.spark.fields import (
+    MIB,
     Event,
     integer,
     mapping,
     milliseconds,
+    size_bytes,
     text,
 )
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig
 
-MIB = 1024**2
 DEFAULT_MEMORY_BYTES = 1024 * MIB
 """Spark's default for an executor (spark.executor.memory)."""
 
@@ -32,9 +32,6 @@ MAX_CORES = 100_000
 """Of one executor; one that claims more is not believed."""
 
 DRIVER = "driver"
-
-_SIZE = re.compile(r"(\d{1,12})\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
-_UNITS = {"": MIB, "k": 1024, "m": MIB, "g": 1024**3, "t": 1024**4}
 
 
 class UnknownClusterError(InvalidInputError):
@@ -67,7 +64,7 @@ class Executors:
     def configured(self, properties: Event) -> None:
         """Take the memory of an executor from Spark's properties."""
         sizes = [
-            _bytes(properties.get(name))
+            size_bytes(properties.get(name))
             for name in ("spark.executor.memory", "spark.executor.memoryOverhead")
         ]
         self._configured_bytes = sum(sizes)
@@ -155,9 +152,3 @@ class Executors:
         if len(self._hosts) >= MAX_EXECUTORS:
             self._hosts.clear()
         return self._hosts.setdefault(name, len(self._hosts))
-
-
-def _bytes(value: object) -> int:
-    """The bytes of a size as Spark writes it, "8g" or "512m"; 0 where it is none."""
-    found = _SIZE.fullmatch(value) if isinstance(value, str) else None
-    return int(found[1]) * _UNITS[found[2].lower()] if found else 0

@@ -1,5 +1,6 @@
 """Values of an event by name and type: what Spark wrote is checked, not trusted."""
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
@@ -7,9 +8,13 @@ from fedperf_shared.errors import InvalidInputError
 
 Event = Mapping[str, object]
 
+MIB = 2**20
+
 _LATEST_MILLISECONDS = 4_102_444_800_000
 """The year 2100."""
 
+_SIZE = re.compile(r"(\d{1,15})\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
+_UNITS = {"k": 2**10, "m": MIB, "g": 2**30, "t": 2**40}
 
 _LONGEST_TEXT, _LONGEST_LINE = 2000, 400
 
@@ -81,3 +86,14 @@ def milliseconds(event: Event, name: str) -> int:
 def moment(at: int) -> datetime:
     """A moment that `milliseconds` gave."""
     return datetime.fromtimestamp(at / 1000, UTC)
+
+
+def size_bytes(value: object, *, unit: int = MIB) -> int:
+    """The bytes of a size as Spark writes it, "8g" or "512m"; 0 where it is none.
+
+    Args:
+        value: of a setting.
+        unit: bytes of a number without one.
+    """
+    found = _SIZE.fullmatch(value) if isinstance(value, str) else None
+    return int(found[1]) * _UNITS.get(found[2].lower(), unit) if found else 0

@@ -3,6 +3,7 @@
 import pytest
 
 from fedperf_client.sources.spark.cluster import Executors, UnknownClusterError
+from fedperf_client.sources.spark.fields import size_bytes
 
 GIB = 1024**3
 
@@ -90,3 +91,28 @@ def test_executors_that_ended_before_all_that_runs_are_forgotten() -> None:
         removed(executors, str(number), number + 1)
     executors.forget_before(900)
     assert len(executors._ended) == 101
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("2g", 2 * GIB),
+        ("512m", 512 << 20),
+        ("1024", 1024 << 20),
+        ("3 KiB", 3072),
+        ("1tb", 1 << 40),
+        ("-1", 0),
+        ("1.5g", 0),
+        ("", 0),
+        (2, 0),
+        ("9" * 16 + "g", 0),
+    ],
+)
+def test_sizes_are_read_as_spark_writes_them_and_nothing_else_is_one(
+    text: object, size: int
+) -> None:
+    assert size_bytes(text) == size
+
+
+def test_a_number_without_a_unit_may_be_in_bytes() -> None:
+    assert size_bytes("4096", unit=1) == 4096
