@@ -15,7 +15,14 @@ from scipy.stats import binom
 
 from fedperf_client.privacy.report_mechanism import WorkloadResiduals, residual_report
 from fedperf_server.inference.corrections import DEFAULT_KERNEL, ReceivedReport, correct
-from fedperf_server.inference.promotion_rules import Best, Merits, Reported, gain_of, judge
+from fedperf_server.inference.promotion_rules import (
+    Best,
+    Merits,
+    Reported,
+    Ruling,
+    gain_of,
+    judge,
+)
 from fedperf_server.rehearsal.synthetic_rows import cell_shares
 from fedperf_shared.releases.basis import CELLS
 from fedperf_shared.releases.release import ReleaseKind, ReportParameters, SlotKey
@@ -53,7 +60,8 @@ class Federation:
 
     def promotes(self, step: Floats) -> bool:
         """Whether a version that differs by `step` is promoted."""
-        return judge(candidate(step), IN_FORCE, best=BEST, reported=self.reported).promoted
+        found = judge(candidate(step), IN_FORCE, best=BEST, reported=self.reported)
+        return found.ruling is Ruling.PROMOTE
 
     def noise(self, size: float) -> Floats:
         """A step that knows nothing of anybody's workloads, smooth over cells as a model's are."""

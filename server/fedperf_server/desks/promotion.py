@@ -22,9 +22,9 @@ from fedperf_server.desks.evidence import Evidence, Snapshot
 from fedperf_server.inference.promotion_rules import (
     Best,
     Floats,
-    Judgement,
     Merits,
     Reported,
+    Ruling,
     errors_by_segment,
     judge,
 )
@@ -40,6 +40,12 @@ from fedperf_shared.model.public_plans import anchors_of
 from fedperf_shared.releases.basis import CELLS, cell_of
 from fedperf_shared.releases.period import Timetable
 from fedperf_shared.workflow.vocabulary import Platform
+
+_STANDINGS = {
+    Ruling.PROMOTE: VersionStanding.PROMOTED,
+    Ruling.LEAVE_OPEN: VersionStanding.CANDIDATE,
+    Ruling.REJECT: VersionStanding.REJECTED,
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -187,10 +193,10 @@ class PromotionDesk:
             (each.public_error for each in (case.promoted, *case.earlier)),
             (promoted.by_segment, *earlier),
         )
-        found: Judgement = judge(candidate, promoted, best=best, reported=case.reported)
+        found = judge(candidate, promoted, best=best, reported=case.reported)
         return PromotionVerdict(
             case.candidate.version,
-            _standing(found),
+            _STANDINGS[found.ruling],
             found.reason,
             found.gain,
             found.gain_error,
@@ -221,12 +227,6 @@ def _by_segment(predict_log: PredictLog, rows: Sequence[SyntheticRow]) -> dict[P
     asked = [SizedPlan(row.plan, row.cluster) for row in rows]
     errors = predict_log(asked) - np.array([row.log_seconds for row in rows])
     return errors_by_segment([row.segment for row in rows], errors)
-
-
-def _standing(found: Judgement) -> VersionStanding:
-    if found.promoted:
-        return VersionStanding.PROMOTED
-    return VersionStanding.CANDIDATE if found.is_open else VersionStanding.REJECTED
 
 
 def _reported(known: Evidence) -> Reported | None:

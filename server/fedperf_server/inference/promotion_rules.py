@@ -39,6 +39,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum, auto, unique
 
 import numpy as np
 from numpy.typing import NDArray
@@ -115,21 +116,32 @@ class Reported:
     shares: Floats
 
 
+@unique
+class Ruling(Enum):
+    """What becomes of a candidate."""
+
+    PROMOTE = auto()
+    """It takes the promoted version's place."""
+
+    LEAVE_OPEN = auto()
+    """Nothing speaks against it, nothing surely for it."""
+
+    REJECT = auto()
+
+
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """Whether a candidate is promoted, and why not.
+    """What becomes of a candidate, and why.
 
     Attributes:
-        promoted: it takes the promoted version's place.
-        is_open: nothing speaks against it, nothing surely for it; else it is rejected.
+        ruling: what becomes of it.
         reason: in words, for the operator.
         gain: how much smaller the mean squared log error is than the promoted version's, by
             reports; None without reports.
         gain_error: its standard error.
     """
 
-    promoted: bool
-    is_open: bool
+    ruling: Ruling
     reason: str
     gain: float | None = None
     gain_error: float | None = None
@@ -152,17 +164,17 @@ def judge(
     gain, error = (None, None) if reported is None else gain_of(candidate, promoted, reported)
     forgotten = _most_forgotten(candidate, best)
     if not _is_at_most(candidate.public_error, best.public_error, PUBLIC_SLACK):
-        return Judgement(False, False, "worse on public plans", gain, error)
+        return Judgement(Ruling.REJECT, "worse on public plans", gain, error)
     if forgotten is not None:
-        return Judgement(False, False, f"forgets {forgotten.name.lower()}", gain, error)
+        return Judgement(Ruling.REJECT, f"forgets {forgotten.name.lower()}", gain, error)
     if gain is None or error is None:
-        return Judgement(False, True, "no report speaks for it yet")
+        return Judgement(Ruling.LEAVE_OPEN, "no report speaks for it yet")
     if not gain + SURE * error >= 0:
-        return Judgement(False, False, "worse by the reports of the next window", gain, error)
+        return Judgement(Ruling.REJECT, "worse by the reports of the next window", gain, error)
     if not gain - SURE * error > 0:
-        return Judgement(False, True, "no sure gain by reports yet", gain, error)
+        return Judgement(Ruling.LEAVE_OPEN, "no sure gain by reports yet", gain, error)
     reason = "better by reports, no worse on public plans and on the buffer"
-    return Judgement(True, False, reason, gain, error)
+    return Judgement(Ruling.PROMOTE, reason, gain, error)
 
 
 def gain_of(candidate: Merits, promoted: Merits, reported: Reported) -> tuple[float, float]:

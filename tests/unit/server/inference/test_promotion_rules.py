@@ -14,6 +14,7 @@ from fedperf_server.inference.promotion_rules import (
     Judgement,
     Merits,
     Reported,
+    Ruling,
     errors_by_segment,
     gain_of,
     judge,
@@ -65,9 +66,12 @@ def test_the_gain_is_that_of_a_draw_from_the_belief() -> None:
 
 
 def test_what_reports_speak_for_is_promoted_and_what_they_speak_against_is_not() -> None:
-    assert judged(stepped(0.3), reported(0.4)).promoted
+    assert judged(stepped(0.3), reported(0.4)).ruling is Ruling.PROMOTE
     refused = judged(stepped(-0.3), reported(0.4))
-    assert (refused.promoted, refused.reason) == (False, "worse by the reports of the next window")
+    assert (refused.ruling, refused.reason) == (
+        Ruling.REJECT,
+        "worse by the reports of the next window",
+    )
     assert refused.gain is not None
     assert refused.gain < 0
 
@@ -91,8 +95,8 @@ def test_a_candidate_is_promoted_only_if_the_lower_end_of_its_gain_is_above_zero
     found = judged(stepped(0.1), reported(mean, sd=sd))
     assert found.gain == pytest.approx(standard_errors * error)
     assert found.gain_error == pytest.approx(error)
-    assert (found.promoted, found.reason) == (reason == PASSED, reason)
-    assert found.is_open is (reason == UNSURE)
+    rulings = {PASSED: Ruling.PROMOTE, UNSURE: Ruling.LEAVE_OPEN}
+    assert (found.ruling, found.reason) == (rulings.get(reason, Ruling.REJECT), reason)
 
 
 def test_the_confidence_is_99_percent_one_sided() -> None:
@@ -100,9 +104,9 @@ def test_the_confidence_is_99_percent_one_sided() -> None:
 
 
 def test_what_changes_nothing_is_not_promoted_however_sure_reports_are() -> None:
-    assert not judged(PROMOTED, reported(0.4, sd=1e-6)).promoted
+    assert judged(PROMOTED, reported(0.4, sd=1e-6)).ruling is Ruling.LEAVE_OPEN
     undefined = judged(stepped(float("nan")), reported(0.4))
-    assert (undefined.promoted, undefined.is_open) == (False, False)
+    assert undefined.ruling is Ruling.REJECT
 
 
 @pytest.mark.parametrize(
@@ -113,18 +117,18 @@ def test_a_version_that_went_astray_on_public_plans_is_rejected(
     error: float | None, *, promoted: bool
 ) -> None:
     found = judged(replace(stepped(0.1), public_error=error), reported(0.1))
-    assert found.promoted is promoted
+    assert (found.ruling is Ruling.PROMOTE) is promoted
     if not promoted:
-        assert (found.reason, found.is_open) == ("worse on public plans", False)
+        assert (found.reason, found.ruling) == ("worse on public plans", Ruling.REJECT)
 
 
 @pytest.mark.parametrize(("lost", "promoted"), [(0.9, True), (1.1, False), (np.nan, False)])
 def test_a_version_that_forgets_a_segment_is_rejected(lost: float, *, promoted: bool) -> None:
     by_segment = {DUCKDB: 0.1, POLARS: 0.3 + lost * MOST_FORGOTTEN}
     found = judged(replace(stepped(0.3), by_segment=by_segment), reported(0.4))
-    assert found.promoted is promoted
+    assert (found.ruling is Ruling.PROMOTE) is promoted
     if not promoted:
-        assert (found.reason, found.is_open) == ("forgets polars", False)
+        assert (found.reason, found.ruling) == ("forgets polars", Ruling.REJECT)
 
 
 def test_errors_are_told_apart_by_segment() -> None:
@@ -146,7 +150,7 @@ def test_small_losses_do_not_add_up_over_the_windows_of_an_epoch() -> None:
         )
         for candidate in (worse, forgetful):
             further = replace(candidate, apart=last.apart + 0.01)
-            if judge(further, last, best=best, reported=reported(1.0)).promoted:
+            if judge(further, last, best=best, reported=reported(1.0)).ruling is Ruling.PROMOTE:
                 reached.append(further)
     assert len(reached) > 2
     assert max(each.public_error or 0.0 for each in reached) <= 2.0 * PUBLIC_SLACK
@@ -155,9 +159,9 @@ def test_small_losses_do_not_add_up_over_the_windows_of_an_epoch() -> None:
 
 def test_without_reports_nothing_is_promoted() -> None:
     found = judged(replace(PROMOTED, public_error=1.0), None)
-    assert found == Judgement(False, True, "no report speaks for it yet")
+    assert found == Judgement(Ruling.LEAVE_OPEN, "no report speaks for it yet")
     astray = judged(replace(PROMOTED, public_error=9.0), None)
-    assert (astray.promoted, astray.is_open) == (False, False)
+    assert astray.ruling is Ruling.REJECT
 
 
 def test_the_best_is_the_least_error_on_each_segment_for_itself() -> None:
