@@ -139,10 +139,16 @@ class Estimate:
         inside: bool,
         basis: Basis | None = None,
     ) -> Self:
-        """The estimate around exp(`log_seconds`), its median where `spread` has its own at 0."""
+        """The estimate around exp(`log_seconds`), its median where `spread` has its own at 0.
+
+        Raises:
+            InvalidPredictionError: `log_seconds` is not finite.
+        """
+        if not abs(log_seconds) < math.inf:
+            raise InvalidPredictionError(f"a run time is some log seconds, got {log_seconds!r}")
         tail = (1 - level) / 2
         median, lower, upper = (
-            seconds_of(log_seconds + spread.quantile(share)) for share in (MIDDLE, tail, 1 - tail)
+            _seconds(log_seconds + spread.quantile(share)) for share in (MIDDLE, tail, 1 - tail)
         )
         prediction = Prediction(median, lower, upper, level, extrapolating=not inside)
         return cls(prediction, kind, basis or Basis(), log_seconds, spread)
@@ -154,7 +160,7 @@ class Estimate:
 
     def seconds_at(self, share: float) -> float:
         """What such a share of such executions stays below."""
-        return seconds_of(self._center + self._spread.quantile(share))
+        return _seconds(self._center + self._spread.quantile(share))
 
     @property
     def deviation(self) -> float:
@@ -332,7 +338,7 @@ def _nearness(value: float, ends: tuple[float, ...], known: float, strange: floa
     return min(1.0, max(0.0, (strange - apart) / (strange - known)))
 
 
-def seconds_of(log_seconds: float) -> float:
+def _seconds(log_seconds: float) -> float:
     """Within what a prediction may hold, however far an end lies."""
     return math.exp(min(2 * LOG_SECONDS_LIMIT, max(-2 * LOG_SECONDS_LIMIT, log_seconds)))
 

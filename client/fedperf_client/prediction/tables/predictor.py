@@ -36,7 +36,7 @@ from fedperf_client.prediction.learners.tables import (
     TableLayout,
     distinct_rows,
 )
-from fedperf_client.prediction.mixture.intervals import seconds_of
+from fedperf_client.prediction.mixture.intervals import Estimate
 from fedperf_client.prediction.mixture.learner_catalogue import usable
 from fedperf_client.prediction.mixture.matched_folds import (
     Asks,
@@ -48,13 +48,8 @@ from fedperf_client.prediction.mixture.matched_folds import (
     most_alike,
 )
 from fedperf_client.prediction.mixture.mixture import Known, Mixture, OnProgress, weigh
-from fedperf_client.prediction.mixture.spreads import UPPER_LEVEL, Student
-from fedperf_client.prediction.prediction import (
-    LOG_SECONDS_LIMIT,
-    Floats,
-    InvalidPredictionError,
-    Prediction,
-)
+from fedperf_client.prediction.mixture.spreads import Student
+from fedperf_client.prediction.prediction import LOG_SECONDS_LIMIT, Floats
 from fedperf_client.prediction.tables.catalogue import table_learners
 from fedperf_client.prediction.tables.roles import prior_slopes
 
@@ -67,77 +62,8 @@ FREEDOM = 8.0
 MOST_FAR = 3.0
 """Scales that an error of a fold counts at most."""
 
-
-@dataclass(frozen=True, slots=True)
-class RunTimeBelief:
-    """A Student distribution of log seconds of one execution.
-
-    Attributes:
-        middle: log seconds.
-        scale: log seconds, above 0.
-        freedom: degrees of freedom, above 0.
-    """
-
-    middle: float
-    scale: float
-    freedom: float
-
-    def __post_init__(self) -> None:
-        finite = abs(self.middle) < math.inf and 0 < self.scale < math.inf
-        if not (finite and 0 < self.freedom < math.inf):
-            raise InvalidPredictionError(f"no belief about a run time: {self}")
-
-    def seconds(self, share: float) -> float:
-        """What that share of executions stays below, `share` in (0, 1)."""
-        return seconds_of(self.middle + self._spread.quantile(share))
-
-    def chance_within(self, deadline_seconds: float) -> float:
-        """Chance that an execution takes at most so long.
-
-        Raises:
-            InvalidPredictionError: the deadline is not positive and finite.
-        """
-        if not 0 < deadline_seconds < math.inf:
-            raise InvalidPredictionError(f"a deadline is some seconds, got {deadline_seconds!r}")
-        return self._spread.cdf(math.log(deadline_seconds) - self.middle)
-
-    @property
-    def _spread(self) -> Student:
-        return Student(self.scale, self.freedom)
-
-
-@dataclass(frozen=True, slots=True)
-class TableEstimate:
-    """How long one row of columns takes.
-
-    Attributes:
-        belief: about one execution.
-        kind: what is asked of the configurations that are known.
-        extrapolating: a column lies outside of what was measured.
-        level: of the interval.
-    """
-
-    belief: RunTimeBelief
-    kind: Asks
-    extrapolating: bool
-    level: float = 0.9
-
-    @property
-    def prediction(self) -> Prediction:
-        """Median and interval."""
-        outside = (1 - self.level) / 2
-        return Prediction(
-            self.belief.seconds(0.5),
-            self.belief.seconds(outside),
-            self.belief.seconds(1 - outside),
-            self.level,
-            extrapolating=self.extrapolating,
-        )
-
-    @property
-    def p90_seconds(self) -> float:
-        """What nine of ten executions stay below."""
-        return self.belief.seconds(UPPER_LEVEL)
+LEVEL = 0.9
+"""Of the intervals."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -252,7 +178,7 @@ class TablePredictor:
         total = sum(self._shares.values())
         return {name: share / total for name, share in self._shares.items() if share > 0}
 
-    def estimate(self, table: Table) -> list[TableEstimate]:
+    def estimate(self, table: Table) -> list[Estimate]:
         """How long each row of `table` takes.
 
         Raises:
@@ -278,8 +204,8 @@ class TablePredictor:
             floor = self._floors.get(asked.features[row].tobytes(), -LOG_SECONDS_LIMIT)
             middle = min(max(middle, floor), LOG_SECONDS_LIMIT)
             self._shares.update(shares)
-            law = RunTimeBelief(middle, scale, freedom)
-            found.append(TableEstimate(law, kind, bool(outside[row])))
+            law, inside = Student(scale, freedom), not outside[row]
+            found.append(Estimate.around(middle, law, kind=kind, level=LEVEL, inside=inside))
         return found
 
     def _weighed_for(self, kind: Asks, asked: Places) -> _Weighed:

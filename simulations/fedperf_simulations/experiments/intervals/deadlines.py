@@ -92,7 +92,7 @@ def _choices(one: JobSlice, known: Places, asked: Sequence[tuple[Places, float]]
     for places, deadline in asked:
         nodes, seconds = one.nodes[places], one.configurations.seconds[places]
         answers = home.estimate(one.rows(places))
-        chances = np.array([each.belief.chance_within(deadline) for each in answers])
+        chances = np.array([each.chance_within(deadline) for each in answers])
         said = np.exp(OPPONENTS[ERNEST](layout, features[known], logs, features[places]))
         chosen = {
             OURS: _fewest(nodes, chances >= CONFIDENCE, otherwise=-chances),

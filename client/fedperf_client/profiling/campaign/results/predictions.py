@@ -26,9 +26,10 @@ from fedperf_client.prediction.answers.what_if import (
 )
 from fedperf_client.prediction.learners.prior_slopes import NO_REPEATS, Scatter
 from fedperf_client.prediction.learners.tables import TableLayout
+from fedperf_client.prediction.mixture.intervals import Estimate
 from fedperf_client.prediction.mixture.matched_folds import Asks
 from fedperf_client.prediction.mixture.mixture import OnProgress
-from fedperf_client.prediction.tables.predictor import MeasuredTable, TableEstimate, TablePredictor
+from fedperf_client.prediction.tables.predictor import MeasuredTable, TablePredictor
 from fedperf_client.profiling.campaign.components import WHOLE
 from fedperf_client.profiling.campaign.definition import Campaign
 from fedperf_client.profiling.campaign.expressions import Value
@@ -127,7 +128,7 @@ class ColumnAnswer:
     """
 
     columns: Configuration
-    estimate: TableEstimate
+    estimate: Estimate
     chance: float | None
     memory_problem: str | None
 
@@ -165,7 +166,7 @@ class ColumnAnswer:
     def _question(self) -> str:
         kind = self.estimate.kind
         words = ["inside" if kind is Asks.SEEN else kind.value]
-        if self.estimate.extrapolating:
+        if self.estimate.prediction.extrapolating:
             words = ["extrapolating"] if kind is Asks.SEEN else [*words, "extrapolating"]
         return ", ".join([*words, *([self.memory_problem] if self.memory_problem else [])])
 
@@ -247,7 +248,7 @@ def column_answers(
         ColumnAnswer(
             columns,
             estimate,
-            None if deadline_seconds is None else estimate.belief.chance_within(deadline_seconds),
+            None if deadline_seconds is None else estimate.chance_within(deadline_seconds),
             measured.memory_problem(columns),
         )
         for columns, estimate in zip(asked, estimates, strict=True)

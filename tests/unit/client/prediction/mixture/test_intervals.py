@@ -161,6 +161,12 @@ def test_a_spread_without_end_still_gives_finite_seconds() -> None:
     assert math.isfinite(around(Student(1e6, 3.0)).prediction.upper_seconds)
 
 
+def test_an_answer_of_no_run_time_is_refused() -> None:
+    for nowhere in (math.nan, math.inf, -math.inf):
+        with pytest.raises(InvalidPredictionError, match="run time"):
+            around(Student(0.3, 3.0), center=nowhere)
+
+
 def test_a_deadline_that_is_none_is_refused() -> None:
     for deadline in (0.0, -1.0, math.inf, math.nan):
         with pytest.raises(InvalidPredictionError, match="deadline"):

@@ -7,13 +7,12 @@ import pytest
 
 from fedperf_client.prediction.learners.tables import InvalidTableError, TableLayout
 from fedperf_client.prediction.mixture.matched_folds import Asks
-from fedperf_client.prediction.prediction import InvalidPredictionError
+from fedperf_client.prediction.mixture.spreads import Student
 from fedperf_client.prediction.tables.catalogue import table_learners
 from fedperf_client.prediction.tables.predictor import (
     FREEDOM,
     MIXED_FROM,
     MeasuredTable,
-    RunTimeBelief,
     TablePredictor,
 )
 from tests.unit.client.prediction.tables.published_laws import DrawnJob, drawn_job
@@ -50,7 +49,7 @@ def test_intervals_cover_nine_of_ten_executions_of_jobs_by_published_laws(count:
         if len(asked) < 3:
             continue
         found = TablePredictor.of(job.measured(rows)).estimate(job.part(asked))
-        middle = np.array([each.belief.middle for each in found])
+        middle = np.log([each.prediction.median_seconds for each in found])
         upper = np.log([each.prediction.upper_seconds for each in found])
         truth = np.log(job.seconds[asked])
         for factor, shares in covered.items():
@@ -72,29 +71,13 @@ def test_more_configurations_make_answers_better_and_surer() -> None:
             if len(asked) < 3:
                 continue
             found = TablePredictor.of(job.measured(rows)).estimate(job.part(asked))
-            middle = np.array([each.belief.middle for each in found])
+            middle = np.log([each.prediction.median_seconds for each in found])
             of_count.append(float(np.abs(middle - np.log(job.seconds[asked])).mean()))
-            widths[count].append(float(np.mean([each.belief.scale for each in found])))
+            widths[count].append(float(np.mean([each.deviation for each in found])))
     for each in (errors, widths):
         medians = [float(np.median(values)) for values in each.values()]
         assert medians == sorted(medians, reverse=True)
         assert medians[2] < 0.8 * medians[0]
-
-
-def test_one_distribution_gives_median_interval_p90_and_chance() -> None:
-    belief = RunTimeBelief(np.log(100.0), 0.2, 8.0)
-    assert belief.seconds(0.5) == pytest.approx(100.0)
-    for share in (0.05, 0.3, 0.9, 0.95):
-        assert belief.chance_within(belief.seconds(share)) == pytest.approx(share)
-    for wrong in (0.0, -1.0, np.nan, np.inf):
-        with pytest.raises(InvalidPredictionError):
-            belief.chance_within(wrong)
-    for share in (0.0, 1.0, np.nan):
-        with pytest.raises(InvalidPredictionError):
-            belief.seconds(share)
-    for middle, scale, freedom in ((np.nan, 1.0, 8.0), (0.0, 0.0, 8.0), (0.0, 1.0, np.nan)):
-        with pytest.raises(InvalidPredictionError):
-            RunTimeBelief(middle, scale, freedom)
 
 
 def test_one_configuration_answers_for_all_others_by_the_prior_alone() -> None:
@@ -102,13 +85,17 @@ def test_one_configuration_answers_for_all_others_by_the_prior_alone() -> None:
     same, faster, larger = predictor.estimate(columns([2e5, 2e5, 4e5], [2, 4, 2]))
     assert predictor.members == {"prior slopes": 1.0}
     assert same.prediction.median_seconds == pytest.approx(10.0)
-    assert not same.extrapolating
+    assert not same.prediction.extrapolating
     assert 4.5 < faster.prediction.median_seconds < 8
     assert 14 < larger.prediction.median_seconds < 20
-    assert faster.extrapolating
+    assert faster.prediction.extrapolating
     assert larger.kind is Asks.BEYOND_SIZES
-    assert same.belief.scale < faster.belief.scale
-    assert same.belief.freedom == FREEDOM
+    assert same.deviation < faster.deviation
+    believed = Student(1.0, FREEDOM)
+    tail = np.log(same.seconds_at(0.999) / same.p90_seconds)
+    assert tail / same.deviation == pytest.approx(
+        (believed.quantile(0.999) - believed.quantile(0.9)) / believed.quantile(0.8413)
+    )
 
 
 def test_what_ran_is_answered_by_its_own_times_the_more_the_more_often() -> None:
@@ -132,7 +119,8 @@ def test_columns_outside_of_what_was_measured_are_marked() -> None:
     table = {name: list(values) for name, values in job.part([0, 0, 0]).items()}
     table["rows"][1], table["machine_type"][2] = 1e12, "never seen"
     inside, larger, strange = predictor.estimate(table)
-    assert [each.extrapolating for each in (inside, larger, strange)] == [False, True, True]
+    outside = [each.prediction.extrapolating for each in (inside, larger, strange)]
+    assert outside == [False, True, True]
 
 
 def test_an_execution_that_was_stopped_is_a_lower_bound() -> None:
@@ -148,7 +136,7 @@ def test_an_execution_that_was_stopped_is_a_lower_bound() -> None:
         known.layout, known.table, known.seconds, columns([4e5], [4]), np.array([1.0])
     )
     [same] = TablePredictor.of(early).estimate(columns([4e5], [4]))
-    assert same.belief == without.belief
+    assert same.prediction == without.prediction
 
 
 def test_folds_are_weighed_once_for_each_kind_of_question() -> None:
@@ -157,10 +145,10 @@ def test_folds_are_weighed_once_for_each_kind_of_question() -> None:
     predictor = TablePredictor.of(
         job.measured(rows), on_progress=lambda done, total: calls.update([total])
     )
-    first = predictor.estimate(job.part(asked))
+    first = [each.prediction for each in predictor.estimate(job.part(asked))]
     assert calls
     before = calls.copy()
-    assert predictor.estimate(job.part(asked)) == first
+    assert [each.prediction for each in predictor.estimate(job.part(asked))] == first
     assert calls == before
     assert sum(predictor.members.values()) == pytest.approx(1.0)
 
