@@ -16,7 +16,7 @@ from fedperf_server.app.announcements import announce
 from fedperf_server.app.composition import coordinator_of
 from fedperf_server.app.task import Task, ggfn_task
 from fedperf_server.config import ServerConfig
-from fedperf_server.endpoints.enrollment_port import EnrollmentServer
+from fedperf_server.endpoints.enrollment_port import enrollment_server
 from fedperf_server.endpoints.exchange import exchange_server
 from fedperf_server.membership.authority import SERVER, SIGNING, KeyRing
 from fedperf_server.membership.enrollment import Enrollment
@@ -97,7 +97,7 @@ def serving(
             private_key=ring.key_path(SERVER),
         )
         exchange = exchange_server(database, enrollment, ring, config, clock=clock)
-        door = EnrollmentServer(enrollment, ring, config)
+        door = enrollment_server(enrollment, ring, config)
         for server in (gateway, exchange, door):
             server.start()
             stack.callback(server.stop)

@@ -12,7 +12,7 @@ import grpc
 from cryptography.hazmat.primitives import serialization
 
 from fedperf_server.config import ServerConfig
-from fedperf_server.endpoints.grpc_port import listen
+from fedperf_server.endpoints.grpc_port import GrpcPort
 from fedperf_server.membership.authority import ENROLLMENT, SIGNING, KeyRing
 from fedperf_server.membership.enrollment import Enrollment, EnrollmentRefusedError
 from fedperf_shared.exchange import JoinReply
@@ -21,30 +21,13 @@ from fedperf_shared.wire.services import CallRefusedError, serve_enrollment
 _MAX_MESSAGE = 64 << 10
 
 
-class EnrollmentServer:
-    """The gRPC endpoint of joining, on the enrollment port."""
+class EnrollmentService:
+    """Answers who wants to join."""
 
     def __init__(self, enrollment: Enrollment, ring: KeyRing, config: ServerConfig) -> None:
         self._enrollment = enrollment
         self._config = config
         self._coordinator_key = ring.key(SIGNING).public_key()
-        self._server = grpc.server(
-            ThreadPoolExecutor(4, thread_name_prefix="enrollment"),
-            options=[("grpc.max_receive_message_length", _MAX_MESSAGE)],
-        )
-        serve_enrollment(self._server, self)
-        credentials = grpc.ssl_server_credentials(
-            [(ring.key_pem(ENROLLMENT), ring.certificate(ENROLLMENT))]
-        )
-        listen(self._server, config.bind, config.enrollment_port, credentials)
-
-    def start(self) -> None:
-        """Serve until `stop`."""
-        self._server.start()
-
-    def stop(self) -> None:
-        """Stop serving."""
-        self._server.stop(grace=1).wait()
 
     def join(self, token: bytes, certificate_request: bytes) -> JoinReply:
         """Answer one organization."""
@@ -62,3 +45,16 @@ class EnrollmentServer:
             exchange_address=self._config.exchange_address,
             fleet_address=self._config.fleet_address,
         )
+
+
+def enrollment_server(enrollment: Enrollment, ring: KeyRing, config: ServerConfig) -> GrpcPort:
+    """The enrollment port of this server, ready to start."""
+    server = grpc.server(
+        ThreadPoolExecutor(4, thread_name_prefix="enrollment"),
+        options=[("grpc.max_receive_message_length", _MAX_MESSAGE)],
+    )
+    serve_enrollment(server, EnrollmentService(enrollment, ring, config))
+    credentials = grpc.ssl_server_credentials(
+        [(ring.key_pem(ENROLLMENT), ring.certificate(ENROLLMENT))]
+    )
+    return GrpcPort(server, config.bind, config.enrollment_port, credentials)

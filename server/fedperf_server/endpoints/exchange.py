@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from sqlalchemy.orm import Session
 
 from fedperf_server.config import ServerConfig
-from fedperf_server.endpoints.grpc_port import listen
+from fedperf_server.endpoints.grpc_port import GrpcPort
 from fedperf_server.membership.authority import CA, SERVER, SIGNING, KeyRing
 from fedperf_server.membership.enrollment import Enrollment, Member
 from fedperf_server.state import audit, registry, releases
@@ -224,29 +224,6 @@ class ExchangeService:
             return releases.first_receipt(session, member.organization_id, release_id)
 
 
-class ExchangeServer:
-    """Serves `ExchangeService` on the exchange port."""
-
-    def __init__(self, service: ExchangeService, ring: KeyRing, config: ServerConfig) -> None:
-        pool = ThreadPoolExecutor(_WORKERS, thread_name_prefix="exchange")
-        self._server = grpc.server(pool, options=EXCHANGE_OPTIONS)
-        serve_exchange(self._server, service)
-        credentials = grpc.ssl_server_credentials(
-            [(ring.key_pem(SERVER), ring.certificate(SERVER))],
-            root_certificates=ring.certificate(CA),
-            require_client_auth=True,
-        )
-        listen(self._server, config.bind, config.exchange_port, credentials)
-
-    def start(self) -> None:
-        """Serve until `stop`."""
-        self._server.start()
-
-    def stop(self) -> None:
-        """Stop serving."""
-        self._server.stop(grace=1).wait()
-
-
 def exchange_server(
     database: Database,
     enrollment: Enrollment,
@@ -254,12 +231,20 @@ def exchange_server(
     config: ServerConfig,
     *,
     clock: Callable[[], datetime],
-) -> ExchangeServer:
+) -> GrpcPort:
     """The Exchange of this server, ready to start."""
+    pool = ThreadPoolExecutor(_WORKERS, thread_name_prefix="exchange")
+    server = grpc.server(pool, options=EXCHANGE_OPTIONS)
     service = ExchangeService(
         database, enrollment, config, signing_key=ring.key(SIGNING), clock=clock
     )
-    return ExchangeServer(service, ring, config)
+    serve_exchange(server, service)
+    credentials = grpc.ssl_server_credentials(
+        [(ring.key_pem(SERVER), ring.certificate(SERVER))],
+        root_certificates=ring.certificate(CA),
+        require_client_auth=True,
+    )
+    return GrpcPort(server, config.bind, config.exchange_port, credentials)
 
 
 def _key_in(certificate: bytes) -> ec.EllipticCurvePublicKey:
