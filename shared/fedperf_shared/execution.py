@@ -238,6 +238,11 @@ class Execution:
             )
 
     @property
+    def runtime_seconds(self) -> float:
+        """Wall time of the plan; 0 where nothing was measured."""
+        return 0.0 if self.measurement is None else self.measurement.runtime_seconds
+
+    @property
     def is_ok(self) -> bool:
         """Whether it carries a run time worth learning from."""
         return self.status is ExecutionStatus.OK

@@ -49,7 +49,7 @@ class SparkApplication:
     @property
     def runtime_seconds(self) -> float:
         """Of all queries, one after the other."""
-        return sum(_seconds(each) for each in self.queries)
+        return sum(each.runtime_seconds for each in self.queries)
 
     @property
     def overlap(self) -> float:
@@ -116,7 +116,7 @@ class ApplicationRecord:
         if not queries or not self._name:
             return None
         startup = max(each.measurement.startup_seconds for each in queries if each.measurement)
-        wall = max(self._ended - self._began, _seconds(queries[0])) + startup
+        wall = max(self._ended - self._began, queries[0].runtime_seconds) + startup
         covered = _covered(queries)
         return SparkApplication(
             self._name,
@@ -150,12 +150,8 @@ def _end(application: SparkApplication) -> float:
     return max(each.finished_at.timestamp() for each in application.queries)
 
 
-def _seconds(execution: Execution) -> float:
-    return 0.0 if execution.measurement is None else execution.measurement.runtime_seconds
-
-
 def _longest(queries: list[Execution]) -> list[Execution]:
-    return sorted(queries, key=_seconds, reverse=True)[:MOST_QUERIES]
+    return sorted(queries, key=lambda each: each.runtime_seconds, reverse=True)[:MOST_QUERIES]
 
 
 def _covered(queries: Iterable[Execution]) -> float:
@@ -169,4 +165,4 @@ def _covered(queries: Iterable[Execution]) -> float:
 
 def _interval(execution: Execution) -> tuple[float, float]:
     end = execution.finished_at.timestamp()
-    return end - _seconds(execution), end
+    return end - execution.runtime_seconds, end

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedperf_shared.errors import InvalidInputError
-from fedperf_simulations.data.datasets import MissingDataError
+from fedperf_simulations.data.datasets import public_files
 
 Floats = NDArray[np.float64]
 Texts = NDArray[np.str_]
@@ -240,13 +240,7 @@ def data_files(data: Path | None) -> tuple[Path, ...]:
     Raises:
         MissingDataError: there is no folder, or the files are not in it.
     """
-    if data is None:
-        raise MissingDataError("no folder of public data sets: set FEDPERF_DATA or give --data")
-    files = tuple(data / FOLDER / f"{name}.tsv" for name in JOBS)
-    missing = [str(path) for path in files if not path.is_file()]
-    if missing:
-        raise MissingDataError(f"the C3O runs are not there: {', '.join(missing)}")
-    return files
+    return public_files(data, *(f"{FOLDER}/{name}.tsv" for name in JOBS))
 
 
 def read_job(path: Path, job: PublicJob, *, is_median: bool = True) -> JobConfigurations:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from fedperf_client.prediction.learners.tables import Table
 from fedperf_client.prediction.prediction import Floats
 from fedperf_simulations.data.c3o import FOLDER, RUNTIME
-from fedperf_simulations.data.datasets import MissingDataError
+from fedperf_simulations.data.datasets import public_files
 
 NODES, SIZE = "instance_count", "data_size_MB"
 
@@ -100,7 +100,7 @@ def files(data: Path | None) -> tuple[Path, ...]:
     Raises:
         MissingDataError: there is no folder, or a file is not in it.
     """
-    return tuple(_path(data, job) for job in MOST_MEGABYTES_KNOWN)
+    return public_files(data, *(f"{FOLDER}/{job}.tsv" for job in MOST_MEGABYTES_KNOWN))
 
 
 def parts(data: Path | None, scenario: Scenario) -> ScenarioParts:
@@ -121,7 +121,8 @@ def of_job(data: Path | None, job: str) -> Executions:
     Raises:
         MissingDataError: there is no folder, or the job's file is not in it.
     """
-    with _path(data, job).open(newline="", encoding="utf-8") as lines:
+    [path] = public_files(data, f"{FOLDER}/{job}.tsv")
+    with path.open(newline="", encoding="utf-8") as lines:
         rows = list(csv.DictReader(lines, delimiter="\t"))
     table: Table = {
         name: [row[name] if name in _WORDS else float(row[name]) for row in rows]
@@ -149,12 +150,3 @@ def _held_out(scenario: Scenario, nodes: Floats, megabytes: Floats) -> NDArray[n
             return nodes > MOST_NODES_KNOWN
         case Asked.SIZE_BEYOND:
             return megabytes > MOST_MEGABYTES_KNOWN[scenario.job]
-
-
-def _path(data: Path | None, job: str) -> Path:
-    if data is None:
-        raise MissingDataError("no folder of public data sets: set FEDPERF_DATA or give --data")
-    path = data / FOLDER / f"{job}.tsv"
-    if not path.is_file():
-        raise MissingDataError(f"the C3O runs are not there: {path}")
-    return path

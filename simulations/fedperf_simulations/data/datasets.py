@@ -41,6 +41,21 @@ class MissingDataError(InvalidInputError):
     """A data set is not where it should be."""
 
 
+def public_files(data: Path | None, *names: str) -> tuple[Path, ...]:
+    """Files, or folders, below the folder of public data sets (`Settings.data`).
+
+    Raises:
+        MissingDataError: there is no folder, or some of `names` are not in it.
+    """
+    if data is None:
+        raise MissingDataError("no folder of public data sets: set FEDPERF_DATA or give --data")
+    found = tuple(data / name for name in names)
+    missing = [str(path) for path in found if not path.exists()]
+    if missing:
+        raise MissingDataError(f"public data are not there: {', '.join(missing)}")
+    return found
+
+
 def measured_files(folder: str | None = None) -> tuple[Path, ...]:
     """The files of the measured set, or of another one: by its folder.
 

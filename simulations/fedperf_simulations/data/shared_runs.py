@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_simulations.data.datasets import MissingDataError
+from fedperf_simulations.data.datasets import public_files
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -32,6 +32,9 @@ Texts = NDArray[np.str_]
 
 FOLDER = "dos-pm-data-privacy"
 C3O_FOLDER = "c3o-experiments"
+
+PUBLISHED = ("experiment1.csv", "experiment2.csv")
+"""Tables of the paper's results."""
 
 SMALL_SIZES = tuple(range(3, 34, 3))
 """Training rows of the paper's second experiment."""
@@ -156,7 +159,8 @@ def load_runs(data: Path | None) -> tuple[JobRuns, ...]:
     Raises:
         MissingDataError: there is no folder, or a file is not in it.
     """
-    return tuple(_read_runs(_path(data, FOLDER, job.file), job) for job in JOBS)
+    paths = public_files(data, *(f"{FOLDER}/{job.file}" for job in JOBS))
+    return tuple(_read_runs(path, job) for path, job in zip(paths, JOBS, strict=True))
 
 
 def load_elsewhere(data: Path | None, grid: PublicConfigurations) -> RunsElsewhere:
@@ -167,7 +171,8 @@ def load_elsewhere(data: Path | None, grid: PublicConfigurations) -> RunsElsewhe
     """
     on_grid = {tuple(row[1:]) for row in grid.inputs.tolist()}
     repeats: dict[tuple[str, tuple[float, ...]], list[float]] = defaultdict(list)
-    for row in _table(_path(data, C3O_FOLDER, grid.job.c3o_file), delimiter="\t"):
+    [path] = public_files(data, f"{C3O_FOLDER}/{grid.job.c3o_file}")
+    for row in _table(path, delimiter="\t"):
         arguments = tuple(float(row[name]) for name in grid.columns[1:])
         large_enough = float(row[_MACHINES]) >= grid.job.least_machines
         if row["machine_type"] != grid.job.machine_type and large_enough and arguments in on_grid:
@@ -186,13 +191,8 @@ def files(data: Path | None) -> tuple[Path, ...]:
     Raises:
         MissingDataError: there is no folder, or a file is not in it.
     """
-    own = [*(job.file for job in JOBS), "experiment1.csv", "experiment2.csv"]
-    elsewhere = [job.c3o_file for job in JOBS]
-    return tuple(
-        _path(data, folder, name)
-        for folder, names in ((FOLDER, own), (C3O_FOLDER, elsewhere))
-        for name in names
-    )
+    own = [f"{FOLDER}/{name}" for name in (*(job.file for job in JOBS), *PUBLISHED)]
+    return public_files(data, *own, *(f"{C3O_FOLDER}/{job.c3o_file}" for job in JOBS))
 
 
 def split(job: int, rows: int, training: int | None, repeat: int, *, seed: int) -> Split:
@@ -220,8 +220,8 @@ def published(data: Path | None) -> Mapping[PublishedKey, float]:
         MissingDataError: the tables are not there.
     """
     errors: dict[PublishedKey, list[float]] = defaultdict(list)
-    for name in ("experiment1.csv", "experiment2.csv"):
-        for row in _table(_path(data, FOLDER, name)):
+    for path in public_files(data, *(f"{FOLDER}/{name}" for name in PUBLISHED)):
+        for row in _table(path):
             if row["NumSyntheticSamples"] in {"0", SYNTHETIC_ROWS}:
                 size = int(row["NumOriginalSamples"]) if "NumOriginalSamples" in row else None
                 key = (row["Model"], row["Job"], Mode(row["Mode"]), size)
@@ -248,12 +248,3 @@ def _read_runs(path: Path, job: SharedJob) -> JobRuns:
 def _table(path: Path, *, delimiter: str = ",") -> list[dict[str, str]]:
     with path.open(newline="", encoding="utf-8") as lines:
         return list(csv.DictReader(lines, delimiter=delimiter))
-
-
-def _path(data: Path | None, folder: str, name: str) -> Path:
-    if data is None:
-        raise MissingDataError("no folder of public data sets: set FEDPERF_DATA or give --data")
-    path = data / folder / name
-    if not path.is_file():
-        raise MissingDataError(f"a public data set is not there: {path}")
-    return path

@@ -24,7 +24,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fedperf_server.inference.gaussian_process import Belief
-from fedperf_simulations.data.datasets import MissingDataError
+from fedperf_simulations.data.datasets import public_files
 
 Floats = NDArray[np.float64]
 Positions = NDArray[np.int64]
@@ -205,13 +205,7 @@ def data_files(data: Path | None) -> tuple[Path, ...]:
     Raises:
         MissingDataError: there is no folder, or the files are not in it.
     """
-    if data is None:
-        raise MissingDataError("no folder of public data sets: set FEDPERF_DATA or give --data")
-    files = tuple(data / FOLDER / name for name in FILES)
-    missing = [str(path) for path in files if not path.is_file()]
-    if missing:
-        raise MissingDataError(f"the TOKIO runs are not there: {', '.join(missing)}")
-    return files
+    return public_files(data, *(f"{FOLDER}/{name}" for name in FILES))
 
 
 def read_probes(path: Path, more: Sequence[str] = ()) -> pd.DataFrame:

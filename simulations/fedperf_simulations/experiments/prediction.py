@@ -28,6 +28,7 @@ from fedperf_shared.model.batches import PlanGraph, collate
 from fedperf_shared.model.checkpoint import model_from_arrays
 from fedperf_shared.model.public_start import load_public_start
 from fedperf_simulations.data.datasets import measured_executions, measured_files
+from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target
 from fedperf_simulations.measured_set.organizations import WorkloadPart, organization, split
 
@@ -58,8 +59,10 @@ class PredictionBenchmark:
         return ExperimentOutcome(
             rows,
             [
-                Target("warm, one question: median ms", MOST_WARM_MS, _median(rows[0])),
-                Target("cold, fedperf predict: median s", MOST_COLD_SECONDS, _median(rows[1])),
+                Target("warm, one question: median ms", MOST_WARM_MS, number(rows[0]["median"])),
+                Target(
+                    "cold, fedperf predict: median s", MOST_COLD_SECONDS, number(rows[1]["median"])
+                ),
             ],
             measured_files(),
             cases=taken,
@@ -155,11 +158,6 @@ def _row(what: str, peer: str, unit: str, taken: Sequence[Row]) -> Row:
         "its median": float(np.median(peers)),
         "ratio": float(np.median(ours / peers)),
     }
-
-
-def _median(row: Row) -> float:
-    value = row["median"]
-    return value if isinstance(value, float) else float("nan")
 
 
 EXPERIMENT = PredictionBenchmark()

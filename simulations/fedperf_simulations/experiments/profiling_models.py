@@ -21,7 +21,6 @@ at four times (mean of ours 7.0, 6.1, 7.1 and 5.8 %) while the way folds reach b
 is known and the features that hold shares of the input were settled.
 """
 
-import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -46,6 +45,7 @@ from fedperf_simulations.data.c3o_scenarios import (
     files,
     parts,
 )
+from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target, Value
 from fedperf_simulations.harness.paired import Paired
 from fedperf_simulations.harness.side_by_side import computed
@@ -158,7 +158,7 @@ def _scenario_cases(settings: Settings, scenario: Scenario) -> list[Row]:
 
 
 def _row(scenario: Scenario, found: Sequence[Row]) -> Row:
-    errors = {what: [_number(each[what]) for each in found] for what in (OURS, RULE)}
+    errors = {what: [number(each[what]) for each in found] for what in (OURS, RULE)}
     return {
         "job": scenario.job,
         "asked": scenario.asked.value,
@@ -167,7 +167,7 @@ def _row(scenario: Scenario, found: Sequence[Row]) -> Row:
         ORIGINAL: ORIGINAL_ERRORS[scenario.asked][scenario.job],
         "mixed": found[0]["mixed"],
         "rule chose": ", ".join(sorted({str(each["rule chose"]) for each in found})),
-        "cpu seconds": max(_number(each["cpu seconds"]) for each in found),
+        "cpu seconds": max(number(each["cpu seconds"]) for each in found),
     }
 
 
@@ -221,9 +221,9 @@ def _short(name: str) -> str:
 
 def _targets(rows: Sequence[Row]) -> list[Target]:
     def of(asked: Asked) -> list[float]:
-        return [_number(row[OURS]) for row in rows if row["asked"] == asked.value]
+        return [number(row[OURS]) for row in rows if row["asked"] == asked.value]
 
-    errors = [_number(row[OURS]) for row in rows]
+    errors = [number(row[OURS]) for row in rows]
     return [
         Target("worst scenario, MAPE %", WORST, max(errors)),
         *(
@@ -236,13 +236,13 @@ def _targets(rows: Sequence[Row]) -> list[Target]:
         Target(
             "CPU seconds of the slowest scenario",
             CPU_SECONDS,
-            max(_number(row["cpu seconds"]) for row in rows),
+            max(number(row["cpu seconds"]) for row in rows),
         ),
     ]
 
 
 def _wins(rows: Sequence[Row], rival: str, named: str) -> Target:
-    won = sum(_number(row[OURS]) < _number(row[rival]) for row in rows)
+    won = sum(number(row[OURS]) < number(row[rival]) for row in rows)
     return Target(f"scenarios of {len(rows)} better than {named}", WINS, won, at_most=False)
 
 
@@ -250,17 +250,13 @@ def _wins_by_draw(cases: Sequence[Row]) -> str:
     """In how many scenarios each single draw of the published rule loses."""
     won: dict[Value, int] = {}
     for case in cases:
-        won[case["draw"]] = won.get(case["draw"], 0) + (_number(case[OURS]) < _number(case[RULE]))
+        won[case["draw"]] = won.get(case["draw"], 0) + (number(case[OURS]) < number(case[RULE]))
     return f"by single draws better than the published rule in {sorted(won.values())} scenarios"
 
 
 def _percent(predicted: Floats, measured: Floats) -> float:
     """MAPE."""
     return 100 * float(np.mean(np.abs(predicted / measured - 1)))
-
-
-def _number(value: Value) -> float:
-    return float(value) if isinstance(value, int | float) else math.nan
 
 
 EXPERIMENT = ProfilingModels()

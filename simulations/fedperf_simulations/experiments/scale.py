@@ -60,6 +60,7 @@ from fedperf_simulations.federation.memory_federation import (
 )
 from fedperf_simulations.federation.seeded_noise import noise_of
 from fedperf_simulations.federation.tangent_training import MeasuredHistory
+from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target
 from fedperf_simulations.measured_set.limited_start import load_limited_start
 from fedperf_simulations.measured_set.organizations import WorkloadPart, split
@@ -106,7 +107,7 @@ class Scale:
         engine = settings.cell("engine", partial(_rounds_on_engine, settings))
         rows = [settings.cell(f"year-{size}", partial(_year, settings, size)) for size in sizes]
         files = [*measured_files(), *measured_files("polars")]
-        same = Target(f"{DIFFER}, {engine['organizations']} members", 0.0, _number(engine, DIFFER))
+        same = Target(f"{DIFFER}, {engine['organizations']} members", 0.0, number(engine[DIFFER]))
         return ExperimentOutcome(
             [*rows, *_projections(rows), engine], [*_targets(rows), same], files
         )
@@ -272,10 +273,10 @@ def _targets(rows: Sequence[Row]) -> list[Target]:
     if WHOLE not in found:
         return []
     whole, tenth = found[WHOLE], found[TENTH]
-    growth = _number(whole, PER_ORGANIZATION) / _number(tenth, PER_ORGANIZATION)
+    growth = number(whole[PER_ORGANIZATION]) / number(tenth[PER_ORGANIZATION])
     return [
-        Target("a year of 1,000 organizations: minutes", MOST_MINUTES, _number(whole, "minutes")),
-        Target("... peak GB", MOST_GIGABYTES, _number(whole, PEAK)),
+        Target("a year of 1,000 organizations: minutes", MOST_MINUTES, number(whole["minutes"])),
+        Target("... peak GB", MOST_GIGABYTES, number(whole[PEAK])),
         Target("coordinator's CPU per organization, 1,000 against 100", MOST_GROWTH, growth),
     ]
 
@@ -284,18 +285,18 @@ def _projections(rows: Sequence[Row]) -> list[Row]:
     """What more organizations would cost, and the largest size as the smaller ones tell it."""
     if len(rows) <= 2:  # noqa: PLR2004  a line, and a size to check it by
         return []
-    largest = int(_number(rows[-1], "organizations"))
+    largest = int(number(rows[-1]["organizations"]))
     return [_projected(rows[:-1], largest), *(_projected(rows, size) for size in PROJECTED)]
 
 
 def _projected(rows: Sequence[Row], size: int) -> Row:
     """What `size` organizations cost by the lines through `rows`; bytes are everybody's own."""
-    sizes = [_number(row, "organizations") for row in rows]
-    found = {name: _on_line(sizes, [_number(row, name) for row in rows], size) for name in LINES}
+    sizes = [number(row["organizations"]) for row in rows]
+    found = {name: _on_line(sizes, [number(row[name]) for row in rows], size) for name in LINES}
     return {
         "organizations": size,
         "figures": "projected from " + ", ".join(f"{each:,.0f}" for each in sizes),
-        BYTES: _number(rows[-1], BYTES),
+        BYTES: number(rows[-1][BYTES]),
         **found,
         PER_ORGANIZATION: found[COORDINATOR] / size,
     }
@@ -305,13 +306,6 @@ def _on_line(sizes: Sequence[float], values: Sequence[float], size: int) -> floa
     """The value at `size` of the line that misses `values` least, relative to them."""
     slope, fixed = np.polyfit(sizes, values, 1, w=1 / np.array(values))
     return float(fixed + slope * size)
-
-
-def _number(row: Row, name: str) -> float:
-    value = row[name]
-    if not isinstance(value, int | float):
-        raise TypeError(f"{name!r} of a row is {value!r}")
-    return float(value)
 
 
 EXPERIMENT = Scale()

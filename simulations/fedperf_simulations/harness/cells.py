@@ -6,6 +6,7 @@ read, it is refused, as is one that is not there.
 """
 
 import hashlib
+import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,11 @@ from fedperf_shared.errors import InvalidInputError
 
 Value = str | int | float | bool | None
 Row = Mapping[str, Value]
+
+
+def number(value: Value) -> float:
+    """A figure of a row; NaN where it is none: JSON has no infinity."""
+    return float(value) if isinstance(value, int | float) else math.nan
 
 
 class UnfitCellError(InvalidInputError):

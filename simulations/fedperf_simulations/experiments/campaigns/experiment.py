@@ -35,6 +35,7 @@ from fedperf_simulations.experiments.campaigns.replay import (
     mean_over,
     stays_below,
 )
+from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.charts import Line, lines_chart
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target, Value
 from fedperf_simulations.harness.side_by_side import computed
@@ -154,15 +155,15 @@ def _ran(settings: Settings, task: CampaignTask) -> Row:
 
 def _rows(job: str, strategy: Strategy, cells: Sequence[Row]) -> Iterator[Row]:
     errors, costs = (mean_over(cells, what, EVERY) for what in ("mape", "cost"))
-    for number, each in errors.items():
+    for count, each in errors.items():
         yield {
             "job": job,
             "what": "error",
             "strategy": strategy.value,
-            "configurations": number,
+            "configurations": count,
             "mape": round(float(each.mean()), 2),
             "spread": round(float(each.std()), 2),
-            "machine seconds": round(float(costs[number].mean())),
+            "machine seconds": round(float(costs[count].mean())),
         }
 
 
@@ -176,7 +177,7 @@ def _figures(job: str, cells: Mapping[Strategy, Sequence[Row]]) -> Iterator[Row]
     }
     yield {"job": job, "what": RATIO, **ratios}
     yield _stopped(job, cells[Strategy.ACTIVE])
-    slowest = max(_number(each["slowest step"]) for each in cells[Strategy.ACTIVE])
+    slowest = max(number(each["slowest step"]) for each in cells[Strategy.ACTIVE])
     yield {"job": job, "what": "slowest choice, CPU seconds", "value": slowest}
 
 
@@ -200,15 +201,15 @@ def _enough(job: str, strategy: Strategy, cells: Sequence[Row]) -> Row:
 def _stopped(job: str, cells: Sequence[Row]) -> Row:
     """Where the rule stopped active campaigns, the mean over those that it stopped."""
     stops = [cell for cell in cells if cell["stopped at"] is not None]
-    there = [_number(cell[f"mape{WHERE_STOPPED}"]) for cell in stops]
+    there = [number(cell[f"mape{WHERE_STOPPED}"]) for cell in stops]
     return {
         "job": job,
         "what": f"stopped by the rule, {len(stops)} of {len(cells)}",
         "strategy": Strategy.ACTIVE.value,
-        "configurations": _mean([_number(cell["stopped at"]) for cell in stops]),
+        "configurations": _mean([number(cell["stopped at"]) for cell in stops]),
         "mape": _mean(there),
         "spread": round(float(np.std(there)), 2) if there else None,
-        "machine seconds": _mean([_number(cell[f"cost{WHERE_STOPPED}"]) for cell in stops]),
+        "machine seconds": _mean([number(cell[f"cost{WHERE_STOPPED}"]) for cell in stops]),
     }
 
 
@@ -242,10 +243,10 @@ def _targets(rows: Sequence[Row]) -> list[Target]:
     active = {row["job"]: row for row in rows if row["what"] == STAYS and _is_active(row)}
     named = "configurations until the mean error stays below 5 %"
     targets = [
-        Target(f"{job}: {named}", most, _number(active[job]["configurations"]))
+        Target(f"{job}: {named}", most, number(active[job]["configurations"]))
         for job, most in MOST_CONFIGURATIONS.items()
     ]
-    overheads = [_number(row["value"]) for row in rows if row["what"] == OVERHEAD]
+    overheads = [number(row["value"]) for row in rows if row["what"] == OVERHEAD]
     if overheads:
         what = "profiler: both parts of the overhead of a second, %"
         targets.append(Target(what, MOST_OVERHEAD, sum(overheads)))
@@ -281,12 +282,8 @@ def _mean(values: Sequence[float]) -> float | None:
 
 
 def _ratio(one: Value, other: Value) -> float | None:
-    ratio = _number(one) / _number(other)
+    ratio = number(one) / number(other)
     return round(ratio, 2) if math.isfinite(ratio) else None
-
-
-def _number(value: Value) -> float:
-    return float(value) if isinstance(value, int | float) else math.nan
 
 
 EXPERIMENT = Campaigns()

@@ -52,6 +52,7 @@ from fedperf_simulations.federation.memory_federation import (
     memory_federation,
 )
 from fedperf_simulations.federation.seeded_noise import noise_of
+from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.charts import Line, lines_chart
 from fedperf_simulations.harness.experiment import Row, Settings, Target, Value
 from fedperf_simulations.harness.side_by_side import computed
@@ -154,10 +155,10 @@ def targets(found: Sequence[Row]) -> list[Target]:
         who = f"reports of {row['organizations']}, {ENOUGH} workloads per platform"
         if row["shift"] == 0:
             what, limit, value = f"{who}: false alarms a year", FALSE_ALARMS_A_YEAR, "false alarms"
-            promised.append(Target(what, limit, _number(row, value)))
-        elif abs(_number(row, "shift")) == SHIFT:
+            promised.append(Target(what, limit, number(row[value])))
+        elif abs(number(row["shift"])) == SHIFT:
             what = f"{who}: shifts by {row['shift']:+g} found of 20 within four windows"
-            share = _number(row, "found") / _number(row, "years")
+            share = number(row["found"]) / number(row["years"])
             promised.append(Target(what, FOUND_OF_20, 20 * share, at_most=False))
     return promised
 
@@ -166,8 +167,8 @@ def plotted(out: Path, found: Sequence[Row]) -> Path:
     """A chart of shifts found and of false alarms over the number of workloads."""
     out.mkdir(parents=True, exist_ok=True)
     mine = [row for row in found if row["part"] == PART]
-    groups = sorted({int(_number(row, "organizations")) for row in mine})
-    counts = sorted({int(_number(row, "workloads per platform")) for row in mine})
+    groups = sorted({int(number(row["organizations"])) for row in mine})
+    counts = sorted({int(number(row["workloads per platform"])) for row in mine})
     lines = [_line(mine, counts, each, shift) for shift in (SHIFT, 0.0) for each in groups]
     chart = lines_chart(
         lines,
@@ -315,11 +316,11 @@ def _line(found: Sequence[Row], counts: Sequence[int], organizations: int, shift
         row for row in found if row["organizations"] == organizations and row["shift"] == shift
     ]
     who = "1 organization" if organizations == 1 else f"{organizations} organizations"
-    across = [counts.index(int(_number(row, "workloads per platform"))) for row in alike]
+    across = [counts.index(int(number(row["workloads per platform"]))) for row in alike]
     if not shift:
-        heights = [_number(row, "false alarms") for row in alike]
+        heights = [number(row["false alarms"]) for row in alike]
         return Line(f"false alarms, {who}", across, heights, dashed=True)
-    heights = [_number(row, "found") / _number(row, "years") for row in alike]
+    heights = [number(row["found"]) / number(row["years"]) for row in alike]
     return Line(f"found, {who}", across, heights)
 
 
@@ -363,8 +364,8 @@ def _years(settings: Settings, condition: DetectionCondition) -> Iterator[Row]:
 
 
 def _row(years: Sequence[Row]) -> Row:
-    delays = [_number(each, "delay") for each in years if each["delay"] is not None]
-    factors = [_number(each, "log factor") for each in years if each["log factor"] is not None]
+    delays = [number(each["delay"]) for each in years if each["delay"] is not None]
+    factors = [number(each["log factor"]) for each in years if each["log factor"] is not None]
     shifted = years[0]["shift"] != 0
     return {
         "part": PART,
@@ -374,8 +375,8 @@ def _row(years: Sequence[Row]) -> Row:
         "found as shared": sum(bool(each["shared"]) for each in years) if shifted else None,
         "median delay": float(np.median(delays)) if delays else None,
         "mean log factor": float(np.mean(factors)) if factors else None,
-        "false alarms": float(np.mean([_number(each, "false alarms") for each in years])),
-        "false epochs": float(np.mean([_number(each, "false epochs") for each in years])),
+        "false alarms": float(np.mean([number(each["false alarms"]) for each in years])),
+        "false epochs": float(np.mean([number(each["false epochs"]) for each in years])),
     }
 
 
@@ -390,10 +391,3 @@ def _seen(condition: DetectionCondition, seed: Sequence[int]) -> DetectedYear:
     shifts = [shift] if shift else []
     drifts = drifts_of_a_year(condition.workloads, condition.organizations, shifts, key)
     return judged(drifts, shift, schedule_of(condition.workloads))
-
-
-def _number(row: Row, name: str) -> float:
-    value = row[name]
-    if not isinstance(value, int | float):
-        raise TypeError(f"{name!r} of a row is {value!r}")
-    return float(value)

@@ -21,8 +21,9 @@ import orjson
 
 from fedperf_client.sources.ingestion import ingest
 from fedperf_client.sources.spark.streams import lines
-from fedperf_simulations.data.datasets import MissingDataError
+from fedperf_simulations.data.datasets import public_files
 from fedperf_simulations.experiments.ingest.spark_log import write_log
+from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target
 
 REAL = "spark-eventlogs/qualification/nds_q72_dataproc_2_2.zstd"
@@ -54,20 +55,20 @@ class IngestBenchmark:
             *settings.cases("large", lambda: _in_directory(partial(_large, large))),
             *settings.cases("many", lambda: _in_directory(partial(_many, many))),
         ]
-        cores = int(_number(rows[-1], "processes"))
+        cores = int(number(rows[-1].get("processes")))
         targets = [
             Target(
                 "a real log: events per CPU second, decompression included",
                 LEAST_EVENTS_PER_SECOND,
-                _number(rows[0], "events_per_cpu_second"),
+                number(rows[0].get("events_per_cpu_second")),
                 at_most=False,
             ),
-            Target("a real log: peak MB", MOST_MEGABYTES, _number(rows[0], "peak_megabytes")),
-            Target("a gigabyte: peak MB", MOST_MEGABYTES, _number(rows[-2], "peak_megabytes")),
+            Target("a real log: peak MB", MOST_MEGABYTES, number(rows[0].get("peak_megabytes"))),
+            Target("a gigabyte: peak MB", MOST_MEGABYTES, number(rows[-2].get("peak_megabytes"))),
             Target(
                 f"{MANY} logs: times as fast with {cores} processes",
                 LEAST_SPEED_UP_PER_CORE * cores,
-                _number(rows[-1], "ratio"),
+                number(rows[-1].get("ratio")),
                 at_most=False,
             ),
         ]
@@ -75,11 +76,7 @@ class IngestBenchmark:
 
     def public_files(self, data: Path | None) -> Sequence[Path]:
         """The real log."""
-        if data is None:
-            raise MissingDataError("no folder of public data sets: set FEDPERF_DATA or give --data")
-        if not (data / REAL).is_file():
-            raise MissingDataError(f"the event log {data / REAL} is not there")
-        return [data / REAL]
+        return public_files(data, REAL)
 
 
 def _in_directory(measured: Callable[[Path], Sequence[Row]]) -> Sequence[Row]:
@@ -177,11 +174,6 @@ def _row(what: str, measured: Sequence[dict[str, float]]) -> Row:
         "with_storing": median(each["events"] / each["take_in_cpu_seconds"] for each in measured),
         "peak_megabytes": max(each["peak_bytes"] for each in measured) / MEGABYTE,
     }
-
-
-def _number(row: Row, name: str) -> float:
-    value = row.get(name)
-    return float(value) if isinstance(value, int | float) else float("nan")
 
 
 EXPERIMENT = IngestBenchmark()

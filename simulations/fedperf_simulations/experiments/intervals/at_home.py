@@ -27,9 +27,9 @@ from fedperf_simulations.experiments.intervals.figures import (
     PREDICTOR,
     SITUATION,
     ends,
-    number,
 )
 from fedperf_simulations.experiments.intervals.part import Cases, JudgedPart
+from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.experiment import Row, Settings, Target, Value
 from fedperf_simulations.harness.paired import interval_by_groups
 from fedperf_simulations.harness.side_by_side import computed

@@ -9,8 +9,8 @@ from fedperf_simulations.experiments.intervals.figures import (
     OURS,
     PREDICTOR,
     SITUATION,
-    number,
 )
+from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.charts import FAINT, INK, chart, grid, svg
 from fedperf_simulations.harness.experiment import Row
 

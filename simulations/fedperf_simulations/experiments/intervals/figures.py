@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedperf_client.prediction.prediction import Floats, Prediction
+from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.experiment import Row, Target, Value
 from fedperf_simulations.harness.paired import Interval, Paired, interval_by_groups
 
@@ -155,11 +156,6 @@ def column(cases: Sequence[Row], name: str) -> Floats:
 def labels(cases: Sequence[Row]) -> list[str]:
     """The group of each case."""
     return [str(each[GROUP]) for each in cases]
-
-
-def number(value: Value) -> float:
-    """JSON has no infinity: what is no number is kept as nothing."""
-    return float(value) if isinstance(value, int | float) else math.nan
 
 
 def ends(name: str, interval: Interval | None) -> dict[str, Value]:

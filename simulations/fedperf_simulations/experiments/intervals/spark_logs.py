@@ -22,7 +22,7 @@ from fedperf_shared.workflow.estimates import plan_before
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import OperatorKind
 from fedperf_simulations.baselines.leave_out import regressions_without
-from fedperf_simulations.data.datasets import MissingDataError
+from fedperf_simulations.data.datasets import public_files
 from fedperf_simulations.experiments.intervals.answers import (
     INFORMATION,
     NOTHING,
@@ -47,13 +47,13 @@ from fedperf_simulations.experiments.intervals.figures import (
     labels,
     log_q,
     most_target,
-    number,
     tables,
     where,
     worst_case_target,
 )
 from fedperf_simulations.experiments.intervals.figures import INFORMATION as KNOWN
 from fedperf_simulations.experiments.intervals.part import Cases, JudgedPart
+from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.experiment import Row, Settings, Target
 from fedperf_simulations.harness.paired import Paired
 from fedperf_simulations.harness.side_by_side import computed
@@ -131,12 +131,8 @@ def files(data: Path | None) -> list[Path]:
     Raises:
         MissingDataError: there is no folder, or a log is not in it.
     """
-    if data is None:
-        raise MissingDataError("no folder of public data sets: set FEDPERF_DATA or give --data")
-    found = [data / FOLDER / name for names in GROUPS.values() for name in names]
-    missing = [str(path) for path in found if not path.exists()]
-    if missing:
-        raise MissingDataError(f"Spark logs are not there: {', '.join(missing)}")
+    names = (f"{FOLDER}/{name}" for names in GROUPS.values() for name in names)
+    found = public_files(data, *names)
     return [each for path in found for each in _inside(path)]
 
 
@@ -185,7 +181,7 @@ def _nothing_own(data: Path) -> list[Row]:
     asked = [(group, each) for group in GROUPS for each in queries(data, group)]
     groups = [group for group, _ in asked]
     plans = [SizedPlan(each.plan, each.cluster) for _, each in asked]
-    seconds = np.array([_seconds(each) for _, each in asked])
+    seconds = np.array([each.runtime_seconds for _, each in asked])
     rows = list(_of_product(groups, plans, seconds))
     for name, answers in _fixed_and_regressed(plans, np.log(seconds), groups).items():
         information = KNOWN_BEFORE if name == ON_BYTES else TRUE_ROWS
@@ -252,16 +248,12 @@ def _own_runs(settings: Settings, data: Path, group: str, own: int) -> list[Row]
             for name, answers in said.items():
                 told = AnswerLabel(_situation(own), name, group, information)
                 pairs = zip(asked, answers, strict=True)
-                rows += [told.predicted(_seconds(e), a, draw=draw) for e, a in pairs]
+                rows += [told.predicted(e.runtime_seconds, a, draw=draw) for e, a in pairs]
     return rows
 
 
 def _situation(own: int) -> str:
     return f"Spark logs, {own} own runs"
-
-
-def _seconds(execution: Execution) -> float:
-    return execution.measurement.runtime_seconds if execution.measurement else 0.0
 
 
 def rows_of(cases: Cases) -> list[Row]:

@@ -98,7 +98,7 @@ class JudgedRun:
     @property
     def seconds(self) -> float:
         """That it took."""
-        return self.execution.measurement.runtime_seconds if self.execution.measurement else 0.0
+        return self.execution.runtime_seconds
 
 
 def judged_runs() -> list[JudgedRun]:

@@ -153,7 +153,7 @@ def _cases(settings: Settings, name: str) -> list[Row]:
                 answers = with_start(home, questions, start, seed=settings.seed)
                 rows += [
                     AnswerLabel(situation(name), who, each.workload, information).predicted(
-                        _seconds(each), answer, draw=draw
+                        each.runtime_seconds, answer, draw=draw
                     )
                     for each, answer in zip(asked, answers, strict=True)
                 ]
@@ -193,10 +193,6 @@ def _is_on(execution: Execution, platform: Platform) -> bool:
 def some(of: Sequence[Item], count: int, rng: np.random.Generator) -> list[Item]:
     """So many of them, or all, in their order."""
     return [of[place] for place in np.sort(rng.permutation(len(of))[:count]).tolist()]
-
-
-def _seconds(execution: Execution) -> float:
-    return execution.measurement.runtime_seconds if execution.measurement else 0.0
 
 
 def rows_of(cases: Cases) -> list[Row]:

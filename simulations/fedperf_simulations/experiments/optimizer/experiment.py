@@ -26,6 +26,7 @@ from fedperf_simulations.experiments.optimizer.pruning_regret import (
     equal_to_brute_force,
     regrets,
 )
+from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.charts import Line, lines_chart
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target, Value
 
@@ -82,22 +83,22 @@ def targets_of(rows: Sequence[Row]) -> list[Target]:
     choice = _exact(rows, CHOICE, _size(PUBLISHED_OPERATORS, PLATFORMS))
     wide = _exact(rows, CHOICE, _size(WIDE_OPERATORS, WIDE_PLATFORMS))
     search, compared = _exact(rows, SEARCH), _exact(rows, BRUTE_FORCE)
-    workflows = _number(compared, "workflows")
+    workflows = number(compared.get("workflows"))
     return [
         Target(
             f"workflows with best plan and {BEST} least costs as by brute force",
             workflows,
-            workflows * _number(compared, "optimal"),
+            workflows * number(compared.get("optimal")),
             at_most=False,
         ),
-        Target("25 operators x 3 platforms: median ms", MOST_MS, _number(choice, "median_ms")),
-        Target("25 operators x 3 platforms: best ms", MOST_MS, _number(choice, "best_ms")),
+        Target("25 operators x 3 platforms: median ms", MOST_MS, number(choice.get("median_ms"))),
+        Target("25 operators x 3 platforms: best ms", MOST_MS, number(choice.get("best_ms"))),
         Target(
             f"50 operators x 5 platforms, {WIDTH} open at once: median ms",
             MOST_WIDE_MS,
-            _number(wide, "median_ms"),
+            number(wide.get("median_ms")),
         ),
-        Target("exact search: largest regret", 0.0, _number(search, "max_regret")),
+        Target("exact search: largest regret", 0.0, number(search.get("max_regret"))),
     ]
 
 
@@ -107,7 +108,7 @@ def optimization_time(times: Iterable[Row]) -> str:
     for row in times:
         operators, _, platforms = str(row["size"]).partition(BY)
         if int(platforms) == PLATFORMS:
-            found.setdefault(row["method"], {})[int(operators)] = _number(row, "median_ms")
+            found.setdefault(row["method"], {})[int(operators)] = number(row.get("median_ms"))
     ends = [min(found[Method.FRONTIER.value]), PUBLISHED_OPERATORS]
     published = f"published: less than 3 s up to {PUBLISHED_OPERATORS} operators"
     lines = [
@@ -140,7 +141,7 @@ def _times(settings: Settings, task: TimingTask) -> Sequence[Row]:
     rows: list[dict[str, Value]] = [{**about, "method": name, **row} for name, row in _rows(cell)]
     if size == _size(PUBLISHED_OPERATORS, PLATFORMS):
         for row in rows:
-            row["3 s / this"] = round(PUBLISHED_MS / _number(row, "median_ms"))
+            row["3 s / this"] = round(PUBLISHED_MS / number(row.get("median_ms")))
     return rows
 
 
@@ -227,11 +228,6 @@ def _exact(rows: Iterable[Row], what: str, size: str | None = None) -> Row:
 
 def _size(operators: int, platforms: int) -> str:
     return f"{operators}{BY}{platforms}"
-
-
-def _number(row: Row, name: str) -> float:
-    value = row.get(name)
-    return float(value) if isinstance(value, int | float) else float("nan")
 
 
 EXPERIMENT = OptimizerBenchmark()

@@ -18,7 +18,6 @@ says without having seen any of its logical plans at any size (`fold_models`). T
 - charts: measured run time over input size per platform, with our choice marked.
 """
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache, partial
@@ -62,7 +61,8 @@ from fedperf_simulations.experiments.platform_choice.tables import (
     one_platform_row,
     paired_rows,
 )
-from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target, Value
+from fedperf_simulations.harness.cells import number
+from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target
 from fedperf_simulations.harness.side_by_side import computed
 from fedperf_simulations.measured_set.comparisons import FOLDS, Case
 from fedperf_simulations.measured_set.measured_log import Role
@@ -244,9 +244,9 @@ def _rerun(
 
 
 def _targets(rows: Sequence[Row]) -> list[Target]:
-    error = {r["model"]: _number(r["relative error"]) for r in rows if r.get("family") == ALL}
+    error = {r["model"]: number(r["relative error"]) for r in rows if r.get("family") == ALL}
     alone = {r["chooser"]: r for r in rows if r["part"] == "one platform"}
-    mixed = {r["chooser"]: _number(r["mean regret"]) for r in rows if r["part"] == "mixed"}
+    mixed = {r["chooser"]: number(r["mean regret"]) for r in rows if r["part"] == "mixed"}
     ours, [chosen] = alone[GGFN], [row for row in rows if row["part"] == "chosen"]
     return [
         Target("relative error of GGFN", MOST_ERROR, error[GGFN]),
@@ -262,10 +262,10 @@ def _targets(rows: Sequence[Row]) -> list[Target]:
             error[FOREST] - error[GGFN],
             at_most=False,
         ),
-        Target("best platform chosen", BEST, _number(ours["best"]), at_most=False),
-        Target("within a tenth of it", NEAR_BEST, _number(ours["within a tenth"]), at_most=False),
+        Target("best platform chosen", BEST, number(ours["best"]), at_most=False),
+        Target("within a tenth of it", NEAR_BEST, number(ours["within a tenth"]), at_most=False),
         Target("mean regret of mixed plans", MOST_REGRET, mixed[CHOICE]),
-        Target("covered, the chosen platform", COVERED, _number(chosen["covered"]), at_most=False),
+        Target("covered, the chosen platform", COVERED, number(chosen["covered"]), at_most=False),
     ]
 
 
@@ -279,10 +279,6 @@ def _mixed_targets(mixed: Sequence[Row]) -> Iterator[Target]:
 
 def _rules() -> list[str]:
     return [*(rule.name for rule in constant_rules()), PER_CLASS]
-
-
-def _number(value: Value) -> float:
-    return float(value) if isinstance(value, int | float) else math.nan
 
 
 EXPERIMENT = PlatformChoice()

@@ -20,6 +20,7 @@ from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.releases.release import TrainingParameters
 from fedperf_shared.workflow.features import OPERATOR_FEATURES, PLAN_FEATURES
 from fedperf_simulations.experiments.privacy_audit.bounds import Floats
+from fedperf_simulations.federation.seeded_noise import SeededNoise
 
 FEATURE_SCALE = 30.0
 """Features so large that every canary's gradient is clipped and points somewhere else."""
@@ -38,24 +39,19 @@ _ATTACKED = "dense."
 """The parameters that hold 99.6 % of the canaries' squared gradient norms."""
 
 
-class FakeNoise:
-    """Noise of the wrong scale from a seed: a control that an audit has to catch."""
+class FakeNoise(SeededNoise):
+    """Noise of the wrong scale from a seed: a control that an audit has to catch.
+
+    Uniform numbers are as declared: sampling is not what is faked.
+    """
 
     def __init__(self, seed: int, *, factor: float) -> None:
-        self._generator = np.random.default_rng(seed)
+        super().__init__([seed])
         self._factor = factor
-
-    def uniform(self, size: int) -> Floats:
-        """As declared: sampling is not what is faked."""
-        return self._generator.random(size)
 
     def gaussian(self, size: int) -> Floats:
         """Normal numbers of standard deviation `factor`."""
-        return self._factor * self._generator.standard_normal(size)
-
-    def discrete_gaussian(self, size: int, scale: float) -> NDArray[np.int64]:
-        """Rounded normal numbers of standard deviation `factor` * scale."""
-        return np.rint(scale * self.gaussian(size)).astype(np.int64)
+        return self._factor * super().gaussian(size)
 
 
 class Twice:

@@ -13,7 +13,6 @@ n near 10 is the mean of n = 9 and n = 12, fixed before any look. The number of 
 chosen on splits of another seed; the features of the priors with all five jobs in sight.
 """
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -47,6 +46,7 @@ from fedperf_simulations.experiments.private_sharing.shared_jobs import (
     synthetic_seconds,
 )
 from fedperf_simulations.federation.seeded_noise import SeededNoise
+from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.charts import Line, lines_chart
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target, Value
 from fedperf_simulations.harness.paired import Paired
@@ -168,7 +168,7 @@ class _Errors:
         found: dict[tuple[Value, ...], list[float]] = {}
         jobs: dict[str, list[str]] = {}
         for case in cases:
-            found.setdefault(tuple(case[name] for name in KEY), []).append(_number(case[MAPE]))
+            found.setdefault(tuple(case[name] for name in KEY), []).append(number(case[MAPE]))
             if (case["predictor"], case["trained on"]) == (BOOSTING, ORIGINAL):
                 jobs.setdefault(str(case["n"]), []).append(str(case["job"]))
         return cls({key: np.array(values) for key, values in found.items()}, jobs)
@@ -372,15 +372,11 @@ def _lines(rows: Sequence[Row]) -> list[Line]:
 def _line(label: str, rows: Sequence[Row], column: str, *, dashed: bool = False) -> Line:
     small = [row for row in rows if row["n"] != _named(None)]
     across = [int(str(row["n"])) for row in small]
-    return Line(label, across, [_number(row[column]) for row in small], dashed)
+    return Line(label, across, [number(row[column]) for row in small], dashed)
 
 
 def _boosting_rows(rows: Sequence[Row], prior: str) -> list[Row]:
     return [row for row in rows if (row["predictor"], row["prior"]) == (BOOSTING, prior)]
-
-
-def _number(value: Value) -> float:
-    return float(value) if isinstance(value, int | float) else math.nan
 
 
 EXPERIMENT = PrivateSharing()

@@ -98,7 +98,7 @@ def _of_duckdb(
             yield Skipped(name, NO_PROFILE)
         if not read:
             continue
-        seconds = [_seconds(each) for each in read]
+        seconds = [each.runtime_seconds for each in read]
         middle = read[seconds.index(median_low(seconds))]
         execution = replace(
             middle,
@@ -141,16 +141,12 @@ def _of_spark(
 
 
 def _step_at(execution: Execution, steps: Sequence[StepRecord]) -> int | None:
-    began = execution.finished_at.timestamp() - _seconds(execution)
+    began = execution.finished_at.timestamp() - execution.runtime_seconds
     for position, step in enumerate(steps):
         # The log counts milliseconds, rounded down.
         if step.began_at - 0.001 <= began + 0.0005 <= step.ended_at + 0.001:
             return position
     return None
-
-
-def _seconds(execution: Execution) -> float:
-    return 0.0 if execution.measurement is None else execution.measurement.runtime_seconds
 
 
 def _moment(seconds: float) -> datetime:

@@ -6,6 +6,7 @@ import pytest
 
 from fedperf_simulations.experiments import scale
 from fedperf_simulations.federation.cpu_meter import CpuMeter, Side
+from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.experiment import Row, Settings
 
 
@@ -54,9 +55,7 @@ def test_what_more_organizations_cost_is_read_off_a_line_and_the_line_checked() 
     assert [each[scale.PER_ORGANIZATION] for each in found] == pytest.approx([2.003, 2.0003])
     assert [each[scale.PEAK] for each in found] == pytest.approx([101.0, 1001.0])
     assert more[scale.BYTES] == 5.0
-    assert (
-        scale._number(most, scale.COORDINATOR) > 1.25 * 200_030.0
-    )  # what bent is in the line as well
+    assert number(most[scale.COORDINATOR]) > 1.25 * 200_030.0  # what bent is in the line as well
 
 
 @pytest.mark.slow

@@ -45,7 +45,7 @@ def test_every_sequence_names_what_is_missing(tmp_path: Path) -> None:
     for name in SEQUENCES:
         with pytest.raises(MissingDataError, match="FEDPERF_DATA"):
             load(name, None)
-    with pytest.raises(MissingDataError, match="TOKIO"):
+    with pytest.raises(MissingDataError, match="tokio-abc"):
         data_files(tmp_path)
 
 
