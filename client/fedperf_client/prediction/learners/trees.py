@@ -4,7 +4,7 @@ LightGBM takes seconds to import; its model text says all that an answer needs. 
 finite, so that no split has to send a missing value somewhere.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -15,6 +15,8 @@ from fedperf_client.prediction.prediction import Floats
 from fedperf_shared.errors import InvalidInputError
 
 Ints = NDArray[np.int64]
+TreeLines = Mapping[str, str]
+"""A tree's lines of the text, by name."""
 
 _ROWS_AT_ONCE = 512
 
@@ -49,31 +51,22 @@ class Trees:
             InvalidInputError: a split is not by a number.
         """
         trees = list(_tables(text))
-        nodes = np.cumsum([0, *(len(_numbers(each, "split_feature")) for each in trees)])
-        leaves = np.cumsum([0, *(int(each["num_leaves"]) for each in trees)])
         if any(int(each["num_cat"]) for each in trees):
             raise InvalidInputError("trees that split by categories cannot be read")
-        children = [
-            np.where(side >= 0, side + node, side - leaf)
-            for each, node, leaf in zip(trees, nodes, leaves, strict=False)
-            for side in [_pair(each)]
-        ]
-        begins = [
-            node if len(side) else -leaf - 1
-            for side, node, leaf in zip(children, nodes, leaves, strict=False)
-        ]
-        lines = [line for each in trees for line in _lines(each)]
-        width = max((len(weights) for _, weights in lines), default=0)
-        places, weights = np.zeros((len(lines), width), np.int64), np.zeros((len(lines), width))
-        for leaf, (columns, values) in enumerate(lines):
-            places[leaf, : len(columns)], weights[leaf, : len(values)] = columns, values
+        counts = np.array([int(each["num_leaves"]) for each in trees], np.int64)
+        leaf, node = (np.cumsum(each) - each for each in (counts, counts - 1))
+        first_leaf, first_node = (np.repeat(each, counts - 1)[:, None] for each in (leaf, node))
+        sides = np.column_stack([_numbers(trees, f"{side}_child") for side in ("left", "right")])
+        children = np.where(sides >= 0, sides + first_node, sides - first_leaf)
+        constants = ("leaf_const" if _is_linear(each) else "leaf_value" for each in trees)
+        columns, weights = _lines(trees, counts)
         return cls(
-            np.array(begins, np.int64),
-            _joined([_numbers(each, "split_feature") for each in trees]).astype(np.int64),
-            _joined([_numbers(each, "threshold") for each in trees]),
-            np.concatenate([np.zeros((0, 2), np.int64), *children]),
-            _joined([_constants(each) for each in trees]),
-            places,
+            np.where(counts > 1, node, -leaf - 1),
+            _numbers(trees, "split_feature").astype(np.int64),
+            _numbers(trees, "threshold"),
+            children.astype(np.int64),
+            _parsed(each[name] for each, name in zip(trees, constants, strict=True)),
+            columns,
             weights,
         )
 
@@ -81,7 +74,7 @@ class Trees:
         """The sum over the trees, [rows]."""
         chunks = range(0, len(inputs), _ROWS_AT_ONCE)
         parts = [self._sums(inputs[start : start + _ROWS_AT_ONCE]) for start in chunks]
-        return _joined(parts)
+        return np.concatenate([np.zeros(0), *parts])
 
     def _sums(self, inputs: Floats) -> Floats:
         rows = np.repeat(np.arange(len(inputs)), len(self.roots))
@@ -100,37 +93,36 @@ class Trees:
         return np.asarray(values.reshape(len(inputs), -1).sum(axis=1))
 
 
-def _tables(text: str) -> Iterator[dict[str, str]]:
+def _tables(text: str) -> Iterator[TreeLines]:
     """Each tree's lines as words by name."""
     for block in text.split("end of trees", maxsplit=1)[0].split("\nTree=")[1:]:
         lines = [line.partition("=") for line in block.splitlines() if "=" in line]
         yield {name: value for name, _, value in lines}
 
 
-def _numbers(table: dict[str, str], name: str) -> Floats:
-    return np.array(table.get(name, "").split(), dtype=np.float64)
+def _numbers(trees: Sequence[TreeLines], name: str) -> Floats:
+    """Of all trees, one after the other."""
+    return _parsed(each.get(name, "") for each in trees)
 
 
-def _pair(table: dict[str, str]) -> Ints:
-    sides = [_numbers(table, "left_child"), _numbers(table, "right_child")]
-    return np.column_stack(sides).astype(np.int64)
+def _parsed(texts: Iterable[str]) -> Floats:
+    return np.array(" ".join(texts).split(), dtype=np.float64)
 
 
-def _constants(table: dict[str, str]) -> Floats:
-    return _numbers(table, "leaf_const" if table.get("is_linear") == "1" else "leaf_value")
+def _is_linear(tree: TreeLines) -> bool:
+    return tree.get("is_linear") == "1"
 
 
-def _lines(table: dict[str, str]) -> Iterator[tuple[Ints, Floats]]:
-    """Columns and weights of each leaf."""
-    counts = _numbers(table, "num_features") if table.get("is_linear") == "1" else None
-    if counts is None:
-        counts = np.zeros(int(table["num_leaves"]))
-    columns, weights = _numbers(table, "leaf_features"), _numbers(table, "leaf_coeff")
-    ends = np.cumsum(counts).astype(np.int64)
-    for end, count in zip(ends, counts.astype(np.int64), strict=True):
-        chosen = slice(end - count, end)
-        yield columns[chosen].astype(np.int64), weights[chosen]
-
-
-def _joined(parts: list[Floats]) -> Floats:
-    return np.concatenate([np.zeros(0), *parts])
+def _lines(trees: Sequence[TreeLines], leaves: Ints) -> tuple[Ints, Floats]:
+    """Columns and weights of each leaf, [leaves, most]; a leaf without a line has none."""
+    linear = [each for each in trees if _is_linear(each)]
+    counts = np.zeros(leaves.sum(), np.int64)
+    has_line = np.repeat([_is_linear(each) for each in trees], leaves).astype(bool)
+    counts[has_line] = _numbers(linear, "num_features")
+    leaf = np.repeat(np.arange(len(counts)), counts)
+    place = np.arange(len(leaf)) - np.repeat(np.cumsum(counts) - counts, counts)
+    columns = np.zeros((len(counts), counts.max(initial=0)), np.int64)
+    weights = np.zeros(columns.shape)
+    columns[leaf, place] = _numbers(linear, "leaf_features")
+    weights[leaf, place] = _numbers(linear, "leaf_coeff")
+    return columns, weights
