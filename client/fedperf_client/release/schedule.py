@@ -263,10 +263,19 @@ def _plan_updates(
     keys = _coming_model_slots(timetable, at)
     extra = sum(key.index >= len(timetable.model_slots) for key in keys)
     charged = len(keys) - extra + min(extra, timetable.most_extra)
+    parameters = _update_parameters(policy, timetable.model_method, charged, tuple(reports))
+    return [Slot(key, parameters) for key in keys]
+
+
+@lru_cache(maxsize=64)
+def _update_parameters(
+    policy: Policy, method: ModelMethod, charged: int, reports: tuple[Slot, ...]
+) -> TangentParameters | TrainingParameters:
+    """What `charged` equal updates may have, which spend with `reports` all of the budget."""
     beside = events_of(reports)
 
     def parameters(noise_multiplier: float) -> TangentParameters | TrainingParameters:
-        if timetable.model_method is ModelMethod.TANGENT:
+        if method is ModelMethod.TANGENT:
             return TangentParameters(noise_multiplier, policy.nominal_workloads)
         return TrainingParameters(
             noise_multiplier=noise_multiplier,
@@ -279,7 +288,7 @@ def _plan_updates(
     noise = calibrate(
         lambda noise: [*beside, *[event_of(parameters(noise))] * charged], policy.budget
     )
-    return [Slot(key, parameters(noise)) for key in keys]
+    return parameters(noise)
 
 
 def _planned(policy: Policy, schedule: Schedule, not_planned: list[NotPlanned]) -> PlannedSchedule:
