@@ -1,17 +1,25 @@
 """A public start of the tests' own: a seeded, untrained GGFN."""
 
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from fedperf_shared.model import public_start
-from fedperf_shared.model.checkpoint import Checkpoint, save_checkpoint, state_to_arrays
+from fedperf_shared.model.checkpoint import Checkpoint, encode_checkpoint, state_to_arrays
 from fedperf_shared.model.ggfn import GGFN
 
 
+@cache
+def _arrays(seed: int) -> Mapping[str, NDArray[np.float32]]:
+    return state_to_arrays(GGFN(seed=seed))
+
+
 def seeded_checkpoint(seed: int = 7, version: int = 1) -> Checkpoint:
-    return Checkpoint(state_to_arrays(GGFN(seed=seed)), version)
+    return Checkpoint({name: array.copy() for name, array in _arrays(seed).items()}, version)
 
 
 def garbage_checkpoint(version: int) -> Checkpoint:
@@ -26,6 +34,6 @@ def garbage_checkpoint(version: int) -> Checkpoint:
 def install_start(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Let fedperf find the seeded start instead of the one that ships."""
     path = directory / "public_start.safetensors"
-    save_checkpoint(path, seeded_checkpoint())
+    path.write_bytes(encode_checkpoint(seeded_checkpoint()))
     monkeypatch.setattr(public_start, "PUBLIC_START_PATH", path)
     return path

@@ -39,6 +39,8 @@ IN_MORE = [name for name in MODELS if name not in IN_FEW]
 
 LOOKED_AT = ("public start", "amplifying 0", "cancelling 300 30", "wild 1.5")
 
+HALF_BITS = UNIT_BITS // 2
+
 KERNELS = ("Haswell", "SkylakeX", "Sandybridge")
 
 
@@ -63,10 +65,15 @@ def flat(found: ClippedSum) -> Tensor:
 
 
 def within_a_clip(units: Tensor) -> bool:
-    """In whole numbers without a bound."""
-    numbers: list[int] = units[units != 0].tolist()
-    most: int = 2 ** (2 * UNIT_BITS)
-    return sum(each * each for each in numbers) <= most
+    """In whole numbers, in two halves whose products fit into 64 bits."""
+    longest: int = 2**UNIT_BITS
+    if int(units.max()) > longest or int(units.min()) < -longest:
+        return False
+    high, low = units >> HALF_BITS, units & (2**HALF_BITS - 1)
+    squares = int((high * high).sum()) << (2 * HALF_BITS)
+    squares += int((high * low).sum()) << (HALF_BITS + 1)
+    squares += int((low * low).sum())
+    return squares <= longest * longest
 
 
 @pytest.mark.parametrize(
@@ -103,6 +110,15 @@ def test_a_sum_is_that_of_its_workloads_one_at_a_time_in_any_order(name: str, co
     order = np.random.default_rng(count).permutation(count)
     again = [together[place] for place in order]
     assert torch.equal(flat(sum_over(model, again, CLIP)), total)
+
+
+@pytest.mark.parametrize("more", [0, 1])
+@pytest.mark.parametrize("values", [1, 3, 615_809])
+def test_a_sum_that_is_one_unit_longer_than_a_clip_is_seen(values: int, more: int) -> None:
+    units = torch.zeros(values, dtype=torch.int64)
+    units[0] = -(2**UNIT_BITS)
+    units[-1] += more if values > 1 else -more
+    assert within_a_clip(units) is (more == 0)
 
 
 @pytest.mark.parametrize("name", ["cancelling 10000 1e+06", "cancelling 1e+06 1e+09"])
@@ -146,7 +162,7 @@ def test_the_norm_is_never_too_small_however_much_cancels(length: int) -> None:
 def test_no_honest_workload_is_dropped_or_shortened(name: str) -> None:
     model = MODELS[name]()
     exact = MODELS[name]().double()
-    for each in store(5, 30):
+    for each in store(5, 15):
         found = flat(sum_over(model, [each], CLIP)).double() * (CLIP * 2.0**-UNIT_BITS)
         expected = oracle.clipped_sum(exact, [each], CLIP)
         assert 0.999 <= float(found.norm() / expected.norm()) < 1.0005
