@@ -17,8 +17,9 @@ from fedperf_server.desks.evidence import Snapshot
 from fedperf_server.state import releases
 from fedperf_server.state.database import Database, OrganizationRow, ScheduleRow
 from fedperf_server.state.questions import is_asked
+from fedperf_shared.releases.kinds import kind_of
 from fedperf_shared.releases.period import Timetable, to_unix_ms
-from fedperf_shared.releases.release import DirectedParameters, ReleaseKind, SlotKey
+from fedperf_shared.releases.release import ReleaseKind, SlotKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +77,7 @@ class AbsenceDesk:
         has_question = is_asked(session, period, key)
         for organization_id, schedule in releases.declared_schedules(session, period):
             slot = schedule.slot(key)
-            if slot is None or (
-                isinstance(slot.parameters, DirectedParameters) and not has_question
-            ):
+            if slot is None or (kind_of(slot.parameters).has_question and not has_question):
                 continue
             declared_at = session.get_one(ScheduleRow, (organization_id, start)).declared_at
             is_there = releases.first_receipt(session, organization_id, release_id) is not None

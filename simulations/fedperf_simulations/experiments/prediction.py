@@ -146,9 +146,7 @@ def _warm(home: Home, asked: Sequence[Execution]) -> Taken:
 
 def _row(what: str, peer: str, unit: str, taken: Sequence[Row]) -> Row:
     mine = [each for each in taken if each["what"] == what]
-    ours, peers = (
-        np.array([float(str(each[name])) for each in mine]) for name in ("taken", "beside")
-    )
+    ours, peers = (np.array([number(each[name]) for each in mine]) for name in ("taken", "beside"))
     return {
         "what": what,
         "unit": unit,

@@ -46,6 +46,7 @@ from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.data.datasets import measured_files
 from fedperf_simulations.federation.seeded_noise import SeededNoise
 from fedperf_simulations.federation.tangent_training import private_steps
+from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target
 from fedperf_simulations.harness.paired import Paired
 from fedperf_simulations.harness.side_by_side import computed
@@ -303,7 +304,7 @@ def _compared(rows: Sequence[dict[str, str | float | None]]) -> list[Row]:
 def _targets(rows: Sequence[dict[str, str | float | None]], cases: Sequence[Row]) -> list[Target]:
     def by_seed(what: str, epsilon: float | None) -> list[float]:
         mine = [case for case in cases if (case["what"], case["epsilon"]) == (what, epsilon)]
-        return [float(str(case["relative"])) for case in mine]
+        return [number(case["relative"]) for case in mine]
 
     found = {(row["what"], row["epsilon"]): row for row in _compared(rows)}
     targets = []

@@ -47,6 +47,7 @@ from fedperf_simulations.federation.channel import (
     public_configurations,
 )
 from fedperf_simulations.federation.seeded_noise import SeededNoise
+from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target
 from fedperf_simulations.harness.paired import Paired
 
@@ -238,7 +239,7 @@ def _grouped(cases: Sequence[Row], by: str, metric: str) -> dict[str, Floats]:
     """Errors by newcomer, job or seed, in the order of the cases."""
     found: dict[str, list[float]] = {}
     for case in cases:
-        found.setdefault(str(case[by]), []).append(float(str(case[metric])))
+        found.setdefault(str(case[by]), []).append(number(case[metric]))
     return {key: np.array(values) for key, values in found.items()}
 
 

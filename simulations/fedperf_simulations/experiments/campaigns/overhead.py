@@ -97,11 +97,13 @@ def slowdown(seconds: float) -> tuple[float, float]:
         printed, _ = process.communicate()
     moments = np.array(array("d", printed))
     speeds = [_speed(moments, *window) for window in windows[1:]]  # the first has its start in it
-    # Windows 1, 3, 5, ... are watched: of two neighbours, by what share is that one slower?
+    # Windows 1, 3, 5, ... are watched: of two neighbours, by what share is that one slower? Where
+    # the machine let the job do nothing at all, nobody can tell.
     slower = np.array(
         [
             other / one - 1 if number % 2 == 0 else one / other - 1
             for number, (one, other) in enumerate(pairwise(speeds))
+            if min(one, other) > 0
         ]
     )
     middle = float(np.median(slower))

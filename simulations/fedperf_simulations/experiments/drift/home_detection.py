@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from fedperf_client.drift.streams import Observed, StreamDrift, streams_of
 from fedperf_simulations.data import tokio
+from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.experiment import Row, Settings, Target
 from fedperf_simulations.harness.side_by_side import computed
 
@@ -230,15 +231,15 @@ def made_up(
 ) -> list[Residuals]:
     """Streams without drift whose jobs differ, and repeat themselves, as the probes do."""
     found = []
-    for number in range(platforms):
-        rng = np.random.default_rng([seed, 2, number])
+    for platform in range(platforms):
+        rng = np.random.default_rng([seed, 2, platform])
         level, size = rng.normal(0.0, 0.6, jobs), rng.uniform(0.0, 8.0, jobs)
         job = rng.integers(jobs, size=executions)
         noise = rng.standard_t(5, executions) * 0.35
-        found.append(Residuals(f"made up {number}", level[job] + noise, job, size[job][:, None]))
+        found.append(Residuals(f"made up {platform}", level[job] + noise, job, size[job][:, None]))
     return found
 
 
 def _mean(found: Sequence[Row], name: str, *, weight: str) -> float:
-    values, weights = ([float(str(row[key])) for row in found] for key in (name, weight))
+    values, weights = ([number(row[key]) for row in found] for key in (name, weight))
     return float(np.average(values, weights=weights))

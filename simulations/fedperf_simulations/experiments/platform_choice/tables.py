@@ -16,6 +16,7 @@ from fedperf_shared.model.metrics import q_error, relative_errors
 from fedperf_shared.model.start_widths import half_width_about
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import Platform
+from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.experiment import Row
 from fedperf_simulations.harness.paired import Paired, interval_by_groups
 from fedperf_simulations.measured_set.comparisons import Case
@@ -47,7 +48,7 @@ class Said:
         """From a row per plan, those of a case in their order."""
         found: dict[str, list[float]] = {}
         for row in rows:
-            found.setdefault(str(row["case"]), []).append(float(str(row[SAID])))
+            found.setdefault(str(row["case"]), []).append(number(row[SAID]))
         return cls(model, {case: np.array(values) for case, values in found.items()})
 
     def cheapest_platform(self, case: Case) -> Platform:
@@ -164,7 +165,7 @@ def _by_model(asked: Sequence[Row], metric: str) -> dict[str, dict[str, float]]:
     found: dict[str, dict[str, float]] = defaultdict(dict)
     for row in asked:
         if row[metric] is not None:
-            found[str(row["model"])][str(row["case"])] = float(str(row[metric]))
+            found[str(row["model"])][str(row["case"])] = number(row[metric])
     return found
 
 
