@@ -1,4 +1,4 @@
-"""Homes for tests of commands: made by `fedperf init`, on the tests' own public start."""
+"""Homes for tests of commands, as `fedperf init` makes them, on the tests' own public start."""
 
 from pathlib import Path
 
@@ -7,6 +7,8 @@ import pytest
 from fedperf_client import cli
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
+from fedperf_client.release.policy import policy_template
+from fedperf_shared.releases.release import SizeClass
 from tests.unit.client.prediction.worlds import executions_of_world
 from tests.unit.client.public import install_start
 from tests.unit.shared.console_programs import Ended, run
@@ -16,11 +18,16 @@ def fedperf(home: Home, *arguments: object) -> Ended:
     return run(cli.main, "--home", home.directory, *arguments)
 
 
+def made_home(directory: Path, *, workloads: int = 200) -> Home:
+    """What `fedperf init` makes, without what it says about it."""
+    home = Home(directory)
+    home.create(policy_template(SizeClass.SMALL, workloads))
+    return home
+
+
 def empty_home(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
     install_start(directory, monkeypatch)
-    home = Home(directory / "home")
-    assert fedperf(home, "init").code == 0
-    return home
+    return made_home(directory / "home")
 
 
 def with_history(home: Home) -> Home:

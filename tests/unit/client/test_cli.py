@@ -20,6 +20,7 @@ from fedperf_client.release.schedule import plan_schedule
 from fedperf_client.sources.history_file import write_history
 from tests.pages import ENGINEER, README
 from tests.unit.client.executions import make_execution
+from tests.unit.client.homes import made_home
 from tests.unit.client.release.periods import START, timetable
 from tests.unit.shared.console_programs import Ended, commands, contents, nothing_lost, run
 
@@ -34,9 +35,15 @@ def fedperf(home: Home, *arguments: object) -> Ended:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Home:
-    home = Home(tmp_path / "home")
-    assert fedperf(home, "init").code == 0
-    return home
+    return made_home(tmp_path / "home")
+
+
+def test_what_tests_take_for_a_home_is_what_init_makes(home: Home, tmp_path: Path) -> None:
+    made = Home(tmp_path / "made")
+    assert fedperf(made, "init", "--workloads", 4000).code == 0
+    larger = made_home(tmp_path / "larger", workloads=4000)
+    for name, content in contents(made.directory).items():
+        assert (larger.directory / name.relative_to(made.directory)).read_bytes() == content
 
 
 def write_jobs(path: Path, count: int = 3) -> Path:

@@ -6,11 +6,13 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import orjson
 import pytest
 from click import Command, Group
+from typer.main import get_command
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,10 @@ class Ended:
         return lines[0]
 
 
+_built = cache(get_command)
+"""The commands of a program are read off its functions once."""
+
+
 def run(main: Callable[[], None], *arguments: object) -> Ended:
     """Call a console script's entry point with these arguments."""
     out, err = io.StringIO(), io.StringIO()
@@ -48,6 +54,7 @@ def run(main: Callable[[], None], *arguments: object) -> Ended:
         _signals_kept(),
     ):
         patch.setattr(sys, "argv", ["program", *map(str, arguments)])
+        patch.setattr("typer.main.get_command", _built)
         try:
             main()
         except SystemExit as ended:

@@ -10,14 +10,13 @@ from fedperf_client.home.store import ExecutionStore
 from fedperf_shared.execution import Measurement, Origin
 from tests.fakes.spark_logs import SparkLog, grouped, node
 from tests.unit.client.executions import START, make_execution
-from tests.unit.client.homes import fedperf
+from tests.unit.client.homes import fedperf, made_home
 
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
     monkeypatch.setenv("COLUMNS", "240")
-    home = Home(tmp_path / "home")
-    assert fedperf(home, "init").code == 0
+    home = made_home(tmp_path / "home")
     old, new = Origin(source="spark 3.4"), Origin(source="spark 3.5")
     with ExecutionStore.open(home.store) as store:
         for number, (seconds, origin) in enumerate([(4.0, old), (4.1, old), (120.0, new)]):

@@ -37,6 +37,7 @@ from fedperf_shared.wire.codec import encode_receipt, encode_signed_receipt
 from tests.fakes.coordinator import membership_with
 from tests.fakes.questions import DIRECTED
 from tests.fakes.tangents import install_plans
+from tests.unit.client.homes import made_home
 from tests.unit.client.privacy.seeded_noise import seeded
 from tests.unit.client.public import install_start
 from tests.unit.client.release.periods import (
@@ -104,9 +105,7 @@ class Scene:
 @pytest.fixture
 def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
     install_start(tmp_path, monkeypatch)
-    home = Home(tmp_path / "home")
-    assert run(cli.main, "--home", home.directory, "init", "--workloads", 4000).code == 0
-    return Scene(home, monkeypatch)
+    return Scene(made_home(tmp_path / "home", workloads=4000), monkeypatch)
 
 
 def test_a_preview_shows_the_next_slot_of_each_kind_and_changes_no_byte(scene: Scene) -> None:

@@ -23,7 +23,7 @@ from fedperf_shared.execution import (
 from fedperf_shared.workflow.graph import Operator, Plan, Workflow
 from fedperf_shared.workflow.vocabulary import MAX_OPERATORS, OperatorClass, OperatorKind, Platform
 from tests.unit.client.executions import START, chain_plan, make_execution
-from tests.unit.client.homes import fedperf
+from tests.unit.client.homes import fedperf, made_home
 
 K = OperatorKind
 
@@ -31,8 +31,7 @@ K = OperatorKind
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
     monkeypatch.setenv("COLUMNS", "200")
-    home = Home(tmp_path / "home")
-    assert fedperf(home, "init").code == 0
+    home = made_home(tmp_path / "home")
     return home
 
 

@@ -1,6 +1,7 @@
 """A made-up world of workflows with known run times, for tests of prediction."""
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Final
 
 import numpy as np
@@ -44,6 +45,7 @@ def draw_history(
     return History(questions, names, log_seconds)
 
 
+@cache
 def draw_samples(count: int, seed: int = 0) -> tuple[Samples, Floats]:
     """So many own executions in numbers, with an excellent model's answers, and log seconds."""
     history = draw_history(np.random.default_rng(seed), count)

@@ -47,6 +47,7 @@ def year(*shifts: PlatformShift, organizations: int = 1, seed: int = 1) -> Year:
     return year_of_reports(WORKLOADS, organizations, shifts, [seed])
 
 
+@lru_cache(maxsize=16)
 def found(reports: Year) -> tuple[PlatformDrift, ...]:
     return read_drifts(reports.plain, reports.answered)
 
@@ -177,6 +178,7 @@ def test_who_reads_window_after_window_finds_the_same_and_reads_each_once(
 ) -> None:
     """And once more from where a report came late."""
     reports, read, reader = year(SLOWER), list[int](), DriftReader()
+    whole = found(reports)
     new_drifts = drift_evidence._new_drifts
 
     def counted(*arguments: Any) -> tuple[PlatformDrift, ...]:
@@ -192,8 +194,8 @@ def test_who_reads_window_after_window_finds_the_same_and_reads_each_once(
     assert read == [*range(1, 13)]
     assert seen == found(punctual)
     read.clear()
-    assert reader.read(reports.plain, reports.answered) == found(reports) != ()
-    assert read == [*range(6, 13), *range(1, 13)]
+    assert reader.read(reports.plain, reports.answered) == whole != ()
+    assert read == [*range(6, 13)]
 
 
 def test_later_reports_change_nothing_that_was_found() -> None:

@@ -48,7 +48,7 @@ def local(history: History, seed: int = 0) -> Personalized:
 def mean_log_q(predictors: Sequence[Personalized], seeds: Sequence[int]) -> float:
     logs = []
     for predictor, seed in zip(predictors, seeds, strict=True):
-        questions = draw_questions(np.random.default_rng(10_000 + seed), 200)
+        questions = draw_questions(np.random.default_rng(10_000 + seed), 80)
         q = median_q_error(predictor.predict_log(questions), true_log_seconds(questions))
         logs.append(np.log(q))
     return float(np.mean(logs))

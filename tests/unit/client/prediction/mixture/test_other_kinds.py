@@ -24,7 +24,7 @@ from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Plat
 from tests.pages import ENGINEER
 from tests.public_data import public_data
 from tests.unit.client.executions import make_execution
-from tests.unit.client.homes import fedperf
+from tests.unit.client.homes import fedperf, made_home
 from tests.unit.client.profiling.trials.test_profiler import program
 
 ROOT = Path(__file__).parents[5]
@@ -187,9 +187,7 @@ MANY = {name for name in HOMES if name.startswith(("Spark,", "Spark logs"))}
 
 
 def made(directory: Path) -> Home:
-    home = Home(directory / "home")
-    assert fedperf(home, "init").code == 0
-    return home
+    return made_home(directory / "home")
 
 
 @dataclass(frozen=True)

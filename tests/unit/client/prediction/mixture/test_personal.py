@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -53,6 +54,12 @@ def predictor(history: History = HISTORY) -> Personalized:
     return personalize(history, {}, [*local_learners()[1:3], LogRidge("other ridge")])
 
 
+@cache
+def asked_before() -> Personalized:
+    """One that several tests ask: it keeps what it has weighed."""
+    return predictor()
+
+
 @pytest.mark.parametrize(
     ("cores", "rows", "kind"),
     [
@@ -76,7 +83,7 @@ def test_a_question_is_weighed_by_folds_of_its_kind_when_it_is_asked(
 
 
 def test_a_question_a_little_beyond_what_was_seen_is_flagged_though_the_hull_has_a_margin() -> None:
-    own = predictor()
+    own = asked_before()
     largest = max(HISTORY.questions, key=lambda each: each.plan.workflow.source_rows)
     for factor, kind in ((1.0, Asks.SEEN), (1.5, Asks.BEYOND_SIZES)):
         asked = of_rows(largest, factor * largest.plan.workflow.operators[0].output_rows)
@@ -88,7 +95,7 @@ def test_a_question_a_little_beyond_what_was_seen_is_flagged_though_the_hull_has
 def test_an_answer_does_not_depend_on_what_else_is_asked() -> None:
     asked = draw_questions(np.random.default_rng(1), 30)
     asked = (*asked, on_cores(asked[0], 16), on_cores(asked[0], 512), of_rows(asked[1], 1e11))
-    together = predictor().predict_log(asked)
+    together = asked_before().predict_log(asked)
     alone = [predictor().predict_log([each])[0] for each in asked[-5:]]
     np.testing.assert_allclose(together[-5:], alone)
 
@@ -123,7 +130,7 @@ def test_one_workload_alone_is_split_into_configurations_not_into_repeats() -> N
 
 
 def test_intervals_outside_are_wider_and_upper_ends_are_ordered() -> None:
-    own = predictor()
+    own = asked_before()
     inside, beyond = own.estimate([on_cores(HISTORY.questions[0], each) for each in (4, 64)])
     widths = [
         np.log(each.prediction.upper_seconds / each.prediction.median_seconds)
@@ -135,7 +142,7 @@ def test_intervals_outside_are_wider_and_upper_ends_are_ordered() -> None:
 
 
 def test_the_chance_to_keep_a_deadline_grows_with_it_and_agrees_with_p90() -> None:
-    [estimate] = predictor().estimate(HISTORY.questions[:1])
+    [estimate] = asked_before().estimate(HISTORY.questions[:1])
     median = estimate.prediction.median_seconds
     chances = [estimate.chance_within(median * factor) for factor in (0.01, 0.5, 1, 2, 100)]
     assert chances == sorted(chances)
@@ -221,7 +228,7 @@ def test_a_home_that_cannot_be_written_is_a_clear_error() -> None:
     def full(path: Path, content: bytes) -> None:
         raise OSError(28, "No space left on device")
 
-    own = predictor()
+    own = asked_before()
     own.outcome()
     with pytest.raises(StorageError, match="No space left"):
         Kept(own, {}, Path("predictor"), "", 0).keep(full)
