@@ -25,42 +25,37 @@ TRIM_SHARE = 0.2
 
 
 def aggregate(
-    current: Weights, updates: Sequence[Weights], *, norm_bound: float, learning_rate: float = 1.0
+    current: Weights, updates: Sequence[Weights], *, norm_bound: float
 ) -> tuple[NDArray[np.float32], ...]:
-    """`current` plus `learning_rate` times the trimmed mean of the clipped updates.
+    """`current` plus the trimmed mean of the clipped updates.
 
     Args:
         current: weights in the order of the architecture.
         updates: differences of the same shapes, at least one.
         norm_bound: public bound on the L2 norm of one update over all arrays.
-        learning_rate: public factor on the mean.
 
     Raises:
         InvalidReleaseError: no update, a wrong shape, or a value that is not finite.
-        ConfigurationError: a bound or rate that is not positive and finite.
+        ConfigurationError: the bound is not positive and finite.
     """
-    _require_positive("norm_bound", norm_bound)
-    _require_positive("learning_rate", learning_rate)
+    if not 0 < norm_bound < math.inf:
+        raise ConfigurationError(f"norm_bound must be positive and finite, got {norm_bound}")
     if not updates:
         raise InvalidReleaseError("there is no update to aggregate")
     factors = [_clip_factor(update, current, norm_bound) for update in updates]
     return tuple(
-        _moved(
-            array,
-            [_scaled(u[place], f) for f, u in zip(factors, updates, strict=True)],
-            learning_rate,
-        )
+        _moved(array, [_scaled(u[place], f) for f, u in zip(factors, updates, strict=True)])
         for place, array in enumerate(current)
     )
 
 
-def influence_bound(updates: int, *, norm_bound: float, learning_rate: float = 1.0) -> float:
+def influence_bound(updates: int, *, norm_bound: float) -> float:
     """Most that one of `updates` updates, of any content, moves the result (L2) against zeros.
 
-    `learning_rate * norm_bound / updates` without trimming; with trimming the divisor is
+    `norm_bound / updates` without trimming; with trimming the divisor is
     the number of values that are left in each coordinate.
     """
-    return learning_rate * norm_bound / (updates - 2 * _trimmed(updates))
+    return norm_bound / (updates - 2 * _trimmed(updates))
 
 
 def update_norm(update: Weights) -> float:
@@ -87,15 +82,10 @@ def _scaled(array: NDArray[np.float32], factor: float) -> NDArray[np.float64]:
 
 
 def _moved(
-    array: NDArray[np.float32], changes: Sequence[NDArray[np.float64]], learning_rate: float
+    array: NDArray[np.float32], changes: Sequence[NDArray[np.float64]]
 ) -> NDArray[np.float32]:
     stacked = np.stack(changes)
     trimmed = _trimmed(len(stacked))
     if trimmed:
         stacked = np.sort(stacked, axis=0)[trimmed:-trimmed]
-    return np.asarray(array + learning_rate * stacked.mean(axis=0), dtype=np.float32)
-
-
-def _require_positive(name: str, value: float) -> None:
-    if not 0 < value < math.inf:
-        raise ConfigurationError(f"{name} must be positive and finite, got {value!r}")
+    return np.asarray(array + stacked.mean(axis=0), dtype=np.float32)

@@ -143,12 +143,12 @@ def save_model(path: Path, model: "GGFN", *, model_version: int) -> None:
     save_checkpoint(path, Checkpoint(state_to_arrays(model), model_version))
 
 
-def load_model(path: Path, *, dropout: float = 0.0) -> "GGFN":
+def load_model(path: Path) -> "GGFN":
     """A model in evaluation mode with the state of a checkpoint; errors as `load_checkpoint`."""
-    return model_from_arrays(load_checkpoint(path).arrays, dropout=dropout)
+    return model_from_arrays(load_checkpoint(path).arrays)
 
 
-def model_from_arrays(arrays: Mapping[str, NDArray[np.float32]], *, dropout: float = 0.0) -> "GGFN":
+def model_from_arrays(arrays: Mapping[str, NDArray[np.float32]]) -> "GGFN":
     """A model in evaluation mode with the given state.
 
     Raises:
@@ -156,7 +156,7 @@ def model_from_arrays(arrays: Mapping[str, NDArray[np.float32]], *, dropout: flo
     """
     from fedperf_shared.model.ggfn import GGFN
 
-    model = GGFN(dropout=dropout)
+    model = GGFN(dropout=0.0)
     model.load_state_dict(arrays_to_state(arrays))
     return model.eval()
 

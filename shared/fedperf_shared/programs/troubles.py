@@ -7,7 +7,7 @@ coordinator or a database is away for a week. It also tells a loop how long to r
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import structlog
 
@@ -30,7 +30,6 @@ class _Trouble:
     rest: float = FIRST_REST_SECONDS
     say_at: float = -float("inf")
     try_at: float = -float("inf")
-    sources: set[str] = field(default_factory=set)
 
 
 class Troubles:
@@ -42,15 +41,14 @@ class Troubles:
         self._lock = threading.Lock()
         self._open: dict[str, _Trouble] = {}
 
-    def failed(self, what: str, error: Exception | str, *, source: str = "") -> None:
-        """Note that `source`, one of those that need `what`, could not use it.
+    def failed(self, what: str, error: Exception | str) -> None:
+        """Note that `what` failed.
 
         The line gives the error's text, and its traceback where nobody foresaw it.
         """
         now = self._timer()
         with self._lock:
             trouble = self._open.setdefault(what, _Trouble())
-            trouble.sources.add(source)
             trouble.try_at = now + trouble.rest
             trouble.rest = min(2 * trouble.rest, LONGEST_REST_SECONDS)
             if now < trouble.say_at:
@@ -60,16 +58,11 @@ class Troubles:
         foreseen = isinstance(error, str | FedperfError | OSError)
         log.warning("failing", what=what, reason=str(error), exc_info=None if foreseen else error)
 
-    def worked(self, what: str, *, source: str = "") -> None:
-        """Note that `source` could use it; the trouble is over when all its sources could."""
+    def worked(self, what: str) -> None:
+        """Note that it worked: the trouble, if there was one, is over."""
         with self._lock:
-            trouble = self._open.get(what)
-            if trouble is None or source not in trouble.sources:
+            if self._open.pop(what, None) is None:
                 return
-            trouble.sources.remove(source)
-            if trouble.sources:
-                return
-            del self._open[what]
         log.info("works again", what=what)
 
     def rests(self, what: str) -> bool:

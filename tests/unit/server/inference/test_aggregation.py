@@ -27,9 +27,9 @@ def distance(one: tuple[NDArray[np.float32], ...], other: tuple[NDArray[np.float
 
 def test_few_small_updates_are_averaged_with_equal_weight() -> None:
     updates = [draw_update(seed) for seed in range(3)]
-    result = aggregate(zeros(), updates, norm_bound=100.0, learning_rate=0.5)
+    result = aggregate(zeros(), updates, norm_bound=100.0)
     for place, array in enumerate(result):
-        expected = 0.5 * np.mean([update[place] for update in updates], axis=0)
+        expected = np.mean([update[place] for update in updates], axis=0)
         np.testing.assert_allclose(array, expected, rtol=1e-5)
         assert array.dtype == np.float32
 
@@ -55,7 +55,7 @@ def test_one_update_of_any_content_moves_the_result_by_the_stated_bound_at_most(
 
 
 def test_without_trimming_the_bound_is_the_norm_bound_over_the_number_of_updates() -> None:
-    assert influence_bound(4, norm_bound=2.0, learning_rate=0.5) == pytest.approx(0.25)
+    assert influence_bound(4, norm_bound=2.0) == pytest.approx(0.5)
     assert influence_bound(10, norm_bound=6.0) == pytest.approx(1.0)
 
 

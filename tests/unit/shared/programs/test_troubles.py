@@ -40,18 +40,6 @@ def test_an_error_that_nobody_foresaw_comes_with_its_traceback() -> None:
     assert logs[0]["exc_info"] is error
 
 
-def test_what_several_loops_meet_is_said_once_and_over_when_the_last_got_through() -> None:
-    troubles = Troubles(timer=Timer())
-    with capture_logs() as logs:
-        for source in ("rounds", "desk"):
-            troubles.failed("the database", OSError("locked"), source=source)
-        troubles.worked("the database", source="desk")
-        troubles.worked("the database", source="other")
-        assert lines(logs) == ["the database failing"]
-        troubles.worked("the database", source="rounds")
-    assert lines(logs) == ["the database failing", "the database works again"]
-
-
 def test_what_fails_rests_twice_as_long_each_time_and_what_works_not_at_all() -> None:
     timer = Timer()
     troubles = Troubles(timer=timer)
