@@ -20,6 +20,7 @@ from fedperf_server.inference.cell_directions import (
     CHANGE,
     AnsweredQuestion,
     DirectedAnswer,
+    Learned,
     ask_cells,
     learn_cells,
 )
@@ -85,34 +86,44 @@ def reported(
     windows = sorted({slot.key.window for slot in schedule.slots})
     plain: list[ReceivedReport] = []
     answered: list[AnsweredQuestion] = []
+    learned: Learned | None = None
     for since, window in zip([-HISTORY, *windows], windows, strict=False):
         lived = lived_in(since, window)
         for slot in schedule.slots:
             if slot.key.window != window:
                 continue
             if kind_of(slot.parameters).has_question:
-                answered.append(_asked_and_answered(plain, answered, lived, slot, noise))
+                new = answered if learned is None else answered[-1:]
+                learned = learn_cells(plain, new, reference_version=REFERENCE, known=learned)
+                change = CHANGE if _is_later(slot.key, plain) else 0.0
+                answered.append(
+                    _asked_and_answered(
+                        learned, lived, slot, noise, version=len(answered) + 1, change=change
+                    )
+                )
             else:
                 parameters = RESIDUAL_REPORT.as_parameters(slot.parameters)
                 plain += [plain_report(each, slot.key, parameters, noise) for each in lived]
+                learned = None  # what other plain reports told is learned anew
     return Year(tuple(plain), tuple(answered))
 
 
 def _asked_and_answered(
-    plain: Sequence[ReceivedReport],
-    answered: Sequence[AnsweredQuestion],
+    learned: Learned,
     lived: Sequence[RecurringYear],
     slot: Slot,
     noise: SeededNoise,
+    *,
+    version: int,
+    change: float,
 ) -> AnsweredQuestion:
-    learned = learn_cells(plain, answered, reference_version=REFERENCE)
     parameters = DIRECTED_REPORT.as_parameters(slot.parameters)
     question = ask_cells(
         learned.correction,
         [(learned.sums_of(each.organization.name, parameters), parameters) for each in lived],
         slot=slot.key,
-        version=len(answered) + 1,
-        change=CHANGE if _is_later(slot.key, plain) else 0.0,
+        version=version,
+        change=change,
     )
     answers: tuple[DirectedAnswer, ...] = tuple(
         answer(each, question, parameters, noise) for each in lived
