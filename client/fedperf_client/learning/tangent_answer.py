@@ -36,7 +36,7 @@ def tangent_sum(
         question: what is asked.
         anchors: as many as the question is about.
     """
-    public = [PlanGraph.of(each.plan, each.cluster) for each in anchors]
+    public = [PlanGraph.from_features(each.features) for each in anchors]
     directions = directions_of(model, public, question.coefficients)
     return noiseless_sum(workload_features(model, labelled, directions), question.clip)
 

@@ -85,7 +85,7 @@ def predict_with(checkpoint: bytes) -> PredictLog:
     model = model_from_arrays(decode_checkpoint(checkpoint).arrays)
 
     def predict_log(entries: Sequence[SizedPlan]) -> NDArray[np.float64]:
-        return predict(model, [PlanGraph.of(e.plan, e.cluster) for e in entries])
+        return predict(model, [PlanGraph.from_features(each.features) for each in entries])
 
     return predict_log
 

@@ -142,7 +142,7 @@ class HistoryCompute:
 
         def begun() -> Answer[Sum]:
             model = model_from_arrays(named_arrays(task.arrays))
-            public = [PlanGraph.of(each.plan, each.cluster) for each in task.anchors]
+            public = [PlanGraph.from_features(each.features) for each in task.anchors]
             directions = directions_of(model, public, question.coefficients)
 
             def answer(new: Sequence[LabelledGraph]) -> Sequence[Sum]:
