@@ -2,13 +2,14 @@
 
 Coordinator, members, ledgers, gate, desks and calendar are the product's (`memory_federation`):
 reports lead to rows for rehearsal, rounds to candidates, the next window's reports to verdicts.
-The operator announces every segment as an epoch, a day before it begins. Noise is seeded.
+The operator announces every segment as an epoch, a day before it begins; where nobody does, an
+epoch begins where reports show a drift. Noise is seeded.
 
 Every organization adds up the workloads that finished until a slot opens, each of them once.
 What a workload says is computed once for all that share it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -44,7 +45,7 @@ from fedperf_simulations.federation.memory_federation import (
     memory_federation,
 )
 from fedperf_simulations.federation.seeded_noise import noise_of
-from fedperf_simulations.measured_set.drifting_platforms import DriftingYear, first_windows
+from fedperf_simulations.measured_set.drifting_platforms import DriftingYear
 
 UNNOTICED = 0.01
 """Noise that nobody would notice, where nothing is private."""
@@ -125,16 +126,28 @@ class WithoutRehearsal(TangentAvg):
 
 @dataclass(frozen=True, slots=True)
 class FederatedYear:
-    """One year; noise follows from `seed` alone, so that two ways can be compared."""
+    """One year; noise follows from `seed` alone, so that two ways can be compared.
+
+    Attributes:
+        world: what everybody knows.
+        way: how it learns.
+        seed: of the noise.
+        is_announced: whether the operator announces the segments.
+    """
 
     world: FederatedWorld
     way: Way
     seed: Sequence[int]
+    is_announced: bool = True
 
     def models(self) -> Iterator[GGFN]:
         """The version in force at the end of each window."""
+        return (federation.in_force() for federation in self.lived())
+
+    def lived(self) -> Generator[Federation]:
+        """The federation at the end of each window; it is gone once the iterator is."""
         world, period = self.world, self.world.timetable.period
-        begins = [period.window_start(each) for each in first_windows(period.windows)[1:]]
+        announced = self._begins() if self.is_announced else ()
         with directory_in_memory() as place:
             config = ServerConfig(place / "coordinator", HOST, world.timetable)
             clock = Clock(period.start)
@@ -143,10 +156,14 @@ class FederatedYear:
             ) as federation:
                 for window in range(period.windows):
                     end = period.window_start(window + 1)
-                    if end in begins:
+                    if end in announced:
                         _announce(federation, end - BEFORE)
                     federation.live(end)
-                    yield federation.in_force()
+                    yield federation
+
+    def _begins(self) -> tuple[datetime, ...]:
+        """When segments after the first one begin."""
+        return self.world.organizations[0].begins[1:]
 
     def _task(self) -> Task:
         world = self.world
@@ -154,7 +171,7 @@ class FederatedYear:
         return Task(
             weights_of(state_to_arrays(world.start)),
             GgfnFormat(),
-            rounds([PlanGraph.of(each.plan, each.cluster) for each in world.anchors]),
+            rounds([PlanGraph.from_features(each.features) for each in world.anchors]),
             public_error(world.plans),
             predict_with,
             world.plans,
@@ -186,8 +203,7 @@ class FederatedYear:
         if kind_of(slot.parameters) is not TANGENT_UPDATE:
             return slot
         planned = TANGENT_UPDATE.as_parameters(slot.parameters)
-        epochs = len(first_windows(self.world.timetable.period.windows))
-        share = 1.0 if self.way.own_history else 1 / epochs
+        share = 1.0 if self.way.own_history else 1 / (1 + len(self._begins()))
         noise = planned.noise_multiplier if self.way.private else UNNOTICED
         return replace(slot, parameters=TangentParameters(noise, share * planned.nominal_workloads))
 

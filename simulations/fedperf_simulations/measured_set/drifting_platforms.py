@@ -90,7 +90,14 @@ class Hands:
 
 
 def private_segments() -> tuple[tuple[LabelledGraph, ...], ...]:
-    """The workloads of each segment, none in two of them.
+    """The workloads of each segment; errors as `private_executions`."""
+    return tuple(
+        labelled_in(executions, epoch) for epoch, executions in enumerate(private_executions())
+    )
+
+
+def private_executions() -> tuple[tuple[Execution, ...], ...]:
+    """One execution of each workload of each segment; no workload is in two of them.
 
     Raises:
         MissingDataError: a measured set is not there.
@@ -107,10 +114,7 @@ def private_segments() -> tuple[tuple[LabelledGraph, ...], ...]:
     capped = _others(measured_executions(CAPPED), taken)
     taken |= {each.workload for each in capped}
     polars = _others(measured_executions(Platform.POLARS.name.lower()), taken)
-    return tuple(
-        _labelled(executions, epoch)
-        for epoch, executions in enumerate((_others(embedded, public), capped, polars))
-    )
+    return _others(embedded, public), capped, polars
 
 
 def deal(
@@ -146,8 +150,14 @@ def known_before(dealt: DriftSplit) -> MeasuredTimes:
     """What the model that the year begins with was trained on: nobody's, uncapped, no Polars."""
     known = _others(measured_executions(), set(dealt.names))
     return measured_of(
-        _labelled([each for each in known if Platform.POLARS not in each.plan.platforms], 0)
+        labelled_in([each for each in known if Platform.POLARS not in each.plan.platforms], 0)
     )
+
+
+def labelled_in(executions: Iterable[Execution], epoch: int) -> tuple[LabelledGraph, ...]:
+    """As `labelled_graphs`, of the segment with that number."""
+    graphs = labelled_graphs(executions)
+    return tuple(LabelledGraph(g.workload, g.graph, g.cell, g.log_seconds, epoch) for g in graphs)
 
 
 def measured_of(labelled: Sequence[LabelledGraph]) -> MeasuredTimes:
@@ -170,8 +180,3 @@ def _others(executions: Iterable[Execution], names: set[str]) -> tuple[Execution
     return one_per_workload(
         each for each in executions if each.is_ok and each.workload not in names
     )
-
-
-def _labelled(executions: Sequence[Execution], epoch: int) -> tuple[LabelledGraph, ...]:
-    graphs = labelled_graphs(executions)
-    return tuple(LabelledGraph(g.workload, g.graph, g.cell, g.log_seconds, epoch) for g in graphs)

@@ -8,6 +8,7 @@ import pytest
 from fedperf_client.learning.residuals import LabelledGraph
 from fedperf_client.release.policy import Policy
 from fedperf_client.release.schedule import PlannedSchedule, plan_schedule
+from fedperf_server.state.epochs import Cause, epochs
 from fedperf_shared.execution import ClusterConfig
 from fedperf_shared.model.batches import PlanGraph
 from fedperf_shared.model.checkpoint import model_from_arrays
@@ -112,6 +113,18 @@ def test_naive_sums_up_workloads_of_its_epoch_and_declares_no_more(world: Federa
         assert {each.epoch for each in everything} == {*range(epoch + 1)}
         mine = OfThisEpoch(lived).between(None, until)
         assert mine == [each for each in everything if each.epoch == epoch]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("is_announced", "begun"), [(True, 2), (False, 0)])
+def test_epochs_begin_where_they_are_announced(
+    world: FederatedWorld, *, is_announced: bool, begun: int
+) -> None:
+    year = FederatedYear(world, OWN, [1], is_announced=is_announced)
+    for federation in year.lived():
+        with federation.database.transaction() as session:
+            causes = [each.cause for each in epochs(session)]
+    assert causes.count(Cause.ANNOUNCED) == begun
 
 
 @pytest.mark.slow
