@@ -27,7 +27,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
 	touch $(STAMP)
 
-demo: $(STAMP) ## three organizations learn together on this machine, about 8 minutes
+demo: $(STAMP) ## why to join, what it costs and a page about it, in 6 minutes
 	$(BIN)/fedperf-sim demo --out out/demo
 
 # Two processes with a pool of threads each get into each other's way on two cores.

@@ -1,34 +1,30 @@
-"""Three organizations on one machine that learn together, with the programs that users have.
+"""The demo: why to join, in three parts, each with its verdict.
 
-`fedperf` and `fedperf-server` are started as a user would start them, each in processes
-of their own; only the calendar is compressed, through the coordinator's configuration.
-The demo itself only draws who has which history, waits, and collects what the programs
-print. Whatever fails ends it with one line and leaves no program running.
+(a) what joining gives a newcomer, and (b) what becomes of everybody's answers when a cap is
+imposed: a year of organizations in memory, in a process of its own (`year`). (c) what leaves,
+for how much: three organizations and a coordinator as the programs that users have, started as
+a user would; only their calendar is compressed, through the coordinator's configuration. Both
+go on side by side. Whatever fails ends the demo with one line and leaves no program running.
 """
 
 import re
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from fedperf_client.home.store import ExecutionStore
-from fedperf_client.prediction.base_models import FetchedModels
-from fedperf_client.prediction.evaluation.gain import personalized_predictor
-from fedperf_client.prediction.evidence import History
-from fedperf_client.prediction.mixture.personal import Personalized
+import orjson
+from pydantic import TypeAdapter
+
 from fedperf_client.sources.history_file import write_history
-from fedperf_shared.errors import FedperfError
 from fedperf_shared.execution import Execution
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
-from fedperf_shared.model.public_start import load_public_start
 from fedperf_shared.releases.release import SizeClass
-from fedperf_simulations.demo.choice import chosen_and_measured, new_program
-from fedperf_simulations.demo.local_federation import LocalFederation, join_all, learn
+from fedperf_simulations.demo.cast import QUICK_YEAR, YearSize
+from fedperf_simulations.demo.local_federation import LocalFederation, join_all, live_through
 from fedperf_simulations.demo.page import write_report
 from fedperf_simulations.demo.processes import ProgramCall, StepFailedError
-from fedperf_simulations.demo.results import collected, error_on_plans
+from fedperf_simulations.demo.results import collected
 from fedperf_simulations.demo.scenario import (
     POLL_SECONDS,
     Calendar,
@@ -37,73 +33,92 @@ from fedperf_simulations.demo.scenario import (
     fitted_calendar,
     participants,
 )
-from fedperf_simulations.demo.summary import ChoiceResult, DemoSummary, OrganizationResult
+from fedperf_simulations.demo.summary import (
+    DemoSummary,
+    OrganizationResult,
+    RoundSummary,
+    YearResult,
+)
 from fedperf_simulations.demo.world import DemoWorld
+from fedperf_simulations.demo.year import FOUND, STEP, steps_of
 from fedperf_simulations.harness.experiment import Settings, provenance, write_json
 from fedperf_simulations.harness.terminal import ProgressStage, Stages
-from fedperf_simulations.measured_set.limited_start import limited_start_in_use
-from fedperf_simulations.measured_set.organizations import WorkloadPart
-
-CHOOSER = WorkloadPart.BIRCH
-"""Who chooses platforms: it knows workflows like the new one."""
 
 PACE_COMMAND = (sys.executable, "-m", "fedperf_simulations.demo.calibration")
+YEAR_COMMAND = (sys.executable, "-m", "fedperf_simulations.demo.year")
+
+Work = Callable[[], None]
+Left = tuple[tuple[OrganizationResult, ...], tuple[RoundSummary, ...]]
 
 
-@limited_start_in_use()
 def run_demo(world: DemoWorld, executions: list[Execution], stages: Stages) -> DemoSummary:
     """The whole demo on a directory that `world.fresh_directory` made; writes summary and report.
 
     Raises:
         FedperfError: a step failed; the message names it and its log.
     """
-    with stages.stage("histories", "drawing what each organization knows"):
+    began = stages.timer()
+    years: list[YearResult] = []
+    left: list[Left] = []
+    works: list[Work] = [
+        lambda: years.append(_year(world, stages)),
+        lambda: left.append(_left(world, executions, stages)),
+    ]
+    world.programs.together(works, at_once=len(works))
+    organizations, rounds = left[0]
+    summary = DemoSummary(
+        seed=world.seed,
+        year=years[0],
+        organizations=organizations,
+        rounds=rounds,
+        total_seconds=round(stages.timer() - began, 1),
+        seconds=dict(stages.seconds),
+        provenance=provenance(Settings(seed=world.seed, out=world.out), ()),
+    )
+    write_report(world.out / "report.html", summary)
+    write_json(world.out / "summary.json", summary.as_json())
+    return summary
+
+
+def _year(world: DemoWorld, stages: Stages) -> YearResult:
+    """Lines (a) and (b)."""
+    quick, size = ("quick", QUICK_YEAR) if world.is_quick else ("whole", YearSize())
+    command = (*YEAR_COMMAND, str(world.seed), quick, str(world.out / "year"))
+    call = ProgramCall("the year in memory", command, "year.log")
+    found: YearResult | None = None
+    with stages.stage("year", "(a), (b) a year in memory", total=steps_of(size)) as stage:
+        for line in world.programs.lines(call):
+            said = orjson.loads(line)
+            if STEP in said:
+                stage.say(said[STEP])
+                stage.advance()
+            else:
+                found = TypeAdapter(YearResult).validate_python(said[FOUND])
+    if found is None:
+        raise StepFailedError(call.step, "it found nothing")
+    return found
+
+
+def _left(world: DemoWorld, executions: list[Execution], stages: Stages) -> Left:
+    """Line (c)."""
+    with stages.stage("homes", "(c) homes, policies, histories", total=3) as stage:
         organizations = participants(executions, seed=world.seed, size=world.size)
         _write_histories(world, organizations)
-    with stages.stage("homes", "homes, policies, histories", total=3) as stage:
         calendar, pace = _prepare_homes(world, organizations, stage)
-    live: dict[str, int] = {}
-    with stages.stage("profiling", "profiling real jobs", total=len(organizations)) as stage:
-        for each in organizations:
-            stage.say(f"{each.name} runs {world.size.live_executions} jobs")
-            live[each.name] = _profiled(world, each)
-            stage.advance()
-    with stages.stage("joining", "coordinator and daemons") as stage:
+    with stages.stage("joining", "(c) coordinator and daemons") as stage:
         names = [each.name for each in organizations]
         joined = join_all(world, names, calendar, pace, stage=stage)
-    with stages.stage("rounds", "learning together", total=joined.seconds) as stage:
-        rounds, versions = learn(world, joined, calendar, stage=stage)
-    with stages.stage("results", "what joining brought", total=len(organizations) + 1) as stage:
-        results, predictor = _results(world, organizations, joined, live, stage=stage)
-    with stages.stage("choice", "choosing platforms for a new workflow"):
-        choice = _choice(world, predictor)
-    with stages.stage("report", "writing the report"):
-        summary = DemoSummary(
-            seed=world.seed,
-            organizations=tuple(results),
-            start_error=error_on_plans(load_public_start(), load_public_plans()),
-            rounds=rounds,
-            versions=versions,
-            windows=calendar.windows,
-            window_seconds=calendar.window_seconds,
-            choice=choice,
-            seconds=dict(stages.seconds),
-            provenance=provenance(Settings(seed=world.seed, out=world.out), ()),
-        )
-        write_report(world.out / "report.html", summary)
-    finished = replace(summary, seconds=dict(stages.seconds))
-    write_json(world.out / "summary.json", finished.as_json())
-    return finished
+    with stages.stage("window", "(c) one window", total=joined.seconds) as stage:
+        rounds = live_through(world, joined, calendar, stage=stage)
+    with stages.stage("results", "(c) what left", total=len(organizations)) as stage:
+        works = [partial(_result, world, each, joined, stage=stage) for each in organizations]
+        return tuple(world.programs.together(works, at_once=2)), rounds
 
 
 def _write_histories(world: DemoWorld, organizations: tuple[DemoMember, ...]) -> None:
     for each in organizations:
-        for path, executions in (
-            (world.history(each.name), each.history),
-            (world.held_out(each.name), each.held_out),
-        ):
-            path.parent.mkdir(exist_ok=True)
-            write_history(path, executions)
+        world.history(each.name).parent.mkdir(exist_ok=True)
+        write_history(world.history(each.name), each.history)
 
 
 def _prepare_homes(
@@ -150,100 +165,25 @@ def _pace(world: DemoWorld, large: list[DemoMember]) -> Pace:
     return Pace.slowest([Pace(**figures) for figures in found])
 
 
-def _profiled(world: DemoWorld, each: DemoMember) -> int:
-    """How many executions were measured and stored, failed ones included."""
-    statuses = world.programs.facts(_profile_call(world, each))["status"]
-    return sum(count for status, count in statuses.items() if status != "uncountable")
-
-
-def _profile_call(world: DemoWorld, each: DemoMember) -> ProgramCall:
-    families = [word for family in each.character.families for word in ("--family", str(family))]
-    return world.client(
-        "profile",
-        each.name,
-        "calibrate",
-        *("--executions", str(world.size.live_executions)),
-        *("--max-rows", str(each.character.max_rows)),
-        *("--threads", str(each.character.threads)),
-        *("--seed", str(each.live_seed)),
-        *families,
-        "--json",
-        seconds=300.0,
+def _result(
+    world: DemoWorld, each: DemoMember, joined: LocalFederation, *, stage: ProgressStage
+) -> OrganizationResult:
+    """What an organization's own programs say."""
+    ask = partial(_ask, world, each.name)
+    result = collected(
+        each,
+        world.home(each.name),
+        joined.timetable,
+        fingerprint=joined.fingerprints[each.name],
+        status=ask("status"),
+        budget=ask("budget"),
+        releases=ask("release", "list"),
+        log=world.programs.log_of(f"{each.name}.log"),
     )
-
-
-def _results(
-    world: DemoWorld,
-    organizations: tuple[DemoMember, ...],
-    joined: LocalFederation,
-    live: Mapping[str, int],
-    *,
-    stage: ProgressStage,
-) -> tuple[list[OrganizationResult], Personalized]:
-    """What each organization's own programs say; and the predictor of the one that chooses."""
-
-    def of(each: DemoMember) -> OrganizationResult:
-        ask = partial(_ask, world, each.name)
-        result = collected(
-            each,
-            world.home(each.name),
-            joined.timetable,
-            fingerprint=joined.fingerprints[each.name],
-            live=live[each.name],
-            status=ask("status"),
-            budget=ask("budget"),
-            gain=ask("gain", "--held-out", str(world.held_out(each.name))),
-            releases=ask("release", "list"),
-            log=world.programs.log_of(f"{each.name}.log"),
-        )
-        stage.advance()
-        return result
-
-    results: dict[str, OrganizationResult] = {}
-    predictors: list[Personalized] = []
-    works: list[Callable[[], None]]
-    works = [partial(_keep, results, each.name, partial(of, each)) for each in organizations]
-    # The longest works first: two cores have four of them.
-    works.insert(2, lambda: predictors.append(_predictor(world, stage)))
-    world.programs.together(works, at_once=2)
-    return [results[each.name] for each in organizations], predictors[0]
-
-
-def _keep(
-    results: dict[str, OrganizationResult], name: str, work: Callable[[], OrganizationResult]
-) -> None:
-    results[name] = work()
-
-
-def _predictor(world: DemoWorld, stage: ProgressStage) -> Personalized:
-    """What the organization that chooses predicts with."""
-    home = world.home(CHOOSER)
-    with ExecutionStore.open(home.store) as store:
-        own = History.from_executions(store.executions())
-    predictor = personalized_predictor(own, FetchedModels(home.models))
     stage.advance()
-    return predictor
+    return result
 
 
 def _ask(world: DemoWorld, name: str, *arguments: str) -> Any:  # noqa: ANN401 - JSON
-    step = " ".join(word for word in arguments[:2] if not word.startswith("-"))
-    return world.programs.facts(world.client(step, name, *arguments, "--json", seconds=300.0))
-
-
-def _choice(world: DemoWorld, predictor: Personalized) -> ChoiceResult:
-    home = world.home(CHOOSER)
-    with ExecutionStore.open(home.store) as store:
-        known = set(store.workloads())
-    program = new_program(known, seed=world.seed, rows=world.size.choice_rows)
-    try:
-        return chosen_and_measured(
-            program,
-            predictor,
-            organization=str(CHOOSER),
-            rows=world.size.choice_rows,
-            data_directory=home.data,
-            repeats=world.size.repeats,
-            clock=world.clock,
-        )
-    except FedperfError as error:
-        raise StepFailedError("choosing platforms", str(error)) from error
+    step = " ".join(arguments)
+    return world.programs.facts(world.client(step, name, *arguments, "--json"))

@@ -1,7 +1,6 @@
 """A coordinator and daemons through one compressed period: up, joined, through, down.
 
-The period begins only when everything is up, and nothing is asked of the machine
-during the rounds but one look at the coordinator after each of them.
+The period begins only when everything is up, and nothing is asked of the machine before its end.
 """
 
 import socket
@@ -11,13 +10,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 
-from fedperf_client.prediction.base_models import FetchedModels
 from fedperf_server.config import load_config, write_config
 from fedperf_shared.releases.period import Timetable
 from fedperf_simulations.demo.processes import StepFailedError
-from fedperf_simulations.demo.results import rounds_of, versions_of
+from fedperf_simulations.demo.results import rounds_of
 from fedperf_simulations.demo.scenario import Calendar, Pace
-from fedperf_simulations.demo.summary import RoundSummary, VersionSummary
+from fedperf_simulations.demo.summary import RoundSummary
 from fedperf_simulations.demo.world import HOST, DemoWorld, free_ports
 from fedperf_simulations.harness.terminal import ProgressStage
 
@@ -32,8 +30,6 @@ cores; half of it again for a machine that is busier than when its pace was meas
 """
 
 READY_SECONDS = 60.0
-FETCH_SECONDS = 10.0
-VERDICT_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,20 +69,28 @@ def join_all(
     return LocalFederation(timetable, fingerprints)
 
 
-def learn(
+def live_through(
     world: DemoWorld, joined: LocalFederation, calendar: Calendar, *, stage: ProgressStage
-) -> tuple[tuple[RoundSummary, ...], tuple[VersionSummary, ...]]:
-    """The whole period: its rounds and what they made; then coordinator and daemons have ended.
+) -> tuple[RoundSummary, ...]:
+    """The whole period, and its round; then coordinator and daemons have ended.
 
     Raises:
-        StepFailedError: a program ended, or a round did not close.
+        StepFailedError: a program ended, or the round did not close.
     """
-    _pass_time(world, joined.timetable.period.start, stage, counts=False)
-    rounds = _wait_for_rounds(world, joined.timetable, calendar, stage)
-    versions = _wait_for_verdicts(world, rounds, stage)
-    _wait_for_models(world, joined, versions, stage)
+    period = joined.timetable.period
+    _pass_time(world, period.start, stage, counts=False)
+    _pass_time(world, period.end, stage)
+    latest = period.end + timedelta(seconds=calendar.window_seconds)
+    while not (rounds := _closed(world)):
+        if world.clock() > latest:
+            raise StepFailedError("learning together", "the round did not close")
+        world.sleep(1.0)
     world.programs.pause()
-    return rounds, versions
+    return rounds
+
+
+def _closed(world: DemoWorld) -> tuple[RoundSummary, ...]:
+    return rounds_of(world.programs.facts(world.server("rounds", "rounds", "--json")))
 
 
 def _start_coordinator(world: DemoWorld, calendar: Calendar, pace: Pace) -> Timetable:
@@ -164,30 +168,6 @@ def _wait(world: DemoWorld, is_so: Callable[[], bool], *, until: datetime) -> bo
     return True
 
 
-def _wait_for_rounds(
-    world: DemoWorld, timetable: Timetable, calendar: Calendar, stage: ProgressStage
-) -> tuple[RoundSummary, ...]:
-    """One look at the coordinator after each round: looking costs time on a small machine."""
-    rounds: tuple[RoundSummary, ...] = ()
-    period = timetable.period
-    for window in range(period.windows):
-        closes = period.window_start(window) + timedelta(seconds=calendar.model_seconds + 1)
-        latest = closes + timedelta(seconds=calendar.window_seconds)
-        _pass_time(world, closes, stage)
-        while len(rounds) <= window:
-            if world.clock() > latest:
-                raise StepFailedError("learning together", f"round {window + 1} did not close")
-            rounds = rounds_of(world.programs.facts(world.server("rounds", "rounds", "--json")))
-        stage.say(_said(rounds[-1], period.windows))
-    _pass_time(world, period.end, stage)
-    return rounds
-
-
-def _said(found: RoundSummary, windows: int) -> str:
-    error = "no new version" if found.public_error is None else f"error {found.public_error:.3f}"
-    return f"round {found.round} of {windows}, {found.replies} of {found.asked} replies, {error}"
-
-
 def _pass_time(
     world: DemoWorld, until: datetime, stage: ProgressStage, *, counts: bool = True
 ) -> None:
@@ -196,36 +176,3 @@ def _pass_time(
         world.sleep(min(0.5, (until - now).total_seconds()))
         if counts:
             stage.advance((world.clock() - now).total_seconds())
-
-
-def _wait_for_verdicts(
-    world: DemoWorld, rounds: Sequence[RoundSummary], stage: ProgressStage
-) -> tuple[VersionSummary, ...]:
-    """All versions, when every one but that of the last round was judged, or some time passed."""
-    stage.say("the coordinator judges what the rounds made")
-    latest = world.clock() + timedelta(seconds=VERDICT_SECONDS)
-    made = [each.new_version for each in rounds[:-1] if each.new_version is not None]
-    while True:
-        facts = world.programs.facts(world.server("models", "models", "--json"))
-        versions = versions_of(facts)
-        waiting = [e for e in versions if e.version in made and e.standing == "candidate"]
-        if not waiting or world.clock() > latest:
-            return versions
-        world.sleep(1.0)
-
-
-def _wait_for_models(
-    world: DemoWorld,
-    joined: LocalFederation,
-    versions: Sequence[VersionSummary],
-    stage: ProgressStage,
-) -> None:
-    """Until every daemon has fetched the newest promoted version, or some seconds passed."""
-    stage.say("daemons fetch the last version")
-    newest = max(each.version for each in versions if each.standing == "promoted")
-
-    def all_have_it() -> bool:
-        models = [FetchedModels(world.home(name).models) for name in joined.fingerprints]
-        return all(each.shared_version >= newest for each in models)
-
-    _wait(world, all_have_it, until=world.clock() + timedelta(seconds=FETCH_SECONDS))

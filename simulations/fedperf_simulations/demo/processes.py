@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,9 +19,7 @@ from typing import Any, TypeVar
 import orjson
 
 from fedperf_shared.errors import FedperfError
-from fedperf_shared.model.public_start import PUBLIC_START_VARIABLE
 from fedperf_shared.programs.resources import Closing
-from fedperf_simulations.measured_set.limited_start import LIMITED_START_PATH
 
 CLIENT = "fedperf"
 SERVER = "fedperf-server"
@@ -35,7 +33,6 @@ _SETTINGS = {
     "NO_COLOR": "1",
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
-    PUBLIC_START_VARIABLE: str(LIMITED_START_PATH),
 }
 _OWN_PREFIX = "FEDPERF_"
 _T = TypeVar("_T")
@@ -49,6 +46,13 @@ class StepFailedError(FedperfError):
         super().__init__(f"{step} failed: {reason}{advice}")
         self.step = step
         self.log = log
+
+
+class SimulationStoppedError(StepFailedError):
+    """A step ended because another one had failed."""
+
+    def __init__(self, step: str) -> None:
+        super().__init__(step, "the simulation is being stopped")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +69,7 @@ class ProgramCall:
     step: str
     command: tuple[str, ...]
     log: str
-    timeout_seconds: float = 120.0
+    timeout_seconds: float = 300.0
 
 
 class Programs(Closing):
@@ -99,8 +103,7 @@ class Programs(Closing):
             process.communicate()
             reason = f"it took longer than {call.timeout_seconds:g} s"
             raise StepFailedError(call.step, reason, self._log(call)) from None
-        if process.returncode != 0:
-            raise StepFailedError(call.step, self._last_words(call, process), self._log(call))
+        self._require_success(call, process)
         return output
 
     def facts(self, call: ProgramCall) -> Any:  # noqa: ANN401 - JSON
@@ -111,20 +114,35 @@ class Programs(Closing):
         except ValueError:
             raise StepFailedError(call.step, "it printed no JSON", self._log(call)) from None
 
+    def lines(self, call: ProgramCall) -> Iterator[bytes]:
+        """What a program prints, line by line, until it has ended; it may take its time.
+
+        Raises:
+            StepFailedError: it cannot be started, or fails.
+        """
+        process = self._start(call, keep_output=True)
+        if process.stdout is not None:
+            with process.stdout as printed:
+                yield from printed
+        process.wait()
+        self._require_success(call, process)
+
     def together(self, works: Sequence[Callable[[], _T]], *, at_once: int) -> list[_T]:
         """Do several things side by side; the first failure stops all programs."""
         with ThreadPoolExecutor(at_once) as threads:
             futures = [threads.submit(work) for work in works]
             try:
-                done, _ = wait(futures, return_when=FIRST_EXCEPTION)
-                for future in done:
-                    future.result()
-            except BaseException:
-                for future in futures:
-                    future.cancel()
-                self.close()
-                raise
-            return [future.result() for future in futures]
+                wait(futures, return_when=FIRST_EXCEPTION)
+            finally:
+                if not all(each.done() and each.exception() is None for each in futures):
+                    for each in futures:
+                        each.cancel()
+                    self.close()
+        errors = [e for each in futures if not each.cancelled() and (e := each.exception())]
+        if errors:
+            # What failed by itself says more than what was stopped for it.
+            raise min(errors, key=lambda error: isinstance(error, SimulationStoppedError))
+        return [each.result() for each in futures]
 
     def start(self, call: ProgramCall) -> None:
         """Start a program that runs until `stop`; errors as `call`."""
@@ -164,7 +182,7 @@ class Programs(Closing):
 
     def _start(self, call: ProgramCall, *, keep_output: bool) -> subprocess.Popen[bytes]:
         if self._is_closed:
-            raise StepFailedError(call.step, "the simulation is being stopped")
+            raise SimulationStoppedError(call.step)
         with self._log(call).open("ab") as log:
             log.write(f"$ {' '.join(map(_without_secret, call.command))}\n".encode())
             log.flush()
@@ -187,6 +205,12 @@ class Programs(Closing):
 
     def _log(self, call: ProgramCall) -> Path:
         return self._logs / call.log
+
+    def _require_success(self, call: ProgramCall, process: subprocess.Popen[bytes]) -> None:
+        if process.returncode != 0:
+            if self._is_closed:
+                raise SimulationStoppedError(call.step)
+            raise StepFailedError(call.step, self._last_words(call, process), self._log(call))
 
     def _last_words(self, call: ProgramCall, process: subprocess.Popen[bytes]) -> str:
         lines = [line.strip() for line in self.log_of(call.log).splitlines() if line.strip()]

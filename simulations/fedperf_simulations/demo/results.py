@@ -1,10 +1,8 @@
-"""From what the programs print to the results of a demo."""
+"""From what the programs print to what left each organization."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import Any
-
-import numpy as np
 
 from fedperf_client.home.config import Home
 from fedperf_client.release.history import LEFT
@@ -12,21 +10,9 @@ from fedperf_client.release.ledger.ledger import PrivacyLedger
 from fedperf_client.release.policy import load_policy
 from fedperf_client.release.schedule import PlannedSchedule, plan_schedule
 from fedperf_client.release.slot_names import slot_name
-from fedperf_shared.execution import MeasuredPlan
-from fedperf_shared.model.batches import PlanGraph
-from fedperf_shared.model.checkpoint import Checkpoint, model_from_arrays
-from fedperf_shared.model.fit import predict
-from fedperf_shared.model.metrics import median_q_error
 from fedperf_shared.releases.period import Timetable
 from fedperf_simulations.demo.scenario import DemoMember
-from fedperf_simulations.demo.summary import (
-    LeftOut,
-    OrganizationResult,
-    QErrors,
-    Released,
-    RoundSummary,
-    VersionSummary,
-)
+from fedperf_simulations.demo.summary import KindLeft, LeftOut, OrganizationResult, RoundSummary
 
 NOISE_ALONE = "leaves as noise alone"
 """What a daemon's log says when a sum was not there in time."""
@@ -44,40 +30,37 @@ def collected(
     timetable: Timetable,
     *,
     fingerprint: str,
-    live: int,
     status: Facts,
     budget: Sequence[Facts],
-    gain: Facts,
     releases: Sequence[Facts],
     log: str,
 ) -> OrganizationResult:
-    """One organization's result; the period's ledger says what each release cost."""
-    planned = plan_schedule(load_policy(home.policy), timetable)
+    """One organization's result."""
     period = budget[-1]
-    made = [each for each in releases if each["state"] in LEFT]
     ledger = PrivacyLedger.open(home.ledger(timetable.period.start))
     return OrganizationResult(
         name=who.name,
         size_class=str(who.size_class),
-        executions=status["executions"],
         workloads=status["workloads"],
-        live=live,
         unit=period["unit"],
         epsilon_spent=round(period["spent"], 6),
         replace_one_epsilon=round(period["spent_replace_one"], 6),
         epsilon_budget=period["epsilon"],
         delta=period["delta"],
-        bytes_out=sum(each["bytes"] for each in made),
-        slots_made=len(made),
-        slots_not_planned=left_out(planned),
-        releases=_released(made, ledger),
+        left=by_kind(releases),
+        slots_not_planned=left_out(plan_schedule(load_policy(home.policy), timetable)),
         lost=lost([slot_name(each.key) for each in ledger.schedule.slots], releases, log),
-        q_error=QErrors(**{name: gain[name] for name in QErrors.__slots__}),
-        coverage=gain["coverage"],
-        held_out=gain["held_out"],
-        model_version=status["model_version"],
         fingerprint=fingerprint,
     )
+
+
+def by_kind(releases: Sequence[Facts]) -> tuple[KindLeft, ...]:
+    """What left, of what `fedperf release list` says."""
+    sizes: defaultdict[str, list[int]] = defaultdict(list)
+    for each in releases:
+        if each["state"] in LEFT:
+            sizes[each["kind"]].append(each["bytes"])
+    return tuple(KindLeft(kind, len(each), sum(each)) for kind, each in sizes.items())
 
 
 def lost(slots: Sequence[str], releases: Sequence[Facts], log: str) -> tuple[str, ...]:
@@ -108,34 +91,6 @@ def rounds_of(rows: Sequence[Facts]) -> tuple[RoundSummary, ...]:
     """The rounds that `fedperf-server rounds` lists."""
     names = RoundSummary.__slots__
     return tuple(RoundSummary(**{name: row[name] for name in names}) for row in rows)
-
-
-def versions_of(rows: Sequence[Facts]) -> tuple[VersionSummary, ...]:
-    """The versions that `fedperf-server models` lists."""
-    names = VersionSummary.__slots__
-    return tuple(VersionSummary(**{name: row[name] for name in names}) for row in rows)
-
-
-def error_on_plans(checkpoint: Checkpoint, plans: Sequence[MeasuredPlan]) -> float:
-    """Median q-error of a model on public plans: the coordinator's yardstick."""
-    model = model_from_arrays(checkpoint.arrays)
-    predicted = predict(model, [PlanGraph.of(each.plan, each.cluster) for each in plans])
-    return median_q_error(np.exp(predicted), np.exp([each.log_seconds for each in plans]))
-
-
-def _released(made: Sequence[Facts], ledger: PrivacyLedger) -> tuple[Released, ...]:
-    start = ledger.schedule.timetable.period.start
-    moments = [datetime.fromisoformat(each["charged_at"]) for each in made]
-    return tuple(
-        Released(
-            kind=each["kind"],
-            window=each["window"],
-            seconds=round((moment - start).total_seconds(), 3),
-            epsilon=round(ledger.spent(moment), 6),
-            bytes_out=each["bytes"],
-        )
-        for each, moment in zip(made, moments, strict=True)
-    )
 
 
 def left_out(planned: PlannedSchedule) -> tuple[LeftOut, ...]:

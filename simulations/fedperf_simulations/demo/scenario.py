@@ -1,19 +1,16 @@
-"""The demo's world: who the organizations are, what each knows, and the calendar they share.
+"""Line (c) of the demo: who runs as programs, what each knows, and the calendar they share.
 
-Everything that is drawn is a function of the measured set and the seed. No workload
-that an organization runs, before or live, is among its held-out ones. A calendar that
-this machine cannot keep is not made: it is fitted to the measured pace, with margin.
+Everything that is drawn is a function of the measured set and the seed. A calendar that this
+machine cannot keep is not made: it is fitted to the measured pace, with margin.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import numpy as np
 
-from fedperf_client.profiling.trials.shipped_workloads import draw
-from fedperf_client.workloads.families import Family, workload_name
-from fedperf_shared.errors import ConfigurationError, InvalidInputError
+from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.execution import Execution
 from fedperf_shared.releases.period import Period, SlotTimes, Timetable
 from fedperf_shared.releases.release import SizeClass
@@ -24,93 +21,36 @@ from fedperf_simulations.measured_set.organizations import (
     split,
 )
 
-HISTORY_SHARE = 0.9
-"""Of the workloads that an organization could have had, those that a seed lets it have."""
+PARTS = (WorkloadPart.ALDER, WorkloadPart.BIRCH, WorkloadPart.CEDAR)
 
 POLL_SECONDS = 0.5
 REPORT_MARGIN, MODEL_MARGIN = 3.0, 2.0
 """Factors on what was measured: the coordinator and a third organization work as well."""
 
-PROMOTION_WINDOWS = 2
-"""Windows that a promotion needs: one makes a version, the reports of the next one judge it."""
-
-_SEEDS_PER_SEED = 16
-
-
-@dataclass(frozen=True, slots=True)
-class Character:
-    """What an organization runs live: families (none: all), the largest input, threads."""
-
-    families: tuple[Family, ...]
-    max_rows: int
-    threads: int = 1
-
-
-CHARACTERS: Mapping[WorkloadPart, Character] = {
-    WorkloadPart.ALDER: Character((Family.WORD_COUNT, Family.PAGERANK, Family.RELATIONAL), 100_000),
-    WorkloadPart.BIRCH: Character((Family.CREDIT, Family.TPCH), 100_000),
-    WorkloadPart.CEDAR: Character((), 100_000),
-}
-
 
 @dataclass(frozen=True, slots=True)
 class DemoSize:
-    """How large the demo is; the defaults are what `make demo` shows.
+    """How large the programs' part of the demo is.
+
+    What leaves, and for how much, does not depend on it: only declared figures count.
 
     Attributes:
-        live_executions: that each organization profiles.
         history_workloads: at most, of each organization.
-        held_out: executions that each organization needs at least.
-        windows: of the compressed period, each with one report and one model slot.
-        rounds_seconds: what all windows together may take, where it is enough for a promotion.
         spare_seconds: of each release, beside every factor on what was measured: for
             messages, and for a machine that pauses.
-        choice_rows: size of the new workflow's largest source.
-        repeats: runs of each plan that is compared.
     """
 
-    live_executions: int = 110
-    history_workloads: int = 2000
-    held_out: int = 100
-    windows: int = 5
-    rounds_seconds: float = 240.0
-    spare_seconds: float = 1.5
-    choice_rows: int = 300_000
-    repeats: int = 3
+    history_workloads: int = 400
+    spare_seconds: float = 2.0
 
     def __post_init__(self) -> None:
-        wrong = [
-            f"{name} must be at least 1, got {value!r}"
-            for name in ("live_executions", "history_workloads", "repeats")
-            if not (value := getattr(self, name)) >= 1
-        ]
-        if not self.windows >= PROMOTION_WINDOWS:
-            wrong.append(f"windows must be at least {PROMOTION_WINDOWS}, got {self.windows!r}")
-        if wrong:
-            raise ConfigurationError("demo: " + "; ".join(wrong))
+        if not self.history_workloads >= 1:
+            raise ConfigurationError(
+                f"demo: history_workloads must be at least 1, got {self.history_workloads!r}"
+            )
 
 
-QUICK = DemoSize(
-    live_executions=6,
-    history_workloads=150,
-    held_out=30,
-    windows=2,
-    rounds_seconds=150.0,
-    spare_seconds=5.0,
-    choice_rows=10_000,
-    repeats=1,
-)
-
-
-class TooFewExecutionsError(InvalidInputError):
-    """The measured set leaves an organization without enough to be judged by."""
-
-    def __init__(self, name: str, found: int, needed: int) -> None:
-        super().__init__(
-            f"{name} has {found} held-out executions and needs {needed}; "
-            "measure a larger set with: fedperf-sim measure"
-        )
-        self.name = name
+QUICK = DemoSize(history_workloads=150, spare_seconds=5.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,72 +61,37 @@ class DemoMember:
         name: who it is.
         size_class: what its policy declares.
         nominal_workloads: what its policy declares.
-        character: what it runs live.
-        live_seed: of what it runs live.
         history: executions from before the period.
-        held_out: executions of workloads that it never runs.
     """
 
     name: str
     size_class: SizeClass
     nominal_workloads: int
-    character: Character
-    live_seed: int
     history: tuple[Execution, ...]
-    held_out: tuple[Execution, ...]
 
 
 def participants(
     executions: Sequence[Execution], *, seed: int, size: DemoSize
 ) -> tuple[DemoMember, ...]:
-    """Alder, birch and cedar with what `seed` lets each of them know.
-
-    Raises:
-        TooFewExecutionsError: an organization would have too few held-out executions.
-    """
+    """Alder, birch and cedar with what `seed` lets each of them know."""
     parts = split(executions)
     return tuple(
-        participant(part, organization(part, parts[part], seed=seed), seed=seed, size=size)
-        for part in CHARACTERS
+        participant(organization(part, parts[part], seed=seed), seed=[seed, place], size=size)
+        for place, part in enumerate(PARTS)
     )
 
 
-def participant(
-    part: WorkloadPart, whole: OrganizationPart, *, seed: int, size: DemoSize
-) -> DemoMember:
-    """One organization's share of its part; errors as `participants`."""
-    place = list(CHARACTERS).index(part)
-    character = CHARACTERS[part]
-    live_seed = seed * _SEEDS_PER_SEED + place
-    known = _drawn_workloads(whole.history, [seed, 11, place], size.history_workloads)
-    live = live_workloads(character, count=size.live_executions, seed=live_seed)
-    held_out = tuple(e for e in whole.held_out if e.is_ok and e.workload not in live)
-    if len(held_out) < size.held_out:
-        raise TooFewExecutionsError(whole.name, len(held_out), size.held_out)
+def participant(whole: OrganizationPart, *, seed: Sequence[int], size: DemoSize) -> DemoMember:
+    """One organization's share of its part: workloads are drawn with all their executions."""
+    names = sorted({each.workload for each in whole.history})
+    drawn = np.random.default_rng(seed).permutation(len(names))[: size.history_workloads]
+    known = {names[place] for place in drawn.tolist()}
     return DemoMember(
         name=whole.name,
         size_class=whole.size_class,
         nominal_workloads=whole.nominal_workloads,
-        character=character,
-        live_seed=live_seed,
         history=tuple(e for e in whole.history if e.workload in known),
-        held_out=held_out,
     )
-
-
-def live_workloads(character: Character, *, count: int, seed: int) -> set[str]:
-    """Names of the workloads that `fedperf calibrate` will draw with these options."""
-    drawn = draw(count, families=character.families, max_rows=character.max_rows, seed=seed)
-    return {workload_name(program) for program, _ in drawn}
-
-
-def _drawn_workloads(
-    executions: Sequence[Execution], seed: Sequence[int], at_most: int
-) -> set[str]:
-    names = sorted({each.workload for each in executions})
-    count = min(at_most, round(HISTORY_SHARE * len(names)))
-    chosen = np.random.default_rng(seed).choice(len(names), count, replace=False)
-    return {names[place] for place in chosen.tolist()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,32 +123,27 @@ class Pace:
         """From a report slot's opening to its release, with margin."""
         return REPORT_MARGIN * (self.reading_seconds + self.residuals_seconds)
 
-    def update_seconds(self, *, live: int, anchors: int) -> float:
+    def update_seconds(self, *, anchors: int) -> float:
         """From a model slot's opening to its release, with margin.
 
         The coordinator looks at the anchors before it asks, an organization before it answers.
         """
-        own = self.reading_seconds + (self.executions + live) * self.plan_seconds
+        own = self.reading_seconds + self.executions * self.plan_seconds
         return MODEL_MARGIN * (own + 2 * anchors * self.anchor_seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class Calendar:
-    """A compressed period. Reports come first in a window, then the model round.
-
-    Between them the last window's version is judged, so that the round starts from what was
-    promoted.
+    """A compressed period of one window. The report comes first, then the model round.
 
     Attributes:
-        windows: number of windows.
         report_seconds: the report's reply, after the start of the window.
         grace_seconds: how late a reply may be.
         opens_seconds: the model slot opens, after the start of the window.
         model_seconds: the update's reply, after the start of the window.
-        window_seconds: length of a window.
+        window_seconds: length of the window.
     """
 
-    windows: int
     report_seconds: float
     grace_seconds: float
     opens_seconds: float
@@ -257,22 +157,19 @@ class Calendar:
             for each in (self.report_seconds, self.opens_seconds, self.model_seconds)
         )
         return Timetable(
-            Period(start, timedelta(seconds=self.window_seconds), self.windows),
+            Period(start, timedelta(seconds=self.window_seconds), 1),
             report_slots=(SlotTimes(timedelta(seconds=0.25), report),),
             model_slots=(SlotTimes(opens, model),),
         )
 
 
 def fitted_calendar(pace: Pace, *, anchors: int, size: DemoSize) -> Calendar:
-    """The calendar with the most windows that keeps to `size.rounds_seconds`.
-
-    The windows that a promotion needs stay, however long they are: a slow machine takes longer.
-    """
+    """The shortest window that leaves time for what was measured; a slow machine takes longer."""
     report = round(pace.report_seconds() + size.spare_seconds, 1)
-    update = pace.update_seconds(live=size.live_executions, anchors=anchors)
+    update = pace.update_seconds(anchors=anchors)
     grace = 2 * size.spare_seconds
     opens = round(report + grace + size.spare_seconds, 1)
     model = round(opens + update + size.spare_seconds, 1)
-    window = round(model + size.spare_seconds, 1)
-    windows = min(size.windows, max(PROMOTION_WINDOWS, int(size.rounds_seconds / window)))
-    return Calendar(windows, report, grace, opens, model, window)
+    # A reply may be late by its grace, and is still in the window.
+    window = round(model + grace + size.spare_seconds, 1)
+    return Calendar(report, grace, opens, model, window)

@@ -1,49 +1,170 @@
-"""What a demo found, as `summary.json` and the report show it.
+"""What a demo found, as `summary.json` and the page show it.
 
-Every figure comes from what the ordinary programs print with `--json`, from the
-organizations' own ledgers, or from measured runs; nothing here is computed twice.
+Errors of a model on workloads are told as a factor: exp of the mean of |log(predicted / run
+time)|. Whether one is smaller than another is told by the same workloads, resampled.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from typing import Self
 
-from fedperf_client.optimizer.methods import Method
+import numpy as np
+from numpy.typing import NDArray
 
+from fedperf_shared.errors import InvalidInputError
+from fedperf_simulations.harness.paired import Paired
 
-@dataclass(frozen=True, slots=True)
-class QErrors:
-    """Median q-errors on an organization's held-out executions.
-
-    Attributes:
-        local: own executions alone.
-        base: the public start, without joining.
-        shared: the shared model as it is.
-        personalized: what `fedperf` predicts with.
-    """
-
-    local: float
-    base: float
-    shared: float
-    personalized: float
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Released:
-    """One release: what it was, what it cost with all before it, and what left.
+class Change:
+    """How much smaller an error became, in percent of what it was; below 0 is better.
 
     Attributes:
-        kind: as `fedperf release list` names it: residual_report or tangent_update.
-        window: of the period.
-        seconds: of its charge, after the start of the period.
-        epsilon: spent in the period up to it.
-        bytes_out: size of what left.
+        percent: of the mean.
+        low: end of its 95 % bootstrap interval.
+        high: the other end.
+        workloads: that were resampled.
     """
 
-    kind: str
+    percent: float
+    low: float
+    high: float
+    workloads: int
+
+    @classmethod
+    def between(cls, before: Floats, after: Floats) -> Self:
+        """From absolute log errors on the same workloads.
+
+        Raises:
+            InvalidInputError: there are fewer than two workloads.
+        """
+        found = Paired.percent(after, before)
+        if found.interval is None:
+            raise InvalidInputError(f"{found.cases} workloads give no interval, two are needed")
+        return cls(found.mean, *found.interval, found.cases)
+
+    @property
+    def is_told(self) -> bool:
+        """Whether the interval leaves out 0."""
+        return not self.low <= 0 <= self.high
+
+    @property
+    def is_better(self) -> bool:
+        """Whether all of the interval is."""
+        return self.high < 0
+
+
+def factor_of(errors: Floats) -> float:
+    """By which answers are off, from absolute log errors."""
+    return math.exp(float(errors.mean()))
+
+
+@dataclass(frozen=True, slots=True)
+class NewcomerResult:
+    """How far off a newcomer's answers are; factors.
+
+    Attributes:
+        own_runs: that it has.
+        alone: from these alone; None without any.
+        start: with the start that never saw its platform and family.
+        joined: with what the organizations learned.
+        shipped: with the start that ships, which knows both.
+        change: from `start` to `joined`.
+    """
+
+    own_runs: int
+    alone: float | None
+    start: float
+    joined: float
+    shipped: float
+    change: Change
+
+
+@dataclass(frozen=True, slots=True)
+class MachineResult:
+    """How far off the version in force is on one machine; factors.
+
+    Attributes:
+        name: of the machine.
+        before: the cap came.
+        after: at the end of the year.
+        change: from one to the other.
+    """
+
+    name: str
+    before: float
+    after: float
+    change: Change
+
+
+@dataclass(frozen=True, slots=True)
+class NoticedDrift:
+    """A drift that several organizations' reports showed.
+
+    Attributes:
+        window: whose reports gave it away.
+        platforms: that changed.
+        factor: by which run times grew.
+        organizations: who showed it.
+        epoch_window: with which an epoch began; None where the year had no window left.
+    """
+
     window: int
-    seconds: float
+    platforms: tuple[str, ...]
+    factor: float
+    organizations: int
+    epoch_window: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class WindowErrors:
+    """How far off the version in force was at the end of a window; factors."""
+
+    newcomer: float
+    old_machine: float
+    new_machine: float
+
+
+@dataclass(frozen=True, slots=True)
+class YearResult:
+    """What the organizations of the year learned.
+
+    Attributes:
+        organizations: how many they are.
+        workloads: that each has.
+        epsilon: of all releases of one of them.
+        platform: of the newcomer.
+        family: of its jobs.
+        windows: errors at the end of each.
+        cap_window: with which the cap came.
+        newcomer: without and with own runs.
+        machines: the old one, then the new one.
+        noticed: None where no reports showed the cap.
+        false_alarms: drifts that reports showed before it.
+        rehearsed: synthetic rows of the old machine that rounds of the new epoch rehearse.
+        promoted: versions that the gate let through.
+        last_word: what the gate said of the newest version.
+        seconds: of computing.
+    """
+
+    organizations: int
+    workloads: int
     epsilon: float
-    bytes_out: int
+    platform: str
+    family: str
+    windows: tuple[WindowErrors, ...]
+    cap_window: int
+    newcomer: tuple[NewcomerResult, ...]
+    machines: tuple[MachineResult, ...]
+    noticed: NoticedDrift | None
+    false_alarms: int
+    rehearsed: int
+    promoted: int
+    last_word: str
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,52 +176,55 @@ class LeftOut:
 
 
 @dataclass(frozen=True, slots=True)
+class KindLeft:
+    """The releases of one kind: how many, and their bytes together."""
+
+    kind: str
+    releases: int
+    bytes_out: int
+
+
+@dataclass(frozen=True, slots=True)
 class OrganizationResult:
-    """What became of one organization.
+    """What left one organization, for how much.
 
     Attributes:
         name: who it is.
         size_class: declared.
-        executions: in its store, failed ones included.
         workloads: in its store.
-        live: executions that it profiled during the demo.
         unit: of privacy.
-        epsilon_spent: of all releases of the period, for add or remove one workload.
-        replace_one_epsilon: the same, when one workload is replaced by another.
+        epsilon_spent: of all releases of the period, for add or remove one unit.
+        replace_one_epsilon: the same, when one is replaced by another.
         epsilon_budget: promised for the period.
         delta: of the budget.
-        bytes_out: of all releases.
-        slots_made: number of releases.
+        left: by kind.
         slots_not_planned: what the schedule leaves out.
-        releases: in the order of their charges.
-        q_error: on the held-out executions.
-        coverage: share of them inside the personalized 90 % interval.
-        held_out: how many they are.
         lost: slots that did not leave, left as noise alone or have no receipt, each with why.
-        model_version: newest shared version that it fetched.
         fingerprint: of its key, the same on both sides.
     """
 
     name: str
     size_class: str
-    executions: int
     workloads: int
-    live: int
     unit: str
     epsilon_spent: float
     replace_one_epsilon: float
     epsilon_budget: float
     delta: float
-    bytes_out: int
-    slots_made: int
+    left: tuple[KindLeft, ...]
     slots_not_planned: tuple[LeftOut, ...]
-    releases: tuple[Released, ...]
     lost: tuple[str, ...]
-    q_error: QErrors
-    coverage: float
-    held_out: int
-    model_version: int
     fingerprint: str
+
+    @property
+    def releases(self) -> int:
+        """How many left."""
+        return sum(each.releases for each in self.left)
+
+    @property
+    def bytes_out(self) -> int:
+        """Of all of them."""
+        return sum(each.bytes_out for each in self.left)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +237,6 @@ class RoundSummary:
         asked: organizations whose schedule has the slot.
         replies: accepted updates.
         refused: the others, by reason.
-        seconds: from its opening to its end.
-        new_version: the version that it made.
-        public_error: median q-error of that version on the public plans.
     """
 
     round: int
@@ -123,94 +244,6 @@ class RoundSummary:
     asked: int
     replies: int
     refused: Mapping[str, int]
-    seconds: float
-    new_version: int | None
-    public_error: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class VersionSummary:
-    """One version of the shared model, as the coordinator shows it.
-
-    Attributes:
-        version: its number.
-        standing: whether organizations fetch it; what the last window made is a candidate,
-            which waits for reports that the demo does not have any more.
-        reason: in words.
-        public_error: median q-error on the public plans.
-    """
-
-    version: int
-    standing: str
-    reason: str
-    public_error: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class PlatformTime:
-    """A plan on one platform.
-
-    Attributes:
-        predicted_seconds: median that was predicted.
-        measured_seconds: median of its runs, None where a run failed.
-    """
-
-    predicted_seconds: float
-    measured_seconds: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class ChoiceResult:
-    """A workflow that the organization never ran, and the platforms chosen for it.
-
-    Attributes:
-        organization: who chose.
-        family: of the workflow.
-        rows: of its largest source.
-        operators: kinds of its operators.
-        platforms: of the choice, one per operator.
-        method: how plans were enumerated.
-        plans_scored: how many the predictor has seen.
-        predicted_seconds: median for the choice.
-        interval: of that prediction.
-        level: of the interval.
-        extrapolating: the workflow lies outside of what the organization has seen.
-        measured_seconds: median of the runs of the choice, None where a run failed.
-        single: every platform that can run the whole workflow.
-    """
-
-    organization: str
-    family: str
-    rows: int
-    operators: tuple[str, ...]
-    platforms: tuple[str, ...]
-    method: Method
-    plans_scored: int
-    predicted_seconds: float
-    interval: tuple[float, float]
-    level: float
-    extrapolating: bool
-    measured_seconds: float | None
-    single: Mapping[str, PlatformTime]
-
-    @property
-    def plan(self) -> tuple[str, ...]:
-        """Operators with their platforms, for reading."""
-        pairs = zip(self.operators, self.platforms, strict=True)
-        return tuple(f"{operator}@{platform}" for operator, platform in pairs)
-
-    def as_row(self) -> dict[str, object]:
-        """The choice as `summary.json` shows it."""
-        content = asdict(self)
-        single = content.pop("single")
-        return {
-            **content,
-            "plan": self.plan,
-            "single_platform_seconds": {n: each["measured_seconds"] for n, each in single.items()},
-            "single_platform_predicted": {
-                name: each["predicted_seconds"] for name, each in single.items()
-            },
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,33 +252,21 @@ class DemoSummary:
 
     Attributes:
         seed: of everything that is drawn.
-        organizations: in the order of their introduction.
-        start_error: median q-error of the public start on the public plans.
-        rounds: in order.
-        versions: of the shared model, in order.
-        windows: of the compressed period.
-        window_seconds: length of a window.
-        choice: of platforms for a new workflow.
-        seconds: of each stage, in order.
+        year: what organizations learned, in memory.
+        organizations: what left three that ran as programs.
+        rounds: that they took part in.
+        total_seconds: of the demo.
+        seconds: of each stage; some went on side by side.
         provenance: versions, data, machine.
     """
 
     seed: int
+    year: YearResult
     organizations: tuple[OrganizationResult, ...]
-    start_error: float
     rounds: tuple[RoundSummary, ...]
-    versions: tuple[VersionSummary, ...]
-    windows: int
-    window_seconds: float
-    choice: ChoiceResult
+    total_seconds: float
     seconds: Mapping[str, float]
     provenance: Mapping[str, object]
-
-    @property
-    def promoted(self) -> bool:
-        """Whether a version that rounds made was promoted."""
-        made = {each.new_version for each in self.rounds}
-        return any(each.standing == "promoted" and each.version in made for each in self.versions)
 
     @property
     def lost(self) -> tuple[str, ...]:
@@ -261,27 +282,13 @@ class DemoSummary:
     @property
     def shortfall(self) -> str:
         """What the demo could not show, in one line; empty where it showed everything."""
-        verdicts = ", ".join(f"version {e.version}: {e.reason}" for e in self.versions[1:])
         parts = []
-        if not self.promoted:
-            parts.append(f"nothing was promoted ({verdicts or 'no version was made'})")
+        if not self.year.promoted:
+            parts.append(f"nothing was promoted ({self.year.last_word})")
         if self.lost:
             parts.append(f"lost: {', '.join(self.lost)}")
         return "; ".join(parts)
 
-    @property
-    def total_seconds(self) -> float:
-        """Of all stages."""
-        return sum(self.seconds.values())
-
     def as_json(self) -> dict[str, object]:
         """The content of `summary.json`."""
-        return {
-            "name": "demo",
-            **asdict(self),
-            "choice": self.choice.as_row(),
-            "promoted": self.promoted,
-            "lost": self.lost,
-            "shortfall": self.shortfall,
-            "total_seconds": round(self.total_seconds, 1),
-        }
+        return {"name": "demo", **asdict(self), "lost": self.lost, "shortfall": self.shortfall}

@@ -39,7 +39,8 @@ class DemoWorld:
     Attributes:
         out: directory of everything.
         seed: of everything that is drawn.
-        size: how large it is.
+        size: how large its programs' part is.
+        is_quick: whether the year in memory is a small one.
         programs: what was started.
         clock: moments with time zone.
         sleep: waits for so many seconds.
@@ -48,6 +49,7 @@ class DemoWorld:
     out: Path
     seed: int
     size: DemoSize
+    is_quick: bool
     programs: Programs
     clock: Clock
     sleep: Sleep
@@ -65,14 +67,10 @@ class DemoWorld:
         """What an organization ran before."""
         return self.out / "histories" / f"{name}.parquet"
 
-    def held_out(self, name: str) -> Path:
-        """What it is judged by and never gets."""
-        return self.out / "held_out" / f"{name}.parquet"
-
-    def client(self, step: str, name: str, *arguments: str, seconds: float = 120.0) -> ProgramCall:
+    def client(self, step: str, name: str, *arguments: str) -> ProgramCall:
         """A command of an organization."""
         command = client(self.home(name).directory, *arguments)
-        return ProgramCall(f"{name}: {step}", command, f"{name}.log", seconds)
+        return ProgramCall(f"{name}: {step}", command, f"{name}.log")
 
     def server(self, step: str, *arguments: str) -> ProgramCall:
         """A command of the coordinator's operator."""

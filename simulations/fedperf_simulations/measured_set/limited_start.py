@@ -8,6 +8,7 @@ they begin with one that has seen the public part alone.
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from fedperf_shared.model.checkpoint import Checkpoint, load_checkpoint
 from fedperf_shared.model.public_start import PUBLIC_START_VARIABLE
@@ -22,10 +23,10 @@ def load_limited_start() -> Checkpoint:
 
 
 @contextmanager
-def limited_start_in_use() -> Iterator[None]:
-    """Whatever loads the public start in this process meanwhile gets the limited one."""
+def start_in_use(path: Path) -> Iterator[None]:
+    """Whatever loads the public start in this process meanwhile gets that one."""
     before = os.environ.get(PUBLIC_START_VARIABLE)
-    os.environ[PUBLIC_START_VARIABLE] = str(LIMITED_START_PATH)
+    os.environ[PUBLIC_START_VARIABLE] = str(path)
     try:
         yield
     finally:

@@ -2,78 +2,77 @@
 
 from dataclasses import replace
 
-from fedperf_client.optimizer.methods import Method
 from fedperf_simulations.demo.summary import (
-    ChoiceResult,
+    Change,
     DemoSummary,
+    KindLeft,
     LeftOut,
+    MachineResult,
+    NewcomerResult,
+    NoticedDrift,
     OrganizationResult,
-    PlatformTime,
-    QErrors,
-    Released,
     RoundSummary,
-    VersionSummary,
+    WindowErrors,
+    YearResult,
 )
 
 ALDER = OrganizationResult(
     name="alder",
     size_class="large",
-    executions=2345,
     workloads=2101,
-    live=110,
     unit="workload",
     epsilon_spent=0.9876,
     replace_one_epsilon=1.9,
     epsilon_budget=1.0,
     delta=1e-5,
-    bytes_out=4_640,
-    slots_made=2,
-    slots_not_planned=(LeftOut("residual_report, window 1", "signal-to-noise: too few"),),
-    releases=(
-        Released("residual_report", 0, 4.5, 0.2, 4_000),
-        Released("tangent_update", 0, 20.5, 0.9876, 640),
-    ),
+    left=(KindLeft("residual_report", 1, 4_000), KindLeft("tangent_update", 1, 640)),
+    slots_not_planned=(LeftOut("some residual_report", "signal-to-noise: too few"),),
     lost=(),
-    q_error=QErrors(local=1.51, base=2.22, shared=2.03, personalized=1.33),
-    coverage=0.91,
-    held_out=120,
-    model_version=3,
     fingerprint="AB12 CD34",
 )
 
-CEDAR = replace(ALDER, name="cedar", size_class="small", executions=310, workloads=300)
+CEDAR = replace(
+    ALDER, name="cedar", size_class="small", left=(KindLeft("residual_report", 1, 4_000),)
+)
 
-CHOICE = ChoiceResult(
-    organization="birch",
+BETTER = Change(-31.4, -36.2, -25.1, 200)
+SAME = Change(0.8, -2.9, 4.6, 200)
+WORSE = Change(12.0, 3.0, 21.0, 200)
+
+NOTICED = NoticedDrift(
+    window=4, platforms=("duckdb", "pandas"), factor=1.47, organizations=10, epoch_window=5
+)
+
+YEAR = YearResult(
+    organizations=10,
+    workloads=1600,
+    epsilon=0.99,
+    platform="Polars",
     family="credit",
-    rows=300_000,
-    operators=("file_source", "join", "ml_train"),
-    platforms=("duckdb", "duckdb", "sklearn"),
-    method=Method.BEAM,
-    plans_scored=812,
-    predicted_seconds=0.41,
-    interval=(0.25, 0.68),
-    level=0.9,
-    extrapolating=False,
-    measured_seconds=0.444,
-    single={"duckdb": PlatformTime(0.7, 0.777), "pandas": PlatformTime(0.9, None)},
+    windows=tuple(WindowErrors(1.9 - 0.05 * each, 1.25, 1.5) for each in range(8)),
+    cap_window=3,
+    newcomer=(
+        NewcomerResult(0, None, 1.95, 1.61, 1.21, BETTER),
+        NewcomerResult(3, 3.12, 1.72, 1.58, 1.22, SAME),
+    ),
+    machines=(
+        MachineResult("whole cores", 1.25, 1.26, SAME),
+        MachineResult("half a core", 1.51, 1.37, BETTER),
+    ),
+    noticed=NOTICED,
+    false_alarms=0,
+    rehearsed=512,
+    promoted=3,
+    last_word="no sure gain by reports yet",
+    seconds=201.5,
 )
 
 SUMMARY = DemoSummary(
     seed=7,
+    year=YEAR,
     organizations=(ALDER, CEDAR),
-    start_error=2.111,
-    rounds=(
-        RoundSummary(1, "new_version", 2, 2, {}, 20.1, 2, 1.999),
-        RoundSummary(2, "no_quorum", 2, 1, {"missing": 1}, 22.0, None, None),
-    ),
-    versions=(
-        VersionSummary(1, "promoted", "the start", 2.111),
-        VersionSummary(2, "candidate", "waits for the next window's reports", 1.999),
-    ),
-    windows=2,
-    window_seconds=24.0,
-    choice=CHOICE,
-    seconds={"histories": 1.0, "rounds": 48.0},
+    rounds=(RoundSummary(1, "new_version", 2, 2, {}),),
+    total_seconds=312.4,
+    seconds={"year": 240.0, "window": 48.0},
     provenance={"versions": {"fedperf": "0.1.0"}, "seed": 7},
 )

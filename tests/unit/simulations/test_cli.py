@@ -18,7 +18,7 @@ from fedperf_simulations.harness.experiment import ExperimentOutcome, Settings
 from fedperf_simulations.harness.reproduction import Claim, ClaimStanding
 from tests.pages import REFERENCE, RESEARCHER
 from tests.unit.shared.console_programs import commands
-from tests.unit.simulations.findings import SUMMARY
+from tests.unit.simulations.findings import SUMMARY, YEAR
 
 COMMANDS = [name for name, _ in commands(typer.main.get_command(cli.app))]
 ENTRIES = (
@@ -81,9 +81,7 @@ def test_a_demo_in_which_nothing_was_promoted_ends_with_a_code_of_its_own(
     promoted: bool,
     code: int,
 ) -> None:
-    start, made = SUMMARY.versions
-    versions = (start, replace(made, standing="promoted" if promoted else "rejected"))
-    summary = replace(SUMMARY, versions=versions, rounds=SUMMARY.rounds[:1])
+    summary = replace(SUMMARY, year=replace(YEAR, promoted=int(promoted)))
     monkeypatch.setattr(datasets, "measured_executions", lambda: ())
     monkeypatch.setattr(demo, "run_demo", lambda world, executions, stages: summary)
     monkeypatch.setattr("signal.signal", lambda number, handler: None)

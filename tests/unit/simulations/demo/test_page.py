@@ -6,57 +6,52 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from fedperf_simulations.demo.page import page, sentences, write_report
-from fedperf_simulations.demo.summary import LeftOut
+from fedperf_simulations.demo.page import page, write_report
+from fedperf_simulations.demo.summary import KindLeft, LeftOut
 from fedperf_simulations.demo.tables import show_summary
-from tests.unit.simulations.findings import ALDER, CEDAR, CHOICE, SUMMARY
+from tests.unit.simulations.findings import ALDER, NOTICED, SUMMARY, YEAR
 
 EVIL = "<script>alert('&')</script>$x_1$"
 
 
-def test_the_page_has_every_figure_that_the_summary_promises() -> None:
+def test_the_page_has_every_verdict_with_its_spread_and_every_figure_behind_it() -> None:
     text = page(SUMMARY)
-    for figure in ("2,101", "0.988 of 1", "4,640", "1.51", "2.22", "2.03", "1.33", "120"):
+    for figure in ("x1.95", "x1.61", "x1.21", "x3.12", "no answer", "x1.51", "x1.37", "x1.26"):
         assert figure in text
-    for figure in ("2.111", "1.999", "0.444", "0.250 to 0.680", "ml_train@sklearn", "AB12 CD34"):
-        assert figure.replace(" to ", " to\n") in text or figure in text
+    assert text.count("31 % less error (25 to 36 %)") >= 4
+    assert text.count("no difference (-3 to +5 %)") >= 4
+    for figure in ("0.988 of 1", "4,640", "1 residual report", "2,101", "AB12 CD34", "512"):
+        assert figure in text
     assert "signal-to-noise: too few" in text
-    assert text.count("<svg") == 4
+    assert text.count("<svg") == 1
 
 
-def test_the_story_is_five_sentences_with_figures() -> None:
-    told = sentences(SUMMARY)
-    assert len(told) == 5
-    assert "fell: 2.111 at the start, 1.999 at the end" in told[2]
-    assert "fetched version 1" in told[2]
-    assert "fastest single platform, duckdb, took 0.777 s" in told[4]
-
-
-def test_an_error_that_rose_is_not_called_better() -> None:
-    worse = replace(SUMMARY, start_error=1.5)
-    assert "did not fall" in sentences(worse)[2]
-    nothing = replace(SUMMARY, rounds=SUMMARY.rounds[1:])
-    assert sentences(nothing)[2] == "No round made a new version of the shared model."
-
-
-def test_what_waits_for_reports_is_called_so() -> None:
-    assert "candidate: waits for the next window&#x27;s reports" in page(SUMMARY)
+def test_what_got_worse_is_not_coloured_as_better() -> None:
+    assert page(SUMMARY).count('class="told better"') == 2
+    old, new = YEAR.machines
+    worse = replace(old, change=replace(old.change, percent=9.0, low=4.0, high=14.0))
+    text = page(replace(SUMMARY, year=replace(YEAR, machines=(worse, new))))
+    assert text.count('class="told worse"') == 1
 
 
 def test_everything_that_comes_from_elsewhere_is_escaped() -> None:
     organization = replace(
-        ALDER, name=EVIL, unit=EVIL, fingerprint=EVIL, slots_not_planned=(LeftOut(EVIL, EVIL),)
+        ALDER,
+        name=EVIL,
+        unit=EVIL,
+        fingerprint=EVIL,
+        left=(KindLeft(EVIL, 1, 2),),
+        slots_not_planned=(LeftOut(EVIL, EVIL),),
     )
-    rounds = (replace(SUMMARY.rounds[0], outcome=EVIL, refused={EVIL: 1}),)
-    choice = replace(CHOICE, organization=EVIL, family=EVIL, operators=(EVIL, EVIL, EVIL))
-    summary = replace(
-        SUMMARY,
-        organizations=(organization,),
-        rounds=rounds,
-        choice=replace(choice, single={EVIL: CHOICE.single["duckdb"]}),
-        provenance={"versions": {EVIL: EVIL}},
+    year = replace(
+        YEAR,
+        family=EVIL,
+        platform=EVIL,
+        machines=tuple(replace(each, name=EVIL) for each in YEAR.machines),
+        noticed=replace(NOTICED, platforms=(EVIL,)),
     )
-    text = page(summary)
+    provenance = {"versions": {EVIL: EVIL}}
+    text = page(replace(SUMMARY, year=year, organizations=(organization,), provenance=provenance))
     assert "<script" not in text
     assert text.count("&lt;script&gt;") >= 8
 
@@ -67,12 +62,6 @@ def test_the_page_fetches_nothing() -> None:
     assert not re.findall(r"(?:src|href)\s*=\s*[\"'](?!#)|url\((?!#)|@import", text)
 
 
-def test_failed_runs_are_shown_as_failed_not_as_fast() -> None:
-    failed = replace(CHOICE, measured_seconds=None)
-    assert "it failed" in sentences(replace(SUMMARY, choice=failed))[4]
-    assert page(replace(SUMMARY, choice=failed)).count(">failed<") == 2
-
-
 def test_the_page_is_the_same_for_the_same_summary(tmp_path: Path) -> None:
     write_report(tmp_path / "a.html", SUMMARY)
     write_report(tmp_path / "b.html", SUMMARY)
@@ -80,11 +69,11 @@ def test_the_page_is_the_same_for_the_same_summary(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("width", [80, 200])
-def test_the_terminal_shows_a_table_per_organization(width: int) -> None:
+def test_the_terminal_shows_a_line_for_each_finding(width: int) -> None:
     written = StringIO()
     show_summary(SUMMARY, Console(file=written, width=width))
-    text = written.getvalue()
-    assert f"{ALDER.name} (large)" in text
-    assert f"{CEDAR.name} (small)" in text
-    assert "too few" in text
-    assert "ml_train@sklearn" in text
+    lines = written.getvalue().splitlines()
+    told = [line for line in lines if "%)" in line]
+    assert len(told) == 4
+    assert sum("31 % less error (25 to 36 %)" in line for line in told) == 2
+    assert any("alder (large)" in line and "0.988 of 1 for a workload" in line for line in lines)

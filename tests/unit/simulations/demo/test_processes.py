@@ -45,6 +45,26 @@ def test_a_program_that_takes_too_long_is_ended(programs: Programs) -> None:
         programs.call(python("import time; time.sleep(60)", seconds=0.3))
 
 
+def test_lines_come_as_they_are_printed_and_a_failure_fails_the_step(programs: Programs) -> None:
+    code = "import sys; print('one', flush=True); print('two', flush=True); sys.exit(4)"
+    with programs:
+        lines = programs.lines(python(code))
+        assert [next(lines), next(lines)] == [b"one\n", b"two\n"]
+        with pytest.raises(StepFailedError, match="exit code 4"):
+            next(lines)
+
+
+def test_of_several_steps_the_one_is_named_that_failed_by_itself(programs: Programs) -> None:
+    waiting = python("import time; time.sleep(60)", step="waiting")
+    failing = python("import sys; sys.exit('no room')", step="failing")
+
+    def nested() -> object:
+        return programs.together([partial(programs.call, failing)], at_once=1)
+
+    with programs, pytest.raises(StepFailedError, match="failing failed: exit code 1, no room"):
+        programs.together([lambda: list(programs.lines(waiting)), nested], at_once=2)
+
+
 def test_what_is_no_json_fails_the_step(programs: Programs) -> None:
     with programs, pytest.raises(StepFailedError, match="no JSON"):
         programs.facts(python("print('hello')"))

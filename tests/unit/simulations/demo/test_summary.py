@@ -1,50 +1,67 @@
-from dataclasses import replace
-from datetime import UTC, datetime
+"""What a demo found: differences with their spread, and what it could not show."""
 
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
 import orjson
+import pytest
+from pydantic import TypeAdapter
 
 from fedperf_client.release.policy import Policy
 from fedperf_client.release.schedule import plan_schedule
+from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.releases.period import default_timetable
 from fedperf_shared.releases.release import SizeClass
 from fedperf_simulations.demo.results import left_out
+from fedperf_simulations.demo.summary import Change, RoundSummary, YearResult, factor_of
 from fedperf_simulations.harness.experiment import write_json
-from tests.unit.simulations.findings import SUMMARY
+from tests.unit.simulations.findings import CEDAR, SUMMARY, YEAR
+
+ERRORS = np.random.default_rng(3).gamma(2.0, 0.3, 200)
 
 
-def test_the_summary_has_the_promised_keys() -> None:
-    content = orjson.loads(orjson.dumps(SUMMARY.as_json()))
-    assert {"organizations", "rounds", "choice", "seconds", "provenance", "seed"} <= set(content)
-    for organization in content["organizations"]:
-        assert {
-            "name",
-            "size_class",
-            "executions",
-            "workloads",
-            "unit",
-            "epsilon_spent",
-            "epsilon_budget",
-            "bytes_out",
-            "slots_made",
-            "slots_not_planned",
-            "q_error",
-            "held_out",
-        } <= set(organization)
-        assert set(organization["q_error"]) == {"local", "base", "shared", "personalized"}
-        assert set(organization["slots_not_planned"][0]) == {"what", "reason"}
-    for row in content["rounds"]:
-        assert {"round", "replies", "seconds", "public_error"} <= set(row)
-    choice = content["choice"]
-    assert choice["plan"] == ["file_source@duckdb", "join@duckdb", "ml_train@sklearn"]
-    assert choice["interval"] == [0.25, 0.68]
-    assert choice["single_platform_seconds"] == {"duckdb": 0.777, "pandas": None}
-    assert {"predicted_seconds", "measured_seconds"} <= set(choice)
-    assert content["total_seconds"] == 49.0
+def test_errors_that_are_smaller_everywhere_are_told_in_percent_with_an_interval() -> None:
+    found = Change.between(ERRORS, 0.7 * ERRORS)
+    assert found.percent == pytest.approx(-30)
+    assert found.low == pytest.approx(found.high) == pytest.approx(-30)
+    assert found.is_told
+    assert found.is_better
+    worse = Change.between(0.7 * ERRORS, ERRORS)
+    assert worse.is_told
+    assert not worse.is_better
 
 
-def test_the_summary_can_be_written(tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_the_same_errors_on_other_workloads_are_no_difference() -> None:
+    shuffled = np.random.default_rng(4).permutation(ERRORS)
+    found = Change.between(ERRORS, shuffled)
+    assert found.low < 0 < found.high
+    assert not found.is_told
+
+
+def test_a_single_workload_tells_nothing() -> None:
+    with pytest.raises(InvalidInputError, match="two are needed"):
+        Change.between(ERRORS[:1], ERRORS[:1])
+
+
+def test_a_factor_is_the_same_for_twice_as_long_and_half_as_long() -> None:
+    assert factor_of(np.abs(np.log([2.0, 0.5]))) == pytest.approx(2)
+
+
+def test_what_the_process_of_the_year_prints_is_read_back() -> None:
+    printed = orjson.loads(orjson.dumps(asdict(YEAR)))
+    assert TypeAdapter(YearResult).validate_python(printed) == YEAR
+
+
+def test_the_summary_has_the_promised_keys(tmp_path: Path) -> None:
     write_json(tmp_path / "summary.json", SUMMARY.as_json())
-    assert orjson.loads((tmp_path / "summary.json").read_bytes())["name"] == "demo"
+    content = orjson.loads((tmp_path / "summary.json").read_bytes())
+    assert content["name"] == "demo"
+    assert {"year", "organizations", "rounds", "seconds", "provenance", "seed"} <= set(content)
+    assert {"alone", "start", "joined", "shipped", "change"} <= set(content["year"]["newcomer"][0])
+    assert {"percent", "low", "high"} <= set(content["year"]["machines"][1]["change"])
+    assert {"epsilon_spent", "epsilon_budget", "left", "unit"} <= set(content["organizations"][0])
 
 
 def test_what_a_schedule_leaves_out_is_every_slot_of_a_kind_or_some() -> None:
@@ -57,25 +74,19 @@ def test_what_a_schedule_leaves_out_is_every_slot_of_a_kind_or_some() -> None:
 
 
 def test_a_demo_says_in_one_line_that_nothing_was_promoted_and_what_was_lost() -> None:
-    assert not SUMMARY.promoted
-    assert SUMMARY.shortfall == (
-        "nothing was promoted (version 2: waits for the next window's reports); "
-        "lost: round 2: 1 missing"
+    kept = replace(CEDAR, lost=("report-0-0 (too_late)",))
+    found = replace(
+        SUMMARY,
+        year=replace(YEAR, promoted=0),
+        organizations=(kept,),
+        rounds=(RoundSummary(1, "no_quorum", 2, 1, {"missing": 1}),),
     )
-    alder, cedar = SUMMARY.organizations
-    kept = replace(cedar, lost=("report-0-0 (too_late)",))
-    found = replace(SUMMARY, organizations=(alder, kept), rounds=SUMMARY.rounds[:1])
-    assert found.shortfall.endswith("; lost: cedar: report-0-0 (too_late)")
+    assert found.shortfall == (
+        "nothing was promoted (no sure gain by reports yet); "
+        "lost: cedar: report-0-0 (too_late), round 1: 1 missing"
+    )
     assert found.as_json()["shortfall"] == found.shortfall
 
 
 def test_a_demo_that_promoted_a_version_and_lost_nothing_says_nothing() -> None:
-    start, made = SUMMARY.versions
-    promoted = (start, replace(made, standing="promoted"))
-    found = replace(SUMMARY, versions=promoted, rounds=SUMMARY.rounds[:1])
-    assert found.promoted
-    assert found.shortfall == ""
-
-
-def test_the_start_is_no_version_that_was_promoted() -> None:
-    assert not replace(SUMMARY, versions=SUMMARY.versions[:1], rounds=()).promoted
+    assert SUMMARY.shortfall == ""

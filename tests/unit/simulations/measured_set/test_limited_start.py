@@ -5,6 +5,7 @@ import os
 import numpy as np
 import pytest
 
+from fedperf_shared.model.checkpoint import model_from_arrays
 from fedperf_shared.model.public_plans import load_public_plans
 from fedperf_shared.model.public_start import (
     PUBLIC_START_PATH,
@@ -12,18 +13,18 @@ from fedperf_shared.model.public_start import (
     load_public_start,
     public_start_path,
 )
-from fedperf_simulations.demo.results import error_on_plans
 from fedperf_simulations.measured_set.limited_start import (
     LIMITED_START_PATH,
-    limited_start_in_use,
     load_limited_start,
+    start_in_use,
 )
+from fedperf_simulations.measured_set.starts.start_training import error_on
 
 
 def test_it_is_in_use_for_as_long_as_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(PUBLIC_START_VARIABLE, raising=False)
     assert public_start_path() == PUBLIC_START_PATH
-    with limited_start_in_use():
+    with start_in_use(LIMITED_START_PATH):
         assert public_start_path() == LIMITED_START_PATH
         loaded, limited = load_public_start(), load_limited_start()
         assert all(
@@ -35,7 +36,7 @@ def test_it_is_in_use_for_as_long_as_it_is_asked_for(monkeypatch: pytest.MonkeyP
 
 def test_another_choice_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PUBLIC_START_VARIABLE, "mine.safetensors")
-    with limited_start_in_use():
+    with start_in_use(LIMITED_START_PATH):
         pass
     assert str(public_start_path()) == "mine.safetensors"
 
@@ -43,6 +44,7 @@ def test_another_choice_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_start_that_ships_knows_more() -> None:
     plans = load_public_plans()
     shipped, limited = (
-        error_on_plans(each(), plans) for each in (load_public_start, load_limited_start)
+        error_on(model_from_arrays(each().arrays), plans)
+        for each in (load_public_start, load_limited_start)
     )
     assert shipped < 1.2 < limited

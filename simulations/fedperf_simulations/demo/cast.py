@@ -1,0 +1,192 @@
+"""Who takes part in the demo's year, and what each of them executed; all of it really ran.
+
+The start learns DuckDB and pandas on whole cores, and no credit scoring. Members run DuckDB and
+pandas with all families, and Polars; at some moment containers of half a core and 1 GB take the
+place of all that. The newcomer scores credit on Polars. What anybody is judged by is nobody's.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+import numpy as np
+
+from fedperf_client.release.policy import Policy
+from fedperf_client.release.schedule import PlannedSchedule, plan_schedule
+from fedperf_client.workloads.families import Family
+from fedperf_shared.errors import ConfigurationError
+from fedperf_shared.execution import Execution
+from fedperf_shared.releases.period import DEFAULT_WINDOW, Period, Timetable, default_timetable
+from fedperf_shared.releases.release import SizeClass
+from fedperf_simulations.measured_set.drifting_platforms import (
+    DriftingYear,
+    labelled_in,
+    measured_of,
+)
+from fedperf_simulations.measured_set.new_platform import MeasuredTimes
+
+NEW_FAMILY = Family.CREDIT
+NEW_PLATFORM = "Polars"
+"""What the start never saw: one of the families, on a platform of its own."""
+
+OWN_RUNS = 3
+"""Of the newcomer, once it has some."""
+
+BEGINS = datetime(2027, 1, 4, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class YearSize:
+    """How large the year is: what two cores compute in four minutes.
+
+    Attributes:
+        windows: of four weeks.
+        cap_window: with which half a core is all that there is.
+        rounds: of each window, and as many more where an epoch begins.
+        organizations: that learn together.
+        own: workloads that each of them runs in a window; before the cap half of them on Polars.
+        pool: of all of them together, likewise.
+        asked: workloads by which each line is judged.
+        known: workloads of the start.
+        epochs: passes of the start over them.
+        public_step: every so manieth public plan is looked at.
+    """
+
+    windows: int = 8
+    cap_window: int = 3
+    rounds: int = 2
+    organizations: int = 10
+    own: int = 800
+    pool: int = 850
+    asked: int = 200
+    known: int = 1000
+    epochs: int = 20
+    public_step: int = 3
+
+    def __post_init__(self) -> None:
+        if not self.own <= self.pool:
+            raise ConfigurationError(f"{self.own} of {self.pool} workloads cannot be drawn")
+        if not 0 < self.cap_window < self.windows:
+            raise ConfigurationError(
+                f"the cap comes between windows 0 and {self.windows}, got {self.cap_window}"
+            )
+
+    @property
+    def workloads(self) -> int:
+        """Of each organization in the year."""
+        return 2 * self.own
+
+    def timetable(self) -> Timetable:
+        """The default calendar, shorter."""
+        whole = default_timetable(BEGINS)
+        return replace(
+            whole,
+            period=Period(BEGINS, DEFAULT_WINDOW, self.windows),
+            model_slots=whole.model_slots[: self.rounds],
+            extra_slots=whole.extra_slots[: self.rounds],
+        )
+
+    def planned(self) -> PlannedSchedule:
+        """What each organization releases: other workloads run before the cap than after it."""
+        policy = Policy(
+            size_class=SizeClass.LARGE,
+            nominal_workloads=self.workloads,
+            workloads_per_window=self.own,
+        )
+        return plan_schedule(policy, self.timetable())
+
+
+QUICK_YEAR = YearSize(
+    windows=3,
+    cap_window=1,
+    organizations=3,
+    own=40,
+    pool=50,
+    asked=12,
+    known=60,
+    epochs=2,
+    public_step=20,
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cast:
+    """Who has which workloads.
+
+    Attributes:
+        known: of the start.
+        organizations: what each executes.
+        newcomer: the first executions of who joins last.
+        like_newcomer: of its kind, nobody's.
+        old_machine: on whole cores, nobody's.
+        new_machine: under the cap, nobody's.
+    """
+
+    known: MeasuredTimes
+    organizations: tuple[DriftingYear, ...]
+    newcomer: tuple[Execution, ...]
+    like_newcomer: tuple[Execution, ...]
+    old_machine: MeasuredTimes
+    new_machine: MeasuredTimes
+
+
+def cast_of(segments: Sequence[Sequence[Execution]], size: YearSize, *, seed: int) -> Cast:
+    """Give everybody their workloads by `seed`.
+
+    Args:
+        segments: as `private_executions` has them.
+        size: how many there are.
+        seed: of all draws.
+
+    Raises:
+        ConfigurationError: there are not enough of them.
+    """
+    rng = np.random.default_rng([seed, 0])
+    whole, capped, new = (
+        [segment[each] for each in rng.permutation(len(segment)).tolist()] for segment in segments
+    )
+    period, half = size.timetable().period, size.pool // 2
+    old_machine, whole_pool, rest = _cut(whole, size.asked, half)
+    new_machine, capped_pool, _ = _cut(capped, size.asked, size.pool)
+    like_newcomer, newcomer, _ = _cut([e for e in new if is_new_family(e)], size.asked, OWN_RUNS)
+    taken = {each.workload for each in (*like_newcomer, *newcomer)}
+    new_pool, _, _ = _cut([e for e in new if e.workload not in taken], half, 0)
+    of_start, _, _ = _cut([e for e in rest if not is_new_family(e)], size.known, 0)
+    pools = [
+        (labelled_in(pool, epoch), own)
+        for epoch, pool, own in (
+            (0, whole_pool, size.own // 2),
+            (0, new_pool, size.own // 2),
+            (1, capped_pool, size.own),
+        )
+    ]
+    begins = (period.start, period.window_start(size.cap_window))
+
+    def year() -> DriftingYear:
+        drawn = (pool[e] for pool, own in pools for e in rng.permutation(len(pool))[:own])
+        return DriftingYear(tuple(drawn), begins)
+
+    return Cast(
+        measured_of(labelled_in(of_start, 0)),
+        tuple(year() for _ in range(size.organizations)),
+        tuple(newcomer),
+        tuple(like_newcomer),
+        measured_of(labelled_in(old_machine, 0)),
+        measured_of(labelled_in(new_machine, 1)),
+    )
+
+
+def is_new_family(execution: Execution) -> bool:
+    """Whether the start must not know it."""
+    return execution.workload.partition("-")[0] == NEW_FAMILY
+
+
+def _cut(
+    executions: Sequence[Execution], first: int, second: int
+) -> tuple[Sequence[Execution], Sequence[Execution], Sequence[Execution]]:
+    """So many, so many more, and the rest."""
+    if len(executions) < first + second:
+        raise ConfigurationError(
+            f"there are {len(executions)} workloads of a kind, {first + second} are to be given"
+        )
+    return executions[:first], executions[first : first + second], executions[first + second :]

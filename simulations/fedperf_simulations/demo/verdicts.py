@@ -1,0 +1,101 @@
+"""What the demo found in words: one line each, with the verdict and its spread; plain text.
+
+A difference is only called one where its interval leaves out 0. Windows count from 1 here.
+"""
+
+from collections.abc import Iterable
+
+from fedperf_simulations.demo.summary import (
+    Change,
+    DemoSummary,
+    MachineResult,
+    NewcomerResult,
+    OrganizationResult,
+    YearResult,
+)
+
+
+def told(change: Change) -> str:
+    """By how much an error became smaller or larger, with its 95 % interval."""
+    if not change.is_told:
+        return f"no difference ({change.low:+.0f} to {change.high:+.0f} %)"
+    if change.is_better:
+        return f"{-change.percent:.0f} % less error ({-change.high:.0f} to {-change.low:.0f} %)"
+    return f"{change.percent:.0f} % more error ({change.low:.0f} to {change.high:.0f} %)"
+
+
+def factor(value: float | None) -> str:
+    """By which answers are off; who has none gives no answer."""
+    return "no answer" if value is None else f"x{value:.2f}"
+
+
+def runs(found: NewcomerResult) -> str:
+    """How many own runs a newcomer has."""
+    return f"{found.own_runs} own runs" if found.own_runs else "no own runs"
+
+
+def lines(summary: DemoSummary) -> list[str]:
+    """All findings, a line each, with the letter of its part in front."""
+    year = summary.year
+    return [
+        *(f"(a) A newcomer with {newcomer(each)}" for each in year.newcomer),
+        f"(b) {noticed(year)}",
+        *(f"(b) On {machine(each)}" for each in reversed(year.machines)),
+        f"(c) {left(summary.organizations)}",
+    ]
+
+
+def newcomer(found: NewcomerResult) -> str:
+    """What joining brings with so many own runs."""
+    return (
+        f"{runs(found)}: off by {factor(found.joined)} joined, {factor(found.start)} with the "
+        f"start: {told(found.change)}"
+    )
+
+
+def noticed(year: YearResult) -> str:
+    """Whether reports gave the cap away."""
+    came = f"Half a core from window {year.cap_window + 1} of {len(year.windows)} on"
+    alarms = "" if not year.false_alarms else f"; {year.false_alarms} false alarms before"
+    if year.noticed is None:
+        return f"{came}: not noticed{alarms}"
+    seen = year.noticed
+    began = (
+        "no window left for an epoch"
+        if seen.epoch_window is None
+        else f"an epoch from window {seen.epoch_window + 1} on"
+    )
+    return (
+        f"{came}, unannounced: reports of window {seen.window + 1} showed {factor(seen.factor)} on "
+        f"{' and '.join(seen.platforms)} ({seen.organizations} of {year.organizations} members), "
+        f"{began}{alarms}"
+    )
+
+
+def machine(found: MachineResult) -> str:
+    """What became of the answers on one machine."""
+    return (
+        f"{found.name}: off by {factor(found.before)} before the cap, {factor(found.after)} at "
+        f"the end: {told(found.change)}"
+    )
+
+
+def left(found: Iterable[OrganizationResult]) -> str:
+    """What left all organizations that ran as programs."""
+    every = tuple(found)
+    spent = max((each.epsilon_spent for each in every), default=0.0)
+    units = " or ".join(sorted({each.unit for each in every}))
+    return (
+        f"{sum(each.releases for each in every)} releases left {len(every)} organizations, "
+        f"{amount(sum(each.bytes_out for each in every))} in all, nothing else; epsilon "
+        f"{spent:.3f} at most for one {units}"
+    )
+
+
+def amount(count: float) -> str:
+    """Bytes for reading."""
+    for unit in ("bytes", "kB"):
+        if count < 1000:  # noqa: PLR2004 - the next unit
+            return f"{count:.0f} {unit}"
+        count /= 1000
+    return f"{count:.1f} MB"

@@ -1,0 +1,229 @@
+"""Lines (a) and (b) of the demo: what large organizations learn in a year, lived in memory.
+
+Run as a program (`python -m fedperf_simulations.demo.year SEED whole|quick DIRECTORY`), beside
+what else the demo does. It prints a line of JSON after each step, and what was found in the last.
+
+Gate, ledgers, desks and verdicts are the product's (`federated_year`). Nobody announces the cap.
+What a newcomer predicts with is what a member fetched, by the client's own code.
+"""
+
+import math
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+import structlog
+
+from fedperf_client.prediction.base_models import FetchedModels, predictor
+from fedperf_client.prediction.evaluation.gain import personalized_predictor
+from fedperf_client.prediction.evidence import History
+from fedperf_client.prediction.learners.residual_learners import PUBLIC
+from fedperf_client.prediction.mixture.learner_catalogue import local_learners, public_learners
+from fedperf_client.prediction.mixture.personal import Personalized, personalize
+from fedperf_client.prediction.prediction import PredictLog
+from fedperf_server.desks.drift import SeenDrift, seen_drifts
+from fedperf_server.rehearsal import buffer
+from fedperf_server.state import registry
+from fedperf_server.state.epochs import Cause, Epoch, epochs
+from fedperf_shared.execution import Execution
+from fedperf_shared.model.checkpoint import save_model
+from fedperf_shared.model.fit import fit, predict
+from fedperf_shared.model.ggfn import GGFN
+from fedperf_shared.model.public_plans import anchors_of, load_public_plans
+from fedperf_shared.model.public_start import PUBLIC_START_VERSION, load_public_start
+from fedperf_shared.releases.period import Period
+from fedperf_simulations.demo.cast import (
+    NEW_FAMILY,
+    NEW_PLATFORM,
+    QUICK_YEAR,
+    YearSize,
+    cast_of,
+)
+from fedperf_simulations.demo.summary import (
+    Change,
+    Floats,
+    MachineResult,
+    NewcomerResult,
+    NoticedDrift,
+    WindowErrors,
+    YearResult,
+    factor_of,
+)
+from fedperf_simulations.federation.federated_year import FederatedWorld, FederatedYear, Way
+from fedperf_simulations.federation.memory_federation import Federation
+from fedperf_simulations.measured_set.drifting_platforms import (
+    labelled_in,
+    measured_of,
+    private_executions,
+)
+from fedperf_simulations.measured_set.limited_start import start_in_use
+from fedperf_simulations.measured_set.new_platform import MeasuredTimes
+
+STEP, FOUND = "step", "found"
+START = "start.safetensors"
+OLD_MACHINE, NEW_MACHINE = "whole cores", "half a core"
+
+Say = Callable[[str], None]
+
+
+def main() -> None:
+    """Live the year that the arguments name."""
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    seed, quick, directory = int(sys.argv[1]), sys.argv[2] == "quick", Path(sys.argv[3])
+
+    def say(step: str) -> None:
+        print(orjson.dumps({STEP: step}).decode(), flush=True)
+
+    found = lived(QUICK_YEAR if quick else YearSize(), directory, seed=seed, say=say)
+    print(orjson.dumps({FOUND: asdict(found)}).decode(), flush=True)
+
+
+def steps_of(size: YearSize) -> int:
+    """How many lines the program prints before the last."""
+    return size.windows + 2
+
+
+def lived(size: YearSize, directory: Path, *, seed: int, say: Say) -> YearResult:
+    """The year and what came of it; the start that is trained for it is kept in `directory`."""
+    began = time.process_time()
+    cast = cast_of(private_executions(), size, seed=seed)
+    say("workloads are dealt")
+    start = _trained(cast.known, epochs=size.epochs, seed=seed)
+    directory.mkdir(parents=True, exist_ok=True)
+    save_model(directory / START, start, model_version=PUBLIC_START_VERSION)
+    say("the start is trained")
+    shipped = predictor(load_public_start())
+    plans = load_public_plans()[:: size.public_step]
+    planned = size.planned()
+    world = FederatedWorld(start, plans, anchors_of(plans), planned, cast.organizations)
+    like = measured_of(labelled_in(cast.like_newcomer, 0))
+    way, windows, before = Way(own_history=True, rehearses=True), list[WindowErrors](), start
+    year = FederatedYear(world, way, [seed, 1], is_announced=False)
+    with start_in_use(directory / START), closing(year.lived()) as lived_to:
+        for window in range(size.windows):
+            federation = next(lived_to)
+            model = federation.in_force()
+            before = model if window < size.cap_window else before
+            errors = (errors_of(model, each) for each in (like, cast.old_machine, cast.new_machine))
+            windows.append(WindowErrors(*map(factor_of, errors)))
+            say(f"window {window + 1} of {size.windows}")
+        fetched = FetchedModels(federation.members[0].home.models)
+        newcomer = [
+            newcomer_with(runs, cast.like_newcomer, fetched, shipped=shipped)
+            for runs in ((), cast.newcomer)
+        ]
+        return YearResult(
+            organizations=size.organizations,
+            workloads=size.workloads,
+            epsilon=planned.epsilon,
+            platform=NEW_PLATFORM,
+            family=NEW_FAMILY.replace("_", " "),
+            windows=tuple(windows),
+            cap_window=size.cap_window,
+            newcomer=tuple(newcomer),
+            machines=(
+                _machine(OLD_MACHINE, cast.old_machine, before, model),
+                _machine(NEW_MACHINE, cast.new_machine, before, model),
+            ),
+            **_of_coordinator(federation, size),
+            seconds=round(time.process_time() - began, 1),
+        )
+
+
+def newcomer_with(
+    runs: Sequence[Execution],
+    asked: Sequence[Execution],
+    fetched: FetchedModels,
+    *,
+    shipped: PredictLog,
+) -> NewcomerResult:
+    """How far off a newcomer with these runs is on what it is asked.
+
+    Args:
+        runs: its own.
+        asked: of other workloads.
+        fetched: what joining gave; the public start in use is the one without it.
+        shipped: the start that ships.
+    """
+    own, questions = History.from_executions(runs), History.from_executions(asked)
+
+    def errors(mix: Personalized) -> Floats:
+        return np.abs(mix.predict_log(questions.questions) - questions.log_seconds)
+
+    def started(start: PredictLog) -> Floats:
+        return errors(personalize(own, {PUBLIC: start}, public_learners()))
+
+    start = started(fetched.starts()[PUBLIC])
+    joined = errors(personalized_predictor(own, fetched))
+    alone = factor_of(errors(personalize(own, {}, local_learners()))) if runs else None
+    return NewcomerResult(
+        own_runs=len(own),
+        alone=alone,
+        start=factor_of(start),
+        joined=factor_of(joined),
+        shipped=factor_of(started(shipped)),
+        change=Change.between(start, joined),
+    )
+
+
+def errors_of(model: GGFN, asked: MeasuredTimes) -> Floats:
+    """Absolute log errors of a model as it is, [workloads]."""
+    return np.abs(predict(model, asked.graphs) - asked.log_seconds)
+
+
+def noticed_in(
+    seen: Sequence[SeenDrift], known: Sequence[Epoch], period: Period, *, cap_window: int
+) -> NoticedDrift | None:
+    """The first shared drift that reports since the cap showed, with what was seen with it."""
+    shared = [each.drift for each in seen if each.drift.shared and each.drift.found >= cap_window]
+    if not shared:
+        return None
+    window = min(each.found for each in shared)
+    together = [each for each in shared if each.found == window]
+    begun = (period.window_at(e.begins_at) for e in known if e.cause is Cause.SHARED_DRIFT)
+    organizations = {name for each in together for name in each.organizations}
+    return NoticedDrift(
+        window=window,
+        platforms=tuple(sorted(each.platform.name.lower() for each in together)),
+        factor=math.exp(float(np.mean([each.log_factor for each in together]))),
+        organizations=len(organizations),
+        epoch_window=next((each for each in begun if each is not None and each > window), None),
+    )
+
+
+def _trained(known: MeasuredTimes, *, epochs: int, seed: int) -> GGFN:
+    model = GGFN(seed=seed)
+    fit(model, known.graphs, known.log_seconds, epochs=epochs, seed=seed)
+    return model
+
+
+def _machine(name: str, asked: MeasuredTimes, before: GGFN, after: GGFN) -> MachineResult:
+    then, now = errors_of(before, asked), errors_of(after, asked)
+    return MachineResult(name, factor_of(then), factor_of(now), Change.between(then, now))
+
+
+def _of_coordinator(federation: Federation, size: YearSize) -> dict[str, Any]:
+    """What its database says of drift, rehearsal and verdicts."""
+    period = federation.config.timetable.period
+    with federation.database.transaction() as session:
+        seen = seen_drifts(session, period)
+        versions, verdicts = registry.versions(session), registry.verdicts(session)
+        return {
+            "noticed": noticed_in(seen, epochs(session), period, cap_window=size.cap_window),
+            "false_alarms": sum(
+                each.drift.shared and each.drift.found < size.cap_window for each in seen
+            ),
+            "rehearsed": len(buffer.rows(session)),
+            "promoted": sum(each.promoted for each in versions[1:]),
+            "last_word": verdicts[-1].reason if verdicts else "no version was judged",
+        }
+
+
+if __name__ == "__main__":
+    main()

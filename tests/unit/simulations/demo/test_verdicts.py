@@ -1,0 +1,57 @@
+"""Nothing is called a difference whose interval holds 0."""
+
+from dataclasses import replace
+
+import pytest
+
+from fedperf_simulations.demo.summary import Change
+from fedperf_simulations.demo.verdicts import amount, lines, noticed, told
+from tests.unit.simulations.findings import BETTER, NOTICED, SAME, SUMMARY, WORSE, YEAR
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (BETTER, "31 % less error (25 to 36 %)"),
+        (WORSE, "12 % more error (3 to 21 %)"),
+        (SAME, "no difference (-3 to +5 %)"),
+        (Change(-30.0, -60.0, 0.0, 200), "no difference (-60 to +0 %)"),
+        (Change(0.0, 0.0, 0.0, 200), "no difference (+0 to +0 %)"),
+    ],
+)
+def test_a_verdict_stands_with_its_spread(change: Change, words: str) -> None:
+    assert told(change) == words
+
+
+def test_every_finding_is_a_line_with_its_verdict() -> None:
+    without, three, cap, half, whole, left = lines(SUMMARY)
+    assert without == (
+        "(a) A newcomer with no own runs: off by x1.61 joined, x1.95 with the start: "
+        "31 % less error (25 to 36 %)"
+    )
+    assert three.startswith("(a) A newcomer with 3 own runs: ")
+    assert three.endswith(": no difference (-3 to +5 %)")
+    assert cap == (
+        "(b) Half a core from window 4 of 8 on, unannounced: reports of window 5 showed x1.47 on "
+        "duckdb and pandas (10 of 10 members), an epoch from window 6 on"
+    )
+    assert half == (
+        "(b) On half a core: off by x1.51 before the cap, x1.37 at the end: "
+        "31 % less error (25 to 36 %)"
+    )
+    assert whole.endswith("x1.25 before the cap, x1.26 at the end: no difference (-3 to +5 %)")
+    assert left == (
+        "(c) 3 releases left 2 organizations, 9 kB in all, nothing else; epsilon 0.988 at most "
+        "for one workload"
+    )
+
+
+def test_drift_that_nobody_noticed_is_called_so_and_false_alarms_are_counted() -> None:
+    assert noticed(replace(YEAR, noticed=None)).endswith(": not noticed")
+    late = replace(NOTICED, epoch_window=None)
+    assert noticed(replace(YEAR, noticed=late)).endswith("no window left for an epoch")
+    assert noticed(replace(YEAR, false_alarms=1)).endswith("; 1 false alarms before")
+
+
+def test_bytes_are_readable() -> None:
+    assert [amount(each) for each in (12, 12_345, 12_345_678)] == ["12 bytes", "12 kB", "12.3 MB"]

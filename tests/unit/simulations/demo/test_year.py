@@ -1,0 +1,81 @@
+"""What is read from a lived year: what reports gave away, and how far off answers are."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedperf_client.prediction.base_models import FetchedModels
+from fedperf_client.prediction.prediction import Floats
+from fedperf_server.desks.drift import SeenDrift
+from fedperf_server.inference.drift_evidence import PlatformDrift
+from fedperf_server.state.epochs import BEFORE_EVERYTHING, Cause, Epoch
+from fedperf_shared.execution import SizedPlan
+from fedperf_shared.releases.period import Period
+from fedperf_shared.workflow.vocabulary import Platform
+from fedperf_simulations.demo.cast import QUICK_YEAR
+from fedperf_simulations.demo.year import lived, newcomer_with, noticed_in, steps_of
+from tests.unit.client.executions import make_execution
+
+PERIOD = Period(datetime(2027, 1, 4, tzinfo=UTC), timedelta(weeks=4), 8)
+DRIFT = PlatformDrift(Platform.DUCKDB, 4, 4, math.log(1.6), 0.04, ("a", "b", "c"), True)
+FIRST = Epoch(1, BEFORE_EVERYTHING, 1, Cause.START)
+SECOND = Epoch(2, PERIOD.window_start(5), 3, Cause.SHARED_DRIFT)
+
+
+def seen(*drifts: PlatformDrift) -> list[SeenDrift]:
+    return [SeenDrift(each, BEFORE_EVERYTHING, PERIOD.start) for each in drifts]
+
+
+def test_what_several_platforms_show_together_is_one_finding() -> None:
+    pandas = replace(
+        DRIFT, platform=Platform.PANDAS, log_factor=math.log(2.5), organizations=("b", "d")
+    )
+    found = noticed_in(seen(DRIFT, pandas), [FIRST, SECOND], PERIOD, cap_window=3)
+    assert found is not None
+    assert (found.window, found.platforms, found.organizations) == (4, ("duckdb", "pandas"), 4)
+    assert found.factor == pytest.approx(2.0)
+    assert found.epoch_window == 5
+
+
+def test_what_came_before_the_cap_or_one_member_alone_shows_is_not_noticed() -> None:
+    early, alone = replace(DRIFT, found=2), replace(DRIFT, shared=False)
+    assert noticed_in(seen(early, alone), [FIRST, SECOND], PERIOD, cap_window=3) is None
+
+
+def test_an_epoch_that_was_announced_or_began_before_is_not_of_the_drift() -> None:
+    announced = replace(SECOND, cause=Cause.ANNOUNCED)
+    before = replace(SECOND, begins_at=PERIOD.window_start(4))
+    found = noticed_in(seen(DRIFT), [FIRST, before, announced], PERIOD, cap_window=3)
+    assert found is not None
+    assert found.epoch_window is None
+
+
+def test_a_newcomer_that_fetched_nothing_has_what_its_start_gives(tmp_path: Path) -> None:
+    asked = [make_execution(number, workload=f"asked-{number}") for number in range(4)]
+
+    def shipped(questions: Sequence[SizedPlan]) -> Floats:
+        return np.zeros(len(questions))
+
+    found = newcomer_with((), asked, FetchedModels(tmp_path), shipped=shipped)
+    assert (found.own_runs, found.alone) == (0, None)
+    assert found.joined == found.start != found.shipped
+    assert not found.change.is_told
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_small_year_is_lived_and_says_every_step(tmp_path: Path) -> None:
+    said: list[str] = []
+    found = lived(QUICK_YEAR, tmp_path, seed=2, say=said.append)
+    assert len(said) == steps_of(QUICK_YEAR)
+    assert said[-1] == "window 3 of 3"
+    assert len(found.windows) == QUICK_YEAR.windows
+    assert 0 < found.epsilon <= 1
+    assert [each.own_runs for each in found.newcomer] == [0, 3]
+    assert all(each.change.workloads == QUICK_YEAR.asked for each in found.newcomer)
+    assert [each.name for each in found.machines] == ["whole cores", "half a core"]
