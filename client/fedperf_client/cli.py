@@ -18,6 +18,7 @@ from fedperf_client.commands import (
     doctor,
     drift,
     predict,
+    rehearse,
     release,
     runs,
     status,
@@ -54,6 +55,7 @@ app.command()(predict.models)
 app.command()(drift.drift)
 app.command()(compare.compare)
 app.command()(predict.gain)
+app.command()(rehearse.rehearse)
 app.command()(status.status)
 
 

@@ -48,6 +48,31 @@ def open_database(path: Path, check: Callable[[sqlite3.Connection], None]) -> sq
     return connection
 
 
+def open_unchanged(path: Path, check: Callable[[sqlite3.Connection], None]) -> sqlite3.Connection:
+    """Open a file that is there for reading, so that neither it nor its directory changes.
+
+    Raises:
+        StorageError: it cannot be read, or `check` refuses it.
+    """
+    # SQLite makes files beside one with a write-ahead log, unless it is told that nobody writes;
+    # where a program has it open, they are there.
+    log = path.with_name(f"{path.name}-wal")
+    is_alone = not log.is_file() or log.stat().st_size == 0
+    with clear_errors(path):
+        connection = sqlite3.connect(
+            f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if is_alone else ''}",
+            timeout=BUSY_SECONDS,
+            isolation_level=None,
+            uri=True,
+        )
+        try:
+            check(connection)
+        except (StorageError, sqlite3.Error):
+            connection.close()
+            raise
+    return connection
+
+
 def _write_ahead(connection: sqlite3.Connection) -> None:
     """Turn the write-ahead log on; SQLite itself does not wait for who does so at the same time."""
     attempts = Retrying(

@@ -25,8 +25,13 @@ from fedperf_client.home.execution_rows import (
     runs_on,
 )
 from fedperf_client.home.selection import CONDITION, EVERYTHING, PLATFORM_FUNCTION, Selection
-from fedperf_client.home.sqlite_file import clear_errors, open_database, transaction
-from fedperf_client.home.store_schema import COLUMNS, check_or_create
+from fedperf_client.home.sqlite_file import (
+    clear_errors,
+    open_database,
+    open_unchanged,
+    transaction,
+)
+from fedperf_client.home.store_schema import COLUMNS, check_or_create, check_present
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import Execution, ExecutionStatus
 from fedperf_shared.programs.resources import Closing
@@ -114,7 +119,19 @@ class ExecutionStore(Closing):
         Raises:
             StorageError: the file cannot be read or written, is not a store, or is newer.
         """
-        connection = open_database(path, lambda opened: check_or_create(opened, path))
+        return cls._over(open_database(path, lambda opened: check_or_create(opened, path)), path)
+
+    @classmethod
+    def open_unchanged(cls, path: Path) -> Self:
+        """Open the store that is at `path` for reading alone; nothing of the home changes.
+
+        Raises:
+            StorageError: the file cannot be read, is not a store, or not of the present schema.
+        """
+        return cls._over(open_unchanged(path, lambda opened: check_present(opened, path)), path)
+
+    @classmethod
+    def _over(cls, connection: sqlite3.Connection, path: Path) -> Self:
         connection.row_factory = sqlite3.Row
         connection.create_function(PLATFORM_FUNCTION, 2, runs_on, deterministic=True)
         return cls(connection, path)

@@ -75,16 +75,38 @@ def check_or_create(connection: sqlite3.Connection, path: Path) -> None:
     Raises:
         StorageError: it is not a store, or of a schema that is not known.
     """
-    (application,) = connection.execute("PRAGMA application_id").fetchone()
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-    if (application, version, tables) == (0, 0, 0):
+    if _is_empty(connection):
         connection.execute(_SCHEMA)
         for index in _INDEXES:
             connection.execute(index)
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         _bring_up_to_date(connection, 1)
         return
+    _bring_up_to_date(connection, _known_version(connection, path))
+
+
+def check_present(connection: sqlite3.Connection, path: Path) -> None:
+    """Refuse what cannot be read as it is.
+
+    Raises:
+        StorageError: it is not a store, or not of the present schema.
+    """
+    version = _known_version(connection, path)
+    if version < SCHEMA_VERSION:
+        raise StorageError(
+            f"{path} has schema {version}, this fedperf reads {SCHEMA_VERSION}; bring it up to "
+            "date with: fedperf status (nothing was changed)"
+        )
+
+
+def _is_empty(connection: sqlite3.Connection) -> bool:
+    marks = ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_schema")
+    return all(connection.execute(each).fetchone() == (0,) for each in marks)
+
+
+def _known_version(connection: sqlite3.Connection, path: Path) -> int:
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
     if application != APPLICATION_ID:
         raise StorageError(
             f"{path} is a database of another program; name another file (nothing was changed)"
@@ -94,7 +116,7 @@ def check_or_create(connection: sqlite3.Connection, path: Path) -> None:
             f"{path} has schema {version}, this fedperf knows {SCHEMA_VERSION}; "
             "use the fedperf that wrote it, or a newer one (nothing was changed)"
         )
-    _bring_up_to_date(connection, version)
+    return int(version)
 
 
 def _bring_up_to_date(connection: sqlite3.Connection, version: int) -> None:

@@ -232,12 +232,20 @@ def memory_federation(
     fleet = MemoryFleet()
     with founded(config, task, fleet, clock=clock) as (federation, service):
         for new in newcomers:
-            member, home = admitted(federation, new)
-            calls = MemoryCalls(service, member, federation.meter)
-            exchange = Exchange(calls, Membership.load(home.identity))
-            joined = settled(federation, new, member, home, exchange)
-            fleet.connect(member.organization_id, partial(_answer, joined, federation))
+            joined(federation, service, fleet, new)
         yield federation
+
+
+def joined(
+    federation: Federation, service: ExchangeService, fleet: MemoryFleet, new: NewMember
+) -> FederationMember:
+    """The new member, from the clock's moment on; function calls reach it."""
+    member, home = admitted(federation, new)
+    calls = MemoryCalls(service, member, federation.meter)
+    exchange = Exchange(calls, Membership.load(home.identity))
+    found = settled(federation, new, member, home, exchange)
+    fleet.connect(member.organization_id, partial(_answer, found, federation))
+    return found
 
 
 def _answer(

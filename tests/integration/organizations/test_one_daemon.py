@@ -5,12 +5,10 @@ receipts know better.
 """
 
 import shutil
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -18,7 +16,6 @@ from sqlalchemy import select
 
 from fedperf_client import cli
 from fedperf_client.daemon import report_slot
-from fedperf_client.daemon.daemon import run_daemon
 from fedperf_client.daemon.participant import Participant
 from fedperf_client.daemon.period_start import open_ledger, recall
 from fedperf_client.federation.enrollment import Membership, load_or_create_key
@@ -30,28 +27,22 @@ from fedperf_client.release.ledger.errors import LedgerDisagreesError
 from fedperf_client.release.ledger.ledger import PrivacyLedger
 from fedperf_client.release.noise import system_noise
 from fedperf_client.release.policy import load_policy, policy_template
-from fedperf_server.app.composition import store_start_model
-from fedperf_server.app.process import serving
 from fedperf_server.config import ServerConfig
 from fedperf_server.desks.reports import OrganizationStanding, standings
 from fedperf_server.state.database import Database, ReportRow
-from fedperf_server.state.registry import GgfnFormat
 from fedperf_shared.model import public_start
-from fedperf_shared.model.architecture import Weights
 from fedperf_shared.releases.period import Period, SlotTimes, Timetable, from_unix_ms
 from fedperf_shared.releases.release import SizeClass
 from tests.fakes.computing import at_once, in_this_process
-from tests.fakes.rounds import tangent_avg, task_of
 from tests.fakes.tasks import Killed
+from tests.integration.organizations.one_daemon import ScriptedClock, coordinator, daemon
 from tests.integration.organizations.programs import START
 from tests.integration.organizations.worlds import (
-    join,
     make_executions,
     make_public_files,
     new_coordinator,
     new_home,
     now,
-    operator,
     sleep_until,
     wait_until,
     whole_second,
@@ -88,53 +79,6 @@ def home(tmp_path: Path) -> Home:
     return new_home(
         tmp_path / "home", policy_template(SizeClass.SMALL, 20_000), make_executions(5, seed=1)
     )
-
-
-@dataclass
-class ScriptedClock:
-    """Stands still until it is set."""
-
-    now: datetime
-
-    def __call__(self) -> datetime:
-        return self.now
-
-
-@contextmanager
-def coordinator(
-    config: ServerConfig, home: Home, *, clock: Callable[[], datetime] = now
-) -> Iterator[Database]:
-    """A running coordinator that `home` has joined; its database."""
-    database = Database(config.database_url)
-    start = [*public_start.load_public_start().arrays.values()]
-    store_start_model(database, GgfnFormat(), start, at=now())
-    task = task_of(tangent_avg(), evaluate=nought)
-    with (
-        serving(config, task, clock=clock),
-        operator(config) as tools,
-    ):
-        join(home, tools.add_organization("one").url)
-        yield database
-    database.close()
-
-
-def nought(arrays: Weights) -> float:
-    del arrays
-    return 0.0
-
-
-@contextmanager
-def daemon(home: Home, *, clock: Callable[[], datetime] = now) -> Iterator[None]:
-    stop = threading.Event()
-    options = {"clock": clock, "stop": stop}
-    running = threading.Thread(target=run_daemon, args=(home,), kwargs=options)
-    running.start()
-    try:
-        yield
-        assert running.is_alive()
-    finally:
-        stop.set()
-        running.join(30)
 
 
 def test_a_drift_at_home_is_said_in_the_log(

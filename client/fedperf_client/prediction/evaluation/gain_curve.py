@@ -95,10 +95,36 @@ def gain_curve(
     work = [(step, part) for step in steps for part in parts[: _folds(step)]]
     errors: dict[int, list[dict[str, Floats]]] = {}
     for number, (step, (known, asked)) in enumerate(work):
-        found = _errors(_of(history, known[:step]), _of(history, asked), starts, models)
+        own, others = _of(history, known[:step]), _of(history, asked)
+        found = errors_by_way(own, others, starts, models)
         errors.setdefault(step, []).append(found)
         on_progress(number + 1, len(work))
     return [_point(step, errors[step]) for step in steps]
+
+
+def errors_by_way(
+    own: History, asked: History, starts: Mapping[str, PredictLog], models: FetchedModels
+) -> dict[str, Floats]:
+    """Absolute log errors by way to predict, [asked].
+
+    Args:
+        own: executions that are known.
+        asked: executions of other workloads.
+        starts: the models' start models, or what stands for them.
+        models: what was fetched.
+    """
+    joined, public, local = models.learners(), public_learners(), local_learners()
+    candidates = candidates_of(own, starts, every_one([*public, *joined, *local]))
+    ways: dict[str, Mixes] = {
+        LOCAL: Personalized.of(candidates, local).predict_log,
+        PUBLIC_START: Personalized.of(candidates, public).predict_log,
+        AS_IS: starts.get(SHARED, starts[REFERENCE]),
+        PERSONALIZED: Personalized.of(candidates, joined).predict_log,
+    }
+    errors = {
+        name: np.abs(predict(asked.questions) - asked.log_seconds) for name, predict in ways.items()
+    }
+    return errors if len(own) else errors | {LOCAL: np.full(len(asked), np.nan)}
 
 
 def _folds(step: int) -> int:
@@ -118,24 +144,6 @@ def _parts(
         known = np.flatnonzero(~held)
         asked = rng.permutation(np.flatnonzero(held))[:MOST_ASKED]
         yield known[np.argsort(rank[groups[known]], kind="stable")], asked
-
-
-def _errors(
-    own: History, asked: History, starts: Mapping[str, PredictLog], models: FetchedModels
-) -> dict[str, Floats]:
-    """Absolute log errors by way to predict, [asked]."""
-    joined, public, local = models.learners(), public_learners(), local_learners()
-    candidates = candidates_of(own, starts, every_one([*public, *joined, *local]))
-    ways: dict[str, Mixes] = {
-        LOCAL: Personalized.of(candidates, local).predict_log,
-        PUBLIC_START: Personalized.of(candidates, public).predict_log,
-        AS_IS: starts.get(SHARED, starts[REFERENCE]),
-        PERSONALIZED: Personalized.of(candidates, joined).predict_log,
-    }
-    errors = {
-        name: np.abs(predict(asked.questions) - asked.log_seconds) for name, predict in ways.items()
-    }
-    return errors if len(own) else errors | {LOCAL: np.full(len(asked), np.nan)}
 
 
 def _point(step: int, folds: Sequence[Mapping[str, Floats]]) -> GainPoint:

@@ -21,6 +21,7 @@ from fedperf_shared.errors import InvalidInputError, StorageError
 from fedperf_shared.execution import ClusterConfig, Execution, ExecutionStatus, Measurement
 from fedperf_shared.workflow.vocabulary import Platform
 from tests.unit.client.executions import START, chain_plan, executions, make_execution
+from tests.unit.shared.console_programs import contents
 
 
 @pytest.fixture
@@ -175,6 +176,43 @@ def test_a_newer_schema_is_refused_with_both_versions(path: Path) -> None:
     newer.close()
     with pytest.raises(StorageError, match=f"schema {SCHEMA_VERSION + 1}.*knows {SCHEMA_VERSION}"):
         ExecutionStore.open(path)
+
+
+def test_a_store_is_read_without_changing_the_home(path: Path) -> None:
+    with ExecutionStore.open(path) as store:
+        store.add([make_execution(1)])
+    before = contents(path.parent)
+    with ExecutionStore.open_unchanged(path) as store:
+        assert [*store.executions()] == [make_execution(1)]
+        with pytest.raises(StorageError, match="readonly"):
+            store.add([make_execution(2)])
+        assert contents(path.parent) == before
+    assert contents(path.parent) == before
+
+
+def test_what_a_writer_has_not_moved_into_the_file_yet_is_read_as_well(path: Path) -> None:
+    with ExecutionStore.open(path) as writer:
+        writer.add([make_execution(1)])
+        with ExecutionStore.open_unchanged(path) as store:
+            assert [*store.executions()] == [make_execution(1)]
+        writer.add([make_execution(2)])
+
+
+def test_an_older_store_is_not_brought_up_to_date_by_who_only_reads(path: Path) -> None:
+    ExecutionStore.open(path).close()
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA user_version = 1")
+    connection.close()
+    before = contents(path.parent)
+    with pytest.raises(StorageError, match=r"schema 1, .* with: fedperf status"):
+        ExecutionStore.open_unchanged(path)
+    assert contents(path.parent) == before
+
+
+def test_no_store_is_made_by_who_only_reads(path: Path) -> None:
+    with pytest.raises(StorageError):
+        ExecutionStore.open_unchanged(path)
+    assert not path.exists()
 
 
 def test_a_damaged_store_is_one_clear_error(path: Path) -> None:

@@ -1,0 +1,79 @@
+"""`fedperf rehearse`: the own year before joining; `fedperf-sim` lives it in its own process."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedperf_client.commands.home_option import Json, home_of
+from fedperf_shared.errors import ConfigurationError
+
+_PROGRAM = "fedperf-sim"
+_MOMENTS = ["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"]
+
+
+class NoSimulationsError(ConfigurationError):
+    """The program that lives a year in memory is not installed here."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"a rehearsal needs the program {_PROGRAM}, which is not here; install the whole of "
+            "fedperf (see README.md), on any machine to which this home is copied"
+        )
+
+
+def rehearse(
+    context: typer.Context,
+    joining_day: Annotated[
+        datetime | None,
+        typer.Option(formats=_MOMENTS, metavar="TIME", help="When you join (UTC); now by default."),
+    ] = None,
+    calendar: Annotated[
+        Path | None,
+        typer.Option(
+            help="Of the coordinator, as its operator wrote it: fedperf-server calendar --out FILE."
+        ),
+    ] = None,
+    members: Annotated[int, typer.Option(min=0, max=20, help="Stand-ins that take part.")] = 3,
+    seed: Annotated[int, typer.Option(min=0, help="Of everything that is drawn.")] = 0,
+    json: Json = False,
+) -> None:
+    """Rehearse your own year before you join: dates, what leaves, and what it would bring.
+
+    Your executions and your policy live a period in memory, with stand-ins for other members.
+    Nothing leaves this machine and the home stays as it is. Dates and charges are those that the
+    daemon will have. Without --calendar it is the joined coordinator's, else the default one.
+    """
+    program = _program()
+    options: dict[str, object] = {"--members": members, "--seed": seed}
+    if joining_day is not None:
+        options["--joining-day"] = f"{joining_day:{_MOMENTS[-1]}}"
+    if calendar is not None:
+        options["--calendar"] = calendar
+    given = [str(part) for option in options.items() for part in option]
+    command = [program, "rehearse", str(home_of(context).directory), *given, *["--json"] * json]
+    # Asked to end, it ends as by Ctrl-C: with the process that it started.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with subprocess.Popen(command) as rehearsal:
+        try:
+            code = rehearsal.wait()
+        except KeyboardInterrupt:
+            rehearsal.terminate()
+            raise
+    if code:
+        raise typer.Exit(code)
+
+
+def _program() -> str:
+    """Where it is: on the path, or beside the Python that runs."""
+    places = [os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)]
+    found = shutil.which(_PROGRAM, path=os.pathsep.join(places))
+    if found is None:
+        raise NoSimulationsError
+    return found

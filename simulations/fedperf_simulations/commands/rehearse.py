@@ -1,0 +1,114 @@
+"""`fedperf-sim rehearse`: an organization's year before it joins, for `fedperf rehearse`."""
+
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedperf_shared.programs.command_line import show, show_rows
+from fedperf_simulations.commands.options import Json, Seed, now
+
+if TYPE_CHECKING:
+    from fedperf_client.home.config import Home
+    from fedperf_shared.releases.period import Timetable
+    from fedperf_simulations.own_year.presentation import YearView
+
+MOMENTS = ["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"]
+
+
+def rehearse(
+    home: Annotated[Path, typer.Argument(help="Directory of the organization; it is only read.")],
+    joining_day: Annotated[
+        datetime | None,
+        typer.Option(formats=MOMENTS, metavar="TIME", help="When it joins (UTC); now by default."),
+    ] = None,
+    calendar: Annotated[
+        Path | None, typer.Option(help="Of the coordinator: fedperf-server calendar --out FILE.")
+    ] = None,
+    members: Annotated[int, typer.Option(min=0, max=20, help="Stand-ins that take part.")] = 3,
+    seed: Seed = 0,
+    json: Json = False,
+) -> None:
+    """Live an organization's period in memory, with stand-ins for the other members.
+
+    Dates, what leaves and what it costs are those that its daemon will have; what it brings is
+    judged on own workloads that were kept away.
+    """
+    import signal
+
+    from fedperf_client.home.config import Home
+
+    # Asked to end, it ends as by Ctrl-C: without what it wrote for the time being.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    joins = now() if joining_day is None else joining_day.replace(tzinfo=UTC)
+    found = _rehearsed(Home(home), joins, calendar, members=members, seed=seed, json=json)
+    if json:
+        show(found.as_json(), json=True)
+        return
+    for line in found.beginning():
+        typer.echo(line)
+    if rows := found.release_rows():
+        show_rows(rows, json=False, empty="")
+    for line in found.costs():
+        typer.echo(line)
+    typer.echo(found.brought())
+    if rows := found.gain_rows():
+        show_rows(rows, json=False, empty="")
+
+
+def _rehearsed(
+    home: "Home", joins: datetime, calendar: Path | None, *, members: int, seed: int, json: bool
+) -> "YearView":
+    import logging
+
+    import structlog
+
+    from fedperf_client.release.policy import load_policy
+    from fedperf_client.text.progress import progress_bar
+    from fedperf_shared.programs.flower_settings import quiet_flower
+
+    quiet_flower()
+    # What members and coordinator log is about nobody's life but theirs.
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    home.load_config()
+    policy = load_policy(home.policy)
+    timetable, origin = _calendar(home, calendar, at=joins)
+    if home.ledgers:
+        print(
+            "note: a period has begun here, whose schedule stays as it is (fedperf release slots);"
+            " this is what the policy would plan anew",
+            file=sys.stderr,
+        )
+    with progress_bar("rehearsing the year", json=json) as advance:
+        from fedperf_simulations.data.datasets import measured_executions
+        from fedperf_simulations.own_year.own_jobs import read_jobs
+        from fedperf_simulations.own_year.presentation import YearView
+        from fedperf_simulations.own_year.stand_ins import stand_ins
+        from fedperf_simulations.own_year.year import YearAhead, rehearsed_year
+
+        jobs = read_jobs(home, seed=seed)
+        others = stand_ins(
+            measured_executions(),
+            members=members,
+            workloads=round(policy.nominal_workloads),
+            others=jobs.names,
+            seed=seed,
+        )
+        ahead = YearAhead(policy, timetable, joins, others, seed)
+        return YearView(ahead, origin, jobs, rehearsed_year(ahead, jobs, on_progress=advance))
+
+
+def _calendar(home: "Home", file: Path | None, *, at: datetime) -> "tuple[Timetable, str]":
+    """The calendar, and whose it is in words."""
+    from fedperf_client.commands.views.expectations import expected_calendar
+    from fedperf_server.config import load_calendar
+
+    if file is not None:
+        return load_calendar(file), f"the calendar in {file}"
+    found = expected_calendar(home, at=at)
+    if found.is_default:
+        default = "the default calendar, begun that day; a coordinator may have another one"
+        return found.timetable, default
+    return found.timetable, found.origin

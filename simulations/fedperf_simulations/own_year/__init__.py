@@ -1,0 +1,1 @@
+"""An organization's own year before it joins, lived in memory with stand-in members."""

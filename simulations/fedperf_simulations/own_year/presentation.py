@@ -1,0 +1,175 @@
+"""A rehearsed year as `fedperf rehearse` shows it: for people in words, for programs as facts."""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+
+from fedperf_client.commands.views.expectations import day, minute
+from fedperf_client.release.ledger.spent_budget import UNIT
+from fedperf_simulations.own_year.own_gain import ErrorChange, OwnGain
+from fedperf_simulations.own_year.own_jobs import OwnJobs
+from fedperf_simulations.own_year.year import RehearsedYear, YearAhead
+
+
+@dataclass(frozen=True, slots=True)
+class YearView:
+    """What was rehearsed, and what came of it.
+
+    Attributes:
+        ahead: calendar, policy, stand-ins.
+        origin: whose calendar it is, in words.
+        jobs: own executions.
+        year: what came of them.
+    """
+
+    ahead: YearAhead
+    origin: str
+    jobs: OwnJobs
+    year: RehearsedYear
+
+    @property
+    def stand_in_workloads(self) -> tuple[int, ...]:
+        """Of each stand-in."""
+        return tuple(len({each.workload for each in every}) for every in self.ahead.others)
+
+    def as_json(self) -> dict[str, object]:
+        """All facts."""
+        ahead, year, period = self.ahead, self.year, self.ahead.timetable.period
+        gain = year.gain
+        return {
+            "left_this_machine": False,
+            "joins_at": ahead.joins.isoformat(),
+            "calendar": self.origin,
+            "period_start": period.start.isoformat(),
+            "period_end": period.end.isoformat(),
+            "stand_ins": [{"workloads": each} for each in self.stand_in_workloads],
+            "stored_workloads": self.jobs.stored,
+            "unit": UNIT,
+            "releases": [
+                {
+                    "slot": each.slot,
+                    "kind": each.kind,
+                    "charged_at": each.charged_at.isoformat(),
+                    "leaves_at": each.leaves_at.isoformat(),
+                    "bytes": each.payload_bytes,
+                    "epsilon": each.epsilon,
+                    "epsilon_replace_one": each.replace_one_epsilon,
+                    "spent": each.spent,
+                    "has_left": each.has_left,
+                }
+                for each in year.releases
+            ],
+            "slots": year.spending.slots,
+            "made": year.spending.made,
+            "epsilon": year.spending.budget.epsilon,
+            "delta": year.spending.budget.delta,
+            "spent": year.spending.spent,
+            "spent_replace_one": year.spending.spent_replace_one,
+            "not_planned": [
+                {"what": each.what.name.lower(), "reason": each.reason}
+                for each in year.planned.not_planned
+            ],
+            "gain": None if gain is None else _gain_facts(gain),
+        }
+
+    def beginning(self) -> Iterator[str]:
+        """Who joins when, and when something leaves for the first time."""
+        ahead, year = self.ahead, self.year
+        yield "a rehearsal in memory: nothing left this machine, nothing was written into the home"
+        yield f"you would join on {minute(ahead.joins)}, by {self.origin}"
+        yield _stand_ins_in_words(self.stand_in_workloads)
+        if not year.releases:
+            reasons = "; ".join(each.reason for each in year.planned.not_planned)
+            yield f"nothing would leave until {day(ahead.timetable.period.end)}: {reasons}"
+            return
+        first = year.releases[0]
+        yield (
+            f"your first release would leave on {day(first.leaves_at)}, about what is stored by "
+            f"{minute(first.charged_at)}, if the daemon runs by then"
+        )
+
+    def release_rows(self) -> list[dict[str, object]]:
+        """A row per release, for a table."""
+        return [
+            {
+                "slot": each.slot,
+                "kind": each.kind.replace("_", " "),
+                "drawn": f"{each.charged_at:%Y-%m-%d %H:%M}",
+                "leaves": f"{each.leaves_at:%Y-%m-%d %H:%M}",
+                "bytes": each.payload_bytes,
+                "epsilon": f"{each.epsilon:.4f}",
+                "sum": f"{each.spent:.4f}",
+            }
+            for each in self.year.releases
+        ]
+
+    def costs(self) -> Iterator[str]:
+        """What all releases cost together, and what is left out."""
+        spending = self.year.spending
+        yield (
+            f"together: epsilon {spending.spent:.4f} of {spending.budget.epsilon:g} at delta "
+            f"{spending.budget.delta:g} for one {UNIT} added or removed, "
+            f"{spending.spent_replace_one:.4f} for one replaced"
+        )
+        unused = spending.slots - spending.made
+        if unused > 0:
+            yield f"{unused} more slots are paid for and would be used where an epoch begins"
+        if self.year.needs_approval:
+            yield 'your policy says "ask": what was not approved is charged and stays here'
+        for each in self.year.planned.not_planned:
+            yield f"not planned: {each.what.name.lower().replace('_', ' ')}: {each.reason}"
+
+    def gain_rows(self) -> list[dict[str, object]]:
+        """A row per way to predict, for a table."""
+        gain = self.year.gain
+        if gain is None:
+            return []
+        return [
+            {
+                "predicts from": _WAYS.get(way, way),
+                "median q-error": f"{error:.3f}",
+                "joined instead": _change_in_words(gain.changes.get(way)),
+                "verdict": gain.changes[way].verdict if way in gain.changes else "",
+            }
+            for way, error in gain.errors.items()
+        ]
+
+    def brought(self) -> str:
+        """What the table of gains is about."""
+        gain = self.year.gain
+        if gain is None:
+            return (
+                f"what it would bring is judged on own workloads, and {self.jobs.stored} are too "
+                "few; take more in with: fedperf ingest FILE"
+            )
+        return (
+            f"what it would bring by {day(self.ahead.timetable.period.end)}, asked about "
+            f"{gain.workloads} of your workloads that were kept away ({gain.asked} executions), "
+            f"knowing {gain.known} executions of others of yours:"
+        )
+
+
+_WAYS = {"alone": "own executions alone", "with the start that ships": "and the start that ships"}
+
+
+def _gain_facts(gain: OwnGain) -> dict[str, object]:
+    changes = {way: {**asdict(each), "verdict": each.verdict} for way, each in gain.changes.items()}
+    return {**asdict(gain), "changes": changes}
+
+
+def _change_in_words(change: ErrorChange | None) -> str:
+    if change is None:
+        return ""
+    if change.interval is None:
+        return f"{change.percent:+.1f} %"
+    low, high = change.interval
+    return f"{change.percent:+.1f} % ({low:+.1f} to {high:+.1f})"
+
+
+def _stand_ins_in_words(workloads: tuple[int, ...]) -> str:
+    if not workloads:
+        return "nobody else takes part"
+    count = f"{len(workloads)} stand-in" + ("s" if len(workloads) > 1 else "")
+    return (
+        f"{count} with {max(workloads):,} workloads each, of the measured set that ships, declare "
+        "what you declare; other members may bring more, or less"
+    )

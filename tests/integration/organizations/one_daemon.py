@@ -1,0 +1,66 @@
+"""A coordinator and a daemon in threads of a test, by a clock that it may set."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+
+from fedperf_client.daemon.daemon import run_daemon
+from fedperf_client.home.config import Home
+from fedperf_server.app.composition import store_start_model
+from fedperf_server.app.process import serving
+from fedperf_server.config import ServerConfig
+from fedperf_server.state.database import Database
+from fedperf_server.state.registry import GgfnFormat
+from fedperf_shared.model import public_start
+from fedperf_shared.model.architecture import Weights
+from tests.fakes.rounds import tangent_avg, task_of
+from tests.integration.organizations.worlds import join, now, operator
+
+
+@dataclass
+class ScriptedClock:
+    """Stands still until it is set."""
+
+    now: datetime
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+@contextmanager
+def coordinator(
+    config: ServerConfig, home: Home, *, clock: Callable[[], datetime] = now
+) -> Iterator[Database]:
+    """A running coordinator that `home` has joined; its database."""
+    database = Database(config.database_url)
+    start = [*public_start.load_public_start().arrays.values()]
+    store_start_model(database, GgfnFormat(), start, at=now())
+    task = task_of(tangent_avg(), evaluate=nought)
+    with (
+        serving(config, task, clock=clock),
+        operator(config) as tools,
+    ):
+        join(home, tools.add_organization("one").url)
+        yield database
+    database.close()
+
+
+def nought(arrays: Weights) -> float:
+    del arrays
+    return 0.0
+
+
+@contextmanager
+def daemon(home: Home, *, clock: Callable[[], datetime] = now) -> Iterator[None]:
+    stop = threading.Event()
+    options = {"clock": clock, "stop": stop}
+    running = threading.Thread(target=run_daemon, args=(home,), kwargs=options)
+    running.start()
+    try:
+        yield
+        assert running.is_alive()
+    finally:
+        stop.set()
+        running.join(30)

@@ -1,0 +1,70 @@
+"""`fedperf rehearse` starts `fedperf-sim`, where that is installed, and ends as it ends."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedperf_client import cli
+from fedperf_client.home.config import Home
+from tests.unit.shared.console_programs import Ended, run
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    found = Home(tmp_path / "home")
+    found.create("")
+    return found
+
+
+def fedperf(home: Home, *arguments: object) -> Ended:
+    return run(cli.main, "--home", home.directory, *arguments)
+
+
+def install(directory: Path, patch: pytest.MonkeyPatch, *, code: int = 0) -> Path:
+    """A `fedperf-sim` on the path that writes down how it was called."""
+    said = directory / "said"
+    program = directory / "fedperf-sim"
+    program.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {said}\nexit {code}\n')
+    program.chmod(0o755)
+    patch.setenv("PATH", str(directory))
+    return said
+
+
+def test_it_passes_on_what_it_was_asked(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = install(tmp_path, monkeypatch)
+    options = ("--joining-day", "2026-12-01", "--calendar", "next.toml", "--members", 2, "--json")
+    assert fedperf(home, "rehearse", *options).code == 0
+    assert said.read_text().split("\n")[:-1] == [
+        *("rehearse", str(home.directory), "--members", "2", "--seed", "0"),
+        *("--joining-day", "2026-12-01T00:00:00", "--calendar", "next.toml", "--json"),
+    ]
+
+
+def test_it_ends_as_the_rehearsal_ended(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tmp_path, monkeypatch, code=3)
+    assert fedperf(home, "rehearse").code == 3
+
+
+def test_where_simulations_are_not_installed_one_line_says_what_to_do(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    ended = fedperf(home, "rehearse")
+    assert ended.code == 3
+    assert "install the whole of fedperf" in ended.complaint()
+
+
+def test_a_home_that_is_none_starts_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = install(tmp_path, monkeypatch)
+    ended = fedperf(Home(tmp_path / "nowhere"), "rehearse")
+    assert ended.code == 3
+    assert "fedperf init" in ended.complaint()
+    assert not said.exists()
