@@ -122,7 +122,8 @@ def init(
         tell_outlook(policy, calendar, at=at)
         typer.echo(
             "next: read the policy, which counts for a period from its beginning on; then "
-            "fedperf ingest FILE, and fedperf join URL with what the coordinator gave you"
+            "fedperf ingest FILE, fedperf rehearse to see your year before you join, and "
+            "fedperf join URL with what the coordinator gave you"
         )
 
 

@@ -42,6 +42,7 @@ def rehearse(
     ] = None,
     members: Annotated[int, typer.Option(min=0, max=20, help="Stand-ins that take part.")] = 3,
     seed: Annotated[int, typer.Option(min=0, help="Of everything that is drawn.")] = 0,
+    plot: Annotated[Path | None, typer.Option(help="Write a page about it: a .html file.")] = None,
     json: Json = False,
 ) -> None:
     """Rehearse your own year before you join: dates, what leaves, and what it would bring.
@@ -56,6 +57,8 @@ def rehearse(
         options["--joining-day"] = f"{joining_day:{_MOMENTS[-1]}}"
     if calendar is not None:
         options["--calendar"] = calendar
+    if plot is not None:
+        options["--plot"] = plot
     given = [str(part) for option in options.items() for part in option]
     command = [program, "rehearse", str(home_of(context).directory), *given, *["--json"] * json]
     # Asked to end, it ends as by Ctrl-C: with the process that it started.

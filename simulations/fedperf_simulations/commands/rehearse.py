@@ -29,6 +29,7 @@ def rehearse(
     ] = None,
     members: Annotated[int, typer.Option(min=0, max=20, help="Stand-ins that take part.")] = 3,
     seed: Seed = 0,
+    plot: Annotated[Path | None, typer.Option(help="Write a page about it: a .html file.")] = None,
     json: Json = False,
 ) -> None:
     """Live an organization's period in memory, with stand-ins for the other members.
@@ -39,11 +40,16 @@ def rehearse(
     import signal
 
     from fedperf_client.home.config import Home
+    from fedperf_simulations.own_year.page import require_page, write_page
 
     # Asked to end, it ends as by Ctrl-C: without what it wrote for the time being.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if plot is not None:
+        require_page(plot)
     joins = now() if joining_day is None else joining_day.replace(tzinfo=UTC)
     found = _rehearsed(Home(home), joins, calendar, members=members, seed=seed, json=json)
+    if plot is not None:
+        write_page(plot, found)
     if json:
         show(found.as_json(), json=True)
         return

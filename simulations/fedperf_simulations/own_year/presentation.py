@@ -74,7 +74,7 @@ class YearView:
     def beginning(self) -> Iterator[str]:
         """Who joins when, and when something leaves for the first time."""
         ahead, year = self.ahead, self.year
-        yield "a rehearsal in memory: nothing left this machine, nothing was written into the home"
+        yield "nothing left this machine, nothing was written into the home: a rehearsal in memory"
         yield f"you would join on {minute(ahead.joins)}, by {self.origin}"
         yield _stand_ins_in_words(self.stand_in_workloads)
         if not year.releases:
@@ -127,7 +127,7 @@ class YearView:
             {
                 "predicts from": _WAYS.get(way, way),
                 "median q-error": f"{error:.3f}",
-                "joined instead": _change_in_words(gain.changes.get(way)),
+                "change by joining": _change_in_words(gain.changes.get(way)),
                 "verdict": gain.changes[way].verdict if way in gain.changes else "",
             }
             for way, error in gain.errors.items()
@@ -144,7 +144,7 @@ class YearView:
         return (
             f"what it would bring by {day(self.ahead.timetable.period.end)}, asked about "
             f"{gain.workloads} of your workloads that were kept away ({gain.asked} executions), "
-            f"knowing {gain.known} executions of others of yours:"
+            f"knowing {gain.known} executions of the others:"
         )
 
 

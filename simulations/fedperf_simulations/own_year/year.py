@@ -192,12 +192,12 @@ def lived_calendar(timetable: Timetable, schedules: Sequence[Schedule]) -> Timet
 
 def approved(policy: Policy) -> Policy:
     """The policy with every "ask" answered."""
-    asks = {
-        name: ReleaseMode.AUTO
-        for name in ("residual_report", "model_update")
-        if getattr(policy, name) is ReleaseMode.ASK
-    }
-    return replace(policy, **asks)
+    answers = {ReleaseMode.ASK: ReleaseMode.AUTO}
+    return replace(
+        policy,
+        residual_report=answers.get(policy.residual_report, policy.residual_report),
+        model_update=answers.get(policy.model_update, policy.model_update),
+    )
 
 
 def _releases(own: FederationMember) -> list[RehearsedRelease]:

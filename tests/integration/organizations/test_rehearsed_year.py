@@ -82,9 +82,9 @@ def rehearsed(home: Home, calendar: Path, joins: datetime) -> Mapping[str, objec
     """What `fedperf rehearse` prints, in a process of its own."""
     program = Path(sys.executable).with_name("fedperf")
     day = f"{joins:%Y-%m-%dT%H:%M:%S}"
-    options = ["--joining-day", day, "--calendar", calendar, "--members", "1", "--json"]
+    options = ["--joining-day", day, "--calendar", str(calendar), "--members", "1", "--json"]
     ended = subprocess.run(
-        [program, "--home", home.directory, "rehearse", *options],
+        [str(program), "--home", str(home.directory), "rehearse", *options],
         capture_output=True,
         text=True,
         check=False,

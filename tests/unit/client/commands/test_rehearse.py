@@ -35,11 +35,12 @@ def test_it_passes_on_what_it_was_asked(
     home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = install(tmp_path, monkeypatch)
-    options = ("--joining-day", "2026-12-01", "--calendar", "next.toml", "--members", 2, "--json")
-    assert fedperf(home, "rehearse", *options).code == 0
+    options = ("--joining-day", "2026-12-01", "--calendar", "next.toml", "--members", 2)
+    assert fedperf(home, "rehearse", *options, "--plot", "year.html", "--json").code == 0
     assert said.read_text().split("\n")[:-1] == [
         *("rehearse", str(home.directory), "--members", "2", "--seed", "0"),
-        *("--joining-day", "2026-12-01T00:00:00", "--calendar", "next.toml", "--json"),
+        *("--joining-day", "2026-12-01T00:00:00", "--calendar", "next.toml"),
+        *("--plot", "year.html", "--json"),
     ]
 
 

@@ -51,9 +51,11 @@ def test_of_many_workloads_some_are_drawn(home: Home, monkeypatch: pytest.Monkey
 def test_what_never_ended_well_is_not_asked_about(tmp_path: Path) -> None:
     home = Home(tmp_path / "home")
     home.create("")
-    failed = {"status": ExecutionStatus.FAILED, "measurement": None}
     with ExecutionStore.open(home.store) as store:
-        store.add(make_execution(number, **failed) for number in range(6))
+        store.add(
+            make_execution(number, status=ExecutionStatus.FAILED, measurement=None)
+            for number in range(6)
+        )
         store.add(make_execution(number) for number in range(6, 14))
     jobs = read_jobs(home, seed=1)
     assert len(jobs.asked) == 2
