@@ -1,4 +1,4 @@
-"""A rehearsed year as a page to hand around: nothing fetched, no scripts, fit for a phone."""
+"""A rehearsed year as a page for the own house: nothing fetched, no scripts, fit for a phone."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
@@ -58,7 +58,9 @@ def page(view: YearView) -> str:
 <section class="card"><h2>What leaves</h2>{_table(view.release_rows())}
 {_paragraphs(view.costs(), css="note")}</section>
 <section class="card"><h2>What it would bring</h2><p>{escape(_sentence(view.brought()))}</p>
-{_table(view.gain_rows())}</section>
+{_table(view.gain_rows())}
+<p class="note">These are figures of your own executions, without noise: keep the page inside.</p>
+</section>
 </main></body></html>
 """
 

@@ -3,6 +3,7 @@
 The calendar is compressed: three windows of two hours, on a clock that the test sets.
 """
 
+import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -78,8 +79,24 @@ def fedperf(home: Home, *arguments: object) -> Ended:
     return run(cli.main, "--home", home.directory, *arguments)
 
 
+GUARD = """
+import sys
+
+def refuse(event, arguments):
+    if event in ("socket.connect", "socket.bind", "socket.sendto", "socket.sendmsg"):
+        raise PermissionError(event)
+
+sys.addaudithook(refuse)
+"""
+"""Read by every Python that starts: it may talk to nobody."""
+
+
 def rehearsed(home: Home, calendar: Path, joins: datetime) -> Mapping[str, object]:
-    """What `fedperf rehearse` prints, in a process of its own."""
+    """What `fedperf rehearse` prints, in a process that may talk to nobody."""
+    guard = calendar.parent / "guard"
+    guard.mkdir()
+    (guard / "sitecustomize.py").write_text(GUARD)
+    paths = os.pathsep.join([str(guard), os.environ.get("PYTHONPATH", "")])
     program = Path(sys.executable).with_name("fedperf")
     day = f"{joins:%Y-%m-%dT%H:%M:%S}"
     options = ["--joining-day", day, "--calendar", str(calendar), "--members", "1", "--json"]
@@ -88,6 +105,7 @@ def rehearsed(home: Home, calendar: Path, joins: datetime) -> Mapping[str, objec
         capture_output=True,
         text=True,
         check=False,
+        env={**os.environ, "PYTHONPATH": paths},
     )
     assert ended.returncode == 0, ended.stderr
     assert ended.stderr == ""
@@ -96,7 +114,7 @@ def rehearsed(home: Home, calendar: Path, joins: datetime) -> Mapping[str, objec
     return found
 
 
-def test_dates_and_charges_are_those_of_the_daemon_and_the_home_stays_as_it_is(
+def test_dates_and_charges_are_the_daemons_nothing_leaves_and_the_home_stays_as_it_is(
     home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = compressed(whole_second(now()))
