@@ -61,14 +61,11 @@ def rehearse(
         options["--plot"] = plot
     given = [str(part) for option in options.items() for part in option]
     command = [program, "rehearse", str(home_of(context).directory), *given, *["--json"] * json]
-    # Asked to end, it ends as by Ctrl-C: with the process that it started.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with subprocess.Popen(command) as rehearsal:
-        try:
-            code = rehearsal.wait()
-        except KeyboardInterrupt:
-            rehearsal.terminate()
-            raise
+    with subprocess.Popen(command, process_group=0) as rehearsal:
+        # In a group of its own it is told to end once, by what is passed on here.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda which, _: rehearsal.send_signal(which))
+        code = rehearsal.wait()
     if code:
         raise typer.Exit(code)
 

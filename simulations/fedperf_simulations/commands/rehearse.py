@@ -40,15 +40,16 @@ def rehearse(
     import signal
 
     from fedperf_client.home.config import Home
-    from fedperf_simulations.own_year.page import require_page, write_page
 
     # Asked to end, it ends as by Ctrl-C: without what it wrote for the time being.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    if plot is not None:
-        require_page(plot)
+    if plot is not None and plot.suffix.lower() != ".html":
+        raise typer.BadParameter(f"--plot writes a .html file, got {plot}")
     joins = now() if joining_day is None else joining_day.replace(tzinfo=UTC)
     found = _rehearsed(Home(home), joins, calendar, members=members, seed=seed, json=json)
     if plot is not None:
+        from fedperf_simulations.own_year.page import write_page
+
         write_page(plot, found)
     if json:
         show(found.as_json(), json=True)
@@ -76,8 +77,6 @@ def _rehearsed(
     from fedperf_shared.programs.flower_settings import quiet_flower
 
     quiet_flower()
-    # What members and coordinator log is about nobody's life but theirs.
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     home.load_config()
     policy = load_policy(home.policy)
     timetable, origin = _calendar(home, calendar, at=joins)
@@ -87,6 +86,8 @@ def _rehearsed(
             " this is what the policy would plan anew",
             file=sys.stderr,
         )
+    # What members and coordinator log is about nobody's life but theirs.
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     with progress_bar("rehearsing the year", json=json) as advance:
         from fedperf_simulations.data.datasets import measured_executions
         from fedperf_simulations.own_year.own_jobs import read_jobs

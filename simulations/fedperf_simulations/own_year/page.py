@@ -5,7 +5,7 @@ from html import escape
 from pathlib import Path
 
 from fedperf_client.pictures.page import STYLE
-from fedperf_shared.errors import InvalidInputError, StorageError
+from fedperf_shared.errors import StorageError
 from fedperf_simulations.own_year.presentation import YearView
 
 _NARROW = """
@@ -14,23 +14,6 @@ _NARROW = """
   th, td { padding:6px 4px; font-size:12px; white-space:normal; }
 }
 """
-
-
-class NotAPageError(InvalidInputError):
-    """The file's name says that it is something else."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(f"the page of a rehearsal is a .html file, got {path}")
-
-
-def require_page(path: Path) -> None:
-    """Refuse a name that is not a page's.
-
-    Raises:
-        NotAPageError: it does not end in .html.
-    """
-    if path.suffix.lower() != ".html":
-        raise NotAPageError(path)
 
 
 def write_page(path: Path, view: YearView) -> None:

@@ -1,6 +1,10 @@
 """`fedperf rehearse` starts `fedperf-sim`, where that is installed, and ends as it ends."""
 
+import os
+import signal
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -49,6 +53,29 @@ def test_it_ends_as_the_rehearsal_ended(
 ) -> None:
     install(tmp_path, monkeypatch, code=3)
     assert fedperf(home, "rehearse").code == 3
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_who_ends_it_ends_the_rehearsal_as_well(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    install(tmp_path, monkeypatch)
+    ready = tmp_path / "ready"
+    program = tmp_path / "fedperf-sim"
+    program.write_text(
+        f"#!/bin/sh\ntrap 'exit 130' INT TERM\n: > {ready}\nwhile :; do /bin/sleep 0.05; done\n"
+    )
+
+    def end_it() -> None:
+        while not ready.exists():
+            time.sleep(0.01)
+        time.sleep(0.3)
+        os.kill(os.getpid(), number)
+
+    ending = threading.Thread(target=end_it)
+    ending.start()
+    assert fedperf(home, "rehearse").code == 130
+    ending.join()
 
 
 def test_where_simulations_are_not_installed_one_line_says_what_to_do(

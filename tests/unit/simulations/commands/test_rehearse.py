@@ -1,0 +1,47 @@
+"""`fedperf-sim rehearse`: what cannot be rehearsed is said in one line, before it is tried."""
+
+from pathlib import Path
+
+import pytest
+
+from fedperf_client.home.config import Home
+from fedperf_client.release.policy import policy_template
+from fedperf_shared.releases.release import SizeClass
+from fedperf_simulations import cli
+from tests.unit.shared.console_programs import Ended, contents, run
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    found = Home(tmp_path / "home")
+    found.create(policy_template(SizeClass.SMALL, 200))
+    return found
+
+
+def rehearse(home: Home, *options: object) -> Ended:
+    return run(cli.main, "rehearse", home.directory, *options)
+
+
+def test_a_calendar_that_is_none_is_named(home: Home, tmp_path: Path) -> None:
+    missing = rehearse(home, "--calendar", tmp_path / "next.toml")
+    assert missing.code == 3
+    assert "next.toml cannot be read" in missing.complaint()
+    (tmp_path / "next.toml").write_text("windows = 3\n")
+    wrong = rehearse(home, "--calendar", tmp_path / "next.toml")
+    assert "timetable must be a table with period_start" in wrong.complaint()
+
+
+def test_a_page_that_would_be_something_else_is_refused_first(home: Home) -> None:
+    ended = rehearse(home, "--plot", "year.png")
+    assert ended.code == 2
+    assert "a .html file, got year.png" in ended.err
+
+
+def test_a_policy_that_is_wrong_is_named_and_a_home_is_not_made(home: Home, tmp_path: Path) -> None:
+    home.policy.write_text('size_class = "huge"\n')
+    before = contents(home.directory)
+    assert "size_class: must be" in rehearse(home).complaint()
+    assert contents(home.directory) == before
+    nowhere = Home(tmp_path / "nowhere")
+    assert "fedperf init" in rehearse(nowhere).complaint()
+    assert not nowhere.directory.exists()
