@@ -11,7 +11,12 @@ from enum import IntEnum, StrEnum, unique
 from functools import cached_property
 
 from fedperf_shared.errors import InvalidInputError
-from fedperf_shared.workflow.features import Features, featurize, featurize_assignments
+from fedperf_shared.workflow.features import (
+    Features,
+    featurize,
+    featurize_assignments,
+    featurize_many,
+)
 from fedperf_shared.workflow.graph import Plan, Workflow
 from fedperf_shared.workflow.vocabulary import MAX_RUNTIME_SECONDS, Platform
 
@@ -94,6 +99,15 @@ class SizedPlan:
         for sized, each in zip(plans, features, strict=True):
             vars(sized)["features"] = each  # what `features` would keep
         return plans
+
+    @classmethod
+    def featurize(cls, questions: "Sequence[SizedPlan]") -> None:
+        """Compute the features of several that may have none yet, together."""
+        new = [each for each in questions if "features" not in vars(each)]
+        if len(new) > 1:
+            plans, clusters = [each.plan for each in new], [each.cluster for each in new]
+            for each, features in zip(new, featurize_many(plans, clusters), strict=True):
+                vars(each)["features"] = features
 
     @cached_property
     def features(self) -> Features:

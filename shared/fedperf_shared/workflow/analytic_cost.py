@@ -19,7 +19,7 @@ that plan alone. Nothing is refused: every valid plan has a price.
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -225,6 +225,42 @@ def analytic_log_seconds(
     return Work.of(columns, placed, machine).log_seconds(shipped_prices())
 
 
+def analytic_log_seconds_of_many(
+    columns: WorkflowColumns, placed: Placements, machines: Sequence[Resources], sizes: Ints
+) -> Floats:
+    """The same of several workflows, each with one plan on its machine, [workflows].
+
+    Args:
+        columns: of all workflows.
+        placed: of one plan of them together.
+        machines: of each workflow.
+        sizes: operators of each workflow.
+    """
+
+    def by_operator(values: Sequence[float]) -> Floats:
+        return np.repeat(np.array(values, np.float64), sizes)
+
+    prices, tasks, [platforms] = shipped_prices(), _tasks(columns), placed.platforms
+    cold = by_operator([_cold(each.queries_before) for each in machines])
+    memory = by_operator([each.memory_bytes for each in machines])
+    priced = _units(columns, tasks, cold, memory) * prices.seconds[platforms]
+    cores = by_operator([min(each.cores, _MOST_CORES) for each in machines])
+    seconds = priced[:, len(SERIAL) :].sum(axis=1)
+    seconds /= np.minimum(cores, tasks) ** prices.speedup[platforms]
+    seconds += priced[:, : len(SERIAL)].sum(axis=1)
+    edge = prices.seconds[:, [_PLACE["switch"], _PLACE["switch_byte"]]]
+    seconds += (_switches(columns, placed)[0] * edge[platforms]).sum(axis=1)
+    used = np.zeros((len(machines), len(Platform)))
+    used[np.repeat(np.arange(len(machines)), sizes), platforms] = 1.0
+    first = np.array([each.queries_before == 0 for each in machines])[:, None]
+    once = prices.seconds[:, _PLACE["start"]] + first * prices.seconds[:, _PLACE["first_query"]]
+    total = np.add.reduceat(seconds, np.cumsum(sizes) - sizes) + (used * once).sum(axis=1)
+    speeds = np.array([each.machine_speed for each in machines])
+    log_seconds = np.log(np.maximum(total, _LEAST_SECONDS)) - np.log(speeds)
+    limits = math.log(_LEAST_SECONDS), math.log(MAX_RUNTIME_SECONDS)
+    return np.asarray(np.clip(log_seconds, *limits), dtype=np.float64)
+
+
 @lru_cache(maxsize=1)
 def shipped_prices() -> Prices:
     """The prices that ship with fedperf."""
@@ -246,6 +282,8 @@ def _tasks(columns: WorkflowColumns) -> Floats:
     """Tasks that may share each operator's work: its partitions, its inputs', or row groups."""
     parent, child = columns.edges
     by_rows = np.maximum(1.0, np.ceil(columns.largest_input_rows / TASK_ROWS))
+    if not columns.partitions.any():
+        return by_rows
     told = columns.partitions.copy()
     for edge in np.argsort(child, kind="stable"):  # children stand behind their parents
         below = child[edge]
@@ -254,7 +292,9 @@ def _tasks(columns: WorkflowColumns) -> Floats:
     return np.where(told > 0, told, by_rows)
 
 
-def _units(columns: WorkflowColumns, tasks: Floats, cold: float, memory_bytes: int) -> Floats:
+def _units(
+    columns: WorkflowColumns, tasks: Floats, cold: float | Floats, memory_bytes: float | Floats
+) -> Floats:
     """[operators, UNITS], but for starts and switches, which platforms decide."""
     count = len(columns.rows)
     every, kind = np.arange(count), columns.kind

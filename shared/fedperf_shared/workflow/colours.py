@@ -37,8 +37,9 @@ def workflow_colours(workflow: Workflow, depth: Sequence[int]) -> list[int]:
 
 def refine(colours: list[int], workflow: Workflow) -> list[int]:
     """The coarsest stable colouring finer than `colours`; it keeps the order of colours."""
+    children = workflow.children
     while True:
-        refined = ranks(signatures(colours, workflow))
+        refined = ranks(_signatures(colours, workflow, children))
         if len(set(refined)) == len(set(colours)):
             return refined
         colours = refined
@@ -46,6 +47,12 @@ def refine(colours: list[int], workflow: Workflow) -> list[int]:
 
 def signatures(colours: Sequence[int], workflow: Workflow) -> list[Signature]:
     """Per operator: its colour, its parents' colours and its children's colours."""
+    return _signatures(colours, workflow, workflow.children)
+
+
+def _signatures(
+    colours: Sequence[int], workflow: Workflow, every_child: Sequence[tuple[int, ...]]
+) -> list[Signature]:
     return [
         (
             colours[position],
@@ -53,7 +60,7 @@ def signatures(colours: Sequence[int], workflow: Workflow) -> list[Signature]:
             tuple(sorted(colours[child] for child in children)),
         )
         for position, (operator, children) in enumerate(
-            zip(workflow.operators, workflow.children, strict=True)
+            zip(workflow.operators, every_child, strict=True)
         )
     ]
 

@@ -22,9 +22,11 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WorkflowColumns:
-    """The columns of a workflow as arrays, one row per operator in a topological order."""
+    """The columns of a workflow as arrays, one row per operator in a topological order.
 
-    workflow: Workflow
+    Several workflows beside each other are one that falls apart.
+    """
+
     edges: Ints
     kind: Ints
     operator_class: Ints
@@ -41,47 +43,49 @@ class WorkflowColumns:
     children: Ints
 
     @classmethod
-    def of(cls, workflow: Workflow, order: Sequence[int]) -> "WorkflowColumns":
-        """The columns of `workflow`, its operators in `order`."""
-        depth, height = depths(workflow), heights(workflow)
-        discrete = np.array(
-            [
-                (o.kind, o.operator_class, o.complexity, depth[p], height[p])
-                for p, o in ((p, workflow.operators[p]) for p in order)
-            ],
-            dtype=np.int64,
-        ).T
-        measured = np.array(
-            [
-                (
-                    o.output_rows,
-                    o.row_bytes,
-                    o.code_steps,
-                    o.iterations,
-                    o.key_distinct_ratio,
-                    o.partitions,
+    def of(cls, *parts: tuple[Workflow, Sequence[int]]) -> "WorkflowColumns":
+        """The columns of workflows, one after the other, the operators of each in its order."""
+        discrete: list[tuple[int, ...]] = []
+        measured: list[tuple[float, ...]] = []
+        edges: list[tuple[int, int]] = []
+        for workflow, order in parts:
+            depth, height = depths(workflow), heights(workflow)
+            begin = len(discrete)
+            row = {position: begin + index for index, position in enumerate(order)}
+            for position in order:
+                o = workflow.operators[position]
+                discrete.append(
+                    (o.kind, o.operator_class, o.complexity, depth[position], height[position])
                 )
-                for o in (workflow.operators[p] for p in order)
-            ],
-            dtype=np.float64,
-        ).T
-        edges = _edge_rows(workflow, order)
+                measured.append(
+                    (
+                        o.output_rows,
+                        o.row_bytes,
+                        o.code_steps,
+                        o.iterations,
+                        o.key_distinct_ratio,
+                        o.partitions,
+                    )
+                )
+                edges += [(row[parent], row[position]) for parent in o.inputs]
+        counted = np.array(discrete, dtype=np.int64).T
+        sized = np.array(measured, dtype=np.float64).T
+        joined = np.array(edges, dtype=np.int64).reshape(-1, 2).T
         return cls(
-            workflow=workflow,
-            edges=edges,
-            kind=discrete[0],
-            operator_class=discrete[1],
-            complexity=discrete[2],
-            depth=discrete[3],
-            height=discrete[4],
-            rows=measured[0],
-            row_bytes=measured[1],
-            code_steps=measured[2],
-            iterations=measured[3],
-            key_distinct_ratio=measured[4],
-            partitions=measured[5],
-            parents=np.bincount(edges[1], minlength=len(order)),
-            children=np.bincount(edges[0], minlength=len(order)),
+            edges=joined,
+            kind=counted[0],
+            operator_class=counted[1],
+            complexity=counted[2],
+            depth=counted[3],
+            height=counted[4],
+            rows=sized[0],
+            row_bytes=sized[1],
+            code_steps=sized[2],
+            iterations=sized[3],
+            key_distinct_ratio=sized[4],
+            partitions=sized[5],
+            parents=np.bincount(joined[1], minlength=len(discrete)),
+            children=np.bincount(joined[0], minlength=len(discrete)),
         )
 
     @property
@@ -123,15 +127,3 @@ class Placements:
 def sum_by_row(rows: Ints, values: Floats, count: int) -> Floats:
     """Per row from 0 to `count` - 1 the sum of the values that name it."""
     return np.bincount(rows, weights=values, minlength=count).astype(np.float64)
-
-
-def _edge_rows(workflow: Workflow, order: Sequence[int]) -> Ints:
-    row = [0] * len(order)
-    for index, position in enumerate(order):
-        row[position] = index
-    pairs = [
-        (row[parent], index)
-        for index, position in enumerate(order)
-        for parent in workflow.operators[position].inputs
-    ]
-    return np.array(pairs, dtype=np.int64).reshape(-1, 2).T

@@ -48,10 +48,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedperf_shared.errors import InvalidInputError
-from fedperf_shared.workflow.analytic_cost import Resources, analytic_log_seconds
+from fedperf_shared.workflow.analytic_cost import (
+    Resources,
+    analytic_log_seconds,
+    analytic_log_seconds_of_many,
+)
 from fedperf_shared.workflow.columns import Floats, Ints, Placements, WorkflowColumns, sum_by_row
-from fedperf_shared.workflow.graph import Plan, Workflow
-from fedperf_shared.workflow.topology import topological_orders
+from fedperf_shared.workflow.graph import Plan, SourceStatistics, Workflow
+from fedperf_shared.workflow.plan_rows import fill_plan_rows, machine_features
+from fedperf_shared.workflow.topology import topological_order, topological_orders
 from fedperf_shared.workflow.vocabulary import (
     NAMED_PLATFORMS,
     ORDERING_KINDS,
@@ -67,8 +72,7 @@ PLAN_FEATURES = 39
 FEATURE_LIMIT = 16.0
 """No feature is larger in magnitude; only absurd plans reach it (depth 192, 16 parents)."""
 
-_KIND, _CLASS, _PLATFORM, _COMPLEXITY = 0, 24, 28, 46
-_GIB = 2.0**30
+_KIND, _CLASS, _PLATFORM, _THREADS, _COMPLEXITY = 0, 24, 28, 44, 46
 _ORDERING = np.isin(np.arange(len(OperatorKind)), [int(kind) for kind in ORDERING_KINDS])
 
 Float32Array = NDArray[np.float32]
@@ -132,18 +136,59 @@ def featurize_assignments(
     found: dict[int, Features] = {}
     for order in dict.fromkeys(orders):
         same = [place for place, each in enumerate(orders) if each == order]
-        columns = WorkflowColumns.of(workflow, order)
+        columns = WorkflowColumns.of((workflow, order))
         platforms = np.array([assignments[place] for place in same], dtype=np.int64)[:, order]
-        found |= zip(same, _of_columns(columns, order, platforms, cluster), strict=True)
+        rows = _of_columns(columns, order, platforms, workflow.sources, cluster)
+        found |= zip(same, rows, strict=True)
     return [found[place] for place in range(len(orders))]
 
 
+def featurize_many(plans: Sequence[Plan], clusters: Sequence[Resources]) -> list[Features]:
+    """As `featurize` for plans of any workflows, each on its cluster, several times as fast.
+
+    Sums over a plan may be rounded otherwise, before features become float32.
+    """
+    if not plans:
+        return []
+    orders = [topological_order(each.workflow, each.platforms) for each in plans]
+    both = list(zip(plans, orders, strict=True))
+    columns = WorkflowColumns.of(*((each.workflow, order) for each, order in both))
+    platforms = [int(each.platforms[position]) for each, order in both for position in order]
+    placed = Placements.of(columns, np.array([platforms]))
+    sizes = np.array([len(order) for order in orders])
+    [operators] = _operator_rows(columns, placed, clusters[0])
+    threads = np.array([math.log2(1 + each.cores) / 10 for each in clusters])
+    operators[:, _THREADS] = np.repeat(threads, sizes)
+    rows = np.zeros((len(plans), PLAN_FEATURES))
+    fill_plan_rows(rows, columns, placed, plans=plans, sizes=sizes, clusters=clusters)
+    analytic = analytic_log_seconds_of_many(columns, placed, clusters, sizes).tolist()
+    ends = np.cumsum(sizes)
+    of_edges = np.searchsorted(columns.edges[1], [0, *ends])
+    return [
+        Features(of_plan, row, columns.edges[:, begin:end] - first, order, log_seconds)
+        for of_plan, row, begin, end, first, order, log_seconds in zip(
+            np.split(_clamped(operators), ends[:-1]),
+            _clamped(rows),
+            of_edges[:-1],
+            of_edges[1:],
+            (ends - sizes).tolist(),
+            orders,
+            analytic,
+            strict=True,
+        )
+    ]
+
+
 def _of_columns(
-    columns: WorkflowColumns, order: tuple[int, ...], platforms: Ints, cluster: Resources
+    columns: WorkflowColumns,
+    order: tuple[int, ...],
+    platforms: Ints,
+    sources: SourceStatistics,
+    cluster: Resources,
 ) -> list[Features]:
     placed = Placements.of(columns, platforms)
     operators = _clamped(_operator_rows(columns, placed, cluster))
-    plans = _clamped(_plan_rows(columns, placed, cluster))
+    plans = _clamped(_plan_rows(columns, placed, sources, cluster))
     analytic = analytic_log_seconds(columns, placed, cluster).tolist()
     return [
         Features(rows, plan, columns.edges, order, log_seconds)
@@ -200,7 +245,7 @@ def _rows_without_platforms(columns: WorkflowColumns, cluster: Resources) -> Flo
     features[:, 41] = columns.height / 12
     features[:, 42] = columns.parents == 0
     features[:, 43] = columns.children == 0
-    features[:, 44] = math.log2(1 + cluster.cores) / 10
+    features[:, _THREADS] = math.log2(1 + cluster.cores) / 10
     features[:, 45] = np.log2(1 + columns.partitions) / 10
     features[every, _COMPLEXITY + columns.complexity] = 1 + np.log2(1 + columns.code_steps) / 8
     _fill_sizes(features, columns)
@@ -230,10 +275,12 @@ def _fill_switches(rows: Floats, columns: WorkflowColumns, placed: Placements) -
     rows[:, :, 59] = np.bincount(parent, minlength=plans * count).reshape(plans, count)
 
 
-def _plan_rows(columns: WorkflowColumns, placed: Placements, cluster: Resources) -> Floats:
+def _plan_rows(
+    columns: WorkflowColumns, placed: Placements, sources: SourceStatistics, cluster: Resources
+) -> Floats:
     """[plans, 39]: the same for all but what platforms decide."""
     plans, count = placed.platforms.shape
-    rows = np.repeat(_row_without_platforms(columns, cluster)[None], plans, axis=0)
+    rows = np.repeat(_row_without_platforms(columns, sources, cluster)[None], plans, axis=0)
     per_platform = (placed.platforms[:, :, None] == np.arange(len(Platform))).sum(axis=1)
     rows[:, 8] = np.count_nonzero(per_platform[:, : Platform.UNASSIGNED], axis=1) / 3
     rows[:, 9:17] = per_platform[:, :8] / count
@@ -243,7 +290,9 @@ def _plan_rows(columns: WorkflowColumns, placed: Placements, cluster: Resources)
     return rows
 
 
-def _row_without_platforms(columns: WorkflowColumns, cluster: Resources) -> Floats:
+def _row_without_platforms(
+    columns: WorkflowColumns, sources: SourceStatistics, cluster: Resources
+) -> Floats:
     count = len(columns.rows)
     features = np.zeros(PLAN_FEATURES)
     features[0:8] = _shape(columns)
@@ -252,11 +301,8 @@ def _row_without_platforms(columns: WorkflowColumns, cluster: Resources) -> Floa
     features[24] = 1 - features[23]
     features[25] = columns.children.max() > 1
     features[26] = (columns.iterations > 0).any()
-    features[27:35] = _sources(columns)
-    features[35] = math.log1p(cluster.cores) / 5
-    features[36] = math.log(cluster.memory_bytes / _GIB) / 5
-    features[37] = 1 + math.log2(cluster.nodes)
-    features[38] = cluster.machine_speed
+    features[27:35] = _sources(columns, sources)
+    features[35:39] = machine_features(cluster)
     return features
 
 
@@ -273,12 +319,11 @@ def _shape(columns: WorkflowColumns) -> tuple[float, ...]:
     )
 
 
-def _sources(columns: WorkflowColumns) -> tuple[float, ...]:
+def _sources(columns: WorkflowColumns, known: SourceStatistics) -> tuple[float, ...]:
     source = columns.parents == 0
     rows, width = columns.rows[source], columns.row_bytes[source]
     total = float(rows.sum())
     total_bytes = float((rows * width).sum())
-    known = columns.workflow.sources
     return (
         math.log1p(total) / 10,
         math.log1p(total_bytes) / 20,

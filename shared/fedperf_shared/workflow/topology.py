@@ -66,19 +66,31 @@ def depths(workflow: Workflow) -> tuple[int, ...]:
 
 def heights(workflow: Workflow) -> tuple[int, ...]:
     """Longest way from each operator to a sink; 0 for a sink."""
-    return _longest_ways(list(workflow.children))
+    return _longest_ways(workflow.children)
 
 
-def _longest_ways(behind: list[tuple[int, ...]]) -> tuple[int, ...]:
-    way: dict[int, int] = {}
-    for start in range(len(behind)):
+def _longest_ways(behind: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    way = [0] * len(behind)
+    for node in _in_order(behind):
+        if behind[node]:
+            way[node] = 1 + max(way[other] for other in behind[node])
+    return tuple(way)
+
+
+def _in_order(behind: Sequence[tuple[int, ...]]) -> Sequence[int]:
+    """All positions, each after those that are `behind` it."""
+    places = range(len(behind))
+    if all(other < node for node in places for other in behind[node]):
+        return places  # as workflows are mostly written down
+    if all(other > node for node in places for other in behind[node]):
+        return places[::-1]
+    found: dict[int, None] = {}
+    for start in places:
         stack = [start]
         while stack:
-            node = stack[-1]
-            missing = [other for other in behind[node] if other not in way]
+            missing = [other for other in behind[stack[-1]] if other not in found]
             if missing:
                 stack.extend(missing)
             else:
-                way[node] = max((way[other] + 1 for other in behind[node]), default=0)
-                stack.pop()
-    return tuple(way[node] for node in range(len(behind)))
+                found[stack.pop()] = None
+    return list(found)

@@ -138,7 +138,7 @@ def _loss(
 def _work(plan: MeasuredPlan) -> Work:
     workflow = plan.plan.workflow
     order = topological_order(workflow, plan.plan.platforms)
-    columns = WorkflowColumns.of(workflow, order)
+    columns = WorkflowColumns.of((workflow, order))
     platforms = np.array([plan.plan.platforms], dtype=np.int64)[:, order]
     return Work.of(columns, Placements.of(columns, platforms), plan.cluster)
 

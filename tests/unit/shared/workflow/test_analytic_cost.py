@@ -51,7 +51,7 @@ def seconds(
 ) -> float:
     """What the workflow takes on one platform where units cost `prices`, all others nothing."""
     found = Prices.of({"other": {"speedup": 1.0}, platform.name.lower(): {"speedup": 1.0} | prices})
-    columns = WorkflowColumns.of(workflow, topological_order(workflow))
+    columns = WorkflowColumns.of((workflow, topological_order(workflow)))
     platforms = np.full((1, len(workflow.operators)), int(platform))
     placed = Placements.of(columns, platforms)
     return float(np.exp(Work.of(columns, placed, cluster).log_seconds(found)[0]))
@@ -145,7 +145,7 @@ def test_code_costs_its_steps_and_python_each_row() -> None:
 
 def test_a_switch_costs_itself_and_its_bytes() -> None:
     workflow = chain((K.TABLE_SOURCE, 1e6), (K.MAP, 1e6))
-    columns = WorkflowColumns.of(workflow, (0, 1))
+    columns = WorkflowColumns.of((workflow, (0, 1)))
     free = {"speedup": 1.0}
     prices = Prices.of({"other": free, "polars": free | {"switch": 1.0, "switch_byte": 1e-7}})
     platforms = np.array([[Platform.DUCKDB, Platform.POLARS], [Platform.POLARS, Platform.POLARS]])

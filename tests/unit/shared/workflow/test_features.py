@@ -18,6 +18,7 @@ from fedperf_shared.workflow.features import (
     feature_names,
     featurize,
     featurize_assignments,
+    featurize_many,
 )
 from fedperf_shared.workflow.flat import FLAT_FEATURES, flatten
 from fedperf_shared.workflow.graph import Operator, Plan, SourceStatistics, Workflow
@@ -127,6 +128,22 @@ def test_many_assignments_of_one_workflow_have_the_features_that_each_has_alone(
         assert features.edges.tolist() == alone.edges.tolist()
         assert features.operators.tobytes() == alone.operators.tobytes()
         assert features.plan.tobytes() == alone.plan.tobytes()
+
+
+@given(st.lists(st.tuples(plans(), clusters()), max_size=6))
+@settings(max_examples=60)
+def test_many_plans_have_the_features_that_each_has_alone(
+    asked: list[tuple[Plan, ClusterConfig]],
+) -> None:
+    found = featurize_many([plan for plan, _ in asked], [cluster for _, cluster in asked])
+    assert len(found) == len(asked)
+    for (plan, cluster), many in zip(asked, found, strict=True):
+        alone = featurize(plan, cluster)
+        assert many.order == alone.order
+        np.testing.assert_array_equal(many.edges, alone.edges)
+        np.testing.assert_array_equal(many.operators, alone.operators)
+        np.testing.assert_allclose(many.plan, alone.plan, rtol=1e-6)
+        assert many.analytic_log_seconds == pytest.approx(alone.analytic_log_seconds, abs=1e-12)
 
 
 def test_platforms_may_decide_the_order_of_operators_that_look_the_same() -> None:
