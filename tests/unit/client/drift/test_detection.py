@@ -1,22 +1,28 @@
 """A change of level is found where it is, and nothing is found where there is none."""
 
+from collections.abc import Callable
+from itertools import count
+
 import numpy as np
 import pytest
+from river.drift import ADWIN
 
+from fedperf_client.drift import detection
 from fedperf_client.drift.detection import (
     DELTA,
     GUARD,
     MOST_SURPRISING,
     USUAL_FROM,
     LevelChange,
+    adwin,
     changes,
     surprises,
 )
 from tests.unit.client.drift.observing import observed
 
 
-def found(count: int = 300, **of: object) -> list[LevelChange]:
-    stream = observed(count, **of)  # type: ignore[arg-type]
+def found(executions: int = 300, **of: object) -> list[LevelChange]:
+    stream = observed(executions, **of)  # type: ignore[arg-type]
     return changes(stream.residuals, stream.jobs)
 
 
@@ -59,27 +65,29 @@ def test_after_an_alarm_the_guard_holds_again() -> None:
     assert np.diff(noticed).min() >= GUARD
 
 
-class Eager:
+def eager(quiet: int) -> Callable[[float], bool]:
     """A detector that raises an alarm whenever it may."""
-
-    def __init__(self, *, delta: float, grace_period: int) -> None:
-        assert delta == DELTA
-        self._left = grace_period
-
-    def update(self, value: float) -> None:
-        del value
-        self._left -= 1
-
-    @property
-    def drift_detected(self) -> bool:
-        return self._left < 0
+    seen = count(1)
+    return lambda _: next(seen) > quiet
 
 
 def test_no_detector_may_speak_within_the_guard(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("river.drift.ADWIN", Eager)
-    noticed = [each.noticed for each in found(count=200)]
+    monkeypatch.setattr(detection, "adwin", eager)
+    noticed = [each.noticed for each in found(executions=200)]
     assert noticed[0] == GUARD
     assert set(np.diff(noticed).tolist()) == {GUARD}
+
+
+def test_the_detector_is_that_of_river() -> None:
+    rng = np.random.default_rng(0)
+    values = np.r_[rng.normal(0, 0.3, 700), rng.normal(0.4, 0.3, 500)].tolist()
+    theirs, ours = ADWIN(delta=DELTA, grace_period=GUARD), adwin(GUARD)
+    place = 0
+    while not theirs.drift_detected:  # after an alarm both begin anew
+        theirs.update(values[place])
+        assert ours(values[place]) == theirs.drift_detected
+        place += 1
+    assert 700 < place < 900
 
 
 def test_other_jobs_are_no_change() -> None:
