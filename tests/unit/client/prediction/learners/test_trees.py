@@ -3,6 +3,7 @@
 import lightgbm
 import numpy as np
 import pytest
+from sklearn.ensemble import RandomForestRegressor
 
 from fedperf_client.prediction.evidence import Samples
 from fedperf_client.prediction.learners.additive import Additive
@@ -36,6 +37,15 @@ def test_answers_are_those_of_lightgbm(linear: bool, rows: int) -> None:
     asked = np.concatenate([INPUTS, 3 * INPUTS, np.zeros((1, 7))])
     expected = np.asarray(booster.predict(asked, num_threads=1))
     np.testing.assert_allclose(Trees.of_text(booster.model_to_string())(asked), expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("rows", [1, 5, 400])
+def test_answers_are_those_of_scikit_learns_forest(rows: int) -> None:
+    inputs = INPUTS.astype(np.float32).astype(np.float64)  # as features of plans are
+    forest = RandomForestRegressor(10, min_samples_leaf=2, random_state=1)
+    forest.fit(inputs[:rows], TARGET[:rows])
+    trees = Trees.mean_of([each.tree_ for each in forest.estimators_])
+    np.testing.assert_allclose(trees(inputs), forest.predict(inputs), atol=1e-12)
 
 
 def test_no_trees_and_no_rows_are_nothing() -> None:
