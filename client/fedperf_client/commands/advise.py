@@ -284,7 +284,7 @@ def _searched(job: "Job", asked: _Asked, kept: "Kept", head: "Head") -> _Shown:
     sizes = sizes_of(job.cluster, asked.cores, asked.nodes, seen)
     constraints = _wishes(job, kept, asked)
     kept.predictor.estimate([SizedPlan(job.on(each).today, each) for each in sizes])
-    reach = Reach.of(kept.predictor.candidates.known)
+    reach = Reach.of(kept.predictor.candidates.hull)
     estimates = partial(reach.estimate, kept.predictor)
     begun = time.perf_counter()
     found = advise_on(

@@ -64,7 +64,7 @@ def advise_on_logs(
     with ExecutionStore.open(home.store) as store:
         applications = newest_of_each(_applications(source, store, json=json))[:top]
         with opened_kept(home, store, json=json) as kept:
-            reach = Reach.of(kept.predictor.candidates.known)
+            reach = Reach.of(kept.predictor.candidates.hull)
             found = [
                 executor_advice(
                     each,

@@ -40,6 +40,7 @@ def ingest(
     Reads Spark event logs (files and rolling directories, compressed or not), DuckDB profiles,
     fedperf's own histories, and what other installed packages add. Nothing of it leaves.
     """
+    from fedperf_client.prediction.answers.home_columns import home_encoder
     from fedperf_client.sources.ingestion import ingest as ingest_all
     from fedperf_client.sources.kinds import places
 
@@ -49,7 +50,11 @@ def ingest(
     outcomes: list[IngestionOutcome] = []
     with _progress([_size(place) for place in found]) as advance:
         for outcome in ingest_all(
-            list(found), home.store, jobs=jobs or os.cpu_count() or 1, dry_run=dry_run
+            list(found),
+            home.store,
+            jobs=jobs or os.cpu_count() or 1,
+            dry_run=dry_run,
+            encoder=home_encoder(),
         ):
             outcomes.append(outcome)
             advance(_size(outcome.path))

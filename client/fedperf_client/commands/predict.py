@@ -146,10 +146,11 @@ def gain(
     """
     from fedperf_client.home.store import ExecutionStore
     from fedperf_client.pictures.charts import draw_gain, require_chart_file
+    from fedperf_client.prediction.answers.home_columns import columns_at_home, history_at_home
     from fedperf_client.prediction.base_models import FetchedModels
     from fedperf_client.prediction.evaluation.gain import gain_on
     from fedperf_client.prediction.evaluation.gain_curve import gain_curve
-    from fedperf_client.prediction.evidence import History
+    from fedperf_client.prediction.learnt_part import learnt_part
     from fedperf_client.sources.history_file import executions_of
     from fedperf_shared.programs.command_line import show
 
@@ -158,14 +159,23 @@ def gain(
     home = _home(context)
     if chart is not None:
         require_chart_file(chart)
-    with ExecutionStore.open(home.store) as store:
-        own = list(store.executions())
     models = FetchedModels(home.models)
-    if held_out is not None:
-        show(gain_on(own, executions_of(held_out), models).as_row(), json=json)
-        return
-    with progress_bar("judging on own workloads", json=json) as advance:
-        points = gain_curve(History.from_executions(own), models, on_progress=advance)
+    asked = None if held_out is None else list(executions_of(held_out))
+    with ExecutionStore.open(home.store) as store:
+        own = columns_at_home(store)
+        own = own.take(own.is_ok)
+        if asked is not None:
+            learnt = history_at_home(store, own.take(learnt_part(own)))
+            known = store.workloads()
+            show(gain_on(learnt, known, asked, models).as_row(), json=json)
+            return
+        with progress_bar("judging on own workloads", json=json) as advance:
+            points = gain_curve(
+                own.workload_index(),
+                lambda rows: history_at_home(store, own.take(rows)),
+                models,
+                on_progress=advance,
+            )
     if chart is not None:
         lines = {
             name.replace("_", " "): [each.errors[name] for each in points]

@@ -136,7 +136,7 @@ class Stream:
         rows: places among the observed, [executions].
         finished_at: [executions].
         levels: log factor by which each took longer than its job did at first, [executions].
-        places: of the first execution after each drift.
+        changes: where its level changed, among its rows.
         drifts: in order of time.
     """
 
@@ -145,8 +145,13 @@ class Stream:
     rows: Ints
     finished_at: Sequence[datetime]
     levels: Floats
-    places: tuple[int, ...]
+    changes: tuple[LevelChange, ...]
     drifts: tuple[StreamDrift, ...]
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """Of the first execution after each drift."""
+        return tuple(each.at for each in self.changes)
 
     @property
     def name(self) -> str:
@@ -175,6 +180,23 @@ def streams_of(observed: Observed) -> tuple[Stream, ...]:
     )
 
 
+def streams_until(observed: Observed, streams: Sequence[Stream], count: int) -> tuple[Stream, ...]:
+    """What `streams_of` the first executions would be, whose streams are `streams` by now.
+
+    Args:
+        observed: all executions, in the order in which they finished.
+        streams: of all of them.
+        count: of the first ones.
+    """
+    found = []
+    for each in streams:
+        rows = each.rows[: int(np.searchsorted(each.rows, count))]
+        known = [change for change in each.changes if change.noticed < len(rows)]
+        if len(rows):
+            found.append(_told(observed.take(rows), rows, known))
+    return tuple(found)
+
+
 def recent_drift(drifts: Sequence[StreamDrift], plan: Plan, *, now: datetime) -> StreamDrift | None:
     """The last notable drift of the plan's stream if it was noticed lately; None otherwise."""
     cell = cell_of(plan)
@@ -197,13 +219,17 @@ def _key(platform: Platform, operator_class: OperatorClass) -> int:
 
 def _stream(observed: Observed, rows: Ints) -> Stream:
     own = observed.take(rows)
-    found = [each for each in changes(own.residuals, own.jobs) if _is_in_time(own, each)]
+    found = changes(own.residuals, own.jobs)
+    return _told(own, rows, [each for each in found if _is_in_time(own, each)])
+
+
+def _told(own: Observed, rows: Ints, found: Sequence[LevelChange]) -> Stream:
     places = tuple(each.at for each in found)
     ends = zip((0, *places), found, (*places[1:], len(rows)), strict=False)
     drifts = tuple(_drift(own, before, change, up_to) for before, change, up_to in ends)
     cell = ALL_CELLS[own.cells[0]]
-    levels = _levels(own, places, drifts)
-    return Stream(cell.platform, cell.operator_class, rows, own.finished_at, levels, places, drifts)
+    moments, levels = own.finished_at, _levels(own, places, drifts)
+    return Stream(cell.platform, cell.operator_class, rows, moments, levels, tuple(found), drifts)
 
 
 def _is_in_time(own: Observed, change: LevelChange) -> bool:

@@ -13,6 +13,7 @@ from array import array
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from fedperf_shared.errors import InvalidInputError, StorageError
 from fedperf_shared.execution import (
@@ -66,7 +67,7 @@ def row_of(execution: Execution) -> tuple[object, ...]:
     )
 
 
-def execution_of(row: sqlite3.Row, path: Path) -> Execution:
+def execution_of(row: sqlite3.Row | tuple[Any, ...], path: Path) -> Execution:
     """The execution of a row.
 
     Args:

@@ -8,15 +8,18 @@ Refuses a file that is not a store of fedperf, one of a newer schema, and rows t
 no domain class accepts; a refused file is left as it was.
 """
 
-import hashlib
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
+import numpy as np
+from numpy.typing import NDArray
+
+from fedperf_client.home import segments
 from fedperf_client.home.execution_rows import (
     LARGEST_INTEGER,
     execution_of,
@@ -65,6 +68,15 @@ _SELECT_BESIDE = """
 SELECT (SELECT max(execution_id) FROM execution WHERE execution_id < :id),
        (SELECT min(execution_id) FROM execution WHERE execution_id > :id)
 """
+_SELECT_LAST = "SELECT coalesce(max(rowid), 0) FROM execution"
+_SELECT_ADDED = "SELECT execution_id, rowid FROM execution WHERE rowid > ?"
+_SELECT_NUMBER = "SELECT rowid FROM execution WHERE execution_id = ?"
+_SELECT_ORDER = "SELECT rowid FROM execution ORDER BY finished_at, execution_id"
+_SELECT_RANGE = """
+SELECT rowid AS number, * FROM execution WHERE rowid BETWEEN ? AND ? ORDER BY rowid LIMIT ?
+"""
+_SELECT_RANGE_IDS = "SELECT execution_id FROM execution WHERE rowid BETWEEN ? AND ?"
+_CHANGED = "UPDATE state SET token = randomblob(32)"
 _SELECT_WORKLOAD = _SELECT.replace(
     "(:workload IS NULL OR workload = :workload)", "workload = :workload"
 )
@@ -140,8 +152,12 @@ class ExecutionStore(Closing):
         """Close the file; closing twice is harmless."""
         self._connection.close()
 
-    def add(self, executions: Iterable[Execution]) -> int:
+    def add(self, executions: Iterable[Execution], encoder: segments.Encoder | None = None) -> int:
         """Store the executions, all or none; ids that are stored already are left alone.
+
+        Args:
+            executions: any number.
+            encoder: of the columns that are kept with them; without one, `columns` adds them.
 
         Returns:
             How many were new.
@@ -150,11 +166,27 @@ class ExecutionStore(Closing):
             InvalidExecutionError: a value does not fit the store; nothing was stored.
             StorageError: the file cannot be written; nothing was stored.
         """
-        rows = [row_of(execution) for execution in executions]
+        chosen = list(executions)
+        rows = [row_of(execution) for execution in chosen]
+        fresh = [] if encoder is None else self.missing(chosen)
+        encoded = None if encoder is None or not fresh else encoder(fresh)
         with clear_errors(self._path), transaction(self._connection):
+            (last,) = self._connection.execute(_SELECT_LAST).fetchone()
             before = self._connection.total_changes
             self._connection.executemany(_INSERT, rows)
-            return self._connection.total_changes - before
+            added = self._connection.total_changes - before
+            if added:
+                self._connection.execute(_CHANGED)
+            if added and encoder is not None and encoded is not None:
+                numbers = dict(self._connection.execute(_SELECT_ADDED, (last,)).fetchall())
+                added_now = [
+                    numbers[each.execution_id] for each in fresh if each.execution_id in numbers
+                ]
+                if len(added_now) == len(fresh) == added:  # or else `columns` looks again
+                    segments.append(
+                        self._connection, encoder.key, encoded, added_now, (last + 1, last + added)
+                    )
+        return added
 
     def sources(self) -> dict[Path, tuple[int, int]]:
         """The sources that were read to their end, with the modification time and size then."""
@@ -244,11 +276,14 @@ class ExecutionStore(Closing):
             StorageError: the file cannot be written; nothing was deleted.
         """
         with clear_errors(self._path), transaction(self._connection):
-            before = self._connection.total_changes
-            self._connection.executemany(
-                "DELETE FROM execution WHERE execution_id = ?", ((each,) for each in ids)
-            )
-            return self._connection.total_changes - before
+            found = [self._connection.execute(_SELECT_NUMBER, (each,)).fetchone() for each in ids]
+            numbers = sorted({int(each[0]) for each in found if each is not None})
+            rows = ((each,) for each in numbers)
+            self._connection.executemany("DELETE FROM execution WHERE rowid = ?", rows)
+            segments.forget(self._connection, numbers)
+            if numbers:
+                self._connection.execute(_CHANGED)
+            return len(numbers)
 
     def find(self, prefix: str) -> Execution:
         """The execution of that id, or the only one whose id begins so.
@@ -275,13 +310,73 @@ class ExecutionStore(Closing):
         return execution_id[: max(_SHORTEST_ID, shared + 1)]
 
     def digest(self) -> bytes:
-        """32 bytes that differ where any stored execution does; local."""
-        found = hashlib.sha256()
+        """32 bytes that no other state of this store, and no other store, ever had; local."""
         with clear_errors(self._path):
-            rows = self._connection.execute("SELECT * FROM execution ORDER BY execution_id")
-            for row in rows:
-                found.update(repr(tuple(row)).encode())
-        return found.digest()
+            (token,) = self._connection.execute("SELECT token FROM state").fetchone()
+        return bytes(token)
+
+    def columns(self, encoder: segments.Encoder, *, keep: bool = True) -> dict[str, NDArray[Any]]:
+        """What the encoder makes of all executions, but `segments.WIDE`, in order of `NUMBER`.
+
+        What was not encoded yet is encoded now, and kept unless that is not wanted.
+
+        Raises:
+            StorageError: the file or a row of it cannot be read, or the file not written.
+        """
+        with clear_errors(self._path):
+            if keep:
+                with transaction(self._connection):
+                    segments.drop_others(self._connection, encoder.key)
+            gaps = segments.gaps(self._connection, encoder.key)
+            parts = list(segments.read(self._connection, encoder.key))
+            for begin, end in gaps:
+                parts += self._encode(encoder, begin, end, keep=keep)
+        parts = parts or [dict(encoder([]))]
+        parts[0].pop(segments.WIDE, None)
+        order = np.argsort(np.concatenate([each[segments.NUMBER] for each in parts]))
+        return {name: np.concatenate([each[name] for each in parts])[order] for name in parts[0]}
+
+    def features(self, encoder: segments.Encoder, numbers: NDArray[np.int64]) -> NDArray[Any]:
+        """`segments.WIDE` of these, at least one, ascending, as `columns` kept it."""
+        with clear_errors(self._path):
+            parts = [
+                each[segments.WIDE][np.isin(each[segments.NUMBER], numbers, assume_unique=True)]
+                for each in segments.read(self._connection, encoder.key, wide=True)
+            ]
+        return np.concatenate(parts)
+
+    def in_order(self) -> NDArray[np.int64]:
+        """The number of every execution, in the order of `executions`."""
+        with clear_errors(self._path):
+            rows = self._connection.execute(_SELECT_ORDER)
+            return np.fromiter((number for (number,) in rows), np.int64)
+
+    def numbered(self, numbers: Iterable[int]) -> list[Execution]:
+        """The executions of these numbers."""
+        query = "SELECT * FROM execution WHERE rowid = ?"
+        with clear_errors(self._path):
+            rows = [self._connection.execute(query, (each,)).fetchone() for each in numbers]
+        return [execution_of(row, self._path) for row in rows]
+
+    def _encode(
+        self, encoder: segments.Encoder, begin: int, end: int, *, keep: bool
+    ) -> Iterator[dict[str, NDArray[Any]]]:
+        while begin <= end:
+            found = self._connection.execute(_SELECT_RANGE, (begin, end, _PAGE_ROWS)).fetchall()
+            numbers = [int(row["number"]) for row in found]
+            last = numbers[-1] if len(found) == _PAGE_ROWS else end
+            encoded = encoder([execution_of(tuple(row)[1:], self._path) for row in found])
+            if keep:
+                with transaction(self._connection):
+                    again = self._connection.execute(_SELECT_RANGE, (begin, last, _PAGE_ROWS))
+                    if again.fetchall() == found:  # or else somebody deletes: next time
+                        segments.append(
+                            self._connection, encoder.key, encoded, numbers, (begin, last)
+                        )
+            narrow = segments.numbered(encoded, numbers)
+            del narrow[segments.WIDE]  # of many executions it is too much to hold
+            yield narrow
+            begin = last + 1
 
     def counts(self) -> StoreCounts:
         """How many executions and workloads there are."""

@@ -9,9 +9,10 @@ Refused: a database of another program, or of a schema that is not known; it is 
 import sqlite3
 from pathlib import Path
 
+from fedperf_client.home.segments import TABLES as _SEGMENTS
 from fedperf_shared.errors import StorageError
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 APPLICATION_ID = 0x66705354
 """Marks the file as a store of fedperf ("fpST")."""
 
@@ -126,4 +127,6 @@ def _bring_up_to_date(connection: sqlite3.Connection, version: int) -> None:
     if version < 2:  # noqa: PLR2004
         connection.execute(_SOURCES)
     if version < SCHEMA_VERSION:
+        for each in _SEGMENTS:  # what schema 5 added
+            connection.execute(each)
         connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")

@@ -4,8 +4,9 @@
 and neural networks are evaluated once however many predictors and folds there are.
 """
 
+import hashlib
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Self
@@ -21,6 +22,7 @@ from fedperf_shared.workflow.flat import FLAT_FEATURES, flatten
 from fedperf_shared.workflow.vocabulary import NAMED_PLATFORMS, OperatorKind
 
 _COUNTS = len(OperatorKind) * len(NAMED_PLATFORMS)
+_AT_ONCE = 128
 
 
 class InvalidHistoryError(InvalidInputError):
@@ -91,6 +93,15 @@ class History:
             tuple((row[0], row[2]) for row in told if not row[4]),
         )
 
+    def take(self, rows: NDArray[np.int64]) -> "History":
+        """Those rows, without what was cut short."""
+        return History(
+            tuple(self.questions[row] for row in rows),
+            tuple(self.workloads[row] for row in rows),
+            self.log_seconds[rows],
+            None if self.finished_at is None else tuple(self.finished_at[row] for row in rows),
+        )
+
     def workload_index(self) -> NDArray[np.int64]:
         """For each execution the number of its workload, in order of first appearance."""
         numbers: dict[str, int] = {}
@@ -120,16 +131,22 @@ class Samples:
         starts = {name: values[rows] for name, values in self.starts.items()}
         return Samples(self.features[rows], self.cells[rows], starts)
 
-    def configurations(self) -> Iterator[bytes]:
+    def configurations(self) -> NDArray[np.int64]:
         """For each question what is the same for two that no feature tells apart."""
         features = self.features.astype(np.float32)  # as they are kept in a file
-        for row, cell in zip(features, self.cells.tolist(), strict=True):
-            yield row.tobytes() + cell.to_bytes(8, "little", signed=True)
+        rows = zip(features, self.cells.tolist(), strict=True)
+        return np.array([configuration_of(row, cell) for row, cell in rows], np.int64)
 
     def platforms(self) -> NDArray[np.bool_]:
         """Which of the named platforms each plan uses, [questions, NAMED_PLATFORMS]."""
         counts = self.features[:, :_COUNTS].reshape(-1, len(OperatorKind), len(NAMED_PLATFORMS))
         return np.asarray(counts.sum(axis=1) > 0)
+
+
+def configuration_of(features: NDArray[np.float32], cell: int) -> int:
+    """A number for a flat vector and its cell: 64 bits, so that no two of a home share one."""
+    content = features.tobytes() + int(cell).to_bytes(8, "little", signed=True)
+    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little", signed=True)
 
 
 def encode(questions: Sequence[SizedPlan], starts: Mapping[str, PredictLog]) -> Samples:
@@ -138,12 +155,21 @@ def encode(questions: Sequence[SizedPlan], starts: Mapping[str, PredictLog]) -> 
     Raises:
         PredictorFailedError: a start model gave a wrong number of values or non-finite ones.
     """
+    for begin in range(0, len(questions), _AT_ONCE):
+        SizedPlan.featurize(questions[begin : begin + _AT_ONCE])
     features = np.zeros((len(questions), FLAT_FEATURES))
     for row, question in enumerate(questions):
         features[row] = flatten(question.features)
     cells = np.array([cell_of(question.plan).index for question in questions], np.int64)
+    return Samples(features, cells, checked_answers(questions, starts))
+
+
+def checked_answers(
+    questions: Sequence[SizedPlan], starts: Mapping[str, PredictLog]
+) -> dict[str, Floats]:
+    """What each start model says, evaluated once; errors as `encode`."""
     answers: dict[PredictLog, Floats] = {}  # two names may stand for one model
     for name, start in starts.items():
         if start not in answers:
             answers[start] = checked_log(name, start(questions), len(questions))
-    return Samples(features, cells, {name: answers[start] for name, start in starts.items()})
+    return {name: answers[start] for name, start in starts.items()}

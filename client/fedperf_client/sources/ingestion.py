@@ -19,6 +19,7 @@ from operator import add
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from fedperf_client.home.segments import Encoder
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.sources import Skipped
 from fedperf_client.sources.kinds import read_source
@@ -86,7 +87,12 @@ def total(outcomes: Sequence[IngestionOutcome]) -> Taken:
 
 
 def ingest(
-    paths: Sequence[Path], store: Path, *, jobs: int = 1, dry_run: bool = False
+    paths: Sequence[Path],
+    store: Path,
+    *,
+    jobs: int = 1,
+    dry_run: bool = False,
+    encoder: Encoder | None = None,
 ) -> Iterator[IngestionOutcome]:
     """Take in the source at every path; each is told when it is done.
 
@@ -95,6 +101,7 @@ def ingest(
         store: the organization's database of executions.
         jobs: processes that read at the same time, one source each.
         dry_run: read, but store nothing.
+        encoder: of what is learnt from executions; without, whoever learns encodes them.
 
     Raises:
         StorageError: the store cannot be written.
@@ -108,26 +115,36 @@ def ingest(
             )
         if jobs == 1 or len(paths) < 2:  # noqa: PLR2004 (one source needs no process of its own)
             for path in paths:
-                yield _outcome(path, store, scratch=scratch)
+                yield _outcome(path, store, scratch=scratch, encoder=encoder)
             return
         lost: list[Path] = []
         with _processes(min(jobs, len(paths))) as pool:
-            reading = {pool.submit(_outcome, path, store, scratch=scratch): path for path in paths}
+            reading = {
+                pool.submit(_outcome, path, store, scratch=scratch, encoder=encoder): path
+                for path in paths
+            }
             for done in as_completed(reading):
                 try:
                     yield done.result()
                 except BrokenProcessPool:
                     lost.append(reading[done])
-        yield from _one_after_the_other(lost, store, scratch=scratch)
+        yield from _one_after_the_other(lost, store, scratch=scratch, encoder=encoder)
 
 
-def take_in(path: Path, store: ExecutionStore, *, scratch: ExecutionStore | None = None) -> Taken:
+def take_in(
+    path: Path,
+    store: ExecutionStore,
+    *,
+    scratch: ExecutionStore | None = None,
+    encoder: Encoder | None = None,
+) -> Taken:
     """Take in the source at `path`; executions that name no file are from there.
 
     Args:
         path: of one source.
         store: the organization's executions.
         scratch: takes what would be new in place of the store.
+        encoder: as of `ExecutionStore.add`.
 
     Raises:
         InvalidInputError: it cannot be read to its end; what was stored before stays.
@@ -144,9 +161,9 @@ def take_in(path: Path, store: ExecutionStore, *, scratch: ExecutionStore | None
         place = replace(origin, file=origin.file or _text(path.absolute()))
         batch.append(replace(found, origin=place))
         if len(batch) >= _BATCH:
-            taken += _stored(batch, store, scratch)
+            taken += _stored(batch, store, scratch, encoder)
             batch.clear()
-    return taken + _stored(batch, store, scratch) + Taken(skipped=skipped)
+    return taken + _stored(batch, store, scratch, encoder) + Taken(skipped=skipped)
 
 
 def _text(path: Path) -> str:
@@ -161,7 +178,7 @@ def _reason(found: Skipped, told: Mapping[str, int]) -> str:
 
 
 def _one_after_the_other(
-    paths: Sequence[Path], store: Path, *, scratch: Path | None
+    paths: Sequence[Path], store: Path, *, scratch: Path | None, encoder: Encoder | None
 ) -> Iterator[IngestionOutcome]:
     """What was lost when a process died, most of it without fault: now it shows whose that was."""
     waiting = list(reversed(paths))
@@ -170,7 +187,8 @@ def _one_after_the_other(
             while waiting:
                 path = waiting.pop()
                 try:
-                    yield pool.submit(_outcome, path, store, scratch=scratch).result()
+                    read = pool.submit(_outcome, path, store, scratch=scratch, encoder=encoder)
+                    yield read.result()
                 except BrokenProcessPool:
                     yield IngestionOutcome(
                         path, refused=f"{path}: the process that read it was lost"
@@ -182,21 +200,26 @@ def _processes(count: int) -> ProcessPoolExecutor:
     return ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("spawn"))
 
 
-def _outcome(path: Path, store: Path, *, scratch: Path | None) -> IngestionOutcome:
+def _outcome(
+    path: Path, store: Path, *, scratch: Path | None, encoder: Encoder | None
+) -> IngestionOutcome:
     with ExitStack() as stack:
         opened = stack.enter_context(ExecutionStore.open(store))
         aside = None if scratch is None else stack.enter_context(ExecutionStore.open(scratch))
         try:
-            return IngestionOutcome(path, take_in(path, opened, scratch=aside))
+            return IngestionOutcome(path, take_in(path, opened, scratch=aside, encoder=encoder))
         except InvalidInputError as error:
             return IngestionOutcome(path, refused=str(error))
 
 
 def _stored(
-    batch: Sequence[Execution], store: ExecutionStore, scratch: ExecutionStore | None
+    batch: Sequence[Execution],
+    store: ExecutionStore,
+    scratch: ExecutionStore | None,
+    encoder: Encoder | None,
 ) -> Taken:
     operators = [len(each.plan.workflow.operators) for each in batch]
     known = [round(each.origin.rows_known * n) for each, n in zip(batch, operators, strict=True)]
-    new = store.add(batch) if scratch is None else scratch.add(store.missing(batch))
+    new = store.add(batch, encoder) if scratch is None else scratch.add(store.missing(batch))
     failed = sum(not each.is_ok for each in batch)
     return Taken(len(batch), new, sum(operators), sum(known), failed=failed)

@@ -82,7 +82,7 @@ def check_drift(home: Home, around: Surroundings) -> Iterator[Said]:
         yield ok("no executions yet")
         return
     with ExecutionStore.open(home.store) as store:
-        streams = streams_at_home(store)
+        streams = streams_at_home(store, keep=False)
     if not streams:
         yield ok("no executions that ended well yet")
         return

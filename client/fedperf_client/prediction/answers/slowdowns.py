@@ -17,7 +17,7 @@ from enum import StrEnum, unique
 
 import numpy as np
 
-from fedperf_client.prediction.mixture.repeat_spread import Repeats
+from fedperf_client.prediction.mixture.repeat_spread import RepeatBelief, Repeats
 from fedperf_client.prediction.mixture.spreads import Student
 from fedperf_shared.execution import Execution
 from fedperf_shared.workflow.vocabulary import OperatorKind
@@ -221,24 +221,21 @@ def slowdowns(
         else:
             alone.append(workload)
     repeats = _repeats(both)
-    found = [_slowdown(name, before, after, repeats) for name, (before, after) in both.items()]
+    found = [
+        _slowdown(name, before, after, repeats.belief(2 * number))
+        for number, (name, (before, after)) in enumerate(both.items())
+    ]
     return sorted(found, key=lambda each: (_ORDER[each.verdict], -each.lost_seconds)), alone
 
 
 def _repeats(both: Mapping[str, tuple[RunSide, RunSide]]) -> Repeats:
-    """All sides of all workloads, each a configuration of its own."""
-    rows = [
-        (f"{name}/{number}".encode(errors="replace"), each)
-        for name, sides in both.items()
-        for number, side in enumerate(sides)
-        for each in side.times
-    ]
-    keys = [key for key, _ in rows]
-    return Repeats.of(keys, [b""] * len(keys), np.array([each for _, each in rows]))
+    """All sides of all workloads, each a configuration of its own: two of each in turn."""
+    times = [side.times for sides in both.values() for side in sides]
+    numbers = np.repeat(np.arange(len(times)), [len(each) for each in times])
+    return Repeats.of(numbers, np.zeros_like(numbers), np.concatenate([np.zeros(0), *times]))
 
 
-def _slowdown(name: str, before: RunSide, after: RunSide, repeats: Repeats) -> Slowdown:
-    belief = repeats.belief(f"{name}/0".encode(errors="replace"))
+def _slowdown(name: str, before: RunSide, after: RunSide, belief: RepeatBelief) -> Slowdown:
     degrees = belief.count + len(before.times) + len(after.times) - 2
     variance = (belief.count * belief.sd**2 + before.squares + after.squares) / degrees
     scale = math.sqrt(variance * (before.variance_of_median + after.variance_of_median))

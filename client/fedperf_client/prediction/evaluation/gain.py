@@ -53,14 +53,22 @@ def personalized_predictor(history: History, models: FetchedModels) -> Personali
     return personalize(history, models.starts(), models.learners())
 
 
-def gain_on(own: Iterable[Execution], held_out: Iterable[Execution], models: FetchedModels) -> Gain:
-    """Compare on executions of workloads that are not among `own`.
+def gain_on(
+    history: History, workloads: Iterable[str], held_out: Iterable[Execution], models: FetchedModels
+) -> Gain:
+    """Compare on executions of workloads that never ran here.
+
+    Args:
+        history: own executions that are learnt from.
+        workloads: all own ones.
+        held_out: executions that are asked about.
+        models: what was fetched.
 
     Raises:
         InvalidInputError: nothing was held out, or a held-out workload is among the own.
     """
-    history, asked = History.from_executions(own), History.from_executions(held_out)
-    known = set(history.workloads) & set(asked.workloads)
+    asked = History.from_executions(held_out)
+    known = set(workloads) & set(asked.workloads)
     if known or not len(asked):
         raise InvalidInputError(
             f"held-out executions must be some, of workloads that are not in the store; got "

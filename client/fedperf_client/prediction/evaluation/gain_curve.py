@@ -68,12 +68,18 @@ class GainPoint:
 
 
 def gain_curve(
-    history: History, models: FetchedModels, *, on_progress: OnProgress, seed: int = 0
+    groups: NDArray[np.int64],
+    history_of: Callable[[NDArray[np.int64]], History],
+    models: FetchedModels,
+    *,
+    on_progress: OnProgress,
+    seed: int = 0,
 ) -> list[GainPoint]:
     """Errors over the number of own executions, each on workloads that are left out.
 
     Args:
-        history: own executions.
+        groups: number of the workload of each own execution, in the order in which they finished.
+        history_of: own executions by their rows, ascending; only those that are needed.
         models: what was fetched.
         on_progress: told after each fold.
         seed: of folds and of who is known first.
@@ -81,23 +87,23 @@ def gain_curve(
     Raises:
         InvalidInputError: too few workloads to leave some out.
     """
-    groups = history.workload_index()
     if len(np.unique(groups)) < FEWEST_WORKLOADS:
         raise InvalidInputError(
             f"the gain is judged on own workloads, at least {FEWEST_WORKLOADS} of them, and there "
             f"are {len(np.unique(groups))}; take executions in with: fedperf ingest FILE, or run "
             "some with: fedperf calibrate"
         )
-    starts = {name: _remembered(start, history) for name, start in models.starts().items()}
     parts = list(_parts(groups, seed))
     most = min(len(known) for known, _ in parts)
     steps = [step for step in STEPS if step <= most]
-    work = [(step, part) for step in steps for part in parts[: _folds(step)]]
+    work = [(known[:step], asked) for step in steps for known, asked in parts[: _folds(step)]]
+    needed = np.unique(np.concatenate([rows for each in work for rows in each]))
+    history = history_of(needed)
+    starts = {name: _remembered(start, history) for name, start in models.starts().items()}
     errors: dict[int, list[dict[str, Floats]]] = {}
-    for number, (step, (known, asked)) in enumerate(work):
-        own, others = _of(history, known[:step]), _of(history, asked)
-        found = errors_by_way(own, others, starts, models)
-        errors.setdefault(step, []).append(found)
+    for number, each in enumerate(work):
+        known, asked = (history.take(np.searchsorted(needed, rows)) for rows in each)
+        errors.setdefault(len(known), []).append(errors_by_way(known, asked, starts, models))
         on_progress(number + 1, len(work))
     return [_point(step, errors[step]) for step in steps]
 
@@ -152,15 +158,6 @@ def _point(step: int, folds: Sequence[Mapping[str, Floats]]) -> GainPoint:
         step,
         len(together[LOCAL]),
         {name: float(np.exp(np.median(errors))) for name, errors in together.items()},
-    )
-
-
-def _of(history: History, rows: NDArray[np.int64]) -> History:
-    return History(
-        tuple(history.questions[row] for row in rows),
-        tuple(history.workloads[row] for row in rows),
-        history.log_seconds[rows],
-        None if history.finished_at is None else tuple(history.finished_at[row] for row in rows),
     )
 
 

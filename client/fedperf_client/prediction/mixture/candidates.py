@@ -8,12 +8,13 @@ since (`level_shifts`).
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedperf_client.drift.streams import StreamDrift
+from fedperf_client.prediction.columns import numbered, platform_sets
 from fedperf_client.prediction.evidence import History, encode
 from fedperf_client.prediction.learners.learner import Fitted, Learner
 from fedperf_client.prediction.mixture.intervals import HULL_MARGIN, Hull
@@ -64,8 +65,8 @@ class Candidates:
         drifts: found in the own executions, which are known as of today.
         fits: candidates that were needed so far, fitted on all own executions.
         cut_short: own runs that did not end well.
-        repeats: own executions by configuration.
-        numbers: of the configuration of each own execution.
+        repeats: all own executions by configuration, also those that are not learnt from.
+        numbers: of the configuration of each that is learnt from.
     """
 
     known: Known
@@ -80,17 +81,12 @@ class Candidates:
     _depths: dict[tuple[Asks, Key], float] = field(default_factory=dict)
     fits: dict[str, Fitted] = field(default_factory=dict)
     cut_short: LowerBounds = field(default_factory=lambda: LowerBounds({}))
-    repeats: Repeats = field(init=False)
+    repeats: Repeats = field(kw_only=True)
     numbers: NDArray[np.int64] = field(init=False)
 
     def __post_init__(self) -> None:
-        samples = self.known.samples
-        keys = list(samples.configurations())
-        kinds = [each.tobytes() for each in samples.platforms()]
-        numbers: dict[bytes, int] = {}
-        found = np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.int64)
-        object.__setattr__(self, "numbers", found)
-        object.__setattr__(self, "repeats", Repeats.of(keys, kinds, self.known.log_seconds))
+        numbers = numbered(self.known.samples.configurations())
+        object.__setattr__(self, "numbers", numbers)
 
     def usable(self, learners: Iterable[Learner]) -> tuple[Learner, ...]:
         """Those of `learners`, by name, that can be used; without executions the first counts.
@@ -180,7 +176,7 @@ def candidates_of(
     streams = streams_known(history, known)
     drifts = tuple(drift for stream in streams for drift in stream.drifts)
     hull = Hull.around(history.questions)
-    current = as_of_today(known, streams)
+    current = replace(known, log_seconds=as_of_today(known.log_seconds, streams))
     return Candidates(
         current,
         hull,
@@ -190,6 +186,11 @@ def candidates_of(
         on_progress,
         drifts,
         cut_short=lower_bounds_of(history),
+        repeats=Repeats.of(
+            current.samples.configurations(),
+            platform_sets(current.samples.platforms()),
+            current.log_seconds,
+        ),
     )
 
 
@@ -197,7 +198,7 @@ def lower_bounds_of(history: History) -> LowerBounds:
     """What its runs that did not end well say, by configuration."""
     samples = encode([question for question, _ in history.cut_short], {})
     bounds = np.array([bound for _, bound in history.cut_short], np.float64)
-    return LowerBounds.of(list(samples.configurations()), bounds)
+    return LowerBounds.of(samples.configurations().tolist(), bounds)
 
 
 def key_of(way: Mimicry | None) -> Key:

@@ -9,21 +9,27 @@ their level mended up to two thirds smaller and never larger.
 """
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 import numpy as np
 
 from fedperf_client.drift.streams import Observed, Stream, streams_of
-from fedperf_client.prediction.evidence import History, Samples, encode
+from fedperf_client.prediction.columns import ExecutionColumns
+from fedperf_client.prediction.evidence import History, Samples
 from fedperf_client.prediction.learners.residual_learners import PUBLIC
 from fedperf_client.prediction.mixture.mixture import Known
-from fedperf_client.prediction.prediction import Floats, PredictLog
+from fedperf_client.prediction.prediction import Floats
 from fedperf_shared.execution import SizedPlan
 
 
-def streams_in(history: History, public: PredictLog) -> tuple[Stream, ...]:
-    """The streams of a history with moments; errors as `encode`."""
-    return _streams(history, encode(history.questions, {PUBLIC: public}))
+def observed_in(columns: ExecutionColumns) -> Observed:
+    """Own executions that ended well, in the order in which they finished."""
+    return Observed(
+        columns.cell,
+        columns.workload_index(),
+        columns.log_seconds - columns.start,
+        columns.inputs(),
+        columns.moments(),
+    )
 
 
 def streams_known(history: History, known: Known) -> tuple[Stream, ...]:
@@ -33,12 +39,12 @@ def streams_known(history: History, known: Known) -> tuple[Stream, ...]:
     return _streams(history, known.samples)
 
 
-def as_of_today(known: Known, streams: Iterable[Stream]) -> Known:
-    """What is known, as it would be measured today."""
-    log_seconds = known.log_seconds.copy()
+def as_of_today(log_seconds: Floats, streams: Iterable[Stream]) -> Floats:
+    """What was measured, log seconds [executions], as it would be today."""
+    today = log_seconds.copy()
     for stream in streams:
-        log_seconds[stream.rows] += stream.lags()
-    return replace(known, log_seconds=log_seconds)
+        today[stream.rows] += stream.lags()
+    return today
 
 
 def _streams(history: History, samples: Samples) -> tuple[Stream, ...]:

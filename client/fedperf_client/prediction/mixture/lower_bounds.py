@@ -54,18 +54,18 @@ class Bounded:
 class LowerBounds:
     """Own runs that did not end well, log seconds of each by configuration."""
 
-    log_seconds: Mapping[bytes, Floats]
+    log_seconds: Mapping[int, Floats]
 
     @classmethod
-    def of(cls, configurations: Sequence[bytes], log_seconds: Floats) -> Self:
+    def of(cls, configurations: Sequence[int], log_seconds: Floats) -> Self:
         """Of runs that were cut, `log_seconds` [runs] until then."""
-        found: dict[bytes, list[float]] = defaultdict(list)
+        found: dict[int, list[float]] = defaultdict(list)
         for key, each in zip(configurations, log_seconds.tolist(), strict=True):
             found[key].append(each)
         return cls({key: np.array(each) for key, each in found.items()})
 
     def heeded(
-        self, configuration: bytes, log_seconds: float, spread: Distribution, *, ended: Floats
+        self, configuration: int, log_seconds: float, spread: Distribution, *, ended: Floats
     ) -> Distribution:
         """The spread of an answer with what is known of runs that were cut.
 

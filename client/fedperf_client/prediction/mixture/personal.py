@@ -39,7 +39,7 @@ from fedperf_client.prediction.mixture.intervals import (
     kinship_of,
 )
 from fedperf_client.prediction.mixture.learner_catalogue import LOCAL_FROM
-from fedperf_client.prediction.mixture.matched_folds import Asks, Mimicry
+from fedperf_client.prediction.mixture.matched_folds import Asks, Mask, Mimicry
 from fedperf_client.prediction.mixture.mixture import MixMember, MixOutcome, Mixture
 from fedperf_client.prediction.mixture.own_executions import places_of
 from fedperf_client.prediction.mixture.spreads import (
@@ -88,6 +88,7 @@ class Personalized:
     level: float
     outcomes: dict[Key, MixOutcome] = field(default_factory=dict)
     _standings: dict[tuple[Key, SizedPlan], Standing] = field(default_factory=dict)
+    _of_like: dict[tuple[Key, bytes], Standing] = field(default_factory=dict)
     _kinships: dict[Key, float] = field(default_factory=dict)
 
     @classmethod
@@ -157,7 +158,7 @@ class Personalized:
         ]
 
     def _estimate(
-        self, question: SizedPlan, asked: Way, share: float, *, of_mix: float, configuration: bytes
+        self, question: SizedPlan, asked: Way, share: float, *, of_mix: float, configuration: int
     ) -> Estimate:
         kind, way = asked
         candidates, standing = self.candidates, self._standing(question, way)
@@ -172,7 +173,7 @@ class Personalized:
             inside = weight > 0 and candidates.is_inside(question, kind, way)
             log_seconds, basis = of_mix, self._basis(weight, way)
             spread = self._spread(question, way, share, inside=inside, is_own=basis.is_own)
-        ended = repeats.log_seconds.get(configuration, np.zeros(0))
+        ended = repeats.runs_of(configuration)
         spread = candidates.cut_short.heeded(configuration, log_seconds, spread, ended=ended)
         return Estimate.around(
             log_seconds, spread, kind=kind, level=self.level, inside=inside, basis=basis
@@ -180,9 +181,9 @@ class Personalized:
 
     def _mixed(
         self, questions: Sequence[SizedPlan], ways: Sequence[Way], shares: Floats
-    ) -> tuple[Floats, list[bytes]]:
+    ) -> tuple[Floats, list[int]]:
         """Answers of mixes beside the start, log seconds [questions], and configurations."""
-        answers, configurations = np.zeros(len(questions)), [b""] * len(questions)
+        answers, configurations = np.zeros(len(questions)), [0] * len(questions)
         keys = [key_of(way) for _, way in ways]
         for key in dict.fromkeys(keys):
             rows = [row for row, each in enumerate(keys) if each == key]
@@ -191,7 +192,7 @@ class Personalized:
                 [self._standing(questions[row], way).weight_at(shares[row]) for row in rows]
             )
             asked, answers[rows] = self._weighted(some, way, weights)
-            for row, configuration in zip(rows, asked.configurations(), strict=True):
+            for row, configuration in zip(rows, asked.configurations().tolist(), strict=True):
                 configurations[row] = configuration
         return answers, configurations
 
@@ -243,8 +244,14 @@ class Personalized:
         return self._standings[key]
 
     def _weighed_again(self, question: SizedPlan, way: Mimicry | None) -> Standing:
+        like = alike(self.candidates.known, question)
+        key = (key_of(way), like.tobytes())
+        if key not in self._of_like:  # most questions share theirs with others
+            self._of_like[key] = self._weighed_on(like, question, way)
+        return self._of_like[key]
+
+    def _weighed_on(self, like: Mask, question: SizedPlan, way: Mimicry | None) -> Standing:
         outcome, known = self.outcome(way), self.candidates.known
-        like = alike(known, question)
         start = self._start
         if start is None or like.all() or not self._has_pairs():
             return of_mix_alone(outcome.errors, outcome.groups)

@@ -18,16 +18,18 @@ its own: what shifts a whole kind of work is known elsewhere (`level_shifts`).
 """
 
 import math
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import gammaln
 
 from fedperf_client.prediction.mixture.spreads import Student
 from fedperf_client.prediction.prediction import Floats
+
+Ints = NDArray[np.int64]
 
 CLOCK_SD = 0.005
 """Repeats that agree better than that do so by chance, or by the steps of a clock; log seconds."""
@@ -96,32 +98,43 @@ class Repeats:
     """Own executions by configuration: those that no feature tells apart.
 
     Attributes:
-        log_seconds: of each configuration that was measured.
-        kinds: of each configuration, those whose repeats are alike: its platforms.
+        configurations: those that were measured, ascending.
+        kinds: of each, the same for those whose repeats are alike: their platforms.
+        first: of each, when it was measured first.
+        begins: where its runs begin among all, [configurations + 1].
+        log_seconds: of all runs, configuration by configuration.
     """
 
-    log_seconds: Mapping[bytes, Floats]
-    kinds: Mapping[bytes, bytes]
-    _evidence: dict[bytes | None, Floats] = field(default_factory=dict)
+    configurations: Ints
+    kinds: Ints
+    first: Ints
+    begins: Ints
+    log_seconds: Floats
+    _evidence: dict[int | None, Floats] = field(default_factory=dict)
 
     @classmethod
-    def of(
-        cls, configurations: Sequence[bytes], kinds: Sequence[bytes], log_seconds: Floats
-    ) -> Self:
-        """Of own executions.
+    def of(cls, configurations: Ints, kinds: Ints, log_seconds: Floats) -> Self:
+        """Of own executions, oldest first.
 
         Args:
             configurations: of each.
             kinds: of each, the same for executions whose repeats are alike.
             log_seconds: natural log of the wall seconds, [executions].
         """
-        found: dict[bytes, list[float]] = defaultdict(list)
-        for key, each in zip(configurations, log_seconds.tolist(), strict=True):
-            found[key].append(each)
-        measured = {key: np.array(each) for key, each in found.items()}
-        return cls(measured, dict(zip(configurations, kinds, strict=True)))
+        order = np.argsort(configurations, kind="stable")
+        found, begins = np.unique(configurations[order], return_index=True)
+        first = order[begins]
+        ends = np.append(begins, len(order))
+        return cls(found, kinds[first], first, ends, log_seconds[order])
 
-    def answer(self, configuration: bytes, of_mix: float, mix_variance: float) -> Repeated | None:
+    def runs_of(self, configuration: int) -> Floats:
+        """Log seconds of its runs; none where it never ran."""
+        place = int(np.searchsorted(self.configurations, configuration))
+        if place == len(self.configurations) or self.configurations[place] != configuration:
+            return np.zeros(0)
+        return self._runs(place)
+
+    def answer(self, configuration: int, of_mix: float, mix_variance: float) -> Repeated | None:
         """What own runs say together with a mix; None where it never ran.
 
         Args:
@@ -129,8 +142,8 @@ class Repeats:
             of_mix: log seconds.
             mix_variance: mean square of its errors, log seconds squared.
         """
-        runs = self.log_seconds.get(configuration)
-        if runs is None:
+        runs = self.runs_of(configuration)
+        if len(runs) == 0:
             return None
         count, mean = len(runs), float(runs.mean())
         belief = self.belief(configuration)
@@ -142,21 +155,23 @@ class Repeats:
         scale = math.sqrt(variance + of_mean)  # as of own runs alone: the mix has seen them too
         return Repeated(of_mix + share * (mean - of_mix), Student(scale, degrees), count)
 
-    def belief(self, configuration: bytes) -> RepeatBelief:
+    def belief(self, configuration: int) -> RepeatBelief:
         """What all other configurations tell of the variance of its repeats."""
-        own, kind = _evidence([self.log_seconds[configuration]]), self.kinds[configuration]
+        place = int(np.searchsorted(self.configurations, configuration))
+        own, kind = _evidence([self._runs(place)]), int(self.kinds[place])
         of_home = PUBLIC_BELIEF.learnt(self._told(None) - own, _SURE_OF_HOME)
         return of_home.learnt(self._told(kind) - own, _SURE_OF_PLATFORM)
 
-    def _told(self, kind: bytes | None) -> Floats:
+    def _runs(self, place: int) -> Floats:
+        return self.log_seconds[self.begins[place] : self.begins[place + 1]]
+
+    def _told(self, kind: int | None) -> Floats:
         """What all configurations of a kind tell, of any for None; computed once."""
         if kind not in self._evidence:
-            chosen = [
-                runs
-                for key, runs in self.log_seconds.items()
-                if len(runs) > 1 and kind in (None, self.kinds[key])
-            ]
-            self._evidence[kind] = _evidence(chosen[-MOST_REPEATED:])
+            repeated = np.diff(self.begins) > 1
+            chosen = np.flatnonzero(repeated if kind is None else repeated & (self.kinds == kind))
+            last = chosen[np.argsort(self.first[chosen])][-MOST_REPEATED:]
+            self._evidence[kind] = _evidence([self._runs(place) for place in last.tolist()])
         return self._evidence[kind]
 
 

@@ -93,9 +93,11 @@ def told_by_start(
     for row, question in enumerate(questions):
         groups[alike(known, question, sources=True).tobytes()].append(row)
     found = np.zeros(len(questions))
+    without_features = np.zeros((len(known), 0))  # none is read, and many are slow to copy
     for mask, rows in groups.items():
         own = np.flatnonzero(np.frombuffer(mask, np.bool_))
-        fitted = start.fit(known.samples.take(own), known.log_seconds[own])
+        told = Samples(without_features, known.samples.cells, known.samples.starts)
+        fitted = start.fit(told.take(own), known.log_seconds[own])
         found[rows] = fitted(asked.take(np.array(rows)))
     return found
 

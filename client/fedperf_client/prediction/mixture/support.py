@@ -5,14 +5,12 @@ was seen somewhere. Whoever compares platforms for one job must not: a plan is o
 where one of its platforms never ran a tenth of the job's source rows.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
-import numpy as np
-
-from fedperf_client.prediction.mixture.intervals import Estimate
-from fedperf_client.prediction.mixture.mixture import Known
+from fedperf_client.prediction.mixture.intervals import Estimate, Hull
 from fedperf_client.prediction.mixture.personal import Personalized
 from fedperf_shared.execution import SizedPlan
 from fedperf_shared.workflow.graph import Plan
@@ -29,19 +27,13 @@ class Reach:
     rows: Mapping[Platform, float]
 
     @classmethod
-    def of(cls, known: Known) -> Self:
-        """The reach of own executions, from their flat features."""
-        if len(known) == 0:
-            return cls({})
-        used = known.samples.platforms()
-        rows = np.expm1(known.places.size)
-        return cls(
-            {
-                platform: float(rows[used[:, platform]].max())
-                for platform in NAMED_PLATFORMS
-                if used[:, platform].any()
-            }
-        )
+    def of(cls, hull: Hull) -> Self:
+        """The reach of own executions, from the hull around them."""
+        rows: dict[Platform, float] = {}
+        for (_, platform), (_, most, *_) in hull.pairs.items():
+            if platform in NAMED_PLATFORMS:
+                rows[platform] = max(rows.get(platform, 0.0), math.expm1(most))
+        return cls(rows)
 
     def beyond(self, plan: Plan) -> tuple[Platform, ...]:
         """Platforms of the plan that ran, but only much smaller jobs."""

@@ -285,9 +285,9 @@ def _by_repeats(job: RepeatedJob, own: Floats, others: Sequence[RepeatedJob]) ->
     """What the product says of a configuration that ran so."""
     each_of = [*others, job]
     runs = [*(each.runs for each in others), own]
-    names = [each.name.encode() for each, of in zip(each_of, runs, strict=True) for _ in of]
-    kinds = [each.kind for each, of in zip(each_of, runs, strict=True) for _ in of]
-    answer = Repeats.of(names, kinds, np.concatenate(runs)).answer(job.name.encode(), 0.0, NO_MIX)
+    of_run = np.repeat(np.arange(len(runs)), [len(each) for each in runs])
+    kinds = np.unique([each.kind for each in each_of], return_inverse=True)[1][of_run]
+    answer = Repeats.of(of_run, kinds, np.concatenate(runs)).answer(len(others), 0.0, NO_MIX)
     if answer is None:
         raise InvalidInputError(f"{job.name} never ran")
     ends = [answer.log_seconds + answer.spread.quantile(e) for e in (0.05, 0.95)]

@@ -148,7 +148,7 @@ ADDED_COLUMNS = {
 """By the schema that added them."""
 
 
-@pytest.mark.parametrize("version", [1, 2, 3])
+@pytest.mark.parametrize("version", [1, 2, 3, 4])
 def test_an_older_store_is_brought_up_to_date_and_loses_nothing(path: Path, version: int) -> None:
     known = make_execution(
         1, cluster=ClusterConfig(1, 2, 8_000_000_000), measurement=Measurement(1.5)
@@ -159,8 +159,9 @@ def test_an_older_store_is_brought_up_to_date_and_loses_nothing(path: Path, vers
         for added_in, columns in ADDED_COLUMNS.items():
             for column in columns.split() if version < added_in else ():
                 connection.execute(f"ALTER TABLE execution DROP COLUMN {column}")
-        if version == 1:
-            connection.execute("DROP TABLE source")
+        for added_in, table in ((2, "source"), (5, "segment"), (5, "state")):
+            if version < added_in:
+                connection.execute(f"DROP TABLE {table}")
         connection.execute(f"PRAGMA user_version = {version}")
     connection.close()
     with ExecutionStore.open(path) as store:
@@ -421,15 +422,18 @@ def test_the_newest_come_first(tmp_path: Path) -> None:
         assert store.newest(9, Selection(status=failed)) == (stored[7], stored[4], stored[1])
 
 
-def test_a_digest_tells_what_is_stored_from_anything_else(tmp_path: Path) -> None:
-    def digest(name: str, *numbers: int) -> bytes:
-        with ExecutionStore.open(tmp_path / name) as store:
-            for number in numbers:
-                store.add([make_execution(number)])
+def test_a_digest_changes_whenever_what_is_stored_does_and_only_then(tmp_path: Path) -> None:
+    path = tmp_path / "executions.sqlite"
+
+    def digest(*added: int, deleted: tuple[str, ...] = ()) -> bytes:
+        with ExecutionStore.open(path) as store:
+            store.add([make_execution(number) for number in added])
+            store.delete(deleted)
             return store.digest()
 
-    assert digest("one", 0, 1) == digest("other order", 1, 0) == digest("one", 1)
-    assert len({digest("none"), digest("one"), digest("more", 0, 1, 2)}) == 3
+    seen = [digest(), digest(0), digest(0, 1), digest(deleted=("execution-1",)), digest(1)]
+    assert len(set(seen)) == len(seen)
+    assert digest() == digest(0, 1) == digest(deleted=("nobody",)) == seen[-1]
 
 
 def test_what_is_deleted_is_gone_and_nothing_else(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from fedperf_client.home.segments import Encoder
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.sources import ingestion
 from fedperf_client.sources.history_file import write_history
@@ -81,9 +82,11 @@ def test_what_failed_is_stored_and_counted(tmp_path: Path) -> None:
     assert (taken.executions, taken.new, taken.failed) == (1, 1, 1)
 
 
-def dies_of_some(path: Path, store: Path, *, scratch: Path | None) -> IngestionOutcome:
+def dies_of_some(
+    path: Path, store: Path, *, scratch: Path | None, encoder: Encoder | None
+) -> IngestionOutcome:
     """As what reads one source in a process of its own, which some sources kill."""
-    del store, scratch
+    del store, scratch, encoder
     if path.name in ("b", "d"):
         os._exit(9)
     return IngestionOutcome(path, Taken(1))

@@ -9,11 +9,13 @@ import pytest
 import fedperf_shared
 from fedperf_client.home.config import write_private
 from fedperf_client.home.store import ExecutionStore
+from fedperf_client.prediction import learnt_part
 from fedperf_client.prediction.answers import predictor_cache as kept_module
 from fedperf_client.prediction.answers.predictor_cache import Kept, open_kept
 from fedperf_client.prediction.answers.source_digest import source_digest
 from fedperf_client.prediction.base_models import FetchedModels
-from fedperf_client.prediction.evidence import History
+from fedperf_client.prediction.columns import ExecutionColumns
+from fedperf_client.prediction.home_evidence import HomeEvidence
 from fedperf_client.prediction.learners.residual_learners import CellCorrection
 from fedperf_shared.execution import ExecutionStatus, Measurement
 from fedperf_shared.model.checkpoint import encode_checkpoint
@@ -59,17 +61,16 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
 
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many executions were read anew, call by call."""
+    """Of how many executions was looked for anew what they tell, call by call."""
     found: list[int] = []
 
-    class Counted(History):
+    class Counted(HomeEvidence):
         @classmethod
-        def from_executions(cls, executions):  # type: ignore[no-untyped-def]
-            history = History.from_executions(executions)
-            found.append(len(history))
-            return history
+        def of(cls, columns: ExecutionColumns) -> HomeEvidence:
+            found.append(len(columns))
+            return HomeEvidence.of(columns)
 
-    monkeypatch.setattr(kept_module, "History", Counted)
+    monkeypatch.setattr(kept_module, "HomeEvidence", Counted)
     return found
 
 
@@ -183,7 +184,7 @@ def test_runs_that_were_cut_are_kept_as_well(place: Place, reads: list[int]) -> 
         store.add([cut])
     first, _ = place.answered()
     again, _ = place.answered()
-    assert reads == [12, 12]
+    assert reads == [12, 13]
     assert first[0] > limit
     np.testing.assert_allclose(again, first, rtol=1e-9)
 
@@ -195,3 +196,22 @@ def test_without_executions_the_start_answers(
     with ExecutionStore.open(tmp_path / "empty.sqlite") as store:
         kept = open_kept(tmp_path / "file", store, FetchedModels(tmp_path / "models"))
     assert all(each.extrapolating for each in kept.predictor.predict(ASKED))
+
+
+def test_what_was_learnt_stays_until_a_tenth_more_came_and_new_runs_count_at_once(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(learnt_part, "MOST_LEARNT", 20)
+    place.add(2, 11)  # 23 in all: some of the first 22 are learnt from
+    _, before = place.answered()
+    assert len(before.predictor.candidates.known) == 20
+    place.add(3, 1)
+    kept = place.opened()
+    assert list(kept.predictor.outcomes) == list(before.predictor.outcomes)
+    assert len(kept.predictor.candidates.repeats.log_seconds) == 24
+    again, _ = place.answered()
+    fresh = Path(place.file)
+    fresh.unlink()
+    np.testing.assert_allclose(place.answered()[0], again, rtol=1e-9)
+    place.add(4, 12)
+    assert not place.opened().predictor.outcomes

@@ -8,8 +8,9 @@ import pytest
 
 from fedperf_client.prediction.base_models import FetchedModels
 from fedperf_client.prediction.evaluation.gain import Gain, gain_on
+from fedperf_client.prediction.evidence import History
 from fedperf_shared.errors import InvalidInputError
-from fedperf_shared.execution import ExecutionStatus
+from fedperf_shared.execution import Execution, ExecutionStatus
 from fedperf_shared.model.checkpoint import encode_checkpoint
 from tests.unit.client.prediction.worlds import executions_of_world
 from tests.unit.client.public import garbage_checkpoint, install_start
@@ -23,8 +24,13 @@ def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FetchedModels:
     return FetchedModels(tmp_path / "models")
 
 
+def compared(own: list[Execution], held_out: list[Execution], models: FetchedModels) -> Gain:
+    history = History.from_executions(own)
+    return gain_on(history, history.workloads, held_out, models)
+
+
 def played(seed: int, models: FetchedModels, own: int = 120) -> Gain:
-    return gain_on(
+    return compared(
         executions_of_world(seed, own, "own"),
         executions_of_world(seed + 1000, 150, "held-out"),
         models,
@@ -61,7 +67,7 @@ def test_the_comparison_names_every_column(models: FetchedModels) -> None:
 
 
 def test_without_own_executions_the_public_start_answers(models: FetchedModels) -> None:
-    gain = gain_on([], executions_of_world(5, 20, "held-out"), models)
+    gain = compared([], executions_of_world(5, 20, "held-out"), models)
     assert gain.executions == 0
     assert np.isfinite(gain.personalized)
 
@@ -69,7 +75,7 @@ def test_without_own_executions_the_public_start_answers(models: FetchedModels) 
 def test_workloads_that_were_learnt_from_are_refused(models: FetchedModels) -> None:
     own = executions_of_world(1, 10, "own")
     with pytest.raises(InvalidInputError, match="10 of whose workloads"):
-        gain_on(own, own, models)
+        compared(own, own, models)
 
 
 def test_nothing_to_compare_on_is_refused(models: FetchedModels) -> None:
@@ -79,4 +85,4 @@ def test_nothing_to_compare_on_is_refused(models: FetchedModels) -> None:
     ]
     for held_out in ([], failed):
         with pytest.raises(InvalidInputError, match="must be some"):
-            gain_on(executions_of_world(2, 10, "own"), held_out, models)
+            compared(executions_of_world(2, 10, "own"), held_out, models)

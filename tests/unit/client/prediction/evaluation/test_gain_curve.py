@@ -6,8 +6,15 @@ import numpy as np
 import pytest
 
 from fedperf_client.prediction.base_models import FetchedModels
-from fedperf_client.prediction.evaluation.gain_curve import LOCAL, PERSONALIZED, STEPS, gain_curve
+from fedperf_client.prediction.evaluation.gain_curve import (
+    LOCAL,
+    PERSONALIZED,
+    STEPS,
+    GainPoint,
+    gain_curve,
+)
 from fedperf_client.prediction.evidence import History
+from fedperf_client.prediction.mixture.mixture import OnProgress
 from fedperf_shared.errors import InvalidInputError
 from tests.unit.client.prediction.synthetic import draw_history
 from tests.unit.client.public import install_start
@@ -19,12 +26,19 @@ def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FetchedModels:
     return FetchedModels(tmp_path / "models")
 
 
+def curve(
+    history: History, models: FetchedModels, on_progress: OnProgress = lambda *_: None
+) -> list[GainPoint]:
+    index = history.workload_index()
+    return gain_curve(index, history.take, models, on_progress=on_progress)
+
+
 def test_every_number_of_own_executions_is_judged_on_workloads_that_are_left_out(
     models: FetchedModels,
 ) -> None:
     history = draw_history(np.random.default_rng(0), 10, executions=2)
     told: list[tuple[int, int]] = []
-    points = gain_curve(history, models, on_progress=lambda done, total: told.append((done, total)))
+    points = curve(history, models, lambda done, total: told.append((done, total)))
     assert [each.executions for each in points] == [step for step in STEPS if step <= 10]
     assert {each.asked for each in points} == {20}
     assert all(error >= 1 for each in points[1:] for error in each.errors.values())
@@ -37,14 +51,11 @@ def test_every_number_of_own_executions_is_judged_on_workloads_that_are_left_out
 
 def test_the_same_executions_give_the_same_curve(models: FetchedModels) -> None:
     history = draw_history(np.random.default_rng(1), 8)
-    one, other = (
-        [each.as_row() for each in gain_curve(history, models, on_progress=lambda *_: None)]
-        for _ in range(2)
-    )
+    one, other = ([each.as_row() for each in curve(history, models)] for _ in range(2))
     assert one == other
 
 
 def test_too_few_workloads_to_judge_on_are_refused(models: FetchedModels) -> None:
     for history in (History((), (), np.zeros(0)), draw_history(np.random.default_rng(2), 4)):
         with pytest.raises(InvalidInputError, match="fedperf ingest FILE"):
-            gain_curve(history, models, on_progress=lambda *_: None)
+            curve(history, models)

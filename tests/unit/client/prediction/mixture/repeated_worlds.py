@@ -37,15 +37,12 @@ def runs(rng: np.random.Generator, spread: str, noise: str, count: int) -> Float
     return np.asarray(level + SPREADS[spread](rng, 1)[0] * NOISES[noise](rng, count))
 
 
-def home(*configurations: Floats, kinds: tuple[bytes, ...] | None = None) -> Repeats:
-    """A home that ran configurations b"0", b"1" and so on."""
-    names = [b"%d" % n for n, each in enumerate(configurations) for _ in each]
-    of = (b"spark",) * len(configurations) if kinds is None else kinds
-    return Repeats.of(
-        names,
-        [of[int(name)] for name in names],
-        np.concatenate([np.zeros(0), *configurations]),
-    )
+def home(*configurations: Floats, kinds: tuple[int, ...] | None = None) -> Repeats:
+    """A home that ran configurations 0, 1 and so on."""
+    counts = [len(each) for each in configurations]
+    names = np.repeat(np.arange(len(configurations)), counts)
+    of = np.zeros(len(configurations), np.int64) if kinds is None else np.array(kinds)
+    return Repeats.of(names, of[names], np.concatenate([np.zeros(0), *configurations]))
 
 
 def interval_score(lower: float, upper: float, measured: float) -> float:

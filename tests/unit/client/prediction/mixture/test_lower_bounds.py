@@ -11,15 +11,15 @@ NOTHING = np.zeros(0)
 
 
 def heeded(
-    *cut: float, ended: np.ndarray = NOTHING, median: float = 0.0, of: bytes = b"job"
+    *cut: float, ended: np.ndarray = NOTHING, median: float = 0.0, of: int = 1
 ) -> Distribution:
-    bounds = LowerBounds.of([b"job"] * len(cut), np.array(cut))
+    bounds = LowerBounds.of([1] * len(cut), np.array(cut))
     return bounds.heeded(of, median, BASE, ended=ended)
 
 
 def test_without_cut_runs_or_for_another_configuration_nothing_changes() -> None:
     assert heeded() is BASE
-    assert heeded(3.0, of=b"other") is BASE
+    assert heeded(3.0, of=2) is BASE
 
 
 def test_a_run_cut_below_the_predicted_median_says_nothing_new() -> None:

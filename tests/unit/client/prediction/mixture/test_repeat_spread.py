@@ -10,6 +10,7 @@ import pytest
 from fedperf_client.prediction.evidence import History, encode
 from fedperf_client.prediction.mixture.repeat_spread import PUBLIC_BELIEF, Repeated, Repeats
 from fedperf_client.sources.history_file import executions_of
+from fedperf_shared.workflow.vocabulary import Platform
 from tests.unit.client.prediction.mixture.repeated_worlds import (
     NO_MIX,
     NOISES,
@@ -23,7 +24,7 @@ NIGHTLY = Path(__file__).parents[5] / "tests" / "cases" / "nightly" / "execution
 
 
 def answer(
-    found: Repeats, name: bytes = b"0", *, of_mix: float = 0.0, variance: float = NO_MIX
+    found: Repeats, name: int = 0, *, of_mix: float = 0.0, variance: float = NO_MIX
 ) -> Repeated:
     told = found.answer(name, of_mix, variance)
     assert told is not None
@@ -36,8 +37,8 @@ def ratio(told: Repeated) -> float:
 
 
 def test_what_never_ran_so_is_not_answered() -> None:
-    assert home(np.array([1.0])).answer(b"1", 0.0, 1.0) is None
-    assert home().answer(b"0", 0.0, 1.0) is None
+    assert home(np.array([1.0])).answer(1, 0.0, 1.0) is None
+    assert home().answer(0, 0.0, 1.0) is None
 
 
 def test_one_run_counts_by_its_precision_and_many_settle_it() -> None:
@@ -79,19 +80,19 @@ def test_other_configurations_tell_how_far_apart_repeats_are() -> None:
 def test_those_on_the_same_platforms_tell_first() -> None:
     rng = np.random.default_rng(2)
     others = [runs(rng, spread, "normal", 6) for spread in ("quiet", "cloud") for _ in range(25)]
-    kinds = (b"polars",) * 25 + (b"spark",) * 25
+    kinds = (Platform.POLARS,) * 25 + (Platform.SPARK,) * 25
     of = {
         kind: ratio(answer(home(np.array([1.0]), *others, kinds=(kind, *kinds))))
-        for kind in (b"polars", b"spark", b"pandas")
+        for kind in (Platform.POLARS, Platform.SPARK, Platform.PANDAS)
     }
-    assert of[b"polars"] < 1.5
-    assert of[b"polars"] < of[b"pandas"] < 1.5 * of[b"spark"]
-    assert of[b"spark"] > 4
+    assert of[Platform.POLARS] < 1.5
+    assert of[Platform.POLARS] < of[Platform.PANDAS] < 1.5 * of[Platform.SPARK]
+    assert of[Platform.SPARK] > 4
 
 
 def test_its_own_runs_are_not_counted_twice() -> None:
     alone, beside = home(np.array([1.0, 1.3])), home(np.array([1.0, 1.3]), np.array([5.0]))
-    assert alone.belief(b"0") == beside.belief(b"0") == home(np.array([1.0])).belief(b"0")
+    assert alone.belief(0) == beside.belief(0) == home(np.array([1.0])).belief(0)
 
 
 def test_repeats_that_agree_to_the_last_digit_leave_what_a_clock_leaves() -> None:
@@ -123,7 +124,7 @@ def judged(spread: str, noise: str, *, others: int, known: int, factor: float = 
         off = [each[known:] - each[:known].mean() for each in beside] or [np.zeros(1)]
         low, high = np.quantile(np.concatenate(off), [0.05, 0.95])
         for number, each in enumerate(new):
-            told = answer(found, b"%d" % number)
+            told = answer(found, number)
             width = factor * told.spread.quantile(0.95)
             ends = told.log_seconds - width, told.log_seconds + width
             covered.append(ends[0] <= each[-1] <= ends[1])
@@ -166,11 +167,11 @@ def test_a_home_with_nothing_but_one_job_covers_it_all_the_same(
 def test_the_projects_own_campaign_is_covered_and_narrow() -> None:
     history = History.from_executions(executions_of(NIGHTLY))
     samples = encode(history.questions, {})
-    names, kinds = list(samples.configurations()), [b""] * len(history)
+    names, kinds = samples.configurations(), np.zeros(len(history), np.int64)
     covered, ratios = [], []
-    for row, name in enumerate(names):
+    for row, name in enumerate(names.tolist()):
         rest = [each for each in range(len(history)) if each != row]
-        others = Repeats.of([names[each] for each in rest], kinds[1:], history.log_seconds[rest])
+        others = Repeats.of(names[rest], kinds[1:], history.log_seconds[rest])
         told = others.answer(name, 0.0, NO_MIX)
         if told is None:
             continue

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from fedperf_client.prediction.evidence import History
-from fedperf_client.prediction.mixture.intervals import WIDENING
+from fedperf_client.prediction.mixture.intervals import WIDENING, Hull
 from fedperf_client.prediction.mixture.learner_catalogue import public_learners
-from fedperf_client.prediction.mixture.own_executions import known_of
 from fedperf_client.prediction.mixture.personal import Personalized, personalize
 from fedperf_client.prediction.mixture.support import TIMES, Reach
 from fedperf_shared.execution import ClusterConfig, SizedPlan
@@ -28,14 +27,14 @@ def plan(rows: float, platform: Platform) -> Plan:
 
 def test_reach_is_the_largest_job_of_every_platform() -> None:
     history = draw_history(np.random.default_rng(1), 40)
-    reach = Reach.of(known_of(history, {}))
+    reach = Reach.of(Hull.around(history.questions))
     for platform in PLATFORMS:
         mine = [
             q.plan.workflow.source_rows for q in history.questions if platform in q.plan.platforms
         ]
         assert reach.rows[platform] == pytest.approx(max(mine), rel=1e-6)
     assert set(reach.rows) == set(PLATFORMS)
-    assert Reach.of(known_of(History((), (), np.zeros(0)), {})).rows == {}
+    assert Reach.of(Hull.around(())).rows == {}
 
 
 def test_beyond_is_more_than_ten_times_what_a_platform_of_the_plan_ran() -> None:

@@ -1,0 +1,198 @@
+"""Own executions as columns: what learning reads of each, computed once when it is taken in.
+
+A row stands for an execution that tells something: it was measured, and rows are known of it.
+Plans are not needed any more, but for what is asked of another start model.
+"""
+
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime, timedelta
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedperf_client.prediction.evidence import configuration_of, encode
+from fedperf_client.prediction.prediction import Floats, PredictLog
+from fedperf_shared.execution import ClusterConfig, Execution, SizedPlan
+from fedperf_shared.workflow.vocabulary import OperatorKind, Platform
+
+Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+START = "start"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_PAIRS = len(OperatorKind) * len(Platform)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ExecutionColumns:
+    """Own executions, [executions] each.
+
+    Attributes:
+        number: by which the store finds it.
+        finished_at: whole microseconds since 1970.
+        workload: the same for executions of one workload.
+        is_ok: whether it ended well; others are lower bounds.
+        log_seconds: natural log of the measured wall seconds.
+        cell: of the public basis.
+        start: log seconds that the public start predicts.
+        source_rows: of all sources.
+        largest_rows: of the largest output.
+        operators: of the plan.
+        cores, nodes, memory_bytes, machine_speed, queries_before: of the cluster.
+        configuration: the same for those that no feature tells apart.
+        pairs: which kinds of operators ran on which platforms, bits, [executions, bytes].
+    """
+
+    number: Ints
+    finished_at: Ints
+    workload: Ints
+    is_ok: Mask
+    log_seconds: Floats
+    cell: Ints
+    start: Floats
+    source_rows: Floats
+    largest_rows: Floats
+    operators: Ints
+    cores: Ints
+    nodes: Ints
+    memory_bytes: Ints
+    machine_speed: Floats
+    queries_before: Ints
+    configuration: Ints
+    pairs: NDArray[np.uint8]
+
+    def __len__(self) -> int:
+        return len(self.number)
+
+    @classmethod
+    def of(cls, columns: Mapping[str, NDArray[Any]]) -> Self:
+        """What `encoded` gave, of any number of executions."""
+        return cls(**{each.name: columns[each.name] for each in fields(cls)})
+
+    def take(self, rows: Ints | Mask) -> Self:
+        """Those rows."""
+        return type(self)(*(getattr(self, each.name)[rows] for each in fields(self)))
+
+    def workload_index(self) -> Ints:
+        """The number of each execution's workload, in order of first appearance."""
+        return numbered(self.workload)
+
+    def moments(self) -> list[datetime]:
+        """When each finished."""
+        return [_EPOCH + timedelta(microseconds=each) for each in self.finished_at.tolist()]
+
+    def inputs(self) -> Floats:
+        """Logs of cores, their speed, source rows and operators, [executions, 4]."""
+        return np.column_stack(
+            [
+                np.log(self.cores),
+                np.log(self.machine_speed),
+                np.log1p(self.source_rows),
+                np.log(self.operators),
+            ]
+        )
+
+    def cluster_columns(self) -> tuple[NDArray[Any], ...]:
+        """What a cluster is told by."""
+        machine = (self.nodes, self.cores, self.memory_bytes)
+        return (*machine, self.machine_speed, self.queries_before)
+
+    def cluster(self, row: int) -> ClusterConfig:
+        """The resources of one."""
+        return ClusterConfig(
+            int(self.nodes[row]),
+            int(self.cores[row]),
+            int(self.memory_bytes[row]),
+            float(self.machine_speed[row]),
+            int(self.queries_before[row]),
+        )
+
+
+def numbered(values: NDArray[Any]) -> Ints:
+    """Numbers from 0 for equal values, in order of first appearance."""
+    _, first, inverse = np.unique(values, return_index=True, return_inverse=True)
+    rank = np.empty(len(first), np.int64)
+    rank[np.argsort(first)] = np.arange(len(first))
+    return rank[inverse]
+
+
+def unpacked_pairs(pairs: NDArray[np.uint8]) -> Mask:
+    """Which kinds ran on which platforms, [executions, kinds x platforms]."""
+    return np.unpackbits(pairs, axis=1, count=_PAIRS).view(np.bool_)
+
+
+def platform_sets(used: Mask) -> Ints:
+    """A number for the set of named platforms that each uses, of `used` [executions, platforms]."""
+    return np.packbits(used, axis=1)[:, 0].astype(np.int64)
+
+
+def encoded(executions: Sequence[Execution], start: PredictLog) -> dict[str, NDArray[Any]]:
+    """The columns of those that tell something, `number` their place, and flat `features`.
+
+    Args:
+        executions: any number.
+        start: the public start.
+
+    Raises:
+        PredictorFailedError: it gave values that cannot be used.
+    """
+    told = [
+        (place, each, each.measurement)
+        for place, each in enumerate(executions)
+        if each.measurement is not None and each.origin.rows_known > 0
+    ]
+    questions = [SizedPlan(each.plan, each.cluster) for _, each, _ in told]
+    samples = encode(questions, {START: start})
+    operators = [each.plan.workflow.operators for each in questions]
+    clusters = [each.cluster for each in questions]
+
+    def whole(values: Sequence[int]) -> Ints:
+        return np.array(values, np.int64)
+
+    def floats(values: Sequence[float]) -> Floats:
+        return np.array(values, np.float64)
+
+    features = samples.features.astype(np.float32)
+    return {
+        "number": whole([place for place, _, _ in told]),
+        "finished_at": whole([_micros(each.finished_at) for _, each, _ in told]),
+        "workload": whole([_hash(each.workload.encode()) for _, each, _ in told]),
+        "is_ok": np.array([each.is_ok for _, each, _ in told], np.bool_),
+        "log_seconds": floats([math.log(of.runtime_seconds) for _, _, of in told]),
+        "cell": samples.cells,
+        "start": samples.starts[START],
+        "source_rows": floats([each.plan.workflow.source_rows for each in questions]),
+        "largest_rows": floats([max(one.output_rows for one in each) for each in operators]),
+        "operators": whole([len(each) for each in operators]),
+        "cores": whole([each.cores for each in clusters]),
+        "nodes": whole([each.nodes for each in clusters]),
+        "memory_bytes": whole([each.memory_bytes for each in clusters]),
+        "machine_speed": floats([each.machine_speed for each in clusters]),
+        "queries_before": whole([each.queries_before for each in clusters]),
+        "configuration": whole(
+            [configuration_of(*each) for each in zip(features, samples.cells, strict=True)]
+        ),
+        "pairs": _pairs(questions),
+        "features": features,
+    }
+
+
+def _pairs(questions: Sequence[SizedPlan]) -> NDArray[np.uint8]:
+    bits = np.zeros((len(questions), _PAIRS), np.bool_)
+    for row, each in enumerate(questions):
+        operators = zip(each.plan.workflow.operators, each.plan.platforms, strict=True)
+        bits[row, [one.kind * len(Platform) + where for one, where in operators]] = True
+    return np.packbits(bits, axis=1)
+
+
+def _micros(moment: datetime) -> int:
+    return (moment - _EPOCH) // timedelta(microseconds=1)
+
+
+def _hash(content: bytes) -> int:
+    digest = hashlib.blake2b(content, digest_size=8).digest()
+    return int.from_bytes(digest, "little", signed=True)

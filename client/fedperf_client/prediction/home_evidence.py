@@ -1,0 +1,188 @@
+"""What own executions tell, from their columns: all of them count, a part of them is learnt from.
+
+`candidates_of` makes the same of a history that is held as questions, and learns from all of it.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedperf_client.drift.streams import StreamDrift, streams_of, streams_until
+from fedperf_client.prediction.columns import (
+    ExecutionColumns,
+    Ints,
+    numbered,
+    platform_sets,
+    unpacked_pairs,
+)
+from fedperf_client.prediction.evidence import Samples
+from fedperf_client.prediction.learnt_part import learnt_part, learnt_until
+from fedperf_client.prediction.mixture.intervals import Ends, Hull, Pair
+from fedperf_client.prediction.mixture.level_shifts import as_of_today, observed_in
+from fedperf_client.prediction.mixture.lower_bounds import LowerBounds
+from fedperf_client.prediction.mixture.matched_folds import Places
+from fedperf_client.prediction.mixture.mixture import Known
+from fedperf_client.prediction.mixture.repeat_spread import Repeats
+from fedperf_client.prediction.prediction import Floats
+from fedperf_shared.execution import ClusterConfig
+from fedperf_shared.workflow.vocabulary import NAMED_PLATFORMS, OperatorKind, Platform
+
+_ROWS_AT_ONCE = 2**15
+
+Clusters = Mapping[Platform, tuple[ClusterConfig, ...]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HomeEvidence:
+    """What own executions tell, before any learner is weighed.
+
+    Attributes:
+        learnt: those that are learnt from, in the order in which they finished.
+        log_seconds: of each of them, as of the last one, [learnt].
+        groups: of each of them; folds never split one.
+        repeats: all by configuration.
+        hull: around all.
+        clusters: the resources that executions on a platform had, the usual ones first; for
+            `UNASSIGNED`, that executions had at all.
+        drifts: found in all.
+        cut_short: those that did not end well.
+    """
+
+    learnt: ExecutionColumns
+    log_seconds: Floats
+    groups: Ints
+    repeats: Repeats
+    hull: Hull
+    clusters: Clusters
+    drifts: tuple[StreamDrift, ...]
+    cut_short: LowerBounds
+
+    @classmethod
+    def of(cls, columns: ExecutionColumns) -> "HomeEvidence":
+        """Of own executions, in the order in which they finished."""
+        ended, cut = columns.take(columns.is_ok), columns.take(~columns.is_ok)
+        observed = observed_in(ended)
+        streams = streams_of(observed)
+        alarms = [int(each.rows[c.noticed]) + 1 for each in streams for c in each.changes]
+        until = learnt_until(len(ended), max(alarms, default=0))
+        then = streams if until == len(ended) else streams_until(observed, streams, until)
+        chosen = learnt_part(ended.take(np.arange(until)))
+        learnt = ended.take(chosen)
+        pairs = _Pairs.of(ended)
+        kinds = platform_sets(pairs.platforms[:, list(NAMED_PLATFORMS)])
+        return cls(
+            learnt,
+            as_of_today(ended.log_seconds, then)[chosen],
+            _groups(learnt),
+            Repeats.of(ended.configuration, kinds, as_of_today(ended.log_seconds, streams)),
+            _hull(ended, pairs),
+            _clusters(ended, pairs.platforms),
+            tuple(drift for stream in streams for drift in stream.drifts),
+            LowerBounds.of(cut.configuration.tolist(), cut.log_seconds),
+        )
+
+    def digest(self) -> bytes:
+        """32 bytes that differ where what is learnt from does."""
+        found = hashlib.sha256()
+        for each in (
+            self.learnt.configuration,
+            self.learnt.cell,
+            self.learnt.start,
+            self.log_seconds,
+            self.groups,
+        ):
+            found.update(np.ascontiguousarray(each).tobytes())
+        return found.digest()
+
+    def known(self, features: Floats, starts: Mapping[str, Floats]) -> Known:
+        """What is learnt from, with its flat features and what start models say of it."""
+        samples = Samples(features, self.learnt.cell, starts)
+        places = Places(np.log(self.learnt.cores), np.log1p(self.learnt.source_rows))
+        return Known(samples, self.log_seconds, places, self.groups)
+
+
+def _groups(learnt: ExecutionColumns) -> Ints:
+    """Workload numbers; of one workload alone its configurations, of one of these its repeats."""
+    groups = learnt.workload_index()
+    if groups.max(initial=0) == 0:
+        groups = numbered(learnt.configuration)
+    return np.arange(len(learnt)) if groups.max(initial=0) == 0 else groups
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Pairs:
+    """Kinds on platforms over all executions.
+
+    Attributes:
+        ends: of each that was seen, see `Hull`.
+        platforms: which each execution uses, [executions, platforms].
+    """
+
+    ends: Mapping[Pair, Ends]
+    platforms: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, columns: ExecutionColumns) -> "_Pairs":
+        """Part after part, so that memory does not grow with all pairs of all executions."""
+        count, kinds, platforms = len(columns), len(OperatorKind), len(Platform)
+        rows, cores = np.log1p(columns.source_rows), np.log(columns.cores)
+        lowest, highest = np.full((2, 2, kinds * platforms), np.inf)
+        used = np.zeros((count, platforms), np.bool_)
+        for begin in range(0, count, _ROWS_AT_ONCE):
+            part = slice(begin, begin + _ROWS_AT_ONCE)
+            pairs = unpacked_pairs(columns.pairs[part])
+            used[part] = pairs.reshape(-1, kinds, platforms).any(axis=1)
+            for pair in np.flatnonzero(pairs.any(axis=0)).tolist():
+                for place, values in enumerate((rows[part], cores[part])):
+                    seen = values[pairs[:, pair]]
+                    lowest[place, pair] = min(lowest[place, pair], seen.min())
+                    highest[place, pair] = min(highest[place, pair], -seen.max())
+        ends = {
+            (OperatorKind(pair // platforms), Platform(pair % platforms)): (
+                float(lowest[0, pair]),
+                float(-highest[0, pair]),
+                float(lowest[1, pair]),
+                float(-highest[1, pair]),
+            )
+            for pair in np.flatnonzero(np.isfinite(lowest[0])).tolist()
+        }
+        return cls(ends, used)
+
+
+def _hull(columns: ExecutionColumns, pairs: _Pairs) -> Hull:
+    if len(columns) == 0:
+        return Hull((), (), {}, 0.0)
+    sizes = (
+        np.log1p(columns.source_rows),
+        np.log1p(columns.largest_rows),
+        np.log(columns.cores),
+        np.log(columns.nodes),
+        np.log(columns.operators),
+    )
+    return Hull(
+        tuple(float(each.min()) for each in sizes),
+        tuple(float(each.max()) for each in sizes),
+        pairs.ends,
+        float((columns.cores / columns.nodes).max()),
+    )
+
+
+def _clusters(columns: ExecutionColumns, used: NDArray[np.bool_]) -> Clusters:
+    """Resources by platform, the usual ones first."""
+    numbers = np.zeros(len(columns), np.int64)
+    for each in columns.cluster_columns():
+        values = numbered(each)
+        numbers = numbered(numbers * (values.max(initial=0) + 1) + values)
+    first = np.unique(numbers, return_index=True)[1]
+    clusters = [columns.cluster(row) for row in first.tolist()]
+    found = {}
+    for platform in Platform:
+        rows = numbers if platform is Platform.UNASSIGNED else numbers[used[:, platform]]
+        kinds, begins, counts = np.unique(rows, return_index=True, return_counts=True)
+        order = kinds[np.lexsort((begins, -counts))].tolist()
+        if order:
+            found[platform] = tuple(clusters[each] for each in order)
+    return found

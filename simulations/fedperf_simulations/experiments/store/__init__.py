@@ -1,0 +1,1 @@
+"""How learning and asking cost grows with the executions that a home holds."""

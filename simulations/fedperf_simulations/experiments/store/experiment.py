@@ -1,0 +1,81 @@
+"""What taking in, learning and asking cost as a home grows from 1,000 to 1,000,000 executions.
+
+Made-up executions, ten of a workload, 14 operators on average, all of other sizes. A home of a
+size is learnt from for the first time; then 1,000 new executions come, and `predict`, `drift`
+and `gain` are asked, each a program of its own. Every size is a cell, so that a run of hours
+goes on where it was interrupted.
+"""
+
+import os
+import subprocess
+import sys
+from functools import partial
+
+import orjson
+
+from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target
+
+SIZES, QUICK_SIZES = (1_000, 10_000, 100_000, 1_000_000), (200, 400)
+NEW, QUICK_NEW = 1_000, 50
+
+MOST_INGEST_MS = 0.7
+MOST_WARM_MS = 1.0
+MOST_CPU_SECONDS = {
+    100_000: {"predict": 5.0, "drift": 10.0, "gain": 60.0},
+    1_000_000: {"predict": 20.0, "drift": 60.0, "gain": 300.0},
+}
+MOST_MEGABYTES = {100_000: 500.0, 1_000_000: 1000.0}
+FIRST_TIME = 3.0
+"""Times as much may learning for the first time take."""
+
+
+class StoreBenchmark:
+    """The benchmark."""
+
+    name = "store"
+    claim = "an answer after 1,000 new executions takes 5 CPU seconds at 100,000, 20 at 1,000,000"
+
+    def run(self, settings: Settings) -> ExperimentOutcome:
+        """A row per size."""
+        sizes, new = (QUICK_SIZES, QUICK_NEW) if settings.quick else (SIZES, NEW)
+        rows = [
+            settings.cell(f"home-{size}", partial(_measured, size, new, settings.seed))
+            for size in sizes
+        ]
+        return ExperimentOutcome(rows, [each for row in rows for each in _targets(row)], cases=rows)
+
+
+def _measured(size: int, new: int, seed: int) -> Row:
+    """By a process of its own, so that no other size counts."""
+    command = [sys.executable, "-m", "fedperf_simulations.experiments.store.measurement"]
+    numbers = [str(size), str(new), str(seed)]
+    answer = subprocess.run(
+        [*command, *numbers], check=True, stdout=subprocess.PIPE, env=os.environ
+    )
+    return {"executions": size, "new": new, **orjson.loads(answer.stdout)}
+
+
+def _targets(row: Row) -> list[Target]:
+    """What was promised of a home of that size."""
+    size = int(str(row["executions"]))
+
+    def value(name: str) -> float:
+        return float(str(row[name]))
+
+    of = f"{size:,} executions: "
+    found = [
+        Target(f"{of}CPU ms to take one in", MOST_INGEST_MS, value("ingest_ms")),
+        Target(f"{of}CPU ms of a warm answer", MOST_WARM_MS, value("warm_ms")),
+    ]
+    for asked, most in MOST_CPU_SECONDS.get(size, {}).items():
+        found += [
+            Target(f"{of}CPU s of {asked}", most, value(f"{asked}_cpu_seconds")),
+            Target(f"{of}MB of {asked}", MOST_MEGABYTES[size], value(f"{asked}_megabytes")),
+        ]
+        if asked == "predict":
+            first = value("first_predict_cpu_seconds")
+            found.append(Target(f"{of}CPU s of {asked}, first time", FIRST_TIME * most, first))
+    return found
+
+
+EXPERIMENT = StoreBenchmark()

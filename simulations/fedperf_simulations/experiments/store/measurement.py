@@ -1,0 +1,115 @@
+"""What a home of a given size costs: filling it, learning from it, and asking again.
+
+Usage: python -m fedperf_simulations.experiments.store.measurement EXECUTIONS NEW [SEED]
+
+Prints JSON. CPU seconds are user and system time of all processes of a command, its start
+and imports included; megabytes are the peak of the largest. Making the executions up counts
+nowhere. A warm answer is one question, never asked before, to a predictor that is held.
+"""
+
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import orjson
+
+from fedperf_client.home.config import Home, write_private
+from fedperf_client.home.store import ExecutionStore
+from fedperf_client.prediction.answers.home_columns import home_encoder
+from fedperf_client.prediction.answers.predictor_cache import open_kept
+from fedperf_client.prediction.base_models import FetchedModels
+from fedperf_shared.execution import Execution, SizedPlan
+from fedperf_simulations.experiments.store.made_up_jobs import made_up
+
+WARM_QUESTIONS = 200
+
+_BATCH = 100
+_MEGABYTE = 1024
+"""Kilobytes, in which the kernel tells peaks."""
+
+
+def measured(size: int, new: int, seed: int = 0) -> dict[str, float]:
+    """The figures of one home, by name.
+
+    Args:
+        size: executions that are learnt from for the first time.
+        new: executions that come then.
+        seed: of the executions.
+    """
+    with tempfile.TemporaryDirectory() as directory:
+        home = Home(Path(directory) / "home")
+        home.create("")
+        figures = {"ingest_ms": 1e3 * _fill(home, made_up(seed, 0, size)) / size}
+        figures |= _command("first_predict", home, *_question(home))
+        _fill(home, made_up(seed, size, size + new))
+        figures["store_bytes"] = home.store.stat().st_size / (size + new)
+        figures |= _command("predict", home, *_question(home))
+        figures |= _command("second_predict", home, *_question(home))
+        figures |= _command("drift", home, "drift")
+        figures |= _command("gain", home, "gain")
+        asked = made_up(seed, size + new, size + new + WARM_QUESTIONS)
+        figures["warm_ms"] = _warm(home, list(asked))
+    return figures
+
+
+def _fill(home: Home, executions: Iterator[Execution]) -> float:
+    """Take them in; CPU seconds."""
+    taken, encoder = 0.0, home_encoder()
+    encoder([])  # reads the start once
+    with ExecutionStore.open(home.store) as store:
+        while batch := list(islice(executions, _BATCH)):
+            before = time.process_time()
+            store.add(batch, encoder)
+            taken += time.process_time() - before
+    return taken
+
+
+def _question(home: Home) -> tuple[str, ...]:
+    """About the newest job, on other cores."""
+    with ExecutionStore.open(home.store) as store:
+        [newest] = store.newest(1)
+    return "predict", "--execution", newest.execution_id, "--cores", "4,8,12"
+
+
+def _command(name: str, home: Home, *arguments: str) -> dict[str, float]:
+    program = (sys.executable, "-c", "from fedperf_client.cli import main; main()")
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    with subprocess.Popen(
+        [*program, "--home", str(home.directory), *arguments, "--json"],
+        stdout=subprocess.DEVNULL,
+        env=os.environ,
+    ) as process:
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise RuntimeError(f"fedperf {' '.join(arguments)} ended with {process.returncode}")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return {f"{name}_cpu_seconds": seconds, f"{name}_megabytes": used.ru_maxrss / _MEGABYTE}
+
+
+def _warm(home: Home, asked: list[Execution]) -> float:
+    """CPU milliseconds of one question, the median."""
+    with ExecutionStore.open(home.store) as store:
+        kept = open_kept(home.predictor, store, FetchedModels(home.models))
+    kept.predictor.estimate([SizedPlan(asked[0].plan, asked[0].cluster)])
+    kept.keep(write_private)
+    taken = []
+    for each in asked[1:]:
+        question = SizedPlan(each.plan, each.cluster)
+        before = time.process_time()
+        kept.predictor.estimate([question])
+        taken.append(time.process_time() - before)
+    return 1e3 * float(np.median(taken))
+
+
+if __name__ == "__main__":
+    sizes = [int(each) for each in sys.argv[1:]]
+    sys.stdout.buffer.write(orjson.dumps(measured(*sizes), option=orjson.OPT_INDENT_2))
