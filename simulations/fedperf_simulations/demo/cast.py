@@ -44,7 +44,7 @@ class YearSize:
         cap_window: with which half a core is all that there is.
         rounds: of each window, and as many more where an epoch begins.
         organizations: that learn together.
-        own: workloads that each of them runs in a window; before the cap half of them on Polars.
+        own: workloads of each of them, of each segment: two run until the cap, the third since.
         pool: of all of them together, likewise.
         asked: workloads by which each line is judged.
         known: workloads of the start.
@@ -54,14 +54,14 @@ class YearSize:
 
     windows: int = 8
     cap_window: int = 3
-    rounds: int = 2
+    rounds: int = 1
     organizations: int = 10
-    own: int = 800
-    pool: int = 850
+    own: int = 1000
+    pool: int = 1050
     asked: int = 200
     known: int = 1000
     epochs: int = 20
-    public_step: int = 3
+    public_step: int = 2
 
     def __post_init__(self) -> None:
         if not self.own <= self.pool:
@@ -74,7 +74,7 @@ class YearSize:
     @property
     def workloads(self) -> int:
         """Of each organization in the year."""
-        return 2 * self.own
+        return 3 * self.own
 
     def timetable(self) -> Timetable:
         """The default calendar, shorter."""
@@ -87,11 +87,12 @@ class YearSize:
         )
 
     def planned(self) -> PlannedSchedule:
-        """What each organization releases: other workloads run before the cap than after it."""
+        """What each organization releases: it declares how many run in a window on average."""
+        windows = 2 * self.cap_window + (self.windows - self.cap_window)
         policy = Policy(
             size_class=SizeClass.LARGE,
             nominal_workloads=self.workloads,
-            workloads_per_window=self.own,
+            workloads_per_window=self.own * windows / self.windows,
         )
         return plan_schedule(policy, self.timetable())
 
@@ -100,8 +101,8 @@ QUICK_YEAR = YearSize(
     windows=3,
     cap_window=1,
     organizations=3,
-    own=40,
-    pool=50,
+    own=20,
+    pool=25,
     asked=12,
     known=60,
     epochs=2,
@@ -145,25 +146,21 @@ def cast_of(segments: Sequence[Sequence[Execution]], size: YearSize, *, seed: in
     whole, capped, new = (
         [segment[each] for each in rng.permutation(len(segment)).tolist()] for segment in segments
     )
-    period, half = size.timetable().period, size.pool // 2
-    old_machine, whole_pool, rest = _cut(whole, size.asked, half)
+    period = size.timetable().period
+    old_machine, whole_pool, rest = _cut(whole, size.asked, size.pool)
     new_machine, capped_pool, _ = _cut(capped, size.asked, size.pool)
     like_newcomer, newcomer, _ = _cut([e for e in new if is_new_family(e)], size.asked, OWN_RUNS)
     taken = {each.workload for each in (*like_newcomer, *newcomer)}
-    new_pool, _, _ = _cut([e for e in new if e.workload not in taken], half, 0)
+    new_pool, _, _ = _cut([e for e in new if e.workload not in taken], size.pool, 0)
     of_start, _, _ = _cut([e for e in rest if not is_new_family(e)], size.known, 0)
     pools = [
-        (labelled_in(pool, epoch), own)
-        for epoch, pool, own in (
-            (0, whole_pool, size.own // 2),
-            (0, new_pool, size.own // 2),
-            (1, capped_pool, size.own),
-        )
+        labelled_in(pool, epoch)
+        for epoch, pool in ((0, whole_pool), (0, new_pool), (1, capped_pool))
     ]
     begins = (period.start, period.window_start(size.cap_window))
 
     def year() -> DriftingYear:
-        drawn = (pool[e] for pool, own in pools for e in rng.permutation(len(pool))[:own])
+        drawn = (pool[e] for pool in pools for e in rng.permutation(size.pool)[: size.own])
         return DriftingYear(tuple(drawn), begins)
 
     return Cast(

@@ -34,8 +34,8 @@ def windows_chart(year: YearResult) -> str:
         axes.set_xticks(list(across))
         axes.set_xlabel("window")
         axes.set_ylabel("answers are off by a factor of")
+        axes.margins(y=0.25)  # room for the words at the top
         axes.set_ylim(bottom=1)
-        axes.margins(y=0.2)
         grid(axes, "y")
         figure.legend(loc="outside upper center", ncols=2, frameon=False)
         return svg(figure)

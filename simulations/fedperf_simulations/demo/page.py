@@ -16,6 +16,7 @@ from fedperf_simulations.demo.summary import (
     MachineResult,
     NewcomerResult,
     OrganizationResult,
+    YearResult,
 )
 from fedperf_simulations.demo.verdicts import factor, lines, noticed, runs, told
 
@@ -70,8 +71,7 @@ as it was trained on both; the one beside it is what a platform of yours would m
 <section class="card"><h2>(b) A machine that changes</h2>
 <p class="note">{escape(noticed(year))}.</p>
 {"".join(map(_machine, reversed(year.machines)))}
-<p class="note">Rounds of the new epoch rehearsed {year.rehearsed} synthetic rows of the old machine
-beside what members remember themselves; {year.promoted} versions were promoted in all.</p>
+<p class="note">{escape(_remembered(year))}</p>
 </section>
 <section class="card"><h2>The year, window by window</h2>{windows_chart(year)}</section>
 <section class="card"><h2>(c) What left, for how much</h2>{_left(summary.organizations)}</section>
@@ -79,6 +79,15 @@ beside what members remember themselves; {year.promoted} versions were promoted 
 {_made_with(summary)}
 </main></body></html>
 """
+
+
+def _remembered(year: YearResult) -> str:
+    """What kept the old machine's answers, and how often the gate opened."""
+    rows = (
+        f"Rounds of the new epoch rehearsed {year.rehearsed} synthetic rows of the old machine "
+        "beside what members remember themselves. "
+    )
+    return f"{rows if year.rehearsed else ''}Versions that were promoted: {year.promoted}."
 
 
 def _newcomer(found: NewcomerResult) -> str:

@@ -66,8 +66,9 @@ def noticed(year: YearResult) -> str:
         else f"an epoch from window {seen.epoch_window + 1} on"
     )
     return (
-        f"{came}, unannounced: reports of window {seen.window + 1} showed {factor(seen.factor)} on "
-        f"{' and '.join(seen.platforms)} ({seen.organizations} of {year.organizations} members), "
+        f"{came}, unannounced: reports of window {seen.window + 1} showed "
+        f"{factor(seen.factor)} the expected times on {' and '.join(seen.platforms)} "
+        f"({seen.organizations} of {year.organizations} members), "
         f"{began}{alarms}"
     )
 

@@ -27,6 +27,7 @@ from fedperf_client.prediction.learners.residual_learners import PUBLIC
 from fedperf_client.prediction.mixture.learner_catalogue import local_learners, public_learners
 from fedperf_client.prediction.mixture.personal import Personalized, personalize
 from fedperf_client.prediction.prediction import PredictLog
+from fedperf_server.app.announcements import announce
 from fedperf_server.desks.drift import SeenDrift, seen_drifts
 from fedperf_server.rehearsal import buffer
 from fedperf_server.state import registry
@@ -108,6 +109,8 @@ def lived(size: YearSize, directory: Path, *, seed: int, say: Say) -> YearResult
     with start_in_use(directory / START), closing(year.lived()) as lived_to:
         for window in range(size.windows):
             federation = next(lived_to)
+            while federation.news:
+                announce(federation.news.pop(0))
             model = federation.in_force()
             before = model if window < size.cap_window else before
             errors = (errors_of(model, each) for each in (like, cast.old_machine, cast.new_machine))

@@ -32,8 +32,8 @@ def test_every_finding_is_a_line_with_its_verdict() -> None:
     assert three.startswith("(a) A newcomer with 3 own runs: ")
     assert three.endswith(": no difference (-3 to +5 %)")
     assert cap == (
-        "(b) Half a core from window 4 of 8 on, unannounced: reports of window 5 showed x1.47 on "
-        "duckdb and pandas (10 of 10 members), an epoch from window 6 on"
+        "(b) Half a core from window 4 of 8 on, unannounced: reports of window 5 showed x1.47 the "
+        "expected times on duckdb and pandas (10 of 10 members), an epoch from window 6 on"
     )
     assert half == (
         "(b) On half a core: off by x1.51 before the cap, x1.37 at the end: "
