@@ -16,6 +16,7 @@ from fedperf_client.prediction.base_models import FetchedModels
 from fedperf_client.prediction.evaluation.gain import every_one
 from fedperf_client.prediction.evidence import History
 from fedperf_client.prediction.learners.residual_learners import REFERENCE, SHARED
+from fedperf_client.prediction.learnt_part import MOST_LEARNT
 from fedperf_client.prediction.mixture.candidates import candidates_of
 from fedperf_client.prediction.mixture.learner_catalogue import local_learners, public_learners
 from fedperf_client.prediction.mixture.mixture import OnProgress
@@ -33,6 +34,9 @@ MOST_ASKED = 150
 
 _FOLDS_UP_TO = ((30, 5), (300, 3))
 """Up to so many own executions so many folds, beyond them one: it takes long and varies little."""
+
+_FOLDS_OF_MANY = _FOLDS_UP_TO[:1]
+"""The same at a home of more than `MOST_LEARNT` executions."""
 
 LOCAL, PUBLIC_START, AS_IS, PERSONALIZED = (
     "local_only",
@@ -96,7 +100,9 @@ def gain_curve(
     parts = list(_parts(groups, seed))
     most = min(len(known) for known, _ in parts)
     steps = [step for step in STEPS if step <= most]
-    work = [(known[:step], asked) for step in steps for known, asked in parts[: _folds(step)]]
+    folds = _FOLDS_UP_TO if len(groups) <= MOST_LEARNT else _FOLDS_OF_MANY
+    chosen = [(step, parts[: _folds(step, folds)]) for step in steps]
+    work = [(known[:step], asked) for step, some in chosen for known, asked in some]
     needed = np.unique(np.concatenate([rows for each in work for rows in each]))
     history = history_of(needed)
     starts = {name: _remembered(start, history) for name, start in models.starts().items()}
@@ -133,8 +139,8 @@ def errors_by_way(
     return errors if len(own) else errors | {LOCAL: np.full(len(asked), np.nan)}
 
 
-def _folds(step: int) -> int:
-    return next((folds for limit, folds in _FOLDS_UP_TO if step <= limit), 1)
+def _folds(step: int, up_to: Sequence[tuple[int, int]]) -> int:
+    return next((folds for limit, folds in up_to if step <= limit), 1)
 
 
 def _parts(
