@@ -63,7 +63,11 @@ def test_who_ends_it_ends_the_rehearsal_as_well(
     ready = tmp_path / "ready"
     program = tmp_path / "fedperf-sim"
     program.write_text(
-        f"#!/bin/sh\ntrap 'exit 130' INT TERM\n: > {ready}\nwhile :; do /bin/sleep 0.05; done\n"
+        # No shell: it cannot listen to what was ignored when the tests were started.
+        f"#!{sys.executable} -S\nimport signal, sys, time\n"
+        "for each in (signal.SIGINT, signal.SIGTERM):\n"
+        "    signal.signal(each, lambda *_: sys.exit(130))\n"
+        f"open({str(ready)!r}, 'w').close()\ntime.sleep(60)\n"
     )
 
     def end_it() -> None:
