@@ -75,7 +75,6 @@ _SELECT_ORDER = "SELECT rowid FROM execution ORDER BY finished_at, execution_id"
 _SELECT_RANGE = """
 SELECT rowid AS number, * FROM execution WHERE rowid BETWEEN ? AND ? ORDER BY rowid LIMIT ?
 """
-_SELECT_RANGE_IDS = "SELECT execution_id FROM execution WHERE rowid BETWEEN ? AND ?"
 _CHANGED = "UPDATE state SET token = randomblob(32)"
 _SELECT_WORKLOAD = _SELECT.replace(
     "(:workload IS NULL OR workload = :workload)", "workload = :workload"
@@ -179,13 +178,10 @@ class ExecutionStore(Closing):
                 self._connection.execute(_CHANGED)
             if added and encoder is not None and encoded is not None:
                 numbers = dict(self._connection.execute(_SELECT_ADDED, (last,)).fetchall())
-                added_now = [
-                    numbers[each.execution_id] for each in fresh if each.execution_id in numbers
-                ]
-                if len(added_now) == len(fresh) == added:  # or else `columns` looks again
-                    segments.append(
-                        self._connection, encoder.key, encoded, added_now, (last + 1, last + added)
-                    )
+                now = [numbers[e.execution_id] for e in fresh if e.execution_id in numbers]
+                if len(now) == len(fresh) == added:  # or else `columns` looks again
+                    covered = last + 1, last + added
+                    segments.append(self._connection, encoder.key, encoded, now, covered)
         return added
 
     def sources(self) -> dict[Path, tuple[int, int]]:
@@ -306,7 +302,8 @@ class ExecutionStore(Closing):
         """The shortest prefix, of 8 characters at least, that `find` takes for this id."""
         with clear_errors(self._path):
             beside = self._connection.execute(_SELECT_BESIDE, {"id": execution_id}).fetchone()
-        shared = max(_shared_start(execution_id, each or "") for each in beside)
+        pairs = ([execution_id, each or ""] for each in beside)
+        shared = max(len(os.path.commonprefix(pair)) for pair in pairs)  # noqa: RUF071 - of letters
         return execution_id[: max(_SHORTEST_ID, shared + 1)]
 
     def digest(self) -> bytes:
@@ -399,9 +396,3 @@ class ExecutionStore(Closing):
         query = _SELECT if chosen["workload"] is None else _SELECT_WORKLOAD
         with clear_errors(self._path):
             return self._connection.execute(query, parameters).fetchall()
-
-
-def _shared_start(one: str, other: str) -> int:
-    """With how many equal characters both begin."""
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((place for place, (a, b) in pairs if a != b), min(len(one), len(other)))

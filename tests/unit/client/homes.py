@@ -7,6 +7,7 @@ import pytest
 from fedperf_client import cli
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
+from fedperf_client.prediction.answers.home_columns import home_encoder
 from fedperf_client.release.policy import policy_template
 from fedperf_shared.releases.release import SizeClass
 from tests.unit.client.prediction.worlds import executions_of_world
@@ -31,7 +32,7 @@ def empty_home(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
 
 
 def with_history(home: Home) -> Home:
-    """The home, with twelve executions in its store."""
+    """The home, with twelve executions in its store, as `fedperf ingest` leaves it."""
     with ExecutionStore.open(home.store) as store:
-        store.add(executions_of_world(0, 12, "own"))
+        store.add(executions_of_world(0, 12, "own"), home_encoder())
     return home
