@@ -5,6 +5,7 @@ Only previews need this; training imports Opacus, which takes seconds and memory
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -40,19 +41,19 @@ _KINDS = (OperatorKind.TABLE_SOURCE, OperatorKind.FILTER, OperatorKind.SINK)
 def example_release(slot: Slot, noise: NoiseSource) -> Release:
     """What `slot` would let out of an organization with the example history alone."""
     start = load_public_start()
-    labelled, model = example_history(start), model_from_arrays(start.arrays)
+    jobs, model = example_jobs(start), model_from_arrays(start.arrays)
     kind, version = kind_of(slot.parameters), start.model_version
     if kind.numbers is None:  # no sum: its noise is in every step
         parameters = MODEL_UPDATE.as_parameters(slot.parameters)
-        arrays = private_update([*start.arrays.values()], labelled, parameters, noise)
+        arrays = private_update([*start.arrays.values()], example_history(jobs), parameters, noise)
         return ModelUpdate(slot.key, ARCHITECTURE_VERSION, version, arrays)
     if kind.is_report:
         question = example_question(slot.key) if kind.has_question else None
-        total = sum_of(slot, question)(workload_residuals(model, labelled))
+        total = sum_of(slot, question)(_COPIES * workload_residuals(model, jobs))
         version = version if question is None else question.version
     else:
         anchors = anchors_of(load_public_plans())[:DIRECTIONS]
-        total = tangent_sum(model, labelled, example_tangent_question(len(anchors)), anchors)
+        total = _COPIES * tangent_sum(model, jobs, example_tangent_question(len(anchors)), anchors)
     return noisy(total, noise, slot, version=version)
 
 
@@ -61,18 +62,24 @@ def example_tangent_question(anchors: int) -> TangentQuestion:
     return TangentQuestion(1.0, np.eye(anchors, DIRECTIONS, dtype=np.float32))
 
 
-def example_history(start: Checkpoint) -> list[LabelledGraph]:
-    """Ten workloads of one execution for each platform and input size of the public basis."""
+def example_jobs(start: Checkpoint) -> list[LabelledGraph]:
+    """One of one execution for each platform and input size of the public basis."""
     plans = [_plan(platform, rows) for platform in PLATFORM_GROUPS for rows in (1e3, *SIZE_BOUNDS)]
     graphs = [PlanGraph.of(plan, _CLUSTER) for plan in plans]
     predicted = predict(model_from_arrays(start.arrays), graphs)
-    once = [
-        LabelledGraph("", graph, cell_of(plan).index, float(seconds) + math.log(EXAMPLE_SLOWDOWN))
-        for graph, plan, seconds in zip(graphs, plans, predicted, strict=True)
-    ]
+    measured = predicted + math.log(EXAMPLE_SLOWDOWN)
+    jobs = zip(graphs, plans, measured.tolist(), strict=True)
     return [
-        replace(each, workload=f"example {place} {copy}")
-        for place, each in enumerate(once)
+        LabelledGraph(f"example {place}", graph, cell_of(plan).index, seconds)
+        for place, (graph, plan, seconds) in enumerate(jobs)
+    ]
+
+
+def example_history(jobs: Sequence[LabelledGraph]) -> list[LabelledGraph]:
+    """Ten workloads of each of the jobs; to a sum each adds the same, to the last bit."""
+    return [
+        replace(each, workload=f"{each.workload} {copy}")
+        for each in jobs
         for copy in range(_COPIES)
     ]
 
