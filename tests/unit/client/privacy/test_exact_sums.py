@@ -25,7 +25,7 @@ from tests.unit.client.privacy import oracle
 
 CLIP = 0.5
 
-FEW, SOME, MANY = 5, 64, 250
+FEW, SOME, MANY = 3, 64, 250
 """Workloads of a store: all models add up few."""
 
 IN_FEW = (
