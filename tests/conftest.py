@@ -28,3 +28,8 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+def pytest_unconfigure() -> None:
+    """What is left is looked through once more, or libraries tell of leaks that are none."""
+    gc.unfreeze()
