@@ -1,5 +1,8 @@
 """How the pages look that people read: one style, nothing fetched."""
 
+from collections.abc import Iterable
+from html import escape
+
 STYLE = """
 :root { --ink:#1f2733; --faint:#667085; --line:#e4e7ec; --blue:#175cd3; }
 * { box-sizing:border-box; }
@@ -38,3 +41,15 @@ code { font:13px ui-monospace,Menlo,Consolas,monospace; background:#f2f4f7;
 th.wide { text-align:left; }
 td.wide { white-space:normal; text-align:left; min-width:260px; }
 """
+
+
+def table_of(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """A table of escaped texts; empty without rows."""
+    body = "".join(f"<tr>{_cells('td', each)}</tr>" for each in rows)
+    if not body:
+        return ""
+    return f"<table><thead><tr>{_cells('th', head)}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _cells(tag: str, texts: Iterable[str]) -> str:
+    return "".join(f"<{tag}>{escape(text)}</{tag}>" for text in texts)

@@ -4,7 +4,6 @@ A row stands for an execution that tells something: it was measured, and rows ar
 Plans are not needed any more, but for what is asked of another start model.
 """
 
-import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -14,7 +13,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fedperf_client.prediction.evidence import configuration_of, encode
+from fedperf_client.prediction.evidence import configuration_of, encode, number_of
 from fedperf_client.prediction.prediction import Floats, PredictLog
 from fedperf_shared.execution import ClusterConfig, Execution, SizedPlan
 from fedperf_shared.workflow.vocabulary import OperatorKind, Platform
@@ -160,7 +159,7 @@ def encoded(executions: Sequence[Execution], start: PredictLog) -> dict[str, NDA
     return {
         "number": whole([place for place, _, _ in told]),
         "finished_at": whole([_micros(each.finished_at) for _, each, _ in told]),
-        "workload": whole([_hash(each.workload.encode()) for _, each, _ in told]),
+        "workload": whole([number_of(each.workload.encode()) for _, each, _ in told]),
         "is_ok": np.array([each.is_ok for _, each, _ in told], np.bool_),
         "log_seconds": floats([math.log(of.runtime_seconds) for _, _, of in told]),
         "cell": samples.cells,
@@ -191,8 +190,3 @@ def _pairs(questions: Sequence[SizedPlan]) -> NDArray[np.uint8]:
 
 def _micros(moment: datetime) -> int:
     return (moment - _EPOCH) // timedelta(microseconds=1)
-
-
-def _hash(content: bytes) -> int:
-    digest = hashlib.blake2b(content, digest_size=8).digest()
-    return int.from_bytes(digest, "little", signed=True)

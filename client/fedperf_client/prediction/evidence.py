@@ -144,8 +144,12 @@ class Samples:
 
 
 def configuration_of(features: NDArray[np.float32], cell: int) -> int:
-    """A number for a flat vector and its cell: 64 bits, so that no two of a home share one."""
-    content = features.tobytes() + int(cell).to_bytes(8, "little", signed=True)
+    """A number for a flat vector and its cell, see `number_of`."""
+    return number_of(features.tobytes() + int(cell).to_bytes(8, "little", signed=True))
+
+
+def number_of(content: bytes) -> int:
+    """A number of 64 bits for it, so that no two of a home share one."""
     return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little", signed=True)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from html import escape
 from pathlib import Path
 
-from fedperf_client.pictures.page import STYLE
+from fedperf_client.pictures.page import STYLE, table_of
 from fedperf_simulations.demo.charts import windows_chart
 from fedperf_simulations.demo.summary import (
     Change,
@@ -127,12 +127,11 @@ def _told(what: str, change: Change) -> str:
 
 def _left(found: Iterable[OrganizationResult]) -> str:
     every = tuple(found)
-    rows = "".join(f"<tr>{_cells('td', _figures(each))}</tr>" for each in every)
     kinds = "".join(f'<p class="note">{escape(_kinds(each))}</p>' for each in every)
-    heads = _cells("th", ("organization", "releases", "bytes", "epsilon"))
+    table = table_of(("organization", "releases", "bytes", "epsilon"), map(_figures, every))
     return (
         '<p class="note">Noisy numbers that a mechanism made, signed; no names, no texts, no plans.'
-        f"</p><table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>{kinds}"
+        f"</p>{table}{kinds}"
     )
 
 
@@ -161,10 +160,6 @@ def _made_with(summary: DemoSummary) -> str:
         f'<p class="note">Stages, some side by side: {escape(stages)}. Fingerprints of the keys, '
         f"the same on both sides: {escape(keys)}.</p></section>"
     )
-
-
-def _cells(tag: str, texts: Iterable[str]) -> str:
-    return "".join(f"<{tag}>{escape(text)}</{tag}>" for text in texts)
 
 
 def _items(texts: Iterable[str]) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 
-from fedperf_client.pictures.page import STYLE
+from fedperf_client.pictures.page import STYLE, table_of
 from fedperf_simulations.harness.cells import Row, Value, write_json
 from fedperf_simulations.harness.reproduction import Claim
 
@@ -48,12 +48,7 @@ that resample cases. "One left out" is the value without the case (or job) that 
 
 
 def _section(claim: Claim) -> str:
-    rows = "".join(f"<tr>{_cells('td', _target(each))}</tr>" for each in claim.targets)
-    table = (
-        f"<table><thead><tr>{_cells('th', HEADS)}</tr></thead><tbody>{rows}</tbody></table>"
-        if rows
-        else ""
-    )
+    table = table_of(HEADS, map(_target, claim.targets))
     notes = "".join(f'<p class="note">{escape(each)}.</p>' for each in _notes(claim))
     return f"""<section class="card"><h2>{escape(claim.name)}: {escape(claim.standing)}</h2>
 <p>{escape(claim.claim)}</p>
@@ -102,7 +97,3 @@ def _text(value: Value) -> str:
     if value is None:
         return ""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _cells(tag: str, texts: Iterable[str]) -> str:
-    return "".join(f"<{tag}>{escape(text)}</{tag}>" for text in texts)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 
-from fedperf_client.pictures.page import STYLE
+from fedperf_client.pictures.page import STYLE, table_of
 from fedperf_shared.errors import StorageError
 from fedperf_simulations.own_year.presentation import YearView
 
@@ -49,14 +49,7 @@ def page(view: YearView) -> str:
 
 
 def _table(rows: Sequence[Mapping[str, object]]) -> str:
-    if not rows:
-        return ""
-    head = "".join(f"<th>{escape(name)}</th>" for name in rows[0])
-    body = "".join(
-        f"<tr>{''.join(f'<td>{escape(str(value))}</td>' for value in row.values())}</tr>"
-        for row in rows
-    )
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return table_of(rows[0] if rows else (), (map(str, row.values()) for row in rows))
 
 
 def _paragraphs(lines: Iterable[str], css: str = "") -> str:
