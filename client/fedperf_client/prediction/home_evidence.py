@@ -36,6 +36,26 @@ Clusters = Mapping[Platform, tuple[ClusterConfig, ...]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Told:
+    """What all own executions tell, of which only a part is learnt from.
+
+    Attributes:
+        hull: around all.
+        repeats: all by configuration.
+        clusters: the resources that executions on a platform had, the usual ones first; for
+            `UNASSIGNED`, that executions had at all.
+        drifts: found in all.
+        cut_short: those that did not end well.
+    """
+
+    hull: Hull
+    repeats: Repeats
+    clusters: Clusters
+    drifts: tuple[StreamDrift, ...]
+    cut_short: LowerBounds
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class HomeEvidence:
     """What own executions tell, before any learner is weighed.
 
@@ -43,22 +63,13 @@ class HomeEvidence:
         learnt: those that are learnt from, in the order in which they finished.
         log_seconds: of each of them, as of the last one, [learnt].
         groups: of each of them; folds never split one.
-        repeats: all by configuration.
-        hull: around all.
-        clusters: the resources that executions on a platform had, the usual ones first; for
-            `UNASSIGNED`, that executions had at all.
-        drifts: found in all.
-        cut_short: those that did not end well.
+        told: by all.
     """
 
     learnt: ExecutionColumns
     log_seconds: Floats
     groups: Ints
-    repeats: Repeats
-    hull: Hull
-    clusters: Clusters
-    drifts: tuple[StreamDrift, ...]
-    cut_short: LowerBounds
+    told: Told
 
     @classmethod
     def of(cls, columns: ExecutionColumns) -> "HomeEvidence":
@@ -77,11 +88,13 @@ class HomeEvidence:
             learnt,
             as_of_today(ended.log_seconds, then)[chosen],
             _groups(learnt),
-            Repeats.of(ended.configuration, kinds, as_of_today(ended.log_seconds, streams)),
-            _hull(ended, pairs),
-            _clusters(ended, pairs.platforms),
-            tuple(drift for stream in streams for drift in stream.drifts),
-            LowerBounds.of(cut.configuration.tolist(), cut.log_seconds),
+            Told(
+                _hull(ended, pairs),
+                Repeats.of(ended.configuration, kinds, as_of_today(ended.log_seconds, streams)),
+                _clusters(ended, pairs.platforms),
+                tuple(drift for stream in streams for drift in stream.drifts),
+                LowerBounds.of(cut.configuration.tolist(), cut.log_seconds),
+            ),
         )
 
     def digest(self) -> bytes:

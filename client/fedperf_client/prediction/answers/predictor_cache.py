@@ -18,11 +18,11 @@ import numpy as np
 
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.prediction.answers.home_columns import columns_at_home, home_encoder
-from fedperf_client.prediction.answers.predictor_file import Digests, Learnt, Told, encoded, loaded
+from fedperf_client.prediction.answers.predictor_file import Digests, Learnt, encoded, loaded
 from fedperf_client.prediction.answers.source_digest import source_digest
 from fedperf_client.prediction.base_models import FetchedModels, ReplaceFile
 from fedperf_client.prediction.evidence import checked_answers
-from fedperf_client.prediction.home_evidence import Clusters, HomeEvidence
+from fedperf_client.prediction.home_evidence import Clusters, HomeEvidence, Told
 from fedperf_client.prediction.learners.additive import Additive
 from fedperf_client.prediction.learners.learner import Learner
 from fedperf_client.prediction.learners.residual_learners import PUBLIC
@@ -125,13 +125,12 @@ def open_kept(
     if on_reading is not None:
         on_reading()
     home = HomeEvidence.of(columns_at_home(store))
-    told = Told(home.hull, home.repeats, home.clusters, home.drifts, home.cut_short)
     digests = Digests(state, _digest_of(home.digest(), models))
     before = loaded(path, learnt=digests.learnt)
     learnt = before.learnt if before is not None else Learnt(_known(home, store, models), {}, {})
-    predictor = _predictor(learnt, told, models, on_progress)
+    predictor = _predictor(learnt, home.told, models, on_progress)
     written = 0 if before is None else _STALE
-    return Kept(predictor, told.clusters, path, digests, written)
+    return Kept(predictor, home.told.clusters, path, digests, written)
 
 
 def _predictor(

@@ -20,7 +20,7 @@ from safetensors.numpy import save
 from fedperf_client.drift.kinds import DriftKind
 from fedperf_client.drift.streams import StreamDrift
 from fedperf_client.prediction.evidence import Samples
-from fedperf_client.prediction.home_evidence import Clusters
+from fedperf_client.prediction.home_evidence import Clusters, Told
 from fedperf_client.prediction.learners.additive import Additive, Arrays
 from fedperf_client.prediction.mixture.candidates import Key
 from fedperf_client.prediction.mixture.intervals import Hull
@@ -50,17 +50,6 @@ class Learnt:
     known: Known
     outcomes: Mapping[Key, MixOutcome]
     fits: Mapping[str, Additive]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Told:
-    """What all own executions tell, see `HomeEvidence`."""
-
-    hull: Hull
-    repeats: Repeats
-    clusters: Clusters
-    drifts: tuple[StreamDrift, ...]
-    cut_short: LowerBounds
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,8 +43,8 @@ def test_what_is_known_of_columns_is_what_is_known_of_the_executions() -> None:
     np.testing.assert_array_equal(known.samples.starts[PUBLIC], same.known.samples.starts[PUBLIC])
     np.testing.assert_array_equal(known.places.size, same.known.places.size)
     np.testing.assert_array_equal(known.places.scale, same.known.places.scale)
-    assert home.cut_short.log_seconds.keys() == same.cut_short.log_seconds.keys()
-    assert home.drifts == same.drifts
+    assert home.told.cut_short.log_seconds.keys() == same.cut_short.log_seconds.keys()
+    assert home.told.drifts == same.drifts
 
 
 def test_runs_of_a_configuration_are_found_among_all() -> None:
@@ -52,12 +52,14 @@ def test_runs_of_a_configuration_are_found_among_all() -> None:
     numbers = same.known.samples.configurations()
     assert max(Counter(numbers.tolist()).values()) == 2
     for number in numbers.tolist():
-        np.testing.assert_array_equal(home.repeats.runs_of(number), same.repeats.runs_of(number))
-        assert home.repeats.belief(number) == same.repeats.belief(number)
+        np.testing.assert_array_equal(
+            home.told.repeats.runs_of(number), same.repeats.runs_of(number)
+        )
+        assert home.told.repeats.belief(number) == same.repeats.belief(number)
 
 
 def test_the_hull_is_that_of_the_executions() -> None:
-    home, same = of_columns(OWN).hull, of_history(OWN).hull
+    home, same = of_columns(OWN).told.hull, of_history(OWN).hull
     assert home.lowest == pytest.approx(same.lowest)
     assert home.highest == pytest.approx(same.highest)
     assert home.cores_on_node == same.cores_on_node
@@ -68,7 +70,7 @@ def test_the_hull_is_that_of_the_executions() -> None:
 
 def test_resources_are_told_by_platform_the_usual_ones_first() -> None:
     ended = [each for each in OWN if each.is_ok]
-    clusters = of_columns(OWN).clusters
+    clusters = of_columns(OWN).told.clusters
     for platform in {one for each in ended for one in each.plan.platforms}:
         counts = Counter(each.cluster for each in ended if platform in each.plan.platforms)
         assert clusters[platform] == tuple(each for each, _ in counts.most_common())
@@ -79,4 +81,4 @@ def test_resources_are_told_by_platform_the_usual_ones_first() -> None:
 def test_without_executions_there_is_nothing() -> None:
     home = of_columns([])
     assert len(home.learnt) == 0
-    assert (home.hull.pairs, home.clusters) == ({}, {})
+    assert (home.told.hull.pairs, home.told.clusters) == ({}, {})
