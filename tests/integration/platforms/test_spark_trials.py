@@ -67,9 +67,8 @@ def measured(trial: Trial) -> Measurement:
 
 
 def java_below(pid: int) -> psutil.Process:
-    # Spark's script becomes the JVM, which never waits for the script's own child.
-    children = psutil.Process(pid).children(recursive=True)
-    (java,) = [each for each in children if each.status() != psutil.STATUS_ZOMBIE]
+    # Spark's script becomes the JVM, which itself starts short children.
+    (java,) = psutil.Process(pid).children()
     assert "java" in java.name()
     return java
 
