@@ -11,6 +11,8 @@ export FEDPERF_DATA
 # Libraries of ours must not call home.
 export FLWR_TELEMETRY_ENABLED := 0
 export FLWR_DISABLE_UPDATE_CHECK := 1
+# Tests start hundreds of processes: what one has compiled the others read.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help install demo test check lint types contracts proto slow clocked computed clean
 
