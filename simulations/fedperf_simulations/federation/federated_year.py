@@ -22,8 +22,10 @@ from fedperf_server.app.task import Task, predict_with, public_error
 from fedperf_server.config import ServerConfig
 from fedperf_server.rounds.accepted_update import AcceptedUpdate
 from fedperf_server.rounds.tangent_avg import TangentAvg
+from fedperf_server.state import registry
 from fedperf_server.state.epochs import Cause, declare
-from fedperf_server.state.registry import GgfnFormat
+from fedperf_server.state.promotion_graph import candidates_after
+from fedperf_server.state.registry import GgfnFormat, PromotionVerdict, VersionStanding
 from fedperf_shared.exchange import SyntheticRow
 from fedperf_shared.execution import MeasuredPlan, SizedPlan
 from fedperf_shared.model.architecture import Weights, weights_of
@@ -62,11 +64,14 @@ class Way:
         own_history: workloads of earlier epochs stay in the sums; else only those of now.
         rehearses: synthetic rows of earlier epochs are rehearsed.
         private: with the noise of the schedule.
+        judged: versions come into force by the product's verdicts; else the newest one is in
+            force at the end of its window, whatever it forgot.
     """
 
     own_history: bool
     rehearses: bool
     private: bool = True
+    judged: bool = True
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -159,6 +164,8 @@ class FederatedYear:
                     if end in announced:
                         _announce(federation, end - BEFORE)
                     federation.live(end)
+                    if not self.way.judged:
+                        _put_in_force(federation)
                     yield federation
 
     def _begins(self) -> tuple[datetime, ...]:
@@ -214,3 +221,15 @@ def _announce(federation: Federation, at: datetime) -> None:
     period = federation.config.timetable.period
     with federation.database.transaction() as session:
         declare(session, period, Cause.ANNOUNCED, at=at)
+
+
+def _put_in_force(federation: Federation) -> None:
+    """The newest version, before reports can speak of it."""
+    at, reason = federation.clock.now, "the newest version is in force"
+    with federation.database.transaction() as session:
+        made = candidates_after(session, registry.in_force(session))
+        for version in made[-1:]:
+            verdict = PromotionVerdict(
+                version, VersionStanding.PROMOTED, reason, None, None, {}, at
+            )
+            registry.decide(session, verdict)

@@ -62,17 +62,20 @@ QUICK_SEEDS, QUICK_HANDS, QUICK_ANCHORS, QUICK_KNOWN = 1, Hands(2, 12, 15, 10), 
 START_EPOCHS, QUICK_START_EPOCHS = 30, 1
 """Passes of the model that the year begins with over what it knows."""
 
+JUDGED = "naive, by verdicts"
 OWN, TAUGHT = "own history", "synthetic + teacher"
 PRODUCT = "own history, synthetic + teacher"
 
 WAYS: Mapping[str, Way] = {
-    NAIVE: Way(own_history=False, rehearses=False),
+    NAIVE: Way(own_history=False, rehearses=False, judged=False),
+    JUDGED: Way(own_history=False, rehearses=False),
     OWN: Way(own_history=True, rehearses=False),
     TAUGHT: Way(own_history=False, rehearses=True),
     PRODUCT: Way(own_history=True, rehearses=True),
     CUMULATIVE: Way(own_history=True, rehearses=False, private=False),
 }
-"""`PRODUCT` is what a coordinator does by default."""
+"""`PRODUCT` is what a coordinator does by default; naive retraining, as published, knows no
+verdicts. All others come into force by the product's."""
 
 FORGOTTEN = 1.1
 """Naive forgot a segment that is so many times worse at the end than when it was known best."""

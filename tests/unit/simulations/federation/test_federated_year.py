@@ -1,5 +1,6 @@
 """A federated year in small: what is summed, declared, rehearsed, and when."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from fedperf_client.learning.residuals import LabelledGraph
 from fedperf_client.release.policy import Policy
 from fedperf_client.release.schedule import PlannedSchedule, plan_schedule
+from fedperf_server.state import registry
 from fedperf_server.state.epochs import Cause, epochs
 from fedperf_shared.execution import ClusterConfig
 from fedperf_shared.model.batches import PlanGraph
@@ -152,3 +154,16 @@ def test_rehearsal_changes_a_year_once_an_epoch_has_ended(
     same = [one == other for one, other in zip(taught, naive, strict=True)]
     assert same[:2] == [True, True]
     assert not all(same)
+
+
+@pytest.mark.slow
+def test_where_nothing_is_judged_a_window_ends_with_its_newest_version_in_force(
+    world: FederatedWorld,
+) -> None:
+    for way, newest_is_in_force in ((NAIVE, False), (replace(NAIVE, judged=False), True)):
+        lived = FederatedYear(world, way, seed=[1]).lived()
+        federation = next(lived)
+        with federation.database.transaction() as session:
+            *_, newest = registry.standings(session)
+            assert newest > 1
+            assert (registry.in_force(session) == newest) is newest_is_in_force
