@@ -5,7 +5,7 @@ import pytest
 
 from fedperf_client.prediction.learners.tables import Table
 from fedperf_client.prediction.mixture.matched_folds import Asks
-from fedperf_client.prediction.mixture.mixture import Known, mixed_for
+from fedperf_client.prediction.mixture.mixture import KnownRuns, mixed_for
 from fedperf_client.prediction.prediction import Floats
 from fedperf_client.profiling.choosing.sampler import SamplingGrid
 from tests.unit.client.profiling.grids import NONE_FAILED, made
@@ -44,7 +44,7 @@ def error(table: Table, truth: Floats, strategy: str, seed: int) -> float:
         measured[row] = float(truth[row])
     grid = SamplingGrid.of(table, scale="machines", size="size")
     rows = np.array(list(measured), np.int64)
-    known = Known(
+    known = KnownRuns(
         grid.samples.take(rows),
         np.log(truth[rows]),
         type(grid.places)(grid.places.scale[rows], grid.places.size[rows]),

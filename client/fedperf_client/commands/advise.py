@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from fedperf_client.home.store import ExecutionStore
     from fedperf_client.optimizer.head import Head
     from fedperf_client.platforms.program import Program
-    from fedperf_client.prediction.answers.predictor_cache import Kept
+    from fedperf_client.prediction.answers.predictor_cache import KeptPredictor
     from fedperf_client.profiling.trials.profiler import Profiler
     from fedperf_client.profiling.trials.trial import Trial
     from fedperf_shared.workflow.vocabulary import Platform
@@ -182,7 +182,7 @@ def advise(
 
 
 @dataclass(frozen=True, slots=True)
-class _Shown:
+class _TimedAdvice:
     """Advice with its reasons, and how many milliseconds the search took."""
 
     advice: "Advice"
@@ -193,7 +193,7 @@ class _Shown:
 def _job(
     stack: ExitStack,
     store: "ExecutionStore",
-    kept: "Kept",
+    kept: "KeptPredictor",
     source: Path | None,
     *,
     execution: str | None,
@@ -245,7 +245,7 @@ def _require_runnable(job: "Job", asked: _Asked) -> None:
         )
 
 
-def _wishes(job: "Job", kept: "Kept", asked: _Asked) -> "Wishes":
+def _wishes(job: "Job", kept: "KeptPredictor", asked: _Asked) -> "Wishes":
     from fedperf_client.advice import constraints
 
     pins = constraints.parse_pins(asked.pins, job.workflow)
@@ -272,7 +272,7 @@ def _head(home: "Home", store: "ExecutionStore", *, json: bool) -> "Head":
         return head_at_home(FetchedModels(home.models), newest, on_progress=advance)
 
 
-def _searched(job: "Job", asked: _Asked, kept: "Kept", head: "Head") -> _Shown:
+def _searched(job: "Job", asked: _Asked, kept: "KeptPredictor", head: "Head") -> _TimedAdvice:
     """The advice; predictors are weighed before the clock of the search runs."""
     from fedperf_client.advice.advice import advise as advise_on
     from fedperf_client.advice.explanation import reasons_of
@@ -292,11 +292,11 @@ def _searched(job: "Job", asked: _Asked, kept: "Kept", head: "Head") -> _Shown:
     )
     seconds = time.perf_counter() - begun
     reasons = reasons_of(found, reach, all_platforms=asked.platforms is None)
-    return _Shown(found, reasons, 1000 * seconds)
+    return _TimedAdvice(found, reasons, 1000 * seconds)
 
 
 def _runs(
-    shown: _Shown,
+    shown: _TimedAdvice,
     profiler: "Profiler | None",
     store: "ExecutionStore",
     repeats: int,
@@ -322,7 +322,7 @@ def _runs(
         return measured(run, [found.choice, *rivals], repeats=repeats, on_progress=advance)
 
 
-def _show(shown: _Shown) -> None:
+def _show(shown: _TimedAdvice) -> None:
     from fedperf_client.advice import presentation
     from fedperf_client.advice.explanation import size_of
 
@@ -344,7 +344,7 @@ def _show(shown: _Shown) -> None:
     typer.echo(presentation.search_text(found, shown.milliseconds))
 
 
-def _show_runs(shown: _Shown, runs: "Sequence[MeasuredChoice]") -> None:
+def _show_runs(shown: _TimedAdvice, runs: "Sequence[MeasuredChoice]") -> None:
     from fedperf_client.advice import presentation
 
     lines = presentation.measured_lines(runs, shown.advice)
@@ -352,7 +352,7 @@ def _show_runs(shown: _Shown, runs: "Sequence[MeasuredChoice]") -> None:
     typer.echo(presentation.outcome(runs, shown.advice))
 
 
-def _show_json(shown: _Shown, runs: "Sequence[MeasuredChoice] | None") -> None:
+def _show_json(shown: _TimedAdvice, runs: "Sequence[MeasuredChoice] | None") -> None:
     from fedperf_client.advice import presentation
 
     facts = presentation.facts_of(shown.advice, shown.reasons)
@@ -362,7 +362,7 @@ def _show_json(shown: _Shown, runs: "Sequence[MeasuredChoice] | None") -> None:
     show(facts, json=True)
 
 
-def _draw(path: Path, shown: _Shown) -> None:
+def _draw(path: Path, shown: _TimedAdvice) -> None:
     from fedperf_client.advice.picture import draw_advice
 
     draw_advice(path, shown.advice)

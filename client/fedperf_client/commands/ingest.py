@@ -15,7 +15,7 @@ from fedperf_shared.programs.command_line import show, show_rows, visible
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fedperf_client.sources.ingestion import IngestionOutcome, Taken
+    from fedperf_client.sources.ingestion import IngestionCounts, IngestionOutcome
 
 MOST_SHOWN = 50
 """Sources that are shown to people."""
@@ -87,7 +87,7 @@ def _show(outcomes: "Sequence[IngestionOutcome]", *, stored: bool, json: bool) -
     show({**facts, **told, "skipped": _reasons(taken.skipped)}, json=False)
 
 
-def _facts(taken: "Taken") -> dict[str, object]:
+def _facts(taken: "IngestionCounts") -> dict[str, object]:
     return {
         "read": taken.executions,
         "new": taken.new,
@@ -113,7 +113,7 @@ def _reasons(skipped: Mapping[str, int]) -> str:
     return ", ".join(f"{reason} ({count})" for reason, count in skipped.items())
 
 
-def _share(taken: "Taken") -> float | None:
+def _share(taken: "IngestionCounts") -> float | None:
     return taken.known_operators / taken.operators if taken.operators else None
 
 

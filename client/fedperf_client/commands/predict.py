@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fedperf_client.drift.streams import StreamDrift
     from fedperf_client.home.config import Home
     from fedperf_client.home.store import ExecutionStore
-    from fedperf_client.prediction.answers.predictor_cache import Kept
+    from fedperf_client.prediction.answers.predictor_cache import KeptPredictor
     from fedperf_client.prediction.answers.time_scope import TimeScope
     from fedperf_client.prediction.answers.what_if import WhatIfAnswer
     from fedperf_shared.execution import ClusterConfig, Execution
@@ -220,7 +220,9 @@ def _asked(
 
 
 @contextmanager
-def opened_kept(home: "Home", store: "ExecutionStore", *, json: bool = False) -> "Iterator[Kept]":
+def opened_kept(
+    home: "Home", store: "ExecutionStore", *, json: bool = False
+) -> "Iterator[KeptPredictor]":
     """What predictions are made from; a bar shows while they are made, if that takes long."""
     with progress_bar("weighing predictors", json=json) as advance:
         from fedperf_client.prediction.answers.predictor_cache import open_kept
@@ -229,7 +231,7 @@ def opened_kept(home: "Home", store: "ExecutionStore", *, json: bool = False) ->
         yield open_kept(home.predictor, store, FetchedModels(home.models), on_progress=advance)
 
 
-def say_if_nothing_is_known(kept: "Kept") -> None:
+def say_if_nothing_is_known(kept: "KeptPredictor") -> None:
     """Tell who has no own executions where they come from."""
     if len(kept.predictor.candidates.known) == 0:
         print(

@@ -24,7 +24,7 @@ from fedperf_client.prediction.mixture.intervals import Ends, Hull, Pair
 from fedperf_client.prediction.mixture.level_shifts import as_of_today, observed_in
 from fedperf_client.prediction.mixture.lower_bounds import LowerBounds
 from fedperf_client.prediction.mixture.matched_folds import Places
-from fedperf_client.prediction.mixture.mixture import Known
+from fedperf_client.prediction.mixture.mixture import KnownRuns
 from fedperf_client.prediction.mixture.repeat_spread import Repeats
 from fedperf_client.prediction.prediction import Floats
 from fedperf_shared.execution import ClusterConfig
@@ -110,11 +110,11 @@ class HomeEvidence:
             found.update(np.ascontiguousarray(each).tobytes())
         return found.digest()
 
-    def known(self, features: Floats, starts: Mapping[str, Floats]) -> Known:
+    def known(self, features: Floats, starts: Mapping[str, Floats]) -> KnownRuns:
         """What is learnt from, with its flat features and what start models say of it."""
         samples = Samples(features, self.learnt.cell, starts)
         places = Places(np.log(self.learnt.cores), np.log1p(self.learnt.source_rows))
-        return Known(samples, self.log_seconds, places, self.groups)
+        return KnownRuns(samples, self.log_seconds, places, self.groups)
 
 
 def _groups(learnt: ExecutionColumns) -> Ints:

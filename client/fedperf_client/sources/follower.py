@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.sources.ingestion import Taken, take_in
+from fedperf_client.sources.ingestion import IngestionCounts, take_in
 from fedperf_client.sources.kinds import UnknownSourceError, places
 from fedperf_shared.errors import InvalidInputError
 
@@ -46,7 +46,7 @@ class Followed:
         problems: what could not be read, and why.
     """
 
-    taken: Taken
+    taken: IngestionCounts
     seen: dict[Path, SourceState]
     problems: tuple[str, ...]
 
@@ -84,7 +84,7 @@ def follow(
         StorageError: the store cannot be written.
     """
     before_this = {path: SourceState(*stamp) for path, stamp in store.sources().items()}
-    taken, now_seen, problems = Taken(), before_this | seen, list[str]()
+    taken, now_seen, problems = IngestionCounts(), before_this | seen, list[str]()
     for path, is_named in places(paths, problems):
         found = _look_at(path)
         before = now_seen.get(path)

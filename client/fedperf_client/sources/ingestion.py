@@ -36,7 +36,7 @@ _BATCH = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class IngestionCounts:
     """What reading one source, or several, brought.
 
     Attributes:
@@ -55,8 +55,8 @@ class Taken:
     skipped: Mapping[str, int] = field(default_factory=dict)
     failed: int = 0
 
-    def __add__(self, other: "Taken") -> "Taken":
-        return Taken(
+    def __add__(self, other: "IngestionCounts") -> "IngestionCounts":
+        return IngestionCounts(
             self.executions + other.executions,
             self.new + other.new,
             self.operators + other.operators,
@@ -77,13 +77,13 @@ class IngestionOutcome:
     """
 
     path: Path
-    taken: Taken = field(default_factory=Taken)
+    taken: IngestionCounts = field(default_factory=IngestionCounts)
     refused: str = ""
 
 
-def total(outcomes: Sequence[IngestionOutcome]) -> Taken:
+def total(outcomes: Sequence[IngestionOutcome]) -> IngestionCounts:
     """What all of them brought together."""
-    return reduce(add, (each.taken for each in outcomes), Taken())
+    return reduce(add, (each.taken for each in outcomes), IngestionCounts())
 
 
 def ingest(
@@ -137,7 +137,7 @@ def take_in(
     *,
     scratch: ExecutionStore | None = None,
     encoder: Encoder | None = None,
-) -> Taken:
+) -> IngestionCounts:
     """Take in the source at `path`; executions that name no file are from there.
 
     Args:
@@ -152,7 +152,7 @@ def take_in(
     """
     batch: list[Execution] = []
     skipped: Counter[str] = Counter()
-    taken = Taken()
+    taken = IngestionCounts()
     for found in read_source(path):
         if isinstance(found, Skipped):
             skipped[_reason(found, skipped)] += 1
@@ -163,7 +163,7 @@ def take_in(
         if len(batch) >= _BATCH:
             taken += _stored(batch, store, scratch, encoder)
             batch.clear()
-    return taken + _stored(batch, store, scratch, encoder) + Taken(skipped=skipped)
+    return taken + _stored(batch, store, scratch, encoder) + IngestionCounts(skipped=skipped)
 
 
 def _text(path: Path) -> str:
@@ -217,9 +217,9 @@ def _stored(
     store: ExecutionStore,
     scratch: ExecutionStore | None,
     encoder: Encoder | None,
-) -> Taken:
+) -> IngestionCounts:
     operators = [len(each.plan.workflow.operators) for each in batch]
     known = [round(each.origin.rows_known * n) for each, n in zip(batch, operators, strict=True)]
     new = store.add(batch, encoder) if scratch is None else scratch.add(store.missing(batch))
     failed = sum(not each.is_ok for each in batch)
-    return Taken(len(batch), new, sum(operators), sum(known), failed=failed)
+    return IngestionCounts(len(batch), new, sum(operators), sum(known), failed=failed)

@@ -94,7 +94,7 @@ def _taken(settings: Settings) -> list[Row]:
     ]
 
 
-Taken = tuple[Sequence[float], Sequence[float]]
+TimingPair = tuple[Sequence[float], Sequence[float]]
 """What it took, and what its peer took beside it."""
 
 
@@ -104,7 +104,9 @@ def _fill(home: Home, executions: Sequence[Execution]) -> None:
         store.add(executions)
 
 
-def _commands(home: Home, executions: Sequence[Execution], count: int) -> tuple[Taken, Taken]:
+def _commands(
+    home: Home, executions: Sequence[Execution], count: int
+) -> tuple[TimingPair, TimingPair]:
     """Seconds of the first command and of later ones, beside those of `--help`."""
     asked = executions[0].execution_id
     predict = ("--home", str(home.directory), "predict", "--execution", asked, "--cores", CORES)
@@ -124,7 +126,7 @@ def _seconds(*arguments: str) -> float:
     return time.monotonic() - before
 
 
-def _warm(home: Home, asked: Sequence[Execution]) -> Taken:
+def _warm(home: Home, asked: Sequence[Execution]) -> TimingPair:
     """Milliseconds of one question each, none of them asked before."""
     model = model_from_arrays(load_public_start().arrays)
     model.eval()

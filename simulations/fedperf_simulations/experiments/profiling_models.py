@@ -33,7 +33,7 @@ from fedperf_client.prediction.evidence import Samples
 from fedperf_client.prediction.learners.learner import Learner
 from fedperf_client.prediction.learners.tables import TableLayout, median_of_repeats
 from fedperf_client.prediction.mixture.matched_folds import Asks, Places
-from fedperf_client.prediction.mixture.mixture import Known, mixed_for
+from fedperf_client.prediction.mixture.mixture import KnownRuns, mixed_for
 from fedperf_client.prediction.prediction import Floats
 from fedperf_client.prediction.tables.catalogue import table_learners
 from fedperf_simulations.data.c3o_scenarios import (
@@ -191,7 +191,7 @@ def _judged(settings: Settings, scenario: Scenario, seed: int) -> Row:
 def _ours(task: _Task, kind: Asks, learners: Sequence[Learner]) -> tuple[Floats, str]:
     """Log seconds of what is asked, and the weights."""
     samples, log_seconds = median_of_repeats(task.known, task.log_seconds)
-    known = Known(samples, log_seconds, task.places(samples), np.arange(len(samples)))
+    known = KnownRuns(samples, log_seconds, task.places(samples), np.arange(len(samples)))
     mixture = mixed_for(kind, task.places(task.asked), known, learners)
     most = sorted(mixture.members, key=lambda member: -member.weight)[:SHOWN]
     mixed = ", ".join(f"{_short(each.name)} {each.weight:.2f}" for each in most if each.weight > 0)

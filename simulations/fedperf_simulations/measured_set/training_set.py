@@ -34,7 +34,7 @@ SESSION_FOLDERS = (DUCKDB_SESSIONS, SPARK_SESSIONS, LARGE)
 MOST_DISTILLED = 400
 """Workflows that a head is distilled from."""
 
-Known = Callable[[str], bool]
+IsKnown = Callable[[str], bool]
 """Whether a workload may be learnt from."""
 
 Sized = tuple[Workflow, ClusterConfig]
@@ -77,7 +77,7 @@ class Measurements:
         sessions = tuple(each for folder in folders for each in measured_executions(folder))
         return cls(cases, tuple(measured_executions()), prefixes, seed, further, sessions)
 
-    def lesson(self, is_known: Known) -> Lesson:
+    def lesson(self, is_known: IsKnown) -> Lesson:
         """The plans and prefixes of workloads that are known.
 
         Those of sessions twice: as a run counted their rows, and with what was known before it.
@@ -97,7 +97,7 @@ class Measurements:
         begun = [p for name, each in self.prefixes.items() if is_known(name) for p in each]
         return Lesson.of([*complete, *begun])
 
-    def workflows(self, is_known: Known) -> list[Sized]:
+    def workflows(self, is_known: IsKnown) -> list[Sized]:
         """Workflows of known cases, which a head is distilled from."""
         rng = np.random.default_rng([self.seed, 1])
         cases = (*self.cases, *self.further)

@@ -10,7 +10,7 @@ Not told: whether a daemon runs on this directory, which it leaves no honest mar
 
 from collections.abc import Callable, Iterator, Mapping
 
-from fedperf_client.commands.checks.finding import Finding, Said, Severity
+from fedperf_client.commands.checks.finding import Finding, Severity, Statement
 from fedperf_client.commands.checks.home_files import (
     check_budget,
     check_configuration,
@@ -28,7 +28,7 @@ from fedperf_client.commands.checks.surroundings import Surroundings
 from fedperf_client.home.config import Home
 from fedperf_shared.errors import FedperfError
 
-_Check = Callable[[Home, Surroundings], Iterator[Said]]
+_Check = Callable[[Home, Surroundings], Iterator[Statement]]
 
 CHECKS: Mapping[str, _Check] = {
     "directory": check_directory,

@@ -43,19 +43,19 @@ class Finding:
         }
 
 
-Said = tuple[Severity, str, str]
+Statement = tuple[Severity, str, str]
 
 
-def ok(what: str) -> Said:
+def ok(what: str) -> Statement:
     """A finding that asks for nothing."""
     return Severity.OK, what, ""
 
 
-def warning(what: str, advice: str) -> Said:
+def warning(what: str, advice: str) -> Statement:
     """A finding that may wait, with what to do."""
     return Severity.WARNING, what, advice
 
 
-def problem(what: str, advice: str) -> Said:
+def problem(what: str, advice: str) -> Statement:
     """A finding that stops something, with what to do."""
     return Severity.PROBLEM, what, advice

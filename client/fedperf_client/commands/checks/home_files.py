@@ -9,7 +9,7 @@ import stat
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 
-from fedperf_client.commands.checks.finding import Said, ok, problem, warning
+from fedperf_client.commands.checks.finding import Statement, ok, problem, warning
 from fedperf_client.commands.checks.surroundings import Surroundings
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
@@ -26,7 +26,7 @@ from fedperf_shared.errors import ConfigurationError, FedperfError
 OF_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
-def check_directory(home: Home, around: Surroundings) -> Iterator[Said]:
+def check_directory(home: Home, around: Surroundings) -> Iterator[Statement]:
     """Whether the directory is there, private and can be written."""
     del around
     path = home.directory
@@ -45,14 +45,14 @@ def check_directory(home: Home, around: Surroundings) -> Iterator[Said]:
     yield ok(f"{path} can be written")
 
 
-def check_configuration(home: Home, around: Surroundings) -> Iterator[Said]:
+def check_configuration(home: Home, around: Surroundings) -> Iterator[Statement]:
     """Whether config.toml can be read."""
     del around
     config = home.load_config()
     yield ok(f"{home.config.name}: {len(config.history)} paths of history to follow")
 
 
-def check_policy(home: Home, around: Surroundings) -> Iterator[Said]:
+def check_policy(home: Home, around: Surroundings) -> Iterator[Statement]:
     """Whether policy.toml can be read, and what of it counts only later."""
     del around
     policy = load_policy(home.policy)
@@ -63,7 +63,7 @@ def check_policy(home: Home, around: Surroundings) -> Iterator[Said]:
             yield ok(f"{home.policy.name}: {change} counts from {period.end:%Y-%m-%d} on")
 
 
-def check_store(home: Home, around: Surroundings) -> Iterator[Said]:
+def check_store(home: Home, around: Surroundings) -> Iterator[Statement]:
     """Whether the store can be read, and what it holds."""
     del around
     if not home.store.exists():
@@ -76,7 +76,7 @@ def check_store(home: Home, around: Surroundings) -> Iterator[Said]:
     )
 
 
-def check_drift(home: Home, around: Surroundings) -> Iterator[Said]:
+def check_drift(home: Home, around: Surroundings) -> Iterator[Statement]:
     """Whether a kind of work changed lately."""
     if not home.store.exists():
         yield ok("no executions yet")
@@ -97,7 +97,7 @@ def check_drift(home: Home, around: Surroundings) -> Iterator[Said]:
         yield ok(f"nothing changed lately in {len(streams)} kinds of work")
 
 
-def check_ledgers(home: Home, around: Surroundings) -> Iterator[Said]:
+def check_ledgers(home: Home, around: Surroundings) -> Iterator[Statement]:
     """Whether ledgers and lifetime record agree with what stands beside them."""
     del around
     if not home.ledgers:
@@ -110,7 +110,7 @@ def check_ledgers(home: Home, around: Surroundings) -> Iterator[Said]:
     yield _agreement(record.path.name, record.disagreement())
 
 
-def check_budget(home: Home, around: Surroundings) -> Iterator[Said]:
+def check_budget(home: Home, around: Surroundings) -> Iterator[Statement]:
     """What is spent, and whether another period like the newest one can begin."""
     spending = spending_of(home.ledgers, at=around.now())
     if not spending:
@@ -129,7 +129,7 @@ def check_budget(home: Home, around: Surroundings) -> Iterator[Said]:
     yield ok(f"lifetime: {_spent(lifetime)}")
 
 
-def check_history(home: Home, around: Surroundings) -> Iterator[Said]:
+def check_history(home: Home, around: Surroundings) -> Iterator[Statement]:
     """Whether the kinds of sources load and the paths to follow can be read."""
     for name, broken in around.kinds().items():
         if broken is not None:
@@ -150,7 +150,7 @@ def check_history(home: Home, around: Surroundings) -> Iterator[Said]:
             yield ok(f"{path} can be read")
 
 
-def check_models(home: Home, around: Surroundings) -> Iterator[Said]:
+def check_models(home: Home, around: Surroundings) -> Iterator[Statement]:
     """Whether the fetched models and the kept predictor can be read."""
     del around
     from safetensors import SafetensorError, safe_open
@@ -184,7 +184,7 @@ def check_models(home: Home, around: Surroundings) -> Iterator[Said]:
         )
 
 
-def _agreement(name: str, disagreement: str | None) -> Said:
+def _agreement(name: str, disagreement: str | None) -> Statement:
     if disagreement is None:
         return ok(f"{name} agrees with what stands beside it")
     return problem(

@@ -10,7 +10,7 @@ from importlib import metadata
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
-from fedperf_client.commands.checks.finding import Said, ok, problem, warning
+from fedperf_client.commands.checks.finding import Statement, ok, problem, warning
 from fedperf_client.commands.checks.surroundings import PACKAGE, Surroundings
 from fedperf_client.home.config import Home
 
@@ -19,7 +19,7 @@ LITTLE_BYTES = 10**9
 LITTLE_SHARE = 0.05
 
 
-def check_versions(home: Home, around: Surroundings) -> Iterator[Said]:
+def check_versions(home: Home, around: Surroundings) -> Iterator[Statement]:
     """Whether Python and the packages are of versions that fit."""
     del home
     python = platform.python_version()
@@ -47,7 +47,7 @@ def check_versions(home: Home, around: Surroundings) -> Iterator[Said]:
     yield ok(", ".join([f"Python {python}", *shown]))
 
 
-def check_space(home: Home, around: Surroundings) -> Iterator[Said]:
+def check_space(home: Home, around: Surroundings) -> Iterator[Statement]:
     """Whether there is room on the disk of the directory."""
     there = next(
         path for path in (home.directory, *home.directory.absolute().parents) if path.is_dir()

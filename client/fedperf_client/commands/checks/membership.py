@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from fedperf_client.commands.checks.finding import Said, ok, problem, warning
+from fedperf_client.commands.checks.finding import Statement, ok, problem, warning
 from fedperf_client.commands.checks.home_files import OF_OTHERS
 from fedperf_client.commands.checks.surroundings import Surroundings
 from fedperf_client.federation.enrollment import KEY_FILE, Membership, load_or_create_key
@@ -24,7 +24,7 @@ EXPIRES_SOON = timedelta(days=30)
 NOTABLE_SKEW = timedelta(seconds=60)
 
 
-def check_identity(home: Home, around: Surroundings) -> Iterator[Said]:
+def check_identity(home: Home, around: Surroundings) -> Iterator[Statement]:
     """Whether the key is private and the certificates are for it and valid."""
     member = _member(home)
     if member is None:
@@ -46,7 +46,7 @@ def check_identity(home: Home, around: Surroundings) -> Iterator[Said]:
     public_bytes(membership.coordinator_key)
 
 
-def check_coordinator(home: Home, around: Surroundings) -> Iterator[Said]:
+def check_coordinator(home: Home, around: Surroundings) -> Iterator[Statement]:
     """Whether the coordinator answers and the clocks agree."""
     member = _member(home)
     if member is None:
@@ -108,7 +108,7 @@ def _key_of(certificate: x509.Certificate) -> ec.EllipticCurvePublicKey:
     return key
 
 
-def _validity(name: str, certificate: x509.Certificate, now: datetime) -> Said:
+def _validity(name: str, certificate: x509.Certificate, now: datetime) -> Statement:
     begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     renew = "ask the coordinator's operator for a new invitation"
     if now < begin:

@@ -28,7 +28,7 @@ from fedperf_client.prediction.learners.learner import Learner
 from fedperf_client.prediction.learners.residual_learners import PUBLIC
 from fedperf_client.prediction.mixture.candidates import Candidates
 from fedperf_client.prediction.mixture.learner_catalogue import usable
-from fedperf_client.prediction.mixture.mixture import Known, OnProgress
+from fedperf_client.prediction.mixture.mixture import KnownRuns, OnProgress
 from fedperf_client.prediction.mixture.personal import Personalized
 from fedperf_client.prediction.prediction import PredictLog
 from fedperf_shared.errors import StorageError
@@ -50,7 +50,7 @@ _STALE = -1
 
 
 @dataclass(slots=True)
-class Kept:
+class KeptPredictor:
     """A predictor and the file that it is kept in.
 
     Attributes:
@@ -104,11 +104,11 @@ def open_kept(
     *,
     on_progress: OnProgress | None = None,
     on_reading: Callable[[], None] | None = None,
-) -> Kept:
+) -> KeptPredictor:
     """The predictor of what is stored and fetched now, from the file where it fits.
 
     Args:
-        path: of the file; nothing is written before `Kept.keep`.
+        path: of the file; nothing is written before `KeptPredictor.keep`.
         store: own executions.
         models: start models and the correction.
         on_progress: told of every weighing.
@@ -121,7 +121,7 @@ def open_kept(
     found = loaded(path, state=state)
     if found is not None:
         predictor = _predictor(found.learnt, found.told, models, on_progress)
-        return Kept(predictor, found.told.clusters, path, found.digests, _held(predictor))
+        return KeptPredictor(predictor, found.told.clusters, path, found.digests, _held(predictor))
     if on_reading is not None:
         on_reading()
     home = HomeEvidence.of(columns_at_home(store))
@@ -130,7 +130,7 @@ def open_kept(
     learnt = before.learnt if before is not None else Learnt(_known(home, store, models), {}, {})
     predictor = _predictor(learnt, home.told, models, on_progress)
     written = 0 if before is None else _STALE
-    return Kept(predictor, home.told.clusters, path, digests, written)
+    return KeptPredictor(predictor, home.told.clusters, path, digests, written)
 
 
 def _predictor(
@@ -160,7 +160,7 @@ def _used(
     return tuple(each for each in models.learners() if usable(each, count, starts))
 
 
-def _known(home: HomeEvidence, store: ExecutionStore, models: FetchedModels) -> Known:
+def _known(home: HomeEvidence, store: ExecutionStore, models: FetchedModels) -> KnownRuns:
     """What is learnt from, in numbers; start models that were fetched are asked about it."""
     starts, learnt = models.starts(), home.learnt
     used = _used(models, len(learnt), starts)

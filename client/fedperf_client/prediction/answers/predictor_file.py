@@ -26,7 +26,7 @@ from fedperf_client.prediction.mixture.candidates import Key
 from fedperf_client.prediction.mixture.intervals import Hull
 from fedperf_client.prediction.mixture.lower_bounds import LowerBounds
 from fedperf_client.prediction.mixture.matched_folds import Asks, Places
-from fedperf_client.prediction.mixture.mixture import Known, MixMember, MixOutcome
+from fedperf_client.prediction.mixture.mixture import KnownRuns, MixMember, MixOutcome
 from fedperf_client.prediction.mixture.personal import Personalized
 from fedperf_client.prediction.mixture.repeat_spread import Repeats
 from fedperf_client.prediction.prediction import Floats
@@ -47,7 +47,7 @@ class Learnt:
         fits: members that were needed so far, as far as they are arrays.
     """
 
-    known: Known
+    known: KnownRuns
     outcomes: Mapping[Key, MixOutcome]
     fits: Mapping[str, Additive]
 
@@ -127,7 +127,7 @@ class Loaded:
     digests: Digests
 
 
-def _known_arrays(known: Known) -> Arrays:
+def _known_arrays(known: KnownRuns) -> Arrays:
     return {
         "features": known.samples.features.astype(np.float32),  # they were float32
         "cells": known.samples.cells,
@@ -192,7 +192,7 @@ def _learnt(arrays: Arrays, facts: Mapping[str, Any]) -> Learnt:
         for number, each in enumerate(facts["outcomes"])
     ]
     return Learnt(
-        Known(samples, _floats(arrays["log_seconds"]), places, _whole(arrays["groups"])),
+        KnownRuns(samples, _floats(arrays["log_seconds"]), places, _whole(arrays["groups"])),
         {(each.kind, each.cut): each for each in outcomes},
         {
             name: Additive.of(start, _below(arrays, f"fit/{number}/"))

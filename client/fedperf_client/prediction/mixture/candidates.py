@@ -33,7 +33,7 @@ from fedperf_client.prediction.mixture.matched_folds import (
     mimicries,
     most_alike,
 )
-from fedperf_client.prediction.mixture.mixture import Known, OnProgress, Weighing, weigh
+from fedperf_client.prediction.mixture.mixture import KnownRuns, OnProgress, Weighing, weigh
 from fedperf_client.prediction.mixture.own_executions import known_of, places_of
 from fedperf_client.prediction.mixture.repeat_spread import Repeats
 from fedperf_client.prediction.prediction import PredictLog
@@ -69,7 +69,7 @@ class Candidates:
         numbers: of the configuration of each that is learnt from.
     """
 
-    known: Known
+    known: KnownRuns
     hull: Hull
     learners: tuple[Learner, ...]
     starts: Mapping[str, PredictLog]

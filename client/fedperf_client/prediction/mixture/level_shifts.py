@@ -16,7 +16,7 @@ from fedperf_client.drift.streams import Observed, Stream, streams_of
 from fedperf_client.prediction.columns import ExecutionColumns
 from fedperf_client.prediction.evidence import History, Samples
 from fedperf_client.prediction.learners.residual_learners import PUBLIC
-from fedperf_client.prediction.mixture.mixture import Known
+from fedperf_client.prediction.mixture.mixture import KnownRuns
 from fedperf_client.prediction.prediction import Floats
 from fedperf_shared.execution import SizedPlan
 
@@ -32,7 +32,7 @@ def observed_in(columns: ExecutionColumns) -> Observed:
     )
 
 
-def streams_known(history: History, known: Known) -> tuple[Stream, ...]:
+def streams_known(history: History, known: KnownRuns) -> tuple[Stream, ...]:
     """The same, of what is encoded; none without moments or without the public start."""
     if history.finished_at is None or PUBLIC not in known.samples.starts:
         return ()

@@ -39,7 +39,7 @@ OnProgress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Known:
+class KnownRuns:
     """Own executions as the mixture reads them.
 
     Attributes:
@@ -146,7 +146,7 @@ class Weighing:
         folds: the fold of each column.
     """
 
-    known: Known
+    known: KnownRuns
     kind: Asks
     cut: int
     learners: tuple[Learner, ...]
@@ -178,7 +178,7 @@ class Weighing:
 
 
 def weigh(
-    known: Known,
+    known: KnownRuns,
     learners: Iterable[Learner],
     way: Mimicry | None = None,
     *,
@@ -215,7 +215,7 @@ def weigh(
 
 
 def mixed_for(
-    kind: Asks, asked: Places, known: Known, learners: Sequence[Learner], *, seed: int = 0
+    kind: Asks, asked: Places, known: KnownRuns, learners: Sequence[Learner], *, seed: int = 0
 ) -> Mixture:
     """Mix `learners` for questions of one kind.
 
@@ -238,7 +238,7 @@ def mixed_for(
     )
 
 
-def _fold_errors(learners: Sequence[Learner], known: Known, fold: Fold) -> Floats:
+def _fold_errors(learners: Sequence[Learner], known: KnownRuns, fold: Fold) -> Floats:
     samples, log_seconds = known.samples.take(fold.kept), known.log_seconds[fold.kept]
     asked, truth = known.samples.take(fold.held), known.log_seconds[fold.held]
     answers = [

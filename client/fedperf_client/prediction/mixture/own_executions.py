@@ -7,15 +7,15 @@ from numpy.typing import NDArray
 
 from fedperf_client.prediction.evidence import History, encode
 from fedperf_client.prediction.mixture.matched_folds import Places
-from fedperf_client.prediction.mixture.mixture import Known
+from fedperf_client.prediction.mixture.mixture import KnownRuns
 from fedperf_client.prediction.prediction import PredictLog
 from fedperf_shared.execution import SizedPlan
 
 
-def known_of(history: History, starts: Mapping[str, PredictLog]) -> Known:
+def known_of(history: History, starts: Mapping[str, PredictLog]) -> KnownRuns:
     """Own executions in numbers; errors as `encode`."""
     samples = encode(history.questions, starts)
-    return Known(samples, history.log_seconds, places_of(history.questions), _groups(history))
+    return KnownRuns(samples, history.log_seconds, places_of(history.questions), _groups(history))
 
 
 def places_of(questions: Sequence[SizedPlan]) -> Places:

@@ -22,7 +22,7 @@ from fedperf_client.prediction.mixture.intervals import (
     STRANGE_ROWS,
 )
 from fedperf_client.prediction.mixture.learner_weights import mixing_weights
-from fedperf_client.prediction.mixture.mixture import Known
+from fedperf_client.prediction.mixture.mixture import KnownRuns
 from fedperf_client.prediction.mixture.spreads import USUAL_HALF_WIDTH, Spread
 from fedperf_client.prediction.prediction import Floats
 from fedperf_shared.execution import SizedPlan
@@ -86,7 +86,7 @@ def against_start(of_start: Floats, of_mix: Floats, groups: NDArray[np.int64]) -
 
 
 def told_by_start(
-    start: Learner, known: Known, asked: Samples, questions: Sequence[SizedPlan]
+    start: Learner, known: KnownRuns, asked: Samples, questions: Sequence[SizedPlan]
 ) -> Floats:
     """What `start` says, log seconds [questions]; its own level is that of executions alike."""
     groups: dict[bytes, list[int]] = defaultdict(list)
@@ -102,7 +102,7 @@ def told_by_start(
     return found
 
 
-def alike(known: Known, question: SizedPlan, *, sources: bool = False) -> Mask:
+def alike(known: KnownRuns, question: SizedPlan, *, sources: bool = False) -> Mask:
     """Executions that share an operator's kind and platform, at about such rows and cores.
 
     Read off the flat features, so that plans need not be kept. These tell kinds apart on named

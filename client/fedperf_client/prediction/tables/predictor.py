@@ -47,7 +47,7 @@ from fedperf_client.prediction.mixture.matched_folds import (
     mimicries,
     most_alike,
 )
-from fedperf_client.prediction.mixture.mixture import Known, Mixture, OnProgress, weigh
+from fedperf_client.prediction.mixture.mixture import KnownRuns, Mixture, OnProgress, weigh
 from fedperf_client.prediction.mixture.spreads import Student
 from fedperf_client.prediction.prediction import LOG_SECONDS_LIMIT, Floats
 from fedperf_client.prediction.tables.catalogue import table_learners
@@ -118,7 +118,7 @@ class TablePredictor:
     """
 
     layout: TableLayout
-    known: Known
+    known: KnownRuns
     configurations: int
     learners: tuple[Learner, ...]
     on_progress: OnProgress | None
@@ -164,7 +164,7 @@ class TablePredictor:
             log_seconds = np.concatenate([log_seconds, bounds[late]])
             believed = slopes.fit(samples, log_seconds)
         rows, place = distinct_rows(samples.features)
-        known = Known(samples, log_seconds, _places(layout, samples), place)
+        known = KnownRuns(samples, log_seconds, _places(layout, samples), place)
         learners = tuple(
             e for e in table_learners(layout, elsewhere=elsewhere) if usable(e, len(rows), {})
         )

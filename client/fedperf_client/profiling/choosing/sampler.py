@@ -29,7 +29,7 @@ from fedperf_client.prediction.learners.learner import Learner
 from fedperf_client.prediction.learners.local_learners import Boosting, Forest
 from fedperf_client.prediction.learners.tables import Table, TableLayout
 from fedperf_client.prediction.mixture.matched_folds import Places
-from fedperf_client.prediction.mixture.mixture import Known, weigh
+from fedperf_client.prediction.mixture.mixture import KnownRuns, weigh
 from fedperf_client.prediction.tables.catalogue import table_learners
 from fedperf_client.profiling.choosing.grid_points import Rows, Spacing
 from fedperf_client.profiling.choosing.strategies import CHOOSING, Strategy
@@ -133,7 +133,7 @@ class SamplingGrid:
         if len(measured) < LEAST_JUDGED:
             return math.inf
         rows = np.array(list(measured), np.int64)
-        known = Known(
+        known = KnownRuns(
             self.samples.take(rows),
             np.log(list(measured.values())),
             Places(self.places.scale[rows], self.places.size[rows]),

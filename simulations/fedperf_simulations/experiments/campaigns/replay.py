@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fedperf_client.prediction.learners.tables import TableLayout
 from fedperf_client.prediction.mixture.matched_folds import Asks, Places
-from fedperf_client.prediction.mixture.mixture import Known, mixed_for
+from fedperf_client.prediction.mixture.mixture import KnownRuns, mixed_for
 from fedperf_client.prediction.prediction import Floats
 from fedperf_client.prediction.tables.catalogue import table_learners
 from fedperf_client.profiling.choosing.sampler import GridSampler, sampler
@@ -151,7 +151,7 @@ def _error(parts: ScenarioParts, layout: TableLayout, rows: NDArray[np.int64]) -
         for each in (samples.take(rows), asked)
     )
     log_seconds = np.log(parts.known.seconds[rows])
-    known = Known(samples.take(rows), log_seconds, places, np.arange(len(rows)))
+    known = KnownRuns(samples.take(rows), log_seconds, places, np.arange(len(rows)))
     # Folds that leave single configurations out: what is asked about was drawn like the grid.
     mixture = mixed_for(Asks.SEEN, questions, known, table_learners(layout))
     return 100 * float(np.mean(np.abs(np.exp(mixture(asked)) / parts.asked.seconds - 1)))

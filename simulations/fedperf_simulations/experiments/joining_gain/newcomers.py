@@ -23,7 +23,7 @@ from fedperf_client.prediction.mixture.learner_catalogue import (
     public_learners,
 )
 from fedperf_client.prediction.mixture.matched_folds import Asks, Places
-from fedperf_client.prediction.mixture.mixture import Known, mixed_for
+from fedperf_client.prediction.mixture.mixture import KnownRuns, mixed_for
 from fedperf_client.prediction.mixture.personal import personalize
 from fedperf_client.prediction.prediction import PredictLog
 from fedperf_client.prediction.tables.catalogue import (
@@ -121,7 +121,7 @@ def judge_tables(
     """
 
     def answers(learners: Sequence[Learner], belief: Belief) -> Judged:
-        known = Known(
+        known = KnownRuns(
             rows.samples(own, belief),
             rows.measured[own],
             _nowhere(len(own)),

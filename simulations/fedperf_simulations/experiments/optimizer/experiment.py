@@ -20,7 +20,7 @@ from rich.progress import track
 
 from fedperf_client.optimizer.methods import Method
 from fedperf_client.profiling.trials.pool import THREAD_VARIABLES
-from fedperf_simulations.experiments.optimizer.measurement import ONE_BY_ONE, Taken, TimingTask
+from fedperf_simulations.experiments.optimizer.measurement import ONE_BY_ONE, TimingTask, WayCost
 from fedperf_simulations.experiments.optimizer.pruning_regret import (
     BEST,
     equal_to_brute_force,
@@ -145,7 +145,7 @@ def _times(settings: Settings, task: TimingTask) -> Sequence[Row]:
     return rows
 
 
-def _measured(task: TimingTask) -> Mapping[str, Sequence[Taken]]:
+def _measured(task: TimingTask) -> Mapping[str, Sequence[WayCost]]:
     """By a process of its own with one thread."""
     command = [sys.executable, "-m", "fedperf_simulations.experiments.optimizer.measurement"]
     answer = subprocess.run(
@@ -154,11 +154,11 @@ def _measured(task: TimingTask) -> Mapping[str, Sequence[Taken]]:
         capture_output=True,
         env={**os.environ, **dict.fromkeys(THREAD_VARIABLES, "1")},
     )
-    found: Mapping[str, Sequence[Taken]] = orjson.loads(answer.stdout)
+    found: Mapping[str, Sequence[WayCost]] = orjson.loads(answer.stdout)
     return found
 
 
-def _summed_up(measured: Mapping[str, Sequence[Taken]]) -> dict[str, dict[str, float]]:
+def _summed_up(measured: Mapping[str, Sequence[WayCost]]) -> dict[str, dict[str, float]]:
     """Medians; of what was taken side by side first the ratio, then the median."""
     seconds = {name: np.array(taken)[:, 0] for name, taken in measured.items()}
     rows = {

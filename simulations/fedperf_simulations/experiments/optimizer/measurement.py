@@ -41,7 +41,7 @@ ONE_BY_ONE = "one_by_one"
 
 CLUSTER = ClusterConfig(nodes=1, cores=2, memory_bytes=2**33)
 
-Taken = tuple[float, int]
+WayCost = tuple[float, int]
 """Processor seconds, plans scored."""
 
 Way = Callable[[Workflow], int]
@@ -71,11 +71,11 @@ class TimingTask:
     width: int | None = None
 
 
-def measure(task: TimingTask) -> Mapping[str, Sequence[Taken]]:
+def measure(task: TimingTask) -> Mapping[str, Sequence[WayCost]]:
     """Every way's times, over all workflows and repeats, in one order for all."""
     rng = np.random.default_rng([task.seed, task.operators, task.platforms])
     ways = _ways(task, shipped_head())
-    taken: dict[str, list[Taken]] = {name: [] for name in ways}
+    taken: dict[str, list[WayCost]] = {name: [] for name in ways}
     for _ in range(task.workflows):
         workflow = _drawn(task, rng)
         for repeat in range(1 + task.repeats):
@@ -125,7 +125,7 @@ def _chosen_one_by_one(task: TimingTask, head: Head, model: PredictLog, workflow
     return published_search(costs, CLUSTER, model)[1]
 
 
-def _taken(way: Way, workflow: Workflow) -> Taken:
+def _taken(way: Way, workflow: Workflow) -> WayCost:
     before = time.process_time()
     plans = way(workflow)
     return time.process_time() - before, plans

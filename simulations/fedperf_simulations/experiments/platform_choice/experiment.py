@@ -52,7 +52,7 @@ from fedperf_simulations.experiments.platform_choice.size_charts import size_cha
 from fedperf_simulations.experiments.platform_choice.size_labels import label_rows
 from fedperf_simulations.experiments.platform_choice.tables import (
     ALL,
-    Said,
+    ModelAnswers,
     accuracy_rows,
     case_rows,
     chosen_row,
@@ -144,7 +144,7 @@ def _folds(seed: int) -> Folds:
     return Folds.of(Measurements.read(seed))
 
 
-def _said(settings: Settings) -> list[Said]:
+def _said(settings: Settings) -> list[ModelAnswers]:
     """What every model says of every case, GGFN's first."""
     names = [GGFN, BOOSTING, FOREST, NETWORK, WAYANG]
     if settings.data is None:
@@ -153,7 +153,7 @@ def _said(settings: Settings) -> list[Said]:
     found = computed(partial(_answers, settings), tasks, "models of folds", jobs=settings.jobs)
     by_task = dict(zip(tasks, found, strict=True))
     return [
-        Said.of(name, [row for fold in range(FOLDS) for row in by_task[name, fold]])
+        ModelAnswers.of(name, [row for fold in range(FOLDS) for row in by_task[name, fold]])
         for name in names
     ]
 
@@ -196,7 +196,7 @@ def _fold_models(settings: Settings) -> FoldModels:
     return FoldModels(folds, settings.models, epochs, settings.seed)
 
 
-def _one_platform(said: Sequence[Said], cases: Sequence[Case]) -> Iterator[Row]:
+def _one_platform(said: Sequence[ModelAnswers], cases: Sequence[Case]) -> Iterator[Row]:
     for each in said:
         yield one_platform_row(each.model, each.cheapest_platform, cases)
     for rule in constant_rules():
@@ -204,7 +204,7 @@ def _one_platform(said: Sequence[Said], cases: Sequence[Case]) -> Iterator[Row]:
         yield one_platform_row(rule.name, partial(_always, platform), cases)
 
 
-def _mixed(settings: Settings, said: Sequence[Said]) -> list[Row]:
+def _mixed(settings: Settings, said: Sequence[ModelAnswers]) -> list[Row]:
     """What each chooser's plans took when they ran again, a row per program."""
     folds = _folds(settings.seed)
     cases = [case for case in folds.cases if case.role is Role.EXHAUSTIVE]

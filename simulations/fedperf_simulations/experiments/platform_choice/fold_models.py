@@ -21,7 +21,7 @@ from fedperf_simulations.baselines.cost_models import CostModel, Lesson, train_g
 from fedperf_simulations.experiments.platform_choice.tables import SAID
 from fedperf_simulations.harness.experiment import Row
 from fedperf_simulations.measured_set.comparisons import Case, folds_of
-from fedperf_simulations.measured_set.training_set import Known, Measurements
+from fedperf_simulations.measured_set.training_set import IsKnown, Measurements
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,7 +50,7 @@ class Folds:
         """The cases of a fold."""
         return [case for case in self.cases if self.fold_of[case.workload] == fold]
 
-    def known(self, fold: int) -> Known:
+    def known(self, fold: int) -> IsKnown:
         """Which workloads a model of the fold may know."""
         return lambda workload: self.fold_of.get(workload) != fold
 

@@ -35,7 +35,7 @@ from fedperf_simulations.baselines.platform_rules import (
     class_rules,
     constant_rules,
 )
-from fedperf_simulations.experiments.platform_choice.tables import NEAR, Said
+from fedperf_simulations.experiments.platform_choice.tables import NEAR, ModelAnswers
 from fedperf_simulations.harness.experiment import Row
 from fedperf_simulations.harness.paired import Paired
 from fedperf_simulations.measured_set.comparisons import Case
@@ -139,7 +139,7 @@ def best_alone(cases: Sequence[Case]) -> Mapping[str, Assignment]:
     return found
 
 
-def least_said(said: Said, cases: Sequence[Case]) -> Mapping[str, Assignment]:
+def least_said(said: ModelAnswers, cases: Sequence[Case]) -> Mapping[str, Assignment]:
     """What a model would choose of all assignments that were measured, by case."""
     return {
         case.name: list(case.seconds)[int(np.argmin(said.log_seconds[case.name]))] for case in cases

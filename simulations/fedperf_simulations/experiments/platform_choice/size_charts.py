@@ -14,7 +14,7 @@ import numpy as np
 
 from fedperf_client.optimizer.plan_scores import Assignment
 from fedperf_client.workloads.families import Family
-from fedperf_simulations.experiments.platform_choice.tables import Said
+from fedperf_simulations.experiments.platform_choice.tables import ModelAnswers
 from fedperf_simulations.harness.charts import Line, lines_chart
 from fedperf_simulations.measured_set.comparisons import Case
 
@@ -22,7 +22,7 @@ TASKS = (Family.WORD_COUNT, Family.PAGERANK, Family.EMBEDDINGS, Family.CREDIT)
 RING = "our choice"
 
 
-def size_charts(series: Sequence[Case], said: Said, out: Path) -> list[Path]:
+def size_charts(series: Sequence[Case], said: ModelAnswers, out: Path) -> list[Path]:
     """Write an SVG per task whose series is there; the first program of each."""
     paths: list[Path] = []
     for family in TASKS:
@@ -40,7 +40,7 @@ def plan_name(plan: Assignment) -> str:
     return " + ".join(platform.name.lower() for platform, _ in Counter(plan).most_common())
 
 
-def _chart(cases: Sequence[Case], said: Said) -> str:
+def _chart(cases: Sequence[Case], said: ModelAnswers) -> str:
     measured: dict[str, list[tuple[int, float]]] = defaultdict(list)
     for case in cases:
         for plan, seconds in case.seconds.items():
@@ -62,6 +62,6 @@ def _chart(cases: Sequence[Case], said: Said) -> str:
     )
 
 
-def _chosen_seconds(case: Case, said: Said) -> float:
+def _chosen_seconds(case: Case, said: ModelAnswers) -> float:
     plans = list(case.seconds)
     return case.seconds[plans[int(np.argmin(said.log_seconds[case.name]))]]

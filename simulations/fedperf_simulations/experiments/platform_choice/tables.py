@@ -32,7 +32,7 @@ Chooser = Callable[[Case], Platform | None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Said:
+class ModelAnswers:
     """One model's say of cases.
 
     Attributes:
@@ -44,7 +44,7 @@ class Said:
     log_seconds: Mapping[str, Floats]
 
     @classmethod
-    def of(cls, model: str, rows: Sequence[Row]) -> "Said":
+    def of(cls, model: str, rows: Sequence[Row]) -> "ModelAnswers":
         """From a row per plan, those of a case in their order."""
         found: dict[str, list[float]] = {}
         for row in rows:
@@ -67,7 +67,7 @@ class Said:
         return np.exp(self.log_seconds[case.name])[ended], measured[ended]
 
 
-def accuracy_rows(said: Said, folds: Sequence[Sequence[Case]]) -> Iterator[Row]:
+def accuracy_rows(said: ModelAnswers, folds: Sequence[Sequence[Case]]) -> Iterator[Row]:
     """Errors over all plans of each fold, their mean over the folds; and per family of all."""
     per_fold = [_figures(said, cases) for cases in folds]
     spread = float(np.std([each["relative error"] for each in per_fold]))
@@ -81,7 +81,7 @@ def accuracy_rows(said: Said, folds: Sequence[Sequence[Case]]) -> Iterator[Row]:
         yield {"part": "accuracy", "model": said.model, "family": family, **figures}
 
 
-def case_rows(said: Said, cases: Sequence[Case]) -> Iterator[Row]:
+def case_rows(said: ModelAnswers, cases: Sequence[Case]) -> Iterator[Row]:
     """Per case the mean relative error, and what the chosen platform takes: of one, the fastest."""
     told = {case.name for case in comparable(cases)}
     for case in cases:
@@ -113,7 +113,7 @@ def paired_rows(asked: Sequence[Row], ours: str) -> Iterator[Row]:
             yield {**_paired_row(rival, points), f"chosen by {ours}, less its": points.mean}
 
 
-def chosen_row(said: Said, cases: Sequence[Case]) -> Row:
+def chosen_row(said: ModelAnswers, cases: Sequence[Case]) -> Row:
     """What 90 % intervals, as wide as is claimed of the start, cover of the chosen platforms.
 
     Beside it the same of every plan on one platform: what looks best is often underestimated.
@@ -190,7 +190,7 @@ def _paired_row(rival: str, change: Paired) -> Row:
     }
 
 
-def _hits(said: Said, cases: Sequence[Case]) -> tuple[list[tuple[float, str]], list[float]]:
+def _hits(said: ModelAnswers, cases: Sequence[Case]) -> tuple[list[tuple[float, str]], list[float]]:
     """Whether intervals hold what was measured: of chosen platforms with workloads, and of all."""
     chosen, every = [], []
     for case in cases:
@@ -229,7 +229,7 @@ def _ratio(seconds: Mapping[Platform, float], chosen: Platform | None) -> float:
     return seconds.get(chosen, math.inf) / min(seconds.values())
 
 
-def _figures(said: Said, cases: Sequence[Case]) -> dict[str, float]:
+def _figures(said: ModelAnswers, cases: Sequence[Case]) -> dict[str, float]:
     pairs = [said.errors(case) for case in cases]
     predicted, measured = (np.concatenate(each) for each in zip(*pairs, strict=True))
     errors = q_error(predicted, measured)

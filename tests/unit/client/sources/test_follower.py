@@ -9,7 +9,7 @@ import pytest
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.sources.follower import Followed, SourceState, follow
 from fedperf_client.sources.history_file import write_history
-from fedperf_client.sources.ingestion import Taken
+from fedperf_client.sources.ingestion import IngestionCounts
 from fedperf_shared.errors import StorageError
 from tests.unit.client.executions import make_execution
 
@@ -31,8 +31,8 @@ def jobs(path: Path, *numbers: int) -> Path:
     return path
 
 
-def taken(executions: int, new: int) -> Taken:
-    return Taken(executions, new, 3 * executions, 3 * executions)
+def taken(executions: int, new: int) -> IngestionCounts:
+    return IngestionCounts(executions, new, 3 * executions, 3 * executions)
 
 
 class Looks:
@@ -63,7 +63,7 @@ def test_a_directory_is_followed_and_only_what_changed_is_read(
     (jobs_directory / "notes.txt").write_text("not mine")
     first = looks.look()
     assert (first.taken, first.problems) == (taken(2, 2), ())
-    assert looks.look().taken == Taken()
+    assert looks.look().taken == IngestionCounts()
     jobs(jobs_directory / "b.parquet", 2, 3)
     assert looks.look().taken == taken(2, 1)
     jobs(jobs_directory / "a.parquet", 1, 2, 4)
@@ -78,7 +78,7 @@ def test_another_daemon_does_not_begin_from_the_start(
     (jobs_directory / "b.parquet").write_text("no Parquet")
     assert Looks(store, jobs_directory).look().taken == taken(2, 2)
     again = Looks(store, jobs_directory).look()
-    assert again.taken == Taken()
+    assert again.taken == IngestionCounts()
     assert len(again.problems) == 1
     jobs(jobs_directory / "a.parquet", 1, 2, 3)
     assert Looks(store, jobs_directory).look().taken == taken(3, 1)
@@ -92,7 +92,7 @@ def test_a_source_that_changes_all_the_time_is_read_a_small_share_of_the_time(
     jobs(jobs_directory / "a.parquet", 1)
     assert looks.look(iter(moments).__next__).taken == taken(1, 1)
     jobs(jobs_directory / "a.parquet", 1, 2)
-    assert looks.look(lambda: 209.0).taken == Taken()
+    assert looks.look(lambda: 209.0).taken == IngestionCounts()
     assert looks.look(lambda: 211.0).taken == taken(2, 1)
 
 

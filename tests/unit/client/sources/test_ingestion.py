@@ -10,7 +10,7 @@ from fedperf_client.home.segments import Encoder
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.sources import ingestion
 from fedperf_client.sources.history_file import write_history
-from fedperf_client.sources.ingestion import IngestionOutcome, Taken, ingest, total
+from fedperf_client.sources.ingestion import IngestionCounts, IngestionOutcome, ingest, total
 from tests.fakes.spark_logs import SparkLog, node
 from tests.unit.client.executions import make_execution
 
@@ -39,12 +39,12 @@ def test_every_source_is_taken_in_or_has_its_reason(
     found = {each.path: each for each in ingest(sources, tmp_path / "store", jobs=jobs)}
     assert set(found) == set(sources)
     history, log, damaged, notes = (found[path] for path in sources)
-    assert history == IngestionOutcome(sources[0], Taken(3, 3, 9, 9))
+    assert history == IngestionOutcome(sources[0], IngestionCounts(3, 3, 9, 9))
     with ExecutionStore.open(tmp_path / "store") as store:
         files = {each.origin.file for each in store.executions()}
     assert files == {str(tmp_path / "a"), str(tmp_path / "b")}
     assert log == IngestionOutcome(
-        sources[1], Taken(1, 1, 1, 1, {"no end: the log stops before it": 1})
+        sources[1], IngestionCounts(1, 1, 1, 1, {"no end: the log stops before it": 1})
     )
     assert "not a readable Parquet file" in damaged.refused
     assert "not of a kind that can be read" in notes.refused
@@ -89,7 +89,7 @@ def dies_of_some(
     del store, scratch, encoder
     if path.name in ("b", "d"):
         os._exit(9)
-    return IngestionOutcome(path, Taken(1))
+    return IngestionOutcome(path, IngestionCounts(1))
 
 
 @pytest.mark.fault

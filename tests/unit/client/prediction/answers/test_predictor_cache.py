@@ -11,7 +11,7 @@ from fedperf_client.home.config import write_private
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.prediction import learnt_part
 from fedperf_client.prediction.answers import predictor_cache as kept_module
-from fedperf_client.prediction.answers.predictor_cache import Kept, open_kept
+from fedperf_client.prediction.answers.predictor_cache import KeptPredictor, open_kept
 from fedperf_client.prediction.answers.source_digest import source_digest
 from fedperf_client.prediction.base_models import FetchedModels
 from fedperf_client.prediction.columns import ExecutionColumns
@@ -42,11 +42,11 @@ class Place:
         with ExecutionStore.open(self.store) as store:
             store.add(executions_of_world(seed, count, f"own-{seed}"))
 
-    def opened(self) -> Kept:
+    def opened(self) -> KeptPredictor:
         with ExecutionStore.open(self.store) as store:
             return open_kept(self.file, store, self.models)
 
-    def answered(self) -> tuple[list[float], Kept]:
+    def answered(self) -> tuple[list[float], KeptPredictor]:
         kept = self.opened()
         found = [each.median_seconds for each in kept.predictor.predict(ASKED)]
         kept.keep(write_private)

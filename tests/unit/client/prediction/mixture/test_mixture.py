@@ -9,7 +9,7 @@ from fedperf_client.prediction.learners.learner import Fitted
 from fedperf_client.prediction.learners.local_learners import Constant, Forest, LogRidge
 from fedperf_client.prediction.mixture.learner_catalogue import NoLearnerError
 from fedperf_client.prediction.mixture.matched_folds import Asks, asks
-from fedperf_client.prediction.mixture.mixture import Known, Mixture, mixed_for
+from fedperf_client.prediction.mixture.mixture import KnownRuns, Mixture, mixed_for
 from fedperf_client.prediction.prediction import Floats, PredictorFailedError
 from fedperf_client.prediction.tables.catalogue import table_learners
 from tests.unit.client.prediction.jobs import grid, law, layout, noisy, places, samples
@@ -19,9 +19,9 @@ NODES = np.exp(ALL.features[:, 0])
 MEGABYTES = np.exp(ALL.features[:, 2])
 
 
-def known(rows: np.ndarray, seed: int = 0) -> Known:
+def known(rows: np.ndarray, seed: int = 0) -> KnownRuns:
     kept = ALL.take(np.flatnonzero(rows))
-    return Known(kept, noisy(seed)[rows], places(kept), np.arange(len(kept)))
+    return KnownRuns(kept, noisy(seed)[rows], places(kept), np.arange(len(kept)))
 
 
 def mixed(rows: np.ndarray) -> tuple[Mixture, Floats]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedperf_client.prediction.answers.predictor_cache import Kept
+from fedperf_client.prediction.answers.predictor_cache import KeptPredictor
 from fedperf_client.prediction.answers.predictor_file import Digests
 from fedperf_client.prediction.evidence import History
 from fedperf_client.prediction.learners.local_learners import LogRidge
@@ -232,7 +232,7 @@ def test_a_home_that_cannot_be_written_is_a_clear_error() -> None:
     own = asked_before()
     own.outcome()
     with pytest.raises(StorageError, match="No space left"):
-        Kept(own, {}, Path("predictor"), Digests("", ""), 0).keep(full)
+        KeptPredictor(own, {}, Path("predictor"), Digests("", ""), 0).keep(full)
 
 
 def repeated(times: int, *, level: float = 5.0, spread: float = 0.03, seed: int = 0) -> History:

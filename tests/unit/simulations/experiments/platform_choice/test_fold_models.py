@@ -10,7 +10,7 @@ from fedperf_shared.execution import MeasuredPlan
 from fedperf_shared.workflow.graph import Plan
 from fedperf_simulations.baselines.cost_models import Lesson
 from fedperf_simulations.experiments.platform_choice.fold_models import Folds, answers, questions
-from fedperf_simulations.experiments.platform_choice.tables import Said
+from fedperf_simulations.experiments.platform_choice.tables import ModelAnswers
 from fedperf_simulations.measured_set.comparisons import FOLDS
 from fedperf_simulations.measured_set.training_set import Measurements
 from tests.unit.simulations.compared import (
@@ -88,7 +88,7 @@ def test_answers_are_one_per_plan_of_the_fold() -> None:
 
         return answer
 
-    said = Said.of("model", list(answers(folds, learn, 0)))
+    said = ModelAnswers.of("model", list(answers(folds, learn, 0)))
     assert {name: values.tolist() for name, values in said.log_seconds.items()} == {
         each.name: [0.5, 1.5] for each in folds.asked(0)
     }

@@ -23,7 +23,7 @@ from fedperf_simulations.experiments.platform_choice.mixed_choice import (
     rules_of_thumb,
     sinks_at_home,
 )
-from fedperf_simulations.experiments.platform_choice.tables import Said
+from fedperf_simulations.experiments.platform_choice.tables import ModelAnswers
 from fedperf_simulations.measured_set.comparisons import Case
 from tests.unit.simulations.compared import DUCKDB, PANDAS, POLARS, PROGRAM, case, everywhere
 
@@ -84,8 +84,10 @@ def test_the_best_single_platform_is_that_of_each_case() -> None:
 
 def test_a_rival_chooses_among_all_assignments_that_were_measured() -> None:
     logs = np.log(list(exhaustive().seconds.values()))
-    assert least_said(Said("true", {"x1": logs}), [exhaustive()]) == {"x1": MIXED}
-    assert least_said(Said("false", {"x1": -logs}), [exhaustive()]) == {"x1": everywhere(PANDAS)}
+    assert least_said(ModelAnswers("true", {"x1": logs}), [exhaustive()]) == {"x1": MIXED}
+    assert least_said(ModelAnswers("false", {"x1": -logs}), [exhaustive()]) == {
+        "x1": everywhere(PANDAS)
+    }
 
 
 def test_a_plan_that_failed_does_not_make_a_comparison_infinite() -> None:

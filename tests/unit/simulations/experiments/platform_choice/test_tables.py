@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedperf_simulations.experiments.platform_choice.tables import (
-    Said,
+    ModelAnswers,
     accuracy_rows,
     case_rows,
     chosen_row,
@@ -21,13 +21,13 @@ FIRST = alone("a", duckdb=1.0, polars=2.0, pandas=4.0)
 SECOND = alone("b", duckdb=1.05, polars=1.0, pandas=math.inf)
 
 
-def said(factor: float = 1.0) -> Said:
+def said(factor: float = 1.0) -> ModelAnswers:
     """True but for a factor; infinity is said to be 9."""
     logs = {
         each.name: np.log([min(seconds, 9.0) * factor for seconds in each.seconds.values()])
         for each in (FIRST, SECOND)
     }
-    return Said("model", logs)
+    return ModelAnswers("model", logs)
 
 
 def test_errors_count_plans_that_ended_well() -> None:
@@ -83,16 +83,16 @@ def test_coverage_of_what_is_chosen_stands_beside_that_of_all() -> None:
     assert chosen_row(said(1.5), [FIRST, SECOND])["covered"] == 1.0
     logs = {name: values.copy() for name, values in said().log_seconds.items()}
     logs["a"][2] = np.log(4.0 / 100)  # pandas looks best there, and is far underestimated
-    row = chosen_row(Said("model", logs), [FIRST, SECOND])
+    row = chosen_row(ModelAnswers("model", logs), [FIRST, SECOND])
     assert (row["cases"], row["covered"]) == (2, 0.5)
     assert row["covered, all platforms"] == pytest.approx(4 / 5)
     assert (row["low"], row["high"]) == (0.0, 1.0)
 
 
-def rival() -> Said:
+def rival() -> ModelAnswers:
     """Far off in the first case, next to nothing in the second."""
     logs = {
         name: values + np.log(factor)
         for (name, values), factor in zip(said().log_seconds.items(), (1.5, 1.05), strict=True)
     }
-    return Said("rival", logs)
+    return ModelAnswers("rival", logs)
