@@ -4,7 +4,7 @@ One table: a home that is asked about other workloads, sizes and cores; public
 logs of Spark, of which no own run is known or a few; judged SQL; few configurations of a job;
 a job that ran k times; a deadline; a platform that a home never ran. Every row says who
 answered, with which information, and which look at what is judged this is. A part whose
-data are not here is named in the notes and has no rows.
+data are not here, or at which no look is counted, is named in the notes and has no rows.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -46,7 +46,8 @@ LOOKS: Mapping[str, int] = {
     deadlines.PART.name: 0,
 }
 """How often each judged set was looked at since then, the run that comes included: count up before
-it, as this module is among what cells depend on. The other parts judge nothing of others."""
+it, as this module is among what cells depend on. A set whose count is 0 is not read. The other
+parts judge nothing of others."""
 
 
 class Intervals:
@@ -62,6 +63,9 @@ class Intervals:
         targets: list[Target] = []
         notes = list(_looks())
         for part in PARTS:
+            if LOOKS.get(part.name) == 0:
+                notes.append(f"{part.name}: left out, as no look at it is counted")
+                continue
             try:
                 part.files(settings.data)
             except MissingDataError as error:

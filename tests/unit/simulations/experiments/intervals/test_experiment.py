@@ -34,14 +34,19 @@ def missing(_: Path | None) -> Sequence[Path]:
     raise MissingDataError("there are no such logs")
 
 
+def never(_: Settings) -> Cases:
+    raise AssertionError("a set was read at which no look is counted")
+
+
 MADE_UP = JudgedPart("made up", lambda _: [], cases, tables, targets, ("made up: a note",))
 
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     gone = replace(MADE_UP, name="gone", files=missing)
-    monkeypatch.setattr(experiment, "PARTS", (MADE_UP, gone))
-    monkeypatch.setattr(experiment, "LOOKS", {"made up": 2, "gone": 0})
+    unread = replace(MADE_UP, name="unread", cases=never)
+    monkeypatch.setattr(experiment, "PARTS", (MADE_UP, gone, unread))
+    monkeypatch.setattr(experiment, "LOOKS", {"made up": 2, "gone": 1, "unread": 0})
 
 
 @pytest.mark.usefixtures("few")
@@ -53,9 +58,11 @@ def test_rows_say_which_look_they_are_and_notes_what_is_missing(tmp_path: Path) 
     assert summary["notes"] == [
         "coefficients and features were fixed at commit: not yet",
         "made up: looks since then, this run included: 2",
-        "gone: looks since then, this run included: 0",
+        "gone: looks since then, this run included: 1",
+        "unread: looks since then, this run included: 0",
         "made up: a note",
         "gone: left out, as there are no such logs",
+        "unread: left out, as no look at it is counted",
     ]
     assert summary["plots"] == ["coverage.svg"]
     chart = (tmp_path / "coverage.svg").read_text()
