@@ -49,9 +49,13 @@ def plan_before(plan: Plan) -> Plan:
     A source behind which a filter stands keeps the rows that it reads; widths stay, as the
     columns of an operator are known.
     """
-    operators = plan.workflow.operators
-    unknown = [place for place, each in enumerate(operators) if not known_before(each)]
-    return Plan(with_estimates(plan.workflow, unknown), plan.platforms)
+    return Plan(workflow_before(plan.workflow), plan.platforms)
+
+
+def workflow_before(workflow: Workflow) -> Workflow:
+    """As `plan_before`, of a workflow."""
+    unknown = [place for place, each in enumerate(workflow.operators) if not known_before(each)]
+    return with_estimates(workflow, unknown)
 
 
 def with_estimates(

@@ -56,7 +56,12 @@ def test_every_part_has_rows_and_an_interrupted_run_goes_on(
     told = {"accuracy", "paired", "fastest", "one platform", "mixed", "chosen", "labels"}
     assert parts == told
     choosers = {row["chooser"] for row in rows if row["part"] == "mixed"}
-    assert {"our choice", "always polars", "best rule per class"} <= choosers
+    ours = {
+        f"{name}{given}" for name in ("our choice", "boosting") for given in ("", ", known before")
+    }
+    assert {*ours, "always polars", "best rule per class"} <= choosers
+    given = {row["information"] for row in rows if row["part"] in ("accuracy", "paired", "chosen")}
+    assert given == {"true rows", "known before"}
     assert all(row["mean regret"] >= 0 for row in rows if row["part"] == "mixed")
     plots = summary["plots"]
     assert isinstance(plots, list)

@@ -12,11 +12,7 @@ from fedperf_client.prediction.mixture.learner_catalogue import local_learners, 
 from fedperf_client.prediction.mixture.personal import personalize
 from fedperf_client.prediction.prediction import Prediction, PredictLog
 from fedperf_shared.execution import SizedPlan
-from fedperf_shared.workflow.estimates import plan_before
-from fedperf_simulations.experiments.intervals.figures import KNOWN_BEFORE, LEVEL, TRUE_ROWS
-from fedperf_simulations.harness.experiment import Value
-
-INFORMATION = (TRUE_ROWS, KNOWN_BEFORE)
+from fedperf_simulations.experiments.intervals.figures import LEVEL
 
 NOTHING = History((), (), np.zeros(0))
 """Of a home that has just begun."""
@@ -25,16 +21,6 @@ NOTHING = History((), (), np.zeros(0))
 def shipped_start() -> PredictLog:
     """The start that ships."""
     return FetchedModels(Path()).starts()[PUBLIC]
-
-
-def asked_with(questions: Sequence[SizedPlan], information: Value) -> list[SizedPlan]:
-    """The questions as they are, or with estimates for what only a run tells.
-
-    Which queries ran before in the session is known before as well.
-    """
-    if information == TRUE_ROWS:
-        return list(questions)
-    return [SizedPlan(plan_before(each.plan), each.cluster) for each in questions]
 
 
 def with_start(

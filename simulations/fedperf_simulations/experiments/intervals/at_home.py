@@ -3,13 +3,14 @@
 Each organization of the measured set predicts at home from its own executions and the public
 start, and is asked about executions that it has not seen: of other workloads, drawn like its
 own; of inputs of sizes between those that it knows; of larger ones than all it knows; on more
-cores than it knows. An execution outside of
-what folds of the known ones can speak for is flagged as extrapolating.
+cores than it knows: with the rows that a run counted, and with what was known before it. An
+execution outside of what folds of the known ones can speak for is flagged as extrapolating.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -21,16 +22,19 @@ from fedperf_client.prediction.mixture.personal import personalize
 from fedperf_shared.execution import Execution
 from fedperf_shared.model.metrics import median_q_error
 from fedperf_simulations.data.datasets import measured_executions, measured_files
+from fedperf_simulations.experiments.intervals.figures import INFORMATION as KNOWN
 from fedperf_simulations.experiments.intervals.figures import (
     LEVEL,
     OURS,
     PREDICTOR,
     SITUATION,
     ends,
+    where,
 )
 from fedperf_simulations.experiments.intervals.part import Cases, JudgedPart
 from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.experiment import Row, Settings, Target, Value
+from fedperf_simulations.harness.information import BOTH, TRUE_ROWS, asked_with
 from fedperf_simulations.harness.paired import interval_by_groups
 from fedperf_simulations.harness.side_by_side import computed
 from fedperf_simulations.measured_set.organizations import WorkloadPart, organization, split
@@ -61,7 +65,7 @@ Divided = tuple[Sequence[Execution], Sequence[Execution]]
 
 
 def _all_cases(settings: Settings) -> list[Row]:
-    """A row per organization, way to ask and seed."""
+    """A row per organization, way to ask, seed and information."""
     tasks = [(asks, part) for asks in WAYS for part in ORGANIZATIONS]
     found = computed(partial(_cell, settings), tasks, "organizations", jobs=settings.jobs)
     return [row for rows in found for row in rows]
@@ -75,15 +79,17 @@ def _cell(settings: Settings, task: tuple[str, WorkloadPart]) -> Sequence[Row]:
 
 @dataclass(frozen=True, slots=True)
 class _Judged:
-    """Answers to questions, one way and seed.
+    """Answers to questions, one way, seed and information.
 
     Attributes:
+        information: that was given.
         covered: whether the interval held what was measured, [asked].
         below: whether P90 did, [asked].
         flagged: whether the answer says that it extrapolates, [asked].
         q_error: median.
     """
 
+    information: str
     covered: NDArray[np.bool_]
     below: NDArray[np.bool_]
     flagged: NDArray[np.bool_]
@@ -91,14 +97,14 @@ class _Judged:
 
 
 def _cases(settings: Settings, asks: str, part: WorkloadPart) -> list[Row]:
-    """A row per seed."""
+    """A row per seed and information."""
     rows: list[Row] = []
     for seed in range(settings.seed, settings.seed + (QUICK_SEEDS if settings.quick else SEEDS)):
-        found = _judged(*WAYS[asks](part, seed), quick=settings.quick, seed=seed)
-        rows.append(
+        rows += [
             {
                 SITUATION: f"at home: {asks}",
                 PREDICTOR: OURS,
+                KNOWN: found.information,
                 "organization": part.value,
                 "seed": seed,
                 "asked": len(found.covered),
@@ -108,13 +114,14 @@ def _cases(settings: Settings, asks: str, part: WorkloadPart) -> list[Row]:
                 "below P90": int(found.below[~found.flagged].sum()),
                 "q50": found.q_error,
             }
-        )
+            for found in _judged(*WAYS[asks](part, seed), quick=settings.quick, seed=seed)
+        ]
     return rows
 
 
 def _judged(
     known: Sequence[Execution], asked: Sequence[Execution], *, quick: bool, seed: int
-) -> _Judged:
+) -> Iterator[_Judged]:
     rng = np.random.default_rng(seed)
     most = QUICK_EXECUTIONS if quick else MOST_ASKED
     history = History.from_executions(_some(known, rng, QUICK_EXECUTIONS if quick else len(known)))
@@ -123,15 +130,17 @@ def _judged(
     mix = personalize(
         history, nothing_fetched.starts(), nothing_fetched.learners(), seed=seed, level=LEVEL
     )
-    found = mix.estimate(questions.questions)
     seconds = np.exp(questions.log_seconds)
-    answers = [each.prediction for each in found]
-    return _Judged(
-        np.array([answer.covers(took) for answer, took in zip(answers, seconds, strict=True)]),
-        seconds <= np.array([each.p90_seconds for each in found]),
-        np.array([answer.extrapolating for answer in answers]),
-        median_q_error(np.array([answer.median_seconds for answer in answers]), seconds),
-    )
+    for information in BOTH:
+        found = mix.estimate(asked_with(questions.questions, information))
+        answers = [each.prediction for each in found]
+        yield _Judged(
+            information,
+            np.array([answer.covers(took) for answer, took in zip(answers, seconds, strict=True)]),
+            seconds <= np.array([each.p90_seconds for each in found]),
+            np.array([answer.extrapolating for answer in answers]),
+            median_q_error(np.array([answer.median_seconds for answer in answers]), seconds),
+        )
 
 
 def _some(
@@ -181,13 +190,12 @@ def _divided(executions: Sequence[Execution], asked: NDArray[np.bool_]) -> Divid
 
 
 def _rows(cases: Cases) -> list[Row]:
-    """A row per way to ask and organization, and one over all organizations."""
+    """A row per way to ask, information and organization, and one over all organizations."""
     rows = []
-    for asks in WAYS:
-        of_way = [each for each in cases if each[SITUATION] == f"at home: {asks}"]
+    for asks, information in product(WAYS, BOTH):
+        of_way = where(cases, situation=f"at home: {asks}", information=information)
         for part in ORGANIZATIONS:
-            mine = [each for each in of_way if each["organization"] == part.value]
-            rows.append(_pooled(mine, part.value))
+            rows.append(_pooled(where(of_way, organization=part.value), part.value))
         rows.append(_pooled(of_way, "all"))
     return rows
 
@@ -197,6 +205,7 @@ def _pooled(cases: Cases, organization: str) -> Row:
     row: dict[str, Value] = {
         SITUATION: cases[0][SITUATION],
         PREDICTOR: OURS,
+        KNOWN: cases[0][KNOWN],
         "organization": organization,
     }
     for name in COUNTED:
@@ -208,8 +217,10 @@ def _pooled(cases: Cases, organization: str) -> Row:
 
 
 def _targets(cases: Cases, rows: Sequence[Row]) -> list[Target]:
+    """With the rows that a run counted."""
     del cases
-    found = {row[SITUATION]: row for row in rows if row["organization"] == "all"}
+    counted = where(rows, organization="all", information=TRUE_ROWS)
+    found = {row[SITUATION]: row for row in counted}
     inside = f"at home: {IN_RANGE}"
     share = _share_covered(found[inside])
     return [

@@ -34,6 +34,7 @@ from fedperf_simulations.experiments.intervals.part import Cases, JudgedPart
 from fedperf_simulations.experiments.intervals.scale_outs import (
     ERNEST,
     OPPONENTS,
+    SET_ASIDE,
     home_of,
     slice_cells,
 )
@@ -131,6 +132,7 @@ def rows_of(cases: Cases) -> list[Row]:
         row: Row = {
             SITUATION: of,
             PREDICTOR: name,
+            **SET_ASIDE,
             "cases": len(chosen),
             "groups": len(set(groups)),
             KEPT: float(kept.mean()),

@@ -26,8 +26,6 @@ SECONDS, MEDIAN, LOWER, UPPER = "seconds", "median", "lower", "upper"
 OURS = "fedperf"
 """The predictor whose answers are those of the product."""
 
-TRUE_ROWS, KNOWN_BEFORE = "true rows", "known before"
-
 
 @dataclass(frozen=True, slots=True)
 class AnswerLabel:

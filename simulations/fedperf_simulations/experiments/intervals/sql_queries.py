@@ -26,17 +26,13 @@ from fedperf_simulations.baselines.cost_models import Lesson, train_ggfn
 from fedperf_simulations.baselines.leave_out import regressions_without
 from fedperf_simulations.data.datasets import JUDGED_SESSIONS, measured_files
 from fedperf_simulations.experiments.intervals.answers import (
-    INFORMATION,
     NOTHING,
-    asked_with,
     shipped_start,
     with_start,
 )
 from fedperf_simulations.experiments.intervals.figures import (
-    KNOWN_BEFORE,
     OURS,
     SITUATION,
-    TRUE_ROWS,
     AnswerLabel,
     by,
     labels,
@@ -47,6 +43,7 @@ from fedperf_simulations.experiments.intervals.figures import (
 )
 from fedperf_simulations.experiments.intervals.part import Cases, JudgedPart
 from fedperf_simulations.harness.experiment import Row, Settings, Target
+from fedperf_simulations.harness.information import BOTH, KNOWN_BEFORE, TRUE_ROWS, asked_with
 from fedperf_simulations.harness.paired import Paired
 from fedperf_simulations.measured_set.starts.start_training import EPOCHS
 from fedperf_simulations.measured_set.training_set import Measurements
@@ -152,7 +149,7 @@ def _cases(settings: Settings) -> list[Row]:
     plans = [SizedPlan(each.execution.plan, each.execution.cluster) for each in runs]
     starts = {OURS: predictor(load_checkpoint(_trained(settings, runs))), SHIPPED: shipped_start()}
     rows: list[Row] = []
-    for information in INFORMATION:
+    for information in BOTH:
         questions = asked_with(plans, information)
         for name, start in starts.items():
             answers = with_start(NOTHING, questions, start)

@@ -26,9 +26,7 @@ from fedperf_simulations.data.datasets import (
     measured_files,
 )
 from fedperf_simulations.experiments.intervals.answers import (
-    INFORMATION,
     NOTHING,
-    asked_with,
     shipped_start,
     with_start,
 )
@@ -37,7 +35,6 @@ from fedperf_simulations.experiments.intervals.figures import (
     OURS,
     PREDICTOR,
     SITUATION,
-    TRUE_ROWS,
     AnswerLabel,
     by,
     ends,
@@ -51,6 +48,7 @@ from fedperf_simulations.experiments.intervals.figures import (
 )
 from fedperf_simulations.experiments.intervals.part import Cases, JudgedPart
 from fedperf_simulations.harness.experiment import Row, Settings, Target, Value
+from fedperf_simulations.harness.information import BOTH, TRUE_ROWS, asked_with
 from fedperf_simulations.harness.paired import Paired
 from fedperf_simulations.harness.side_by_side import computed
 from fedperf_simulations.measured_set.organizations import WorkloadPart, split
@@ -146,7 +144,7 @@ def _cases(settings: Settings, name: str) -> list[Row]:
         held = list(_held(HOMES[name], rng))
         asked = some(_questions(HOMES[name].asked), most, rng)
         plans = [SizedPlan(each.plan, each.cluster) for each in asked]
-        for information in INFORMATION:
+        for information in BOTH:
             questions = asked_with(plans, information)
             homes = {OURS: History.from_executions(held), THE_START: NOTHING}
             for who, home in homes.items():

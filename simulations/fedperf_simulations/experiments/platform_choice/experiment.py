@@ -4,8 +4,8 @@ The comparison set is dealt into five folds by logical plan; what a model says o
 says without having seen any of its logical plans at any size (`fold_models`). The parts:
 
 - accuracy: errors of GGFN, boosting, the forest, the deep network and Wayang's costs on all
-  plans. Boosting and the network learn by GGFN's own loss, differences within a question
-  included.
+  plans, with the rows that a run counted and with what was known before it. Boosting and the
+  network learn by GGFN's own loss, differences within a question included.
 - paired: GGFN against each of them, case by case, by errors and by what is chosen.
 - chosen: what 90 % intervals cover of the platforms that were chosen.
 - fastest: how often each platform is the fastest, per family and size.
@@ -45,6 +45,7 @@ from fedperf_simulations.experiments.platform_choice.mixed_choice import (
     chosen_plan,
     least_said,
     mixed_rows,
+    named_with,
     rerun_row,
     rules_of_thumb,
 )
@@ -52,6 +53,7 @@ from fedperf_simulations.experiments.platform_choice.size_charts import size_cha
 from fedperf_simulations.experiments.platform_choice.size_labels import label_rows
 from fedperf_simulations.experiments.platform_choice.tables import (
     ALL,
+    INFORMATION,
     ModelAnswers,
     accuracy_rows,
     case_rows,
@@ -63,6 +65,7 @@ from fedperf_simulations.experiments.platform_choice.tables import (
 )
 from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target
+from fedperf_simulations.harness.information import BOTH, TRUE_ROWS
 from fedperf_simulations.harness.side_by_side import computed
 from fedperf_simulations.measured_set.comparisons import FOLDS, Case
 from fedperf_simulations.measured_set.measured_log import Role
@@ -105,8 +108,8 @@ class PlatformChoice:
             *paired_rows(asked, GGFN),
             *fastest_rows(cases),
             *_one_platform(said, cases),
-            chosen_row(said[0], cases),
-            *mixed_rows(mixed, [CHOICE, *_rules(), *RIVALS, BEST_ALONE]),
+            *(chosen_row(each, cases) for each in said if each.model == GGFN),
+            *mixed_rows(mixed, [*_choosers(), *_rules(), BEST_ALONE]),
             *label_rows(series),
         ]
         return ExperimentOutcome(
@@ -145,17 +148,15 @@ def _folds(seed: int) -> Folds:
 
 
 def _said(settings: Settings) -> list[ModelAnswers]:
-    """What every model says of every case, GGFN's first."""
+    """What every model says of every case with either information, GGFN's first."""
     names = [GGFN, BOOSTING, FOREST, NETWORK, WAYANG]
     if settings.data is None:
         names.remove(WAYANG)
     tasks = [(name, fold) for name in names for fold in range(FOLDS)]
     found = computed(partial(_answers, settings), tasks, "models of folds", jobs=settings.jobs)
     by_task = dict(zip(tasks, found, strict=True))
-    return [
-        ModelAnswers.of(name, [row for fold in range(FOLDS) for row in by_task[name, fold]])
-        for name in names
-    ]
+    rows = {name: [row for fold in range(FOLDS) for row in by_task[name, fold]] for name in names}
+    return [ModelAnswers.of(name, rows[name], each) for each in BOTH for name in names]
 
 
 def _answers(settings: Settings, task: tuple[str, int]) -> Sequence[Row]:
@@ -198,7 +199,8 @@ def _fold_models(settings: Settings) -> FoldModels:
 
 def _one_platform(said: Sequence[ModelAnswers], cases: Sequence[Case]) -> Iterator[Row]:
     for each in said:
-        yield one_platform_row(each.model, each.cheapest_platform, cases)
+        row = one_platform_row(each.model, each.cheapest_platform, cases)
+        yield {**row, INFORMATION: each.information}
     for rule in constant_rules():
         platform = next(iter(rule.platforms.values()))
         yield one_platform_row(rule.name, partial(_always, platform), cases)
@@ -209,7 +211,11 @@ def _mixed(settings: Settings, said: Sequence[ModelAnswers]) -> list[Row]:
     folds = _folds(settings.seed)
     cases = [case for case in folds.cases if case.role is Role.EXHAUSTIVE]
     cases = cases[: QUICK_CASES if settings.quick else None]
-    rivals = {each.model: least_said(each, cases) for each in said if each.model in RIVALS}
+    rivals = {
+        named_with(each.model, each.information): least_said(each, cases)
+        for each in said
+        if each.model in RIVALS
+    }
     models = _fold_models(settings)
     others = {**rules_of_thumb(cases), **rivals, BEST_ALONE: best_alone(cases)}
     with one_core_for_trials() as cores, WorkerPool(cores=cores, max_workers=16) as pool:
@@ -238,15 +244,20 @@ def _rerun(
     models: FoldModels, others: Mapping[str, Mapping[str, Assignment]], rerun: Rerun, case: Case
 ) -> Row:
     fold = models.folds.fold_of[case.workload]
-    ours = chosen_plan(case, models.answer(fold), models.head(fold))
+    answer, head = models.answer(fold), models.head(fold)
+    ours = {
+        named_with(CHOICE, each): chosen_plan(case, answer, head, information=each) for each in BOTH
+    }
     said = {name: plans[case.name] for name, plans in others.items()}
-    return rerun_row(case, {CHOICE: ours, **said}, rerun)
+    return rerun_row(case, {**ours, **said}, rerun)
 
 
 def _targets(rows: Sequence[Row]) -> list[Target]:
+    """With the rows that a run counted."""
+    mixed = {r["chooser"]: number(r["mean regret"]) for r in rows if r["part"] == "mixed"}
+    rows = [row for row in rows if row.get(INFORMATION) == TRUE_ROWS]
     error = {r["model"]: number(r["relative error"]) for r in rows if r.get("family") == ALL}
     alone = {r["chooser"]: r for r in rows if r["part"] == "one platform"}
-    mixed = {r["chooser"]: number(r["mean regret"]) for r in rows if r["part"] == "mixed"}
     ours, [chosen] = alone[GGFN], [row for row in rows if row["part"] == "chosen"]
     return [
         Target("relative error of GGFN", MOST_ERROR, error[GGFN]),
@@ -275,6 +286,10 @@ def _mixed_targets(mixed: Sequence[Row]) -> Iterator[Target]:
     for name, rivals in told:
         change = beyond(mixed, rivals)
         yield Target(f"mean regret beyond {name}", 0.0, change.mean, paired=change)
+
+
+def _choosers() -> list[str]:
+    return [named_with(name, each) for each in BOTH for name in (CHOICE, *RIVALS)]
 
 
 def _rules() -> list[str]:

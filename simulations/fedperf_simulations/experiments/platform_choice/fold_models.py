@@ -20,6 +20,7 @@ from fedperf_shared.model.checkpoint import load_checkpoint, save_model
 from fedperf_simulations.baselines.cost_models import CostModel, Lesson, train_ggfn
 from fedperf_simulations.experiments.platform_choice.tables import SAID
 from fedperf_simulations.harness.experiment import Row
+from fedperf_simulations.harness.information import workflow_with
 from fedperf_simulations.measured_set.comparisons import Case, folds_of
 from fedperf_simulations.measured_set.training_set import IsKnown, Measurements
 
@@ -93,6 +94,8 @@ class FoldModels:
 def answers(folds: Folds, learn: Callable[[int], PredictLog], fold: int) -> Iterator[Row]:
     """What a model says of every plan of the cases of a fold: log seconds, in their order.
 
+    With the rows that a run counted, and with what was known before it.
+
     Args:
         folds: the comparison set.
         learn: the model of a fold.
@@ -100,13 +103,15 @@ def answers(folds: Folds, learn: Callable[[int], PredictLog], fold: int) -> Iter
     """
     predict_log = learn(fold)
     for case in folds.asked(fold):
-        for seconds in predict_log(questions(case)).tolist():
-            yield {"case": case.name, SAID: seconds}
+        said = [predict_log(questions(case, each)).tolist() for each in SAID]
+        for seconds in zip(*said, strict=True):
+            yield {"case": case.name, **dict(zip(SAID.values(), seconds, strict=True))}
 
 
-def questions(case: Case) -> list[SizedPlan]:
+def questions(case: Case, information: str) -> list[SizedPlan]:
     """One per measured plan, in their order."""
-    return SizedPlan.of(case.workflow, list(case.seconds), case.cluster)
+    workflow = workflow_with(case.workflow, information)
+    return SizedPlan.of(workflow, list(case.seconds), case.cluster)
 
 
 def baseline(folds: Folds, model: CostModel) -> Callable[[int], PredictLog]:

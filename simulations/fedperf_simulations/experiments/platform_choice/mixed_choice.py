@@ -35,17 +35,15 @@ from fedperf_simulations.baselines.platform_rules import (
     class_rules,
     constant_rules,
 )
-from fedperf_simulations.experiments.platform_choice.tables import NEAR, ModelAnswers
+from fedperf_simulations.experiments.platform_choice.tables import FAILED, NEAR, ModelAnswers
 from fedperf_simulations.harness.experiment import Row
+from fedperf_simulations.harness.information import TRUE_ROWS, workflow_with
 from fedperf_simulations.harness.paired import Paired
 from fedperf_simulations.measured_set.comparisons import Case
 
 CHOICE = "our choice"
 FASTEST = "fastest"
 BEST_ALONE = "best single platform of each case"
-FAILED = 100.0
-"""Regret of a plan that did not end well, in comparisons."""
-
 RERUN = 8
 """So many of the fastest assignments run again."""
 
@@ -89,9 +87,15 @@ class Rerun:
         }
 
 
-def chosen_plan(case: Case, answer: PredictLog, head: Head) -> Assignment:
+def named_with(chooser: str, information: str) -> str:
+    """A chooser that was given that."""
+    return chooser if information == TRUE_ROWS else f"{chooser}, {information}"
+
+
+def chosen_plan(case: Case, answer: PredictLog, head: Head, *, information: str) -> Assignment:
     """What the optimizer chooses for engines that are awake, as those of the measurements are."""
-    costs = head.costs(case.workflow, case.cluster, EMBEDDED_PLATFORMS, startup_seconds={})
+    workflow = workflow_with(case.workflow, information)
+    costs = head.costs(workflow, case.cluster, EMBEDDED_PLATFORMS, startup_seconds={})
 
     def predict(questions: Sequence[SizedPlan]) -> list[Prediction]:
         return [Prediction(each, each, each) for each in np.exp(answer(questions)).tolist()]
@@ -100,7 +104,7 @@ def chosen_plan(case: Case, answer: PredictLog, head: Head) -> Assignment:
         return supports(case.program.steps[position].operation, platform)
 
     choice = choose(
-        case.workflow, case.cluster, EMBEDDED_PLATFORMS, predict, costs=costs, supports=can_run
+        workflow, case.cluster, EMBEDDED_PLATFORMS, predict, costs=costs, supports=can_run
     )
     return sinks_at_home(case.program, choice.plan.platforms)
 

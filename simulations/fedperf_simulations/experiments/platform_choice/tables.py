@@ -18,14 +18,24 @@ from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.experiment import Row
+from fedperf_simulations.harness.information import KNOWN_BEFORE, TRUE_ROWS
 from fedperf_simulations.harness.paired import Paired, interval_by_groups
 from fedperf_simulations.measured_set.comparisons import Case
 
 ALL = "all"
-SAID = "log seconds"
+SAID: Mapping[str, str] = {
+    TRUE_ROWS: "log seconds",
+    KNOWN_BEFORE: "log seconds, known before",
+}
+"""Columns of what a model says, by what it was given."""
+
+INFORMATION = "information"
 ERROR, RATIO = "relative error", "times the fastest"
 NEAR = 0.10
 """What is within a tenth of the best counts as well chosen."""
+
+FAILED = 100.0
+"""Regret of a plan that did not end well, in comparisons."""
 
 Chooser = Callable[[Case], Platform | None]
 """The platform for everything; None where it has no run time, or cannot be."""
@@ -38,18 +48,26 @@ class ModelAnswers:
     Attributes:
         model: its name.
         log_seconds: for every case by name, [plans].
+        information: that it was given.
     """
 
     model: str
     log_seconds: Mapping[str, Floats]
+    information: str = TRUE_ROWS
 
     @classmethod
-    def of(cls, model: str, rows: Sequence[Row]) -> "ModelAnswers":
+    def of(cls, model: str, rows: Sequence[Row], information: str = TRUE_ROWS) -> "ModelAnswers":
         """From a row per plan, those of a case in their order."""
         found: dict[str, list[float]] = {}
         for row in rows:
-            found.setdefault(str(row["case"]), []).append(number(row[SAID]))
-        return cls(model, {case: np.array(values) for case, values in found.items()})
+            found.setdefault(str(row["case"]), []).append(number(row[SAID[information]]))
+        logs = {case: np.array(values) for case, values in found.items()}
+        return cls(model, logs, information)
+
+    @property
+    def about(self) -> Row:
+        """What its rows begin with."""
+        return {"model": self.model, INFORMATION: self.information}
 
     def cheapest_platform(self, case: Case) -> Platform:
         """Of the plans on one platform, that of the smallest say."""
@@ -72,13 +90,13 @@ def accuracy_rows(said: ModelAnswers, folds: Sequence[Sequence[Case]]) -> Iterat
     per_fold = [_figures(said, cases) for cases in folds]
     spread = float(np.std([each["relative error"] for each in per_fold]))
     means = {name: float(np.mean([each[name] for each in per_fold])) for name in per_fold[0]}
-    yield {"part": "accuracy", "model": said.model, "family": ALL, **means, "sd": spread}
+    yield {"part": "accuracy", **said.about, "family": ALL, **means, "sd": spread}
     families: dict[str, list[Case]] = defaultdict(list)
     for case in (case for cases in folds for case in cases):
         families[case.family.value].append(case)
     for family in sorted(families):
         figures = _figures(said, families[family])
-        yield {"part": "accuracy", "model": said.model, "family": family, **figures}
+        yield {"part": "accuracy", **said.about, "family": family, **figures}
 
 
 def case_rows(said: ModelAnswers, cases: Sequence[Case]) -> Iterator[Row]:
@@ -86,11 +104,14 @@ def case_rows(said: ModelAnswers, cases: Sequence[Case]) -> Iterator[Row]:
     told = {case.name for case in comparable(cases)}
     for case in cases:
         predicted, measured = said.errors(case)
-        single = case.on_one_platform()
-        ratio = _ratio(single, said.cheapest_platform(case)) if case.name in told else None
+        ratio = None
+        if case.name in told:
+            chosen = said.cheapest_platform(case)
+            ratio = min(_ratio(case.on_one_platform(), chosen), 1 + FAILED)
         yield {
-            "model": said.model,
+            **said.about,
             "case": case.name,
+            "workload": case.workload,
             "family": case.family.value,
             "rows": case.rows,
             ERROR: float(np.mean(relative_errors(predicted, measured))) if len(measured) else None,
@@ -99,18 +120,20 @@ def case_rows(said: ModelAnswers, cases: Sequence[Case]) -> Iterator[Row]:
 
 
 def paired_rows(asked: Sequence[Row], ours: str) -> Iterator[Row]:
-    """Our model against each rival, case by case.
+    """Our model less each rival, case by case; workloads, with all their sizes, are resampled.
 
-    Of the mean relative error the change in percent; of what the chosen platforms take the
-    difference, in times the fastest.
+    Of the mean relative error, and of what the chosen platforms take, in times the fastest.
     """
-    errors, ratios = _by_model(asked, ERROR), _by_model(asked, RATIO)
-    for rival in errors:
-        if rival != ours:
-            percent = Paired.percent(*_both(errors, ours, rival))
-            yield {**_paired_row(rival, percent), f"{ours} against it, %": percent.mean}
-            points = Paired.points(*_both(ratios, ours, rival))
-            yield {**_paired_row(rival, points), f"chosen by {ours}, less its": points.mean}
+    for information in dict.fromkeys(str(row[INFORMATION]) for row in asked):
+        rows = [row for row in asked if row[INFORMATION] == information]
+        workloads = {str(row["case"]): str(row["workload"]) for row in rows}
+        for metric in (ERROR, RATIO):
+            found = _by_model(rows, metric)
+            for rival in found:
+                if rival != ours:
+                    told = _paired_row(found[ours], found[rival], workloads)
+                    about = {"rival": rival, INFORMATION: information, "less": metric}
+                    yield {"part": "paired", **about, **told}
 
 
 def chosen_row(said: ModelAnswers, cases: Sequence[Case]) -> Row:
@@ -123,7 +146,7 @@ def chosen_row(said: ModelAnswers, cases: Sequence[Case]) -> Row:
     low, high = interval_by_groups(hits, workloads) or (None, None)
     return {
         "part": "chosen",
-        "model": said.model,
+        **said.about,
         "cases": len(hits),
         "covered": float(hits.mean()),
         "low": low,
@@ -169,23 +192,26 @@ def _by_model(asked: Sequence[Row], metric: str) -> dict[str, dict[str, float]]:
     return found
 
 
-def _both(
-    found: Mapping[str, Mapping[str, float]], ours: str, rival: str
-) -> tuple[list[float], list[float]]:
+def _paired_row(
+    ours: Mapping[str, float], theirs: Mapping[str, float], workloads: Mapping[str, str]
+) -> Row:
     """Of the cases that both have a figure of."""
-    shared = [case for case in found[ours] if case in found[rival]]
-    return [found[ours][case] for case in shared], [found[rival][case] for case in shared]
-
-
-def _paired_row(rival: str, change: Paired) -> Row:
+    shared = [case for case in ours if case in theirs]
+    change = Paired.by_groups(
+        [ours[case] for case in shared],
+        [theirs[case] for case in shared],
+        groups=[workloads[case] for case in shared],
+    )
     low, high = change.interval or (None, None)
+    median_low, median_high = change.median_interval or (None, None)
     return {
-        "part": "paired",
-        "rival": rival,
         "cases": change.cases,
+        "mean": change.mean,
         "low": low,
         "high": high,
         "median": change.median,
+        "median low": median_low,
+        "median high": median_high,
         "better": change.wins,
     }
 

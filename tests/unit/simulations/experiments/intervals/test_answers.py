@@ -6,25 +6,15 @@ from fedperf_client.prediction.evidence import History
 from fedperf_shared.execution import SizedPlan
 from fedperf_simulations.experiments.intervals.answers import (
     NOTHING,
-    asked_with,
     local_only,
     shipped_start,
     with_start,
 )
-from fedperf_simulations.experiments.intervals.figures import KNOWN_BEFORE, LEVEL, TRUE_ROWS
+from fedperf_simulations.experiments.intervals.figures import LEVEL
 from tests.unit.simulations.experiments.intervals.made_up_queries import queries
 
 EXECUTIONS = queries(12, seed=3)
 PLANS = [SizedPlan(each.plan, each.cluster) for each in EXECUTIONS]
-
-
-def test_before_a_run_sources_and_earlier_queries_are_known_and_rows_between_are_not() -> None:
-    assert asked_with(PLANS, TRUE_ROWS) == PLANS
-    for known, plan in zip(asked_with(PLANS, KNOWN_BEFORE), PLANS, strict=True):
-        assert known.cluster == plan.cluster
-        source, *others = known.plan.workflow.operators
-        assert source == plan.plan.workflow.operators[0]
-        assert others != list(plan.plan.workflow.operators[1:])
 
 
 def test_without_own_executions_the_start_answers_alone() -> None:

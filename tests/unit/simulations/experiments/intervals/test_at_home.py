@@ -6,7 +6,9 @@ import pytest
 
 from fedperf_simulations.experiments.intervals import at_home
 from fedperf_simulations.experiments.intervals.at_home import IN_RANGE, LARGER, MORE_CORES, PART
+from fedperf_simulations.experiments.intervals.figures import where
 from fedperf_simulations.harness.experiment import Settings
+from fedperf_simulations.harness.information import KNOWN_BEFORE, TRUE_ROWS
 from fedperf_simulations.measured_set.organizations import WorkloadPart
 
 
@@ -23,8 +25,16 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_other_workloads_are_in_range_and_more_cores_than_known_are_flagged(tmp_path: Path) -> None:
     cases = PART.cases(Settings(seed=0, out=tmp_path, quick=True))
     table = PART.rows(cases)
-    rows = {(row["situation"], row["organization"]): row for row in table}
-    assert len(rows) == len(table) == 6
+    rows = {
+        (row["situation"], row["organization"]): row for row in where(table, information=TRUE_ROWS)
+    }
+    assert len(rows) == 6
+    assert len(table) == 12
+    [before] = where(
+        table, situation=f"at home: {IN_RANGE}", organization="all", information=KNOWN_BEFORE
+    )
+    assert before["asked"] == 30
+    assert before["q50"] != rows[f"at home: {IN_RANGE}", "all"]["q50"]
     inside, beyond = rows[f"at home: {IN_RANGE}", "all"], rows[f"at home: {MORE_CORES}", "all"]
     assert inside["asked"] == 30
     assert beyond["flagged"] == beyond["asked"]

@@ -14,9 +14,7 @@ from fedperf_simulations.data.datasets import MissingDataError
 from fedperf_simulations.experiments.intervals import sql_queries
 from fedperf_simulations.experiments.intervals.figures import (
     GROUP,
-    KNOWN_BEFORE,
     OURS,
-    TRUE_ROWS,
     where,
 )
 from fedperf_simulations.experiments.intervals.sql_queries import (
@@ -30,6 +28,7 @@ from fedperf_simulations.experiments.intervals.sql_queries import (
     lesson_without,
 )
 from fedperf_simulations.harness.experiment import Settings
+from fedperf_simulations.harness.information import KNOWN_BEFORE, TRUE_ROWS
 from fedperf_simulations.measured_set.sql.session_records import SqlRun, write_runs
 from fedperf_simulations.measured_set.sql.sessions import SqlStep
 from fedperf_simulations.measured_set.sql.tables import Storage, TableSet

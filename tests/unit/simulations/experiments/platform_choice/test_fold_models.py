@@ -1,16 +1,18 @@
 """A model of a fold has seen nothing of it."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from fedperf_client.prediction.prediction import Floats, PredictLog
-from fedperf_shared.execution import MeasuredPlan
+from fedperf_shared.execution import MeasuredPlan, SizedPlan
 from fedperf_shared.workflow.graph import Plan
 from fedperf_simulations.baselines.cost_models import Lesson
 from fedperf_simulations.experiments.platform_choice.fold_models import Folds, answers, questions
 from fedperf_simulations.experiments.platform_choice.tables import ModelAnswers
+from fedperf_simulations.harness.information import KNOWN_BEFORE, TRUE_ROWS
 from fedperf_simulations.measured_set.comparisons import FOLDS
 from fedperf_simulations.measured_set.training_set import Measurements
 from tests.unit.simulations.compared import (
@@ -76,20 +78,22 @@ def test_plans_of_one_workflow_on_one_cluster_answer_the_same_question() -> None
     assert Lesson.of(plans).asked.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
-def test_answers_are_one_per_plan_of_the_fold() -> None:
+def test_answers_are_one_per_plan_of_the_fold_with_what_was_counted_and_known_before() -> None:
     folds = Folds.of(measurements())
 
     def learn(fold: int) -> PredictLog:
         assert fold == 0
 
-        def answer(questions: object) -> Floats:
-            del questions
-            return np.array([0.5, 1.5])
+        def answer(questions: Sequence[SizedPlan]) -> Floats:
+            counted = questions[0].plan.workflow == workflow()
+            return np.array([0.5, 1.5]) if counted else np.array([2.5, 3.5])
 
         return answer
 
-    said = ModelAnswers.of("model", list(answers(folds, learn, 0)))
-    assert {name: values.tolist() for name, values in said.log_seconds.items()} == {
-        each.name: [0.5, 1.5] for each in folds.asked(0)
-    }
-    assert len(questions(folds.asked(0)[0])) == 2
+    rows = list(answers(folds, learn, 0))
+    for information, expected in ((TRUE_ROWS, [0.5, 1.5]), (KNOWN_BEFORE, [2.5, 3.5])):
+        said = ModelAnswers.of("model", rows, information)
+        assert {name: values.tolist() for name, values in said.log_seconds.items()} == {
+            each.name: expected for each in folds.asked(0)
+        }
+    assert len(questions(folds.asked(0)[0], KNOWN_BEFORE)) == 2

@@ -24,6 +24,7 @@ from fedperf_simulations.experiments.platform_choice.mixed_choice import (
     sinks_at_home,
 )
 from fedperf_simulations.experiments.platform_choice.tables import ModelAnswers
+from fedperf_simulations.harness.information import BOTH, KNOWN_BEFORE
 from fedperf_simulations.measured_set.comparisons import Case
 from tests.unit.simulations.compared import DUCKDB, PANDAS, POLARS, PROGRAM, case, everywhere
 
@@ -103,6 +104,18 @@ def test_the_optimizer_chooses_what_is_predicted_to_be_fastest() -> None:
     def answer(questions: Sequence[SizedPlan]) -> Floats:
         return np.array([float(each.plan.platforms[0] is not PANDAS) for each in questions])
 
-    found = chosen_plan(exhaustive(), answer, shipped_head())
-    assert found[0] is PANDAS
-    assert sinks_at_home(PROGRAM, found) == found
+    for information in BOTH:
+        found = chosen_plan(exhaustive(), answer, shipped_head(), information=information)
+        assert found[0] is PANDAS
+        assert sinks_at_home(PROGRAM, found) == found
+
+
+def test_known_before_the_optimizer_sees_no_row_that_a_run_counted() -> None:
+    rows: set[float] = set()
+
+    def answer(questions: Sequence[SizedPlan]) -> Floats:
+        rows.update(each.plan.workflow.operators[1].output_rows for each in questions)
+        return np.zeros(len(questions))
+
+    chosen_plan(exhaustive(), answer, shipped_head(), information=KNOWN_BEFORE)
+    assert list(rows) == [pytest.approx(1000 / 3)]

@@ -1,6 +1,7 @@
 """Accuracy and choice tables count what they say they count."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from fedperf_simulations.experiments.platform_choice.tables import (
     one_platform_row,
     paired_rows,
 )
+from fedperf_simulations.harness.information import KNOWN_BEFORE, TRUE_ROWS
 from tests.unit.simulations.compared import DUCKDB, POLARS, alone, case, everywhere
 
 FIRST = alone("a", duckdb=1.0, polars=2.0, pandas=4.0)
@@ -73,10 +75,32 @@ def test_models_are_compared_case_by_case() -> None:
     assert [row["relative error"] for row in rows] == pytest.approx([0.1, 0.1, 0.5, 0.05])
     assert [row["times the fastest"] for row in rows[:2]] == [1.0, 1.0]
     row, chosen = paired_rows(rows, "model")
-    assert (row["rival"], row["cases"], row["better"]) == ("rival", 2, 1)
-    assert row["model against it, %"] == pytest.approx(100 * (0.2 / 0.55 - 1))
-    assert row["median"] == pytest.approx((-80 + 100) / 2)
-    assert (chosen["rival"], chosen["chosen by model, less its"]) == ("rival", 0.0)
+    assert (row["rival"], row["less"], row["cases"]) == ("rival", "relative error", 2)
+    assert row["better"] == 1
+    assert row["mean"] == row["median"] == pytest.approx((-0.4 + 0.05) / 2)
+    assert (row["low"], row["high"]) == pytest.approx((-0.4, 0.05))
+    assert (chosen["less"], chosen["mean"]) == ("times the fastest", 0.0)
+
+
+def test_models_that_were_given_the_same_are_compared() -> None:
+    before = [replace(each, information=KNOWN_BEFORE) for each in (said(1.2), rival())]
+    answers = [said(1.1), rival(), *before]
+    rows = [row for each in answers for row in case_rows(each, [FIRST, SECOND])]
+    found = [row for row in paired_rows(rows, "model") if row["less"] == "relative error"]
+    assert [row["information"] for row in found] == [TRUE_ROWS, KNOWN_BEFORE]
+    assert found[1]["mean"] == pytest.approx((-0.3 + 0.15) / 2)
+
+
+def test_sizes_of_a_workload_are_resampled_together() -> None:
+    rows = [*case_rows(said(1.1), [FIRST, SECOND]), *case_rows(rival(), [FIRST, SECOND])]
+    [row, _] = paired_rows([{**each, "workload": "one"} for each in rows], "model")
+    assert (row["cases"], row["low"], row["high"]) == (2, None, None)
+
+
+def test_a_chosen_platform_that_fails_counts_as_much_as_is_bearable() -> None:
+    logs = {"b": np.log([1.05, 1.0, 0.5])}
+    [row] = case_rows(ModelAnswers("model", logs), [SECOND])
+    assert row["times the fastest"] == 101.0
 
 
 def test_coverage_of_what_is_chosen_stands_beside_that_of_all() -> None:

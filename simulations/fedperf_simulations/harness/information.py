@@ -1,0 +1,30 @@
+"""What is given of a plan that is asked about: all that a run counted, or what was known before it.
+
+Papers give models the rows between operators as a run counted them; who asks before a run has
+estimates. Which queries ran before in the session is known before as well.
+"""
+
+from collections.abc import Sequence
+
+from fedperf_shared.execution import SizedPlan
+from fedperf_shared.workflow.estimates import workflow_before
+from fedperf_shared.workflow.graph import Plan, Workflow
+from fedperf_simulations.harness.cells import Value
+
+TRUE_ROWS, KNOWN_BEFORE = "true rows", "known before"
+BOTH = (TRUE_ROWS, KNOWN_BEFORE)
+
+
+def workflow_with(workflow: Workflow, information: Value) -> Workflow:
+    """The workflow as it is, or with estimates for what only a run tells."""
+    return workflow if information == TRUE_ROWS else workflow_before(workflow)
+
+
+def asked_with(questions: Sequence[SizedPlan], information: Value) -> list[SizedPlan]:
+    """The questions as they are, or with estimates for what only a run tells."""
+    return [
+        SizedPlan(
+            Plan(workflow_with(each.plan.workflow, information), each.plan.platforms), each.cluster
+        )
+        for each in questions
+    ]
