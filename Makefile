@@ -58,7 +58,7 @@ clocked: $(SLOW)
 	$(PYTEST_SLOW) $(CLOCKED)
 
 computed: $(SLOW)
-	nice -n 19 $(PYTEST_SLOW) tests $(CLOCKED:%=--ignore=%)
+	nice -n 19 $(PYTEST_SLOW) --timeout 900 tests $(CLOCKED:%=--ignore=%)
 
 lint: $(STAMP) ## format and lint; what is imported is declared, and the other way round; no unused code
 	$(BIN)/ruff format --check .
