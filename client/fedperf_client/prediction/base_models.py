@@ -34,7 +34,7 @@ from fedperf_shared.model.checkpoint import (
     load_checkpoint,
     save_checkpoint,
 )
-from fedperf_shared.model.inference import predict_log_seconds
+from fedperf_shared.model.inference import Network
 from fedperf_shared.model.public_start import load_public_start, public_start_path
 
 ReplaceFile = Callable[[Path, bytes], None]
@@ -182,7 +182,8 @@ class FetchedModels:
 
 def predictor(checkpoint: Checkpoint) -> PredictLog:
     """The checkpoint's GGFN as a function from questions to log seconds."""
-    return lambda questions: predict_log_seconds(checkpoint, [q.features for q in questions])
+    network = Network.of(checkpoint)
+    return lambda questions: network.log_seconds([each.features for each in questions])
 
 
 def _version(path: Path) -> int:

@@ -35,60 +35,77 @@ _PAIRS_AT_ONCE = 2**20
 """Of operators that attend to each other; a bound on memory."""
 
 
-def predict_log_seconds(checkpoint: Checkpoint, plans: Sequence[Features]) -> NDArray[np.float64]:
-    """Natural log of the predicted run times in seconds [plans], within the public bounds.
+@dataclass(frozen=True, slots=True, eq=False)
+class Network:
+    """A state of the model, its arrays as passes read them; made once for many questions."""
 
-    Args:
-        checkpoint: a state of the model.
-        plans: in any number and order.
-    """
-    arrays = checkpoint.arrays
-    predicted = np.empty(len(plans))
-    order = sorted(range(len(plans)), key=lambda place: -len(plans[place].order))
-    for start in range(0, len(order), _PLANS_AT_ONCE):
-        chosen = order[start : start + _PLANS_AT_ONCE]
-        with np.errstate(over="ignore", divide="ignore"):
-            predicted[chosen] = _forward(arrays, [plans[place] for place in chosen])
-    log_seconds = predicted * TARGET_SCALE + TARGET_CENTER
-    return np.clip(log_seconds, math.log(MIN_RUNTIME_SECONDS), math.log(MAX_RUNTIME_SECONDS))
+    attention: tuple["_Attention", ...]
+    recurrent: tuple["_Recurrent", ...]
+    dense: tuple[tuple[Floats, Floats], ...]
 
+    @classmethod
+    def of(cls, checkpoint: Checkpoint) -> "Network":
+        """The network of that state."""
+        arrays = checkpoint.arrays
+        return cls(
+            tuple(_Attention.of(arrays, f"attention.{each}") for each in range(ATTENTION_LAYERS)),
+            tuple(_Recurrent.of(arrays, f"l{each}") for each in range(RECURRENT_LAYERS)),
+            tuple(
+                (arrays[f"dense.{each}.weight"].T, arrays[f"dense.{each}.bias"])
+                for each in range(DENSE_LAYERS)
+            ),
+        )
 
-def _forward(arrays: Mapping[str, Floats], plans: Sequence[Features]) -> Floats:
-    """Standardised log run times [plans]; plans with more operators stand first."""
-    lengths = np.array([len(plan.order) for plan in plans])
-    starts = np.cumsum(lengths) - lengths
-    packed = [starts[lengths > step] + step for step in range(int(lengths[0]))]
-    ends = np.cumsum([len(rows) for rows in packed]).tolist()
-    steps = [slice(end - len(rows), end) for rows, end in zip(packed, ends, strict=True)]
-    states = _attend(arrays, plans)[np.concatenate(packed)]  # step by step, one slice each
-    for layer in range(RECURRENT_LAYERS):
-        states, last = _recurrent_layer(arrays, f"l{layer}", states, steps)
-    fused = np.concatenate([last, np.stack([plan.plan for plan in plans])], axis=1)
-    for layer in range(DENSE_LAYERS):
-        fused = fused @ arrays[f"dense.{layer}.weight"].T + arrays[f"dense.{layer}.bias"]
-        if layer < DENSE_LAYERS - 1:
-            fused = np.maximum(fused, 0)
-    return np.asarray(fused[:, 0] + np.array([offset_of(plan) for plan in plans], np.float32))
+    def log_seconds(self, plans: Sequence[Features]) -> NDArray[np.float64]:
+        """Natural log of the predicted run times in seconds [plans], within the public bounds.
 
+        Args:
+            plans: in any number and order.
+        """
+        predicted = np.empty(len(plans))
+        order = sorted(range(len(plans)), key=lambda place: -len(plans[place].order))
+        for start in range(0, len(order), _PLANS_AT_ONCE):
+            chosen = order[start : start + _PLANS_AT_ONCE]
+            with np.errstate(over="ignore", divide="ignore"):
+                predicted[chosen] = self._forward([plans[place] for place in chosen])
+        log_seconds = predicted * TARGET_SCALE + TARGET_CENTER
+        return np.clip(log_seconds, math.log(MIN_RUNTIME_SECONDS), math.log(MAX_RUNTIME_SECONDS))
 
-def _attend(arrays: Mapping[str, Floats], plans: Sequence[Features]) -> Floats:
-    """States of all operators [rows, hidden], plan by plan.
+    def _forward(self, plans: Sequence[Features]) -> Floats:
+        """Standardised log run times [plans]; plans with more operators stand first."""
+        lengths = np.array([len(plan.order) for plan in plans])
+        starts = np.cumsum(lengths) - lengths
+        packed = [starts[lengths > step] + step for step in range(int(lengths[0]))]
+        ends = np.cumsum([len(rows) for rows in packed]).tolist()
+        steps = [slice(end - len(rows), end) for rows, end in zip(packed, ends, strict=True)]
+        states = self._attend(plans)[np.concatenate(packed)]  # step by step, one slice each
+        for layer in self.recurrent:
+            states, last = layer(states, steps)
+        fused = np.concatenate([last, np.stack([plan.plan for plan in plans])], axis=1)
+        for number, (weight, bias) in enumerate(self.dense):
+            fused = fused @ weight + bias
+            if number < DENSE_LAYERS - 1:
+                fused = np.maximum(fused, 0)
+        return np.asarray(fused[:, 0] + np.array([offset_of(plan) for plan in plans], np.float32))
 
-    Plans of one length attend together, as dense matrices: an operator has few neighbours,
-    but products of matrices are so much faster than sums over edges.
-    """
-    attended = []
-    for length, group in groupby(plans, key=lambda plan: len(plan.order)):
-        same = list(group)
-        at_once = max(1, _PAIRS_AT_ONCE // length**2)
-        for start in range(0, len(same), at_once):
-            chosen = same[start : start + at_once]
-            states = np.stack([plan.operators for plan in chosen])
-            log_edges = np.log(_edge_counts(chosen))[:, None]  # of no edge: -infinity
-            for layer in range(ATTENTION_LAYERS):
-                states = _elu(_attention_layer(arrays, f"attention.{layer}", states, log_edges))
-            attended.append(states.reshape(-1, HIDDEN))
-    return np.concatenate(attended)
+    def _attend(self, plans: Sequence[Features]) -> Floats:
+        """States of all operators [rows, hidden], plan by plan.
+
+        Plans of one length attend together, as dense matrices: an operator has few neighbours,
+        but products of matrices are so much faster than sums over edges.
+        """
+        attended = []
+        for length, group in groupby(plans, key=lambda plan: len(plan.order)):
+            same = list(group)
+            at_once = max(1, _PAIRS_AT_ONCE // length**2)
+            for start in range(0, len(same), at_once):
+                chosen = same[start : start + at_once]
+                states = np.stack([plan.operators for plan in chosen])
+                log_edges = np.log(_edge_counts(chosen))[:, None]  # of no edge: -infinity
+                for layer in self.attention:
+                    states = _elu(layer(states, log_edges))
+                attended.append(states.reshape(-1, HIDDEN))
+        return np.concatenate(attended)
 
 
 def _edge_counts(plans: Sequence[Features]) -> Floats:
@@ -103,95 +120,132 @@ def _edge_counts(plans: Sequence[Features]) -> Floats:
     return np.asarray(forward + forward.transpose(0, 2, 1) + np.eye(length, dtype=np.float32))
 
 
-def _attention_layer(
-    arrays: Mapping[str, Floats], name: str, states: Floats, log_edges: Floats
-) -> Floats:
-    """New states [plans, operators, hidden] of old ones; heads are averaged."""
-    weight = arrays[f"{name}.lin.weight"].reshape(HEADS, HIDDEN, -1)
-    from_source = _scores(states, weight, arrays[f"{name}.att_src"])[:, :, None, :]
-    to_target = _scores(states, weight, arrays[f"{name}.att_dst"])[:, :, :, None]
-    raw = from_source + to_target
-    logits = np.maximum(raw, _NEGATIVE_SLOPE * raw) + log_edges
-    logits -= logits.max(axis=3, keepdims=True)
-    shares = np.exp(logits, out=logits)
-    shares /= shares.sum(axis=3, keepdims=True) * HEADS
-    mixed = shares @ states[:, None]  # [plans, heads, operators, inputs]
-    plans, operators, inputs = states.shape
-    beside = mixed.transpose(0, 2, 1, 3).reshape(plans * operators, HEADS * inputs)
-    values = beside @ weight.transpose(0, 2, 1).reshape(HEADS * inputs, HIDDEN)
-    return np.asarray(values + arrays[f"{name}.bias"]).reshape(plans, operators, HIDDEN)
+@dataclass(frozen=True, slots=True, eq=False)
+class _Attention:
+    """One attention layer; what its heads give is averaged.
+
+    Attributes:
+        of_source: scores of an edge by the states that it comes from, [heads, inputs].
+        of_target: by those that it leads to, [heads, inputs].
+        weight: of all heads, one after the other, [heads * inputs, hidden].
+        bias: [hidden].
+    """
+
+    of_source: Floats
+    of_target: Floats
+    weight: Floats
+    bias: Floats
+
+    @classmethod
+    def of(cls, arrays: Mapping[str, Floats], name: str) -> "_Attention":
+        weight = arrays[f"{name}.lin.weight"].reshape(HEADS, HIDDEN, -1)
+        source, target = (
+            (arrays[f"{name}.{each}"].reshape(HEADS, 1, HIDDEN) @ weight)[:, 0]
+            for each in ("att_src", "att_dst")
+        )
+        beside = weight.transpose(0, 2, 1).reshape(-1, HIDDEN)
+        return cls(source, target, beside, arrays[f"{name}.bias"])
+
+    def __call__(self, states: Floats, log_edges: Floats) -> Floats:
+        """New states [plans, operators, hidden] of old ones."""
+        from_source = _scores(states, self.of_source)[:, :, None, :]
+        to_target = _scores(states, self.of_target)[:, :, :, None]
+        raw = from_source + to_target
+        logits = np.maximum(raw, _NEGATIVE_SLOPE * raw) + log_edges
+        logits -= logits.max(axis=3, keepdims=True)
+        shares = np.exp(logits, out=logits)
+        shares /= shares.sum(axis=3, keepdims=True) * HEADS
+        mixed = shares @ states[:, None]  # [plans, heads, operators, inputs]
+        plans, operators, inputs = states.shape
+        beside = mixed.transpose(0, 2, 1, 3).reshape(plans * operators, HEADS * inputs)
+        return np.asarray(beside @ self.weight + self.bias).reshape(plans, operators, HIDDEN)
 
 
-def _scores(states: Floats, weight: Floats, vectors: Floats) -> Floats:
-    """Scalar products of a head's vector with the values of the states [plans, heads, rows]."""
-    of_inputs = (vectors.reshape(HEADS, 1, HIDDEN) @ weight)[:, 0]
+def _scores(states: Floats, of_inputs: Floats) -> Floats:
+    """Scalar products of each head's vector with the states [plans, heads, rows]."""
     return np.ascontiguousarray((states @ of_inputs.T).transpose(0, 2, 1))
 
 
-def _recurrent_layer(
-    arrays: Mapping[str, Floats], layer: str, inputs: Floats, steps: Sequence[slice]
-) -> tuple[Floats, Floats]:
-    """States of both directions [rows, 2 * hidden], and the last of each [plans, 2 * hidden].
-
-    `steps` holds, for every step, the rows of those plans that have so many operators.
-    """
-    plans = steps[0].stop
-    outputs = np.empty((len(inputs), 2 * HIDDEN), np.float32)
-    last = np.empty((plans, 2 * HIDDEN), np.float32)
-    for part, suffix in enumerate((layer, f"{layer}_reverse")):
-        columns = slice(part * HIDDEN, (part + 1) * HIDDEN)
-        direction = _Direction.of(arrays, suffix)
-        gates, news = direction.read(inputs)
-        state = np.zeros((plans, HIDDEN), np.float32)
-        for rows in reversed(steps) if part else steps:
-            active = state[: rows.stop - rows.start]
-            direction.step(active, gates[rows], news[rows])
-            outputs[rows, columns] = active
-        last[:, columns] = state
-    return outputs, last
-
-
 @dataclass(frozen=True, slots=True, eq=False)
-class _Direction:
-    """One direction of a GRU layer; its arrays split into gates (reset, update) and new state."""
+class _Recurrent:
+    """A GRU layer, both directions; its arrays split into gates (reset, update) and new state."""
 
-    of_input: Floats
-    input_bias: Floats
+    of_input: tuple[Floats, Floats]
+    input_bias: tuple[Floats, Floats]
     gates_of_state: Floats
     new_of_state: Floats
     state_bias: Floats
 
     @classmethod
-    def of(cls, arrays: Mapping[str, Floats], suffix: str) -> "_Direction":
-        of_state = arrays[f"recurrent.weight_hh_{suffix}"].T
-        state_bias = arrays[f"recurrent.bias_hh_{suffix}"]
-        input_bias = arrays[f"recurrent.bias_ih_{suffix}"].copy()
-        input_bias[:_GATES] += state_bias[:_GATES]
+    def of(cls, arrays: Mapping[str, Floats], layer: str) -> "_Recurrent":
+        suffixes = (layer, f"{layer}_reverse")
+        of_state = np.stack([arrays[f"recurrent.weight_hh_{each}"].T for each in suffixes])
+        state_bias = np.stack([arrays[f"recurrent.bias_hh_{each}"] for each in suffixes])
+        biases = np.stack([arrays[f"recurrent.bias_ih_{each}"] for each in suffixes])
+        biases[:, :_GATES] += state_bias[:, :_GATES]
+        forward, backward = (arrays[f"recurrent.weight_ih_{each}"].T for each in suffixes)
         return cls(
-            of_input=arrays[f"recurrent.weight_ih_{suffix}"].T,
-            input_bias=input_bias,
-            gates_of_state=np.ascontiguousarray(of_state[:, :_GATES]),
-            new_of_state=np.ascontiguousarray(of_state[:, _GATES:]),
-            state_bias=state_bias[_GATES:],
+            of_input=(forward, backward),
+            input_bias=(biases[0], biases[1]),
+            gates_of_state=np.ascontiguousarray(of_state[:, :, :_GATES]),
+            new_of_state=np.ascontiguousarray(of_state[:, :, _GATES:]),
+            state_bias=state_bias[:, None, _GATES:],
         )
 
-    def read(self, inputs: Floats) -> tuple[Floats, Floats]:
+    def __call__(self, inputs: Floats, steps: Sequence[slice]) -> tuple[Floats, Floats]:
+        """States of both directions [rows, 2 * hidden], the last of each [plans, 2 * hidden].
+
+        `steps` holds, for every step, the rows of those plans that have so many operators.
+        """
+        plans = steps[0].stop
+        states = np.empty((len(inputs), 2, HIDDEN), np.float32)
+        last = np.zeros((2, plans, HIDDEN), np.float32)
+        read = self._read(inputs, 0), self._read(inputs, 1)
+        if len(inputs) == plans * len(steps):
+            self._walk_together(read, last, states.reshape(-1, plans, 2, HIDDEN))
+        else:
+            for part, (gates, news) in enumerate(read):
+                for rows in reversed(steps) if part else steps:
+                    active = last[part, : rows.stop - rows.start]
+                    self._step(active, gates[rows], news[rows], part)
+                    states[rows, part] = active
+        return states.reshape(-1, 2 * HIDDEN), np.concatenate([last[0], last[1]], axis=1)
+
+    def _walk_together(self, read: "_Read", state: Floats, states: Floats) -> None:
+        """Both directions at once, for plans of one length; fills [steps, plans, 2, hidden]."""
+        count, plans = states.shape[:2]
+        both = slice(None)
+        gates, news = (
+            np.stack([forward.reshape(count, plans, -1), backward.reshape(count, plans, -1)[::-1]])
+            for forward, backward in zip(*read, strict=True)
+        )
+        for step in range(count):
+            self._step(state, gates[:, step], news[:, step], both)
+            states[step, :, 0] = state[0]
+            states[count - 1 - step, :, 1] = state[1]
+
+    def _read(self, inputs: Floats, part: int) -> tuple[Floats, Floats]:
         """What all rows give to the gates and to the new state, biases of the gates included."""
-        gates, news = inputs @ self.of_input[:, :_GATES], inputs @ self.of_input[:, _GATES:]
-        gates += self.input_bias[:_GATES]
-        news += self.input_bias[_GATES:]
+        weight, bias = self.of_input[part], self.input_bias[part]
+        gates, news = inputs @ weight[:, :_GATES], inputs @ weight[:, _GATES:]
+        gates += bias[:_GATES]
+        news += bias[_GATES:]
         return gates, news
 
-    def step(self, state: Floats, gates: Floats, news: Floats) -> None:
-        """The next `state` [plans, hidden], in its place."""
-        opened = _sigmoid(state @ self.gates_of_state + gates)
-        new = state @ self.new_of_state + self.state_bias
-        new *= opened[:, :HIDDEN]
+    def _step(self, state: Floats, gates: Floats, news: Floats, part: int | slice) -> None:
+        """The next `state` [plans, hidden] of a direction or of both, in its place."""
+        opened = _sigmoid(state @ self.gates_of_state[part] + gates)
+        new = state @ self.new_of_state[part] + self.state_bias[part]
+        new *= opened[..., :HIDDEN]
         new += news
         np.tanh(new, out=new)
         state -= new
-        state *= opened[:, HIDDEN:]
+        state *= opened[..., HIDDEN:]
         state += new
+
+
+_Read = tuple[tuple[Floats, Floats], tuple[Floats, Floats]]
+"""Of each direction what all rows give to the gates and to the new state."""
 
 
 def _sigmoid(values: Floats) -> Floats:

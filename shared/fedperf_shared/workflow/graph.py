@@ -133,9 +133,10 @@ class Workflow:
     def children(self) -> tuple[tuple[int, ...], ...]:
         """For every operator the positions of those that read from it, ascending."""
         children: list[list[int]] = [[] for _ in self.operators]
-        for parent, child in self.edges:
-            children[parent].append(child)
-        return tuple(tuple(each) for each in children)
+        for child, operator in enumerate(self.operators):
+            for parent in operator.inputs:
+                children[parent].append(child)
+        return tuple(map(tuple, children))
 
     @property
     def source_rows(self) -> float:

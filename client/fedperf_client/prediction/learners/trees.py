@@ -6,6 +6,7 @@ that no split has to send a missing value somewhere.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol, Self
 
 import numpy as np
@@ -31,7 +32,7 @@ class Tree(Protocol):
     value: Floats
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Trees:
     """A sum of trees; a child below 0 is the leaf `-child - 1`.
 
@@ -115,16 +116,30 @@ class Trees:
         parts = [self._sums(inputs[start : start + _ROWS_AT_ONCE]) for start in chunks]
         return np.concatenate([np.zeros(0), *parts])
 
+    @cached_property
+    def _nodes(self) -> tuple[Ints, Ints, Floats, Ints]:
+        """Roots, features, thresholds and children, where a leaf is a node that leads to itself."""
+        inner, leaves = len(self.features), len(self.constants)
+        own = np.arange(inner, inner + leaves)
+        roots, children = (
+            np.where(each >= 0, each, inner - each - 1) for each in (self.roots, self.children)
+        )
+        return (
+            roots,
+            np.concatenate([self.features, np.zeros(leaves, np.int64)]),
+            np.concatenate([self.thresholds, np.full(leaves, np.inf)]),
+            np.concatenate([children.ravel(), np.repeat(own, 2)]),
+        )
+
     def _sums(self, inputs: Floats) -> Floats:
-        rows = np.repeat(np.arange(len(inputs)), len(self.roots))
-        place = np.tile(self.roots, len(inputs))
-        walking = np.flatnonzero(place >= 0)
-        while len(walking):
-            node = place[walking]
-            right = inputs[rows[walking], self.features[node]] > self.thresholds[node]
-            place[walking] = self.children[node, right.astype(np.int64)]
-            walking = walking[place[walking] >= 0]
-        leaf = -place - 1
+        roots, features, thresholds, children = self._nodes
+        rows = np.repeat(np.arange(len(inputs)), len(roots))
+        place = np.tile(roots, len(inputs))
+        values, begins = inputs.ravel(), rows * inputs.shape[1]
+        while (place < len(self.features)).any():
+            right = values.take(begins + features.take(place)) > thresholds.take(place)
+            place = children.take(2 * place + right)
+        leaf = place - len(self.features)
         values = self.constants[leaf]
         if self.line_weights.shape[1]:
             read = inputs[rows[:, None], self.line_features[leaf]]

@@ -36,6 +36,7 @@ from fedperf_client.prediction.mixture.matched_folds import (
 from fedperf_client.prediction.mixture.mixture import KnownRuns, OnProgress, Weighing, weigh
 from fedperf_client.prediction.mixture.own_executions import known_of, places_of
 from fedperf_client.prediction.mixture.repeat_spread import Repeats
+from fedperf_client.prediction.mixture.standing import Likeness
 from fedperf_client.prediction.prediction import PredictLog
 from fedperf_shared.execution import SizedPlan
 
@@ -67,6 +68,7 @@ class Candidates:
         cut_short: own runs that did not end well.
         repeats: all own executions by configuration, also those that are not learnt from.
         numbers: of the configuration of each that is learnt from.
+        likeness: which of them are like a question.
     """
 
     known: KnownRuns
@@ -83,10 +85,12 @@ class Candidates:
     cut_short: LowerBounds = field(default_factory=lambda: LowerBounds({}))
     repeats: Repeats = field(kw_only=True)
     numbers: NDArray[np.int64] = field(init=False)
+    likeness: Likeness = field(init=False)
 
     def __post_init__(self) -> None:
         numbers = numbered(self.known.samples.configurations())
         object.__setattr__(self, "numbers", numbers)
+        object.__setattr__(self, "likeness", Likeness.of(self.known))
 
     def usable(self, learners: Iterable[Learner]) -> tuple[Learner, ...]:
         """Those of `learners`, by name, that can be used; without executions the first counts.

@@ -267,8 +267,8 @@ class Hull:
 
     def share_seen_apart(self, plan: Plan) -> float:
         """Share of the operators whose kind and platform were both seen, be it in others."""
-        kinds = {kind for kind, _ in self.pairs}
-        seen = [kind in kinds and where in self.platforms for kind, where in _pairs(plan)]
+        kinds, platforms = {kind for kind, _ in self.pairs}, self.platforms
+        seen = [kind in kinds and where in platforms for kind, where in _pairs(plan)]
         return sum(seen) / len(seen)
 
     def _known(self, question: SizedPlan) -> list[float]:

@@ -5,6 +5,9 @@ chance, and a mix costs less where that happens. Errors are compared per piece o
 a workload, or a level of scale or size that a fold held out, however many executions it has.
 """
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -34,12 +37,23 @@ def mixing_weights(errors: Floats, evidence: NDArray[np.int64]) -> Floats:
         errors: out-of-fold log errors, [members, executions].
         evidence: piece of evidence that each error belongs to, [executions].
     """
+    typical = [typical_error(row) for row in np.abs(errors)]
+    return weights_of(errors, len(np.unique(evidence)), typical)
+
+
+def weights_of(errors: Floats, pieces: int, typical: Sequence[float]) -> Floats:
+    """As `mixing_weights`, of so many pieces of evidence.
+
+    Args:
+        errors: out-of-fold log errors, [members, executions].
+        pieces: of evidence.
+        typical: error of each member, see `typical_error`.
+    """
     if errors.shape[1] == 0:
         return np.asarray(np.eye(len(errors))[0], dtype=np.float64)
-    pieces = len(np.unique(evidence))
-    weights = _weights_by_error(errors, pieces)
+    weights = _weights_by_error(np.array(typical), pieces)
     if pieces >= STACKED_FROM:
-        weights = _stacked_weights(errors, weights)
+        weights = _stacked_weights(errors, weights, np.array(typical))
     weights = np.where(weights < SMALLEST_WEIGHT, 0.0, weights)
     return np.asarray(weights / weights.sum(), dtype=np.float64)
 
@@ -59,23 +73,22 @@ def typical_error(absolute: Floats) -> float:
     return float(kept.mean()) if len(kept) else float("nan")
 
 
-def _weights_by_error(errors: Floats, pieces: int) -> Floats:
-    typical = np.array([typical_error(row) for row in np.abs(errors)])
+def _weights_by_error(typical: Floats, pieces: int) -> Floats:
     relative = np.maximum(typical, _SMALLEST_ERROR)
     power = np.clip(pieces / 5, 4, 12)
     weights = (relative.min() / relative) ** power
     return np.asarray(weights / weights.sum(), dtype=np.float64)
 
 
-def _stacked_weights(errors: Floats, start: Floats) -> Floats:
+def _stacked_weights(errors: Floats, start: Floats, typical: Floats) -> Floats:
     """Weights on the simplex with the least mean absolute error of the mix, from `start` on.
 
     The absolute value is smoothed below `_SMALLEST_ERROR`, so that the problem is convex
     and has a gradient. Outliers are clipped.
     """
-    from scipy.optimize import Bounds, LinearConstraint, minimize
+    from scipy.optimize import minimize
 
-    bounds = _OUTLIER * np.array([[typical_error(row)] for row in np.abs(errors)])
+    bounds = _OUTLIER * typical[:, None]
     clipped = np.clip(errors, -bounds, bounds)
 
     def smoothed(mixed: Floats) -> Floats:
@@ -88,12 +101,19 @@ def _stacked_weights(errors: Floats, start: Floats) -> Floats:
         mixed = weights @ clipped
         return np.asarray(clipped @ (mixed / smoothed(mixed)) / len(mixed), dtype=np.float64)
 
+    ones = np.ones((1, len(start)))
+
+    def beyond_one(weights: Floats) -> float:
+        return float((ones @ weights)[0]) - 1.0
+
+    # A dictionary, because SciPy takes longer to read a `LinearConstraint` than to solve.
+    sum_is_one: Any = {"type": "eq", "fun": beyond_one, "jac": lambda _: ones[0]}
     found = minimize(
         mean_error,
         start,
         jac=slope,
         method="SLSQP",
-        bounds=Bounds(0.0, 1.0),
-        constraints=LinearConstraint(np.ones((1, len(start))), 1.0, 1.0),
+        bounds=[(0.0, 1.0)] * len(start),
+        constraints=sum_is_one,
     )
     return np.clip(found.x, 0.0, 1.0) if found.success else start

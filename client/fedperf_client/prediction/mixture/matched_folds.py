@@ -16,6 +16,7 @@ repeats of a configuration.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum, unique
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,7 +58,10 @@ class Asks(StrEnum):
         return self in {Asks.BEYOND_SCALES, Asks.BEYOND_SIZES}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+_OF_SCALES = frozenset({Asks.BETWEEN_SCALES, Asks.BEYOND_SCALES})
+
+
+@dataclass(frozen=True, eq=False)
 class Places:
     """Where executions or questions lie.
 
@@ -76,6 +80,16 @@ class Places:
         if not (np.isfinite(self.scale).all() and np.isfinite(self.size).all()):
             raise InvalidInputError("the places of executions and questions are finite")
 
+    @cached_property
+    def scales(self) -> Floats:
+        """The distinct ones, ascending."""
+        return np.unique(self.scale)
+
+    @cached_property
+    def sizes(self) -> Floats:
+        """The distinct ones, ascending."""
+        return np.unique(self.size)
+
 
 def asks(known: Places, asked: Places, *, size_step: float = LEVEL_STEP) -> list[Asks]:
     """What each of the `asked` asks of those who know `known`; scale counts before size.
@@ -86,9 +100,10 @@ def asks(known: Places, asked: Places, *, size_step: float = LEVEL_STEP) -> list
         size_step: log size up to which the nearest known one counts as the same, unless
             the question lies beyond all of them.
     """
-    beyond_scale, beyond_size = _beyond(known.scale, asked.scale), _beyond(known.size, asked.size)
-    new_scale = _apart(known.scale, asked.scale) > LEVEL_STEP
-    new_size = _apart(known.size, asked.size) > size_step
+    beyond_scale = _beyond(known.scales, asked.scale)
+    beyond_size = _beyond(known.sizes, asked.size)
+    new_scale = _apart(known.scales, asked.scale) > LEVEL_STEP
+    new_size = _apart(known.sizes, asked.size) > size_step
     chosen = np.select(
         [beyond_scale, beyond_size, new_scale, new_size],
         [Asks.BEYOND_SCALES, Asks.BEYOND_SIZES, Asks.BETWEEN_SCALES, Asks.BETWEEN_SIZES],
@@ -164,7 +179,7 @@ def most_alike(ways: Sequence[Mimicry], known: Places, asked: Places) -> Mimicry
     if not ways:
         return None
     kind = ways[0].kind
-    reach = _reach(_along(known, kind), _along(asked, kind)) if kind.is_beyond else 0.0
+    reach = _reach(_distinct(known, kind), _along(asked, kind)) if kind.is_beyond else 0.0
     return min(ways, key=lambda way: abs(way.reach - reach))
 
 
@@ -172,13 +187,14 @@ def deepest(known: Places, kind: Asks, folds: Sequence[Fold]) -> float:
     """How far any execution held out lies from all kept ones, in what that kind differs in."""
     values = _along(known, kind)
     return max(
-        (float(_apart(values[each.kept], values[each.held]).max()) for each in folds), default=0.0
+        (float(_apart(np.unique(values[f.kept]), values[f.held]).max()) for f in folds),
+        default=0.0,
     )
 
 
 def depth(known: Places, asked: Places, kind: Asks) -> float:
     """How far the asked lie from all that is known, in what that kind differs in."""
-    return float(_apart(_along(known, kind), _along(asked, kind)).max())
+    return float(_apart(_distinct(known, kind), _along(asked, kind)).max())
 
 
 def grouped_folds(groups: NDArray[np.int64], seed: int) -> list[Fold]:
@@ -217,7 +233,12 @@ def _fold(held: Mask, features: Floats) -> Fold:
 
 def _along(places: Places, kind: Asks) -> Floats:
     """What questions of that kind differ in."""
-    return places.scale if kind in {Asks.BETWEEN_SCALES, Asks.BEYOND_SCALES} else places.size
+    return places.scale if kind in _OF_SCALES else places.size
+
+
+def _distinct(places: Places, kind: Asks) -> Floats:
+    """The same, each once and ascending."""
+    return places.scales if kind in _OF_SCALES else places.sizes
 
 
 def _reach(seen: Floats, wanted: Floats) -> float:
@@ -228,17 +249,23 @@ def _reach(seen: Floats, wanted: Floats) -> float:
 
 
 def _beyond(known: Floats, asked: Floats) -> Mask:
+    """Which of the asked lie outside of the known ones, which ascend."""
     if len(known) == 0:
         return np.ones(len(asked), bool)
-    outside = (asked > known.max() + LEVEL_STEP) | (asked < known.min() - LEVEL_STEP)
+    outside = (asked > known[-1] + LEVEL_STEP) | (asked < known[0] - LEVEL_STEP)
     return np.asarray(outside)
 
 
 def _apart(known: Floats, asked: Floats) -> Floats:
-    """How far the nearest known value is from each of the asked; infinite without any."""
+    """How far the nearest known value is from each of the asked; infinite without any.
+
+    The known ones ascend.
+    """
     if len(known) == 0:
         return np.full(len(asked), np.inf)
-    return np.asarray(np.abs(asked[:, None] - np.unique(known)).min(axis=1))
+    place = np.searchsorted(known, asked)
+    below, above = known[np.maximum(place - 1, 0)], known[np.minimum(place, len(known) - 1)]
+    return np.minimum(np.abs(asked - below), np.abs(asked - above))
 
 
 def _levels(values: Floats) -> NDArray[np.int64]:

@@ -15,14 +15,16 @@ Runs that failed or were stopped are heeded as lower bounds (`lower_bounds`). Ev
 what it rests on.
 """
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Self
+from functools import partial
+from typing import Self, TypeVar
 
 import numpy as np
 
 from fedperf_client.prediction.evidence import History, Samples, encode
-from fedperf_client.prediction.learners.learner import Learner
+from fedperf_client.prediction.learners.learner import Fitted, Learner
 from fedperf_client.prediction.learners.residual_learners import PUBLIC
 from fedperf_client.prediction.mixture.candidates import (
     MIMICKED_FROM,
@@ -39,7 +41,7 @@ from fedperf_client.prediction.mixture.intervals import (
     kinship_of,
 )
 from fedperf_client.prediction.mixture.learner_catalogue import LOCAL_FROM
-from fedperf_client.prediction.mixture.matched_folds import Asks, Mask, Mimicry
+from fedperf_client.prediction.mixture.matched_folds import Asks, Mimicry
 from fedperf_client.prediction.mixture.mixture import MixMember, MixOutcome, Mixture
 from fedperf_client.prediction.mixture.own_executions import places_of
 from fedperf_client.prediction.mixture.spreads import (
@@ -52,10 +54,10 @@ from fedperf_client.prediction.mixture.spreads import (
 from fedperf_client.prediction.mixture.standing import (
     Standing,
     against_start,
-    alike,
+    errors_alone,
     of_mix_alone,
     of_start_alone,
-    told_by_start,
+    start_told,
 )
 from fedperf_client.prediction.prediction import Floats, Prediction, PredictLog
 from fedperf_shared.execution import SizedPlan
@@ -67,6 +69,15 @@ and what is mixed for them is mostly the start with its level moved."""
 
 MOSTLY = 2 / 3
 """Share of an answer from which on it is said to rest on one thing alone."""
+
+MOST_HELD = 256
+"""Answers that are held for whoever asks the same again, and standings for the like."""
+
+HELD_TOGETHER = 16
+"""Questions asked together whose answers are held; more are of a search, and asked once."""
+
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
 
 Way = tuple[Asks, Mimicry | None]
 """What a question asks, and how to mimic it where that is possible."""
@@ -87,8 +98,10 @@ class Personalized:
     learners: tuple[Learner, ...]
     level: float
     outcomes: dict[Key, MixOutcome] = field(default_factory=dict)
-    _standings: dict[tuple[Key, SizedPlan], Standing] = field(default_factory=dict)
-    _of_like: dict[tuple[Key, bytes], Standing] = field(default_factory=dict)
+    _answers: dict[tuple[SizedPlan, ...], list[Estimate]] = field(default_factory=dict)
+    _standings: dict[tuple[Key, bytes], Standing] = field(default_factory=dict)
+    _start_fits: dict[bytes, Fitted] = field(default_factory=dict)
+    _start_errors: dict[str, Floats] = field(default_factory=dict)
     _kinships: dict[Key, float] = field(default_factory=dict)
 
     @classmethod
@@ -147,21 +160,37 @@ class Personalized:
         return [each.prediction for each in self.estimate(questions)]
 
     def estimate(self, questions: Sequence[SizedPlan]) -> list[Estimate]:
-        """As `predict`, with the upper end, the chance to keep a deadline, and the basis."""
+        """As `predict`, with the upper end, the chance to keep a deadline, and the basis.
+
+        A few questions that were asked before, together, have the answers of then.
+        """
+        if len(questions) > HELD_TOGETHER:
+            return self._answered(questions)
+        return [*_held(self._answers, tuple(questions), lambda: self._answered(questions))]
+
+    def _answered(self, questions: Sequence[SizedPlan]) -> list[Estimate]:
         ways = self.candidates.ways_of(places_of(questions))
+        alike = [self.candidates.likeness.alike(each).tobytes() for each in questions]
         shares = self._support(questions)
-        logs, keys = self._mixed(questions, ways, shares)
-        answered = zip(questions, ways, shares.tolist(), logs.tolist(), keys, strict=True)
+        logs, keys = self._mixed(questions, ways, alike, shares=shares)
+        answered = zip(questions, ways, alike, shares.tolist(), logs.tolist(), keys, strict=True)
         return [
-            self._estimate(question, way, share, of_mix=log, configuration=key)
-            for question, way, share, log, key in answered
+            self._estimate(question, way, like, share=share, of_mix=log, configuration=key)
+            for question, way, like, share, log, key in answered
         ]
 
     def _estimate(
-        self, question: SizedPlan, asked: Way, share: float, *, of_mix: float, configuration: int
+        self,
+        question: SizedPlan,
+        asked: Way,
+        like: bytes,
+        *,
+        share: float,
+        of_mix: float,
+        configuration: int,
     ) -> Estimate:
         kind, way = asked
-        candidates, standing = self.candidates, self._standing(question, way)
+        candidates, standing = self.candidates, self._standing(like, way)
         repeats = candidates.repeats
         repeated = repeats.answer(configuration, of_mix, standing.variance)
         spread: Distribution
@@ -172,7 +201,8 @@ class Personalized:
             weight = standing.weight_at(share)
             inside = weight > 0 and candidates.is_inside(question, kind, way)
             log_seconds, basis = of_mix, self._basis(weight, way)
-            spread = self._spread(question, way, share, inside=inside, is_own=basis.is_own)
+            own = self._own_spreads(like, way, share)
+            spread = self._spread(question, own, share, inside=inside, is_own=basis.is_own)
         ended = repeats.runs_of(configuration)
         spread = candidates.cut_short.heeded(configuration, log_seconds, spread, ended=ended)
         return Estimate.around(
@@ -180,7 +210,12 @@ class Personalized:
         )
 
     def _mixed(
-        self, questions: Sequence[SizedPlan], ways: Sequence[Way], shares: Floats
+        self,
+        questions: Sequence[SizedPlan],
+        ways: Sequence[Way],
+        alike: Sequence[bytes],
+        *,
+        shares: Floats,
     ) -> tuple[Floats, list[int]]:
         """Answers of mixes beside the start, log seconds [questions], and configurations."""
         answers, configurations = np.zeros(len(questions)), [0] * len(questions)
@@ -189,7 +224,7 @@ class Personalized:
             rows = [row for row, each in enumerate(keys) if each == key]
             way, some = ways[rows[0]][1], [questions[row] for row in rows]
             weights = np.array(
-                [self._standing(questions[row], way).weight_at(shares[row]) for row in rows]
+                [self._standing(alike[row], way).weight_at(shares[row]) for row in rows]
             )
             asked, answers[rows] = self._weighted(some, way, weights)
             for row, configuration in zip(rows, asked.configurations().tolist(), strict=True):
@@ -206,8 +241,22 @@ class Personalized:
             asked = self._encoded(questions, names)
             return asked, mixture(asked)
         asked = self._encoded(questions, {*names, start.name})
-        from_start = told_by_start(start, self.candidates.known, asked, questions)
+        from_start = self._told_by_start(start, questions, asked)
         return asked, from_start + weights * (mixture(asked) - from_start)
+
+    def _told_by_start(
+        self, start: Learner, questions: Sequence[SizedPlan], asked: Samples
+    ) -> Floats:
+        """What `start` says, log seconds [questions]; its level is that of executions alike."""
+        known = self.candidates.known
+        likeness, groups = self.candidates.likeness, defaultdict[bytes, list[int]](list)
+        for row, question in enumerate(questions):
+            groups[likeness.alike(question, sources=True).tobytes()].append(row)
+        found = np.zeros(len(questions))
+        for like, rows in groups.items():
+            fitted = _held(self._start_fits, like, partial(start_told, start, known, like))
+            found[rows] = fitted(asked.take(np.array(rows)))
+        return found
 
     def _encoded(self, questions: Sequence[SizedPlan], names: Container[str]) -> Samples:
         """Questions with the answers of the start models that learners of these names need."""
@@ -236,41 +285,40 @@ class Personalized:
         able = (each for each in self.learners if each.start is not None and each.fewest == 0)
         return next(able, None)
 
-    def _standing(self, question: SizedPlan, way: Mimicry | None) -> Standing:
-        """What the mix for such folds is worth on the like of `question`; computed once."""
-        key = (key_of(way), question)
-        if key not in self._standings:
-            self._standings[key] = self._weighed_again(question, way)
-        return self._standings[key]
+    def _standing(self, alike: bytes, way: Mimicry | None) -> Standing:
+        """What the mix for such folds is worth on executions that are alike, of a `Mask`."""
+        key = (key_of(way), alike)
+        return _held(self._standings, key, lambda: self._weighed_on(alike, way))
 
-    def _weighed_again(self, question: SizedPlan, way: Mimicry | None) -> Standing:
-        like = alike(self.candidates.known, question)
-        key = (key_of(way), like.tobytes())
-        if key not in self._of_like:  # most questions share theirs with others
-            self._of_like[key] = self._weighed_on(like, question, way)
-        return self._of_like[key]
-
-    def _weighed_on(self, like: Mask, question: SizedPlan, way: Mimicry | None) -> Standing:
+    def _weighed_on(self, alike: bytes, way: Mimicry | None) -> Standing:
         outcome, known = self.outcome(way), self.candidates.known
-        start = self._start
+        start, like = self._start, np.frombuffer(alike, np.bool_)
         if start is None or like.all() or not self._has_pairs():
             return of_mix_alone(outcome.errors, outcome.groups)
         if not like.any():
             return of_start_alone()
         rows, chosen = outcome.rows, like[outcome.rows]
         if way is not None and len(np.unique(outcome.groups[chosen])) < MIMICKED_FROM:
-            return self._standing(question, None)
-        nothing = np.zeros(0, np.int64)
-        fitted = start.fit(known.samples.take(nothing), known.log_seconds[nothing])
-        of_start = (known.log_seconds - fitted(known.samples))[rows[chosen]]
-        return against_start(of_start, outcome.errors[chosen], outcome.groups[chosen])
+            return self._standing(alike, None)
+        of_start = _held(self._start_errors, start.name, lambda: errors_alone(start, known))
+        own = outcome.errors[chosen], outcome.groups[chosen]
+        return against_start(of_start[rows[chosen]], *own)
+
+    def _own_spreads(self, like: bytes, way: Mimicry | None, share: float) -> list[Spread]:
+        """What own executions tell that are alike, where they know a share of a question."""
+        spreads = (self._standing(like, each).spread for each in dict.fromkeys((None, way)))
+        return [each for each in spreads if share > 0 and each.workloads > 0]
 
     def _spread(
-        self, question: SizedPlan, way: Mimicry | None, share: float, *, inside: bool, is_own: bool
+        self,
+        question: SizedPlan,
+        own: Sequence[Spread],
+        share: float,
+        *,
+        inside: bool,
+        is_own: bool,
     ) -> Distribution:
         """Of what speaks for a question of which own executions know that share."""
-        spreads = (self._standing(question, each).spread for each in dict.fromkeys((None, way)))
-        own = [each for each in spreads if share > 0 and each.workloads > 0]
         found: list[Distribution] = [*own]
         if is_own and not inside:
             found = [Scaled(each, WIDENING) for each in own]
@@ -300,6 +348,16 @@ class Personalized:
 
     def _mixture(self, way: Mimicry | None) -> Mixture:
         return Mixture.of(self.outcome(way), self.candidates.fit)
+
+
+def _held(held: dict[_Key, _Value], key: _Key, computed: Callable[[], _Value]) -> _Value:
+    """What is held by that key, computed where nothing is; of too many the oldest is dropped."""
+    if key not in held:
+        value = computed()
+        if len(held) >= MOST_HELD:
+            del held[next(iter(held))]
+        held[key] = value
+    return held[key]
 
 
 def _own_share(learner: Learner) -> float:

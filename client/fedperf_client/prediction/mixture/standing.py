@@ -8,25 +8,25 @@ nothing to weigh again; where none does, the start speaks alone. A start that is
 there than is usual is not believed for what own executions do not know either.
 """
 
-from collections import defaultdict
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedperf_client.prediction.evidence import Samples
-from fedperf_client.prediction.learners.learner import Learner
+from fedperf_client.prediction.learners.learner import Fitted, Learner
 from fedperf_client.prediction.mixture.intervals import (
     STRANGE_CORES,
     STRANGE_ROWS,
 )
-from fedperf_client.prediction.mixture.learner_weights import mixing_weights
+from fedperf_client.prediction.mixture.learner_weights import typical_error, weights_of
+from fedperf_client.prediction.mixture.matched_folds import Places
 from fedperf_client.prediction.mixture.mixture import KnownRuns
 from fedperf_client.prediction.mixture.spreads import USUAL_HALF_WIDTH, Spread
 from fedperf_client.prediction.prediction import Floats
 from fedperf_shared.execution import SizedPlan
-from fedperf_shared.workflow.vocabulary import NAMED_PLATFORMS
+from fedperf_shared.workflow.vocabulary import NAMED_PLATFORMS, OperatorKind
 
 Mask = NDArray[np.bool_]
 
@@ -75,60 +75,80 @@ def against_start(of_start: Floats, of_mix: Floats, groups: NDArray[np.int64]) -
             not seen half of the workloads.
     """
     together = np.zeros(len(groups))
-    halves = np.unique(groups, return_inverse=True)[1] % 2
+    found, number = np.unique(groups, return_inverse=True)
+    count, halves = len(found), number % 2
     for half in (0, 1):
         held, others = halves == half, halves != half
-        weight, disbelief = _weights(of_start[others], of_mix[others], groups[others])
+        workloads = (count + half) // 2  # of the others
+        weight, disbelief = _weights(of_start[others], of_mix[others], workloads)
         weight += disbelief * (1 - weight)
         together[held] = of_start[held] + weight * (of_mix[held] - of_start[held])
-    weight, disbelief = _weights(of_start, of_mix, groups)
+    weight, disbelief = _weights(of_start, of_mix, count)
     return Standing(weight, disbelief, Spread.of(together, groups))
 
 
-def told_by_start(
-    start: Learner, known: KnownRuns, asked: Samples, questions: Sequence[SizedPlan]
-) -> Floats:
-    """What `start` says, log seconds [questions]; its own level is that of executions alike."""
-    groups: dict[bytes, list[int]] = defaultdict(list)
-    for row, question in enumerate(questions):
-        groups[alike(known, question, sources=True).tobytes()].append(row)
-    found = np.zeros(len(questions))
+def errors_alone(start: Learner, known: KnownRuns) -> Floats:
+    """Log errors of the start on own executions, of which it has been told nothing."""
+    nothing = np.zeros(0, np.int64)
+    fitted = start.fit(known.samples.take(nothing), known.log_seconds[nothing])
+    return known.log_seconds - fitted(known.samples)
+
+
+def start_told(start: Learner, known: KnownRuns, alike: bytes) -> Fitted:
+    """The start where these executions, of a `Mask`, are alike: its own level is theirs."""
+    own = np.flatnonzero(np.frombuffer(alike, np.bool_))
     without_features = np.zeros((len(known), 0))  # none is read, and many are slow to copy
-    for mask, rows in groups.items():
-        own = np.flatnonzero(np.frombuffer(mask, np.bool_))
-        told = Samples(without_features, known.samples.cells, known.samples.starts)
-        fitted = start.fit(told.take(own), known.log_seconds[own])
-        found[rows] = fitted(asked.take(np.array(rows)))
-    return found
+    told = Samples(without_features, known.samples.cells, known.samples.starts)
+    return start.fit(told.take(own), known.log_seconds[own])
 
 
-def alike(known: KnownRuns, question: SizedPlan, *, sources: bool = False) -> Mask:
-    """Executions that share an operator's kind and platform, at about such rows and cores.
+@dataclass(frozen=True, slots=True, eq=False)
+class Likeness:
+    """Which own executions are like a question.
 
     Read off the flat features, so that plans need not be kept. These tell kinds apart on named
     platforms only: on the others all executions without a named one are alike.
 
-    Args:
-        known: own executions.
-        question: what is asked about.
-        sources: whether a source counts as well; without, only where a plan has nothing else.
+    Attributes:
+        pairs: which kinds on named platforms each has, [pairs, executions].
+        unnamed: which have no named platform, [executions].
+        places: where they lie.
     """
-    plan = question.plan
-    operators = list(zip(plan.workflow.operators, plan.platforms, strict=True))
-    work = [(each.kind, where) for each, where in operators if each.inputs or sources]
-    pairs = work or [(each.kind, where) for each, where in operators]
-    named = [(kind, where) for kind, where in pairs if where in NAMED_PLATFORMS]
-    columns = [kind * len(NAMED_PLATFORMS) + where for kind, where in named]
-    shared = (known.samples.features[:, columns] > 0).any(axis=1)
-    if len(named) < len(pairs):
-        shared |= ~known.samples.platforms().any(axis=1)
-    near = np.abs(known.places.size - np.log1p(plan.workflow.source_rows)) <= STRANGE_ROWS
-    near &= np.abs(known.places.scale - np.log(question.cluster.cores)) <= STRANGE_CORES
-    return np.asarray(shared & near)
+
+    pairs: NDArray[np.bool_]
+    unnamed: Mask
+    places: Places
+
+    @classmethod
+    def of(cls, known: KnownRuns) -> Self:
+        """To these own executions."""
+        counts = known.samples.features[:, : len(OperatorKind) * len(NAMED_PLATFORMS)]
+        unnamed = np.asarray(~known.samples.platforms().any(axis=1))
+        return cls(np.ascontiguousarray((counts > 0).T), unnamed, known.places)
+
+    def alike(self, question: SizedPlan, *, sources: bool = False) -> Mask:
+        """Executions that share an operator's kind and platform, at about such rows and cores.
+
+        Args:
+            question: what is asked about.
+            sources: whether a source counts as well; without, only where a plan has nothing else.
+        """
+        plan = question.plan
+        operators = list(zip(plan.workflow.operators, plan.platforms, strict=True))
+        work = {(each.kind, where) for each, where in operators if each.inputs or sources}
+        pairs = work or {(each.kind, where) for each, where in operators}
+        named = [kind * len(NAMED_PLATFORMS) + w for kind, w in pairs if w in NAMED_PLATFORMS]
+        shared = self.pairs[named].any(axis=0)
+        if len(named) < len(pairs):
+            shared |= self.unnamed
+        near = np.abs(self.places.size - np.log1p(plan.workflow.source_rows)) <= STRANGE_ROWS
+        near &= np.abs(self.places.scale - np.log(question.cluster.cores)) <= STRANGE_CORES
+        return np.asarray(shared & near)
 
 
-def _weights(of_start: Floats, of_mix: Floats, groups: NDArray[np.int64]) -> tuple[float, float]:
+def _weights(of_start: Floats, of_mix: Floats, workloads: int) -> tuple[float, float]:
     """Of the mix against the start, and of a guess that is off as is usual against it."""
-    against = mixing_weights(np.stack([of_start, of_mix]), groups)[1]
-    guess = np.full(len(groups), USUAL_HALF_WIDTH)
-    return float(against), float(mixing_weights(np.stack([np.abs(of_start), guess]), groups)[1])
+    sizes, guess = np.abs(of_start), np.full(len(of_start), USUAL_HALF_WIDTH)
+    start, mix, usual = (typical_error(each) for each in (sizes, np.abs(of_mix), guess))
+    against = weights_of(np.stack([of_start, of_mix]), workloads, (start, mix))[1]
+    return float(against), float(weights_of(np.stack([sizes, guess]), workloads, (start, usual))[1])

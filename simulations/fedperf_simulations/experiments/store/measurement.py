@@ -4,7 +4,8 @@ Usage: python -m fedperf_simulations.experiments.store.measurement EXECUTIONS NE
 
 Prints JSON. CPU seconds are user and system time of all processes of a command, its start
 and imports included; megabytes are the peak of the largest. Making the executions up counts
-nowhere. A warm answer is one question, never asked before, to a predictor that is held.
+nowhere. A warm answer is one question to a predictor that is held: about a workload that was
+never seen, about one that is known but on other cores, or the same as before.
 """
 
 import os
@@ -13,7 +14,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -25,10 +27,13 @@ from fedperf_client.home.store import ExecutionStore
 from fedperf_client.prediction.answers.home_columns import home_encoder
 from fedperf_client.prediction.answers.predictor_cache import open_kept
 from fedperf_client.prediction.base_models import FetchedModels
+from fedperf_client.prediction.mixture.personal import Personalized
 from fedperf_shared.execution import Execution, SizedPlan
-from fedperf_simulations.experiments.store.made_up_jobs import made_up
+from fedperf_simulations.experiments.store.made_up_jobs import PER_WORKLOAD, made_up
 
 WARM_QUESTIONS = 200
+OTHER_CORES = 12
+"""That no execution ran on, between those that some did."""
 
 _BATCH = 100
 _MEGABYTE = 1024
@@ -47,15 +52,14 @@ def measured(size: int, new: int, seed: int = 0) -> dict[str, float]:
         home = Home(Path(directory) / "home")
         home.create("")
         figures = {"ingest_ms": 1e3 * _fill(home, made_up(seed, 0, size)) / size}
-        figures |= _command("first_predict", home, *_question(home))
+        figures |= _command("first_predict", home, *_newest(home))
         _fill(home, made_up(seed, size, size + new))
         figures["store_bytes"] = home.store.stat().st_size / (size + new)
-        figures |= _command("predict", home, *_question(home))
-        figures |= _command("second_predict", home, *_question(home))
+        figures |= _command("predict", home, *_newest(home))
+        figures |= _command("second_predict", home, *_newest(home))
         figures |= _command("drift", home, "drift")
         figures |= _command("gain", home, "gain")
-        asked = made_up(seed, size + new, size + new + WARM_QUESTIONS)
-        figures["warm_ms"] = _warm(home, list(asked))
+        figures |= _warm(home, seed, size + new)
     return figures
 
 
@@ -71,8 +75,8 @@ def _fill(home: Home, executions: Iterator[Execution]) -> float:
     return taken
 
 
-def _question(home: Home) -> tuple[str, ...]:
-    """About the newest job, on other cores."""
+def _newest(home: Home) -> tuple[str, ...]:
+    """A question about the newest job, on other cores."""
     with ExecutionStore.open(home.store) as store:
         [newest] = store.newest(1)
     return "predict", "--execution", newest.execution_id, "--cores", "4,8,12"
@@ -95,17 +99,34 @@ def _command(name: str, home: Home, *arguments: str) -> dict[str, float]:
     return {f"{name}_cpu_seconds": seconds, f"{name}_megabytes": used.ru_maxrss / _MEGABYTE}
 
 
-def _warm(home: Home, asked: list[Execution]) -> float:
-    """CPU milliseconds of one question, the median."""
+def _warm(home: Home, seed: int, stored: int) -> dict[str, float]:
+    """CPU milliseconds of one question, the medians."""
     with ExecutionStore.open(home.store) as store:
         kept = open_kept(home.predictor, store, FetchedModels(home.models))
-    kept.predictor.estimate([SizedPlan(asked[0].plan, asked[0].cluster)])
+    seen = made_up(seed, max(0, stored - WARM_QUESTIONS * PER_WORKLOAD), stored)
+    known = [_question(each, OTHER_CORES) for each in islice(seen, 0, None, PER_WORKLOAD)]
+    unseen = made_up(seed, stored, stored + WARM_QUESTIONS)
+    new = [_question(each, each.cluster.cores) for each in unseen]
+    _asked(kept.predictor, new[:1])
     kept.keep(write_private)
+    return {
+        "warm_ms": _asked(kept.predictor, new[1:]),
+        "warm_known_ms": _asked(kept.predictor, known),
+        "warm_again_ms": _asked(kept.predictor, known),
+    }
+
+
+def _question(execution: Execution, cores: int) -> SizedPlan:
+    return SizedPlan(execution.plan, replace(execution.cluster, cores=cores))
+
+
+def _asked(predictor: Personalized, questions: Sequence[SizedPlan]) -> float:
+    """CPU milliseconds of each, the median."""
     taken = []
-    for each in asked[1:]:
-        question = SizedPlan(each.plan, each.cluster)
+    for each in questions:
+        same = SizedPlan(each.plan, each.cluster)  # whose features nobody has computed
         before = time.process_time()
-        kept.predictor.estimate([question])
+        predictor.estimate([same])
         taken.append(time.process_time() - before)
     return 1e3 * float(np.median(taken))
 

@@ -10,7 +10,7 @@ from fedperf_shared.model.batches import PlanGraph
 from fedperf_shared.model.checkpoint import Checkpoint, model_from_arrays, state_to_arrays
 from fedperf_shared.model.fit import predict
 from fedperf_shared.model.ggfn import GGFN
-from fedperf_shared.model.inference import predict_log_seconds
+from fedperf_shared.model.inference import Network
 from fedperf_shared.model.public_plans import load_public_plans
 from fedperf_shared.model.public_start import load_public_start
 from fedperf_shared.workflow.features import Features, featurize, featurize_assignments
@@ -35,7 +35,7 @@ def test_answers_are_those_of_torch(count: int) -> None:
         expected = predict(
             model_from_arrays(checkpoint.arrays), [PlanGraph.from_features(each) for each in plans]
         )
-        np.testing.assert_allclose(predict_log_seconds(checkpoint, plans), expected, atol=1e-4)
+        np.testing.assert_allclose(Network.of(checkpoint).log_seconds(plans), expected, atol=1e-4)
 
 
 def by_torch(checkpoint: Checkpoint, plans: list[Features]) -> NDArray[np.float64]:
@@ -55,14 +55,16 @@ def test_many_plans_of_one_workflow_are_answered_as_torch_does() -> None:
         for _ in range(19)
     ]
     plans = featurize_assignments(twice, assignments, ONE_CORE)
-    np.testing.assert_allclose(predict_log_seconds(start, plans), by_torch(start, plans), atol=1e-4)
+    np.testing.assert_allclose(
+        Network.of(start).log_seconds(plans), by_torch(start, plans), atol=1e-4
+    )
 
 
 def test_long_plans_are_answered_in_pieces_as_together(monkeypatch: pytest.MonkeyPatch) -> None:
     start, plans = load_public_start(), some_plans(30)
-    together = predict_log_seconds(start, plans)
+    together = Network.of(start).log_seconds(plans)
     monkeypatch.setattr("fedperf_shared.model.inference._PAIRS_AT_ONCE", 1)
-    np.testing.assert_allclose(predict_log_seconds(start, plans), together, atol=1e-5)
+    np.testing.assert_allclose(Network.of(start).log_seconds(plans), together, atol=1e-5)
 
 
 def test_the_largest_plan_is_answered_as_torch_does() -> None:
@@ -70,14 +72,16 @@ def test_the_largest_plan_is_answered_as_torch_does() -> None:
     wide = Workflow((source,) * MAX_OPERATORS)
     plans = [featurize(Plan.on_one_platform(wide, Platform.SPARK), ONE_CORE)]
     start = load_public_start()
-    np.testing.assert_allclose(predict_log_seconds(start, plans), by_torch(start, plans), atol=1e-4)
+    np.testing.assert_allclose(
+        Network.of(start).log_seconds(plans), by_torch(start, plans), atol=1e-4
+    )
 
 
 def test_a_plan_is_answered_alike_alone_and_among_others() -> None:
     plans, start = some_plans(40), load_public_start()
-    alone = [predict_log_seconds(start, [each])[0] for each in plans]
-    np.testing.assert_allclose(predict_log_seconds(start, plans), alone, atol=1e-4)
+    alone = [Network.of(start).log_seconds([each])[0] for each in plans]
+    np.testing.assert_allclose(Network.of(start).log_seconds(plans), alone, atol=1e-4)
 
 
 def test_no_plans_get_no_answers() -> None:
-    assert predict_log_seconds(load_public_start(), []).shape == (0,)
+    assert Network.of(load_public_start()).log_seconds([]).shape == (0,)

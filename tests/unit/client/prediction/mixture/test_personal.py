@@ -13,6 +13,7 @@ from fedperf_client.prediction.answers.predictor_file import Digests
 from fedperf_client.prediction.evidence import History
 from fedperf_client.prediction.learners.local_learners import LogRidge
 from fedperf_client.prediction.learners.residual_learners import PUBLIC, REFERENCE, SHARED
+from fedperf_client.prediction.mixture import personal as personal_module
 from fedperf_client.prediction.mixture.candidates import INSIDE, candidates_of, key_of
 from fedperf_client.prediction.mixture.intervals import Basis, RestsOn
 from fedperf_client.prediction.mixture.learner_catalogue import (
@@ -22,7 +23,7 @@ from fedperf_client.prediction.mixture.learner_catalogue import (
 )
 from fedperf_client.prediction.mixture.matched_folds import Asks
 from fedperf_client.prediction.mixture.own_executions import places_of
-from fedperf_client.prediction.mixture.personal import Personalized, personalize
+from fedperf_client.prediction.mixture.personal import HELD_TOGETHER, Personalized, personalize
 from fedperf_client.prediction.prediction import Floats, PredictLog
 from fedperf_shared.errors import StorageError
 from fedperf_shared.execution import SizedPlan
@@ -99,6 +100,40 @@ def test_an_answer_does_not_depend_on_what_else_is_asked() -> None:
     together = asked_before().predict_log(asked)
     alone = [predictor().predict_log([each])[0] for each in asked[-5:]]
     np.testing.assert_allclose(together[-5:], alone)
+
+
+def test_who_asks_again_gets_the_same_bits_and_no_model_is_asked_again() -> None:
+    heard: list[int] = []
+
+    def start(questions: Sequence[SizedPlan]) -> Floats:
+        heard.append(len(questions))
+        return true_log_seconds(questions)
+
+    asked = draw_questions(np.random.default_rng(1), 3)
+    some = HISTORY.take(np.arange(25))
+    own, other = (personalize(some, {PUBLIC: start}, public_learners()) for _ in range(2))
+    of_one, of_all = own.estimate(asked[:1]), own.estimate(asked)
+    heard.clear()
+    same = [SizedPlan(each.plan, each.cluster) for each in asked]  # nothing computed yet
+    assert [own.estimate(same[:1]), own.estimate(same)] == [of_one, of_all]
+    assert heard == []
+    for first, anew in zip(of_all, other.estimate(asked), strict=True):
+        assert (first.prediction, first.basis) == (anew.prediction, anew.basis)
+        assert (first.p90_seconds, first.deviation) == (anew.p90_seconds, anew.deviation)
+    assert heard == [3]
+
+
+def test_what_is_held_for_later_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(personal_module, "MOST_HELD", 2)
+    own = predictor(HISTORY.take(np.arange(25)))
+    asked = draw_questions(np.random.default_rng(1), 5)
+    first = [own.estimate([each])[0].prediction for each in asked]
+    assert len(own._answers) <= 2
+    assert len(own._standings) <= 2
+    assert [own.estimate([each])[0].prediction for each in asked] == first
+    many = [on_cores(asked[0], each) for each in range(1, HELD_TOGETHER + 2)]
+    own.estimate(many)
+    assert tuple(many) not in own._answers
 
 
 def test_folds_for_questions_inside_split_no_workload_and_no_fold_splits_repeats() -> None:

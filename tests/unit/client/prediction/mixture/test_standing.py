@@ -7,8 +7,8 @@ from fedperf_client.prediction.evidence import History
 from fedperf_client.prediction.mixture.own_executions import known_of
 from fedperf_client.prediction.mixture.spreads import USUAL_HALF_WIDTH, Student
 from fedperf_client.prediction.mixture.standing import (
+    Likeness,
     against_start,
-    alike,
     of_mix_alone,
     of_start_alone,
 )
@@ -73,7 +73,7 @@ def test_alike_is_a_kind_on_its_platform_at_about_its_rows() -> None:
         ),
         {},
     )
-    assert alike(known, asked).tolist() == [True, True, False, False, False, False]
+    assert Likeness.of(known).alike(asked).tolist() == [True, True, False, False, False, False]
     unnamed = question(1e5, kind=JOIN, platform=Platform.OTHER)
-    assert alike(known, unnamed).tolist() == [False] * 5 + [True]
+    assert Likeness.of(known).alike(unnamed).tolist() == [False] * 5 + [True]
     assert known.samples.platforms().sum(axis=1).tolist() == [1, 1, 1, 1, 1, 0]

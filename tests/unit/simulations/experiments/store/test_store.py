@@ -25,11 +25,12 @@ def test_any_slice_is_the_same_executions() -> None:
 
 
 def test_only_the_sizes_that_were_promised_for_have_promises() -> None:
-    names = ("ingest_ms", "warm_ms")
+    names = ("ingest_ms", "warm_ms", "warm_known_ms", "warm_again_ms")
     asked = ("first_predict", "predict", "drift", "gain")
     figures = dict.fromkeys(names, 1.0)
     figures |= {f"{each}_{of}": 1.0 for each in asked for of in ("cpu_seconds", "megabytes")}
     small, large = ({"executions": size, "new": 1, **figures} for size in (1000, 100_000))
-    assert [each.limit for each in _targets(small)] == [0.7, 1.0]
-    assert [each.limit for each in _targets(large)] == [0.7, 1.0, 5, 500, 15, 10, 500, 60, 500]
-    assert [each.holds for each in _targets(small)] == [False, True]
+    assert [each.limit for each in _targets(small)] == [0.7, 1.0, 1.0, 1.0]
+    of_commands = [5, 500, 15, 10, 500, 60, 500]
+    assert [each.limit for each in _targets(large)] == [0.7, 1.0, 1.0, 1.0, *of_commands]
+    assert [each.holds for each in _targets(small)] == [False, True, True, True]
