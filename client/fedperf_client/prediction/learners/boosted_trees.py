@@ -57,7 +57,12 @@ def fit_boosting(features: Floats, target: Floats, *, linear_leaves: bool = Fals
 
     leaves = _LINEAR_LEAVES if linear_leaves else {}
     data = lightgbm.Dataset(features[:, columns], target, params={"verbose": -1, **leaves})
-    booster = lightgbm.train(_settings(len(target)) | leaves, data, num_boost_round=ROUNDS)
+    booster = lightgbm.train(
+        _settings(len(target)) | leaves,
+        data,
+        num_boost_round=ROUNDS,
+        keep_training_booster=True,  # else it is written as text and read again
+    )
     margin = MARGIN if linear_leaves else np.inf
     trees = Trees.of_text(booster.model_to_string())
     return Boosted(columns, trees, float(target.min() - margin), float(target.max() + margin))

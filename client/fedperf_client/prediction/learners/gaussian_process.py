@@ -261,19 +261,23 @@ class _Posterior:
         """Value and gradient; `apart` are squared differences, [columns, rows, rows]."""
         kernel, noise = self._kernel(logs), float(np.exp(logs[-1]))
         exponents = apart / (2 * kernel.lengths[:, None, None] ** 2)
-        near = kernel.single * np.exp(-exponents)
+        near = -exponents  # in place from here: these arrays are large, and new memory is slow
+        np.exp(near, out=near)
+        near *= kernel.single
+        somewhere_near = near.sum(axis=0)
         all_near = kernel.joint * np.exp(-exponents.sum(axis=0))
         covariance = LEVEL_VARIANCE + (self.known * kernel.lines) @ self.known.T
-        covariance += near.sum(axis=0) + all_near + np.diag(noise / self.counts)
+        covariance += somewhere_near + all_near + np.diag(noise / self.counts)
         factor, _ = cho_factor(covariance, lower=True)
         weights = cho_solve((factor, True), self.means)
         curvature = _inverse(factor) - np.outer(weights, weights)
-        steep = (near + all_near) * exponents
+        near += all_near
+        near *= exponents
         lines = np.sum(self.known * (curvature @ self.known), axis=0) * kernel.lines / 2
-        lengths = np.tensordot(steep, curvature, axes=2)
+        lengths = np.tensordot(near, curvature, axes=2)
         surplus = self.repeats - self.within / noise
         rest = [
-            np.tensordot(near.sum(axis=0), curvature) / 2,
+            np.tensordot(somewhere_near, curvature) / 2,
             np.tensordot(all_near, curvature) / 2,
             (noise * np.sum(np.diag(curvature) / self.counts) + surplus) / 2,
         ]
