@@ -29,7 +29,14 @@ from fedperf_shared.model.batches import PlanGraph
 from fedperf_shared.model.checkpoint import model_from_arrays
 from fedperf_shared.model.fit import predict
 from fedperf_shared.model.ggfn import GGFN, standardise
-from fedperf_shared.model.tangent import Tangent, coefficients_at, tangent_at, tangent_of
+from fedperf_shared.model.tangent import (
+    Gradients,
+    Tangent,
+    coefficients_at,
+    gradients_at,
+    tangent_at,
+    tangent_of,
+)
 from fedperf_shared.releases.directions import unit_feature_design
 from fedperf_shared.releases.kinds import TANGENT_UPDATE
 from fedperf_shared.releases.questions import DIRECTIONS, TangentQuestion
@@ -54,10 +61,12 @@ class TangentAvg(RoundStrategy):
     Attributes:
         anchors: the public plans.
         misfit: see `MISFIT`; 0 where the anchors are a sample of what organizations run.
+        gradients: at the anchors; a process that plays members as well may take them once.
     """
 
     anchors: Sequence[PlanGraph]
     misfit: float = MISFIT
+    gradients: Gradients = gradients_at
 
     @property
     def rehearses_at_home(self) -> bool:
@@ -66,7 +75,8 @@ class TangentAvg(RoundStrategy):
 
     def question(self, current: Weights, *, steps_made: int) -> TangentQuestion:
         """Directions at the model's tangent, and a tighter clip with every step."""
-        return _question(coefficients_at(_model(current), self.anchors), steps_made)
+        found = coefficients_at(_model(current), self.anchors, gradients=self.gradients)
+        return _question(found, steps_made)
 
     def asked_at(self, model: GGFN, *, steps_made: int) -> tuple[TangentQuestion, Tangent]:
         """The `question` about `model` and its `stored_tangent`, in less time than both."""
@@ -93,7 +103,7 @@ class TangentAvg(RoundStrategy):
         if question is None:
             raise InvalidInputError("a round at the tangent has a question")
         model = _model(current)
-        tangent = stored_tangent(model, self.anchors, question)
+        tangent = stored_tangent(model, self.anchors, question, gradients=self.gradients)
         state = self.stepped(model, tangent, answers, question, rehearsed=rehearsed).state_dict()
         return [state[name].numpy() for name in ARRAY_SHAPES]
 
@@ -117,9 +127,16 @@ class TangentAvg(RoundStrategy):
         return tangent.stepped(model, step)
 
 
-def stored_tangent(model: GGFN, anchors: Sequence[PlanGraph], question: TangentQuestion) -> Tangent:
+def stored_tangent(
+    model: GGFN,
+    anchors: Sequence[PlanGraph],
+    question: TangentQuestion,
+    *,
+    gradients: Gradients = gradients_at,
+) -> Tangent:
     """The tangent that was asked about, without the directions that were not used."""
-    return tangent_of(model, anchors, question.coefficients[:, _used(question)])
+    coefficients = question.coefficients[:, _used(question)]
+    return tangent_of(model, anchors, coefficients, gradients=gradients)
 
 
 def believed_sums(

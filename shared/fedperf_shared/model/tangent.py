@@ -16,7 +16,7 @@ The recurrent layers stay as they are: four fifths of the weights, and no better
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,6 +46,10 @@ _MANY = 512
 
 _LEAST_SHARE = 1e-6
 """Directions felt less than this, relative to the strongest, are rounding errors."""
+
+
+Gradients = Callable[[GGFN, Sequence[PlanGraph]], Tensor]
+"""Of the model at anchors, [anchors, weights], as `gradients_at` takes them."""
 
 
 class InvalidTangentError(InvalidInputError):
@@ -99,45 +103,77 @@ class Tangent:
         return moved
 
 
-def coefficients_at(
-    model: GGFN, anchors: Sequence[PlanGraph], *, directions: int = DIRECTIONS
-) -> NDArray[np.float32]:
-    """What makes directions of the anchors' gradients, [anchors, at most so many directions].
-
-    A function of its arguments alone, up to the last digits of a decomposition.
+def gradients_at(model: GGFN, anchors: Sequence[PlanGraph]) -> Tensor:
+    """The gradient at every anchor, [anchors, weights], with the bits of `directions_of`.
 
     Raises:
         InvalidTangentError: no anchors, or a gradient that is not finite.
     """
-    return _coefficients(_gradients(model, anchors), directions).numpy()
+    if not anchors:
+        raise InvalidTangentError("a tangent needs anchor plans")
+    gradients = torch.empty(len(anchors), _weights(model))
+    for first in range(0, len(anchors), _BLOCK):
+        some = slice(first, first + _BLOCK)
+        _, gradients[some] = sample_gradients(model, anchors[some], tangent_names(model))
+    if not all(map(math.isfinite, torch.stack(torch.aminmax(gradients)).tolist())):
+        raise InvalidTangentError("the model's gradient at an anchor plan is not finite")
+    return gradients
+
+
+def coefficients_at(
+    model: GGFN,
+    anchors: Sequence[PlanGraph],
+    *,
+    directions: int = DIRECTIONS,
+    gradients: Gradients = gradients_at,
+) -> NDArray[np.float32]:
+    """What makes directions of the anchors' gradients, [anchors, at most so many directions].
+
+    A function of its arguments alone, up to the last digits of a decomposition. Errors as
+    `gradients_at`.
+    """
+    return _coefficients(gradients(model, anchors), directions).numpy()
 
 
 def tangent_of(
-    model: GGFN, anchors: Sequence[PlanGraph], coefficients: NDArray[np.float32]
+    model: GGFN,
+    anchors: Sequence[PlanGraph],
+    coefficients: NDArray[np.float32],
+    *,
+    gradients: Gradients = gradients_at,
 ) -> Tangent:
-    """With coefficients of which no column is zero; errors as `coefficients_at`."""
-    return _tangent(_gradients(model, anchors), coefficients)
+    """With coefficients of which no column is zero; errors as `gradients_at`."""
+    return _tangent(gradients(model, anchors), coefficients)
 
 
 def tangent_at(
     model: GGFN, anchors: Sequence[PlanGraph], *, directions: int = DIRECTIONS
 ) -> tuple[NDArray[np.float32], Tangent]:
     """The `coefficients_at` the model and the `tangent_of` them, in less time than both."""
-    gradients = _gradients(model, anchors)
+    gradients = gradients_at(model, anchors)
     coefficients = _coefficients(gradients, directions).numpy()
     return coefficients, _tangent(gradients, coefficients)
 
 
 def directions_of(
-    model: GGFN, anchors: Sequence[PlanGraph], coefficients: NDArray[np.float32]
+    model: GGFN,
+    anchors: Sequence[PlanGraph],
+    coefficients: NDArray[np.float32],
+    *,
+    gradients: Tensor | None = None,
 ) -> Tensor:
-    """The directions alone, [weights, directions], in little memory, whatever they are."""
-    weights = sum(model.get_parameter(name).numel() for name in tangent_names(model))
-    found = torch.zeros(weights, coefficients.shape[1])
+    """The directions alone, [weights, directions], in little memory, whatever they are.
+
+    Where the anchors' `gradients_at` the model are at hand, these are not taken again.
+    """
+    found = torch.zeros(_weights(model), coefficients.shape[1])
     for first in range(0, len(anchors), _BLOCK):
         some = slice(first, first + _BLOCK)
-        _, gradients = sample_gradients(model, anchors[some], tangent_names(model))
-        found += gradients.T @ torch.from_numpy(coefficients[some])
+        if gradients is None:
+            _, taken = sample_gradients(model, anchors[some], tangent_names(model))
+        else:
+            taken = gradients[some]
+        found += taken.T @ torch.from_numpy(coefficients[some])
     return found
 
 
@@ -164,13 +200,8 @@ def tangent_names(model: GGFN) -> list[str]:
     return [name for name, _ in model.named_parameters() if name.startswith(TANGENT_LAYERS)]
 
 
-def _gradients(model: GGFN, anchors: Sequence[PlanGraph]) -> Tensor:
-    if not anchors:
-        raise InvalidTangentError("a tangent needs anchor plans")
-    _, gradients = sample_gradients(model, anchors, tangent_names(model))
-    if not all(map(math.isfinite, torch.stack(torch.aminmax(gradients)).tolist())):
-        raise InvalidTangentError("the model's gradient at an anchor plan is not finite")
-    return gradients
+def _weights(model: GGFN) -> int:
+    return sum(model.get_parameter(name).numel() for name in tangent_names(model))
 
 
 def _tangent(gradients: Tensor, coefficients: NDArray[np.float32]) -> Tangent:

@@ -21,11 +21,12 @@ from fedperf_client.release.policy import Policy, ReleaseMode
 from fedperf_client.release.schedule import PlannedSchedule, plan_schedule
 from fedperf_server.app.task import ggfn_task
 from fedperf_server.config import ServerConfig
+from fedperf_server.rounds.tangent_avg import TangentAvg
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import Execution
 from fedperf_shared.releases.period import Timetable
 from fedperf_shared.releases.release import ReleaseKind, Schedule
-from fedperf_simulations.federation.histories import HistoryCompute, SharedAnswers
+from fedperf_simulations.federation.histories import HistoryCompute, SharedAnswers, SharedGradients
 from fedperf_simulations.federation.memory_federation import (
     HOST,
     Clock,
@@ -144,7 +145,8 @@ def rehearsed_year(ahead: YearAhead, jobs: OwnJobs, *, on_progress: OnProgress) 
     theirs = plan_schedule(ahead.policy, ahead.timetable)
     table = lived_calendar(ahead.timetable, [planned.schedule, theirs.schedule])
     period, steps = table.period, ahead.timetable.period.windows + 1
-    clock, shared, fleet = Clock(period.start), SharedAnswers(), MemoryFleet()
+    gradients = SharedGradients()
+    shared, clock, fleet = SharedAnswers(gradients=gradients), Clock(period.start), MemoryFleet()
     allowed = approved(ahead.policy)
 
     def newcomer(
@@ -163,6 +165,8 @@ def rehearsed_year(ahead: YearAhead, jobs: OwnJobs, *, on_progress: OnProgress) 
     with directory_in_memory() as place:
         config = ServerConfig(place / "coordinator", HOST, table)
         task = ggfn_task(table.model_method, norm_bound=config.update_norm_bound)
+        if isinstance(task.strategy, TangentAvg):
+            task.strategy.gradients = gradients
         with founded(config, task, fleet, clock=clock) as (federation, service):
             for number, executions in enumerate(ahead.others, OWN + 1):
                 new = newcomer(number, theirs, executions, period.start)

@@ -1,0 +1,68 @@
+"""What is computed once for coordinator and members has the bits that each would compute."""
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+from torch import Tensor
+
+from fedperf_server.rounds.tangent_avg import TangentAvg, stored_tangent
+from fedperf_shared.model.architecture import weights_of
+from fedperf_shared.model.batches import PlanGraph
+from fedperf_shared.model.checkpoint import state_to_arrays
+from fedperf_shared.model.ggfn import GGFN
+from fedperf_shared.model.tangent import directions_of, gradients_at
+from fedperf_shared.workflow.vocabulary import Platform
+from fedperf_simulations.federation import histories
+from fedperf_simulations.federation.histories import SharedGradients
+from tests.fakes.plans import ONE_CORE, diamond
+
+
+def graphs() -> list[PlanGraph]:
+    return [PlanGraph.of(diamond(Platform.DUCKDB, rows), ONE_CORE) for rows in (1e3, 1e4, 1e5)]
+
+
+@pytest.fixture
+def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many anchors gradients were taken at, call by call."""
+    found: list[int] = []
+
+    def counted(model: GGFN, anchors: Sequence[PlanGraph]) -> Tensor:
+        found.append(len(anchors))
+        return gradients_at(model, anchors)
+
+    monkeypatch.setattr(histories, "gradients_at", counted)
+    return found
+
+
+def test_a_round_in_one_process_takes_gradients_once_and_has_the_same_bits(
+    taken: list[int],
+) -> None:
+    model, shared = GGFN(seed=1), SharedGradients()
+    weights = weights_of(state_to_arrays(model))
+    alone, together = (TangentAvg(graphs(), gradients=each) for each in (gradients_at, shared))
+    question = together.question(weights, steps_made=0)
+    assert (question.coefficients == alone.question(weights, steps_made=0).coefficients).all()
+    at_home = graphs()  # the same plans, in a member's hands
+    directions = directions_of(
+        model, at_home, question.coefficients, gradients=shared(model, at_home)
+    )
+    assert torch.equal(directions, directions_of(model, at_home, question.coefficients))
+    step, expected = (
+        stored_tangent(model, graphs(), question, gradients=each) for each in (shared, gradients_at)
+    )
+    assert torch.equal(step.directions, expected.directions)
+    assert (step.anchors == expected.anchors).all()
+    assert taken == [3]
+
+
+def test_another_model_or_other_plans_are_looked_at_anew(taken: list[int]) -> None:
+    model, shared = GGFN(seed=1), SharedGradients()
+    first = shared(model, graphs())
+    assert torch.equal(shared(model, graphs()[:2]), gradients_at(model, graphs()[:2]))
+    assert torch.equal(shared(model, graphs()), first)
+    with torch.no_grad():
+        next(model.recurrent.parameters()).mul_(1.5)
+    assert torch.equal(shared(model, graphs()), gradients_at(model, graphs()))
+    assert not torch.equal(shared(model, graphs()), first)
+    assert taken == [3, 2, 3, 3]
