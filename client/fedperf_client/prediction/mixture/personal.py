@@ -169,6 +169,10 @@ class Personalized:
         return [*_held(self._answers, tuple(questions), lambda: self._answered(questions))]
 
     def _answered(self, questions: Sequence[SizedPlan]) -> list[Estimate]:
+        # Between questions, so that what is asked together is weighed once.
+        _drop_oldest(self._answers)
+        _drop_oldest(self._standings)
+        _drop_oldest(self._start_fits)
         ways = self.candidates.ways_of(places_of(questions))
         alike = [self.candidates.likeness.alike(each).tobytes() for each in questions]
         shares = self._support(questions)
@@ -351,13 +355,15 @@ class Personalized:
 
 
 def _held(held: dict[_Key, _Value], key: _Key, computed: Callable[[], _Value]) -> _Value:
-    """What is held by that key, computed where nothing is; of too many the oldest is dropped."""
+    """What is held by that key, computed where nothing is."""
     if key not in held:
-        value = computed()
-        if len(held) >= MOST_HELD:
-            del held[next(iter(held))]
-        held[key] = value
+        held[key] = computed()
     return held[key]
+
+
+def _drop_oldest(held: dict[_Key, _Value]) -> None:
+    for key in list(held)[:-MOST_HELD]:
+        del held[key]
 
 
 def _own_share(learner: Learner) -> float:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from fedperf_client.prediction.answers.predictor_cache import KeptPredictor
 from fedperf_client.prediction.answers.predictor_file import Digests
@@ -24,6 +25,7 @@ from fedperf_client.prediction.mixture.learner_catalogue import (
 from fedperf_client.prediction.mixture.matched_folds import Asks
 from fedperf_client.prediction.mixture.own_executions import places_of
 from fedperf_client.prediction.mixture.personal import HELD_TOGETHER, Personalized, personalize
+from fedperf_client.prediction.mixture.standing import Standing, of_mix_alone
 from fedperf_client.prediction.prediction import Floats, PredictLog
 from fedperf_shared.errors import StorageError
 from fedperf_shared.execution import SizedPlan
@@ -128,12 +130,28 @@ def test_what_is_held_for_later_has_an_end(monkeypatch: pytest.MonkeyPatch) -> N
     own = predictor(HISTORY.take(np.arange(25)))
     asked = draw_questions(np.random.default_rng(1), 5)
     first = [own.estimate([each])[0].prediction for each in asked]
-    assert len(own._answers) <= 2
-    assert len(own._standings) <= 2
+    assert len(own._answers) == 3  # and the newest
+    assert len(own._standings) <= 4
     assert [own.estimate([each])[0].prediction for each in asked] == first
     many = [on_cores(asked[0], each) for each in range(1, HELD_TOGETHER + 2)]
     own.estimate(many)
     assert tuple(many) not in own._answers
+
+
+def test_what_is_asked_together_is_weighed_once_however_little_is_held(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    weighed: list[int] = []
+
+    def counted(errors: Floats, groups: NDArray[np.int64]) -> Standing:
+        weighed.append(len(errors))
+        return of_mix_alone(errors, groups)
+
+    monkeypatch.setattr(personal_module, "MOST_HELD", 1)
+    monkeypatch.setattr(personal_module, "of_mix_alone", counted)
+    own = predictor(HISTORY.take(np.arange(25)))
+    own.estimate(draw_questions(np.random.default_rng(1), 8))
+    assert len(weighed) == len(own._standings) > 1
 
 
 def test_folds_for_questions_inside_split_no_workload_and_no_fold_splits_repeats() -> None:
