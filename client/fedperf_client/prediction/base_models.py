@@ -34,7 +34,7 @@ from fedperf_shared.model.checkpoint import (
     load_checkpoint,
     save_checkpoint,
 )
-from fedperf_shared.model.inference import Network
+from fedperf_shared.model.inference import GgfnArrays
 from fedperf_shared.model.public_start import load_public_start, public_start_path
 
 ReplaceFile = Callable[[Path, bytes], None]
@@ -182,7 +182,7 @@ class FetchedModels:
 
 def predictor(checkpoint: Checkpoint) -> PredictLog:
     """The checkpoint's GGFN as a function from questions to log seconds."""
-    network = Network.of(checkpoint)
+    network = GgfnArrays.of(checkpoint)
     return lambda questions: network.log_seconds([each.features for each in questions])
 
 

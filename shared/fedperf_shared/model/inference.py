@@ -36,7 +36,7 @@ _PAIRS_AT_ONCE = 2**20
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Network:
+class GgfnArrays:
     """A state of the model, its arrays as passes read them; made once for many questions."""
 
     attention: tuple["_Attention", ...]
@@ -44,7 +44,7 @@ class Network:
     dense: tuple[tuple[Floats, Floats], ...]
 
     @classmethod
-    def of(cls, checkpoint: Checkpoint) -> "Network":
+    def of(cls, checkpoint: Checkpoint) -> "GgfnArrays":
         """The network of that state."""
         arrays = checkpoint.arrays
         return cls(

@@ -10,7 +10,7 @@ from fedperf_shared.model.batches import PlanGraph
 from fedperf_shared.model.checkpoint import Checkpoint, model_from_arrays, state_to_arrays
 from fedperf_shared.model.fit import predict
 from fedperf_shared.model.ggfn import GGFN
-from fedperf_shared.model.inference import Network
+from fedperf_shared.model.inference import GgfnArrays
 from fedperf_shared.model.public_plans import load_public_plans
 from fedperf_shared.model.public_start import load_public_start
 from fedperf_shared.workflow.features import Features, featurize, featurize_assignments
@@ -35,7 +35,9 @@ def test_answers_are_those_of_torch(count: int) -> None:
         expected = predict(
             model_from_arrays(checkpoint.arrays), [PlanGraph.from_features(each) for each in plans]
         )
-        np.testing.assert_allclose(Network.of(checkpoint).log_seconds(plans), expected, atol=1e-4)
+        np.testing.assert_allclose(
+            GgfnArrays.of(checkpoint).log_seconds(plans), expected, atol=1e-4
+        )
 
 
 def by_torch(checkpoint: Checkpoint, plans: list[Features]) -> NDArray[np.float64]:
@@ -56,15 +58,15 @@ def test_many_plans_of_one_workflow_are_answered_as_torch_does() -> None:
     ]
     plans = featurize_assignments(twice, assignments, ONE_CORE)
     np.testing.assert_allclose(
-        Network.of(start).log_seconds(plans), by_torch(start, plans), atol=1e-4
+        GgfnArrays.of(start).log_seconds(plans), by_torch(start, plans), atol=1e-4
     )
 
 
 def test_long_plans_are_answered_in_pieces_as_together(monkeypatch: pytest.MonkeyPatch) -> None:
     start, plans = load_public_start(), some_plans(30)
-    together = Network.of(start).log_seconds(plans)
+    together = GgfnArrays.of(start).log_seconds(plans)
     monkeypatch.setattr("fedperf_shared.model.inference._PAIRS_AT_ONCE", 1)
-    np.testing.assert_allclose(Network.of(start).log_seconds(plans), together, atol=1e-5)
+    np.testing.assert_allclose(GgfnArrays.of(start).log_seconds(plans), together, atol=1e-5)
 
 
 def test_the_largest_plan_is_answered_as_torch_does() -> None:
@@ -73,15 +75,15 @@ def test_the_largest_plan_is_answered_as_torch_does() -> None:
     plans = [featurize(Plan.on_one_platform(wide, Platform.SPARK), ONE_CORE)]
     start = load_public_start()
     np.testing.assert_allclose(
-        Network.of(start).log_seconds(plans), by_torch(start, plans), atol=1e-4
+        GgfnArrays.of(start).log_seconds(plans), by_torch(start, plans), atol=1e-4
     )
 
 
 def test_a_plan_is_answered_alike_alone_and_among_others() -> None:
     plans, start = some_plans(40), load_public_start()
-    alone = [Network.of(start).log_seconds([each])[0] for each in plans]
-    np.testing.assert_allclose(Network.of(start).log_seconds(plans), alone, atol=1e-4)
+    alone = [GgfnArrays.of(start).log_seconds([each])[0] for each in plans]
+    np.testing.assert_allclose(GgfnArrays.of(start).log_seconds(plans), alone, atol=1e-4)
 
 
 def test_no_plans_get_no_answers() -> None:
-    assert Network.of(load_public_start()).log_seconds([]).shape == (0,)
+    assert GgfnArrays.of(load_public_start()).log_seconds([]).shape == (0,)
