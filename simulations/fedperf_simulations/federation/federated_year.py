@@ -6,7 +6,8 @@ The operator announces every segment as an epoch, a day before it begins; where 
 epoch begins where reports show a drift. Noise is seeded.
 
 Every organization adds up the workloads that finished until a slot opens, each of them once.
-What a workload says is computed once for all that share it.
+What a workload says, and the gradients at the public plans, are computed once for all that
+share them.
 """
 
 from collections.abc import Generator, Iterator, Sequence
@@ -36,7 +37,7 @@ from fedperf_shared.releases.kinds import TANGENT_UPDATE, kind_of
 from fedperf_shared.releases.period import Timetable
 from fedperf_shared.releases.questions import TangentQuestion
 from fedperf_shared.releases.release import Schedule, Slot, TangentParameters
-from fedperf_simulations.federation.histories import HistoryCompute, SharedAnswers
+from fedperf_simulations.federation.histories import HistoryCompute, SharedAnswers, SharedGradients
 from fedperf_simulations.federation.memory_federation import (
     HOST,
     Clock,
@@ -155,10 +156,9 @@ class FederatedYear:
         announced = self._begins() if self.is_announced else ()
         with directory_in_memory() as place:
             config = ServerConfig(place / "coordinator", HOST, world.timetable)
-            clock = Clock(period.start)
-            with memory_federation(
-                config, self._task(), self._newcomers(clock), clock=clock
-            ) as federation:
+            clock, gradients = Clock(period.start), SharedGradients()
+            task, newcomers = self._task(gradients), self._newcomers(clock, gradients)
+            with memory_federation(config, task, newcomers, clock=clock) as federation:
                 for window in range(period.windows):
                     end = period.window_start(window + 1)
                     if end in announced:
@@ -172,20 +172,23 @@ class FederatedYear:
         """When segments after the first one begin."""
         return self.world.organizations[0].begins[1:]
 
-    def _task(self) -> Task:
+    def _task(self, gradients: SharedGradients) -> Task:
         world = self.world
         rounds = TangentAvg if self.way.rehearses else WithoutRehearsal
         return Task(
             weights_of(state_to_arrays(world.start)),
             GgfnFormat(),
-            rounds([PlanGraph.from_features(each.features) for each in world.anchors]),
+            rounds(
+                [PlanGraph.from_features(each.features) for each in world.anchors],
+                gradients=gradients,
+            ),
             public_error(world.plans),
             predict_with,
             world.plans,
         )
 
-    def _newcomers(self, clock: Clock) -> list[NewMember]:
-        schedule, shared = self._schedule(), SharedAnswers()
+    def _newcomers(self, clock: Clock, gradients: SharedGradients) -> list[NewMember]:
+        schedule, shared = self._schedule(), SharedAnswers(gradients=gradients)
         budget = least_budget(schedule, delta=self.world.planned.budget.delta)
         return [
             NewMember(
