@@ -50,8 +50,8 @@ from fedperf_simulations.federation.memory_federation import (
 from fedperf_simulations.federation.seeded_noise import noise_of
 from fedperf_simulations.measured_set.drifting_platforms import DriftingYear
 
-UNNOTICED = 0.01
-"""Noise that nobody would notice, where nothing is private."""
+UNNOTICED = 0.02
+"""Noise that nobody would notice, where nothing is private; a ledger holds a year of it."""
 
 BEFORE = timedelta(days=1)
 """An epoch is announced so long before it begins."""

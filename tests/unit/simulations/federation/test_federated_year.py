@@ -18,7 +18,7 @@ from fedperf_shared.model.fit import predict
 from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.model.public_plans import anchors_of
 from fedperf_shared.releases.basis import cell_of
-from fedperf_shared.releases.period import Period, SlotTimes, Timetable
+from fedperf_shared.releases.period import Period, SlotTimes, Timetable, default_timetable
 from fedperf_shared.releases.release import SizeClass, TangentParameters
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.federation.federated_year import (
@@ -28,6 +28,7 @@ from fedperf_simulations.federation.federated_year import (
     OfThisEpoch,
     Way,
 )
+from fedperf_simulations.federation.memory_federation import least_budget
 from fedperf_simulations.measured_set.drifting_platforms import DriftSplit, Hands, deal
 from fedperf_simulations.measured_set.limited_start import load_limited_start
 from tests.fakes.plans import diamond
@@ -115,6 +116,15 @@ def test_naive_sums_up_workloads_of_its_epoch_and_declares_no_more(world: Federa
         assert {each.epoch for each in everything} == {*range(epoch + 1)}
         mine = OfThisEpoch(lived).between(None, until)
         assert mine == [each for each in everything if each.epoch == epoch]
+
+
+def test_a_ledger_holds_a_year_of_the_default_calendar_without_noise(
+    world: FederatedWorld,
+) -> None:
+    policy = Policy(size_class=SizeClass.LARGE, nominal_workloads=3000)
+    planned = plan_schedule(policy, default_timetable(PERIOD.start))
+    year = FederatedYear(replace(world, planned=planned), NOISELESS, seed=[1])
+    assert least_budget(year._schedule(), delta=planned.budget.delta).epsilon > 1000
 
 
 @pytest.mark.slow
