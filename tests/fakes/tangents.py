@@ -34,7 +34,8 @@ def tangent_at(
     model: GGFN, anchors: Sequence[PlanGraph], *, directions: int = DIRECTIONS
 ) -> Tangent:
     """The tangent that a question about these anchors would be asked at."""
-    return tangent.tangent_at(model, anchors, directions=directions)[1]
+    asked = tangent.coefficients_at(model, anchors, directions=directions)
+    return tangent.tangent_of(model, anchors, asked)
 
 
 def few_anchors() -> tuple[SizedPlan, ...]:

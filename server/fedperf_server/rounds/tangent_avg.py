@@ -34,7 +34,6 @@ from fedperf_shared.model.tangent import (
     Tangent,
     coefficients_at,
     gradients_at,
-    tangent_at,
     tangent_of,
 )
 from fedperf_shared.releases.directions import unit_feature_design
@@ -77,11 +76,6 @@ class TangentAvg(RoundStrategy):
         """Directions at the model's tangent, and a tighter clip with every step."""
         found = coefficients_at(_model(current), self.anchors, gradients=self.gradients)
         return _question(found, steps_made)
-
-    def asked_at(self, model: GGFN, *, steps_made: int) -> tuple[TangentQuestion, Tangent]:
-        """The `question` about `model` and its `stored_tangent`, in less time than both."""
-        found, tangent = tangent_at(model, self.anchors)
-        return _question(found, steps_made), tangent
 
     def check(self, update: Update, slot: Slot) -> None:
         """As `RoundStrategy.check`."""

@@ -146,15 +146,6 @@ def tangent_of(
     return _tangent(gradients(model, anchors), coefficients)
 
 
-def tangent_at(
-    model: GGFN, anchors: Sequence[PlanGraph], *, directions: int = DIRECTIONS
-) -> tuple[NDArray[np.float32], Tangent]:
-    """The `coefficients_at` the model and the `tangent_of` them, in less time than both."""
-    gradients = gradients_at(model, anchors)
-    coefficients = _coefficients(gradients, directions).numpy()
-    return coefficients, _tangent(gradients, coefficients)
-
-
 def directions_of(
     model: GGFN,
     anchors: Sequence[PlanGraph],

@@ -91,16 +91,6 @@ def test_the_stored_question_has_the_tangent_of_its_model(question: TangentQuest
     np.testing.assert_allclose(found.anchors, expected.anchors, atol=1e-4)
 
 
-def test_question_and_tangent_at_once_are_those_that_are_made_apart(
-    question: TangentQuestion,
-) -> None:
-    model = model_from_arrays(seeded_checkpoint().arrays)
-    asked, tangent = STRATEGY.asked_at(model, steps_made=0)
-    assert codec.encode_tangent_question(asked) == codec.encode_tangent_question(question)
-    assert torch.equal(tangent.directions, stored_tangent(model, ANCHORS, question).directions)
-    assert STRATEGY.asked_at(model, steps_made=1)[0].clip == STEP_CLIPS[1]
-
-
 def test_clips_get_tighter_with_every_step_that_was_made() -> None:
     clips = [STRATEGY.question(ARRAYS, steps_made=n).clip for n in range(len(STEP_CLIPS) + 2)]
     assert clips == [*STEP_CLIPS, STEP_CLIPS[-1], STEP_CLIPS[-1]]
@@ -132,8 +122,6 @@ def test_a_step_follows_what_answers_tell(question: TangentQuestion) -> None:
 
 
 def tangent_outputs(model: object) -> NDArray[np.float64]:
-    import torch
-
     from fedperf_shared.model.fit import predict
     from fedperf_shared.model.ggfn import GGFN, standardise
 
