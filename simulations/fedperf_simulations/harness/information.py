@@ -7,8 +7,8 @@ estimates. Which queries ran before in the session is known before as well.
 from collections.abc import Sequence
 
 from fedperf_shared.execution import SizedPlan
-from fedperf_shared.workflow.estimates import workflow_before
-from fedperf_shared.workflow.graph import Plan, Workflow
+from fedperf_shared.workflow.estimates import plan_before, workflow_before
+from fedperf_shared.workflow.graph import Workflow
 from fedperf_simulations.harness.cells import Value
 
 TRUE_ROWS, KNOWN_BEFORE = "true rows", "known before"
@@ -22,9 +22,6 @@ def workflow_with(workflow: Workflow, information: Value) -> Workflow:
 
 def asked_with(questions: Sequence[SizedPlan], information: Value) -> list[SizedPlan]:
     """The questions as they are, or with estimates for what only a run tells."""
-    return [
-        SizedPlan(
-            Plan(workflow_with(each.plan.workflow, information), each.plan.platforms), each.cluster
-        )
-        for each in questions
-    ]
+    if information == TRUE_ROWS:
+        return list(questions)
+    return [SizedPlan(plan_before(each.plan), each.cluster) for each in questions]
