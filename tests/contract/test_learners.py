@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedperf_client.prediction.evidence import Samples
-from fedperf_client.prediction.learners.download import Downloaded
+from fedperf_client.prediction.learners.download import DownloadedStart
 from fedperf_client.prediction.learners.gaussian_process_learners import (
     LocalProcess,
     ResidualProcess,
@@ -58,7 +58,7 @@ LEARNERS: tuple[Learner, ...] = (
     Ernest(FLAT_FEATURES - 1, FLAT_FEATURES - 2),
     ResidualProcess(Ernest(FLAT_FEATURES - 1, FLAT_FEATURES - 2)),
     WithShare(LogRidge(), FLAT_FEATURES - 1, FLAT_FEATURES - 2),
-    Downloaded(0.1 * np.eye(CELLS)),
+    DownloadedStart(0.1 * np.eye(CELLS)),
     PriorSlopes(
         (SlopePrior(0.5, 0.5, 1.0),) * FLAT_FEATURES,
         ScalingColumns(FLAT_FEATURES - 1, FLAT_FEATURES - 2),

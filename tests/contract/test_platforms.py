@@ -33,7 +33,7 @@ from fedperf_client.platforms.operations.expressions import (
     Arithmetic,
     ArithmeticOperator,
     Comparison,
-    Computed,
+    ComputedColumn,
     Order,
     WindowFunction,
 )
@@ -132,7 +132,10 @@ CASES = {
     "project": case(
         Project(
             ("t", "k"),
-            (Computed("w", "k", steps(("+", "v"), ("*", 2.0), ("-", 1))), Computed("c", "v")),
+            (
+                ComputedColumn("w", "k", steps(("+", "v"), ("*", 2.0), ("-", 1))),
+                ComputedColumn("c", "v"),
+            ),
         ),
         {
             "t": TABLE["t"],

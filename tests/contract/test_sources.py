@@ -13,7 +13,7 @@ import orjson
 import pytest
 
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.sources import Skipped, Source
+from fedperf_client.sources import SkippedRecord, Source
 from fedperf_client.sources.duckdb.profile_file import open_profile
 from fedperf_client.sources.history_file import open_history, write_history
 from fedperf_client.sources.spark.event_log import open_event_log
@@ -120,7 +120,7 @@ def test_damage_costs_what_it_hits_and_is_told_by_named_errors_only(kind: str, p
             found = list(source.read()) if source is not None else []
         except (InvalidInputError, StorageError):
             continue
-        assert all(isinstance(one, Execution | Skipped) for one in found)
+        assert all(isinstance(one, Execution | SkippedRecord) for one in found)
         assert len([one for one in found if isinstance(one, Execution)]) <= len(whole)
 
 

@@ -14,14 +14,14 @@ MOST_MEGABYTES = 64
 _READ = """
 import pathlib, sys
 from fedperf_client.profiling.trials.peak_memory import peak_bytes, reset_peak
-from fedperf_client.sources import Skipped
+from fedperf_client.sources import SkippedRecord
 from fedperf_client.sources.kinds import read_source
 
 plain, hostile = map(pathlib.Path, sys.argv[1:])
 list(read_source(plain))
 reset_peak()
 before = peak_bytes()
-skipped = sum(isinstance(each, Skipped) for each in read_source(hostile))
+skipped = sum(isinstance(each, SkippedRecord) for each in read_source(hostile))
 print((peak_bytes() - before) >> 20, skipped)
 """
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from fedperf_simulations.experiments.drift.recurring_workloads import (
     EXECUTION_SD,
-    Recurring,
+    RecurringOrganization,
     RecurringYear,
     draw_organizations,
 )
@@ -48,12 +48,12 @@ def year_of_new_workloads(
 
 
 def _drawn(
-    organization: Recurring, activity: float, off_by: float, rng: np.random.Generator
+    organization: RecurringOrganization, activity: float, off_by: float, rng: np.random.Generator
 ) -> RecurringYear:
     """New workloads like the organization's own, each executed once."""
     many = rng.poisson(activity * len(organization.cells))
     like = rng.integers(len(organization.cells), size=many)
     levels = organization.levels[like] + off_by
     residuals = levels + EXECUTION_SD * rng.standard_normal(many)
-    new = Recurring(organization.name, organization.cells[like], levels)
+    new = RecurringOrganization(organization.name, organization.cells[like], levels)
     return RecurringYear(new, np.arange(many), residuals)

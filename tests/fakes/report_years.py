@@ -20,7 +20,7 @@ from fedperf_server.inference.cell_directions import (
     CHANGE,
     AnsweredQuestion,
     DirectedAnswer,
-    Learned,
+    LearnedCells,
     ask_cells,
     learn_cells,
 )
@@ -86,7 +86,7 @@ def reported(
     windows = sorted({slot.key.window for slot in schedule.slots})
     plain: list[ReceivedReport] = []
     answered: list[AnsweredQuestion] = []
-    learned: Learned | None = None
+    learned: LearnedCells | None = None
     for since, window in zip([-HISTORY, *windows], windows, strict=False):
         lived = lived_in(since, window)
         for slot in schedule.slots:
@@ -109,7 +109,7 @@ def reported(
 
 
 def _asked_and_answered(
-    learned: Learned,
+    learned: LearnedCells,
     lived: Sequence[RecurringYear],
     slot: Slot,
     noise: SeededNoise,

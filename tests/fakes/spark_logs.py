@@ -7,7 +7,7 @@ from pathlib import Path
 
 import orjson
 
-from fedperf_client.sources import Skipped
+from fedperf_client.sources import SkippedRecord
 from fedperf_client.sources.spark.event_log import open_event_log
 from fedperf_shared.execution import Execution
 
@@ -238,7 +238,7 @@ def sample() -> list[Json]:
     return log.events
 
 
-def read_log(path: Path) -> tuple[list[Execution], list[Skipped]]:
+def read_log(path: Path) -> tuple[list[Execution], list[SkippedRecord]]:
     """Executions and what was skipped."""
     source = open_event_log(path)
     if source is None:
@@ -246,10 +246,12 @@ def read_log(path: Path) -> tuple[list[Execution], list[Skipped]]:
     return split(source.read())
 
 
-def split(found: Iterable[Execution | Skipped]) -> tuple[list[Execution], list[Skipped]]:
+def split(
+    found: Iterable[Execution | SkippedRecord],
+) -> tuple[list[Execution], list[SkippedRecord]]:
     every = list(found)
     executions = [each for each in every if isinstance(each, Execution)]
-    return executions, [each for each in every if isinstance(each, Skipped)]
+    return executions, [each for each in every if isinstance(each, SkippedRecord)]
 
 
 def _spaced(name: str) -> str:

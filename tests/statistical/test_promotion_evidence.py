@@ -18,7 +18,7 @@ from fedperf_server.inference.corrections import DEFAULT_KERNEL, ReceivedReport,
 from fedperf_server.inference.promotion_rules import (
     Best,
     Merits,
-    Reported,
+    ReportedOffset,
     Ruling,
     gain_of,
     judge,
@@ -50,12 +50,12 @@ class Federation:
 
     off: Floats
     shares: Floats
-    reported: Reported
+    reported: ReportedOffset
     rng: np.random.Generator
 
     def gain(self, step: Floats) -> float:
         """The true one of a version that differs by `step`, as `gain_of` estimates it."""
-        truth = Reported(self.off, np.zeros((CELLS, CELLS)), self.shares)
+        truth = ReportedOffset(self.off, np.zeros((CELLS, CELLS)), self.shares)
         return gain_of(candidate(step), IN_FORCE, truth)[0]
 
     def promotes(self, step: Floats) -> bool:
@@ -98,7 +98,7 @@ def drawn(seed: int, far: float) -> Federation:
         reports.append(ReceivedReport(str(organization), report, PARAMETERS))
     found = correct(reports, reference_version=1)
     believed = cell_shares(reports, reference_version=1)
-    return Federation(off, shares, Reported(found.mean, found.covariance, believed), rng)
+    return Federation(off, shares, ReportedOffset(found.mean, found.covariance, believed), rng)
 
 
 @cache

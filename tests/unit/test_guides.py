@@ -13,7 +13,7 @@ import pytest
 
 from fedperf_client.platforms.operations.expressions import Comparison, Order
 from fedperf_client.platforms.operations.tabular import Distinct, Filter, Sort
-from fedperf_client.sources import Skipped
+from fedperf_client.sources import SkippedRecord
 from fedperf_shared.execution import Execution
 from fedperf_simulations.harness.experiment import Settings, conduct
 from tests.unit.client.prediction.synthetic import draw_samples
@@ -64,7 +64,7 @@ def test_the_source_reads_the_line_of_its_guide(tmp_path: Path) -> None:
     assert first.cluster.cores == json.loads(line)["cores"]
     assert first.workload == second.workload
     assert first.execution_id != second.execution_id
-    assert isinstance(bad, Skipped)
+    assert isinstance(bad, SkippedRecord)
     assert open_job_log(tmp_path / "other") is None
 
 

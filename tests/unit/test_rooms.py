@@ -61,6 +61,17 @@ def test_every_module_says_what_it_is(package: str) -> None:
             assert ast.get_docstring(ast.parse(module.read_text(encoding="utf-8"))), module
 
 
+def classes(package: str) -> list[tuple[str, Path]]:
+    """Every class of a package, with its module."""
+    return [
+        (node.name, module)
+        for room in [*rooms(package), ROOT / package / f"fedperf_{package}"]
+        for module in [*modules(room), room / "__init__.py"]
+        for node in ast.walk(ast.parse(module.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef)
+    ]
+
+
 SAME_IDEA = frozenset[str]()
 """Names that two modules share on purpose, such as one idea on both sides of a wire."""
 
@@ -68,10 +79,34 @@ SAME_IDEA = frozenset[str]()
 def test_no_class_name_stands_for_two_things() -> None:
     places: dict[str, list[str]] = {}
     for package in PACKAGES:
-        for room in [*rooms(package), ROOT / package / f"fedperf_{package}"]:
-            for module in modules(room):
-                for node in ast.parse(module.read_text(encoding="utf-8")).body:
-                    if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                        places.setdefault(node.name, []).append(str(module.relative_to(ROOT)))
+        for name, module in classes(package):
+            if not name.startswith("_"):
+                places.setdefault(name, []).append(str(module.relative_to(ROOT)))
     twice = {name: found for name, found in places.items() if len(found) > 1}
     assert twice.keys() == SAME_IDEA, twice
+
+
+PARTICIPLE = re.compile(
+    r"_?([A-Z][a-z]*(ed|en|ing)|Bound|Built|Dealt|Done|Found|Gone|Held|Hung|Kept|Known|Learnt|Left"
+    r"|Lost|Made|Meant|Met|Paid|Ran|Said|Sent|Shown|Sold|Spent|Taught|Told|Understood|Unread)"
+)
+NOUN = re.compile(
+    r"Boosting|Closing|Embed|Everything|Finding|Forgetting|Ranking|_Reading|Ruling|Scaling|Spacing"
+    r"|Spending|Standing|Weighing"
+)
+"""Words that end as participles do, and name a thing or an operation."""
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_class_is_named_by_a_bare_participle(package: str) -> None:
+    assert [each for each in classes(package) if is_participle(each[0])] == []
+
+
+def is_participle(name: str) -> bool:
+    return bool(PARTICIPLE.fullmatch(name)) and not NOUN.fullmatch(name)
+
+
+@pytest.mark.parametrize("name", ["Stopped", "Taken", "_Shown", "Kept", "Told", "Running"])
+def test_participles_are_known_as_such(name: str) -> None:
+    assert is_participle(name)
+    assert not is_participle(f"{name}Plan")

@@ -16,7 +16,7 @@ import numpy as np
 
 from fedperf_client.advice.constraints import Wishes
 from fedperf_client.advice.job import Job
-from fedperf_client.advice.sizes import Sized, best_size
+from fedperf_client.advice.sizes import ClusterChoice, best_size
 from fedperf_client.optimizer.constraints import Constraints, NoPlatformError
 from fedperf_client.optimizer.costs import AdditiveCosts, Mask
 from fedperf_client.optimizer.enumeration import ALTERNATIVES, Alternative, Choice, choose
@@ -92,9 +92,9 @@ class Advice:
 
     job: Job
     wishes: Wishes
-    best: Sized
+    best: ClusterChoice
     keeps_deadline: bool | None
-    sizes: tuple[Sized, ...]
+    sizes: tuple[ClusterChoice, ...]
     too_small: tuple[tuple[ClusterConfig, str], ...]
     rivals: tuple[Alternative, ...]
     moves: tuple[Move, ...]
@@ -142,7 +142,7 @@ def advise(
         raise next(reversed(refused.values()))
     asked = [SizedPlan(choice.plan, cluster) for cluster, (choice, _) in found.items()]
     answers = tuple(
-        Sized(cluster, choice, estimate, deadline_seconds)
+        ClusterChoice(cluster, choice, estimate, deadline_seconds)
         for (cluster, (choice, _)), estimate in zip(
             found.items(), _estimates(estimates, asked), strict=True
         )
@@ -205,7 +205,7 @@ class _Search:
                 return choice, moves
             choice = _improved(choice, better, scored=len(moves))
 
-    def rivals(self, best: Sized) -> tuple[Alternative, ...]:
+    def rivals(self, best: ClusterChoice) -> tuple[Alternative, ...]:
         """What else could be done on that size, the fastest first."""
         allowed = allowed_on(self.job, self.wishes, best.cluster)
         known = {each.plan.platforms: each for each in best.choice.alternatives}
@@ -213,7 +213,7 @@ class _Search:
         known |= self._alternatives(sorted(single - {best.choice.plan.platforms}), best.cluster)
         return tuple(sorted(known.values(), key=_by_seconds))
 
-    def rivalry(self, best: Sized, rivals: Sequence[Alternative]) -> Rivalry | None:
+    def rivalry(self, best: ClusterChoice, rivals: Sequence[Alternative]) -> Rivalry | None:
         """The choice beside what one has; of a mixed choice else the best single platform."""
         chosen, today = best.choice.plan.platforms, self.job.today.platforms
         single = [each for each in rivals if len(set(each.plan.platforms)) == 1]
@@ -326,5 +326,5 @@ def _where_it_runs(question: SizedPlan) -> SizedPlan:
     return moved(question.plan, cluster, node).question
 
 
-def _by_seconds(each: Alternative | Sized) -> float:
+def _by_seconds(each: Alternative | ClusterChoice) -> float:
     return each.seconds

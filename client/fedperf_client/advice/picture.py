@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from fedperf_client.advice.advice import Advice
 from fedperf_client.advice.explanation import name_of, platforms_text, size_of
-from fedperf_client.advice.sizes import Sized
+from fedperf_client.advice.sizes import ClusterChoice
 from fedperf_client.optimizer.enumeration import Alternative
 from fedperf_client.pictures.chart_style import COLOURS, FAINT, GRID, INK, chart, log_lengths
 from fedperf_client.pictures.charts import write_chart
@@ -54,7 +54,7 @@ def draw_advice(path: Path, advice: Advice) -> None:
         write_chart(path, figure, "Where to run it")
 
 
-def _size_name(each: Sized, advice: Advice) -> str:
+def _size_name(each: ClusterChoice, advice: Advice) -> str:
     words = size_of(each.cluster)
     return f"{words}, chosen" if each is advice.best else words
 

@@ -5,7 +5,7 @@ from types import MappingProxyType
 
 from fedperf_client.advice.advice import Advice
 from fedperf_client.advice.explanation import name_of, platforms_text, size_of
-from fedperf_client.advice.sizes import Sized
+from fedperf_client.advice.sizes import ClusterChoice
 from fedperf_client.advice.turns import MeasuredChoice, fastest
 from fedperf_client.optimizer.enumeration import Alternative
 from fedperf_client.prediction.answers.what_if import WITH_ITS_PARTITIONS, chance_text
@@ -244,7 +244,7 @@ def _rivalry_facts(advice: Advice) -> dict[str, object] | None:
     }
 
 
-def _sized_facts(each: Sized, advice: Advice) -> dict[str, object]:
+def _sized_facts(each: ClusterChoice, advice: Advice) -> dict[str, object]:
     return {
         **_size_facts(each.cluster),
         **_plan_facts(each.choice, advice),
@@ -255,7 +255,7 @@ def _sized_facts(each: Sized, advice: Advice) -> dict[str, object]:
     }
 
 
-def _partitions(each: Sized, advice: Advice) -> str:
+def _partitions(each: ClusterChoice, advice: Advice) -> str:
     return WITH_ITS_PARTITIONS if advice.job.keeps_partitions_on(each.cluster) else ""
 
 

@@ -18,7 +18,7 @@ WORTH = 0.10
 
 
 @dataclass(frozen=True, slots=True)
-class Sized:
+class ClusterChoice:
     """The best plan on one size of cluster.
 
     Attributes:
@@ -57,7 +57,7 @@ class Sized:
         return None if self.chance is None else self.chance >= HOLDS
 
 
-def best_size(sizes: Sequence[Sized]) -> Sized | None:
+def best_size(sizes: Sequence[ClusterChoice]) -> ClusterChoice | None:
     """The right one, see the module; None where none keeps the deadline."""
     if all(each.holds is None for each in sizes):
         fastest = min(each.seconds for each in sizes)

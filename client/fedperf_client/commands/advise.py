@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _AdviceOptions:
     """Options, numbers among them read."""
 
     cores: Sequence[int] | None
@@ -147,7 +147,7 @@ def advise(
         return
     if prices is not None:
         raise typer.BadParameter("--prices is for Spark logs")
-    asked = _Asked(
+    asked = _AdviceOptions(
         None if cores is None else parse_cores(cores),
         None if nodes is None else parse_cores(nodes, option="--nodes"),
         seconds,
@@ -230,7 +230,7 @@ def _program_job(stack: ExitStack, program: "Program", data: Path) -> "tuple[Job
     return Job(today, cluster_config(usable_cores()), program), profiler
 
 
-def _require_runnable(job: "Job", asked: _Asked) -> None:
+def _require_runnable(job: "Job", asked: _AdviceOptions) -> None:
     """Refuse to execute what cannot be, before anything is searched."""
     from fedperf_client.advice.job import NotRunnableError
 
@@ -245,7 +245,7 @@ def _require_runnable(job: "Job", asked: _Asked) -> None:
         )
 
 
-def _wishes(job: "Job", kept: "KeptPredictor", asked: _Asked) -> "Wishes":
+def _wishes(job: "Job", kept: "KeptPredictor", asked: _AdviceOptions) -> "Wishes":
     from fedperf_client.advice import constraints
 
     pins = constraints.parse_pins(asked.pins, job.workflow)
@@ -272,7 +272,9 @@ def _head(home: "Home", store: "ExecutionStore", *, json: bool) -> "Head":
         return head_at_home(FetchedModels(home.models), newest, on_progress=advance)
 
 
-def _searched(job: "Job", asked: _Asked, kept: "KeptPredictor", head: "Head") -> _TimedAdvice:
+def _searched(
+    job: "Job", asked: _AdviceOptions, kept: "KeptPredictor", head: "Head"
+) -> _TimedAdvice:
     """The advice; predictors are weighed before the clock of the search runs."""
     from fedperf_client.advice.advice import advise as advise_on
     from fedperf_client.advice.explanation import reasons_of
@@ -300,7 +302,7 @@ def _runs(
     profiler: "Profiler | None",
     store: "ExecutionStore",
     repeats: int,
-    asked: _Asked,
+    asked: _AdviceOptions,
 ) -> "list[MeasuredChoice]":
     """The choice and its rivals, run in turns and stored."""
     from fedperf_client.advice.turns import measured, runnable_rivals

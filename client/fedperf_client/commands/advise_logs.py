@@ -111,14 +111,14 @@ def _application(log: "EventLog", store: "ExecutionStore") -> "SparkApplication 
     from fedperf_client.advice.spark_application import ApplicationRecord
     from fedperf_client.diagnosis.job_facts import JobFacts
     from fedperf_client.diagnosis.log_reader import jobs_of
-    from fedperf_client.sources import Skipped
+    from fedperf_client.sources import SkippedRecord
 
     record, batch = ApplicationRecord(), list["Execution"]()
     for job in jobs_of(log):
         if isinstance(job, JobFacts):
             record.add_job(job)
     for found in log.read():
-        if isinstance(found, Skipped):
+        if isinstance(found, SkippedRecord):
             continue
         record.add_query(found)
         batch.append(found)

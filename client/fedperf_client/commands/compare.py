@@ -93,14 +93,14 @@ def _moment(text: str) -> datetime:
 
 def _executions_in(paths: Sequence[Path]) -> "Iterator[Execution]":
     """What the sources below the paths hold."""
-    from fedperf_client.sources import Skipped
+    from fedperf_client.sources import SkippedRecord
     from fedperf_client.sources.kinds import UnknownSourceError, places, read_source
 
     problems: list[str] = []
     for place, is_named in places(paths, problems):
         try:
             for found in read_source(place):
-                if not isinstance(found, Skipped):
+                if not isinstance(found, SkippedRecord):
                     yield found
         except UnknownSourceError as error:
             if is_named:

@@ -35,7 +35,7 @@ def diagnose(
     by core-hours without. Stores and sends nothing.
     """
     from fedperf_client.diagnosis.diagnosis import Ranking
-    from fedperf_client.diagnosis.log_reader import Unread, event_logs_in, jobs_of
+    from fedperf_client.diagnosis.log_reader import UnreadPart, event_logs_in, jobs_of
     from fedperf_client.home.prices import load_prices
 
     priced = None if prices is None else load_prices(prices)
@@ -45,7 +45,7 @@ def diagnose(
         for done, (path, log) in enumerate(found):
             advance(done, len(found))
             for each in jobs_of(log):
-                if isinstance(each, Unread):
+                if isinstance(each, UnreadPart):
                     notes.append(f"{path.name}: {each.reason}")
                 else:
                     ranking.add(each, path.name, priced)

@@ -37,7 +37,7 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Noticed:
+class DriftLook:
     """What one look brought.
 
     Attributes:
@@ -61,9 +61,9 @@ class DriftTask:
     """
 
     store: Path
-    before: Noticed | None
+    before: DriftLook | None
 
-    def __call__(self) -> Noticed:
+    def __call__(self) -> DriftLook:
         """What is there now, `before` where nothing came since; errors as `streams_at_home`."""
         begun = time.monotonic()
         with ExecutionStore.open(self.store) as store:
@@ -72,7 +72,7 @@ class DriftTask:
                 return self.before
             streams = streams_at_home(store)
         found = tuple(drift for stream in streams for drift in stream.drifts)
-        return Noticed(executions, found, time.monotonic() - begun)
+        return DriftLook(executions, found, time.monotonic() - begun)
 
 
 class DriftWatch:
@@ -95,8 +95,8 @@ class DriftWatch:
         self._clock = clock
         self._timer = timer
         self._troubles = troubles or Troubles(timer=timer)
-        self._noticed: Noticed | None = None
-        self._looking: Future[Noticed] | None = None
+        self._noticed: DriftLook | None = None
+        self._looking: Future[DriftLook] | None = None
         self._next_at = -float("inf")
         self._said: set[tuple[object, ...]] = set()
 

@@ -32,7 +32,7 @@ from fedperf_shared.releases.release import ModelUpdate, Release, Slot
 log = structlog.get_logger()
 
 
-class Updating:
+class UpdateMaker:
     """Makes the releases of model slots."""
 
     def __init__(

@@ -20,8 +20,8 @@ import structlog
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from fedperf_client.daemon.asked_updates import AskedUpdates, TooLateError
-from fedperf_client.daemon.model_slot import Updating
-from fedperf_client.daemon.report_slot import Reporting
+from fedperf_client.daemon.model_slot import UpdateMaker
+from fedperf_client.daemon.report_slot import ReportMaker
 from fedperf_client.federation.exchange import Exchange, RefusedByCoordinatorError
 from fedperf_client.federation.request import RequestRefusedError
 from fedperf_client.home.config import Home, write_private
@@ -109,8 +109,8 @@ class Participant:
         self._policy = policy
         self._gate = ReleaseGate(ledger, noise, key)
         self._models = FetchedModels(home.models)
-        self._reports = Reporting(home, ledger.schedule, ask=exchange.question, compute=reporting)
-        self._updates = Updating(home.store, self._models, compute=training, anchors=anchors)
+        self._reports = ReportMaker(home, ledger.schedule, ask=exchange.question, compute=reporting)
+        self._updates = UpdateMaker(home.store, self._models, compute=training, anchors=anchors)
         self._start = start
         self._given_up: set[SlotKey] = set()
         self._leaves_at: dict[SlotKey, datetime] = {}

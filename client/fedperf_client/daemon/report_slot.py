@@ -29,7 +29,7 @@ from fedperf_shared.releases.release import Release, Schedule, Slot
 log = structlog.get_logger()
 
 
-class Reporting:
+class ReportMaker:
     """Makes the releases of one schedule's report slots."""
 
     def __init__(

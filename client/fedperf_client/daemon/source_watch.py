@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from fedperf_client.sources.follower import Followed, FollowTask, SourceState
+from fedperf_client.sources.follower import FollowTask, SourceLook, SourceState
 from fedperf_client.workers.background import Start
 from fedperf_client.workers.computing_process import Compute
 from fedperf_shared.errors import FedperfError
@@ -40,7 +40,7 @@ class SourceWatch:
         self._troubles = troubles or Troubles()
         self._seen: dict[Path, SourceState] = {}
         self._problems: tuple[str, ...] = ()
-        self._looking: Future[Followed] | None = None
+        self._looking: Future[SourceLook] | None = None
 
     def look(self, paths: tuple[Path, ...]) -> None:
         """Begin a look, unless the one before is still going on; say what that one brought."""

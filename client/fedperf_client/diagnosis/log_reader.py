@@ -17,13 +17,13 @@ _STARTS_OF_TASKS = PassedOver((b'{"Event":"SparkListenerTaskStart"',))
 
 
 @dataclass(frozen=True, slots=True)
-class Unread:
+class UnreadPart:
     """Something of a log that no finding is about; local text."""
 
     reason: str
 
 
-def jobs_of(log: EventLog) -> Iterator[JobFacts | Unread]:
+def jobs_of(log: EventLog) -> Iterator[JobFacts | UnreadPart]:
     """Every job of a log when it is complete, and at its end what is missing."""
     running, events = OpenJobs(), Events(WANTED, _STARTS_OF_TASKS)
     bad = 0
@@ -38,7 +38,7 @@ def jobs_of(log: EventLog) -> Iterator[JobFacts | Unread]:
                 except MalformedEventError:
                     bad += 1
         except (DamagedLogError, OSError) as error:
-            yield Unread(_words(file, error))
+            yield UnreadPart(_words(file, error))
     yield from running.complete()
     for count, reason in (
         (running.unfinished, "jobs without an end: the log stops before it"),
@@ -46,7 +46,7 @@ def jobs_of(log: EventLog) -> Iterator[JobFacts | Unread]:
         (bad, "lines that are no usable events"),
     ):
         if count:
-            yield Unread(f"{count} {reason}")
+            yield UnreadPart(f"{count} {reason}")
 
 
 def event_logs_in(paths: Iterable[Path]) -> tuple[list[tuple[Path, EventLog]], list[str]]:

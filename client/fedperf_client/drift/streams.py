@@ -26,7 +26,7 @@ RECENT = timedelta(days=30)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Observed:
+class ObservedExecutions:
     """Own executions as drift is looked for in them, in any order.
 
     Attributes:
@@ -49,9 +49,9 @@ class Observed:
         if lengths != {count}:
             raise InvalidInputError(f"{count} executions have columns of {sorted(lengths)} rows")
 
-    def take(self, rows: Ints) -> "Observed":
+    def take(self, rows: Ints) -> "ObservedExecutions":
         """Those rows, in that order."""
-        return Observed(
+        return ObservedExecutions(
             self.cells[rows],
             self.jobs[rows],
             self.residuals[rows],
@@ -167,7 +167,7 @@ class Stream:
         return found
 
 
-def streams_of(observed: Observed) -> tuple[Stream, ...]:
+def streams_of(observed: ObservedExecutions) -> tuple[Stream, ...]:
     """All streams that have executions, in the order of the basis."""
     kinds = np.array([_key(cell.platform, cell.operator_class) for cell in ALL_CELLS])
     of_execution = kinds[observed.cells]
@@ -180,7 +180,9 @@ def streams_of(observed: Observed) -> tuple[Stream, ...]:
     )
 
 
-def streams_until(observed: Observed, streams: Sequence[Stream], count: int) -> tuple[Stream, ...]:
+def streams_until(
+    observed: ObservedExecutions, streams: Sequence[Stream], count: int
+) -> tuple[Stream, ...]:
     """What `streams_of` the first executions would be, whose streams are `streams` by now.
 
     Args:
@@ -217,13 +219,13 @@ def _key(platform: Platform, operator_class: OperatorClass) -> int:
     return int(platform) * len(OperatorClass) + int(operator_class)
 
 
-def _stream(observed: Observed, rows: Ints) -> Stream:
+def _stream(observed: ObservedExecutions, rows: Ints) -> Stream:
     own = observed.take(rows)
     found = changes(own.residuals, own.jobs)
     return _told(own, rows, [each for each in found if _is_in_time(own, each)])
 
 
-def _told(own: Observed, rows: Ints, found: Sequence[LevelChange]) -> Stream:
+def _told(own: ObservedExecutions, rows: Ints, found: Sequence[LevelChange]) -> Stream:
     places = tuple(each.at for each in found)
     ends = zip((0, *places), found, (*places[1:], len(rows)), strict=False)
     drifts = tuple(_drift(own, before, change, up_to) for before, change, up_to in ends)
@@ -232,12 +234,12 @@ def _told(own: Observed, rows: Ints, found: Sequence[LevelChange]) -> Stream:
     return Stream(cell.platform, cell.operator_class, rows, moments, levels, tuple(found), drifts)
 
 
-def _is_in_time(own: Observed, change: LevelChange) -> bool:
+def _is_in_time(own: ObservedExecutions, change: LevelChange) -> bool:
     """Executions of one moment have no order, so nothing changed between them."""
     return own.finished_at[change.at - 1] < own.finished_at[change.at]
 
 
-def _drift(own: Observed, before: int, change: LevelChange, up_to: int) -> StreamDrift:
+def _drift(own: ObservedExecutions, before: int, change: LevelChange, up_to: int) -> StreamDrift:
     at_alarm = _shift(own, before, change.at, change.noticed + 1)
     since = _shift(own, before, change.at, up_to)
     first, second = own.inputs[before : change.at], own.inputs[change.at : change.noticed + 1]
@@ -255,13 +257,15 @@ def _drift(own: Observed, before: int, change: LevelChange, up_to: int) -> Strea
     )
 
 
-def _shift(own: Observed, begin: int, at: int, end: int) -> ResidualShift:
+def _shift(own: ObservedExecutions, begin: int, at: int, end: int) -> ResidualShift:
     part = own.take(np.arange(begin, end))
     is_after = (np.arange(begin, end) >= at).astype(np.int64)
     return shift_between(part.residuals, part.jobs, part.inputs, is_after)
 
 
-def _levels(own: Observed, places: Sequence[int], drifts: Sequence[StreamDrift]) -> Floats:
+def _levels(
+    own: ObservedExecutions, places: Sequence[int], drifts: Sequence[StreamDrift]
+) -> Floats:
     """What surprised, on the level that the drifts before it came to."""
     steps = np.zeros(len(own.jobs))
     for place, drift in zip(places, drifts, strict=True):

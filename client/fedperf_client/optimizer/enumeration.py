@@ -20,7 +20,7 @@ import numpy as np
 
 from fedperf_client.optimizer.constraints import Constraints, Supports, supports_everything
 from fedperf_client.optimizer.costs import AdditiveCosts, InvalidCostsError, Mask
-from fedperf_client.optimizer.frontier import Found, beam, cheapest_plans
+from fedperf_client.optimizer.frontier import SearchResult, beam, cheapest_plans
 from fedperf_client.optimizer.methods import Method
 from fedperf_client.optimizer.plan_scores import Assignment, Predict, Scores
 from fedperf_client.optimizer.pruned_search import (
@@ -138,7 +138,7 @@ def choose(
     return _by_costs(within, scores, method or Method.FRONTIER, count=count, also=also)
 
 
-_SEARCHES: Mapping[Method, Callable[[AdditiveCosts, int], Found]] = {
+_SEARCHES: Mapping[Method, Callable[[AdditiveCosts, int], SearchResult]] = {
     Method.FRONTIER: cheapest_plans,
     Method.BEAM: beam,
     Method.DELAYED_GREEDY: lambda costs, count: pruned_search(

@@ -46,7 +46,7 @@ class InvalidCountError(InvalidInputError):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Found:
+class SearchResult:
     """Plans under additive costs.
 
     Attributes:
@@ -62,7 +62,7 @@ class Found:
     candidates: int
 
 
-def cheapest_plans(costs: AdditiveCosts, count: int) -> Found:
+def cheapest_plans(costs: AdditiveCosts, count: int) -> SearchResult:
     """The `count` cheapest plans, exactly unless the workflow is too wide.
 
     Fewer where there are not so many; those of equal costs stand in the order of their columns.
@@ -86,7 +86,7 @@ def cheapest_plans(costs: AdditiveCosts, count: int) -> Found:
     return found(costs, kept, count, is_exact=True, candidates=candidates)
 
 
-def beam(costs: AdditiveCosts, count: int, *, plans: int = BEAM_PLANS) -> Found:
+def beam(costs: AdditiveCosts, count: int, *, plans: int = BEAM_PLANS) -> SearchResult:
     """As `cheapest_plans`, always by a beam of `plans`; exact only where it dropped no state."""
     _require_count(count)
     return _beam(costs, narrow_steps(costs), count, plans=plans)
@@ -99,12 +99,12 @@ def narrow_steps(costs: AdditiveCosts) -> tuple[PlacementStep, ...]:
 
 def found(
     costs: AdditiveCosts, kept: Prefixes, count: int, *, is_exact: bool, candidates: int
-) -> Found:
+) -> SearchResult:
     """The best `count` of complete plans; summed anew, so that the order of steps is no matter."""
     plans = kept.columns.astype(np.int64)
     seconds = costs.totals(plans)
     order = np.lexsort((*plans.T[::-1], seconds))[:count]
-    return Found(plans[order], seconds[order], is_exact, candidates)
+    return SearchResult(plans[order], seconds[order], is_exact, candidates)
 
 
 def _require_count(count: int) -> None:
@@ -158,7 +158,9 @@ def _paid(costs: AdditiveCosts, startups: Startups, step: PlacementStep) -> Floa
     return np.asarray(paid)
 
 
-def _beam(costs: AdditiveCosts, steps: Sequence[PlacementStep], count: int, *, plans: int) -> Found:
+def _beam(
+    costs: AdditiveCosts, steps: Sequence[PlacementStep], count: int, *, plans: int
+) -> SearchResult:
     platforms, dropped = len(costs.platforms), False
 
     def keep(step: PlacementStep, extended: Prefixes) -> Ints:

@@ -13,7 +13,7 @@ from itertools import product
 import numpy as np
 
 from fedperf_client.optimizer.costs import AdditiveCosts, Ints
-from fedperf_client.optimizer.frontier import Found, found, narrow_steps
+from fedperf_client.optimizer.frontier import SearchResult, found, narrow_steps
 from fedperf_client.optimizer.plan_prefixes import Prefixes, best_per_key, search
 from fedperf_client.optimizer.steps import PlacementStep
 from fedperf_shared.errors import InvalidInputError
@@ -43,7 +43,7 @@ class PruningRule(StrEnum):
     OPEN_FRONTIER = "open_frontier"
 
 
-def pruned_search(costs: AdditiveCosts, rule: PruningRule, count: int = 1) -> Found:
+def pruned_search(costs: AdditiveCosts, rule: PruningRule, count: int = 1) -> SearchResult:
     """What is left after pruning by `rule`, at most `count` plans, cheapest first."""
     steps = narrow_steps(costs)
     last_placed: list[int] = []
@@ -62,7 +62,7 @@ def pruned_search(costs: AdditiveCosts, rule: PruningRule, count: int = 1) -> Fo
     return found(costs, kept, count, is_exact=False, candidates=candidates)
 
 
-def exhaustive_search(costs: AdditiveCosts, count: int = 1) -> Found:
+def exhaustive_search(costs: AdditiveCosts, count: int = 1) -> SearchResult:
     """The `count` cheapest of all plans.
 
     Raises:
@@ -75,4 +75,4 @@ def exhaustive_search(costs: AdditiveCosts, count: int = 1) -> Found:
     every = np.array(list(product(*able)), dtype=np.int64)
     seconds = costs.totals(every)
     order = np.argsort(seconds, kind="stable")[:count]
-    return Found(every[order], seconds[order], is_exact=True, candidates=plans)
+    return SearchResult(every[order], seconds[order], is_exact=True, candidates=plans)

@@ -16,7 +16,7 @@ from fedperf_client.platforms.operations.catalogue import AnyOperation
 from fedperf_client.platforms.operations.expressions import (
     AggregateFunction,
     Aggregation,
-    Computed,
+    ComputedColumn,
     Order,
     WindowFunction,
 )
@@ -172,7 +172,7 @@ def sql_names(names: Iterable[str]) -> str:
     return ", ".join(sql_name(name) for name in names)
 
 
-def _computed(computed: Computed) -> str:
+def _computed(computed: ComputedColumn) -> str:
     expression = f"{sql_name(computed.column)}::DOUBLE"
     for step in computed.steps:
         operand = (

@@ -31,7 +31,7 @@ from fedperf_client.platforms.operations.expressions import (
     AggregateFunction,
     ArithmeticOperator,
     Comparison,
-    Computed,
+    ComputedColumn,
     Order,
     WindowFunction,
 )
@@ -203,7 +203,7 @@ def _sorted(frame: pd.DataFrame, by: tuple[Order, ...], ties: Sequence[str]) -> 
     return frame.sort_values([*named, *rest], ascending=ascending, ignore_index=True)
 
 
-def _computed(computed: Computed, frame: pd.DataFrame) -> "pd.Series[float]":
+def _computed(computed: ComputedColumn, frame: pd.DataFrame) -> "pd.Series[float]":
     value = frame[computed.column].astype(np.float64)
     for step in computed.steps:
         operand = (

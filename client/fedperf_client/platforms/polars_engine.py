@@ -37,7 +37,7 @@ from fedperf_client.platforms.operations.expressions import (
     Arithmetic,
     ArithmeticOperator,
     Comparison,
-    Computed,
+    ComputedColumn,
     Order,
     WindowFunction,
 )
@@ -311,7 +311,7 @@ def _embed(operation: Embed, texts: pl.LazyFrame) -> pl.LazyFrame:
     return joined.select(pl.col("word").alias(operation.name), *vectors)
 
 
-def _computed(computed: Computed) -> pl.Expr:
+def _computed(computed: ComputedColumn) -> pl.Expr:
     start = pl.col(computed.column).cast(pl.Float64)
     return reduce(_arithmetic, computed.steps, start).alias(computed.name)
 

@@ -14,14 +14,14 @@ from functools import cache
 from pydantic import TypeAdapter, ValidationError
 
 from fedperf_client.platforms.operations.catalogue import AnyOperation
-from fedperf_client.platforms.operations.columns import InvalidProgramError, Schema, Stored
+from fedperf_client.platforms.operations.columns import InvalidProgramError, ProgramPart, Schema
 from fedperf_client.platforms.operations.tabular import ReadParquet, Sink
 from fedperf_shared.workflow.graph import Operator, SourceStatistics, Workflow
 from fedperf_shared.workflow.vocabulary import MAX_OPERATORS
 
 
 @dataclass(frozen=True, slots=True)
-class Step(Stored):
+class Step(ProgramPart):
     """One operation and the positions of the steps that it reads."""
 
     operation: AnyOperation
@@ -29,7 +29,7 @@ class Step(Stored):
 
 
 @dataclass(frozen=True, slots=True)
-class Program(Stored):
+class Program(ProgramPart):
     """Steps in an order in which they can run, at least one of them a sink."""
 
     steps: tuple[Step, ...]

@@ -43,7 +43,7 @@ from fedperf_client.platforms.operations.expressions import (
     AggregateFunction,
     Aggregation,
     Comparison,
-    Computed,
+    ComputedColumn,
     Order,
     WindowFunction,
 )
@@ -330,7 +330,7 @@ def _nearest(rows: DataFrame, columns: tuple[str, ...], centers: Vector, *, name
     return measured.selectExpr(*map(_name, rows.columns), nearest)
 
 
-def _computed(computed: Computed) -> str:
+def _computed(computed: ComputedColumn) -> str:
     expression = _double(computed.column)
     for step in computed.steps:
         operand = (

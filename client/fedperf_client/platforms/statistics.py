@@ -33,7 +33,7 @@ TEXT_OFFSET_BYTES = 4.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Measured:
+class _MeasuredFrame:
     frame: "DuckDbQuery"
     rows: int
     row_bytes: float
@@ -59,7 +59,7 @@ def count_rows(program: Program, *, data_directory: Path) -> tuple[StepStatistic
 def _count(
     program: Program, *, engine: "DuckDbEngine", data_directory: Path
 ) -> tuple[StepStatistics, ...]:
-    measured: dict[int, _Measured] = {}
+    measured: dict[int, _MeasuredFrame] = {}
     statistics: list[StepStatistics] = []
     for position, (step, schema) in enumerate(zip(program.steps, program.schemas(), strict=True)):
         inputs = [measured[parent] for parent in step.inputs]
@@ -80,22 +80,22 @@ def _count(
     return tuple(statistics)
 
 
-def _measure(engine: "DuckDbEngine", frame: "DuckDbQuery", schema: Schema) -> _Measured:
+def _measure(engine: "DuckDbEngine", frame: "DuckDbQuery", schema: Schema) -> _MeasuredFrame:
     texts = [column.name for column in schema if column.type is ColumnType.TEXT]
     figures = ["count(*)", *(f'avg(strlen("{name}"))' for name in texts)]
     rows, *means = engine.fetch(frame.select(figures, figures))[0]
     if not rows:
-        return _Measured(frame, 0, 0.0)
+        return _MeasuredFrame(frame, 0, 0.0)
     numbers = NUMBER_BYTES * (len(schema) - len(texts))
-    return _Measured(frame, rows, numbers + sum(means) + TEXT_OFFSET_BYTES * len(texts))
+    return _MeasuredFrame(frame, rows, numbers + sum(means) + TEXT_OFFSET_BYTES * len(texts))
 
 
 def _key_distinct_ratio(
     engine: "DuckDbEngine",
     operation: AnyOperation,
     *,
-    inputs: list[_Measured],
-    result: _Measured,
+    inputs: list[_MeasuredFrame],
+    result: _MeasuredFrame,
 ) -> float:
     total = sum(each.rows for each in inputs)
     if not total:
@@ -113,7 +113,7 @@ def _key_distinct_ratio(
     return min(distinct / total, 1.0)
 
 
-def _distinct(engine: "DuckDbEngine", measured: _Measured, columns: tuple[str, ...]) -> int:
+def _distinct(engine: "DuckDbEngine", measured: _MeasuredFrame, columns: tuple[str, ...]) -> int:
     names = ", ".join(f'"{name}"' for name in columns)
     distinct = measured.frame.select([f"DISTINCT {names}"], columns)
     count: int = engine.fetch(distinct.select(["count(*)"], ["count"]))[0][0]

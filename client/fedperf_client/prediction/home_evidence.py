@@ -36,7 +36,7 @@ Clusters = Mapping[Platform, tuple[ClusterConfig, ...]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Told:
+class HomeFacts:
     """What all own executions tell, of which only a part is learnt from.
 
     Attributes:
@@ -69,7 +69,7 @@ class HomeEvidence:
     learnt: ExecutionColumns
     log_seconds: Floats
     groups: Ints
-    told: Told
+    told: HomeFacts
 
     @classmethod
     def of(cls, columns: ExecutionColumns) -> "HomeEvidence":
@@ -88,7 +88,7 @@ class HomeEvidence:
             learnt,
             as_of_today(ended.log_seconds, then)[chosen],
             _groups(learnt),
-            Told(
+            HomeFacts(
                 _hull(ended, pairs),
                 Repeats.of(ended.configuration, kinds, as_of_today(ended.log_seconds, streams)),
                 _clusters(ended, pairs.platforms),

@@ -13,7 +13,7 @@ from fedperf_shared.execution import Execution
 
 
 @dataclass(frozen=True, slots=True)
-class Skipped:
+class SkippedRecord:
     """A record that gave no execution; local text, never released.
 
     Attributes:
@@ -31,7 +31,7 @@ class Skipped:
 class Source(Protocol):
     """Something that holds executions."""
 
-    def read(self) -> Iterator[Execution | Skipped]:
+    def read(self) -> Iterator[Execution | SkippedRecord]:
         """Every record once, in the order of the source.
 
         Raises:

@@ -37,7 +37,7 @@ class SourceState:
 
 
 @dataclass(frozen=True, slots=True)
-class Followed:
+class SourceLook:
     """What one look brought.
 
     Attributes:
@@ -65,7 +65,7 @@ class FollowTask:
     paths: tuple[Path, ...]
     seen: dict[Path, SourceState]
 
-    def __call__(self) -> Followed:
+    def __call__(self) -> SourceLook:
         """Take in what is new or changed; errors as `follow`."""
         with ExecutionStore.open(self.store) as store:
             return follow(self.paths, self.seen, store)
@@ -77,7 +77,7 @@ def follow(
     store: ExecutionStore,
     *,
     timer: Callable[[], float] = time.monotonic,
-) -> Followed:
+) -> SourceLook:
     """Take in every source under `paths` that is new or has changed since `seen`.
 
     Raises:
@@ -101,7 +101,7 @@ def follow(
         end = timer()
         next_at = end + (end - start) / READING_SHARE
         now_seen[path] = SourceState(found.modified, found.size, next_at)
-    return Followed(taken, now_seen, tuple(problems))
+    return SourceLook(taken, now_seen, tuple(problems))
 
 
 def _is_as_read(found: SourceState, before: SourceState, now: float) -> bool:

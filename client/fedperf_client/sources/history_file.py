@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedperf_client.sources import Skipped
+from fedperf_client.sources import SkippedRecord
 from fedperf_shared.errors import InvalidInputError, StorageError
 from fedperf_shared.execution import (
     ClusterConfig,
@@ -62,7 +62,7 @@ class HistoryFile:
 
     path: Path
 
-    def read(self) -> Iterator[Execution | Skipped]:
+    def read(self) -> Iterator[Execution | SkippedRecord]:
         """Every row once, in file order; see `Source.read`."""
         position = 0
         for batch in _batches(self.path):
@@ -94,7 +94,7 @@ def executions_of(path: Path) -> "Iterator[Execution]":
         InvalidInputError: not a history, or a row of it cannot be read.
     """
     for row in HistoryFile(path).read():
-        if isinstance(row, Skipped):
+        if isinstance(row, SkippedRecord):
             raise InvalidInputError(f"{path}: {row}")
         yield row
 
@@ -206,11 +206,11 @@ def _file_errors(path: Path) -> Iterator[None]:
         raise StorageError(f"cannot read the history {path}: {error}") from error
 
 
-def _judged(row: Mapping[str, object], position: int) -> Execution | Skipped:
+def _judged(row: Mapping[str, object], position: int) -> Execution | SkippedRecord:
     try:
         return _from_row(row)
     except (InvalidInputError, ValueError, TypeError, OverflowError) as error:
-        return Skipped(f"row {position}", str(error))
+        return SkippedRecord(f"row {position}", str(error))
 
 
 def _from_row(row: Mapping[str, object]) -> Execution:

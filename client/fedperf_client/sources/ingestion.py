@@ -21,7 +21,7 @@ from tempfile import TemporaryDirectory
 
 from fedperf_client.home.segments import Encoder
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.sources import Skipped
+from fedperf_client.sources import SkippedRecord
 from fedperf_client.sources.kinds import read_source
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import Execution
@@ -154,7 +154,7 @@ def take_in(
     skipped: Counter[str] = Counter()
     taken = IngestionCounts()
     for found in read_source(path):
-        if isinstance(found, Skipped):
+        if isinstance(found, SkippedRecord):
             skipped[_reason(found, skipped)] += 1
             continue
         origin = found.origin
@@ -171,7 +171,7 @@ def _text(path: Path) -> str:
     return os.fsencode(path).decode(errors="replace")
 
 
-def _reason(found: Skipped, told: Mapping[str, int]) -> str:
+def _reason(found: SkippedRecord, told: Mapping[str, int]) -> str:
     """That of a record, as it is told beside those that were told before."""
     reason = found.reason[:LONGEST_REASON]
     return reason if reason in told or len(told) < MAX_REASONS else OTHER_REASONS

@@ -13,7 +13,7 @@ from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 
-from fedperf_client.sources import OpenSource, Skipped, Source
+from fedperf_client.sources import OpenSource, SkippedRecord, Source
 from fedperf_shared.errors import InvalidInputError, StorageError
 from fedperf_shared.execution import Execution
 
@@ -85,7 +85,7 @@ def open_source(path: Path) -> Source:
     return _known(path)[1]
 
 
-def read_source(path: Path) -> Iterator[Execution | Skipped]:
+def read_source(path: Path) -> Iterator[Execution | SkippedRecord]:
     """Every record of the source at `path`, of whatever kind; see `Source.read`.
 
     Raises:
@@ -165,8 +165,8 @@ def installed_kinds() -> dict[str, BrokenKindError | None]:
     return found
 
 
-def _checked(found: object) -> Execution | Skipped:
-    if isinstance(found, Execution | Skipped):
+def _checked(found: object) -> Execution | SkippedRecord:
+    if isinstance(found, Execution | SkippedRecord):
         return found
     raise TypeError(f"it gave a {type(found).__name__}")
 

@@ -10,7 +10,7 @@ from fedperf_client.platforms.operations.analytic import (
     LinearRegression,
     PageRank,
 )
-from fedperf_client.platforms.operations.expressions import Comparison, Computed
+from fedperf_client.platforms.operations.expressions import Comparison, ComputedColumn
 from fedperf_client.platforms.operations.tabular import (
     Aggregate,
     Distinct,
@@ -126,7 +126,7 @@ def draw_credit(rng: np.random.Generator, rows: int) -> Program:
     figures = (count("records"), mean("balance", "mean_balance"), highest("days_late", "worst"))
     history = draft.add(Aggregate(("application_of",), figures), records)
     joined = draft.add(Join("application", "application_of"), applicants, history)
-    gap = Computed("gap", "income", (minus("amount"), times(eighths(rng, 0.5, 2))))
+    gap = ComputedColumn("gap", "income", (minus("amount"), times(eighths(rng, 0.5, 2))))
     points = draft.add(
         Project(("application", "region", "age", "mean_balance", "worst"), (gap,)), joined
     )

@@ -14,7 +14,7 @@ import numpy as np
 from fedperf_client.platforms.operations.columns import names_of
 from fedperf_client.platforms.operations.expressions import (
     Comparison,
-    Computed,
+    ComputedColumn,
     Order,
     WindowFunction,
 )
@@ -158,7 +158,7 @@ def _project(draft: Draft, rng: np.random.Generator, stream: _Stream, rows: int)
     if len(keep) > _FEWEST_KEPT and chance(rng, 0.5):
         dropped = pick(rng, keep)
         keep = tuple(name for name in keep if name != dropped)
-    computed = Computed(f"made_{len(draft)}", start, tuple(steps))
+    computed = ComputedColumn(f"made_{len(draft)}", start, tuple(steps))
     return replace(stream, position=draft.add(Project(keep, (computed,)), stream.position))
 
 

@@ -6,7 +6,7 @@ no join gives more rows than its larger side has.
 
 import numpy as np
 
-from fedperf_client.platforms.operations.expressions import Comparison, Computed
+from fedperf_client.platforms.operations.expressions import Comparison, ComputedColumn
 from fedperf_client.platforms.operations.tabular import (
     Aggregate,
     Filter,
@@ -32,7 +32,7 @@ from fedperf_client.workloads.program_draft import (
     total,
 )
 
-_REVENUE = Computed("revenue", "discount", (times(-1.0), minus(-1.0), times("price")))
+_REVENUE = ComputedColumn("revenue", "discount", (times(-1.0), minus(-1.0), times("price")))
 
 
 def draw_tpch(rng: np.random.Generator, rows: int) -> Program:

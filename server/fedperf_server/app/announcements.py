@@ -5,7 +5,7 @@ from collections.abc import Callable
 import structlog
 
 from fedperf_server.desks.absences import Absence
-from fedperf_server.desks.reports import Published
+from fedperf_server.desks.reports import PublicationCounts
 from fedperf_server.inference.drift_evidence import PlatformDrift
 from fedperf_server.state.registry import PromotionVerdict, VersionStanding
 from fedperf_server.state.rounds import RoundResult
@@ -23,7 +23,7 @@ def _question(asked: CellQuestion) -> None:
     _log.info("question asked", window=asked.slot.window, slot=asked.slot.index)
 
 
-def _correction(published: Published) -> None:
+def _correction(published: PublicationCounts) -> None:
     _log.info("correction published", reports=published.reports, rows=published.rows)
 
 
@@ -64,7 +64,7 @@ def _round(result: RoundResult) -> None:
 
 _LINES: dict[type, Callable[..., None]] = {
     CellQuestion: _question,
-    Published: _correction,
+    PublicationCounts: _correction,
     PromotionVerdict: _verdict,
     PlatformDrift: _drift,
     Absence: _absence,

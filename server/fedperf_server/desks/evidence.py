@@ -13,7 +13,7 @@ from functools import cached_property
 from fedperf_server.inference.cell_directions import (
     AnsweredQuestion,
     DirectedAnswer,
-    Learned,
+    LearnedCells,
     learn_cells,
 )
 from fedperf_server.inference.corrections import ReceivedReport
@@ -35,9 +35,9 @@ class CellLearner:
     A function of the evidence, all the same: whoever learns anew finds the same.
     """
 
-    _last: tuple["Evidence", Learned] | None = None
+    _last: tuple["Evidence", LearnedCells] | None = None
 
-    def learn(self, known: "Evidence") -> Learned:
+    def learn(self, known: "Evidence") -> LearnedCells:
         """As `learn_cells`, of all that is known."""
         known = replace(known, answered=tuple(each for each in known.answered if each.answers))
         before = None
@@ -90,7 +90,7 @@ class Evidence:
         )
 
     @cached_property
-    def learned(self) -> Learned:
+    def learned(self) -> LearnedCells:
         """What it tells."""
         return self.learner.learn(self)
 

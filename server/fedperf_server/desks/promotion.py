@@ -23,7 +23,7 @@ from fedperf_server.inference.promotion_rules import (
     Best,
     Floats,
     Merits,
-    Reported,
+    ReportedOffset,
     Ruling,
     errors_by_segment,
     judge,
@@ -67,7 +67,7 @@ class _Case:
     promoted: ModelVersion
     earlier: tuple[ModelVersion, ...]
     reference: ModelVersion
-    reported: Reported | None
+    reported: ReportedOffset | None
     rows: Sequence[SyntheticRow]
 
 
@@ -229,10 +229,10 @@ def _by_segment(predict_log: PredictLog, rows: Sequence[SyntheticRow]) -> dict[P
     return errors_by_segment([row.segment for row in rows], errors)
 
 
-def _reported(known: Evidence) -> Reported | None:
+def _reported(known: Evidence) -> ReportedOffset | None:
     """What an epoch's releases tell; None where there are none."""
     if not known.reports:
         return None
     correction = known.learned.correction
     shares = cell_shares(known.plain, reference_version=known.reference_version)
-    return Reported(correction.mean, correction.covariance, shares)
+    return ReportedOffset(correction.mean, correction.covariance, shares)

@@ -31,7 +31,7 @@ SYNTHETIC_ROWS = 512
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
+class PublicationCounts:
     """What one pass published."""
 
     reports: int
@@ -62,7 +62,7 @@ class ReportDesk:
         self._catalogue = on_grid([SizedPlan(each.plan, each.cluster) for each in catalogue])
         self._seen = 0
 
-    def look(self, snapshot: Snapshot) -> tuple[Published, ...]:
+    def look(self, snapshot: Snapshot) -> tuple[PublicationCounts, ...]:
         """Publish anew if reports have arrived since the last look."""
         at, stored = snapshot.at, len(snapshot.reports)
         self._keep(at)
@@ -74,7 +74,7 @@ class ReportDesk:
         self._seen = stored
         return published
 
-    def _publish(self, snapshot: Snapshot, window: int, known: Evidence) -> Published:
+    def _publish(self, snapshot: Snapshot, window: int, known: Evidence) -> PublicationCounts:
         at, correction = snapshot.at, known.learned.correction
         with self._database.transaction() as session:
             checkpoint = registry.get_version(session, known.reference_version).checkpoint
@@ -97,7 +97,7 @@ class ReportDesk:
             )
             about = snapshot.epoch(window).begins_at
             buffer.publish(session, batch.rows, about=about, at=at)
-        return Published(known.reports, correction.organizations, len(batch.rows))
+        return PublicationCounts(known.reports, correction.organizations, len(batch.rows))
 
     def _keep(self, at: datetime) -> None:
         """Put into the buffer what an epoch left whose reports are all in, or count no more."""

@@ -158,7 +158,7 @@ class OwnSums:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Learned:
+class LearnedCells:
     """What all reports together tell.
 
     Attributes:
@@ -195,8 +195,8 @@ def learn_cells(
     reference_version: int,
     kernel: Kernel = DEFAULT_KERNEL,
     scales: Sequence[float] = SCALES,
-    known: Learned | None = None,
-) -> Learned:
+    known: LearnedCells | None = None,
+) -> LearnedCells:
     """The posterior given plain reports and answers; that of `corrections` without answers.
 
     Args:
@@ -214,7 +214,7 @@ def learn_cells(
     if learned is None:
         sums = pooled_by_organization(plain, reference_version=reference_version)
         correction = correct_sums(sums, reference_version=reference_version, kernel=kernel)
-        learned = Learned(correction, sums, {})
+        learned = LearnedCells(correction, sums, {})
     for each in answered:
         if each.question.reference_version != reference_version:
             raise InvalidReleaseError(
@@ -289,7 +289,7 @@ def ask_cells(
 
 
 def observations_of(
-    learned: Learned, answered: AnsweredQuestion, *, kernel: Kernel = DEFAULT_KERNEL
+    learned: LearnedCells, answered: AnsweredQuestion, *, kernel: Kernel = DEFAULT_KERNEL
 ) -> list[Observation]:
     """What each answer says that is new, as `gaussian_process` reads it.
 
@@ -309,7 +309,7 @@ def directions_through_clips(question: CellQuestion) -> Floats:
     return question.design.directions * passed
 
 
-def _in_the_next_window(learned: Learned, kernel: Kernel) -> Learned:
+def _in_the_next_window(learned: LearnedCells, kernel: Kernel) -> LearnedCells:
     own = {name: sums.in_the_next_window(kernel=kernel) for name, sums in learned.own.items()}
     return replace(learned, own=own)
 
@@ -319,8 +319,8 @@ def _stage(slot: SlotKey) -> Stage:
 
 
 def _after(
-    learned: Learned, answered: AnsweredQuestion, kernel: Kernel, scales: Sequence[float]
-) -> Learned:
+    learned: LearnedCells, answered: AnsweredQuestion, kernel: Kernel, scales: Sequence[float]
+) -> LearnedCells:
     """What is known after one more answered question."""
     correction = learned.correction
     seen = _seen(learned, answered, kernel)
@@ -342,7 +342,7 @@ def _after(
 
 
 def _seen(
-    learned: Learned, answered: AnsweredQuestion, kernel: Kernel
+    learned: LearnedCells, answered: AnsweredQuestion, kernel: Kernel
 ) -> list[tuple[Observation, OwnSums]]:
     belief = Belief(learned.correction.mean, learned.correction.covariance)
     question = answered.question

@@ -102,7 +102,7 @@ class Best:
 
 
 @dataclass(frozen=True, slots=True)
-class Reported:
+class ReportedOffset:
     """What the reports of the epoch say about the reference.
 
     Attributes:
@@ -148,7 +148,7 @@ class Judgement:
 
 
 def judge(
-    candidate: Merits, promoted: Merits, *, best: Best, reported: Reported | None
+    candidate: Merits, promoted: Merits, *, best: Best, reported: ReportedOffset | None
 ) -> Judgement:
     """Whether a candidate takes the promoted version's place.
 
@@ -177,7 +177,7 @@ def judge(
     return Judgement(Ruling.PROMOTE, reason, gain, error)
 
 
-def gain_of(candidate: Merits, promoted: Merits, reported: Reported) -> tuple[float, float]:
+def gain_of(candidate: Merits, promoted: Merits, reported: ReportedOffset) -> tuple[float, float]:
     """How much smaller the candidate's mean squared log error is, and the standard error of that.
 
     Args:

@@ -40,7 +40,7 @@ def _no_rows() -> Sequence[SyntheticRow]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Configured:
+class _ConfiguredRound:
     """A round as it was configured.
 
     Attributes:
@@ -67,7 +67,7 @@ class RoundStrategy(Strategy):
     """
 
     rehearsed: Callable[[], Sequence[SyntheticRow]] = _no_rows
-    _configured: _Configured | None = field(default=None, init=False, repr=False)
+    _configured: _ConfiguredRound | None = field(default=None, init=False, repr=False)
 
     @property
     @abstractmethod
@@ -165,7 +165,7 @@ class RoundStrategy(Strategy):
         """Say in the log who makes the steps."""
         _log.info("model rounds", strategy=type(self).__name__)
 
-    def _made(self, number: int, arrays: ArrayRecord, config: ConfigRecord) -> _Configured:
+    def _made(self, number: int, arrays: ArrayRecord, config: ConfigRecord) -> _ConfiguredRound:
         current, question = weights_in(arrays), _question_in(arrays)
         request = TrainRequest(
             SlotKey(ReleaseKind.MODEL_UPDATE, _whole(config, "window"), _whole(config, "index")),
@@ -175,7 +175,7 @@ class RoundStrategy(Strategy):
             question,
             tuple(self.rehearsed()) if self.rehearses_at_home else (),
         )
-        return _Configured(
+        return _ConfiguredRound(
             number, arrays, current, question, body_content(encode_train_request(request))
         )
 

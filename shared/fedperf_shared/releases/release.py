@@ -57,7 +57,7 @@ class SlotKey:
 
 
 @dataclass(frozen=True, slots=True)
-class _Planned:
+class _SlotParameters:
     """What all parameters say of themselves, as it holds of most."""
 
     slot_kind: ClassVar[ReleaseKind]
@@ -78,7 +78,7 @@ class _Planned:
 
 
 @dataclass(frozen=True, slots=True)
-class ReportParameters(_Planned):
+class ReportParameters(_SlotParameters):
     """How a residual report is made private.
 
     Attributes:
@@ -103,7 +103,7 @@ class ReportParameters(_Planned):
 
 
 @dataclass(frozen=True, slots=True)
-class _AskedParameters(_Planned):
+class _AskedParameters(_SlotParameters):
     """Of one noisy sum whose bounds come with the coordinator's question.
 
     Attributes:
@@ -125,7 +125,7 @@ class DirectedParameters(_AskedParameters):
 
 
 @dataclass(frozen=True, slots=True)
-class TrainingParameters(_Planned):
+class TrainingParameters(_SlotParameters):
     """How a model update is made private (DP-SGD).
 
     Attributes:
@@ -393,7 +393,7 @@ class SignedRelease:
     signature: bytes
 
 
-def _require_positive(parameters: _Planned, *names: str) -> None:
+def _require_positive(parameters: _SlotParameters, *names: str) -> None:
     for name in names:
         value = getattr(parameters, name)
         if not (value > 0 and math.isfinite(value)):

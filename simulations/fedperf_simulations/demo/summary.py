@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedperf_shared.errors import InvalidInputError
-from fedperf_simulations.harness.paired import Paired
+from fedperf_simulations.harness.paired import PairedComparison
 
 Floats = NDArray[np.float64]
 
@@ -41,7 +41,7 @@ class Change:
         Raises:
             InvalidInputError: there are fewer than two workloads.
         """
-        found = Paired.percent(after, before)
+        found = PairedComparison.percent(after, before)
         if found.interval is None:
             raise InvalidInputError(f"{found.cases} workloads give no interval, two are needed")
         return cls(found.mean, *found.interval, found.cases)

@@ -25,7 +25,7 @@ from fedperf_client.prediction.evaluation.gain import personalized_predictor
 from fedperf_client.prediction.evidence import History
 from fedperf_client.prediction.learners.residual_learners import PUBLIC
 from fedperf_client.prediction.mixture.learner_catalogue import local_learners, public_learners
-from fedperf_client.prediction.mixture.personal import Personalized, personalize
+from fedperf_client.prediction.mixture.personal import PersonalMix, personalize
 from fedperf_client.prediction.prediction import PredictLog
 from fedperf_server.app.announcements import announce
 from fedperf_server.desks.drift import SeenDrift, seen_drifts
@@ -156,7 +156,7 @@ def newcomer_with(
     """
     own, questions = History.from_executions(runs), History.from_executions(asked)
 
-    def errors(mix: Personalized) -> Floats:
+    def errors(mix: PersonalMix) -> Floats:
         return np.abs(mix.predict_log(questions.questions) - questions.log_seconds)
 
     def started(start: PredictLog) -> Floats:

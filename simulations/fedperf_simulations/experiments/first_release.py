@@ -48,7 +48,7 @@ from fedperf_simulations.federation.memory_federation import (
 )
 from fedperf_simulations.federation.seeded_noise import noise_of
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target, Value
-from fedperf_simulations.harness.paired import Paired
+from fedperf_simulations.harness.paired import PairedComparison
 from fedperf_simulations.harness.side_by_side import computed
 
 T = TypeVar("T")
@@ -291,7 +291,7 @@ def _values(cases: Sequence[Row], name: str) -> Floats:
 def _row(condition: YearCondition, cases: Sequence[Row]) -> Row:
     errors: dict[str, Value] = {}
     for name in (AT_START, AVERAGED, AT_END):
-        found = Paired.points(_values(cases, name))
+        found = PairedComparison.points(_values(cases, name))
         low, high = found.median_interval or (None, None)
         errors |= {f"{name}, median": found.median, f"{name}, low": low, f"{name}, high": high}
     return {
@@ -314,7 +314,7 @@ def _targets(cases: Mapping[YearCondition, Sequence[Row]]) -> list[Target]:
             )
             who = f"{members} members, {100 * replaced:g} % of workloads new"
             for name, limit in ((AVERAGED, 0.0), (AT_END, NOT_ABOVE_AT_END)):
-                change = Paired.percent(_values(ours, name), _values(theirs, name))
+                change = PairedComparison.percent(_values(ours, name), _values(theirs, name))
                 what = f"{who}: {name} against reports in the last window, median %"
                 found.append(Target(what, limit, change.median, paired=change))
     return found

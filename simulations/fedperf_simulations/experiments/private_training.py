@@ -48,7 +48,7 @@ from fedperf_simulations.federation.seeded_noise import SeededNoise
 from fedperf_simulations.federation.tangent_training import private_steps
 from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target
-from fedperf_simulations.harness.paired import Paired
+from fedperf_simulations.harness.paired import PairedComparison
 from fedperf_simulations.harness.side_by_side import computed
 from fedperf_simulations.measured_set.new_platform import (
     MeasuredTimes,
@@ -318,7 +318,7 @@ def _targets(rows: Sequence[dict[str, str | float | None]], cases: Sequence[Row]
                 f"epsilon {each:g}: percent worse than without privacy",
                 MOST_WORSE[each],
                 worse,
-                paired=Paired.percent(by_seed(TANGENT, each), by_seed(NO_PRIVACY, None)),
+                paired=PairedComparison.percent(by_seed(TANGENT, each), by_seed(NO_PRIVACY, None)),
             ),
             Target(
                 f"epsilon {each:g}: percent of the gap closed",

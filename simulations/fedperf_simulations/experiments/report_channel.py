@@ -49,7 +49,7 @@ from fedperf_simulations.federation.channel import (
 from fedperf_simulations.federation.seeded_noise import SeededNoise
 from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target
-from fedperf_simulations.harness.paired import Paired
+from fedperf_simulations.harness.paired import PairedComparison
 
 Floats = NDArray[np.float64]
 Positions = NDArray[np.int64]
@@ -177,7 +177,7 @@ def _targets(errors: Errors) -> list[Target]:
             f"{each.what}, epsilon {each.epsilon}: MAPE at n = 0",
             limit,
             float(errors[each].mean()),
-            paired=Paired.points(errors[each]),
+            paired=PairedComparison.points(errors[each]),
         )
         for each, limit in [*promised, *((each, float(start.mean())) for each in hidden)]
     ]
@@ -212,8 +212,8 @@ def _cases(
 def _row(condition: ChannelCondition, cases: Sequence[Row], errors: Errors) -> Row:
     mine, start = errors[condition], errors[ChannelCondition(START)]
     seeds = [float(each.mean()) for each in _grouped(cases, "seed", MAPE).values()]
-    change = Paired.percent(mine, start)
-    low, high = Paired.points(mine).interval or (None, None)
+    change = PairedComparison.percent(mine, start)
+    low, high = PairedComparison.points(mine).interval or (None, None)
     return {
         "what": condition.what,
         "epsilon": condition.epsilon,

@@ -21,7 +21,7 @@ from fedperf_shared.errors import FedperfError
 from fedperf_simulations.harness import cells
 from fedperf_simulations.harness.cells import Row, Value, write_json
 from fedperf_simulations.harness.dependencies import Dependencies, sha256_of, versions
-from fedperf_simulations.harness.paired import Paired
+from fedperf_simulations.harness.paired import PairedComparison
 
 __all__ = ["Row", "Value", "write_json"]
 
@@ -106,7 +106,7 @@ class Target:
     limit: float
     value: float
     at_most: bool = True
-    paired: Paired | None = None
+    paired: PairedComparison | None = None
 
     @property
     def holds(self) -> bool:

@@ -24,7 +24,7 @@ _AT_ONCE = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Paired:
+class PairedComparison:
     """What is ours against what is theirs; below 0 is better.
 
     Attributes:
@@ -48,7 +48,7 @@ class Paired:
     one_left_out: float | None
 
     @classmethod
-    def percent(cls, ours: ArrayLike, theirs: ArrayLike) -> "Paired":
+    def percent(cls, ours: ArrayLike, theirs: ArrayLike) -> "PairedComparison":
         """Change in percent: of the mean error, and of each case's error, [cases]."""
         against = np.asarray(theirs, float)
         return _compared(PERCENT * (np.asarray(ours, float) - against), against)
@@ -59,7 +59,7 @@ class Paired:
         ours: ArrayLike,
         theirs: ArrayLike | None = None,
         strata: Sequence[object] | None = None,
-    ) -> "Paired":
+    ) -> "PairedComparison":
         """Change in the unit of the errors, [cases]; without `theirs` the errors themselves.
 
         Args:
@@ -76,7 +76,7 @@ class Paired:
     @classmethod
     def by_groups(
         cls, ours: ArrayLike, theirs: ArrayLike | None = None, *, groups: Sequence[object]
-    ) -> "Paired":
+    ) -> "PairedComparison":
         """As `points`, but what is resampled, and left out, are groups with all their cases.
 
         Args:
@@ -131,7 +131,9 @@ def interval_by_groups(
     return _interval(np.concatenate(found))
 
 
-def _compared(changes: Floats, against: Floats, strata: Sequence[object] | None = None) -> Paired:
+def _compared(
+    changes: Floats, against: Floats, strata: Sequence[object] | None = None
+) -> PairedComparison:
     """The mean is that of `changes` over that of `against`, the median is of their ratios."""
     each, count = changes / against, len(changes)
     groups = _groups(strata) if strata else [np.arange(count)]
@@ -142,7 +144,7 @@ def _compared(changes: Floats, against: Floats, strata: Sequence[object] | None 
         interval = _interval(changes[drawn].mean(axis=1) / against[drawn].mean(axis=1))
         median_interval = _interval(np.median(each[drawn], axis=1))
     parts = groups if strata else list(np.arange(count)[:, None])
-    return Paired(
+    return PairedComparison(
         float(changes.mean() / against.mean()),
         interval,
         float(np.median(each)),

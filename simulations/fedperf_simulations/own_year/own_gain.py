@@ -20,7 +20,7 @@ from fedperf_client.prediction.evaluation.gain_curve import (
     errors_by_way,
 )
 from fedperf_client.prediction.evidence import History
-from fedperf_simulations.harness.paired import Interval, Paired
+from fedperf_simulations.harness.paired import Interval, PairedComparison
 from fedperf_simulations.own_year.own_jobs import OwnJobs
 
 ALONE, WITH_START, JOINED = "alone", "with the start that ships", "joined"
@@ -48,7 +48,7 @@ class ErrorChange:
         workloads: Sequence[str],
     ) -> Self:
         """From absolute log errors of the same cases."""
-        paired = Paired.by_groups(ours, theirs, groups=workloads)
+        paired = PairedComparison.by_groups(ours, theirs, groups=workloads)
         if paired.interval is None:
             return cls(_percent(paired.mean), None)
         low, high = paired.interval

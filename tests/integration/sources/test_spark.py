@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.sources import Skipped
+from fedperf_client.sources import SkippedRecord
 from fedperf_client.sources.ingestion import take_in
 from fedperf_client.sources.kinds import open_source, places
 from fedperf_shared.execution import Execution
@@ -51,7 +51,7 @@ def test_a_log_of_the_installed_spark_is_the_job_that_ran(
 ) -> None:
     log = written(tmp_path / "logs", codec, rolling=rolling)
     assert log.is_dir() is rolling
-    found = [each for each in open_source(log).read() if not isinstance(each, Skipped)]
+    found = [each for each in open_source(log).read() if not isinstance(each, SkippedRecord)]
     (job,) = [each for each in found if kinds(each).count(OperatorKind.JOIN) == 1]
     rows = {operator.kind: operator.output_rows for operator in job.plan.workflow.operators}
     assert rows[OperatorKind.JOIN] == ROWS

@@ -11,7 +11,7 @@ from fedperf_shared.programs.command_line import NO_ANSWER, show, show_rows
 if TYPE_CHECKING:
     from fedperf_client.home.config import Home
     from fedperf_client.prediction.tables.predictor import TablePredictor
-    from fedperf_client.profiling.campaign.results.predictions import Measured
+    from fedperf_client.profiling.campaign.results.predictions import CampaignMeasurements
 
 LEAST_SHOWN = 0.005
 """Members of less weight are not named to people."""
@@ -54,7 +54,7 @@ def show_campaign(
         raise typer.Exit(NO_ANSWER)
 
 
-def _rests_on(measured: "Measured", predictor: "TablePredictor") -> dict[str, object]:
+def _rests_on(measured: "CampaignMeasurements", predictor: "TablePredictor") -> dict[str, object]:
     return {
         "executions": len(measured.seconds),
         "configurations": measured.configurations,
@@ -64,7 +64,7 @@ def _rests_on(measured: "Measured", predictor: "TablePredictor") -> dict[str, ob
     }
 
 
-def _sentence(measured: "Measured", predictor: "TablePredictor") -> str:
+def _sentence(measured: "CampaignMeasurements", predictor: "TablePredictor") -> str:
     """What the answers rest on, for people."""
     runs = _counted(len(measured.seconds), "own run")
     members = sorted(predictor.members.items(), key=lambda each: -each[1])

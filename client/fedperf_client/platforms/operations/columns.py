@@ -29,7 +29,7 @@ class ColumnType(StrEnum):
     TEXT = "text"
 
 
-class Stored:
+class ProgramPart:
     """What stands in a program's JSON: unknown keys and wrong types are refused there."""
 
     __slots__ = ()
@@ -37,7 +37,7 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
-class Column(Stored):
+class Column(ProgramPart):
     """A named, typed column."""
 
     name: str

@@ -15,8 +15,8 @@ from fedperf_client.platforms.operations.columns import (
     Column,
     ColumnType,
     InvalidProgramError,
+    ProgramPart,
     Schema,
-    Stored,
     column_of,
     numeric_column,
 )
@@ -63,7 +63,7 @@ class WindowFunction(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Arithmetic(Stored):
+class Arithmetic(ProgramPart):
     """One step of a computed column: apply `operator` with a column or a number."""
 
     operator: ArithmeticOperator
@@ -75,7 +75,7 @@ class Arithmetic(Stored):
 
 
 @dataclass(frozen=True, slots=True)
-class Computed(Stored):
+class ComputedColumn(ProgramPart):
     """A new float column: start with `column`, apply the steps from left to right."""
 
     name: str
@@ -84,7 +84,7 @@ class Computed(Stored):
 
 
 @dataclass(frozen=True, slots=True)
-class Aggregation(Stored):
+class Aggregation(ProgramPart):
     """A new column `name` = `function` of `column` over a group; COUNT takes no column."""
 
     function: AggregateFunction
@@ -111,7 +111,7 @@ class Aggregation(Stored):
 
 
 @dataclass(frozen=True, slots=True)
-class Order(Stored):
+class Order(ProgramPart):
     """One key of an ordering."""
 
     column: str

@@ -7,11 +7,11 @@ engine starts.
 
 from typing import ClassVar
 
-from fedperf_client.platforms.operations.columns import Schema, Stored
+from fedperf_client.platforms.operations.columns import ProgramPart, Schema
 from fedperf_shared.workflow.vocabulary import Complexity, OperatorClass, OperatorKind
 
 
-class Operation(Stored):
+class Operation(ProgramPart):
     """What all operations share: their place in the vocabulary and their output schema."""
 
     __slots__ = ()

@@ -25,7 +25,7 @@ from fedperf_client.platforms.operations.columns import (
 from fedperf_client.platforms.operations.expressions import (
     Aggregation,
     Comparison,
-    Computed,
+    ComputedColumn,
     Order,
     WindowFunction,
 )
@@ -61,7 +61,7 @@ class Project(Operation):
     kind: ClassVar[OperatorKind] = OperatorKind.MAP
 
     keep: tuple[str, ...]
-    computed: tuple[Computed, ...] = ()
+    computed: tuple[ComputedColumn, ...] = ()
     type: Literal["project"] = "project"
 
     @property

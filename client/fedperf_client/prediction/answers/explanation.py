@@ -4,12 +4,12 @@ import math
 
 from fedperf_client.prediction.mixture.intervals import HULL_MARGIN
 from fedperf_client.prediction.mixture.matched_folds import Asks
-from fedperf_client.prediction.mixture.personal import Personalized
+from fedperf_client.prediction.mixture.personal import PersonalMix
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.template import fingerprint
 
 
-def rows_of(predictor: Personalized, *, readable: bool) -> list[dict[str, object]]:
+def rows_of(predictor: PersonalMix, *, readable: bool) -> list[dict[str, object]]:
     """One row for each member of each mix made so far, of most weight first.
 
     Args:

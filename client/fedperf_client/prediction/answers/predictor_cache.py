@@ -18,18 +18,23 @@ import numpy as np
 
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.prediction.answers.home_columns import columns_at_home, home_encoder
-from fedperf_client.prediction.answers.predictor_file import Digests, Learnt, encoded, loaded
+from fedperf_client.prediction.answers.predictor_file import (
+    Digests,
+    LearntOutcomes,
+    encoded,
+    loaded,
+)
 from fedperf_client.prediction.answers.source_digest import source_digest
 from fedperf_client.prediction.base_models import FetchedModels, ReplaceFile
 from fedperf_client.prediction.evidence import checked_answers
-from fedperf_client.prediction.home_evidence import Clusters, HomeEvidence, Told
+from fedperf_client.prediction.home_evidence import Clusters, HomeEvidence, HomeFacts
 from fedperf_client.prediction.learners.additive import Additive
 from fedperf_client.prediction.learners.learner import Learner
 from fedperf_client.prediction.learners.residual_learners import PUBLIC
 from fedperf_client.prediction.mixture.candidates import Candidates
 from fedperf_client.prediction.mixture.learner_catalogue import usable
 from fedperf_client.prediction.mixture.mixture import KnownRuns, OnProgress
-from fedperf_client.prediction.mixture.personal import Personalized
+from fedperf_client.prediction.mixture.personal import PersonalMix
 from fedperf_client.prediction.prediction import PredictLog
 from fedperf_shared.errors import StorageError
 from fedperf_shared.execution import ClusterConfig, SizedPlan
@@ -59,7 +64,7 @@ class KeptPredictor:
             `UNASSIGNED`, that executions had at all.
     """
 
-    predictor: Personalized
+    predictor: PersonalMix
     clusters: Clusters
     _path: Path
     _digests: Digests
@@ -127,15 +132,17 @@ def open_kept(
     home = HomeEvidence.of(columns_at_home(store))
     digests = Digests(state, _digest_of(home.digest(), models))
     before = loaded(path, learnt=digests.learnt)
-    learnt = before.learnt if before is not None else Learnt(_known(home, store, models), {}, {})
+    learnt = (
+        before.learnt if before is not None else LearntOutcomes(_known(home, store, models), {}, {})
+    )
     predictor = _predictor(learnt, home.told, models, on_progress)
     written = 0 if before is None else _STALE
     return KeptPredictor(predictor, home.told.clusters, path, digests, written)
 
 
 def _predictor(
-    learnt: Learnt, told: Told, models: FetchedModels, on_progress: OnProgress | None
-) -> Personalized:
+    learnt: LearntOutcomes, told: HomeFacts, models: FetchedModels, on_progress: OnProgress | None
+) -> PersonalMix:
     starts, known = models.starts(), learnt.known
     used = _used(models, len(known), starts)
     candidates = Candidates(
@@ -148,7 +155,7 @@ def _predictor(
         cut_short=told.cut_short,
         repeats=told.repeats,
     )
-    predictor = Personalized.of(candidates, used)
+    predictor = PersonalMix.of(candidates, used)
     predictor.outcomes.update(learnt.outcomes)
     candidates.fits.update(learnt.fits)
     return predictor
@@ -177,7 +184,7 @@ def _known(home: HomeEvidence, store: ExecutionStore, models: FetchedModels) -> 
     return home.known(features, {name: own[name] for name in needed})
 
 
-def _held(predictor: Personalized) -> int:
+def _held(predictor: PersonalMix) -> int:
     """How much there is to keep."""
     fits = sum(isinstance(each, Additive) for each in predictor.candidates.fits.values())
     return len(predictor.outcomes) + fits

@@ -20,14 +20,14 @@ from safetensors.numpy import save
 from fedperf_client.drift.kinds import DriftKind
 from fedperf_client.drift.streams import StreamDrift
 from fedperf_client.prediction.evidence import Samples
-from fedperf_client.prediction.home_evidence import Clusters, Told
+from fedperf_client.prediction.home_evidence import Clusters, HomeFacts
 from fedperf_client.prediction.learners.additive import Additive, Arrays
 from fedperf_client.prediction.mixture.candidates import Key
 from fedperf_client.prediction.mixture.intervals import Hull
 from fedperf_client.prediction.mixture.lower_bounds import LowerBounds
 from fedperf_client.prediction.mixture.matched_folds import Asks, Places
 from fedperf_client.prediction.mixture.mixture import KnownRuns, MixMember, MixOutcome
-from fedperf_client.prediction.mixture.personal import Personalized
+from fedperf_client.prediction.mixture.personal import PersonalMix
 from fedperf_client.prediction.mixture.repeat_spread import Repeats
 from fedperf_client.prediction.prediction import Floats
 from fedperf_shared.errors import InvalidInputError
@@ -38,7 +38,7 @@ _REPEATS = ("configurations", "kinds", "first", "begins", "log_seconds")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Learnt:
+class LearntOutcomes:
     """What was learnt from some own executions.
 
     Attributes:
@@ -65,7 +65,7 @@ class Digests:
     learnt: str
 
 
-def encoded(predictor: Personalized, clusters: Clusters, digests: Digests) -> bytes:
+def encoded(predictor: PersonalMix, clusters: Clusters, digests: Digests) -> bytes:
     """The whole file."""
     candidates = predictor.candidates
     outcomes = list(predictor.outcomes.values())
@@ -99,7 +99,9 @@ def encoded(predictor: Personalized, clusters: Clusters, digests: Digests) -> by
     return save(plain, metadata={**names, "facts": json.dumps(facts)})
 
 
-def loaded(path: Path, *, state: str | None = None, learnt: str | None = None) -> "Loaded | None":
+def loaded(
+    path: Path, *, state: str | None = None, learnt: str | None = None
+) -> "PredictorFile | None":
     """What the file holds, if it has these digests; None where it is stale, broken or not there."""
     wanted = {"state": state, "learnt": learnt}
     try:
@@ -109,7 +111,7 @@ def loaded(path: Path, *, state: str | None = None, learnt: str | None = None) -
                 return None
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             facts = json.loads(metadata["facts"])
-            return Loaded(
+            return PredictorFile(
                 _learnt(arrays, facts),
                 _told(arrays, facts),
                 Digests(metadata["state"], metadata["learnt"]),
@@ -119,11 +121,11 @@ def loaded(path: Path, *, state: str | None = None, learnt: str | None = None) -
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Loaded:
+class PredictorFile:
     """A whole file."""
 
-    learnt: Learnt
-    told: Told
+    learnt: LearntOutcomes
+    told: HomeFacts
     digests: Digests
 
 
@@ -175,7 +177,7 @@ def _drift_of(facts: Sequence[Any]) -> StreamDrift:
     )
 
 
-def _learnt(arrays: Arrays, facts: Mapping[str, Any]) -> Learnt:
+def _learnt(arrays: Arrays, facts: Mapping[str, Any]) -> LearntOutcomes:
     starts = {k.removeprefix("start/"): _floats(v) for k, v in arrays.items() if k[:6] == "start/"}
     samples = Samples(_floats(arrays["features"]), _whole(arrays["cells"]), starts)
     places = Places(_floats(arrays["scale"]), _floats(arrays["size"]))
@@ -191,7 +193,7 @@ def _learnt(arrays: Arrays, facts: Mapping[str, Any]) -> Learnt:
         )
         for number, each in enumerate(facts["outcomes"])
     ]
-    return Learnt(
+    return LearntOutcomes(
         KnownRuns(samples, _floats(arrays["log_seconds"]), places, _whole(arrays["groups"])),
         {(each.kind, each.cut): each for each in outcomes},
         {
@@ -201,10 +203,10 @@ def _learnt(arrays: Arrays, facts: Mapping[str, Any]) -> Learnt:
     )
 
 
-def _told(arrays: Arrays, facts: Mapping[str, Any]) -> Told:
+def _told(arrays: Arrays, facts: Mapping[str, Any]) -> HomeFacts:
     hull = facts["hull"]
     repeats = _below(arrays, "repeats/")
-    return Told(
+    return HomeFacts(
         Hull(
             tuple(hull["lowest"]),
             tuple(hull["highest"]),

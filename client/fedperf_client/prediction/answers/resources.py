@@ -24,7 +24,7 @@ class InvalidSizesError(InvalidInputError):
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class MovedPlan:
     """A question about work that ran, or would run, elsewhere.
 
     Attributes:
@@ -37,16 +37,16 @@ class Moved:
     keeps_partitions: bool
 
 
-def moved(plan: Plan, cluster: ClusterConfig, to: ClusterConfig) -> Moved:
+def moved(plan: Plan, cluster: ClusterConfig, to: ClusterConfig) -> MovedPlan:
     """The question how long `plan`, known on `cluster`, takes on `to`."""
     if (cluster.nodes, cluster.cores) == (to.nodes, to.cores):
-        return Moved(SizedPlan(plan, to), keeps_partitions=False)
+        return MovedPlan(SizedPlan(plan, to), keeps_partitions=False)
     operators = plan.workflow.operators
     reasons = {0, 1, cluster.cores, cluster.nodes}
     keeps = any(each.partitions not in reasons for each in operators)
     given_there = tuple(_given(each, cluster, to) for each in operators)
     workflow = replace(plan.workflow, operators=given_there)
-    return Moved(SizedPlan(Plan(workflow, plan.platforms), to), keeps_partitions=keeps)
+    return MovedPlan(SizedPlan(Plan(workflow, plan.platforms), to), keeps_partitions=keeps)
 
 
 def sizes_of(

@@ -10,7 +10,7 @@ from fedperf_client.prediction.answers.comparison import SURE, chance_faster
 from fedperf_client.prediction.answers.resources import moved
 from fedperf_client.prediction.mixture.intervals import Estimate
 from fedperf_client.prediction.mixture.matched_folds import Asks
-from fedperf_client.prediction.mixture.personal import Personalized
+from fedperf_client.prediction.mixture.personal import PersonalMix
 from fedperf_client.prediction.mixture.spreads import UPPER_LEVEL
 from fedperf_client.prediction.prediction import Prediction
 from fedperf_client.text.durations import UNITS, duration_text
@@ -126,7 +126,7 @@ def time_texts(prediction: Prediction, p90_seconds: float) -> dict[str, object]:
 
 
 def answers(
-    predictor: Personalized,
+    predictor: PersonalMix,
     plan: Plan,
     cluster: ClusterConfig,
     sizes: Sequence[ClusterConfig],

@@ -11,7 +11,7 @@ from fedperf_client.prediction.learners.learner import Learner
 from fedperf_client.prediction.learners.residual_learners import PUBLIC, REFERENCE, SHARED
 from fedperf_client.prediction.mixture.candidates import candidates_of
 from fedperf_client.prediction.mixture.learner_catalogue import local_learners
-from fedperf_client.prediction.mixture.personal import Personalized, personalize
+from fedperf_client.prediction.mixture.personal import PersonalMix, personalize
 from fedperf_client.prediction.prediction import Floats
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import Execution
@@ -48,7 +48,7 @@ class Gain:
         }
 
 
-def personalized_predictor(history: History, models: FetchedModels) -> Personalized:
+def personalized_predictor(history: History, models: FetchedModels) -> PersonalMix:
     """The mix of everything an organization has: own executions, starts and correction."""
     return personalize(history, models.starts(), models.learners())
 
@@ -77,7 +77,7 @@ def gain_on(
     starts = models.starts()
     joined, local = models.learners(), local_learners()
     candidates = candidates_of(history, starts, every_one([*joined, *local]))
-    answers = Personalized.of(candidates, joined).predict(asked.questions)
+    answers = PersonalMix.of(candidates, joined).predict(asked.questions)
     seconds = np.exp(asked.log_seconds)
     inside = [answer.covers(measured) for answer, measured in zip(answers, seconds, strict=True)]
 
@@ -87,7 +87,7 @@ def gain_on(
     return Gain(
         executions=len(history),
         held_out=len(asked),
-        local=error_of(Personalized.of(candidates, local).predict_log(asked.questions)),
+        local=error_of(PersonalMix.of(candidates, local).predict_log(asked.questions)),
         base=error_of(starts[PUBLIC](asked.questions)),
         shared=error_of(starts.get(SHARED, starts[REFERENCE])(asked.questions)),
         personalized=median_q_error(np.array([each.median_seconds for each in answers]), seconds),

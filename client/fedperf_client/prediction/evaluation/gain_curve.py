@@ -20,7 +20,7 @@ from fedperf_client.prediction.learnt_part import MOST_LEARNT
 from fedperf_client.prediction.mixture.candidates import candidates_of
 from fedperf_client.prediction.mixture.learner_catalogue import local_learners, public_learners
 from fedperf_client.prediction.mixture.mixture import OnProgress
-from fedperf_client.prediction.mixture.personal import Personalized
+from fedperf_client.prediction.mixture.personal import PersonalMix
 from fedperf_client.prediction.prediction import Floats, PredictLog
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import SizedPlan
@@ -128,10 +128,10 @@ def errors_by_way(
     joined, public, local = models.learners(), public_learners(), local_learners()
     candidates = candidates_of(own, starts, every_one([*public, *joined, *local]))
     ways: dict[str, Mixes] = {
-        LOCAL: Personalized.of(candidates, local).predict_log,
-        PUBLIC_START: Personalized.of(candidates, public).predict_log,
+        LOCAL: PersonalMix.of(candidates, local).predict_log,
+        PUBLIC_START: PersonalMix.of(candidates, public).predict_log,
         AS_IS: starts.get(SHARED, starts[REFERENCE]),
-        PERSONALIZED: Personalized.of(candidates, joined).predict_log,
+        PERSONALIZED: PersonalMix.of(candidates, joined).predict_log,
     }
     errors = {
         name: np.abs(predict(asked.questions) - asked.log_seconds) for name, predict in ways.items()

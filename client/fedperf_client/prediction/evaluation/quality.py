@@ -107,14 +107,14 @@ def _likeness(real: "pd.DataFrame", drawn: "pd.DataFrame") -> tuple[float | None
 def _closest_record(real: "pd.DataFrame", drawn: "pd.DataFrame") -> float | None:
     from sdmetrics.single_table import DCRBaselineProtection
 
-    class Seeded(DCRBaselineProtection):  # type: ignore[misc]
+    class SeededProtection(DCRBaselineProtection):  # type: ignore[misc]
         """The metric with the same random rows each time."""
 
         _seed = 0
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return _finite(Seeded.compute({TABLE: real}, {TABLE: drawn}, METADATA, TABLE))
+        return _finite(SeededProtection.compute({TABLE: real}, {TABLE: drawn}, METADATA, TABLE))
 
 
 def _frame(rows: Sequence[TableRow]) -> "pd.DataFrame":

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedperf_client.prediction.evidence import Samples
-from fedperf_client.prediction.learners.boosted_trees import Boosted
+from fedperf_client.prediction.learners.boosted_trees import BoostedTrees
 from fedperf_client.prediction.learners.ridge import Ridge
 from fedperf_client.prediction.learners.trees import Trees
 from fedperf_client.prediction.prediction import Floats
@@ -32,7 +32,7 @@ class Additive:
 
     start: str | None = None
     line: Ridge | None = None
-    trees: Boosted | None = None
+    trees: BoostedTrees | None = None
 
     def __call__(self, asked: Samples) -> Floats:
         """[questions]."""
@@ -87,7 +87,7 @@ def _line_of(arrays: Mapping[str, NDArray[np.generic]]) -> Ridge:
     )
 
 
-def _trees_of(arrays: Mapping[str, NDArray[np.generic]]) -> Boosted:
+def _trees_of(arrays: Mapping[str, NDArray[np.generic]]) -> BoostedTrees:
     def values(name: str) -> Floats:
         return np.asarray(arrays[name], np.float64)
 
@@ -104,4 +104,4 @@ def _trees_of(arrays: Mapping[str, NDArray[np.generic]]) -> Boosted:
         values("trees.line_weights"),
     )
     floor, ceiling = values("boosted.floor").item(), values("boosted.ceiling").item()
-    return Boosted(whole("boosted.columns"), trees, float(floor), float(ceiling))
+    return BoostedTrees(whole("boosted.columns"), trees, float(floor), float(ceiling))

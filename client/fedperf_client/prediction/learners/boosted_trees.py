@@ -20,7 +20,7 @@ _LINEAR_LEAVES: dict[str, object] = {
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Boosted:
+class BoostedTrees:
     """Features -> target.
 
     Attributes:
@@ -40,7 +40,7 @@ class Boosted:
         return np.clip(self.trees(asked[:, self.columns]), self.floor, self.ceiling)
 
 
-def fit_boosting(features: Floats, target: Floats, *, linear_leaves: bool = False) -> Boosted:
+def fit_boosting(features: Floats, target: Floats, *, linear_leaves: bool = False) -> BoostedTrees:
     """Features -> target. The same input gives the same trees, bit for bit.
 
     Args:
@@ -52,7 +52,7 @@ def fit_boosting(features: Floats, target: Floats, *, linear_leaves: bool = Fals
     columns = varying_columns(features)
     if len(columns) == 0:
         level = float(np.median(target)) if len(target) else 0.0
-        return Boosted(columns, Trees.of_text(""), level, level)
+        return BoostedTrees(columns, Trees.of_text(""), level, level)
     import lightgbm
 
     leaves = _LINEAR_LEAVES if linear_leaves else {}
@@ -65,7 +65,7 @@ def fit_boosting(features: Floats, target: Floats, *, linear_leaves: bool = Fals
     )
     margin = MARGIN if linear_leaves else np.inf
     trees = Trees.of_text(booster.model_to_string())
-    return Boosted(columns, trees, float(target.min() - margin), float(target.max() + margin))
+    return BoostedTrees(columns, trees, float(target.min() - margin), float(target.max() + margin))
 
 
 def _settings(rows: int) -> dict[str, object]:

@@ -50,7 +50,7 @@ ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Downloaded:
+class DownloadedStart:
     """A start model whose error is believed to be Gaussian over the public points.
 
     Attributes:
@@ -112,11 +112,11 @@ class Downloaded:
 class FittedDownload:
     """Samples -> log seconds."""
 
-    download: Downloaded
+    download: DownloadedStart
     _points: NDArray[np.int64]
     _scaling: Scaling
     _inputs: Floats
-    _likely: "list[tuple[float, _Conditioned]]"
+    _likely: "list[tuple[float, _GridPoint]]"
 
     def __call__(self, asked: Samples) -> Floats:
         """Mean log seconds, [questions]."""
@@ -144,7 +144,7 @@ class _Numbers:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Conditioned:
+class _GridPoint:
     """One point of the grid, how likely it is, and what follows from it."""
 
     numbers: _Numbers
@@ -159,7 +159,7 @@ _GRID = tuple(
 )
 
 
-def _conditioned(crossed: Floats, inputs: Floats, left: Floats) -> Iterator[_Conditioned]:
+def _conditioned(crossed: Floats, inputs: Floats, left: Floats) -> Iterator[_GridPoint]:
     """Every point of the grid; posteriors lack the constant that all share."""
     departures = {length: _departure(inputs, inputs, length) for length in LENGTHS}
     for numbers in _GRID:
@@ -170,7 +170,7 @@ def _conditioned(crossed: Floats, inputs: Floats, left: Floats) -> Iterator[_Con
             factor = np.linalg.cholesky(covariance + noise_sd**2 * np.eye(len(left)))
             weights = np.asarray(cho_solve((factor, True), left), dtype=np.float64)
             fit = float(left @ weights) / 2 + float(np.log(np.diag(factor)).sum())
-            yield _Conditioned(numbers, prior - fit, weights)
+            yield _GridPoint(numbers, prior - fit, weights)
 
 
 def _departure(one: Floats, other: Floats, length: float) -> Floats:

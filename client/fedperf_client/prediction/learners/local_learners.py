@@ -10,7 +10,7 @@ import numpy as np
 
 from fedperf_client.prediction.evidence import Samples
 from fedperf_client.prediction.learners.additive import Additive
-from fedperf_client.prediction.learners.boosted_trees import Boosted, fit_boosting
+from fedperf_client.prediction.learners.boosted_trees import BoostedTrees, fit_boosting
 from fedperf_client.prediction.learners.learner import Fitted, varying_columns
 from fedperf_client.prediction.learners.ridge import STRENGTHS, fit_ridge
 from fedperf_client.prediction.learners.trees import Trees
@@ -147,4 +147,4 @@ class Forest:
         ).fit(samples.features[:, columns], log_seconds)
 
         trees = Trees.mean_of([each.tree_ for each in forest.estimators_])
-        return Additive(trees=Boosted(columns, trees, -np.inf, np.inf))
+        return Additive(trees=BoostedTrees(columns, trees, -np.inf, np.inf))

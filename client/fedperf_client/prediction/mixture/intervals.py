@@ -22,7 +22,7 @@ from fedperf_client.prediction.mixture.spreads import (
     MIDDLE,
     UPPER_LEVEL,
     Distribution,
-    Scaled,
+    ScaledDistribution,
 )
 from fedperf_client.prediction.prediction import (
     LOG_SECONDS_LIMIT,
@@ -173,7 +173,7 @@ class Estimate:
             return self
         return type(self).around(
             self._center,
-            Scaled(self._spread, WIDENING),
+            ScaledDistribution(self._spread, WIDENING),
             kind=self.kind,
             level=self.prediction.level,
             inside=False,

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from fedperf_client.drift.streams import Observed, Stream, streams_of
+from fedperf_client.drift.streams import ObservedExecutions, Stream, streams_of
 from fedperf_client.prediction.columns import ExecutionColumns
 from fedperf_client.prediction.evidence import History, Samples
 from fedperf_client.prediction.learners.residual_learners import PUBLIC
@@ -21,9 +21,9 @@ from fedperf_client.prediction.prediction import Floats
 from fedperf_shared.execution import SizedPlan
 
 
-def observed_in(columns: ExecutionColumns) -> Observed:
+def observed_in(columns: ExecutionColumns) -> ObservedExecutions:
     """Own executions that ended well, in the order in which they finished."""
-    return Observed(
+    return ObservedExecutions(
         columns.cell,
         columns.workload_index(),
         columns.log_seconds - columns.start,
@@ -49,7 +49,7 @@ def as_of_today(log_seconds: Floats, streams: Iterable[Stream]) -> Floats:
 
 def _streams(history: History, samples: Samples) -> tuple[Stream, ...]:
     return streams_of(
-        Observed(
+        ObservedExecutions(
             samples.cells,
             history.workload_index(),
             history.log_seconds - samples.starts[PUBLIC],

@@ -18,7 +18,7 @@ from fedperf_client.prediction.prediction import Floats
 
 
 @dataclass(frozen=True, slots=True)
-class Bounded:
+class BoundedDistribution:
     """A distribution of which no more than `most` lies below `bound`.
 
     Attributes:
@@ -83,4 +83,4 @@ class LowerBounds:
         most = (np.count_nonzero(ended <= bound) + 1) / (len(ended) + len(cut) + 2)
         if spread.cdf(bound - log_seconds) <= most:
             return spread
-        return Bounded(spread, bound - log_seconds, float(most), Student.within())
+        return BoundedDistribution(spread, bound - log_seconds, float(most), Student.within())

@@ -46,7 +46,7 @@ from fedperf_client.prediction.mixture.mixture import MixMember, MixOutcome, Mix
 from fedperf_client.prediction.mixture.own_executions import places_of
 from fedperf_client.prediction.mixture.spreads import (
     Distribution,
-    Scaled,
+    ScaledDistribution,
     Spread,
     Student,
     widest,
@@ -84,7 +84,7 @@ Way = tuple[Asks, Mimicry | None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Personalized:
+class PersonalMix:
     """A weighted mix for every kind of question.
 
     Attributes:
@@ -325,7 +325,7 @@ class Personalized:
         """Of what speaks for a question of which own executions know that share."""
         found: list[Distribution] = [*own]
         if is_own and not inside:
-            found = [Scaled(each, WIDENING) for each in own]
+            found = [ScaledDistribution(each, WIDENING) for each in own]
         if share < 1 or not own or not (inside or is_own):
             found.append(Student.within(half_width_about(question)))
         return widest(found, self.level)
@@ -381,10 +381,10 @@ def personalize(
     *,
     seed: int = 0,
     level: float = 0.9,
-) -> Personalized:
+) -> PersonalMix:
     """Mix `learners` for the organization whose own executions are `history`.
 
-    Arguments and errors as `candidates_of` and `Personalized.of`.
+    Arguments and errors as `candidates_of` and `PersonalMix.of`.
     """
     candidates = candidates_of(history, starts, learners, seed=seed)
-    return Personalized.of(candidates, candidates.learners, level=level)
+    return PersonalMix.of(candidates, candidates.learners, level=level)

@@ -79,7 +79,7 @@ least 85 % are covered at 1, 2, 4 and 10 runs, where 0.15 that counts as one cov
 
 
 @dataclass(frozen=True, slots=True)
-class Repeated:
+class RepeatAnswer:
     """An answer that rests on own runs of the very configuration.
 
     Attributes:
@@ -134,7 +134,7 @@ class Repeats:
             return np.zeros(0)
         return self._runs(place)
 
-    def answer(self, configuration: int, of_mix: float, mix_variance: float) -> Repeated | None:
+    def answer(self, configuration: int, of_mix: float, mix_variance: float) -> RepeatAnswer | None:
         """What own runs say together with a mix; None where it never ran.
 
         Args:
@@ -153,7 +153,7 @@ class Repeats:
         off = max(mix_variance, (mean - of_mix) ** 2 - of_mean)
         share = off / (off + of_mean)
         scale = math.sqrt(variance + of_mean)  # as of own runs alone: the mix has seen them too
-        return Repeated(of_mix + share * (mean - of_mix), Student(scale, degrees), count)
+        return RepeatAnswer(of_mix + share * (mean - of_mix), Student(scale, degrees), count)
 
     def belief(self, configuration: int) -> RepeatBelief:
         """What all other configurations tell of the variance of its repeats."""

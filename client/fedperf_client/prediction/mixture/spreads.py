@@ -171,7 +171,7 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True)
-class Scaled:
+class ScaledDistribution:
     """A distribution `factor` times as wide."""
 
     base: Distribution

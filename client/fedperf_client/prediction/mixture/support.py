@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from fedperf_client.prediction.mixture.intervals import Estimate, Hull
-from fedperf_client.prediction.mixture.personal import Personalized
+from fedperf_client.prediction.mixture.personal import PersonalMix
 from fedperf_shared.execution import SizedPlan
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import NAMED_PLATFORMS, Platform
@@ -41,7 +41,7 @@ class Reach:
         known = sorted(set(plan.platforms) & self.rows.keys())
         return tuple(each for each in known if asked > TIMES * self.rows[each])
 
-    def estimate(self, predictor: Personalized, questions: Sequence[SizedPlan]) -> list[Estimate]:
+    def estimate(self, predictor: PersonalMix, questions: Sequence[SizedPlan]) -> list[Estimate]:
         """What the predictor says; beyond reach as extrapolating."""
         return [
             found.widened() if self.beyond(question.plan) else found

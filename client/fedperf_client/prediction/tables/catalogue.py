@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedperf_client.prediction.evidence import Samples
-from fedperf_client.prediction.learners.download import Downloaded
+from fedperf_client.prediction.learners.download import DownloadedStart
 from fedperf_client.prediction.learners.ernest import fit_ernest
 from fedperf_client.prediction.learners.gaussian_process_learners import (
     LocalProcess,
@@ -151,7 +151,7 @@ def joined_table_learners(covariance: Floats) -> tuple[Learner, ...]:
     as_is = AsIs(REFERENCE)
     return (
         as_is,
-        Downloaded(covariance),
+        DownloadedStart(covariance),
         ShrunkenBias(REFERENCE),
         ResidualProcess(as_is, fewest=LOCAL_FROM),
         LocalProcess(fewest=LOCAL_FROM),

@@ -97,7 +97,7 @@ class MeasuredTable:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Weighed:
+class _WeighedMixture:
     """What is mixed for questions of a kind, and how far off it was in the believed scale."""
 
     mixture: Mixture
@@ -125,7 +125,7 @@ class TablePredictor:
     _slopes: PriorSlopes
     _believed: FittedSlopes
     _floors: Mapping[bytes, float]
-    _weighed: dict[tuple[Asks, int], _Weighed] = field(default_factory=dict)
+    _weighed: dict[tuple[Asks, int], _WeighedMixture] = field(default_factory=dict)
     _fits: dict[str, Fitted] = field(default_factory=dict)
     _shares: Counter[str] = field(default_factory=Counter)
 
@@ -208,7 +208,7 @@ class TablePredictor:
             found.append(Estimate.around(middle, law, kind=kind, level=LEVEL, inside=inside))
         return found
 
-    def _weighed_for(self, kind: Asks, asked: Places) -> _Weighed:
+    def _weighed_for(self, kind: Asks, asked: Places) -> _WeighedMixture:
         ways = mimicries(self.known.places, kind, self.known.samples.features)
         way = most_alike(ways, self.known.places, asked)
         key = (Asks.SEEN, 0) if way is None else (way.kind, way.cut)
@@ -219,7 +219,7 @@ class TablePredictor:
             pieces, place = np.unique(weighing.evidence, return_inverse=True)
             of_each = np.bincount(place, squares) / np.bincount(place)
             mixture = Mixture.of(outcome, self._fit)
-            self._weighed[key] = _Weighed(mixture, float(of_each.sum()), len(pieces))
+            self._weighed[key] = _WeighedMixture(mixture, float(of_each.sum()), len(pieces))
         return self._weighed[key]
 
     def _fold_variances(self, way: Mimicry | None) -> Floats:

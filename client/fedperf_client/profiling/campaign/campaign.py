@@ -87,7 +87,7 @@ class CampaignSurroundings:
 
 
 @dataclass(frozen=True, slots=True)
-class Stopped:
+class CampaignEnd:
     """Why a run of a campaign ended.
 
     Attributes:
@@ -109,7 +109,7 @@ class _SpentError(Exception):
 
 def run_campaign(
     campaign: Campaign, journal: Journal, sampler: Sampler, surroundings: CampaignSurroundings
-) -> Stopped:
+) -> CampaignEnd:
     """Run what is left of the campaign; every outcome is in the journal when it returns."""
     session = journal.begin_session(
         surroundings.machine, boot=surroundings.boot, at=surroundings.clock()
@@ -135,7 +135,7 @@ class _Run:
         self._session = session
         self._limits = Limits(self._settings.timeout_seconds, self._settings.memory_bytes)
 
-    def to_the_end(self, sampler: Sampler) -> Stopped:
+    def to_the_end(self, sampler: Sampler) -> CampaignEnd:
         """One turn after the other until the sampler, a budget or somebody says stop."""
         measured: dict[int, float] = {}
         unavailable: frozenset[int] = frozenset()
@@ -155,7 +155,7 @@ class _Run:
             reason, is_spent = str(spent), True
         except TrialStoppedError:
             reason, interrupted = "it was stopped", True
-        return Stopped(reason, interrupted, tuple(turns), is_spent)
+        return CampaignEnd(reason, interrupted, tuple(turns), is_spent)
 
     def _turn(self, row: int, repetition: int) -> bool:
         """Settle one repetition of a configuration; whether none of it failed for good."""

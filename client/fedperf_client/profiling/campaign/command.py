@@ -31,7 +31,7 @@ from fedperf_shared.errors import ConfigurationError
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class CampaignPreview:
     """What a campaign would run.
 
     Attributes:
@@ -47,7 +47,7 @@ class Planned:
     settled: int
 
 
-def plan(campaign: Campaign, home: Path) -> Planned:
+def plan(campaign: Campaign, home: Path) -> CampaignPreview:
     """What there is to do, without doing it; writes nothing."""
     run, sampling = campaign.settings.run, campaign.settings.sampling
     allowed = rows = len(campaign.grid.configurations)
@@ -61,7 +61,7 @@ def plan(campaign: Campaign, home: Path) -> Planned:
         history = TrialHistory(trials, retries=run.retries)
         settled = sum(history.is_settled(key) for key in {trial.key for trial in trials})
     each = (run.repetitions + run.warmup) * len(campaign.targets)
-    return Planned(allowed, campaign.grid.ruled_out, rows * each, settled)
+    return CampaignPreview(allowed, campaign.grid.ruled_out, rows * each, settled)
 
 
 def profile_campaign(

@@ -79,7 +79,7 @@ class UncountableProgramError(FedperfError):
 
 
 @dataclass(frozen=True, slots=True)
-class _Ended:
+class _Answer:
     """What came of one request.
 
     Attributes:
@@ -177,12 +177,12 @@ class WorkerPool(Closing):
             )
         return ended.reply
 
-    def _ask(self, key: WorkerKey, message: Mapping[str, object], limits: TrialLimits) -> _Ended:
+    def _ask(self, key: WorkerKey, message: Mapping[str, object], limits: TrialLimits) -> _Answer:
         try:
             worker = self._worker(key)
         except _WorkerLostError as lost:
             self._host.begin()
-            return _Ended(ExecutionStatus.FAILED, {}, 0.0, 0, reason=str(lost))
+            return _Answer(ExecutionStatus.FAILED, {}, 0.0, 0, reason=str(lost))
         self._host.begin()
         return worker.ask(message, limits)
 
@@ -271,7 +271,7 @@ class _Worker:
         self._cpu_seconds = max(self._cpu_seconds, self._tree.cpu_seconds())
         return self._cpu_seconds
 
-    def ask(self, message: Mapping[str, object], limits: TrialLimits) -> _Ended:
+    def ask(self, message: Mapping[str, object], limits: TrialLimits) -> _Answer:
         """Send a request and watch the child until it answers or has to be killed."""
         self._trials += 1
         self._tree.peak_bytes = 0
@@ -296,7 +296,7 @@ class _Worker:
         cpu_seconds = self.cpu_seconds() - cpu_before
         if status is not ExecutionStatus.OK:
             self.kill()
-        return _Ended(status, reply, seconds, self._tree.peak_bytes, cpu_seconds, reason)
+        return _Answer(status, reply, seconds, self._tree.peak_bytes, cpu_seconds, reason)
 
     def kill(self) -> None:
         """End the child and everything that it started."""
@@ -365,7 +365,7 @@ def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
     return pipe
 
 
-def _to_trial(request: TrialRequest, ended: _Ended, busy_cores: float) -> Trial:
+def _to_trial(request: TrialRequest, ended: _Answer, busy_cores: float) -> Trial:
     return Trial(
         platforms=request.platforms,
         status=ended.status,
@@ -376,7 +376,7 @@ def _to_trial(request: TrialRequest, ended: _Ended, busy_cores: float) -> Trial:
     )
 
 
-def _measurement(ended: _Ended) -> Measurement | None:
+def _measurement(ended: _Answer) -> Measurement | None:
     reply = ended.reply
     try:
         if "runtime_seconds" not in reply:
@@ -392,7 +392,7 @@ def _measurement(ended: _Ended) -> Measurement | None:
         return None
 
 
-def _segments(ended: _Ended) -> tuple[SegmentSeconds, ...]:
+def _segments(ended: _Answer) -> tuple[SegmentSeconds, ...]:
     found = ended.reply.get("segments", ())
     if ended.status is not ExecutionStatus.OK or not isinstance(found, list):
         return ()

@@ -22,7 +22,7 @@ from fedperf_client.platforms.operations.expressions import (
     Arithmetic,
     ArithmeticOperator,
     Comparison,
-    Computed,
+    ComputedColumn,
     Order,
 )
 from fedperf_client.platforms.operations.tabular import (
@@ -53,7 +53,9 @@ _COLUMNS = (
 _READ = ReadParquet("warmup", _COLUMNS)
 _OPERATIONS: tuple[AnyOperation, ...] = (
     Filter("value", Comparison.GREATER, 0.5),
-    Project(("key",), (Computed("twice", "value", (Arithmetic(ArithmeticOperator.ADD, 1.0),)),)),
+    Project(
+        ("key",), (ComputedColumn("twice", "value", (Arithmetic(ArithmeticOperator.ADD, 1.0),)),)
+    ),
     Aggregate(("key",), (Aggregation(AggregateFunction.SUM, "total", "value"),)),
     Join("key", "key", "_right"),
     Sort((Order("value"),)),

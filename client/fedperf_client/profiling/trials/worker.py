@@ -35,7 +35,7 @@ from fedperf_shared.workflow.vocabulary import Platform
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class EngineTimes:
     """What engines say of a run.
 
     Attributes:
@@ -68,7 +68,7 @@ class Engines(Protocol):
         data_directory: Path,
         threads: int,
         memory_bytes: int | None,
-    ) -> Callable[[], Ran]:
+    ) -> Callable[[], EngineTimes]:
         """What is to be measured: the program, ready to run."""
         ...
 
@@ -132,14 +132,14 @@ class EnginesOfPlatforms:
         data_directory: Path,
         threads: int,
         memory_bytes: int | None = None,
-    ) -> Callable[[], Ran]:
+    ) -> Callable[[], EngineTimes]:
         """The program, ready to run; reading its data is part of the run."""
         from fedperf_client.platforms.executor import run_plan
         from fedperf_client.platforms.program import from_json
 
         parsed = from_json(program)
 
-        def work() -> Ran:
+        def work() -> EngineTimes:
             result = run_plan(
                 parsed,
                 platforms,
@@ -148,7 +148,7 @@ class EnginesOfPlatforms:
                 memory_bytes=memory_bytes,
             )
             timings = result.segment_timings
-            return Ran(result.seconds, [(each.platform, each.seconds) for each in timings])
+            return EngineTimes(result.seconds, [(each.platform, each.seconds) for each in timings])
 
         return work
 
@@ -254,10 +254,10 @@ def _failure(error: Exception) -> dict[str, object]:
     }
 
 
-def _measure(work: Callable[[], Ran]) -> dict[str, object]:
+def _measure(work: Callable[[], EngineTimes]) -> dict[str, object]:
     reset_peak()
     before = _usage_besides()
-    ran: Ran | None = None
+    ran: EngineTimes | None = None
     outcome: dict[str, object] = {"status": "OK"}
     # All threads of this process, to the nanosecond; `os.times` counts in ticks of 10 ms.
     cpu_start, start = time.process_time(), time.perf_counter()

@@ -23,7 +23,7 @@ from typing import BinaryIO
 
 import orjson
 
-from fedperf_client.sources import Skipped
+from fedperf_client.sources import SkippedRecord
 from fedperf_client.sources.duckdb.plan import execution_of
 from fedperf_client.sources.json_memory import takes_too_much
 from fedperf_shared.errors import InvalidInputError, StorageError
@@ -48,7 +48,7 @@ class ProfileFile:
 
     path: Path
 
-    def read(self) -> Iterator[Execution | Skipped]:
+    def read(self) -> Iterator[Execution | SkippedRecord]:
         """Every profile once, in file order; see `Source.read`."""
         try:
             with self.path.open("rb") as stream:
@@ -96,17 +96,17 @@ def _records(stream: BinaryIO) -> Iterator[tuple[str, bytes]]:
             line = stream.readline(MAX_PROFILE_BYTES + 1)
 
 
-def _judged(name: str, record: bytes, finished_at: datetime) -> Execution | Skipped:
+def _judged(name: str, record: bytes, finished_at: datetime) -> Execution | SkippedRecord:
     if len(record) > MAX_PROFILE_BYTES:
-        return Skipped(name, f"longer than {MAX_PROFILE_BYTES // 2**20} MiB")
+        return SkippedRecord(name, f"longer than {MAX_PROFILE_BYTES // 2**20} MiB")
     if takes_too_much(record):
-        return Skipped(name, "more values than are read")
+        return SkippedRecord(name, "more values than are read")
     try:
         content: object = orjson.loads(record)
     except orjson.JSONDecodeError:
-        return Skipped(name, "no JSON, or cut off, or nested too deeply")
+        return SkippedRecord(name, "no JSON, or cut off, or nested too deeply")
     execution_id = hashlib.sha256(record.strip()).hexdigest()[:32]
     try:
         return execution_of(content, execution_id=execution_id, finished_at=finished_at)
     except InvalidInputError as error:
-        return Skipped(name, str(error))
+        return SkippedRecord(name, str(error))

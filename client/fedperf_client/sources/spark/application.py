@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from fedperf_client.sources import Skipped
+from fedperf_client.sources import SkippedRecord
 from fedperf_client.sources.spark.cluster import Executors
 from fedperf_client.sources.spark.fields import Event, line, mapping, milliseconds, moment, text
 from fedperf_client.sources.spark.identity import workload_of
@@ -31,7 +31,7 @@ from fedperf_shared.execution import (
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import MAX_RUNTIME_SECONDS, Platform
 
-Found = Execution | Skipped
+Found = Execution | SkippedRecord
 
 NO_END = "no end: the log stops before it"
 NO_PLAN = "no plan: the log begins after it"
@@ -97,11 +97,11 @@ class Application:
         """The execution that a query was, or why it is none."""
         reason = query.problem or _reason(query)
         if reason:
-            return Skipped(str(query), reason)
+            return SkippedRecord(str(query), reason)
         try:
             return self._execution(query)
         except InvalidInputError as error:
-            return Skipped(str(query), str(error))
+            return SkippedRecord(str(query), str(error))
 
     def _execution(self, query: SparkQuery) -> Execution:
         end = query.ended_at or query.started_at

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from fedperf_client.sources import Skipped, Source
+from fedperf_client.sources import SkippedRecord, Source
 from fedperf_client.sources.spark.application import Application
 from fedperf_client.sources.spark.events import BadLine, Events, is_event
 from fedperf_client.sources.spark.fields import MalformedEventError
-from fedperf_client.sources.spark.open_work import WANTED, Running
+from fedperf_client.sources.spark.open_work import WANTED, OpenWork
 from fedperf_client.sources.spark.streams import DamagedLogError, UnreadCodecError, lines
 from fedperf_shared.execution import Execution
 
@@ -36,38 +36,38 @@ class EventLog:
     files: tuple[Path, ...]
     is_partial: bool = False
 
-    def read(self) -> Iterator[Execution | Skipped]:
+    def read(self) -> Iterator[Execution | SkippedRecord]:
         """Every query, and every job without one, once; see `Source.read`."""
         is_empty = True
         for found in self._found():
             is_empty = False
             yield found
         if is_empty:
-            yield Skipped("the log", "no query and no job ran")
+            yield SkippedRecord("the log", "no query and no job ran")
 
-    def _found(self) -> Iterator[Execution | Skipped]:
-        running, events = Running(Application(is_partial=self.is_partial)), Events(WANTED)
+    def _found(self) -> Iterator[Execution | SkippedRecord]:
+        running, events = OpenWork(Application(is_partial=self.is_partial)), Events(WANTED)
         for file in self.files:
             yield from self._of_file(file, events, running)
         yield from running.end()
 
     def _of_file(
-        self, file: Path, events: Events, running: Running
-    ) -> Iterator[Execution | Skipped]:
+        self, file: Path, events: Events, running: OpenWork
+    ) -> Iterator[Execution | SkippedRecord]:
         """What becomes complete with the events of a file, and what is wrong with it."""
         try:
             for found in events.of(file):
                 if isinstance(found, BadLine):
-                    yield Skipped(f"line {found.number} of {file.name}", found.reason)
+                    yield SkippedRecord(f"line {found.number} of {file.name}", found.reason)
                     continue
                 try:
                     yield from running.take(*found)
                 except MalformedEventError as error:
-                    yield Skipped(f"line {events.line} of {file.name}", str(error))
+                    yield SkippedRecord(f"line {events.line} of {file.name}", str(error))
         except DamagedLogError as error:
-            yield Skipped(file.name, str(error).removeprefix(f"{file}: "))
+            yield SkippedRecord(file.name, str(error).removeprefix(f"{file}: "))
         except OSError as error:
-            yield Skipped(file.name, f"cannot be read further: {error.strerror or error}")
+            yield SkippedRecord(file.name, f"cannot be read further: {error.strerror or error}")
 
 
 def open_event_log(path: Path) -> Source | None:

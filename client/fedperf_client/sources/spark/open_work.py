@@ -10,7 +10,7 @@ such as the reading of a schema.
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from fedperf_client.sources import Skipped
+from fedperf_client.sources import SkippedRecord
 from fedperf_client.sources.spark.application import Application, Found
 from fedperf_client.sources.spark.fields import (
     Event,
@@ -50,7 +50,7 @@ _Key = tuple[bool, int]
 
 
 @dataclass(slots=True)
-class Running:
+class OpenWork:
     """Everything that runs; `take` its events one after the other, then `end`."""
 
     application: Application = field(default_factory=Application)
@@ -222,7 +222,7 @@ class Running:
         while self._open and (len(self._open) > MAX_OPEN or self._kept > MAX_KEPT):
             oldest = next(iter(self._open.values()))
             self._forget(oldest)
-            found.append(Skipped(str(oldest), GIVEN_UP))
+            found.append(SkippedRecord(str(oldest), GIVEN_UP))
             for number in tuple(oldest.open_jobs):
                 self._forget_job(number)
         return found
@@ -257,16 +257,16 @@ _OF_APPLICATION: Mapping[str, Callable[[Application, Event], None]] = {
     "SparkListenerExecutorAdded": lambda app, event: app.executors.added(event),
     "SparkListenerExecutorRemoved": lambda app, event: app.executors.removed(event),
 }
-_HANDLERS: Mapping[str, Callable[[Running, Event], Iterable[Found]]] = {
-    "SparkListenerSQLExecutionStart": Running._query_started,
-    "SparkListenerSQLAdaptiveExecutionUpdate": Running._plan_changed,
-    "SparkListenerDriverAccumUpdates": Running._driver_counted,
-    "SparkListenerSQLExecutionEnd": Running._query_ended,
-    "SparkListenerJobStart": Running._job_started,
-    "SparkListenerStageCompleted": Running._stage_completed,
-    "SparkListenerTaskEnd": Running._task_ended,
-    "SparkListenerJobEnd": Running._job_ended,
-    "SparkListenerApplicationEnd": Running._stopped,
+_HANDLERS: Mapping[str, Callable[[OpenWork, Event], Iterable[Found]]] = {
+    "SparkListenerSQLExecutionStart": OpenWork._query_started,
+    "SparkListenerSQLAdaptiveExecutionUpdate": OpenWork._plan_changed,
+    "SparkListenerDriverAccumUpdates": OpenWork._driver_counted,
+    "SparkListenerSQLExecutionEnd": OpenWork._query_ended,
+    "SparkListenerJobStart": OpenWork._job_started,
+    "SparkListenerStageCompleted": OpenWork._stage_completed,
+    "SparkListenerTaskEnd": OpenWork._task_ended,
+    "SparkListenerJobEnd": OpenWork._job_ended,
+    "SparkListenerApplicationEnd": OpenWork._stopped,
 }
 WANTED = frozenset(_OF_APPLICATION) | frozenset(_HANDLERS)
 """Events that are looked at; of the ends of tasks those that failed count."""

@@ -40,7 +40,7 @@ class _Pair(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Attended:
+class AttentionPass:
     """What an attention layer keeps of its way forward; `grid` is `values` [heads, rows, width]."""
 
     states: Tensor
@@ -62,7 +62,7 @@ class Attention:
         self._vector_grid = matrix_grid(self._vectors).permute(1, 2, 0).contiguous()
         self._bias = weights["bias"]
 
-    def forward(self, states: Tensor, edges: Edges) -> Attended:
+    def forward(self, states: Tensor, edges: Edges) -> AttentionPass:
         """Attend from [rows, inputs]; `result` is [rows, width]."""
         heads, width = self._vectors.shape[1:]
         values = product(states, self._matrix.T).view(-1, heads, width)
@@ -81,10 +81,10 @@ class Attention:
             _mean_of_heads(shares.edges, values.index_select(0, sources)),
         )
         result += self._bias
-        return Attended(states, values, grid, scores, shares, functional.elu(result))
+        return AttentionPass(states, values, grid, scores, shares, functional.elu(result))
 
     def backward(
-        self, kept: Attended, gradient: Tensor, edges: Edges
+        self, kept: AttentionPass, gradient: Tensor, edges: Edges
     ) -> tuple[Tensor, list[Record]]:
         """The gradient of the values [rows, heads * width], from that of the result."""
         gradient = gradient * torch.where(kept.result > 0, 1.0, kept.result + 1.0)
@@ -104,7 +104,7 @@ class Attention:
         """The gradient of the states, from that of the values."""
         return product(of_values, self._matrix)
 
-    def _of_scores(self, kept: Attended, of_mean: Tensor, edges: Edges) -> _Pair:
+    def _of_scores(self, kept: AttentionPass, of_mean: Tensor, edges: Edges) -> _Pair:
         """Gradients of the scores: of the softmax at every target, then of the leaky ReLU."""
         grid, targets = row_grid(of_mean), edges.targets
         by_row = kept.grid.transpose(0, 1)  # [rows, heads, width]
@@ -121,7 +121,11 @@ class Attention:
         )
 
     def _records(
-        self, kept: Attended, gradient: Tensor, of_values: Tensor, of_scores: tuple[Tensor, Tensor]
+        self,
+        kept: AttentionPass,
+        gradient: Tensor,
+        of_values: Tensor,
+        of_scores: tuple[Tensor, Tensor],
     ) -> list[Record]:
         name, both = self._name, torch.stack(of_scores, 2)  # [rows, heads, vectors]
         matrix = Part(ALL, kept.states, (Place(f"{name}.lin.weight", ALL, ALL),))
@@ -151,7 +155,7 @@ def _mean_of_heads(shares: Tensor, values: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Recurred:
+class RecurrencePass:
     """What a recurrent layer keeps; all but `inputs` are [directions, rows, ...]."""
 
     inputs: Tensor
@@ -183,7 +187,7 @@ class Recurrent:
         self._input_bias = both("bias_ih")
         self._state_bias = torch.stack(both("bias_hh"))[:, None]
 
-    def forward(self, inputs: Tensor, rows: Rows) -> Recurred:
+    def forward(self, inputs: Tensor, rows: Rows) -> RecurrencePass:
         """Read [rows, inputs]; `states` are [2, rows, 128], each direction in its own order."""
         count, gate_width = len(inputs), 2 * HIDDEN
         grid = row_grid(inputs)
@@ -213,10 +217,10 @@ class Recurrent:
             candidates[:, now] = candidate.tanh_()
             state = (previous - candidate).mul_(update).add_(candidate)
             states[:, now] = state.add_(3.0).sub_(3.0)  # rounds to multiples of 2^-22
-        return Recurred(inputs, before, gates, candidates, resets, states)
+        return RecurrencePass(inputs, before, gates, candidates, resets, states)
 
     def backward(
-        self, kept: Recurred, of_states: Tensor, rows: Rows
+        self, kept: RecurrencePass, of_states: Tensor, rows: Rows
     ) -> tuple[Tensor, list[Record]]:
         """The gradient of the inputs, from that of the states, which is used up."""
         of_all = self._of_gates(kept, of_states, rows)
@@ -228,7 +232,7 @@ class Recurrent:
         of_inputs += product(of_all[0, :, HIDDEN:], self._of_inputs[0])
         return of_inputs, records
 
-    def _of_gates(self, kept: Recurred, of_states: Tensor, rows: Rows) -> Tensor:
+    def _of_gates(self, kept: RecurrencePass, of_states: Tensor, rows: Rows) -> Tensor:
         """Gradients [2, rows, 512]: of the state's part of n, of r, of z, of the input's of n."""
         reset, update = kept.gates.chunk(2, 2)
         factors = kept.inputs.new_empty(2, len(kept.inputs), 4, HIDDEN)
@@ -252,7 +256,7 @@ class Recurrent:
                 carried += of_now * update[:, now]
         return of_all
 
-    def _record(self, number: int, inputs: Tensor, kept: Recurred, of_all: Tensor) -> Record:
+    def _record(self, number: int, inputs: Tensor, kept: RecurrencePass, of_all: Tensor) -> Record:
         def name(kind: str) -> str:
             return f"{self._prefix}.{kind}_{self._names[number]}"
 

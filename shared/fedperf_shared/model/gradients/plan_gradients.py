@@ -16,7 +16,13 @@ from fedperf_shared.model.batches import Batch, PlanGraph, collate
 from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.model.gradients.edges import Edges
 from fedperf_shared.model.gradients.exact_arithmetic import one_thread
-from fedperf_shared.model.gradients.layers import Attended, Attention, Dense, Recurred, Recurrent
+from fedperf_shared.model.gradients.layers import (
+    Attention,
+    AttentionPass,
+    Dense,
+    RecurrencePass,
+    Recurrent,
+)
 from fedperf_shared.model.gradients.records import Record, Rows
 
 _BLOCK = 64
@@ -114,7 +120,7 @@ class Network:
         return gradient, records
 
     def _recurrent_back(
-        self, recurred: list[Recurred], of_states: Tensor, rows: Rows
+        self, recurred: list[RecurrencePass], of_states: Tensor, rows: Rows
     ) -> tuple[Tensor, list[Record]]:
         records = []
         for recurrent, kept in zip(reversed(self._recurrent), reversed(recurred), strict=True):
@@ -126,7 +132,7 @@ class Network:
         return gradient, records
 
     def _attention_back(
-        self, attended: list[Attended], gradient: Tensor, edges: Edges
+        self, attended: list[AttentionPass], gradient: Tensor, edges: Edges
     ) -> list[Record]:
         records = []
         for attention, kept in zip(reversed(self._attention), reversed(attended), strict=True):

@@ -17,7 +17,7 @@ from fedperf_simulations.baselines.batched_mlp import SeedModels, fit
 from fedperf_simulations.data.public_table import Columns, Floats, PublicTable
 from fedperf_simulations.experiments.drift.rehearsal_methods import (
     ROWS,
-    Closed,
+    ClosedSegment,
     Records,
     RehearsalMethod,
     RowSource,
@@ -194,7 +194,7 @@ def close(
     for seed, (dealt, rng) in enumerate(
         zip(course.dealt[place], course.generators(2, place), strict=True)
     ):
-        closed = Closed(dealt.table, dealt.training, teacher(models, seed), rng)
+        closed = ClosedSegment(dealt.table, dealt.training, teacher(models, seed), rng)
         kept[seed].append(method.keep(closed))
 
 

@@ -46,7 +46,7 @@ from fedperf_simulations.experiments.drift.rehearsal_methods import (
     Everything,
     Naive,
     RehearsalMethod,
-    Taught,
+    TaughtInputs,
 )
 from fedperf_simulations.experiments.drift.sequences import (
     C3O_JOB,
@@ -213,8 +213,8 @@ def _raw(course: Course) -> Errors:
 
 def _private(course: Course) -> Errors:
     columns = course.drift.columns
-    inputs = {private(each): Taught(columns, each) for each in EPSILONS}
-    return _learnt(course, {**inputs, RANDOM: Taught(columns, None)})
+    inputs = {private(each): TaughtInputs(columns, each) for each in EPSILONS}
+    return _learnt(course, {**inputs, RANDOM: TaughtInputs(columns, None)})
 
 
 def _chains(course: Course) -> Errors:

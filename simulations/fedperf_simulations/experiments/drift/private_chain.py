@@ -37,7 +37,7 @@ from fedperf_simulations.experiments.drift.continual import (
     over_time,
     teacher,
 )
-from fedperf_simulations.experiments.drift.rehearsal_methods import Records, Taught
+from fedperf_simulations.experiments.drift.rehearsal_methods import Records, TaughtInputs
 from fedperf_simulations.federation.channel import DELTA
 
 SAMPLING, CLIP, RATE = 0.25, 1.0, 1e-2
@@ -103,7 +103,7 @@ class Replay:
 def learn_privately(course: Course, promise: Promise) -> dict[str, dict[str, Floats]]:
     """Errors by metric of the shared models and of those at home, as from `continual.learn`."""
     shared, sigma = course.untrained(), promise.noise_multiplier(course.dp_steps)
-    method = Taught(course.drift.columns, promise.inputs)
+    method = TaughtInputs(course.drift.columns, promise.inputs)
     kept: list[list[Sequence[Records]]] = [[] for _ in course.seeds]
     errors: dict[str, list[dict[str, Floats]]] = {SHARED: [], HOME: []}
     for place, segment in enumerate(course.dealt):
@@ -208,7 +208,7 @@ def _add_gradient(models: SeedModels, inputs: Tensor, targets: Tensor) -> None:
 
 def _replay(
     course: Course,
-    method: Taught,
+    method: TaughtInputs,
     place: int,
     shared: SeedModels,
     kept: Sequence[Sequence[Sequence[Records]]],

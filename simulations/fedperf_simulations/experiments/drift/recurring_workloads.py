@@ -57,7 +57,7 @@ class PlatformShift:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Recurring:
+class RecurringOrganization:
     """An organization: its workloads, each in one cell.
 
     Attributes:
@@ -81,7 +81,7 @@ class RecurringYear:
         residuals: log measured minus log predicted seconds, [executions].
     """
 
-    organization: Recurring
+    organization: RecurringOrganization
     workloads: Positions
     residuals: Floats
 
@@ -99,14 +99,14 @@ class RecurringYear:
 
 def draw_organizations(
     count: int, workloads: int, rng: np.random.Generator
-) -> tuple[Recurring, ...]:
+) -> tuple[RecurringOrganization, ...]:
     """Organizations with `workloads` on each platform, in a world drawn from the public prior."""
     truth = np.linalg.cholesky(DEFAULT_KERNEL.matrix()) @ rng.standard_normal(CELLS)
     return tuple(_drawn(str(number), truth, workloads, rng) for number in range(count))
 
 
 def draw_executions(
-    organization: Recurring,
+    organization: RecurringOrganization,
     since: float,
     until: float,
     shifts: Sequence[PlatformShift],
@@ -126,7 +126,9 @@ def draw_executions(
     return RecurringYear(organization, workloads, residuals)
 
 
-def _drawn(name: str, truth: Floats, workloads: int, rng: np.random.Generator) -> Recurring:
+def _drawn(
+    name: str, truth: Floats, workloads: int, rng: np.random.Generator
+) -> RecurringOrganization:
     platforms = np.array([cell.platform for cell in ALL_CELLS])
     cells = np.concatenate(
         [
@@ -138,4 +140,6 @@ def _drawn(name: str, truth: Floats, workloads: int, rng: np.random.Generator) -
         ]
     )
     own = truth + DEFAULT_KERNEL.organization_sd * rng.standard_normal(CELLS)
-    return Recurring(name, cells, own[cells] + WORKLOAD_SD * rng.standard_normal(len(cells)))
+    return RecurringOrganization(
+        name, cells, own[cells] + WORKLOAD_SD * rng.standard_normal(len(cells))
+    )

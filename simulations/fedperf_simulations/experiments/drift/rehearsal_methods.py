@@ -80,7 +80,7 @@ class RowSource:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Closed:
+class ClosedSegment:
     """A segment that is over, as its method may look at it once.
 
     Attributes:
@@ -103,7 +103,7 @@ class RehearsalMethod(Protocol):
     def is_frozen(self) -> bool:
         """Whether the model stays as it is after the first segment."""
 
-    def keep(self, closed: Closed) -> Sequence[Records]:
+    def keep(self, closed: ClosedSegment) -> Sequence[Records]:
         """What is kept of a segment, one or several views of it."""
 
     def sources(
@@ -118,7 +118,7 @@ class Naive:
 
     is_frozen: bool = False
 
-    def keep(self, closed: Closed) -> Sequence[Records]:
+    def keep(self, closed: ClosedSegment) -> Sequence[Records]:
         """Nothing."""
         return ()
 
@@ -136,7 +136,7 @@ class Everything:
     is_even: bool
     is_frozen: bool = False
 
-    def keep(self, closed: Closed) -> Sequence[Records]:
+    def keep(self, closed: ClosedSegment) -> Sequence[Records]:
         """All rows."""
         return [closed.records]
 
@@ -161,7 +161,7 @@ class Buffer:
     is_dark: bool = False
     is_frozen: bool = False
 
-    def keep(self, closed: Closed) -> Sequence[Records]:
+    def keep(self, closed: ClosedSegment) -> Sequence[Records]:
         """As much as the buffer could hold, with targets, and with answers of now."""
         raw = closed.records.first(self.rows)
         return [raw, raw.labelled(closed.model)] if self.is_dark else [raw]
@@ -177,7 +177,7 @@ class Buffer:
 
 
 @dataclass(frozen=True, slots=True)
-class Taught:
+class TaughtInputs:
     """Rehearses inputs that the teacher labels.
 
     Attributes:
@@ -189,7 +189,7 @@ class Taught:
     epsilon: float | None
     is_frozen: bool = False
 
-    def keep(self, closed: Closed) -> Sequence[Records]:
+    def keep(self, closed: ClosedSegment) -> Sequence[Records]:
         """Inputs without targets."""
         if self.epsilon is None:
             table = self.columns.random(RANDOM_ROWS, closed.rng)

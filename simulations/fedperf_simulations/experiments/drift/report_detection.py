@@ -39,7 +39,7 @@ from fedperf_shared.releases.release import Schedule, SizeClass
 from fedperf_simulations.experiments.drift.recurring_workloads import (
     USED,
     PlatformShift,
-    Recurring,
+    RecurringOrganization,
     draw_executions,
     draw_organizations,
 )
@@ -200,7 +200,9 @@ def drifts_of_a_year(
         )
         for number, each in enumerate(group)
     ]
-    task = Task([np.zeros(1, dtype=np.float32)], Unused(), _no_rounds(), _nought, _nowhere, plans)
+    task = Task(
+        [np.zeros(1, dtype=np.float32)], UntrainedFormat(), _no_rounds(), _nought, _nowhere, plans
+    )
     with directory_in_memory() as place:
         config = ServerConfig(place / "coordinator", HOST, schedule.timetable)
         with memory_federation(config, task, newcomers) as federation:
@@ -227,7 +229,7 @@ class DrawnResiduals:
         seed: of what it executed between any two moments.
     """
 
-    organization: Recurring
+    organization: RecurringOrganization
     shifts: Sequence[PlatformShift]
     period: Period
     seed: Sequence[int]
@@ -248,7 +250,7 @@ class DrawnResiduals:
 
 
 @dataclass(frozen=True, slots=True)
-class Unused:
+class UntrainedFormat:
     """The format of a model that nobody trains (`registry.ModelFormat`)."""
 
     architecture: int = 1

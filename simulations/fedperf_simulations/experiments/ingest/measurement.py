@@ -14,7 +14,7 @@ from pathlib import Path
 import orjson
 
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.sources import Skipped
+from fedperf_client.sources import SkippedRecord
 from fedperf_client.sources.ingestion import take_in
 from fedperf_client.sources.kinds import open_source
 from fedperf_client.sources.spark.streams import lines
@@ -26,7 +26,7 @@ def main(source: Path, store: Path, repeats: int) -> None:
     reads = []
     for _ in range(repeats):
         start = time.process_time()
-        skipped = sum(isinstance(each, Skipped) for each in opened.read())
+        skipped = sum(isinstance(each, SkippedRecord) for each in opened.read())
         reads.append(time.process_time() - start)
     with ExecutionStore.open(store) as executions:
         start = time.process_time()

@@ -78,7 +78,7 @@ def _cell(settings: Settings, task: tuple[str, WorkloadPart]) -> Sequence[Row]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Judged:
+class _JudgedAnswers:
     """Answers to questions, one way, seed and information.
 
     Attributes:
@@ -121,7 +121,7 @@ def _cases(settings: Settings, asks: str, part: WorkloadPart) -> list[Row]:
 
 def _judged(
     known: Sequence[Execution], asked: Sequence[Execution], *, quick: bool, seed: int
-) -> Iterator[_Judged]:
+) -> Iterator[_JudgedAnswers]:
     rng = np.random.default_rng(seed)
     most = QUICK_EXECUTIONS if quick else MOST_ASKED
     history = History.from_executions(_some(known, rng, QUICK_EXECUTIONS if quick else len(known)))
@@ -134,7 +134,7 @@ def _judged(
     for information in BOTH:
         found = mix.estimate(asked_with(questions.questions, information))
         answers = [each.prediction for each in found]
-        yield _Judged(
+        yield _JudgedAnswers(
             information,
             np.array([answer.covers(took) for answer, took in zip(answers, seconds, strict=True)]),
             seconds <= np.array([each.p90_seconds for each in found]),

@@ -15,7 +15,7 @@ import numpy as np
 from fedperf_client.prediction.prediction import Floats, Prediction
 from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.experiment import Row, Target, Value
-from fedperf_simulations.harness.paired import Interval, Paired, interval_by_groups
+from fedperf_simulations.harness.paired import Interval, PairedComparison, interval_by_groups
 
 LEVEL = 0.9
 """Of all intervals here."""
@@ -177,6 +177,6 @@ def most_target(what: str, row: Row | None, name: str, limit: float) -> Target:
     return Target(what, limit, number(row.get(name) if row else None))
 
 
-def worst_case_target(what: str, limit: float, change: Paired) -> Target:
+def worst_case_target(what: str, limit: float, change: PairedComparison) -> Target:
     """The upper end of the bootstrap interval of a mean must be at most so."""
     return Target(what, limit, change.interval[1] if change.interval else math.nan, paired=change)

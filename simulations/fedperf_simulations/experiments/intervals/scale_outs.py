@@ -40,7 +40,7 @@ from fedperf_simulations.experiments.intervals.figures import (
 )
 from fedperf_simulations.experiments.intervals.part import Cases, JudgedPart
 from fedperf_simulations.harness.experiment import Row, Settings, Target, Value
-from fedperf_simulations.harness.paired import Paired, interval_by_groups
+from fedperf_simulations.harness.paired import PairedComparison, interval_by_groups
 from fedperf_simulations.harness.side_by_side import computed
 
 KNOWN = (1, 2, 3)
@@ -199,11 +199,11 @@ def rows_of(cases: Cases) -> list[Row]:
     return rows
 
 
-def _against(cases: Cases, of: Value, rival: str) -> Paired:
+def _against(cases: Cases, of: Value, rival: str) -> PairedComparison:
     """Log of our error over that of a rival, case by case, slices resampled."""
     ours, theirs = (where(cases, situation=of, predictor=name) for name in (OURS, rival))
     logs = (np.log(column(each, MAPE)) for each in (ours, theirs))
-    return Paired.by_groups(*logs, groups=labels(ours))
+    return PairedComparison.by_groups(*logs, groups=labels(ours))
 
 
 def targets_of(cases: Cases, rows: Sequence[Row]) -> list[Target]:

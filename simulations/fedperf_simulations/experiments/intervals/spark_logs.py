@@ -52,7 +52,7 @@ from fedperf_simulations.experiments.intervals.part import Cases, JudgedPart
 from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.experiment import Row, Settings, Target
 from fedperf_simulations.harness.information import BOTH, KNOWN_BEFORE, TRUE_ROWS, asked_with
-from fedperf_simulations.harness.paired import Paired
+from fedperf_simulations.harness.paired import PairedComparison
 from fedperf_simulations.harness.side_by_side import computed
 
 FOLDER = Path("spark-eventlogs") / "qualification"
@@ -289,12 +289,12 @@ def _with_own_runs(cases: Cases) -> Iterator[Row]:
             yield row
 
 
-def _against_local(cases: Cases, runs: Sequence[int], information: str) -> Paired:
+def _against_local(cases: Cases, runs: Sequence[int], information: str) -> PairedComparison:
     """Log of personalized over local-only q-errors, groups resampled."""
     wanted = {_situation(own) for own in runs}
     chosen = [each for each in where(cases, information=information) if each[SITUATION] in wanted]
     ours, local = where(chosen, predictor=OURS), where(chosen, predictor=LOCAL)
-    return Paired.by_groups(log_q(ours), log_q(local), groups=labels(ours))
+    return PairedComparison.by_groups(log_q(ours), log_q(local), groups=labels(ours))
 
 
 def targets_of(cases: Cases, rows: Sequence[Row]) -> list[Target]:
@@ -313,7 +313,7 @@ def targets_of(cases: Cases, rows: Sequence[Row]) -> list[Target]:
         ]
     ours = _ours(cases, KNOWN_BEFORE)
     bytes_read = where(cases, situation=NOTHING_OWN, predictor=ON_BYTES)
-    change = Paired.by_groups(log_q(ours), log_q(bytes_read), groups=labels(ours))
+    change = PairedComparison.by_groups(log_q(ours), log_q(bytes_read), groups=labels(ours))
     what = f"{NOTHING_OWN}, {KNOWN_BEFORE}: log q-error less that of the {ON_BYTES}"
     found.append(Target(what, 0.0, change.mean, paired=change))
     return [*found, *_harm(cases)]

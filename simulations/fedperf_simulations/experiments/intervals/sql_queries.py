@@ -44,7 +44,7 @@ from fedperf_simulations.experiments.intervals.figures import (
 from fedperf_simulations.experiments.intervals.part import Cases, JudgedPart
 from fedperf_simulations.harness.experiment import Row, Settings, Target
 from fedperf_simulations.harness.information import BOTH, KNOWN_BEFORE, TRUE_ROWS, asked_with
-from fedperf_simulations.harness.paired import Paired
+from fedperf_simulations.harness.paired import PairedComparison
 from fedperf_simulations.measured_set.starts.start_training import EPOCHS
 from fedperf_simulations.measured_set.training_set import Measurements
 
@@ -224,7 +224,7 @@ def targets_of(cases: Cases, rows: Sequence[Row]) -> list[Target]:
     [row] = where(rows, situation=ON_DUCKDB, predictor=OURS, information=TRUE_ROWS)
     ours = where(cases, situation=ON_DUCKDB, predictor=OURS, information=TRUE_ROWS)
     rival = where(cases, situation=ON_DUCKDB, predictor=ON_ROWS)
-    change = Paired.by_groups(log_q(ours), log_q(rival), groups=labels(ours))
+    change = PairedComparison.by_groups(log_q(ours), log_q(rival), groups=labels(ours))
     return [
         most_target(f"{ON_DUCKDB}: median q-error", row, "q50", MOST_Q50),
         most_target(f"{ON_DUCKDB}: p90 q-error", row, "q90", MOST_Q90),

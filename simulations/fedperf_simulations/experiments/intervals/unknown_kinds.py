@@ -49,7 +49,7 @@ from fedperf_simulations.experiments.intervals.figures import (
 from fedperf_simulations.experiments.intervals.part import Cases, JudgedPart
 from fedperf_simulations.harness.experiment import Row, Settings, Target, Value
 from fedperf_simulations.harness.information import BOTH, TRUE_ROWS, asked_with
-from fedperf_simulations.harness.paired import Paired
+from fedperf_simulations.harness.paired import PairedComparison
 from fedperf_simulations.harness.side_by_side import computed
 from fedperf_simulations.measured_set.organizations import WorkloadPart, split
 from fedperf_simulations.measured_set.sql.session_records import session_of
@@ -200,7 +200,7 @@ def rows_of(cases: Cases) -> list[Row]:
         row = figures(chosen)
         if name == OURS:
             start = where(cases, situation=of, predictor=THE_START, information=information)
-            change = Paired.by_groups(log_q(chosen), log_q(start), groups=labels(chosen))
+            change = PairedComparison.by_groups(log_q(chosen), log_q(start), groups=labels(chosen))
             medians = (float(np.median(log_q(each))) for each in (chosen, start))
             row = {**row, TIMES: _times(*medians), "mean, times": float(np.exp(change.mean))}
             row = {**row, **ends("mean, times", exponentials(change.interval))}

@@ -49,7 +49,7 @@ LOCALS = (*CLIENTS, *HOME_MODELS)
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class PredictorErrors:
     """How wrong one predictor was.
 
     Attributes:
@@ -61,13 +61,13 @@ class Judged:
     q50: float
 
     @classmethod
-    def of(cls, answers: Floats, measured: Floats) -> "Judged":
+    def of(cls, answers: Floats, measured: Floats) -> "PredictorErrors":
         """Of natural logs, [asked]."""
         given, truth = np.exp(answers), np.exp(measured)
         return cls(100 * mape(given, truth), median_q_error(given, truth))
 
 
-Predictors = Mapping[str, Judged]
+Predictors = Mapping[str, PredictorErrors]
 
 
 def as_is(joined: str) -> str:
@@ -120,7 +120,7 @@ def judge_tables(
         seed: of folds.
     """
 
-    def answers(learners: Sequence[Learner], belief: Belief) -> Judged:
+    def answers(learners: Sequence[Learner], belief: Belief) -> PredictorErrors:
         known = KnownRuns(
             rows.samples(own, belief),
             rows.measured[own],
@@ -128,10 +128,10 @@ def judge_tables(
             np.arange(len(own)),
         )
         mixture = mixed_for(Asks.SEEN, _nowhere(len(asked)), known, learners, seed=seed)
-        return Judged.of(mixture(rows.samples(asked, belief)), rows.measured[asked])
+        return PredictorErrors.of(mixture(rows.samples(asked, belief)), rows.measured[asked])
 
-    def uncorrected(belief: Belief) -> Judged:
-        return Judged.of(belief.mean[rows.points[asked]], rows.measured[asked])
+    def uncorrected(belief: Belief) -> PredictorErrors:
+        return PredictorErrors.of(belief.mean[rows.points[asked]], rows.measured[asked])
 
     found = {PUBLIC_AS_IS: uncorrected(start)}
     if len(own):
@@ -155,12 +155,12 @@ def judge_plans(
 ) -> Predictors:
     """As `judge_tables`, for plans; the joined models start from `start`."""
 
-    def answers(learners: Sequence[Learner], starts: Mapping[str, PredictLog]) -> Judged:
+    def answers(learners: Sequence[Learner], starts: Mapping[str, PredictLog]) -> PredictorErrors:
         mix = personalize(own, starts, learners, seed=seed)
-        return Judged.of(mix.predict_log(asked.questions), asked.log_seconds)
+        return PredictorErrors.of(mix.predict_log(asked.questions), asked.log_seconds)
 
-    def uncorrected(model: PredictLog) -> Judged:
-        return Judged.of(model(asked.questions), asked.log_seconds)
+    def uncorrected(model: PredictLog) -> PredictorErrors:
+        return PredictorErrors.of(model(asked.questions), asked.log_seconds)
 
     found = {PUBLIC_AS_IS: uncorrected(start)}
     if len(own):
@@ -182,7 +182,9 @@ def _home_models(
 ) -> Predictors:
     """What anybody would try, on rows of `features` and logs of what was measured."""
     return {
-        name: Judged.of(learn(features[own], measured[own], features[asked]), measured[asked])
+        name: PredictorErrors.of(
+            learn(features[own], measured[own], features[asked]), measured[asked]
+        )
         for name, learn in HOME_MODELS.items()
     }
 

@@ -15,7 +15,7 @@ from fedperf_simulations.experiments.joining_gain.newcomers import (
 )
 from fedperf_simulations.harness.charts import Line, lines_chart
 from fedperf_simulations.harness.experiment import Row
-from fedperf_simulations.harness.paired import Paired
+from fedperf_simulations.harness.paired import PairedComparison
 
 Floats = NDArray[np.float64]
 
@@ -61,9 +61,9 @@ class GainTable:
         known = [name for name in LOCALS if (name, own) in self.mape]
         return min(known, key=lambda name: float(self.mape[name, own].mean()), default=None)
 
-    def change(self, name: str, rival: str, own: int) -> Paired:
+    def change(self, name: str, rival: str, own: int) -> PairedComparison:
         """By how much `name` is better than `rival`; both keys must be there."""
-        return Paired.percent(self.mape[name, own], self.mape[rival, own])
+        return PairedComparison.percent(self.mape[name, own], self.mape[rival, own])
 
     def rows(self, data: str) -> Iterator[Row]:
         """One per predictor and n."""
@@ -85,7 +85,7 @@ class GainTable:
             }
 
 
-def _columns(title: str, change: Paired | None) -> Row:
+def _columns(title: str, change: PairedComparison | None) -> Row:
     """Percent: of the mean with its 95 % interval, the median of newcomers, who is better."""
     low, high = (change and change.interval) or (None, None)
     return {

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedperf_client.optimizer.costs import AdditiveCosts
-from fedperf_client.optimizer.frontier import BEAM_PLANS, Found, beam, cheapest_plans
+from fedperf_client.optimizer.frontier import BEAM_PLANS, SearchResult, beam, cheapest_plans
 from fedperf_client.optimizer.methods import Method
 from fedperf_client.optimizer.pruned_search import PruningRule, exhaustive_search, pruned_search
 from fedperf_simulations.experiments.optimizer.random_workflows import (
@@ -29,7 +29,7 @@ ROUNDING = 1e-12
 MOST_COMPARED_OPERATORS, BEST = 7, 12
 """Of workflows for brute force, and how many plans are compared."""
 
-Search = Callable[[AdditiveCosts], Found]
+Search = Callable[[AdditiveCosts], SearchResult]
 
 SEARCHES: Mapping[str, Search] = {
     "greedy": partial(pruned_search, rule=PruningRule.GREEDY),
@@ -91,7 +91,7 @@ def equal_to_brute_force(
     return equal
 
 
-def _is_right(found: Found, every: Found) -> bool:
+def _is_right(found: SearchResult, every: SearchResult) -> bool:
     plans = np.unique(found.plans, axis=0)
     return len(plans) == len(found.plans) and _same(found.seconds, every.seconds)
 

@@ -38,7 +38,7 @@ from fedperf_simulations.baselines.platform_rules import (
 from fedperf_simulations.experiments.platform_choice.tables import FAILED, NEAR, ModelAnswers
 from fedperf_simulations.harness.experiment import Row
 from fedperf_simulations.harness.information import TRUE_ROWS, workflow_with
-from fedperf_simulations.harness.paired import Paired
+from fedperf_simulations.harness.paired import PairedComparison
 from fedperf_simulations.measured_set.comparisons import Case
 
 CHOICE = "our choice"
@@ -164,7 +164,7 @@ def mixed_rows(cells: Sequence[Row], choosers: Sequence[str]) -> Iterator[Row]:
     """Regret of every chooser, as a share of the fastest plan's seconds."""
     for name in choosers:
         regrets = mixed_regrets(cells, name)
-        counted = Paired.points(np.minimum(regrets, FAILED))
+        counted = PairedComparison.points(np.minimum(regrets, FAILED))
         low, high = counted.interval or (None, None)
         median_low, median_high = counted.median_interval or (None, None)
         yield {
@@ -182,10 +182,10 @@ def mixed_rows(cells: Sequence[Row], choosers: Sequence[str]) -> Iterator[Row]:
         }
 
 
-def beyond(cells: Sequence[Row], rivals: Sequence[str]) -> Paired:
+def beyond(cells: Sequence[Row], rivals: Sequence[str]) -> PairedComparison:
     """Our regret less that of the rival with the least mean regret, program by program."""
     ours, *theirs = (np.minimum(mixed_regrets(cells, name), FAILED) for name in (CHOICE, *rivals))
-    return Paired.points(ours, min(theirs, key=lambda regrets: float(regrets.mean())))
+    return PairedComparison.points(ours, min(theirs, key=lambda regrets: float(regrets.mean())))
 
 
 def mixed_regrets(cells: Sequence[Row], chooser: str) -> Floats:

@@ -19,7 +19,7 @@ from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.experiment import Row
 from fedperf_simulations.harness.information import KNOWN_BEFORE, TRUE_ROWS
-from fedperf_simulations.harness.paired import Paired, interval_by_groups
+from fedperf_simulations.harness.paired import PairedComparison, interval_by_groups
 from fedperf_simulations.measured_set.comparisons import Case
 
 ALL = "all"
@@ -197,7 +197,7 @@ def _paired_row(
 ) -> Row:
     """Of the cases that both have a figure of."""
     shared = [case for case in ours if case in theirs]
-    change = Paired.by_groups(
+    change = PairedComparison.by_groups(
         [ours[case] for case in shared],
         [theirs[case] for case in shared],
         groups=[workloads[case] for case in shared],

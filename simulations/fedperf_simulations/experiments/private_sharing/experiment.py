@@ -49,7 +49,7 @@ from fedperf_simulations.federation.seeded_noise import SeededNoise
 from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.charts import Line, lines_chart
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target, Value
-from fedperf_simulations.harness.paired import Paired
+from fedperf_simulations.harness.paired import PairedComparison
 from fedperf_simulations.harness.side_by_side import computed
 
 EPSILONS = (0.5, 1.0, 3.0, 10.0)
@@ -177,7 +177,7 @@ class _Errors:
         """Of every job and split."""
         return self.found[predictor, training.name, training.prior, training.epsilon, _named(size)]
 
-    def lost(self, predictor: str, prior: str, sizes: Sequence[int | None]) -> Paired:
+    def lost(self, predictor: str, prior: str, sizes: Sequence[int | None]) -> PairedComparison:
         """Points of MAPE between what is shared at the promised epsilon and original data.
 
         Jobs are fixed; splits are resampled.
@@ -187,7 +187,7 @@ class _Errors:
             for each in (SharedTraining(OURS, prior, PROMISED), SharedTraining(ORIGINAL))
         )
         strata = [job for size in sizes for job in self.jobs[_named(size)]]
-        return Paired.points(ours, original, strata)
+        return PairedComparison.points(ours, original, strata)
 
 
 def ernest(inputs: Floats, seconds: Floats) -> Predict:

@@ -27,7 +27,7 @@ from fedperf_client.home.store import ExecutionStore
 from fedperf_client.prediction.answers.home_columns import home_encoder
 from fedperf_client.prediction.answers.predictor_cache import open_kept
 from fedperf_client.prediction.base_models import FetchedModels
-from fedperf_client.prediction.mixture.personal import Personalized
+from fedperf_client.prediction.mixture.personal import PersonalMix
 from fedperf_shared.execution import Execution, SizedPlan
 from fedperf_simulations.experiments.store.made_up_jobs import PER_WORKLOAD, made_up
 
@@ -120,7 +120,7 @@ def _question(execution: Execution, cores: int) -> SizedPlan:
     return SizedPlan(execution.plan, replace(execution.cluster, cores=cores))
 
 
-def _asked(predictor: Personalized, questions: Sequence[SizedPlan]) -> float:
+def _asked(predictor: PersonalMix, questions: Sequence[SizedPlan]) -> float:
     """CPU milliseconds of each, the median."""
     taken = []
     for each in questions:

@@ -14,7 +14,7 @@ import numpy as np
 from fedperf_simulations.measured_set.sql.shop import (
     FACTS,
     TABLES,
-    Joined,
+    JoinedTables,
     condition,
     conditions,
     expression,
@@ -68,18 +68,18 @@ def _fact(rng: np.random.Generator) -> str:
     return pick(rng, (*FACTS, "entries", "purchases"))
 
 
-def _star(rng: np.random.Generator, most: int = 4) -> Joined:
+def _star(rng: np.random.Generator, most: int = 4) -> JoinedTables:
     return joined(rng, _fact(rng), int(rng.integers(0, most + 1)))
 
 
-def _columns(rng: np.random.Generator, source: Joined) -> str:
+def _columns(rng: np.random.Generator, source: JoinedTables) -> str:
     there = [*source.few(), *source.numbers(), *source.words(), *source.days(), *source.many()]
     chosen = sorted(set(some(rng, list(dict.fromkeys(there)), 2, 6)))
     named = [f"{each} AS c{place}" for place, each in enumerate(chosen)]
     return ", ".join([*named, f"{expression(rng, source)} AS e"])
 
 
-def _groups(rng: np.random.Generator, source: Joined, most: int = 3) -> list[str]:
+def _groups(rng: np.random.Generator, source: JoinedTables, most: int = 3) -> list[str]:
     keys = [*source.few(), *(f"EXTRACT(YEAR FROM {day})" for day in source.days())]
     return some(rng, keys, 1, most)
 

@@ -15,7 +15,7 @@ from statistics import median_low
 import pyarrow as pa
 from pyarrow import parquet
 
-from fedperf_client.sources import Skipped
+from fedperf_client.sources import SkippedRecord
 from fedperf_client.sources.duckdb.profile_file import ProfileFile
 from fedperf_client.sources.history_file import to_table, write_table
 from fedperf_client.sources.kinds import open_source, places
@@ -73,7 +73,7 @@ class SessionReading:
         self.failed_steps.update(each.error for each in record.steps if each.error)
         read = _of_spark if session.engine is Platform.SPARK else _of_duckdb
         for found in read(directory, session, record):
-            if isinstance(found, Skipped):
+            if isinstance(found, SkippedRecord):
                 self.skipped[found.reason] += 1
             else:
                 self.runs.append(found)
@@ -86,16 +86,16 @@ def session_of(execution: Execution) -> str:
 
 def _of_duckdb(
     directory: Path, session: SqlSession, record: SessionRecord
-) -> Iterator[SqlRun | Skipped]:
+) -> Iterator[SqlRun | SkippedRecord]:
     cluster = ClusterConfig(1, session.threads, session.memory_bytes, record.machine_speed)
     for position, (step, kept) in enumerate(zip(session.steps, record.steps, strict=False)):
         name = f"{session.name}-{position:03d}"
         paths = [profile_path(directory, position, run) for run in range(kept.done)]
         there = [found for path in paths if path.exists() for found in ProfileFile(path).read()]
-        yield from (each for each in there if isinstance(each, Skipped))
+        yield from (each for each in there if isinstance(each, SkippedRecord))
         read = [each for each in there if isinstance(each, Execution)]
         if not there:
-            yield Skipped(name, NO_PROFILE)
+            yield SkippedRecord(name, NO_PROFILE)
         if not read:
             continue
         seconds = [each.runtime_seconds for each in read]
@@ -113,20 +113,20 @@ def _of_duckdb(
 
 def _of_spark(
     directory: Path, session: SqlSession, record: SessionRecord
-) -> Iterator[SqlRun | Skipped]:
+) -> Iterator[SqlRun | SkippedRecord]:
     """Each execution belongs to the step in whose time it began; what Spark counts stays."""
     numbers: Counter[int] = Counter()
     for place, _ in places([directory / EVENTS], []):
         for found in open_source(place).read():
-            if isinstance(found, Skipped):
+            if isinstance(found, SkippedRecord):
                 yield found
                 continue
             if found.origin.record.startswith("job "):
-                yield Skipped(found.origin.record, BESIDE_QUERIES)
+                yield SkippedRecord(found.origin.record, BESIDE_QUERIES)
                 continue
             position = _step_at(found, record.steps)
             if position is None:
-                yield Skipped(found.execution_id, "before or after all steps")
+                yield SkippedRecord(found.execution_id, "before or after all steps")
                 continue
             name = f"{session.name}-{position:03d}-{numbers[position]}"
             numbers[position] += 1

@@ -114,7 +114,7 @@ _DAYS = 1_500
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class JoinedTables:
     """Tables joined along keys: what FROM says, and which they are; columns are `table.column`."""
 
     text: str
@@ -160,7 +160,7 @@ def some(rng: np.random.Generator, choices: Sequence[str], least: int, most: int
 
 def joined(
     rng: np.random.Generator, fact: str, joins: int, *, kinds: Sequence[str] = ("JOIN",)
-) -> Joined:
+) -> JoinedTables:
     """A table and up to so many that it points to, also through others."""
     text, tables = fact, [fact]
     for _ in range(joins):
@@ -175,7 +175,7 @@ def joined(
         table, parent, key = open_ends[int(rng.integers(len(open_ends)))]
         text += f" {pick(rng, kinds)} {parent} ON {parent}.{key} = {table}.{key}"
         tables.append(parent)
-    return Joined(text, tuple(tables))
+    return JoinedTables(text, tuple(tables))
 
 
 def condition(rng: np.random.Generator, table: str, *, keeps: float | None = None) -> str:
@@ -207,14 +207,14 @@ def condition(rng: np.random.Generator, table: str, *, keeps: float | None = Non
     return f"{table}.{column} BETWEEN {start_at:.2f} AND {start_at + (high - low) * share:.2f}"
 
 
-def conditions(rng: np.random.Generator, source: Joined, least: int, most: int) -> str:
+def conditions(rng: np.random.Generator, source: JoinedTables, least: int, most: int) -> str:
     """A WHERE of some conditions; empty for none."""
     count = int(rng.integers(least, most + 1))
     found = [condition(rng, pick(rng, source.tables)) for _ in range(count)]
     return f" WHERE {' AND '.join(found)}" if found else ""
 
 
-def figure(rng: np.random.Generator, source: Joined, *, distinct: bool = True) -> str:
+def figure(rng: np.random.Generator, source: JoinedTables, *, distinct: bool = True) -> str:
     """An aggregate."""
     number = pick(rng, source.numbers())
     other = pick(rng, [each for each in source.numbers() if each != number] or [number])
@@ -235,14 +235,14 @@ def figure(rng: np.random.Generator, source: Joined, *, distinct: bool = True) -
     return pick(rng, choices)
 
 
-def figures(rng: np.random.Generator, source: Joined, *, distinct: bool = True) -> str:
+def figures(rng: np.random.Generator, source: JoinedTables, *, distinct: bool = True) -> str:
     """One to five aggregates with names."""
     count = int(rng.integers(1, 6))
     found = (figure(rng, source, distinct=distinct and place == 0) for place in range(count))
     return ", ".join(f"{each} AS f{place}" for place, each in enumerate(found))
 
 
-def expression(rng: np.random.Generator, source: Joined) -> str:
+def expression(rng: np.random.Generator, source: JoinedTables) -> str:
     """Something computed row by row."""
     number, day = pick(rng, source.numbers()), source.days()
     choices = [

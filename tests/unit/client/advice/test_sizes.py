@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedperf_client.advice.sizes import WORTH, Sized, best_size
+from fedperf_client.advice.sizes import WORTH, ClusterChoice, best_size
 from fedperf_client.prediction.answers.resources import MOST_SIZES, InvalidSizesError, sizes_of
 from fedperf_client.prediction.answers.what_if import HOLDS
 from fedperf_shared.execution import ClusterConfig
@@ -40,7 +40,7 @@ def test_a_node_needs_a_core_and_comparisons_end_somewhere() -> None:
         sizes_of(ONE, list(range(1, 34)), None)
 
 
-def sized(seed: int, cores: list[int], deadline: float | None) -> list[Sized]:
+def sized(seed: int, cores: list[int], deadline: float | None) -> list[ClusterChoice]:
     sizes = [replace(FOUR_CORES, cores=each) for each in cores]
     return list(advised(made_up(seed), sizes=sizes, deadline_seconds=deadline).sizes)
 

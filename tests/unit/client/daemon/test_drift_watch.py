@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fedperf_client.daemon.drift_watch import LOOKING_SHARE, DriftTask, DriftWatch, Noticed
+from fedperf_client.daemon.drift_watch import LOOKING_SHARE, DriftLook, DriftTask, DriftWatch
 from fedperf_client.daemon.source_watch import NEEDED_FOR_FOLLOWING
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.workers.computing_process import ComputationFailedError, ComputingProcess
@@ -39,13 +39,13 @@ class Watched:
         with ExecutionStore.open(self.store) as store:
             store.add(executions()[begin:end])
 
-    def look(self) -> Noticed:
+    def look(self) -> DriftLook:
         """One look, after all waiting; what it gave is said when it is concluded."""
         self.moment += 1e6
         self.watching.look()
         self.later.do()
         found = self.later.begun[-1][1].result()
-        assert isinstance(found, Noticed)
+        assert isinstance(found, DriftLook)
         return found
 
     def conclude(self) -> None:
@@ -122,7 +122,7 @@ def test_a_look_that_does_not_end_holds_up_nothing(watched: Watched) -> None:
 def test_a_look_that_fails_is_tried_again_every_minute_and_said_ever_more_rarely(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def lost(task: object, /, *, seconds: float | None = None) -> Noticed:
+    def lost(task: object, /, *, seconds: float | None = None) -> DriftLook:
         del task, seconds
         tried.append(moment[0])
         raise ComputationFailedError("its process was lost")

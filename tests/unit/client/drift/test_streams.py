@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedperf_client.drift.kinds import DriftKind
-from fedperf_client.drift.streams import Observed, StreamDrift, recent_drift, streams_of
+from fedperf_client.drift.streams import ObservedExecutions, StreamDrift, recent_drift, streams_of
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.releases.basis import ALL_CELLS
 from fedperf_shared.workflow.vocabulary import OperatorClass, Platform
@@ -15,8 +15,8 @@ from tests.fakes.plans import diamond
 from tests.unit.client.drift.observing import BEGIN, MINUTE, observed
 
 
-def together(*parts: Observed) -> Observed:
-    return Observed(
+def together(*parts: ObservedExecutions) -> ObservedExecutions:
+    return ObservedExecutions(
         np.concatenate([each.cells for each in parts]),
         np.concatenate([each.jobs for each in parts]),
         np.concatenate([each.residuals for each in parts]),

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from fedperf_client.optimizer.costs import AdditiveCosts
 from fedperf_client.optimizer.frontier import (
     BEAM_FROM_WIDTH,
-    Found,
     InvalidCountError,
+    SearchResult,
     beam,
     cheapest_plans,
 )
@@ -31,7 +31,7 @@ from tests.unit.client.optimizer.additive_worlds import (
 COUNT = 12
 
 
-def require_cheapest(found: Found, costs: AdditiveCosts, best: list[float]) -> None:
+def require_cheapest(found: SearchResult, costs: AdditiveCosts, best: list[float]) -> None:
     """`found` are the first of `best`, each plan once and rightly priced."""
     plans = [tuple(plan) for plan in found.plans.tolist()]
     assert len(set(plans)) == len(plans) == min(COUNT, len(best))

@@ -20,7 +20,7 @@ from fedperf_client.platforms.operations.expressions import (
     Arithmetic,
     ArithmeticOperator,
     Comparison,
-    Computed,
+    ComputedColumn,
     Order,
     WindowFunction,
 )
@@ -133,7 +133,7 @@ def test_a_malformed_graph_is_refused(steps: tuple[Step, ...], told: str) -> Non
         (lambda: Filter("v", Comparison.LESS, float("nan")), "nan"),
         (lambda: Project(("k", "k")), "twice"),
         (lambda: Project(()), "at least one column"),
-        (lambda: Project(("k",), (Computed("w", "t"),)), "text"),
+        (lambda: Project(("k",), (ComputedColumn("w", "t"),)), "text"),
         (lambda: Arithmetic(ArithmeticOperator.ADD, float("inf")), "inf"),
         (lambda: Aggregate((), ()), "at least one key"),
         (lambda: Aggregation(AggregateFunction.SUM, "s"), "every other function one"),
@@ -172,7 +172,7 @@ def test_a_join_on_other_than_two_whole_numbers_or_two_texts_is_refused(
 def test_a_workflow_keeps_shape_and_sizes_and_nothing_that_names_data() -> None:
     steps = (Arithmetic(ArithmeticOperator.ADD, 7.0), Arithmetic(ArithmeticOperator.ADD, "k"))
     program = chain(
-        Project(("k", "v"), (Computed("w", "v", steps),)),
+        Project(("k", "v"), (ComputedColumn("w", "v", steps),)),
         KMeans(("v", "w"), clusters=3, iterations=4),
         Sink(),
     )

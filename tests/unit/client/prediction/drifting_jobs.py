@@ -8,7 +8,7 @@ import numpy as np
 from fedperf_client.prediction.evidence import History
 from fedperf_client.prediction.learners.residual_learners import PUBLIC
 from fedperf_client.prediction.mixture.learner_catalogue import public_learners
-from fedperf_client.prediction.mixture.personal import Personalized
+from fedperf_client.prediction.mixture.personal import PersonalMix
 from fedperf_client.prediction.prediction import Floats
 from fedperf_shared.execution import Execution, ExecutionStatus, Measurement, SizedPlan
 from fedperf_shared.workflow.vocabulary import Platform
@@ -54,7 +54,7 @@ def asked(seed: int = 100) -> tuple[SizedPlan, ...]:
     return tuple(each for each in drawn if each.plan.platforms[0] is Platform.DUCKDB)
 
 
-def error_of(own: Personalized, *, shift: float = SHIFT) -> float:
+def error_of(own: PersonalMix, *, shift: float = SHIFT) -> float:
     """On other jobs of DuckDB, as they take today."""
     return float(np.abs(own.predict_log(asked()) - true_log_seconds(asked()) - shift).mean())
 

@@ -22,7 +22,7 @@ import pytest
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.learning.tasks import ReportTask
 from fedperf_client.privacy.report_mechanism import noiseless_sum
-from fedperf_client.sources import Skipped
+from fedperf_client.sources import SkippedRecord
 from fedperf_client.sources.kinds import open_source
 from fedperf_shared.execution import Execution, Origin
 from fedperf_shared.model.public_start import load_public_start
@@ -62,7 +62,7 @@ NAMES_THE_WORKLOAD = "Spark event log"
 
 def read(write: Callable[[Records, Path], Path], records: Records, path: Path) -> list[Execution]:
     source = open_source(write(records, path))
-    return [each for each in source.read() if not isinstance(each, Skipped)]
+    return [each for each in source.read() if not isinstance(each, SkippedRecord)]
 
 
 def planted(records: Records, place: Place) -> Records:

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from fedperf_client.sources import Skipped, Source
+from fedperf_client.sources import SkippedRecord, Source
 from fedperf_client.sources.history_file import (
     COLUMNS,
     NAME_COLUMNS,
@@ -99,7 +99,7 @@ def test_a_bad_row_is_skipped_with_its_reason_and_the_others_are_read(
     good = parquet_column(tmp_path, column, 3, type_)
     path = _with(tmp_path, column, pa.array([good[0], bad, good[2]], type_))
     found = list(HistoryFile(path).read())
-    assert isinstance(found[1], Skipped)
+    assert isinstance(found[1], SkippedRecord)
     assert found[1].record == "row 1"
     assert said in found[1].reason
     if not (column == "finished_at" and bad == 0):

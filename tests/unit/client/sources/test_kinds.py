@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.sources import Skipped, kinds
+from fedperf_client.sources import SkippedRecord, kinds
 from fedperf_client.sources.follower import follow
 from fedperf_client.sources.history_file import write_history
 from fedperf_client.sources.ingestion import LONGEST_REASON, MAX_REASONS, ingest, take_in
@@ -18,7 +18,7 @@ from fedperf_shared.errors import StorageError
 from fedperf_shared.execution import Execution
 from tests.unit.client.executions import make_execution
 
-Found = Execution | Skipped
+Found = Execution | SkippedRecord
 
 
 class ForeignLog:
@@ -127,7 +127,7 @@ def test_a_source_without_what_a_source_has_is_named(
 def test_reasons_without_end_are_told_up_to_a_limit(
     foreign: ForeignKind, paths: list[Path], store: ExecutionStore
 ) -> None:
-    foreign.failure = lambda: [Skipped("row", f"{each} " * 1000) for each in range(10_000)]
+    foreign.failure = lambda: [SkippedRecord("row", f"{each} " * 1000) for each in range(10_000)]
     skipped = take_in(paths[0], store).skipped
     assert sum(skipped.values()) == 10_000
     assert len(skipped) == MAX_REASONS + 1

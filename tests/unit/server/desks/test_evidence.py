@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedperf_server.desks.evidence import CellLearner, Evidence
-from fedperf_server.inference.cell_directions import AnsweredQuestion, Learned, learn_cells
+from fedperf_server.inference.cell_directions import AnsweredQuestion, LearnedCells, learn_cells
 from fedperf_shared.releases.basis import CELLS
 from tests.unit.server.inference.worlds_of_cells import REFERENCE, learned_in_stages, members
 
@@ -19,7 +19,7 @@ def year() -> Evidence:
     return Evidence(tuple(reports), tuple(answered), REFERENCE)
 
 
-def assert_same(found: Learned, expected: Learned) -> None:
+def assert_same(found: LearnedCells, expected: LearnedCells) -> None:
     """To the last bit."""
     assert found.windows == expected.windows
     np.testing.assert_array_equal(found.correction.mean, expected.correction.mean)
@@ -50,7 +50,9 @@ def test_an_answered_question_is_not_learned_again(
 ) -> None:
     read = []
 
-    def counted(plain: object, answered: tuple[AnsweredQuestion, ...], **others: object) -> Learned:
+    def counted(
+        plain: object, answered: tuple[AnsweredQuestion, ...], **others: object
+    ) -> LearnedCells:
         read.append(len(answered))
         return learn_cells(plain, answered, **others)  # type: ignore[arg-type]
 

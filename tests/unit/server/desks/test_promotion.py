@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fedperf_server.desks import promotion
 from fedperf_server.desks.promotion import NothingToTakeBackError, PromotionDesk, take_back
-from fedperf_server.inference.promotion_rules import Reported
+from fedperf_server.inference.promotion_rules import ReportedOffset
 from fedperf_server.rehearsal import buffer
 from fedperf_server.rehearsal.synthetic_rows import PredictLog
 from fedperf_server.state import audit, promotion_graph, registry
@@ -37,7 +37,7 @@ GRACE = timedelta(hours=1)
 PLANS = few_plans()
 PASSED = "better by reports, no worse on public plans and on the buffer"
 REPORTED = promotion._reported
-SPEAKING = Reported(np.ones(CELLS), 1e-6 * np.eye(CELLS), np.full(CELLS, 1 / CELLS))
+SPEAKING = ReportedOffset(np.ones(CELLS), 1e-6 * np.eye(CELLS), np.full(CELLS, 1 / CELLS))
 """Reports for every version that predicts more than the one in force, up to 1 log second more."""
 ROW = SyntheticRow(PLANS[0].plan, PLANS[0].cluster, 9.0, Platform.POLARS)
 

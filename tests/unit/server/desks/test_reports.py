@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from sqlalchemy.orm import Session
 
-from fedperf_server.desks.reports import SYNTHETIC_ROWS, Published, ReportDesk, standings
+from fedperf_server.desks.reports import SYNTHETIC_ROWS, PublicationCounts, ReportDesk, standings
 from fedperf_server.rehearsal.synthetic_rows import PredictLog
 from fedperf_server.state import registry, releases
 from fedperf_server.state.database import Database, OrganizationRow
@@ -58,7 +58,7 @@ def desk(database: Database) -> ReportDesk:
     return ReportDesk(database, TABLE, CATALOGUE, predict_nought, grace=timedelta(0))
 
 
-def look(database: Database, watching: ReportDesk) -> Published | None:
+def look(database: Database, watching: ReportDesk) -> PublicationCounts | None:
     found = watching.look(snapshot(database, TABLE.period, AT))
     return found[0] if found else None
 

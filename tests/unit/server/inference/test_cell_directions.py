@@ -10,7 +10,7 @@ import pytest
 from fedperf_server.inference.cell_directions import (
     CHANGE,
     AnsweredQuestion,
-    Learned,
+    LearnedCells,
     OwnSums,
     ask_cells,
     directions_through_clips,
@@ -50,7 +50,7 @@ def world(
     return truth, members(truth, seed=seed, count=count, workloads=workloads, cells=cells)
 
 
-def error(learned: Learned, truth: Floats, group: Sequence[Member]) -> float:
+def error(learned: LearnedCells, truth: Floats, group: Sequence[Member]) -> float:
     """Root mean square over the cells where somebody has workloads."""
     return float(np.sqrt(np.mean((learned.correction.mean - truth)[occupied(group)] ** 2)))
 
@@ -71,7 +71,7 @@ def test_at_the_same_epsilon_staged_reports_tell_more_than_a_plain_one() -> None
     assert staged < 0.7 * plain
 
 
-def heard_as(group: Sequence[Member], factor: float) -> Learned:
+def heard_as(group: Sequence[Member], factor: float) -> LearnedCells:
     """One directed stage, whose noise the server takes to be `factor` of what it is."""
     reports, (answered,), _ = learned_in_stages(group, plain=THIRD, directed=(THIRD,))
     answers = tuple(

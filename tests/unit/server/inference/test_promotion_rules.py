@@ -13,7 +13,7 @@ from fedperf_server.inference.promotion_rules import (
     Best,
     Judgement,
     Merits,
-    Reported,
+    ReportedOffset,
     Ruling,
     errors_by_segment,
     gain_of,
@@ -29,11 +29,11 @@ UNSURE = "no sure gain by reports yet"
 PROMOTED = Merits(2.0, NOTHING, {DUCKDB: 0.2, POLARS: 0.3})
 
 
-def reported(mean: float, *, sd: float = 0.01) -> Reported:
+def reported(mean: float, *, sd: float = 0.01) -> ReportedOffset:
     """All workloads in two cells; the reference is off by `mean` in both."""
     shares = np.zeros(CELLS)
     shares[:2] = 0.5
-    return Reported(np.full(CELLS, mean), sd**2 * np.eye(CELLS), shares)
+    return ReportedOffset(np.full(CELLS, mean), sd**2 * np.eye(CELLS), shares)
 
 
 def stepped(by: float) -> Merits:
@@ -41,7 +41,7 @@ def stepped(by: float) -> Merits:
     return replace(PROMOTED, apart=np.full(CELLS, by))
 
 
-def judged(candidate: Merits, known: Reported | None) -> Judgement:
+def judged(candidate: Merits, known: ReportedOffset | None) -> Judgement:
     """Where the promoted version is the best one as well."""
     best = Best(PROMOTED.public_error, PROMOTED.by_segment)
     return judge(candidate, PROMOTED, best=best, reported=known)

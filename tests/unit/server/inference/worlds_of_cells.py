@@ -10,7 +10,7 @@ from fedperf_client.privacy.report_mechanism import WorkloadResiduals, residual_
 from fedperf_server.inference.cell_directions import (
     AnsweredQuestion,
     DirectedAnswer,
-    Learned,
+    LearnedCells,
     ask_cells,
     learn_cells,
 )
@@ -93,7 +93,7 @@ def members(
 
 
 def asked(
-    learned: Learned, group: Sequence[Member], noise_multiplier: float, *, index: int = 1
+    learned: LearnedCells, group: Sequence[Member], noise_multiplier: float, *, index: int = 1
 ) -> CellQuestion:
     senders = [
         (
@@ -115,7 +115,7 @@ def learned_in_stages(
     plain: float | None,
     directed: Sequence[float],
     public_counts: bool = False,
-) -> tuple[list[ReceivedReport], list[AnsweredQuestion], Learned]:
+) -> tuple[list[ReceivedReport], list[AnsweredQuestion], LearnedCells]:
     """Plain reports at that noise (none for None), then one directed stage for each noise."""
     reports = (
         [] if plain is None else [each.plain(plain, public_counts=public_counts) for each in group]

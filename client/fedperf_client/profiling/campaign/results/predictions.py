@@ -50,7 +50,7 @@ class InvalidColumnsError(InvalidInputError):
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class CampaignMeasurements:
     """What a campaign's trials of the whole job came to.
 
     Attributes:
@@ -171,7 +171,7 @@ class ColumnAnswer:
         return ", ".join([*words, *([self.memory_problem] if self.memory_problem else [])])
 
 
-def measured_by(home: Path, campaign: Campaign) -> Measured:
+def measured_by(home: Path, campaign: Campaign) -> CampaignMeasurements:
     """What the journal of a campaign holds.
 
     Raises:
@@ -237,7 +237,7 @@ def configurations_asked(grid: Grid, settings: Sequence[str]) -> list[Configurat
 
 def column_answers(
     predictor: TablePredictor,
-    measured: Measured,
+    measured: CampaignMeasurements,
     asked: Sequence[Configuration],
     *,
     deadline_seconds: float | None = None,
@@ -295,7 +295,7 @@ def _verdict(
     )
 
 
-def _measured(home: Path, campaign: Campaign) -> Measured:
+def _measured(home: Path, campaign: Campaign) -> CampaignMeasurements:
     run = campaign.settings.run
     with Journal.open(journal_path(home, campaign), campaign.campaign_id) as journal:
         trials = [each for each in journal.trials() if each.key.component == WHOLE]
@@ -310,7 +310,7 @@ def _measured(home: Path, campaign: Campaign) -> Measured:
     ended = [(each.key.configuration, each.outcome) for each in trials if each.outcome is not None]
     late = [(row, end) for row, end in ended if end.status is TrialStatus.TIMEOUT]
     memory = {row for row, end in ended if end.status is TrialStatus.OOM}
-    return Measured(
+    return CampaignMeasurements(
         campaign,
         tuple(rows),
         tuple(seconds),

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from fedperf_client.profiling.campaign.campaign import Stopped
+from fedperf_client.profiling.campaign.campaign import CampaignEnd
 from fedperf_client.profiling.campaign.definition import Campaign
 from fedperf_client.profiling.campaign.expressions import Value
 from fedperf_client.profiling.campaign.record.history import TrialHistory
@@ -71,7 +71,7 @@ class Summary:
     """
 
     campaign: Campaign
-    stopped: Stopped
+    stopped: CampaignEnd
     sessions: tuple[Session, ...]
     trials: tuple[JournalTrial, ...]
     repeats: tuple[ConfigurationRepeats, ...]
@@ -128,7 +128,7 @@ def summarize(
     campaign: Campaign,
     trials: Sequence[JournalTrial],
     sessions: Sequence[Session],
-    stopped: Stopped,
+    stopped: CampaignEnd,
 ) -> Summary:
     """Everything that was found out."""
     history = TrialHistory(trials, retries=campaign.settings.run.retries)
@@ -204,7 +204,7 @@ def trial_rows(summary: Summary) -> list[dict[str, object]]:
 
 
 def _skipped(
-    campaign: Campaign, history: TrialHistory, row: int, stopped: Stopped
+    campaign: Campaign, history: TrialHistory, row: int, stopped: CampaignEnd
 ) -> list[SkippedTrial]:
     keys = [
         TrialKey(row, target, repetition)

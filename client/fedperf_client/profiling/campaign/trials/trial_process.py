@@ -49,7 +49,7 @@ CALLABLE_COMMAND = (
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class ComponentEnd:
     """How a component ended: `reason` says why where it did not end well."""
 
     status: str = "ok"
@@ -62,7 +62,7 @@ class Ended:
 class Runnable:
     """A component that is ready: calling `run` begins it and returns when it has ended."""
 
-    def run(self) -> Ended:
+    def run(self) -> ComponentEnd:
         """Run it once."""
         raise NotImplementedError
 
@@ -76,7 +76,7 @@ class Command(Runnable):
         self._directory = directory
         self._log = log
 
-    def run(self) -> Ended:
+    def run(self) -> ComponentEnd:
         """Start it and wait for it."""
         with self._log.open("ab") as log:
             try:
@@ -89,7 +89,7 @@ class Command(Runnable):
                     stderr=log,
                 )
             except (OSError, ValueError) as error:
-                return Ended("failed", f"it could not be started: {error}")
+                return ComponentEnd("failed", f"it could not be started: {error}")
         code, usage = reap(process.pid)
         moment = time.perf_counter_ns()
         process.returncode = code
@@ -119,7 +119,7 @@ class Function(Runnable):
             reason = str(reply.get("reason", "")) or last_words(self._log)
             raise ValueError(f"its function cannot be imported: {reason}")
 
-    def run(self) -> Ended:
+    def run(self) -> ComponentEnd:
         """Call it."""
         self._send({})
         reply = self._receive()
@@ -133,7 +133,7 @@ class Function(Runnable):
         if not reply:
             return judged(code or 1, last_words(self._log), usage, moment=moment)
         status, reason = str(reply["status"]), str(reply["reason"])
-        return Ended(status, reason, mapping(reply["usage"]), moment=moment)
+        return ComponentEnd(status, reason, mapping(reply["usage"]), moment=moment)
 
     def _send(self, message: Json) -> None:
         if self._process.stdin is not None:
@@ -162,14 +162,14 @@ class Request(Runnable):
 
         self._call = HttpCall.prepare(mapping(message["http"]), directory, seconds=seconds)
 
-    def run(self) -> Ended:
+    def run(self) -> ComponentEnd:
         """Send it and wait for the answer."""
         answer = self._call.send()
         extra: Json = {
             "queue_seconds": answer.queue_seconds,
             "compute_seconds": answer.compute_seconds,
         }
-        return Ended("failed" if answer.reason else "ok", answer.reason, {}, extra)
+        return ComponentEnd("failed" if answer.reason else "ok", answer.reason, {}, extra)
 
 
 def serve() -> None:
@@ -199,7 +199,7 @@ def run_components(ready: dict[str, Runnable], after: dict[str, list[str]]) -> J
     """Begin every component as soon as what it comes after has ended well; how all ended."""
     order = TopologicalSorter(after)
     order.prepare()
-    ended: queue.SimpleQueue[tuple[str, float, float, Ended]] = queue.SimpleQueue()
+    ended: queue.SimpleQueue[tuple[str, float, float, ComponentEnd]] = queue.SimpleQueue()
     spans: list[Json] = []
     zero = time.perf_counter_ns()
 
@@ -208,7 +208,7 @@ def run_components(ready: dict[str, Runnable], after: dict[str, list[str]]) -> J
         try:
             outcome = ready[name].run()
         except Exception as error:  # without an end the trial would wait until its timeout
-            outcome = Ended("failed", f"{type(error).__name__}: {error}")
+            outcome = ComponentEnd("failed", f"{type(error).__name__}: {error}")
         ended.put((name, (start - zero) / 1e9, (outcome.moment - zero) / 1e9, outcome))
 
     failure: Json = {}
@@ -252,13 +252,13 @@ def has_ended(pid: int) -> bool:
     return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
 
 
-def judged(code: int, words: str, usage: Json, *, moment: int) -> Ended:
+def judged(code: int, words: str, usage: Json, *, moment: int) -> ComponentEnd:
     """How a command ended at `moment`, from its exit code."""
     if code == 0:
-        return Ended(usage=usage, moment=moment)
+        return ComponentEnd(usage=usage, moment=moment)
     how = f"ended by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-    killed = code in (-signal.SIGKILL, _KILLED_IN_A_SHELL)
-    return Ended("killed" if killed else "failed", f"{how}. {words}".strip(), usage, moment=moment)
+    status = "killed" if code in (-signal.SIGKILL, _KILLED_IN_A_SHELL) else "failed"
+    return ComponentEnd(status, f"{how}. {words}".strip(), usage, moment=moment)
 
 
 def last_words(log: Path) -> str:

@@ -136,7 +136,7 @@ class TrialRunner:
         }
         try:
             with (logs / "trial.log").open("ab") as log:
-                watched = _Watched(_start(log.fileno(), token), limits, logs, self._stop)
+                watched = _WatchedProcess(_start(log.fileno(), token), limits, logs, self._stop)
                 outcome = watched.outcome(orjson.dumps(request) + b"\n")
         finally:
             self.clear()
@@ -147,7 +147,7 @@ class TrialRunner:
         return outcome
 
 
-class _Watched:
+class _WatchedProcess:
     """A trial's process from its start to its end."""
 
     def __init__(

@@ -15,7 +15,7 @@ from fedperf_client.prediction.mixture.intervals import (
     kinship_of,
 )
 from fedperf_client.prediction.mixture.learner_catalogue import joined_learners
-from fedperf_client.prediction.mixture.lower_bounds import Bounded
+from fedperf_client.prediction.mixture.lower_bounds import BoundedDistribution
 from fedperf_client.prediction.mixture.matched_folds import Asks
 from fedperf_client.prediction.mixture.personal import personalize
 from fedperf_client.prediction.mixture.spreads import Distribution, Spread, Student
@@ -132,7 +132,7 @@ def test_every_figure_of_an_answer_is_read_off_one_distribution() -> None:
         Student(0.3, 3.0),
         Spread.of(rng.standard_normal(12), np.arange(12)),
         Spread.of(rng.standard_normal(60) + 0.2, np.arange(60)),
-        Bounded(Student(0.3, 3.0), 0.5, 0.3, Student.within()),
+        BoundedDistribution(Student(0.3, 3.0), 0.5, 0.3, Student.within()),
     ):
         found = around(spread, center=2.0)
         step = 1 / 13 if isinstance(spread, Spread) else 1e-9

@@ -21,7 +21,7 @@ from fedperf_client.prediction.mixture.learner_catalogue import (
 )
 from fedperf_client.prediction.mixture.learner_weights import mixed_errors, mixing_weights
 from fedperf_client.prediction.mixture.matched_folds import fold_of
-from fedperf_client.prediction.mixture.personal import Personalized, personalize
+from fedperf_client.prediction.mixture.personal import PersonalMix, personalize
 from fedperf_client.prediction.prediction import PredictLog, PredictorFailedError
 from fedperf_shared.releases.basis import CELLS
 from tests.unit.client.prediction.synthetic import (
@@ -36,16 +36,16 @@ from tests.unit.client.prediction.synthetic import (
 NOTHING = History((), (), np.zeros(0))
 
 
-def joined(history: History, shared: PredictLog, seed: int = 0) -> Personalized:
+def joined(history: History, shared: PredictLog, seed: int = 0) -> PersonalMix:
     starts = {SHARED: shared, REFERENCE: shared, PUBLIC: garbage(seed + 1000)}
     return personalize(history, starts, joined_learners(), seed=seed)
 
 
-def local(history: History, seed: int = 0) -> Personalized:
+def local(history: History, seed: int = 0) -> PersonalMix:
     return personalize(history, {}, local_learners(), seed=seed)
 
 
-def mean_log_q(predictors: Sequence[Personalized], seeds: Sequence[int]) -> float:
+def mean_log_q(predictors: Sequence[PersonalMix], seeds: Sequence[int]) -> float:
     logs = []
     for predictor, seed in zip(predictors, seeds, strict=True):
         questions = draw_questions(np.random.default_rng(10_000 + seed), 80)

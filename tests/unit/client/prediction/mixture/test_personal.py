@@ -24,7 +24,7 @@ from fedperf_client.prediction.mixture.learner_catalogue import (
 )
 from fedperf_client.prediction.mixture.matched_folds import Asks
 from fedperf_client.prediction.mixture.own_executions import places_of
-from fedperf_client.prediction.mixture.personal import HELD_TOGETHER, Personalized, personalize
+from fedperf_client.prediction.mixture.personal import HELD_TOGETHER, PersonalMix, personalize
 from fedperf_client.prediction.mixture.standing import Standing, of_mix_alone
 from fedperf_client.prediction.prediction import Floats, PredictLog
 from fedperf_shared.errors import StorageError
@@ -54,12 +54,12 @@ def of_rows(question: SizedPlan, rows: float) -> SizedPlan:
     return SizedPlan(Plan(Workflow(operators), question.plan.platforms), question.cluster)
 
 
-def predictor(history: History = HISTORY) -> Personalized:
+def predictor(history: History = HISTORY) -> PersonalMix:
     return personalize(history, {}, [*local_learners()[1:3], LogRidge("other ridge")])
 
 
 @cache
-def asked_before() -> Personalized:
+def asked_before() -> PersonalMix:
     """One that several tests ask: it keeps what it has weighed."""
     return predictor()
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedperf_client.prediction.evidence import History, encode
-from fedperf_client.prediction.mixture.repeat_spread import PUBLIC_BELIEF, Repeated, Repeats
+from fedperf_client.prediction.mixture.repeat_spread import PUBLIC_BELIEF, RepeatAnswer, Repeats
 from fedperf_client.sources.history_file import executions_of
 from fedperf_shared.workflow.vocabulary import Platform
 from tests.unit.client.prediction.mixture.repeated_worlds import (
@@ -25,13 +25,13 @@ NIGHTLY = Path(__file__).parents[5] / "tests" / "cases" / "nightly" / "execution
 
 def answer(
     found: Repeats, name: int = 0, *, of_mix: float = 0.0, variance: float = NO_MIX
-) -> Repeated:
+) -> RepeatAnswer:
     told = found.answer(name, of_mix, variance)
     assert told is not None
     return told
 
 
-def ratio(told: Repeated) -> float:
+def ratio(told: RepeatAnswer) -> float:
     """Upper to lower end of the 90 % interval."""
     return math.exp(told.spread.quantile(0.95) - told.spread.quantile(0.05))
 

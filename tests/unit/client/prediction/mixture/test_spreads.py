@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedperf_client.prediction.mixture.lower_bounds import Bounded
+from fedperf_client.prediction.mixture.lower_bounds import BoundedDistribution
 from fedperf_client.prediction.mixture.spreads import (
     SIGNED_FROM,
     USUAL_HALF_WIDTH,
     Distribution,
-    Scaled,
+    ScaledDistribution,
     Spread,
     Student,
     half_width,
@@ -57,9 +57,9 @@ STUDENTS = st.builds(Student, st.floats(0.01, 3), st.floats(0.5, 50))
 def test_quantile_and_chance_are_inverse_up_to_a_step_and_never_fall(
     base: Distribution, factor: float, bound: tuple[float, float] | None
 ) -> None:
-    found: Distribution = Scaled(base, factor)
+    found: Distribution = ScaledDistribution(base, factor)
     if bound is not None and found.cdf(bound[0]) > bound[1]:
-        found = Bounded(found, *bound, Student.within())
+        found = BoundedDistribution(found, *bound, Student.within())
     shares = np.linspace(0.02, 0.98, 49).tolist()
     values = [found.quantile(each) for each in shares]
     chances = [found.cdf(each) for each in values]
@@ -109,7 +109,7 @@ def test_a_spread_of_another_width_would_be_noticed(off: float) -> None:
     covered = []
     for _ in range(3000):
         errors = rng.standard_normal(60)
-        spread = Scaled(spread_of(errors[:-1]), off)
+        spread = ScaledDistribution(spread_of(errors[:-1]), off)
         covered.append(spread.quantile(0.05) <= errors[-1] <= spread.quantile(0.95))
     assert not 0.9 - 0.017 < np.mean(covered) < 0.9 + 2 / 60 + 0.017
 

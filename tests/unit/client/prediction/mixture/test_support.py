@@ -6,7 +6,7 @@ import pytest
 from fedperf_client.prediction.evidence import History
 from fedperf_client.prediction.mixture.intervals import WIDENING, Hull
 from fedperf_client.prediction.mixture.learner_catalogue import public_learners
-from fedperf_client.prediction.mixture.personal import Personalized, personalize
+from fedperf_client.prediction.mixture.personal import PersonalMix, personalize
 from fedperf_client.prediction.mixture.support import TIMES, Reach
 from fedperf_shared.execution import ClusterConfig, SizedPlan
 from fedperf_shared.workflow.graph import Operator, Plan, Workflow
@@ -67,5 +67,5 @@ def test_beyond_reach_the_same_median_extrapolates() -> None:
     assert far.chance_within(late) < inside.chance_within(late)
 
 
-def predictor_of(history: History) -> Personalized:
+def predictor_of(history: History) -> PersonalMix:
     return personalize(history, {"public": excellent}, public_learners())

@@ -9,7 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from fedperf_client.profiling.campaign.campaign import CampaignSurroundings, Stopped, run_campaign
+from fedperf_client.profiling.campaign.campaign import (
+    CampaignEnd,
+    CampaignSurroundings,
+    run_campaign,
+)
 from fedperf_client.profiling.campaign.components import Component
 from fedperf_client.profiling.campaign.definition import Campaign
 from fedperf_client.profiling.campaign.expressions import Value
@@ -83,7 +87,7 @@ class Place:
     campaign: Campaign
     path: Path
 
-    def run(self, world: World, sampler: Sampler | None = None) -> Stopped:
+    def run(self, world: World, sampler: Sampler | None = None) -> CampaignEnd:
         with Journal.open(self.path, self.campaign.campaign_id) as journal:
             chosen = sampler or sampler_of(self.campaign)
             return run_campaign(self.campaign, journal, chosen, world.surroundings())

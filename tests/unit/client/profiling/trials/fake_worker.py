@@ -11,7 +11,7 @@ from pathlib import Path
 
 import orjson
 
-from fedperf_client.profiling.trials.worker import Ran, serve
+from fedperf_client.profiling.trials.worker import EngineTimes, serve
 from fedperf_shared.workflow.vocabulary import Platform
 
 
@@ -31,15 +31,17 @@ class FakeEngines:
         data_directory: Path,
         threads: int,
         memory_bytes: int | None,
-    ) -> Callable[[], Ran]:
+    ) -> Callable[[], EngineTimes]:
         assert memory_bytes == self.memory_bytes
         ((task, value),) = orjson.loads(program).items()
         work = getattr(self, f"_{task}")
 
-        def run() -> Ran:
+        def run() -> EngineTimes:
             start = time.perf_counter()
             work(value)
-            return Ran(time.perf_counter() - start, [(platform, 0.25) for platform in platforms])
+            return EngineTimes(
+                time.perf_counter() - start, [(platform, 0.25) for platform in platforms]
+            )
 
         return run
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fedperf_client import cli
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.sources import Skipped, Source
+from fedperf_client.sources import SkippedRecord, Source
 from fedperf_client.sources.duckdb.operators import KINDS
 from fedperf_client.sources.duckdb.plan import ASSUMED_MEMORY_BYTES, execution_of
 from fedperf_client.sources.duckdb.profile_file import MAX_PROFILE_BYTES, ProfileFile, open_profile
@@ -56,7 +56,7 @@ def source_of(path: Path) -> Source:
     return source
 
 
-def read(path: Path) -> list[Execution | Skipped]:
+def read(path: Path) -> list[Execution | SkippedRecord]:
     return list(source_of(path).read())
 
 
@@ -234,7 +234,7 @@ def test_a_file_holds_one_profile_a_line_and_a_bad_line_hides_no_other(tmp_path:
     with path.open("a") as stream:
         stream.write('\n{"operator": [\n' + json.dumps(grouped(0)))
     found = read(path)
-    assert [str(each) for each in found if isinstance(each, Skipped)] == [
+    assert [str(each) for each in found if isinstance(each, SkippedRecord)] == [
         "line 2: no wall time between 0 and 1e+06 seconds",
         "line 4: no operators",
         "line 6: no JSON, or cut off, or nested too deeply",
@@ -253,7 +253,7 @@ def test_reading_again_adds_nothing_also_from_a_copy_or_when_the_file_has_grown(
         assert store.add(kept(read(grown))) == 1
 
 
-def kept(found: Iterable[Execution | Skipped]) -> list[Execution]:
+def kept(found: Iterable[Execution | SkippedRecord]) -> list[Execution]:
     return [each for each in found if isinstance(each, Execution)]
 
 
@@ -307,7 +307,7 @@ def test_a_file_that_goes_is_one_clear_error(tmp_path: Path) -> None:
 def test_nesting_without_end_is_skipped(tmp_path: Path) -> None:
     start = json.dumps(grouped(2))[:-1]
     (tmp_path / "p").write_text(start + ', "x": ' + "[" * 1_000_000)
-    assert isinstance(read(tmp_path / "p")[0], Skipped)
+    assert isinstance(read(tmp_path / "p")[0], SkippedRecord)
 
 
 CANARY = "canary-7351"

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fedperf_client.sources import Skipped
+from fedperf_client.sources import SkippedRecord
 from fedperf_client.sources.spark import open_work
 from fedperf_client.sources.spark.event_log import EventLog
 from fedperf_client.sources.spark.fields import MalformedEventError
-from fedperf_client.sources.spark.open_work import WANTED, Running
+from fedperf_client.sources.spark.open_work import WANTED, OpenWork
 from fedperf_client.sources.spark.plan import MAX_NODES
 from fedperf_shared.execution import Execution
 from tests.fakes.json_places import Place, places, replaced
@@ -40,7 +40,7 @@ SAMPLE = sample()
 PLACES = [place for place in places(SAMPLE) if len(place) > 1]
 
 
-def read(path: Path, content: bytes) -> list[Execution | Skipped]:
+def read(path: Path, content: bytes) -> list[Execution | SkippedRecord]:
     path.write_bytes(content)
     return list(EventLog((path,)).read())
 
@@ -68,7 +68,7 @@ def test_any_value_in_any_place_is_an_execution_or_a_reason(
 def test_any_event_of_a_known_name_is_taken_or_refused_by_name(
     events: list[tuple[str, Json]],
 ) -> None:
-    state = Running()
+    state = OpenWork()
     for name, event in events:
         try:
             list(state.take(name, event))
@@ -81,7 +81,7 @@ def test_any_event_of_a_known_name_is_taken_or_refused_by_name(
 @given(content=st.binary(max_size=2000))
 def test_any_bytes_are_read_to_their_end(tmp_path: Path, content: bytes) -> None:
     for found in read(tmp_path / "log", content):
-        assert isinstance(found, Skipped)
+        assert isinstance(found, SkippedRecord)
 
 
 @with_files
@@ -97,13 +97,13 @@ def test_a_plan_of_any_depth_is_read_or_refused(tmp_path: Path, depth: int) -> N
     event = b'{"Event":"x.SparkListenerSQLExecutionStart","executionId":1,"time":5,"sparkPlanInfo":'
     found = read(tmp_path / "log", SparkLog().begin().bytes() + event + plan + b"}")
     assert len(found) == 1
-    assert isinstance(found[0], Skipped)
+    assert isinstance(found[0], SkippedRecord)
 
 
 def test_what_never_ends_is_given_up_and_memory_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(open_work, "MAX_OPEN", 50)
     monkeypatch.setattr(open_work, "MAX_KEPT", 5_000)
-    state = Running()
+    state = OpenWork()
     skipped = 0
     for number in range(1000):
         plan = node("Union", *[node("Scan parquet", rows=n) for n in range(number % 60)])
@@ -120,9 +120,9 @@ def test_jobs_without_end_are_given_up_and_memory_stays(
     monkeypatch: pytest.MonkeyPatch, query: int | None, *, same_job: bool
 ) -> None:
     monkeypatch.setattr(open_work, "MAX_KEPT", 1_000)
-    state = Running()
+    state = OpenWork()
     properties = {} if query is None else {"spark.sql.execution.id": str(query)}
-    found: list[Execution | Skipped] = []
+    found: list[Execution | SkippedRecord] = []
     for number in range(500):
         stages = list(range(10 * number, 10 * number + 10))
         event = {"Job ID": 0 if same_job else number, "Submission Time": 5, "Stage IDs": stages}

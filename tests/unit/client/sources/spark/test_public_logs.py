@@ -6,7 +6,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from fedperf_client.sources import Skipped
+from fedperf_client.sources import SkippedRecord
 from fedperf_client.sources.kinds import UnknownSourceError, open_source, places
 from fedperf_client.sources.spark.event_log import EventLog
 from fedperf_client.sources.spark.query import TOTALS
@@ -31,9 +31,9 @@ def logs() -> Path:
 
 
 @pytest.fixture(scope="module")
-def found(logs: Path) -> dict[str, list[Execution | Skipped]]:
+def found(logs: Path) -> dict[str, list[Execution | SkippedRecord]]:
     """What every event log held, by its path."""
-    every: dict[str, list[Execution | Skipped]] = {}
+    every: dict[str, list[Execution | SkippedRecord]] = {}
     for path, _ in places([logs], []):
         try:
             source = open_source(path)
@@ -45,20 +45,20 @@ def found(logs: Path) -> dict[str, list[Execution | Skipped]]:
     return every
 
 
-def executions(records: list[Execution | Skipped]) -> list[Execution]:
+def executions(records: list[Execution | SkippedRecord]) -> list[Execution]:
     return [each for each in records if isinstance(each, Execution)]
 
 
-def queries(records: list[Execution | Skipped]) -> list[Execution]:
+def queries(records: list[Execution | SkippedRecord]) -> list[Execution]:
     return [each for each in executions(records) if each.origin.record.startswith("query ")]
 
 
-def jobs(records: list[Execution | Skipped]) -> list[Execution]:
+def jobs(records: list[Execution | SkippedRecord]) -> list[Execution]:
     return [each for each in executions(records) if each.origin.record.startswith("job ")]
 
 
 def test_every_log_is_read_and_what_gives_nothing_says_why(
-    found: dict[str, list[Execution | Skipped]],
+    found: dict[str, list[Execution | SkippedRecord]],
 ) -> None:
     assert len(found) == 47
     assert all(found.values())
@@ -73,7 +73,7 @@ def test_what_a_driver_prints_is_no_event_log(logs: Path) -> None:
 
 
 def test_the_large_query_is_one_labelled_plan(
-    found: dict[str, list[Execution | Skipped]], logs: Path
+    found: dict[str, list[Execution | SkippedRecord]], logs: Path
 ) -> None:
     (query,) = queries(found["qualification/nds_q72_dataproc_2_2.zstd"])
     assert query.measurement is not None
@@ -90,7 +90,7 @@ def test_the_large_query_is_one_labelled_plan(
 
 
 def test_rows_are_known_for_nearly_all_operators(
-    found: dict[str, list[Execution | Skipped]],
+    found: dict[str, list[Execution | SkippedRecord]],
 ) -> None:
     counts = Counter[str]()
     for name, records in found.items():
@@ -127,7 +127,9 @@ def test_the_totals_of_stages_are_the_sums_of_their_tasks(logs: Path, name: str)
     assert {each: tasks[each] for each in stages} == stages
 
 
-def test_failed_tasks_are_seen_in_a_real_log(found: dict[str, list[Execution | Skipped]]) -> None:
+def test_failed_tasks_are_seen_in_a_real_log(
+    found: dict[str, list[Execution | SkippedRecord]],
+) -> None:
     flagged = [
         name
         for name, records in found.items()
@@ -141,7 +143,7 @@ def test_failed_tasks_are_seen_in_a_real_log(found: dict[str, list[Execution | S
 
 
 def test_copies_of_a_log_are_the_same_executions_and_attempts_are_others(
-    found: dict[str, list[Execution | Skipped]],
+    found: dict[str, list[Execution | SkippedRecord]],
 ) -> None:
     def ids(name: str) -> set[str]:
         return {each.execution_id for each in executions(found[f"qualification/{name}"])}
@@ -152,7 +154,9 @@ def test_copies_of_a_log_are_the_same_executions_and_attempts_are_others(
     assert len(set().union(*attempts)) == sum(map(len, attempts)) == 8
 
 
-def test_jobs_beside_queries_are_executions(found: dict[str, list[Execution | Skipped]]) -> None:
+def test_jobs_beside_queries_are_executions(
+    found: dict[str, list[Execution | SkippedRecord]],
+) -> None:
     every = [each for records in found.values() for each in jobs(records)]
     assert len(every) == 69
     assert len({each.workload for each in every}) < 40
@@ -168,7 +172,7 @@ def test_jobs_beside_queries_are_executions(found: dict[str, list[Execution | Sk
     assert trained["job 6"].origin.rows_known == 1.0
 
 
-def test_what_failed_says_so(found: dict[str, list[Execution | Skipped]]) -> None:
+def test_what_failed_says_so(found: dict[str, list[Execution | SkippedRecord]]) -> None:
     failed = {
         (Path(name).name, each.origin.record): each.origin.failure
         for name, records in found.items()

@@ -12,7 +12,7 @@ from fedperf_simulations.experiments.drift.rehearsal_methods import (
     Everything,
     Naive,
     RehearsalMethod,
-    Taught,
+    TaughtInputs,
 )
 from tests.unit.simulations.drifting import COLUMNS, two_levels
 
@@ -49,7 +49,7 @@ def test_a_segment_is_dealt_into_rows_to_train_on_and_rows_to_judge_by() -> None
 @pytest.mark.slow
 def test_naive_forgets_and_whoever_rehearses_does_not() -> None:
     assert final_of_first(Naive()) > 0.5
-    for method in (Everything(is_even=False), Everything(is_even=True), Taught(COLUMNS, 4.0)):
+    for method in (Everything(is_even=False), Everything(is_even=True), TaughtInputs(COLUMNS, 4.0)):
         assert final_of_first(method) < 0.15
 
 
@@ -63,9 +63,9 @@ def test_consolidation_holds_the_model_back() -> None:
 
 
 def test_seeds_do_not_touch_each_other() -> None:
-    together = learn(few_steps(1, 2), Taught(COLUMNS, 1.0))
+    together = learn(few_steps(1, 2), TaughtInputs(COLUMNS, 1.0))
     for place, seed in enumerate((1, 2)):
-        alone = learn(few_steps(seed), Taught(COLUMNS, 1.0))
+        alone = learn(few_steps(seed), TaughtInputs(COLUMNS, 1.0))
         for metric in (MAE, MAPE, Q50):
             np.testing.assert_allclose(together[metric][place], alone[metric][0], rtol=1e-3)
 

@@ -10,13 +10,13 @@ from fedperf_simulations.experiments.drift.cell_histogram import release
 from fedperf_simulations.experiments.drift.rehearsal_methods import (
     ROWS,
     Buffer,
-    Closed,
+    ClosedSegment,
     Everything,
     Naive,
     Records,
     RehearsalMethod,
     RowSource,
-    Taught,
+    TaughtInputs,
 )
 
 COLUMNS = Columns((4,), 1)
@@ -28,19 +28,19 @@ METHODS: list[RehearsalMethod] = [
     Everything(is_even=True),
     Buffer(60),
     Buffer(60, is_dark=True),
-    Taught(COLUMNS, 1.0),
-    Taught(COLUMNS, None),
+    TaughtInputs(COLUMNS, 1.0),
+    TaughtInputs(COLUMNS, None),
 ]
 
 
-def segment(place: int) -> Closed:
+def segment(place: int) -> ClosedSegment:
     """Rows of one category, whose targets say which segment and row they are."""
     count = SIZES[place]
     numbers = np.random.default_rng(place).uniform(-1, 1, (count, 1))
     table = COLUMNS.of_cells(np.full(count, place), numbers)
     targets = 1_000 * place + np.arange(count)
     records = Records(COLUMNS.encoded(table).astype(np.float32), targets.astype(np.float32))
-    return Closed(
+    return ClosedSegment(
         table, records, lambda inputs: np.full(len(inputs), -1.0, dtype=np.float32), rng(place)
     )
 
@@ -104,14 +104,14 @@ def test_dark_experience_is_half_targets_and_half_answers_of_then() -> None:
 def test_inputs_are_labelled_by_the_teacher_and_hold_no_target_of_anybody(
     epsilon: float | None,
 ) -> None:
-    _, replay = sources(Taught(COLUMNS, epsilon))
+    _, replay = sources(TaughtInputs(COLUMNS, epsilon))
     for part in replay.strata:
         assert set(part.targets.tolist()) == {TAUGHT}
 
 
 def test_private_inputs_are_like_the_segment_but_no_row_of_it() -> None:
     raw = segment(0)
-    (kept,) = Taught(COLUMNS, 2.0).keep(raw)
+    (kept,) = TaughtInputs(COLUMNS, 2.0).keep(raw)
     assert len(kept) == pytest.approx(SIZES[0], abs=40)
     assert kept.inputs[:, 0].mean() > 0.9
     assert not set(kept.inputs[:, -1].tolist()) & set(raw.records.inputs[:, -1].tolist())
@@ -119,22 +119,23 @@ def test_private_inputs_are_like_the_segment_but_no_row_of_it() -> None:
 
 def test_private_inputs_are_what_was_released_at_that_epsilon() -> None:
     raw, again = segment(0), rng(0)
-    (kept,) = Taught(COLUMNS, 0.3).keep(raw)
+    (kept,) = TaughtInputs(COLUMNS, 0.3).keep(raw)
     rows = release(raw.table, COLUMNS, epsilon=0.3, rng=again).rows(again)
     np.testing.assert_array_equal(kept.inputs, COLUMNS.encoded(rows).astype(np.float32))
 
 
 def test_random_inputs_do_not_look_at_the_segment() -> None:
-    method = Taught(COLUMNS, None)
+    method = TaughtInputs(COLUMNS, None)
     one, other = (
-        Closed(segment(each).table, segment(each).records, teacher, rng(1)) for each in (0, 1)
+        ClosedSegment(segment(each).table, segment(each).records, teacher, rng(1))
+        for each in (0, 1)
     )
     (first,), (second,) = method.keep(one), method.keep(other)
     np.testing.assert_array_equal(first.inputs, second.inputs)
 
 
 def test_where_nothing_was_released_the_current_segment_fills_the_step() -> None:
-    (only,) = Taught(COLUMNS, 1.0).sources(
+    (only,) = TaughtInputs(COLUMNS, 1.0).sources(
         [[Records(np.zeros((0, 5), np.float32), np.zeros(0, np.float32))]],
         segment(2).records,
         teacher,

@@ -11,7 +11,7 @@ from fedperf_simulations.experiments.joining_gain.newcomers import (
     LOCALS,
     PUBLIC_AS_IS,
     WITH_PUBLIC,
-    Judged,
+    PredictorErrors,
     Predictors,
     TableRows,
     as_is,
@@ -68,6 +68,6 @@ def test_what_joining_gave_helps_most_with_few_own_executions() -> None:
 
 
 def test_errors_are_in_percent_of_what_was_measured() -> None:
-    found = Judged.of(np.log([2.0, 1.0]), np.log([1.0, 2.0]))
+    found = PredictorErrors.of(np.log([2.0, 1.0]), np.log([1.0, 2.0]))
     assert found.mape == pytest.approx(75.0)
     assert found.q50 == pytest.approx(2.0)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedperf_client.optimizer.costs import AdditiveCosts
-from fedperf_client.optimizer.frontier import Found, cheapest_plans
+from fedperf_client.optimizer.frontier import SearchResult, cheapest_plans
 from fedperf_client.optimizer.methods import Method
 from fedperf_client.optimizer.pruned_search import PruningRule, pruned_search
 from fedperf_client.optimizer.steps import narrow_order, width
@@ -142,18 +142,18 @@ def test_the_exact_search_gives_nothing_away_and_who_keeps_less_apart_does() -> 
     assert (greedy["candidates"], delayed["candidates"]) == (25 * 3, 3 + 9 + 23 * 27)
 
 
-def doubled(costs: AdditiveCosts) -> Found:
+def doubled(costs: AdditiveCosts) -> SearchResult:
     """As many plans with the right costs as there are, but one of them twice."""
     right = cheapest_plans(costs, BEST)
     plans = right.plans.copy()
     plans[-1] = plans[0]
-    return Found(plans, right.seconds, is_exact=True, candidates=0)
+    return SearchResult(plans, right.seconds, is_exact=True, candidates=0)
 
 
-def dearer(costs: AdditiveCosts) -> Found:
+def dearer(costs: AdditiveCosts) -> SearchResult:
     right = cheapest_plans(costs, BEST)
     seconds = right.seconds * (1 + 1e-9)
-    return Found(right.plans, seconds, is_exact=True, candidates=0)
+    return SearchResult(right.plans, seconds, is_exact=True, candidates=0)
 
 
 def test_the_exact_search_is_equal_to_brute_force() -> None:

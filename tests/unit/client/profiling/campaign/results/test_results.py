@@ -12,7 +12,7 @@ import orjson
 import pytest
 
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.profiling.campaign.campaign import Stopped
+from fedperf_client.profiling.campaign.campaign import CampaignEnd
 from fedperf_client.profiling.campaign.grid import RESERVED_NAMES
 from fedperf_client.profiling.campaign.record.journal import JournalTrial, Session, TrialKey
 from fedperf_client.profiling.campaign.record.outcome import (
@@ -131,7 +131,7 @@ def hostile_summary(tmp_path: Path) -> Summary:
     trials += [replace(trial(4, row=5), key=TrialKey(5, "whole", 0), outcome=failed)]
     machine = replace(MACHINE, node_type=HOSTILE)
     sessions = [Session(1, NOW, "b", machine)]
-    return summarize(campaign, trials, sessions, Stopped(HOSTILE, False, (0,)))
+    return summarize(campaign, trials, sessions, CampaignEnd(HOSTILE, False, (0,)))
 
 
 def test_hostile_names_are_data(tmp_path: Path) -> None:
@@ -187,7 +187,7 @@ def test_what_the_charts_leave_out_is_said(tmp_path: Path, monkeypatch: pytest.M
 
 def test_a_campaign_of_nothing_has_a_report(tmp_path: Path) -> None:
     campaign = make_campaign(tmp_path)
-    summary = summarize(campaign, [], [], Stopped("it was stopped", True, ()))
+    summary = summarize(campaign, [], [], CampaignEnd("it was stopped", True, ()))
     page, rows, content = results(tmp_path, summary)
     assert "Nothing was measured" in page
     assert rows == []

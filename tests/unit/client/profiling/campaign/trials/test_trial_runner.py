@@ -19,7 +19,11 @@ from fedperf_client.profiling.campaign.components import Component
 from fedperf_client.profiling.campaign.record.noise import own_seconds
 from fedperf_client.profiling.campaign.record.outcome import ResourceUse, TrialOutcome, TrialStatus
 from fedperf_client.profiling.campaign.trials import trial_runner
-from fedperf_client.profiling.campaign.trials.trial_process import Ended, Runnable, run_components
+from fedperf_client.profiling.campaign.trials.trial_process import (
+    ComponentEnd,
+    Runnable,
+    run_components,
+)
 from fedperf_client.profiling.campaign.trials.trial_runner import (
     TOKEN_VARIABLE,
     Limits,
@@ -302,7 +306,7 @@ def test_what_a_trial_prints_does_not_fill_the_disk(
 
 def test_a_component_that_breaks_in_our_hands_is_a_failure() -> None:
     class Breaks(Runnable):
-        def run(self) -> Ended:
+        def run(self) -> ComponentEnd:
             raise OSError(28, "no space left")
 
     reply = run_components({"job": Breaks()}, {"job": []})
