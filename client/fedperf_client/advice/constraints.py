@@ -1,8 +1,7 @@
-"""What whoever asks for advice insists on: platforms, pinned operators, memory, warm platforms.
+"""Constraints on advice from the command line: platforms, pinned operators, memory, warm platforms.
 
-Words of the command line are read here; what they come to is judged by the optimizer's
-constraints. Without a word on memory, a platform that cannot spill to disk gets the
-memory of one node.
+This module reads the words; the optimizer's constraints judge what they come to. Without a word
+on memory, a platform that cannot spill to disk gets the memory of one node.
 """
 
 import re

@@ -1,10 +1,10 @@
-"""When the level of a stream of residuals changed: ADWIN on how far each is from its job's usual.
+"""Detection of level changes in a stream of residuals, by ADWIN on each one's distance from usual.
 
 A residual is log seconds measured - log seconds predicted by one model for the whole stream,
 so that a new version of a model is no change. Jobs differ far more from each other than from
-themselves, so each residual counts from the first ones of its own job: on the year of I/O
-probes a shift to half as long again is found within 150 executions in 59 of 60 streams so, in
-42 without (`home_detection` of the simulations). What is found in a stream stays found when
+themselves, so each residual is taken relative to the first ones of its own job. On the year of I/O
+probes this finds a shift to half as long again within 150 executions in 59 of 60 streams; without
+it 42 are found (`home_detection` of the simulations). What is found in a stream stays found when
 the stream goes on in the same way.
 """
 

@@ -1,10 +1,10 @@
-"""What JSON of others takes in memory once it is parsed, bounded before it is.
+"""A bound on the memory that foreign JSON takes once it is parsed, checked before parsing.
 
-A text of a few kilobytes that was packed well can unpack to millions of values, and one of
-3 bytes takes a hundred times as much once it is parsed. So the characters that begin values
-are counted first, inside of texts as well, since counting has to be fast. An estimate is
-never less than what the parser takes; of what Spark and DuckDB write it is ten times the
-text, and of the largest plan that is read some 22 MB.
+A few kilobytes of compressed text can hold millions of values, and a value of 3 bytes takes a
+hundred times as much once it is parsed. So the characters that begin values are counted first.
+Those inside of texts are counted too, since counting has to be fast. The estimate is never less
+than what the parser takes. For what Spark and DuckDB write it is ten times the text, and for the
+largest plan that is read some 22 MB.
 """
 
 MAX_PARSED_BYTES = 32 * 2**20

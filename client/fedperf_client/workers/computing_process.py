@@ -1,16 +1,14 @@
-"""What releases are made of is computed in a process of its own, warm before a slot is due.
+"""A child process that computes what goes into releases; it is warm before a slot is due.
 
-The daemon's threads that talk to the coordinator share an interpreter with whatever
-else the daemon does. Work on the executions there would stretch their rhythm by an
-amount that depends on the number of workloads, so it happens in a child: a task (see
-`tasks`) goes there through a pipe and what it computes comes back; the child reads the
-organization's executions itself. Ledger, gate, signature and the moment of leaving stay
-in the daemon.
+The daemon's threads that talk to the coordinator share one interpreter. Work on executions in that
+interpreter would delay them by an amount that depends on the number of workloads. So a task (see
+`tasks`) goes to a child through a pipe, and its result comes back. The child reads the
+organization's executions itself. Ledger, gate, signature and the moment of leaving stay in the
+daemon.
 
-A child that is killed, fails or takes longer than it may makes its task fail; what that
-means for the slot is the caller's business, who is told at once: the child is ended beside.
-The next task finds a new child. The child ends when the daemon does, at the latest after the
-task that it is at.
+A task fails when its child is killed, fails or takes too long. The caller is told at once and
+decides what that means for the slot; the child is ended meanwhile, and the next task finds a new
+one. The child ends when the daemon does, at the latest after the task that it is at.
 """
 
 import multiprocessing

@@ -1,4 +1,4 @@
-"""What a coordinator's log says of what is new."""
+"""The coordinator's log lines: questions, corrections, verdicts, drifts, absences and rounds."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""What the model's next step is, from noisy sums over features of plans that nobody shows.
+"""The model's next step, inferred from noisy sums over features of private plans.
 
 Each sender adds up, over its workloads, unit features * clip(residual, +-clip) / clip at
 the tangent of the current model (`fedperf_shared.model.tangent`,
@@ -11,10 +11,10 @@ A tangent tells what a step does only near the model. So the prior is narrowed u
 model, once stepped, does at the anchors about what the tangent said (`trusted_step`);
 that is public arithmetic and asks nobody anything.
 
-Few steps, each at the tangent of the model it starts from, with a tighter clip than the
-one before: wide first, because a start may be far off.
+The steps of an epoch are few. Each is at the tangent of the model that it starts from, with a
+tighter clip than the one before: wide first, because a start may be far off.
 
-Post-processing of releases only: costs no privacy. Influence is bounded: a vector counts
+Only releases are read, so nothing here costs privacy. Influence is bounded: a vector counts
 with at most the length that its sender's workloads and noise explain (`step_bound`). Beyond
 that a sender can make everybody's step shorter, down to none, by sums that no model follows.
 """

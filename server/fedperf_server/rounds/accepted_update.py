@@ -1,8 +1,9 @@
-"""An accepted update of a round, and how it stands in Flower's records.
+"""An accepted update of a round, and its form in Flower's records.
 
-It is what a member sent, opened and checked, with the parameters that the member declared for
-the slot. In a message its arrays are an `ArrayRecord` and its numbers `ConfigRecord`s, so that a
-`Strategy` gets from our `Grid` what it would get from any. Nothing is lost on the way.
+An accepted update is what a member sent, after it was opened and checked. Beside it stand the
+parameters that the member declared for the slot. In a Flower message its arrays are an
+`ArrayRecord` and its numbers are `ConfigRecord`s, so a `Strategy` gets from our `Grid` what any
+other `Grid` would give it. Nothing is lost on the way there and back.
 """
 
 from collections.abc import Iterable

@@ -1,11 +1,11 @@
-"""The life of a coordinator: one step after the other, in one thread.
+"""The coordinator's main step, the tick; ticks follow each other in one thread.
 
-A tick reads once what is stored and lets every desk look at that, in the order in which what
-they find follows from each other; at last it goes on with the model round that is due. It
-computes, but waits for nobody. Nothing of a tick is lost: what a desk finds is stored in one
-transaction, and whoever is killed before it finds the same at the next tick.
+A tick reads the stored evidence once. Then every desk looks at it, each one after those whose
+results it needs. At the end the tick moves the model round on that is due. A tick may compute,
+but it waits for nobody. A desk stores its results in one transaction, so a coordinator that is
+killed loses nothing: its next tick finds the same again.
 
-What a desk or a round cannot do, whatever the releases hold, holds up nothing else.
+When a desk or the round fails, the others go on.
 """
 
 from collections.abc import Callable, Mapping, Sequence

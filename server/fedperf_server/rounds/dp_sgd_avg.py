@@ -1,7 +1,7 @@
-"""Rounds that train by DP-SGD: organizations send differences of weights, which are averaged.
+"""The strategy for DP-SGD: members send differences of weights, and the coordinator averages them.
 
-Model-agnostic: any named arrays will do. Influence is equal and bounded by the norm that
-an update may have (`aggregation.influence_bound`).
+The strategy fits any model whose weights are named arrays. Every member has the same influence.
+It is bounded by the norm that an update may have (`aggregation.influence_bound`).
 """
 
 from collections.abc import Callable, Sequence

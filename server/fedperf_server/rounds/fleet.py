@@ -1,7 +1,7 @@
-"""The connected organizations, as the coordinator sees them: who is asked, who answers.
+"""The connected organizations, as protocols: rounds ask them and collect their replies.
 
-Protocols and a reply, so that rounds know nothing of the network; `endpoints.gateway` has them in
-real life. What arrives is bytes: nothing here is checked or trusted.
+Rounds know nothing of the network. In production `endpoints.gateway` implements these protocols.
+A reply is bytes as they arrived: nothing here is checked or trusted.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,11 +1,11 @@
-"""The members of one round as a Flower `Grid`: what a strategy asks goes to them and comes back.
+"""The members of one round as a Flower `Grid`, through which a strategy asks and gets answers.
 
-A node is a member whose schedule holds the slot. It is asked while it is connected, and its first
-answer counts: it is opened and checked here, so a strategy sees accepted updates and errors
-alone. What was accepted, and why what was not, stands in `replies`, for the record.
+A node of the grid is a member whose schedule holds the slot. A member is asked while it is
+connected, and its first answer counts. The grid opens and checks every answer, so a strategy sees
+only accepted updates and errors. `replies` keeps what was accepted, and why the rest was refused.
 
-Under it lies whatever carries bytes (`fleet.FleetRound`): the gateway, function calls, or
-Flower's own Grid in its simulation engine. Nothing here waits, apart from `send_and_receive`.
+A `fleet.FleetRound` below the grid carries the bytes: the gateway, function calls, or Flower's
+own Grid in its simulation engine. Nothing here waits, apart from `send_and_receive`.
 """
 
 import time

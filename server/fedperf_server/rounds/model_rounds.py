@@ -1,20 +1,20 @@
-"""The model rounds of a calendar, one slot after the other.
+"""The model rounds of a calendar, one slot after the other, as a durable state machine.
 
-A durable state machine that waits for nobody: each look takes what has arrived and goes on. A
-round is written down before anybody is asked and closed in one transaction together with the
-new model version, the receipts and the counts of what was refused. Killed in between, it is
-found open and run again: organizations answer with the bytes that they stored, so nothing is
-drawn twice. A slot whose time passed while the coordinator was down is closed as missed.
+Each look takes the answers that have arrived and moves the round on; it waits for nobody. A round
+is written to the database before anybody is asked. Closing it stores the new model version, the
+receipts and the counts of refusals in one transaction. A coordinator that was killed in between
+finds the round open and runs it again. Organizations then answer with the bytes that they stored,
+so no noise is drawn twice. A slot that passed while the coordinator was down is closed as missed.
 
-How a round trains is the business of a Flower `Strategy` (`round_strategy`), which is driven
-through a `Grid` of the members (`member_grid`): its hooks are called as messages come and go, and
-may lie days apart. What it asks beside the model is made before the round is written down, and
-stored with it, so that a coordinator that was killed asks the same again.
+A Flower `Strategy` (`round_strategy`) decides how a round trains. It is driven through a `Grid` of
+the members (`member_grid`): its hooks are called as messages come and go, perhaps days apart. Its
+question is made before the round is written down and stored with it. So a coordinator that was
+killed asks the same again.
 
-No organization can hold up or spoil a round: whoever does not answer by the deadline
-is missing, whatever is not valid is refused and counted, and with fewer accepted
-updates than the quorum the model stays as it is. So it does where no usable model can be made
-of what was accepted: the round is closed as failed, which the operator sees.
+No organization can hold up or spoil a round. Whoever does not answer by the deadline is missing.
+An invalid answer is refused and counted. With fewer accepted updates than the quorum the model
+stays as it is. It also stays when no usable model can be made of them; the operator then sees the
+round closed as failed.
 """
 
 from collections import Counter

@@ -1,7 +1,7 @@
-"""The next model of a round: what its strategy makes of the accepted replies, if it can be used.
+"""The next model of a round, made by its strategy from the accepted replies.
 
-A model is finite and has the shapes of its format, and its error on public data can be
-computed. Anything else is refused as one error, after which the model stays as it is.
+A usable model is finite, has the shapes of its format, and has an error on public data. Anything
+else raises one error, and the caller keeps the current model.
 """
 
 from collections.abc import Callable, Sequence

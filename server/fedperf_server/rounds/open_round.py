@@ -1,9 +1,8 @@
-"""A round while it runs: the rules that hold for it, what it asks, and what it has so far.
+"""A round while it runs: its rules, its question, and the replies so far.
 
-`OpenRound` is what was written down before anybody was asked, and does not change.
-`RoundReplies` lives in memory alone and grows: an organization's first answer counts, and
-whoever answered was either accepted or refused for one reason. Refused: rules with a quorum
-below 1.
+An `OpenRound` was written to the database before anybody was asked, and does not change.
+`RoundReplies` is kept in memory only and grows. An organization's first answer counts: it is
+accepted, or refused for one reason. Refused here: rules with a quorum below 1.
 """
 
 from dataclasses import dataclass, field

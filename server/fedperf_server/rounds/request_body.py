@@ -1,6 +1,6 @@
-"""The bytes of a request or an answer in Flower's records: one array, under one name.
+"""The bytes of a request or an answer in Flower's records: one array under one name.
 
-Our messages hold nothing else, so no other record of Flower's is made or read.
+Our messages hold nothing else, so no other record of Flower's is written or read.
 """
 
 import numpy as np

@@ -1,10 +1,9 @@
-"""What the database holds of a round: its row, its question, and how every reply was taken.
+"""The database rows of a round: the round, its question, and the outcome of every reply.
 
-A row is written when a round begins and finished when it is closed, with a number that no
-other round has. Whoever was accepted gets a receipt and the digest of what they sent is
-kept; whoever was refused is counted under the reason. All of it is added to the caller's
-session: together it is stored or not at all. Refused: a reply that contradicts a receipt
-which was given before.
+A round's row is written when the round begins and completed when it is closed. Its number is
+unique. For an accepted reply a receipt and the digest of its bytes are stored; a refused one is
+counted under its reason. All rows go into the caller's session, so they are stored together or
+not at all. Refused: a reply that contradicts a receipt that was given before.
 """
 
 import hashlib

@@ -1,13 +1,13 @@
-"""The algorithm of a model round, as a Flower `Strategy`: ask, check, make the next model.
+"""The algorithm of a model round as a Flower `Strategy`: ask, check, make the next model.
 
-The coordinator knows slots, deadlines, quorum and storage; a strategy knows what a round asks
-beside the model, what an answer must look like, and what the next model is. A period has one
+The coordinator handles slots, deadlines, quorum and storage. A strategy decides what a round asks
+beside the model, which answers are valid, and what the next model is. A period has one strategy
 (`period.ModelMethod`): `TangentAvg` or `DpSgdAvg`.
 
-`configure_train` and `aggregate_train` are Flower's hooks. Whoever drives them may let weeks lie
-between the two: `model_rounds` does, by a durable state machine. Flower's own loop `start` keeps
-nothing on disk, so no coordinator uses it. Nodes are never asked to evaluate: what a version is
-worth is read from the reports of the next window.
+`configure_train` and `aggregate_train` are Flower's hooks. Weeks may pass between the two calls:
+`model_rounds` makes them from a durable state machine. The coordinator does not use Flower's own
+loop `start`, which keeps nothing on disk. Nodes are never asked to evaluate: the reports of the
+next window show what a version is worth.
 """
 
 from abc import abstractmethod

@@ -1,14 +1,14 @@
-"""Rounds that train at the tangent: organizations send sums in few directions, we make the step.
+"""The strategy at the tangent: members send noisy sums along a few directions, we make the step.
 
-The question of a round, directions and clip, follows from its base model and from how many
-steps of the epoch led to it; it is made once and stored by the coordinator, and everything
-about the step is computed from what was stored.
+The question of a round holds the directions and the clip. It follows from the base model and from
+the number of steps that the epoch has made. It is made once and stored by the coordinator, and
+the step is computed from what was stored.
 
-Influence. A sender counts as one of at most `MOST_WORKLOADS` workloads, whatever it declares,
-and its vector with at most the length that these and its noise explain. So under any prior it
-changes the step by `tangent_steps.step_bound` of `believed_sums` at most, whatever it sends, and
-no step is longer than half the sum of all senders' bounds. What it can do beside is make a
-step shorter, down to none, by a sum that no model follows; the next round asks anew.
+Influence is bounded. A sender counts as at most `MOST_WORKLOADS` workloads, whatever it declares.
+Its vector counts with at most the length that these workloads and its noise explain. So under any
+prior a sender changes the step by at most `tangent_steps.step_bound` of `believed_sums`. No step
+is longer than half the sum of all senders' bounds. By sums that no model follows, a sender can
+also make a step shorter, down to none; the next round then asks anew.
 """
 
 from collections.abc import Sequence

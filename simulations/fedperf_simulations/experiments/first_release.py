@@ -1,15 +1,15 @@
-"""What a small member's year is worth when its budget goes into its history at once.
+"""Experiment: a small member spends its year's budget on its history at once, or at the year's end.
 
 Members of 200 declared workloads at epsilon 1 live a year of the default calendar in memory
 (`federation.memory_federation`): ledgers, gate, desks and questions are the product's. Under the
 planned schedule (`release.schedule.plan_schedule`) all reports leave in the first week after
-joining; under the one that plans had until 0.4.0 the same reports, with the same noise, leave in
+joining. Under the schedule of plans until 0.4.0 the same reports, with the same noise, leave in
 the last window. All members of a year have the same kind of schedule.
 
-A workload lies in one cell and its mean log residual is that of its cell in the world, its
-organization's deviation and its own scatter, all drawn from the public prior. The history holds
-200 workloads. They go on through the year, or a half of them is replaced by new ones, each at a
-random moment; a report is about those that ran in the time that it covers.
+A workload lies in one cell. Its mean log residual is the sum of its cell's, its organization's
+deviation and its own scatter, all drawn from the public prior. The history holds 200 workloads.
+They go on through the year, or half of them are replaced by new ones, each at a random moment. A
+report is about those that ran in the time that it covers.
 
 The error is the mean absolute log error of the published correction on the first member's
 workloads of a week. Before anything is published it is that of the start. A case is a draw of

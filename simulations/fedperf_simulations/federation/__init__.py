@@ -1,1 +1,1 @@
-"""Organizations and a coordinator in one process."""
+"""Whole federations for experiments: the product's coordinator and members on one machine."""

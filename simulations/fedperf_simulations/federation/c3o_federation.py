@@ -1,9 +1,9 @@
-"""A C3O job as a federation: one slice is the newcomer, the others have run it already.
+"""A job of C3O as a federation: one slice of its runs is the newcomer, the others are members.
 
-Everybody has the public start: the physics prior and a Gaussian process conditioned on 48
-published runs, its constants fitted to those and to the job `sort`, never to a label of the
-jobs asked about. The newcomer has its own configurations, the federation those of the other
-slices of its job, and the public box of the job says what may be asked.
+All start from the same public belief: the physics prior and a Gaussian process conditioned on 48
+published runs. The constants of the process are fitted to those runs and to the job `sort`, never
+to a run time of the judged jobs. The newcomer holds the configurations of its slice, and the
+members hold those of the other slices. The coordinator asks about points in the job's public box.
 """
 
 from dataclasses import dataclass

@@ -1,14 +1,13 @@
-"""Organizations and a coordinator talk through directed reports: client and server, wired.
+"""Directed reports between organizations and a coordinator, by the code of client and server.
 
-Nothing of an organization reaches the coordinator's side but its `DirectedReport`s. Works
-on any list of public points with a belief (mean and covariance) about them; the points
-of the organizations, the targets that the design is for, and whatever else one wants to
-know about are positions in that belief.
+Only an organization's `DirectedReport`s reach the coordinator. The channel works on any list of
+public points with a Gaussian belief (mean and covariance) about them. The organizations' points
+and the points that the design is for are positions in that belief.
 
-Two policies. `public_configurations`: the coordinator knows the points and designs
-directions for them. `private_configurations`: it knows the box of the job only.
+There are two policies. By `public_configurations` the coordinator knows the organizations' points
+and designs directions for them. By `private_configurations` it knows only the job's box.
 
-Noise is seeded, so that an experiment can be repeated.
+Noise is seeded, so an experiment can be repeated.
 """
 
 import math

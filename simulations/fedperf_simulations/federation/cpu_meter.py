@@ -1,7 +1,7 @@
-"""Whose processor time it is, where coordinator and members share one process.
+"""Processor time of the coordinator and of the members, where both share one process.
 
-Sections nest: while a member computes, the coordinator's time stands still, and the other way
-round. Seconds are those of the process (`time.process_time`).
+Sections nest: while a member computes, the coordinator's clock stands still, and the other way
+round. Times are seconds of the process (`time.process_time`).
 """
 
 import time

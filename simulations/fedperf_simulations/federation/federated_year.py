@@ -1,13 +1,13 @@
-"""A year of large organizations whose platforms drift, as the product lives it, in memory.
+"""A year in memory of large organizations whose platforms drift.
 
-Coordinator, members, ledgers, gate, desks and calendar are the product's (`memory_federation`):
-reports lead to rows for rehearsal, rounds to candidates, the next window's reports to verdicts.
-The operator announces every segment as an epoch, a day before it begins; where nobody does, an
-epoch begins where reports show a drift. Noise is seeded.
+Coordinator, members, ledgers, gate, desks and calendar are the product's (`memory_federation`).
+Reports give synthetic rows for rehearsal, rounds give candidates, and the next window's reports
+decide about them. The operator announces every segment of the year as an epoch, a day before it
+begins. Without announcements an epoch begins when reports show a drift. Noise is seeded.
 
-Every organization adds up the workloads that finished until a slot opens, each of them once.
-What a workload says, and the gradients at the public plans, are computed once for all that
-share them.
+At each slot an organization sums over the workloads that finished before the slot opened, each
+counted once. Members that share a workload share its computation. The gradients at the public
+plans are also computed once for all.
 """
 
 from collections.abc import Generator, Iterator, Sequence

@@ -1,16 +1,17 @@
-r"""A federation that `flwr run` lives on Flower's simulation engine (Ray): server app, client app.
+r"""A federation on Flower's simulation engine (Ray), started by `flwr run`: server app, client app.
 
-The pieces are the product's. The server app runs a coordinator, whose rounds drive the strategy
-`TangentAvg`; a client app is a member: a home with a ledger on disk, and a participant behind the
-release door, found by the node's `partition-id`. Only their messages travel otherwise than in
-real life (`flower_transport`), and noise is seeded (`seeded_noise`), so that the candidates are
-those of the same federation in memory (`tangent_training`), bit for bit. There are no reports.
+The server app runs the product's coordinator, whose rounds use the strategy `TangentAvg`. A client
+app is one member: a home with a ledger on disk, and a participant behind the release gate. The
+node's `partition-id` says which member it is. Only the transport of messages
+(`flower_transport`) and the noise differ from production. Noise is seeded (`seeded_noise`), so the
+candidates equal those of the same federation in memory (`tangent_training`), bit for bit. There
+are no reports.
 
     FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION=1 flwr run simulations/flower_app --stream \
         --federation-config "num-supernodes=100"
 
-Coordinator and homes lie in the folder `out` of the run's configuration; by default in a new one
-in the machine's folder for temporary files, which the log names.
+The key `out` of the run's configuration names the folder for coordinator and homes. By default it
+is a new folder among the machine's temporary files; the log names it.
 """
 
 import tempfile

@@ -1,7 +1,7 @@
-"""A federation on Flower's simulation engine, run as a Flower user does it: `flwr run`.
+"""A run of the federation on Flower's simulation engine, by `flwr run` as a Flower user does it.
 
-A SuperLink of our own, whose home is a folder of the run, starts before it and ends after it.
-What came of the rounds is read from the coordinator's database.
+A SuperLink of our own starts before the run and stops after it; its home is a folder of the run.
+The candidates are read from the coordinator's database.
 """
 
 import os

@@ -1,10 +1,10 @@
-"""What carries the messages of model rounds on Flower's simulation engine: its own `Grid`.
+"""The messages of model rounds on Flower's simulation engine, carried by the engine's own `Grid`.
 
-A node of the engine holds one partition, and the member with that number in the roster lives
-there. Which node that is, every node is asked once (`query.partition`). Then a round's request is
-a message to each member's node, and what comes back is its release, or the code of a refusal.
+A node of the engine holds one partition, and its number is that of a member in the roster. Every
+node is asked once for its partition (`query.partition`). In a round each member's node gets one
+message with the request. Its answer is the release, or the code of a refusal.
 
-A round in the engine has no clock, so `replies` waits until all who were asked have answered.
+A round on the engine has no clock, so `replies` waits until everybody who was asked has answered.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,9 +1,9 @@
-"""What members executed, where it comes from an experiment and not from a store.
+"""Members' executions that come from an experiment instead of a store.
 
-A participant computes its sums through `Compute`, which is given a task with what is public
-about a slot. Here the task is answered from executions that are at hand. What a workload says
-about a model or a question is computed by the client's own code, one plan at a time, so it has
-the same bits whatever else there is; for all members that share the workload it is computed once.
+A participant computes its sums through `Compute`, with a task that says what is public about a
+slot. Here a task is computed over executions in memory. The client's own code computes what a
+workload contributes, one plan at a time, so the bits do not depend on other workloads. Members
+that share a workload share that result.
 """
 
 from collections import defaultdict

@@ -1,14 +1,13 @@
-"""A coordinator and its members in one process and one thread, by a virtual clock.
+"""A coordinator and its members in one process and one thread, on a virtual clock.
 
-Everything is the product's own: the coordinator with its desks, rounds and database, every
-member's participant with its gate, ledger, accountant and receipts. Messages are function
-calls (`memory_transport`), noise is seeded per member and slot, and what a member executed may
-come from elsewhere than its store (`Compute`). Homes and database lie in a directory; where
-that is in memory nothing waits for a disk.
+Coordinator (desks, rounds, database) and members (participant, gate, ledger, accountant, receipts)
+are the product's own. Messages are function calls (`memory_transport`). Noise is seeded per member
+and slot. A member's executions may come from elsewhere than its store (`Compute`). Homes and
+database lie in a directory; in a directory in memory nothing waits for a disk.
 
-Time stands still at the moments at which the calendar has something to do. At each the
-coordinator ticks, then every member in the order of the roster, then the coordinator again.
-A script may let a member sleep through some moments: it is late, or never comes.
+The clock jumps from one moment of the calendar to the next. At each moment the coordinator ticks,
+then every member in the order of the roster, then the coordinator again. A member may sleep
+through some moments: it answers late, or never.
 """
 
 import tempfile

@@ -1,8 +1,8 @@
-"""What carries messages between a coordinator and its members in one process: function calls.
+"""Messages between a coordinator and its members in one process, as function calls.
 
-In the place of gRPC stand the coordinator's own handlers, in the place of Flower's messages
-the request as it is opened by every node and the release as it is serialized for the
-coordinator. A member that refuses says so, one that fails is silent, as a node does.
+The coordinator's own handlers replace gRPC. In model rounds a request is opened as every node
+opens it, and a release is serialized as for the coordinator. As in production, a member that
+refuses gives its reason, and a member that fails stays silent.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What stands for threads where everything happens in one, in order."""
+"""A replacement for threads: work that is done when the call returns."""
 
 from collections.abc import Callable
 from concurrent.futures import Future

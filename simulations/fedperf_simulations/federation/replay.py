@@ -1,13 +1,13 @@
-"""Stored releases once more, through a coordinator of now.
+"""A replay of stored releases through the installed coordinator.
 
-From a coordinator's database come its members, what they declared, what they released and when
-it arrived, and the epochs that its operator announced; everything else is made anew: corrections,
-verdicts, drifts and versions. So a change of the coordinator is judged by what it would have made
-of the same releases, without asking anybody again.
+A coordinator's database gives the members, their schedules, their releases with times of arrival,
+the questions and the epochs that the operator announced. Corrections, verdicts, drifts and
+versions are made anew. So a change of the coordinator is judged on the same releases, and nobody
+is asked again.
 
-A question is taken as it was asked, since its answers are about it. Model updates by DP-SGD are
-not stored, so that rounds of such a calendar find nobody; and where a change leads to another
-model, later updates are about the old one and are refused.
+Questions are taken as they were asked, because the answers are about them. Updates by DP-SGD are
+not stored, so rounds of such a calendar find nobody. Where a change leads to another model, later
+updates are refused: they are about the old one.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

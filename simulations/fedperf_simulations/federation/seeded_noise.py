@@ -1,6 +1,6 @@
-"""Noise that repeats itself, so that an experiment can be repeated: for simulations alone.
+"""Seeded noise for simulations, so that an experiment can be repeated.
 
-No program of client or server can pass it: they import nothing of this package.
+Programs of client and server cannot use it: they import nothing of this package.
 """
 
 from collections.abc import Sequence

@@ -1,10 +1,10 @@
-"""Organizations that train a model in private steps at its tangent: one window of model rounds.
+"""Training of a model by private steps at its tangent: one window of model rounds.
 
-A federation whose calendar has one window with as many model
-slots as there are steps. Coordinator, members, ledgers and messages are the product's; every
-organization adds up the same workloads in every step. No report is due before the window ends,
-so the steps follow each other and what they lead to is nobody's version in force yet. It is
-lived in memory (`memory_federation`), or on Flower's simulation engine (`flower_app`).
+The calendar has one window, with one model slot per step. Coordinator, members, ledgers and
+messages are the product's. Every organization sums over the same workloads in every step. No
+report is due before the window ends, so each step starts from the candidate before it, and none
+of them comes into force. The federation lives in memory (`memory_federation`) or on Flower's
+simulation engine (`flower_app`).
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The platforms of the I/O probes as organizations that add up what files cost."""
+"""The platforms of the I/O probes as organizations of a federation, each with its own runs."""
 
 import numpy as np
 

@@ -1,7 +1,7 @@
-"""What the checks ask that lies outside of the directory: clock, disk, packages, coordinator.
+"""Inputs of the checks from outside the home: clock, disk, packages, coordinator.
 
-Passed into every check, so that a test can say what it is. The coordinator is asked once, for
-its status, and not again when it is silent.
+They are passed into every check, so that a test can set them. The coordinator is asked once for
+its status, and not again when it does not answer.
 """
 
 import shutil

@@ -1,6 +1,6 @@
-"""What most members are once fitted: a start model, a line and trees, added up.
+"""The fitted form of most learners: the sum of a start model, a line and trees.
 
-Numbers alone, so that a fitted member can be kept in a file of arrays and answers without
+It holds numbers alone. So a fitted learner can be kept in a file of arrays, and it answers without
 the libraries that fitted it.
 """
 

@@ -1,20 +1,21 @@
-"""What ran before, exactly so: answered by its own times, as far apart as its repeats are.
+"""Answers about a configuration that ran before, with intervals from the spread of its repeats.
 
-The log seconds of a configuration's runs are taken as normal around its level, with a variance
-of its own. Of that variance a scaled inverse chi-square is believed before the first repeat,
-learnt from the home's other repeated configurations and then from those of the same platforms:
-repeats in a cloud differ by factors where those on a quiet machine differ by a percent. Of the
-level the mix is believed, as far as its errors in folds allow; where it is off by more than
-that, it is believed less. Together they give a Student t around the posterior mean: its scale
-says how many runs there are (1 + 1 / k), its tails how little is known of the variance (Gelman et
-al., Bayesian Data Analysis, sections 2.6 and 3.2; learnt variances: Smyth, Statistical
-Applications in Genetics and Molecular Biology 3, 2004). Heavy tails of repeats are learnt as a
-variance that differs more between configurations.
+The log seconds of a configuration's runs are normal around its level, with a variance of its own.
+Before the first repeat that variance has a scaled inverse chi-square prior. The prior is learnt
+from the home's other repeated configurations, then from those of the same platforms: repeats in a
+cloud differ by factors, those on a quiet machine by a percent. The prior of the level is the mix,
+with its errors in folds as the spread. Where the mix is off by more than that, it counts less.
+
+Together they give a Student t around the posterior mean. Its scale says how many runs there are
+(1 + 1 / k), its tails how little is known of the variance (Gelman et al., Bayesian Data Analysis,
+sections 2.6 and 3.2; learnt variances: Smyth, Statistical Applications in Genetics and Molecular
+Biology 3, 2004). Heavy tails of repeats are learnt as a variance that differs more between
+configurations.
 
 In made-up worlds (normal, Student t of 3 degrees, skewed, one run in ten slow; repeats of 2 %,
-of 45 %, of anything between) intervals cover 85 to 94 % and their interval scores are mostly
-below those of the pooled spread of the other configurations. A drift between days has no part of
-its own: what shifts a whole kind of work is known elsewhere (`level_shifts`).
+of 45 %, of anything between) intervals cover 85 to 94 %. Their interval scores are mostly below
+those of the pooled spread of the other configurations. A drift between days has no part of its
+own: `level_shifts` handles what shifts a whole kind of work.
 """
 
 import math

@@ -1,10 +1,9 @@
-"""Where a family of DuckDB versions writes what into a profile, and how a value is read there.
+"""The fields of a DuckDB profile, by family of versions, and checked reading of their values.
 
-Values are checked, not trusted: one that is not there is None or 0, one that is there is a
-finite number that is not negative.
+A value that is missing is None or 0. A value that is there is a finite number of at least 0.
 
-Refused: anything that is no number where one belongs, negative or infinite numbers, counts
-that are more than there can be. The reason never holds a value.
+Refused: anything else where a number belongs, negative or infinite numbers, counts that are more
+than there can be. The reason never holds a value.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""What a backward pass leaves of each weight: rows of activations and of gradients.
+"""The record of a backward pass: for each weight, rows of activations and of output gradients.
 
 A weight's gradient is a sum over rows of (gradient of the output) x (activation). With
 both kept, the norm of one sample's part and the weighted sum over all samples need no
