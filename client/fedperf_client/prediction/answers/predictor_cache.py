@@ -90,8 +90,8 @@ class KeptPredictor:
         Raises:
             StorageError: it cannot be written.
         """
-        held = _held(self.predictor)
-        if held > self._written:
+        pieces = _pieces(self.predictor)
+        if pieces > self._written:
             content = encoded(self.predictor, self.clusters, self._digests)
             try:
                 replace_file(self._path, content)
@@ -99,7 +99,7 @@ class KeptPredictor:
                 raise StorageError(
                     f"cannot write {self._path}: {error.strerror}; make room or let it be written"
                 ) from error
-            self._written = held
+            self._written = pieces
 
 
 def open_kept(
@@ -126,7 +126,9 @@ def open_kept(
     found = loaded(path, state=state)
     if found is not None:
         predictor = _predictor(found.learnt, found.told, models, on_progress)
-        return KeptPredictor(predictor, found.told.clusters, path, found.digests, _held(predictor))
+        return KeptPredictor(
+            predictor, found.told.clusters, path, found.digests, _pieces(predictor)
+        )
     if on_reading is not None:
         on_reading()
     home = HomeEvidence.of(columns_at_home(store))
@@ -184,8 +186,8 @@ def _known(home: HomeEvidence, store: ExecutionStore, models: FetchedModels) -> 
     return home.known(features, {name: own[name] for name in needed})
 
 
-def _held(predictor: PersonalMix) -> int:
-    """How much there is to keep."""
+def _pieces(predictor: PersonalMix) -> int:
+    """How many outcomes and fits there are to keep."""
     fits = sum(isinstance(each, Additive) for each in predictor.candidates.fits.values())
     return len(predictor.outcomes) + fits
 
