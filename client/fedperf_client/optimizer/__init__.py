@@ -1,1 +1,1 @@
-"""Which platform should run which operator."""
+"""The choice of a platform for every operator of a workflow."""

@@ -1,9 +1,9 @@
-"""Which platform may run which operator: one mask of everything that forbids one.
+"""Constraints on which platform may run which operator, as one mask.
 
-A platform may run an operator if it is a candidate (installed, wished for), if it supports
-the operator, if the user does not keep the operator elsewhere, and if what the operator
-reads fits the platform's memory cap. What leaves an operator nowhere to run is refused in
-one line that names the operator and the reason.
+A platform may run an operator if it is a candidate (installed, wished for) and supports the
+operator. The user must not keep the operator elsewhere, and what the operator reads must fit the
+platform's memory cap. Where an operator has no platform left, one line refuses the constraints and
+names the operator and the reason.
 """
 
 import math
@@ -43,7 +43,7 @@ Supports = Callable[[int, Platform], bool]
 
 
 class InvalidConstraintError(InvalidInputError):
-    """A constraint says nothing about the workflow, or what no constraint can say."""
+    """A constraint names an operator that is not there, or a memory cap that is not positive."""
 
 
 class NoPlatformError(InvalidInputError):
@@ -62,7 +62,7 @@ def supports_everything(position: int, platform: Platform) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Constraints:
-    """What a plan must keep to.
+    """The constraints that a plan must keep to.
 
     Attributes:
         candidates: platforms to choose from; the first wins ties.
@@ -90,7 +90,7 @@ class Constraints:
         return tuple(dict.fromkeys(self.candidates))
 
     def allowed(self, workflow: Workflow) -> Mask:
-        """Where every operator may run, [operators, platforms].
+        """The mask of the platforms on which every operator may run, [operators, platforms].
 
         Raises:
             InvalidConstraintError: an operator that does not exist is to stay somewhere.

@@ -1,9 +1,9 @@
-"""Where additive heads come from: one ships with the public start, others are distilled at home.
+"""Additive heads: one ships with the public start, others are distilled at home.
 
-A head belongs to one model of others. Once a model was fetched, a head is distilled from it
-with plans of public workflows and of own ones, and kept beside the models under the model's
-digest; it is as private as the executions. What a head says only decides which plans the
-predictor sees, so one that knows nothing of the executions since is good enough.
+A head belongs to one model of others that was fetched. It is distilled from that model with plans
+of public workflows and of own ones. It is kept beside the models under the model's digest, and is
+as private as the executions. A head only decides which plans the predictor sees, so one that knows
+nothing of later executions is good enough.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ SHIPPED_HEAD = Path(__file__).with_name("shipped_head.safetensors")
 """Distilled from the public start that ships, by `fedperf-sim start`."""
 
 OWN_WORKFLOWS = 200
-"""Of the organization, that a head at home is distilled with: the newest."""
+"""Most workflows of the organization that a head is distilled with: the newest."""
 
 Progress = Callable[[int, int], None]
 """Called with epochs that are done, and epochs in all."""

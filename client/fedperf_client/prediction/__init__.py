@@ -1,1 +1,1 @@
-"""How long will it take, and how sure are we: predictors, their weighting, intervals."""
+"""Prediction of run times and of their uncertainty: predictors, their weighting, intervals."""

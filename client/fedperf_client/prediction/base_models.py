@@ -1,8 +1,7 @@
-"""What an organization fetched from its coordinator, kept as files and read as start models.
+"""Models fetched from the coordinator, kept as files and read as start models of the predictors.
 
-Three start models may be there: the public one that ships with fedperf, the newest
-shared one, and the reference version that the coordinator's correction belongs to.
-Everything here works offline.
+Three start models may be there: the public one that ships with fedperf, the newest shared one, and
+the reference version that the coordinator's correction belongs to. Everything here works offline.
 """
 
 import hashlib
@@ -43,7 +42,7 @@ ReplaceFile = Callable[[Path, bytes], None]
 
 @dataclass(frozen=True, slots=True)
 class FetchedModels:
-    """The directory of what was fetched."""
+    """The directory of fetched models, with their correction and epochs."""
 
     directory: Path
 
@@ -139,7 +138,7 @@ class FetchedModels:
         return found
 
     def learners(self) -> tuple[Learner, ...]:
-        """Who may predict with what is here; errors as `correction`."""
+        """The learners that can use what is here; errors as `correction`."""
         if not (self.shared_version or self.reference_version):
             return public_learners()
         is_newer = self.shared_version > self.reference().model_version

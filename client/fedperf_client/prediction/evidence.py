@@ -1,7 +1,7 @@
-"""What predictors learn from: own executions, and questions encoded once for all of them.
+"""Evidence that predictors learn from: own executions, and questions encoded once for all of them.
 
-`Samples` holds everything that any predictor reads of a question, so that features
-and neural networks are evaluated once however many predictors and folds there are.
+`Samples` holds everything that any predictor reads of a question. So features and neural networks
+are evaluated once, however many predictors and folds there are.
 """
 
 import hashlib
@@ -68,10 +68,10 @@ class History:
 
     @classmethod
     def from_executions(cls, executions: Iterable[Execution]) -> Self:
-        """The history of those that ended well; of others, how long they ran at least.
+        """The history of those that ended well; the times of others are lower bounds.
 
-        Executions of which no rows are known at all, such as jobs in which Spark lists files, say
-        nothing of other jobs: their sizes would be taken for 0 rows.
+        Executions of which no rows are known at all are left out, such as jobs in which Spark
+        lists files. They say nothing of other jobs: their sizes would be taken for 0 rows.
         """
         told = [
             (
@@ -132,13 +132,13 @@ class Samples:
         return Samples(self.features[rows], self.cells[rows], starts)
 
     def configurations(self) -> NDArray[np.int64]:
-        """For each question what is the same for two that no feature tells apart."""
+        """For each question a number, the same for two that no feature tells apart."""
         features = self.features.astype(np.float32)  # as they are kept in a file
         rows = zip(features, self.cells.tolist(), strict=True)
         return np.array([configuration_of(row, cell) for row, cell in rows], np.int64)
 
     def platforms(self) -> NDArray[np.bool_]:
-        """Which of the named platforms each plan uses, [questions, NAMED_PLATFORMS]."""
+        """Mask of the named platforms that each plan uses, [questions, NAMED_PLATFORMS]."""
         counts = self.features[:, :_COUNTS].reshape(-1, len(OperatorKind), len(NAMED_PLATFORMS))
         return np.asarray(counts.sum(axis=1) > 0)
 
@@ -149,7 +149,7 @@ def configuration_of(features: NDArray[np.float32], cell: int) -> int:
 
 
 def number_of(content: bytes) -> int:
-    """A number of 64 bits for it, so that no two of a home share one."""
+    """A hash of 64 bits, so long that no two contents of a home share one."""
     return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little", signed=True)
 
 
@@ -171,7 +171,7 @@ def encode(questions: Sequence[SizedPlan], starts: Mapping[str, PredictLog]) -> 
 def checked_answers(
     questions: Sequence[SizedPlan], starts: Mapping[str, PredictLog]
 ) -> dict[str, Floats]:
-    """What each start model says, evaluated once; errors as `encode`."""
+    """The answers of each start model, evaluated once; errors as `encode`."""
     answers: dict[PredictLog, Floats] = {}  # two names may stand for one model
     for name, start in starts.items():
         if start not in answers:

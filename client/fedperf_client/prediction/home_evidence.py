@@ -1,4 +1,4 @@
-"""What own executions tell, from their columns: all of them count, a part of them is learnt from.
+"""Evidence from own executions, read from their columns: all of them count, a part is learnt from.
 
 `candidates_of` makes the same of a history that is held as questions, and learns from all of it.
 """
@@ -37,7 +37,7 @@ Clusters = Mapping[Platform, tuple[ClusterConfig, ...]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HomeFacts:
-    """What all own executions tell, of which only a part is learnt from.
+    """Facts of all own executions, of which only a part is learnt from.
 
     Attributes:
         hull: around all.
@@ -57,13 +57,13 @@ class HomeFacts:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HomeEvidence:
-    """What own executions tell, before any learner is weighed.
+    """The evidence of own executions, before any learner is weighed.
 
     Attributes:
         learnt: those that are learnt from, in the order in which they finished.
-        log_seconds: of each of them, as of the last one, [learnt].
+        log_seconds: of each of them, as it would be when the last one ran, [learnt].
         groups: of each of them; folds never split one.
-        told: by all.
+        told: facts of all.
     """
 
     learnt: ExecutionColumns
@@ -111,7 +111,7 @@ class HomeEvidence:
         return found.digest()
 
     def known(self, features: Floats, starts: Mapping[str, Floats]) -> KnownRuns:
-        """What is learnt from, with its flat features and what start models say of it."""
+        """The executions to learn from, with flat features and the start models' answers."""
         samples = Samples(features, self.learnt.cell, starts)
         places = Places(np.log(self.learnt.cores), np.log1p(self.learnt.source_rows))
         return KnownRuns(samples, self.log_seconds, places, self.groups)

@@ -1,13 +1,14 @@
-"""Which own executions are learnt from: all of them, up to a size; beyond it a part of them.
+"""The own executions that are learnt from: all of them up to a size, beyond it a part of them.
 
-Learners are weighed and fitted on at most `MOST_LEARNT` executions, so that an answer costs the
-same however many there are. The part is chosen by fixed rules: a few of the newest executions
-of as many workloads as possible, in an order that has nothing to do with what they measured;
-some of every cell of the basis, so that rare work is there; and those at the ends of scales and
-sizes. What ran exactly as is asked about is looked up among all executions, not in this part.
+Learners are weighed and fitted on at most `MOST_LEARNT` executions, so an answer costs the same
+however many there are. Fixed rules choose the part. It holds a few of the newest executions of as
+many workloads as possible, in an order that has nothing to do with what they measured. It holds
+some of every cell of the basis, so that rare work is there. And it holds those at the ends of
+scales and sizes. Runs of exactly what is asked about are looked up among all executions, not in
+this part.
 
-A part is learnt from again when a tenth more executions came, or a drift was noticed: the
-executions that finished before then decide, nothing else, so that whoever asks gets the same.
+The part is chosen again when a tenth more executions came, or a drift was noticed. The executions
+that finished before then decide, and nothing else, so the same question gets the same answer.
 """
 
 import numpy as np
@@ -28,7 +29,7 @@ Ints = NDArray[np.int64]
 
 
 def learnt_until(count: int, noticed: int) -> int:
-    """How many executions, the oldest ones, the part is chosen among.
+    """The number of oldest executions among which the part is chosen.
 
     Args:
         count: all of them.

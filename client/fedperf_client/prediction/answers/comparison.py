@@ -1,8 +1,8 @@
-"""Which of two answers about one job is faster, and whether that can be told at all.
+"""Comparison of two answers about one job: which is faster, and whether that can be told at all.
 
-What a predictor misjudges of a job it misjudges on all platforms and sizes: that part of two
-answers' errors is common to both and takes no part in their ratio (`Basis.kinship`). An answer
-that rests on own runs of the very configuration has nothing in common with another.
+What a predictor misjudges of a job it misjudges on all platforms and sizes. That part of the errors
+is common to both answers and cancels in their ratio (`Basis.kinship`). An answer that rests on own
+runs of the very configuration has nothing in common with another.
 """
 
 import math
@@ -11,7 +11,7 @@ from fedperf_client.prediction.mixture.intervals import Estimate
 from fedperf_client.prediction.mixture.spreads import USUAL_DEGREES, Student
 
 SURE = 0.75
-"""Chance from which on one is said to be faster: three to one. Below it is no difference."""
+"""Chance from which on one is said to be faster: three to one. Below, none is said to be."""
 
 
 def chance_faster(

@@ -1,4 +1,4 @@
-"""Why a prediction is what it is: rows about the mixes, and which executions were of one work."""
+"""Explanation of a prediction: the weights in its mixes, and whether two plans are alike work."""
 
 import math
 

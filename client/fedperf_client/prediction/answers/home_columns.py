@@ -1,4 +1,4 @@
-"""What is stored, as the columns that learning reads: encoded when it is taken in, and kept.
+"""Stored executions as the columns that learning reads, encoded when they are taken in, and kept.
 
 Columns of other code, or of another public start, are made anew.
 """
@@ -28,7 +28,7 @@ from fedperf_shared.releases import basis
 
 @cache
 def home_encoder() -> Encoder:
-    """How executions become columns at home; can be pickled."""
+    """The encoder of executions into columns at home; can be pickled."""
     found = hashlib.sha256(public_start_path().read_bytes())
     [shared] = fedperf_shared.__path__
     sources = sorted(each for each in Path(shared, "workflow").iterdir() if each.is_file())
@@ -41,11 +41,11 @@ def home_encoder() -> Encoder:
 
 
 def columns_at_home(store: ExecutionStore, *, keep: bool = True) -> ExecutionColumns:
-    """Of all stored executions that tell something, in the order in which they finished.
+    """The columns of all stored executions that tell something, in the order of their finish.
 
     Args:
         store: own executions.
-        keep: what has to be encoded for it.
+        keep: store what has to be encoded for it.
 
     Raises:
         StorageError: the store cannot be read, or what was missing not be written.

@@ -1,10 +1,10 @@
-"""What predictions are made from, kept in a file so that the next command need not wait.
+"""The home's predictor, kept in a file so that the next command need not wait.
 
-Own executions in numbers, the answers of the start models on them, what weighing came to
-for every kind of question asked so far, and the members that it needed. The file
-(`predictor_file`) belongs to one state of executions and models, and to the code that predicts:
+The file holds own executions in numbers and the answers of the start models on them. It holds the
+weights for every kind of question asked so far, and the fitted members that these needed. The file
+(`predictor_file`) belongs to one state of executions and models, and to the code that predicts.
 `open_kept` compares a digest of all and makes a stale, broken or missing file again. Where only
-executions came that are not learnt from, what was learnt stays. It is as private as the
+executions came that are not learnt from, what was learnt stays. The file is as private as the
 executions and never leaves.
 """
 
@@ -44,11 +44,11 @@ from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import Platform
 
 USUAL_CLUSTER = ClusterConfig(nodes=1, cores=2, memory_bytes=16 * 2**30)
-"""What a question is about that says nothing of it, before any own execution."""
+"""The cluster of a question that names none, before any own execution."""
 
 PREDICTOR_VERSION = 5
 """Of all code between executions and an answer: features, models, learners, their mix and this
-file. Whoever changes what a stored number means, or an answer, raises it."""
+file. A change of what a stored number means, or of an answer, raises it."""
 
 _STALE = -1
 """Less than any file holds: it is written again, whatever was weighed."""

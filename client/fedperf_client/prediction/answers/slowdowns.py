@@ -1,11 +1,11 @@
-"""What takes longer since an upgrade or a date, workload by workload.
+"""Workloads that take longer since an upgrade or a date, found one by one.
 
-A workload's runs of both sides differ by the ratio of their medians. How sure that is follows
-from how repeats differ: the variance of log seconds is that of its own repeats and what the home's
-other workloads tell of theirs (`repeat_spread`), so that one run after is enough for a large
-change and many are not enough for a small one. The interval leaves 1 % on either side: of a
-hundred workloads that did not change, one is called slower by chance. Nothing is adjusted for
-what else changed; it is told beside.
+A workload's slowdown is the ratio of the median run times after and before. Its interval follows
+from how repeats differ. The variance of log seconds is that of the workload's own repeats and what
+the home's other workloads tell of theirs (`repeat_spread`). So one run after is enough for a large
+change, and many are not enough for a small one. The interval leaves 1 % on either side: of a
+hundred workloads that did not change, one is called slower by chance. Nothing is adjusted for what
+else changed; that is shown beside.
 """
 
 import math
@@ -23,7 +23,7 @@ from fedperf_shared.execution import Execution
 from fedperf_shared.workflow.vocabulary import OperatorKind
 
 LEVEL = 0.98
-"""Of the interval, see the module."""
+"""Level of the interval, see the module."""
 
 CHANGED = 1.2
 """Rows or cores that differ by less are not told."""
@@ -37,7 +37,7 @@ _FEW = 2
 
 @unique
 class TimeVerdict(StrEnum):
-    """What can be told of a workload."""
+    """The verdict about a workload."""
 
     SLOWER = "slower"
     FASTER = "faster"
@@ -55,7 +55,7 @@ _ORDER = {
 
 @dataclass(frozen=True, slots=True)
 class TimedRun:
-    """What counts of one execution.
+    """The part of one execution that the comparison reads.
 
     Attributes:
         finished_at: with time zone.
@@ -104,7 +104,7 @@ class RunSide:
 
     @property
     def median_seconds(self) -> float:
-        """Of those that ended well."""
+        """Median seconds of the runs that ended well."""
         return math.exp(float(np.median(self.times)))
 
     @property
@@ -114,17 +114,17 @@ class RunSide:
 
     @property
     def squares(self) -> float:
-        """Of log seconds around their mean."""
+        """Sum of squares of log seconds around their mean."""
         return float(np.sum((np.array(self.times) - np.mean(self.times)) ** 2))
 
     @property
     def variance_of_median(self) -> float:
-        """Of the median, over that of one run."""
+        """Variance of the median, over that of one run."""
         count = len(self.times)
         return (1.0 if count <= _FEW else _MEDIAN_SD**2) / count
 
     def median_of(self, what: Callable[[TimedRun], float]) -> float:
-        """Of a figure of the runs that ended well."""
+        """Median of a figure of the runs that ended well."""
         return float(np.median([what(each) for each in self.runs if each.log_seconds is not None]))
 
 

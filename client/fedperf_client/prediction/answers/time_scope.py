@@ -1,8 +1,8 @@
-"""What the time of an answer holds, and what comes before it.
+"""The scope of a predicted time: what it holds, and what comes before it.
 
-Run times are those of plans on engines that run already, as their logs and profiles have them.
-Whoever keeps a deadline must add what comes before: waiting for resources and the start of the
-application. Of an own execution that was its application's first, the log tells how long that was.
+Run times are those of plans on engines that run already, as their logs and profiles have them. To
+keep a deadline, add what comes before: waiting for resources and the start of the application. For
+an own execution that was its application's first, the log tells how long that was.
 """
 
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ _SEVERAL = "a plan on engines that run already"
 
 @dataclass(frozen=True, slots=True)
 class TimeScope:
-    """What is inside of a time.
+    """The scope of a time.
 
     Attributes:
         times_of: what it is the time of, for people.
@@ -52,7 +52,7 @@ class TimeScope:
 
 
 def time_scope(plan: Plan, own: Execution | None) -> TimeScope:
-    """What the answers about `plan` are the time of; `own` is the execution asked about, if any."""
+    """The scope of answers about `plan`; `own` is the execution asked about, if any."""
     platforms = set(plan.platforms)
     scope = _SEVERAL if len(platforms) > 1 else _SCOPES.get(platforms.pop(), _ELSEWHERE)
     startup = 0.0

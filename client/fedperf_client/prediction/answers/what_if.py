@@ -1,4 +1,4 @@
-"""What people ask about one plan: how long on which cluster, and will the deadline hold."""
+"""Answers about one plan: its time on each cluster, and whether a deadline holds."""
 
 import math
 import re
@@ -26,7 +26,7 @@ HOLDS = UPPER_LEVEL
 """Chance from which on a deadline is said to hold."""
 
 WITH_ITS_PARTITIONS = "with its partitions"
-"""Said of an answer that keeps partitions of which nobody knows whether they would be as many."""
+"""Said of an answer that keeps the number of partitions, as nobody knows what it would be."""
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|[smhd]?)")
 
@@ -180,7 +180,7 @@ def no_difference(found: Sequence[WhatIfAnswer]) -> str | None:
 
 
 def verdict(found: Sequence[WhatIfAnswer], deadline_seconds: float, *, of_nodes: bool) -> str:
-    """What becomes of a deadline that was asked about, for people.
+    """Whether a deadline that was asked about holds, in a sentence for people.
 
     Args:
         found: at least one answer, small sizes first.

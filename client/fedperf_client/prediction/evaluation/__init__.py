@@ -1,1 +1,1 @@
-"""How good predictions are at home: what joining brings, and the quality of synthetic rows."""
+"""Evaluation of predictions at home: the gain from joining, and the quality of synthetic rows."""

@@ -1,4 +1,4 @@
-"""What joining brings: one organization's errors with and without it, on other executions."""
+"""The gain from joining: an organization's errors with and without it, on other executions."""
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass

@@ -1,8 +1,8 @@
-"""What joining brings at any number of own executions, judged on own workloads.
+"""The gain from joining over the number of own executions, judged on own workloads.
 
-Workloads are split into folds; those of a fold are asked about by someone who knows some
-executions of the others: none, three, five and so on, whole workloads in random order.
-Columns are as in `gain`, and the public start with own executions, which needs no joining.
+Workloads are split into folds. Those of a fold are predicted from some executions of the others:
+none, three, five and so on, whole workloads in random order. The columns are those of `gain`, and
+the public start with own executions, which needs no joining.
 """
 
 import math

@@ -1,9 +1,9 @@
-"""How well the coordinator's synthetic rows fit an organization's own executions; at home only.
+"""Quality of the coordinator's synthetic rows: how well they fit own executions; at home only.
 
-SDMetrics compares both in the public table. Every figure here is computed from raw
-executions: publishing one would leak. None is evidence of privacy, the distance to the
-closest record included: it is small for rows that are no one's copy and large for
-mechanisms that leak. What the rows promise follows from the ledger alone.
+SDMetrics compares both in the public table. Every figure here is computed from raw executions:
+publishing one would leak. None is evidence of privacy, the distance to the closest record included.
+That distance is small for rows that are no one's copy and large for mechanisms that leak. What the
+rows promise follows from the ledger alone.
 """
 
 import math

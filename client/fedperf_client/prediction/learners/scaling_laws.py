@@ -1,13 +1,13 @@
-"""How run time may follow machines and input: some of Ernest's laws, drawn once and for all.
+"""A sample of Ernest's scaling laws, drawn once and for all: run time by machines and input size.
 
-seconds ~ a + b size^g / machines + c log machines + d machines, with shares a + b + c + d = 1
-at the middle of what is known. A job whose configurations are worth asking about spends most
-of its time on work that is shared out there (b from 0.6 to 1), and what grows with machines
-matters at four times as many. Sizes count by about their first power (g of 0.95 +- 0.2).
+seconds ~ a + b size^g / machines + c log machines + d machines, with shares a + b + c + d = 1 at
+the middle of what is known. A job whose configurations are worth asking about spends most of its
+time there on work that machines share (b from 0.6 to 1). What grows with machines reaches its share
+d only at four times as many. Sizes count by about their first power (g of 0.95 +- 0.2).
 
-Source: Venkataraman et al., NSDI 2016, section 3.1, for the form; with b and d alone it is
-Amdahl's law with the crosstalk of Gunther's Universal Scalability Law. The ranges of the shares
-are reasoning, not a fit.
+Source: Venkataraman et al., NSDI 2016, section 3.1, for the form; with b and d alone it is Amdahl's
+law with the crosstalk of Gunther's Universal Scalability Law. The ranges of the shares are
+reasoning, not a fit.
 """
 
 from dataclasses import dataclass

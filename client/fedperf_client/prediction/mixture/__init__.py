@@ -1,1 +1,1 @@
-"""How learners are weighted by the questions at hand, and how sure the mix is."""
+"""Weights of learners for the questions at hand, and the uncertainty of their mix."""

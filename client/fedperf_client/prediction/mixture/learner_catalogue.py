@@ -1,10 +1,10 @@
-"""Who may be mixed for plans: by what the organization has, in order of trust.
+"""The learners that may be mixed for plans, in order of trust, by what the organization has.
 
-Local-only learners are in the mix from `LOCAL_FROM` own executions on, so that a bad
-shared model cannot make an organization's predictions worse than its own would be. The
-shared model stays among them as it is: it is what the others are shrunken to. Below ten
-executions there are at most three candidates: the errors of so few folds are mostly noise,
-and of many candidates one looks good by chance.
+Local-only learners are in the mix from `LOCAL_FROM` own executions on. So a bad shared model cannot
+make an organization's predictions worse than its own would be. The shared model stays among them as
+it is: it is what the others are shrunken to. Below ten executions there are at most three
+candidates: the errors of so few folds are mostly noise, and of many candidates one looks good by
+chance.
 """
 
 from collections.abc import Container

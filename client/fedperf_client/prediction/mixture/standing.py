@@ -1,11 +1,11 @@
-"""How a mix stands against the best start, on own executions that are like a question.
+"""The weight of a mix against the best start, from own executions that are like a question.
 
-Learners are weighed on all own executions. Where most of these were of other kinds, the mix is
-one for those: it may be right in its folds and know nothing of the question. So mix and start
-are weighed once more, by the same rule, on the executions that share an operator's kind and
-platform with the question, at about its rows and cores. Where all executions do, there is
-nothing to weigh again; where none does, the start speaks alone. A start that is farther off
-there than is usual is not believed for what own executions do not know either.
+Learners are weighed on all own executions. Where most of these were of other kinds, the mix is one
+for those: it may be right in its folds and know nothing of the question. So mix and start are
+weighed once more, by the same rule, on executions that are like the question. These share an
+operator's kind and platform with it, at about its rows and cores. Where all executions are alike,
+there is nothing to weigh again; where none is, the start speaks alone. A start may be farther off
+on them than is usual. Then it is not believed for what own executions do not know either.
 """
 
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Standing:
-    """What a mix is worth beside the start.
+    """Weights of a mix and of the start beside it.
 
     Attributes:
         weight: of the mix where own executions know all operators, in [0, 1].
@@ -56,7 +56,7 @@ class Standing:
 
 
 def of_mix_alone(errors: Floats, groups: NDArray[np.int64]) -> Standing:
-    """The mix has what own executions know, and its `errors` [executions] in folds."""
+    """The mix has all weight that own executions give; `errors` [executions] are of its folds."""
     return Standing(1.0, 0.0, Spread.of(errors, groups))
 
 
@@ -95,7 +95,7 @@ def errors_alone(start: Learner, known: KnownRuns) -> Floats:
 
 
 def start_told(start: Learner, known: KnownRuns, alike: bytes) -> Fitted:
-    """The start where these executions, of a `Mask`, are alike: its own level is theirs."""
+    """The start with the level of the executions that are alike, given as bytes of a `Mask`."""
     own = np.flatnonzero(np.frombuffer(alike, np.bool_))
     without_features = np.zeros((len(known), 0))  # none is read, and many are slow to copy
     told = Samples(without_features, known.samples.cells, known.samples.starts)
@@ -104,9 +104,9 @@ def start_told(start: Learner, known: KnownRuns, alike: bytes) -> Fitted:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Likeness:
-    """Which own executions are like a question.
+    """The likeness of own executions to a question.
 
-    Read off the flat features, so that plans need not be kept. These tell kinds apart on named
+    It is read off the flat features, so plans need not be kept. These tell kinds apart on named
     platforms only: on the others all executions without a named one are alike.
 
     Attributes:

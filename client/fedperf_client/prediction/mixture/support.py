@@ -1,7 +1,7 @@
-"""How large the jobs were that ran on each platform: what advice may trust it with.
+"""The largest jobs that ran on each platform: up to where advice may trust it.
 
-The hull of all executions holds a small engine at the size of a large one as soon as each
-was seen somewhere. Whoever compares platforms for one job must not: a plan is out of reach
+The hull of all executions holds a small engine at the size of a large one as soon as each was seen
+somewhere. A comparison of platforms for one job must not rely on that. So a plan is out of reach
 where one of its platforms never ran a tenth of the job's source rows.
 """
 
@@ -42,7 +42,7 @@ class Reach:
         return tuple(each for each in known if asked > TIMES * self.rows[each])
 
     def estimate(self, predictor: PersonalMix, questions: Sequence[SizedPlan]) -> list[Estimate]:
-        """What the predictor says; beyond reach as extrapolating."""
+        """The predictor's estimates; those beyond reach count as extrapolating."""
         return [
             found.widened() if self.beyond(question.plan) else found
             for question, found in zip(questions, predictor.estimate(questions), strict=True)

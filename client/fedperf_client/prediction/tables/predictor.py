@@ -1,16 +1,16 @@
-"""How long a job takes at columns that it has not run at, from those that it has.
+"""Predicted times of a job at columns that it has not run at, from those that it has.
 
-The candidates of `catalogue` are mixed for each question by their errors on folds that mimic it;
-below `MIXED_FROM` configurations there is nothing to compare by, and the prior on slopes leads
-alone. One Student distribution of log seconds gives everything that is said of a question:
-median, interval, P90 and the chance of a deadline. Its middle is the mix; its scale is what the
-prior on slopes believes of its own error there, noise of one execution included, times how large
-the errors of the mix in those folds were in that scale (a scaled inverse chi-squared posterior;
-Gelman et al., Bayesian Data Analysis, section 2.6). A configuration that ran is answered by what
-was measured there, as far as its noise allows.
+The candidates of `catalogue` are mixed for each question by their errors on folds that mimic it.
+Below `MIXED_FROM` configurations there is nothing to compare by, and the prior on slopes predicts
+alone. One Student distribution of log seconds gives everything that is said of a question: median,
+interval, P90 and the chance of a deadline. Its middle is the mix. Its scale is what the prior on
+slopes believes of its own error there, noise of one execution included. It is multiplied by how
+large the errors of the mix in those folds were in that scale. That is a scaled inverse chi-squared
+posterior (Gelman et al., Bayesian Data Analysis, section 2.6). A configuration that ran is answered
+by what was measured there, as far as its noise allows.
 
-An execution that was stopped before its end is a lower bound: where the answer would be below
-it, the bound stands for a run time, and its configuration is never said to take less.
+An execution that was stopped before its end is a lower bound. Where the answer would be below it,
+the bound stands for a run time, and its configuration is never said to take less.
 """
 
 import math
@@ -57,10 +57,10 @@ MIXED_FROM = 5
 """Configurations from which on others are mixed with the prior on slopes."""
 
 FREEDOM = 8.0
-"""As so many pieces of evidence the scale that is believed counts."""
+"""Pieces of evidence that the believed scale counts as."""
 
 MOST_FAR = 3.0
-"""Scales that an error of a fold counts at most."""
+"""Most scales that an error of a fold counts as."""
 
 LEVEL = 0.9
 """Of the intervals."""
@@ -107,7 +107,7 @@ class _WeighedMixture:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TablePredictor:
-    """Answers about one job; what is weighed is weighed once.
+    """The predictor of one job; candidates are weighed once for each kind of question.
 
     Attributes:
         layout: of its columns.

@@ -1,15 +1,15 @@
-"""What a column of a table stands for, by its name, and what is believed of its slope.
+"""The role of a table's column, by its name, and the prior on its slope.
 
-Run time falls with machines or cores by an exponent of 0.7 +- 0.35: Amdahl's law, the crosstalk
-of Gunther's Universal Scalability Law and the fixed parts of Ernest (Venkataraman et al., NSDI
-2016) leave less than the 1 of perfect scaling, and data that fits into the memory of more
-machines gives more. It rises with rows or bytes by 0.9 +- 0.3: one pass is linear, fixed parts
-make it less, sorts and spills more. Passes over the data are repeated work, some of which is
-done once: 0.7 +- 0.35. More memory helps a little or not at all. Of other columns the direction
-is not known. All of it is reasoning from these laws, not a fit.
+Run time falls with machines or cores by an exponent of 0.7 +- 0.35. Amdahl's law, the crosstalk of
+Gunther's Universal Scalability Law and the fixed parts of Ernest (Venkataraman et al., NSDI 2016)
+leave less than the 1 of perfect scaling. Data that fits into the memory of more machines gives
+more. Run time rises with rows or bytes by 0.9 +- 0.3: one pass is linear, fixed parts make it less,
+sorts and spills more. Passes over the data are repeated work, some of which is done once: 0.7 +-
+0.35. More memory helps a little or not at all. Of other columns the direction is not known. All of
+it is reasoning from these laws, not a fit.
 
-A role follows from a public vocabulary of names, or from what a layout declares as its scale
-and size; never from values, so that no job's data decides what is believed of it.
+A role follows from a public vocabulary of names, or from what a layout declares as its scale and
+size. It never follows from values, so no job's data decides what is believed of it.
 """
 
 import re
@@ -29,7 +29,7 @@ from fedperf_client.prediction.learners.tables import TableColumn, TableLayout
 
 @unique
 class ColumnRole(StrEnum):
-    """What a column stands for."""
+    """The meaning of a column."""
 
     PARALLEL = "machines or cores"
     SIZE = "rows or bytes"
@@ -68,25 +68,25 @@ LOG_SLOPES: Mapping[ColumnRole, SlopePrior] = MappingProxyType(
         ColumnRole.OTHER: SlopePrior(0.0, 0.5, 1.5),
     }
 )
-"""Of the log of a column, by its role; the length is that of departures, in logs."""
+"""Priors on the slope of a column's log, by role; the length is of departures, in logs."""
 
 WORD = SlopePrior(0.0, 0.25, 1.0)
-"""Of each word of a column of words: two machine types differ by about a third."""
+"""The prior of each word of a column of words: two machine types differ by about a third."""
 
 NUMBER = SlopePrior(0.0, 0.5, 1.0)
-"""Of a column that may be 0 or below, in its unit (`TableColumn.unit`)."""
+"""The prior of a column that may be 0 or below, in its unit (`TableColumn.unit`)."""
 
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 
 def role_of(name: str) -> ColumnRole:
-    """The role of a column that is called so."""
+    """The role of a column of this name."""
     words = {each.lower() for each in _WORDS.findall(name)}
     return next((role for role, known in VOCABULARY.items() if words & known), ColumnRole.OTHER)
 
 
 def prior_slopes(layout: TableLayout, elsewhere: Scatter = NO_REPEATS) -> PriorSlopes:
-    """The learner that believes so of the columns of a layout.
+    """The learner with these priors on the columns of a layout.
 
     Args:
         layout: of the table; its scale and size have their roles whatever they are called.
