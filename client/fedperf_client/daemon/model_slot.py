@@ -1,11 +1,11 @@
-"""What a model slot releases: computed in a process of its own, as the calendar's method says.
+"""Releases of model slots, computed in another process by the method that the calendar names.
 
-At a tangent it is noise alone first, and a sum that is there in time is added: one that fails or
-takes too long counts as nothing, so that the update leaves at its time as noise alone. By DP-SGD
-the noise is in every step; an update that fails or is late does not leave.
+An update at a tangent begins as noise alone, and a sum that is there in time is added. A sum that
+fails or takes too long counts as nothing, so the update leaves at its time as noise alone. By
+DP-SGD the noise is in every training step; an update that fails or is late does not leave.
 
-A request for the other method, or about other public plans, is refused before anything
-is charged: a request says which model is asked about, and never how it is trained.
+A request for the other method, or about other public plans, is refused before anything is charged.
+A request says which model is asked about, and never how it is trained.
 """
 
 from collections.abc import Sequence
@@ -71,7 +71,7 @@ class UpdateMaker:
     def release(
         self, slot: Slot, noise: NoiseSource, request: TrainRequest, *, seconds: float
     ) -> Release:
-        """The slot's update; at a tangent, a sum that takes longer than that is nothing.
+        """The slot's update; at a tangent, a sum that takes longer than `seconds` is nothing.
 
         Raises:
             InvalidReleaseError: not the slot of such an update.

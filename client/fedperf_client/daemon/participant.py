@@ -1,13 +1,13 @@
-"""What an organization does in one period of its coordinator's calendar, tick by tick.
+"""One organization's part in a period of its coordinator's calendar, tick by tick.
 
-When a slot is due its release is made through the gate and handed out at the slot's fixed
-time, whatever the data took. A sum that is not there in time leaves as noise alone, any other
-release that is not ready does not leave. One that policy or operator withhold is just not sent:
-no error, no other message, and everything else happens at the same moments as if it had left.
-What goes wrong on the way to the coordinator is tried again, after growing pauses; what the
-coordinator refuses for good, and what goes wrong inside the gate, is not.
+When a slot is due, its release is made through the gate. It is handed out at the slot's fixed time,
+however long the data took. A sum that is not there in time leaves as noise alone; any other release
+that is not ready does not leave. A release that policy or operator withhold is just not sent. There
+is no error and no other message, and everything else happens at the same moments as if it had left.
+A failure on the way to the coordinator is tried again, after growing pauses. What the coordinator
+refuses for good, and what goes wrong inside the gate, is not.
 
-A tick reads no clock and waits for no release: what takes long is drawn beside (`Start`).
+A tick reads no clock and waits for no release: what takes long is drawn beside it (`Start`).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -64,7 +64,7 @@ _CONFIRMED = {
 }
 
 _FETCHING = "fetching"
-"""What a trouble with it is called."""
+"""The name of this call in the log of troubles."""
 
 log = structlog.get_logger()
 
@@ -146,7 +146,7 @@ class Participant:
             self._ask(f"receipt of {slot_name(slot.key)}", partial(self._fetch_receipt, slot, now))
 
     def pause(self, poll: timedelta, *, now: datetime) -> timedelta:
-        """How long until the next tick: `poll`, or less where something opens or leaves before.
+        """The time until the next tick: `poll`, or less where something opens or leaves before.
 
         Reports that are withheld count too, and updates whether or not they were asked for: what
         is heard of this node does not depend on it.

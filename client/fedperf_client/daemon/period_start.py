@@ -1,6 +1,7 @@
-"""How a period begins: its ledger with the policy's schedule, declared and held against receipts.
+"""The start of a period: its ledger is made, its schedule declared, and receipts are compared.
 
-A period's schedule is fixed when its ledger is created; a ledger that is there is only opened.
+A period's schedule is the policy's, and is fixed when the period's ledger is created. A ledger that
+exists is only opened. It is held against the coordinator's receipts before anything is drawn.
 """
 
 from datetime import datetime
@@ -20,7 +21,7 @@ from fedperf_shared.programs.troubles import Troubles
 from fedperf_shared.releases.period import Period, Timetable
 
 _NEXT_PERIOD = "the next period"
-"""What a trouble with it is called."""
+"""The name of this step in the log of troubles."""
 
 log = structlog.get_logger()
 

@@ -1,10 +1,10 @@
-"""What a report slot releases: its sum computed in a process of its own, then the noise.
+"""Releases of report slots: noise, to which a sum is added that another process computed.
 
-A residual report is asked by the schedule alone, a directed one by a question of the
-coordinator as well (`release.questions`). Either is about executions of one epoch only, each in
-one report (`release.report_slots`). A report is noise alone first, and a sum that is there in
-time is added: one that fails or takes too long counts as nothing, and nothing that takes long is
-left to do, so that the report leaves at its time as noise alone.
+A residual report is asked by the schedule alone, a directed one by a question of the coordinator as
+well (`release.questions`). Either is about executions of one epoch only, each in the reports of one
+group (`release.report_slots`). A report begins as noise alone, and a sum that is there in time is
+added. A sum that fails or takes too long counts as nothing. Nothing that takes long is left to do
+then, so the report leaves at its time as noise alone.
 """
 
 import numpy as np
@@ -53,7 +53,7 @@ class ReportMaker:
             self._questions.fetch(slot.key)
 
     def is_asked(self, slot: Slot) -> bool:
-        """Whether it is known what the report is about: always, but for directed ones.
+        """Whether the report has the question that it needs; one that is not directed needs none.
 
         Raises:
             RefusedQuestionError: the question is about another model; said once.
@@ -62,7 +62,7 @@ class ReportMaker:
         return is_told or self._question(slot, self._models.reference()) is not None
 
     def release(self, slot: Slot, noise: NoiseSource, *, seconds: float) -> Release:
-        """The slot's report, noise and its sum; a sum that takes longer than that is nothing.
+        """The slot's report, noise and its sum; one that takes longer than `seconds` is nothing.
 
         Raises:
             RequestRefusedError: not the slot of a report, or nothing was asked.

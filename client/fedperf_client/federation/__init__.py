@@ -1,1 +1,1 @@
-"""How this organization talks to a coordinator: joining, the Exchange, the Flower node and app."""
+"""The organization's link to a coordinator: joining, the Exchange, the Flower node and app."""

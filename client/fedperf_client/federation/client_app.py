@@ -1,11 +1,11 @@
-"""What this organization answers, as a Flower `ClientApp`: one handler, of installed code.
+"""The organization's Flower `ClientApp`: one handler, of installed code.
 
-`train` answers with the release of the slot that a message asks about, or with the code of a
-refusal. Any other kind of message has no handler, and no message brings one. The app decides
-nothing: the release comes from the release door, which is passed in.
+The handler, `train`, answers with the release of the slot that a message asks about, or with the
+code of a refusal. Any other kind of message has no handler, and no message brings one. The app
+decides nothing: the release comes from the release door, which is passed in.
 
-The hardened node of the daemon calls the app when a release may leave (`node`), Flower's
-simulation engine calls it as it calls any (`fedperf_simulations.federation.flower_app`).
+The hardened node of the daemon calls the app when a release may leave (`node`). Flower's simulation
+engine calls it as it calls any (`fedperf_simulations.federation.flower_app`).
 """
 
 from collections.abc import Callable

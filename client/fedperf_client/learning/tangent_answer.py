@@ -1,8 +1,8 @@
-"""What own executions say at the tangent of a model that the coordinator asks about.
+"""The sum over own executions at the tangent of the model that the coordinator asks about.
 
-Private input of the update; nothing here leaves. The directions are put together here from
-public plans and the question's coefficients, without any decomposition, so that every
-organization has the same ones.
+The sum is private input of the update; nothing here leaves. The directions are put together here
+from public plans and the question's coefficients, without any decomposition. So every organization
+has the same ones.
 """
 
 from collections import defaultdict

@@ -1,11 +1,10 @@
-"""What the daemon lets a process of its own compute, one class per kind of slot.
+"""Tasks that the daemon gives to another process to compute, one class per kind of slot.
 
-A task carries what is public and where the executions lie; it is pickled, so it holds no
-open file. The task of a report, or of a step at a tangent, gives a sum without noise, which
-is private and goes back to the daemon only: its noise is drawn in the gate. DP-SGD needs
-noise in every step, so its task carries the source that the gate gave: a copy of
-`release.noise.SystemNoise` in another process starts a keystream of its own, so that no
-number is drawn twice.
+A task carries what is public and where the executions lie; it is pickled, so it holds no open file.
+The task of a report, or of a step at a tangent, gives a sum without noise. That sum is private and
+goes back to the daemon only; its noise is drawn in the gate. DP-SGD needs noise in every step, so
+its task carries the source that the gate gave. A copy of `release.noise.SystemNoise` in another
+process starts a keystream of its own, so no number is drawn twice.
 
 Nothing heavy is imported before a task runs.
 """

@@ -1,11 +1,11 @@
-"""What releases cost: privacy loss distributions over the slots of a schedule.
+"""The privacy cost of releases: privacy loss distributions over the slots of a schedule.
 
-A slot is described as a `DpEvent` of dp_accounting and accounted by its PLD
-accountant, whose estimates are pessimistic. Adjacency is add or remove one
-workload; the figure for replace-one is there to be printed beside it.
+A slot is described as a `DpEvent` of dp_accounting and accounted by its PLD accountant, whose
+estimates are pessimistic. Adjacency is add or remove one workload; the figure for replace-one is
+there to be printed beside it.
 
-Refused: budgets and deltas that are 0, negative, NaN, infinite or missing. They are never
-read as "no noise". dp_accounting is imported on first use, torch never.
+Refused: budgets and deltas that are 0, negative, NaN, infinite or missing. They are never read as
+"no noise". dp_accounting is imported on first use, torch never.
 """
 
 import math
@@ -51,7 +51,7 @@ class PrivacyBudget:
 
 
 def event_of(parameters: Parameters) -> "DpEvent":
-    """What one slot with these parameters does to privacy, for add or remove one workload.
+    """The privacy event of one slot with these parameters, for add or remove one workload.
 
     A report of either kind, or a step at a tangent, is one Gaussian of sensitivity 1; an
     update by DP-SGD composes its Poisson-sampled Gaussian steps.

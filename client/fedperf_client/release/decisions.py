@@ -1,15 +1,14 @@
-"""What an operator decided about single slots: to send or to withhold them.
+"""An operator's decisions about single slots: to send their releases or to withhold them.
 
-One small SQLite file beside the ledger. Decisions are only added; the last one counts.
-When a slot's release is about to leave, the slot is *settled* in the same file: then it
-leaves, or stays for ever, and no later decision is taken. So `withheld` is never said of
-a release that leaves. A decision gives back no charge and allows no second draw. That a
-release is absent tells the coordinator nothing but the decision, which an operator takes
-blind or from noised bytes.
+They lie in one small SQLite file beside the ledger. Decisions are only added; the last one counts.
+When a slot's release is about to leave, the slot is *settled* in the same file: then it leaves, or
+stays for ever, and no later decision is taken. So `withheld` is never said of a release that
+leaves. A decision gives back no charge and allows no second draw. That a release is absent tells
+the coordinator nothing but the decision, which an operator takes blind or from noised bytes.
 
-Refused: unknown slots; approving at or after the fixed time at which the slot leaves,
-when a slot that nobody decided counts as withheld; approving what was withheld once the
-slot has opened; deciding about what has left. No clock is read: moments are passed in.
+Refused: unknown slots, and decisions about what has left. Approval is refused at or after the fixed
+time at which the slot leaves, when a slot that nobody decided counts as withheld. Approval of what
+was withheld is refused once the slot has opened. No clock is read: moments are passed in.
 """
 
 import sqlite3

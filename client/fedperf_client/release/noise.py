@@ -1,10 +1,10 @@
-"""Where randomness for releases is made; nothing else in fedperf makes any.
+"""The source of randomness for releases; nothing else in fedperf makes any.
 
-Uniforms and Gaussians come from a ChaCha20 keystream under a key of the operating
-system, private to each `SystemNoise`: no seed, no global generator, and a forked
-process starts a keystream of its own. Gaussians are float64 by inverse distribution
-function, one uniform each. Discrete Gaussians come from OpenDP, exact in rationals and
-with its own operating-system randomness.
+Uniforms and Gaussians come from a ChaCha20 keystream under a key of the operating system, private
+to each `SystemNoise`. There is no seed and no global generator, and a forked process starts a
+keystream of its own. Gaussians are float64 by inverse distribution function, one uniform each.
+Discrete Gaussians come from OpenDP, exact in rationals and with its own operating-system
+randomness.
 """
 
 import os

@@ -1,6 +1,7 @@
-"""What a policy comes to on a calendar before its schedule is frozen, and what would change it.
+"""The outlook of a policy on a calendar before its schedule is frozen, and what would change it.
 
-Declared figures and public dates alone: nothing is read off the data, and nothing is charged.
+It rests on declared figures and public dates alone: nothing is read off the data, and nothing is
+charged.
 """
 
 import math
@@ -14,12 +15,12 @@ from fedperf_shared.releases.period import Timetable
 from fedperf_shared.releases.release import Schedule, SlotKey
 
 MORE_MEMBERS = 2
-"""Members like this one whose joining is looked at."""
+"""Further members like this one in the last of the alternatives."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What is to be expected of a period.
+    """The expected figures of a period.
 
     Attributes:
         first: slot of the first release; None where nothing leaves.
@@ -28,7 +29,7 @@ class Outlook:
         reports: number of report slots.
         updates: number of model updates, without extra ones.
         expected_error: factor by which the correction of a cell is off, one stddev, averaged
-            over the rest of the period; nobody's reports leave it at e.
+            over the rest of the period; without any reports it is e.
     """
 
     first: SlotKey | None
@@ -41,14 +42,14 @@ class Outlook:
 
 @dataclass(frozen=True, slots=True)
 class ChangedOutlook:
-    """Something that could be declared otherwise, or happen, and what is to be expected then."""
+    """A change that could be declared, or happen, and the outlook with it."""
 
     change: str
     outlook: Outlook
 
 
 def outlook(policy: Policy, timetable: Timetable, *, at: datetime, members: int = 1) -> Outlook:
-    """What the policy comes to for who joins at `at`, where so many members report alike."""
+    """The outlook for a member that joins at `at`, where so many `members` report alike."""
     plan = planned_reports(policy, timetable, at=at, members=members)
     reports = [key for group in plan.groups for key in group.keys]
     updates = [
@@ -71,7 +72,7 @@ def outlook(policy: Policy, timetable: Timetable, *, at: datetime, members: int 
 def alternatives(
     policy: Policy, timetable: Timetable, *, at: datetime
 ) -> tuple[ChangedOutlook, ...]:
-    """What another epsilon, another declaration, or more members would change."""
+    """The outlooks with another epsilon, another declaration, or more members."""
     return (
         *(
             ChangedOutlook(change, outlook(other, timetable, at=at))

@@ -1,9 +1,9 @@
-"""What an organization declares: its budget, its size and which kinds of releases may leave.
+"""The policy of an organization: its budget, its size and which kinds of releases may leave.
 
-Everything here is declared by people and public to the schedule; nothing is read off
-the data. `load_policy` reports every problem of a file at once, each with its key and
-what would be right, and refuses unknown keys: a mistyped limit must not fall back to a
-default. A budget of 0, or none at all, is refused, not read as "no noise".
+Everything here is declared by people and public to the schedule; nothing is read off the data.
+`load_policy` reports every problem of a file at once, each with its key and what would be right. It
+refuses unknown keys: a mistyped limit must not fall back to a default. A budget of 0, or none at
+all, is refused, not read as "no noise".
 """
 
 import math
@@ -34,7 +34,7 @@ class ReleaseMode(StrEnum):
 
 @unique
 class ConfigurationSecrecy(StrEnum):
-    """Whether it is a secret which configurations there are; what they took always is."""
+    """Whether the configurations that ran are a secret; their run times always are."""
 
     PRIVATE = "private"
     PUBLIC = "public"

@@ -1,9 +1,9 @@
-"""What a slot would let out, shown before it does, at no charge.
+"""A preview of the release that a slot would let out, at no charge.
 
-The sample is made by the slot's own mechanism from public data (invented jobs, or an
-empty window), so it costs nothing; size and schema are those of the real release, since
-they do not depend on data. Nothing here can write the ledger: a schedule and a budget
-are enough, so that a period can be looked at before it has begun.
+The sample is made by the slot's own mechanism from public data (invented jobs, or an empty window),
+so it costs nothing. Size and schema are those of the real release, since they do not depend on
+data. Nothing here can write the ledger. A schedule and a budget are enough, so a period can be
+looked at before it has begun.
 """
 
 from collections.abc import Collection

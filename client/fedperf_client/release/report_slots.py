@@ -1,10 +1,10 @@
-"""Where the reports of a period lie, and which executions each of them is about.
+"""The report slots of a period, and the executions that each report is about.
 
-A history is there when an organization joins. So its first report leaves on the next reporting
-day of the public calendar (`Timetable.first_slots`), about what is stored by then; later ones
-are spread evenly over the windows that are left. How many there are is chosen for what the
-budget teaches, by declared figures, public dates and the moment of joining alone, never by
-data; and fixed with the period's schedule.
+A history is there when an organization joins. So its first report leaves on the next reporting day
+of the public calendar (`Timetable.first_slots`), about what is stored by then. Later ones are
+spread evenly over the windows that are left. Their number is chosen for what the budget teaches,
+and fixed with the period's schedule. It is chosen by declared figures, public dates and the moment
+of joining alone, never by data.
 """
 
 import math
@@ -19,10 +19,10 @@ from fedperf_shared.releases.release import ReleaseKind, Schedule, SlotKey
 MIN_SIGNAL_TO_NOISE = 1.0
 
 PRIOR_VARIANCE = 1.0
-"""Of what a public start is off by in a cell, (log seconds)^2: a factor of e."""
+"""Variance of a public start's error in a cell, (log seconds)^2: a factor of e."""
 
 CHANGE_VARIANCE = 0.04
-"""By which that changes from window to window, (log seconds)^2: systems drift."""
+"""Variance that the error gains from window to window, (log seconds)^2: systems drift."""
 
 NEARLY_BEST = 1.1
 """Of the plans whose mean error is at most so many times the least, the one with most reports is
@@ -31,7 +31,7 @@ taken: drift and new versions are read from them as well."""
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Which executions a report is about: those that finished from `since` until before `until`.
+    """The executions that a report is about: those that finished from `since` to before `until`.
 
     Attributes:
         since: None for all that ever finished.
@@ -69,7 +69,7 @@ class ReportGroup:
 
 @dataclass(frozen=True, slots=True)
 class ReportPlan:
-    """Where all reports of a period lie.
+    """The reports of a period, by groups.
 
     Attributes:
         groups: in the order in which they leave; none where nothing is worth its noise.
@@ -138,7 +138,7 @@ def plan_reports(
 
 
 def span_covered(schedule: Schedule, key: SlotKey, epoch_starts: Sequence[datetime] = ()) -> Span:
-    """Which executions the report of `key` is about: each that is stored in time, in one group.
+    """The executions that the report of `key` is about; each stored in time is in one group.
 
     The first report is about everything that finished before it opens, and so are the directed
     ones that refine it. Later reports are made some days into their window and are about what

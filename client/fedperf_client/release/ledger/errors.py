@@ -1,7 +1,7 @@
-"""What the privacy ledger refuses, one named error for each reason.
+"""Refusals of the privacy ledger, one named error for each reason.
 
-Each carries what an operator or a caller needs to go on, and its message says the slot or
-the number and the limit. A call that raises one has written no charge.
+Each error carries what an operator or a caller needs to go on, and its message says the slot or the
+number and the limit. A call that raises one has written no charge.
 """
 
 from datetime import datetime

@@ -1,7 +1,7 @@
-"""What an organization has spent: in each period, and over all of them against its lifetime.
+"""The privacy budget that an organization has spent: in each period, and of its lifetime's.
 
-Reads the ledgers and the lifetime record beside them. The unit is the workload and epsilon is
-for adding or removing one; the figure for replacing one by another stands beside it.
+It is read from the ledgers and the lifetime record beside them. The unit is the workload and
+epsilon is for adding or removing one; the figure for replacing one by another stands beside it.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ UNIT = "workload"
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """What one budget promises and what of it is spent.
+    """One budget: what it promises, and how much of it is spent.
 
     Attributes:
         period: that the budget is for; None for the lifetime.
@@ -120,11 +120,14 @@ def expected_spending(
 def reconcile_lifetime(
     ledgers: Sequence[PrivacyLedger], promise: PrivacyBudget
 ) -> tuple[str | None, tuple[BegunPeriod, ...]]:
-    """Count every period of `ledgers`, as an operator decided; what was wrong and forgotten.
+    """Count every period of `ledgers`, as an operator decided.
 
     Args:
         ledgers: of all periods, in one directory; at least one.
         promise: for the lifetime, where the record is lost as a whole.
+
+    Returns:
+        What was wrong with the record, None if nothing; and the periods that it had forgotten.
 
     Raises:
         StorageError: the record cannot be read or written.

@@ -1,8 +1,8 @@
-"""What is kept beside the ledger's database, so that a restored backup is noticed.
+"""Two small files beside the ledger's database, by which a restored backup is noticed.
 
-Two small files, replaced atomically and synced to disk: how many slots were charged,
-and the last receipt of the coordinator. A file that cannot be read is an error, never
-"nothing there".
+One holds how many slots were charged, the other the last receipt of the coordinator. Both are
+replaced atomically and synced to disk. A file that cannot be read is an error, never "nothing
+there".
 """
 
 import os
@@ -18,7 +18,7 @@ _CONFIRMED = "fedperf-receipt/1"
 
 @dataclass(frozen=True, slots=True)
 class ConfirmedRelease:
-    """What a verified receipt says: the coordinator got these bytes for this slot.
+    """The content of a verified receipt: the coordinator got these bytes for this slot.
 
     Attributes:
         release_id: of the slot.
@@ -34,12 +34,12 @@ class ConfirmedRelease:
 
 
 def counter_path(ledger: Path) -> Path:
-    """Where the counter of a ledger stands."""
+    """The path of a ledger's counter."""
     return ledger.with_name(ledger.name + _COUNTER_SUFFIX)
 
 
 def confirmed_path(ledger: Path) -> Path:
-    """Where the last receipt of a ledger stands."""
+    """The path of a ledger's last receipt."""
     return ledger.with_name(ledger.name + ".receipt")
 
 
@@ -61,7 +61,7 @@ def write_counter(ledger: Path, identity: str, charges: int) -> None:
 
 
 def counter_disagreement(ledger: Path, identity: str, charges: int, what: str) -> str | None:
-    """What the counter file says against a file with that many charges; None if they agree.
+    """The counter file's objection to a file with that many charges; None if they agree.
 
     Args:
         ledger: the file.
