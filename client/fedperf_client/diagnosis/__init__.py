@@ -1,1 +1,1 @@
-"""What a Spark log says of its jobs: where their time went, and what would change it."""
+"""Diagnosis of jobs from a Spark log: where their time went, and what would change it."""

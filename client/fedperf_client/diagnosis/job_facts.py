@@ -1,8 +1,8 @@
-"""What a log tells of one job: its stages, their tasks, and when nothing ran.
+"""Facts of one job from a Spark log: its stages, their tasks, and the times when nothing ran.
 
-A job is a query with all its Spark jobs, or a Spark job without a query. Moments and
-durations are whole milliseconds, as the log has them. All figures are sums, medians or
-extremes of what tasks reported; nothing is estimated here.
+A job is a query with all its Spark jobs, or a Spark job without a query. Moments and durations are
+whole milliseconds, as the log has them. All figures are sums, medians or extremes of what tasks
+reported; nothing is estimated here.
 """
 
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ Longs = NDArray[np.int64]
 Interval = tuple[int, int]
 
 _OVERLAP = 0.05
-"""Of all task time, that may be beyond the slots: some milliseconds at the end of each task."""
+"""Share of all task time that may exceed the slots: some milliseconds at each task's end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ class StageFacts:
         return self.task_time / len(self.tasks)
 
     def share_of_span(self, time: float) -> float:
-        """Of its span what `time` of its tasks stands for, were it spread evenly."""
+        """The part of its span that `time` of its tasks takes, were it spread evenly."""
         return self.span * min(1.0, time / self.task_time)
 
 
@@ -215,7 +215,7 @@ class JobFacts:
 
     @cached_property
     def cores(self) -> int:
-        """That it had; as many as tasks ran at once where no executor is known."""
+        """Its number of cores; where no executor is known, those that its tasks used at once."""
         if self.cluster is not None:
             return self.cluster.cores
         return max(1, int(self._changes[1].max(initial=0)) * self.settings.cores_per_task)
@@ -257,7 +257,7 @@ class JobFacts:
         return float(above.sum()) <= _OVERLAP * used
 
     def unused(self, stage: StageFacts) -> float:
-        """Of a stage's span, how long all its slots together had no task of this job.
+        """Milliseconds of a stage's span without a task of this job, the mean over its slots.
 
         A stage cannot become faster by more than that without more slots. 0 where unused
         cores cannot be told.
@@ -278,7 +278,7 @@ class JobFacts:
 
     @cached_property
     def quiet(self) -> tuple[Interval, ...]:
-        """When none of its tasks ran, from its start to its end."""
+        """Intervals from its start to its end in which none of its tasks ran."""
         moments, running = self._changes
         edges = np.clip(moments, self.started_at, self.ended_at)
         starts = np.concatenate([[self.started_at], edges[running == 0]])

@@ -1,4 +1,4 @@
-"""What one task reported: its figures, or why it failed."""
+"""The figures that one task reported in a Spark log, or the reason why it failed."""
 
 from fedperf_client.diagnosis.job_facts import FailedTask
 from fedperf_client.sources.spark.fields import Event, MalformedEventError, integer
@@ -12,7 +12,7 @@ _NO_MEMORY = ("OutOfMemory", "exceeding memory limits", "exit code 137", "exit c
 
 
 def failure_of(stage: int, end: Event, launched: int, finished: int) -> FailedTask:
-    """Of a task that did not succeed, by its "Task End Reason"."""
+    """The failure of a task that did not succeed, from its "Task End Reason"."""
     reason, told = end.get("Reason"), end.get("Class Name")
     named = told if isinstance(told, str) else reason if isinstance(reason, str) else "unknown"
     words = " ".join(
@@ -30,7 +30,7 @@ def failure_of(stage: int, end: Event, launched: int, finished: int) -> FailedTa
 
 
 def figures_of(metrics: Event) -> dict[str, int]:
-    """Of a task, by the names of `TaskTotals`, with `run` beside.
+    """The figures of a task by the names of `TaskTotals`, and its `run` time.
 
     Raises:
         MalformedEventError: a figure is no number, or negative.

@@ -1,9 +1,9 @@
-"""What kind of drift a change is: the same work takes longer, or other work is done.
+"""Kinds of drift: concept, where the time of equal work changes, or covariate, where the work does.
 
-Concept drift is a shift of the residual at equal jobs and inputs; covariate drift is a change
-of the inputs. Both can hold. Where what ran after the change cannot be compared with what ran
-before, because all of its inputs are others, nothing is called concept drift: predictors
-that read the inputs learn the difference from them.
+Concept drift is a shift of the residual at equal jobs and inputs; covariate drift is a change of
+the inputs. Both can hold. Where all inputs after the change are others, the executions after it
+cannot be compared with those before. Nothing is called concept drift then: predictors that read the
+inputs learn the difference from them.
 """
 
 import math
@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 from fedperf_client.drift.detection import MOST_SURPRISING, Floats, Ints
 
 SIGNIFICANT = 3.0
-"""Standard errors that a shift at equal inputs is away from none."""
+"""Standard errors by which a shift at equal inputs is away from 0."""
 
 LEAST_COMPARED = 5.0
 """Pairs of executions before and after, so to speak, that a comparison needs."""
 
 CHANCE = 0.01
-"""That the inputs did not change and a test says so, over the tests of all inputs together."""
+"""Chance of a false alarm: a test sees a change where none is, over the tests of all inputs."""
 
 
 @unique
@@ -86,7 +86,7 @@ def shift_between(residuals: Floats, jobs: Ints, inputs: Floats, is_after: Ints)
 
 
 def inputs_changed(before: Floats, after: Floats) -> bool:
-    """Whether any input is distributed otherwise, by Kolmogorov-Smirnov and Bonferroni.
+    """Whether the distribution of any input changed, by Kolmogorov-Smirnov and Bonferroni.
 
     Args:
         before: [executions, inputs].

@@ -1,7 +1,7 @@
-"""What already ran elsewhere, read as executions.
+"""Sources of executions that already ran elsewhere.
 
-A source yields what it can read and says why it skipped the rest: one bad record
-never hides the others. A file that is no file of the source's kind at all is one error.
+A source yields what it can read and says why it skipped the rest: one bad record never hides the
+others. A file that is no file of the source's kind at all is one error.
 """
 
 from collections.abc import Iterator

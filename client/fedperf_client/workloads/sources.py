@@ -1,4 +1,4 @@
-"""What the cost model may know of a program's sources, measured on its data sets."""
+"""Statistics of a program's sources that the cost model may know, measured on its data sets."""
 
 from functools import lru_cache
 from pathlib import Path

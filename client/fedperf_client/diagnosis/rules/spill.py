@@ -1,7 +1,7 @@
-"""What did not fit into memory and went to disk.
+"""Tasks whose data did not fit into memory, so that they spilled it to disk.
 
 At stake is at most all time in the code of tasks that spilled, without garbage collection and
-waiting for shuffles: sorting in pieces costs processor time as well, which no log tells apart.
+waiting for shuffles. Sorting in pieces costs processor time as well, and no log tells that apart.
 """
 
 import math

@@ -1,7 +1,7 @@
-"""Where a campaign lies in the home: its journal, and the file that it was measured by.
+"""The files of a campaign in the home: its journal, and the file that it was measured by.
 
-Both are called `campaigns/NAME-ID`, with the first digits of the campaign's id. The file is
-kept so that a campaign can be asked about by its name, wherever its own file went.
+Both are called `campaigns/NAME-ID`, with the first digits of the campaign's id. The second one is a
+copy, so that a campaign can be asked about by its name, wherever its own file went.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ _DIGITS = 12
 
 
 def journal_path(home: Path, campaign: Campaign) -> Path:
-    """Where the trials of a campaign are written."""
+    """The path of a campaign's journal, which its trials are written to."""
     return home / "campaigns" / f"{campaign.name}-{campaign.campaign_id[:_DIGITS]}.sqlite"
 
 

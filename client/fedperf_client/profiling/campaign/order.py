@@ -1,10 +1,10 @@
-"""Which configuration comes next.
+"""The order in which the configurations of a campaign are measured.
 
-A `Sampler` names a row of the grid again and again; the n-th time it names a row stands
-for the row's n-th repetition. "full" runs repetitions as blocks: every configuration once
-in random order, then again in another order, so that a machine that gets slower, or is
-disturbed for a while, spoils no configuration more than others. Strategies that choose
-by what was measured get all repetitions of a configuration at once.
+A `Sampler` names a row of the grid again and again; the n-th time it names a row stands for the
+row's n-th repetition. "full" runs repetitions as blocks: every configuration once in random order,
+then again in another order. So a machine that gets slower, or is disturbed for a while, spoils no
+configuration more than others. Strategies that choose by what was measured get all repetitions of a
+configuration at once.
 """
 
 from collections.abc import Mapping
@@ -57,7 +57,7 @@ class Blocks:
 
 
 class AllAtOnce:
-    """What another sampler chooses, every row as often as there are repetitions."""
+    """The choices of another sampler, every row as often as there are repetitions."""
 
     def __init__(self, chosen_by: Sampler, *, repetitions: int) -> None:
         """Ask `chosen_by` once in `repetitions` turns."""

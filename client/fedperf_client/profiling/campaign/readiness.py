@@ -1,9 +1,9 @@
-"""Whether the commands and functions of a campaign are there, found out without running them.
+"""A check that the commands and functions of a campaign are there, without running them.
 
-A command is looked for where a trial would: on the PATH that it gets, or beside the campaign
-file. A function's module is imported in a process of its own, as for a trial; the function
-is not called. Not judged is what only a trial can make: files in its own directory, and
-programs beside the file that a component before may build.
+A command is looked for where a trial would: on the PATH that it gets, or beside the campaign file.
+A function's module is imported in a process of its own, as for a trial; the function is not called.
+Not judged is what only a trial can make. That is files in its own directory, and programs beside
+the campaign file that an earlier component may build.
 """
 
 import os
@@ -24,7 +24,7 @@ IMPORT_SECONDS = 300.0
 
 
 def missing_parts(campaign: Campaign, environment: Mapping[str, str]) -> list[str]:
-    """What a trial could not start, each with its key; empty where all is there.
+    """The parts that a trial could not start, each with its key; empty where all are there.
 
     Args:
         campaign: whose components are looked for.

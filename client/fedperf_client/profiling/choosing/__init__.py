@@ -1,1 +1,1 @@
-"""Which configuration of a grid to run next, and when enough were run."""
+"""The choice of the next configuration of a grid to run, and of when enough were run."""

@@ -1,18 +1,18 @@
-"""What running a configuration would teach about all the others.
+"""The usefulness of a configuration: what running it would teach about all the others.
 
-For each candidate the expected fall of the squared error over a grid, were it run next:
-the squares of its posterior covariances with the grid's rows, by its own variance with
+For each candidate it is the expected fall of the squared error over a grid, were it run next. That
+is the squares of its posterior covariances with the grid's rows, divided by its own variance with
 noise. A candidate that is unsure but alone, at an edge, teaches little about the rest.
 
-The covariances are those of a Gaussian process with the numbers that the measured
-configurations make most plausible. It believes itself equally everywhere, so rows near
-which it was wrong about a configuration left out count for more. What is taught is
-weighed against how long it takes, by less than in proportion: in proportion, only short
-configurations would be run, and the long ones have the large errors.
+The covariances are those of a Gaussian process with the hyperparameters that the measured
+configurations make most plausible. The process believes itself equally everywhere. So rows near
+which it was wrong about a configuration left out count for more. The gain is weighed against the
+run time, by less than in proportion. In proportion, only short configurations would be run, and the
+long ones have the large errors.
 
-Source: Cohn 1996, "Neural network exploration using optimal experiment design", and Seo
-et al. 2000 for Gaussian processes (the criterion); Liu et al. 2018, "A survey of adaptive
-sampling for global metamodeling", section 3.3 (errors of configurations left out).
+Source: Cohn 1996, "Neural network exploration using optimal experiment design", and Seo et al. 2000
+for Gaussian processes (the criterion); Liu et al. 2018, "A survey of adaptive sampling for global
+metamodeling", section 3.3 (errors of configurations left out).
 """
 
 import numpy as np

@@ -1,7 +1,7 @@
-"""What is known of an application as a whole, and its queries as executions.
+"""Facts of a Spark application as a whole, and its queries as executions.
 
-Of the texts of a log, those by which people know a job are kept in an execution's origin and
-in its workload's name, which never leave the organization; all others are compared and forgotten.
+Texts of a log by which people know a job are kept in an execution's origin and in its workload's
+name, which never leave the organization. All others are compared and forgotten.
 """
 
 import hashlib
@@ -51,7 +51,7 @@ _DATABRICKS = "spark.databricks."
 
 @dataclass(slots=True)
 class Application:
-    """What is known so far.
+    """An application, as far as its log was read.
 
     Attributes:
         is_partial: a part of its log is missing.
@@ -94,7 +94,7 @@ class Application:
             self._architecture = _first(system, ("os.arch",))
 
     def found(self, query: SparkQuery) -> Found:
-        """The execution that a query was, or why it is none."""
+        """The execution that a query was, or the reason why it is none."""
         reason = query.problem or _reason(query)
         if reason:
             return SkippedRecord(str(query), reason)

@@ -1,9 +1,9 @@
-"""Which workload an execution of Spark belongs to: its application's name and its query's shape.
+"""The workload of a Spark execution: its application's name and its query's shape.
 
-A name is stripped of what changes from one submission to the next: dates, numbers, ids. The
-shape is what the query asks for, whatever the optimizer made of it this time: exchanges,
-sorts and projections do not count, nor does the order of a join's sides. A job without a
-query is named by the place in the code that asked for it as well. Local only.
+A name is stripped of what changes from one submission to the next: dates, numbers, ids. The shape
+is what the query asks for, whatever the optimizer made of it this time. Exchanges, sorts and
+projections do not count, nor does the order of a join's sides. A job without a query is named by
+the place in the code that asked for it as well. Names and shapes are local only.
 """
 
 import hashlib

@@ -1,10 +1,10 @@
-"""What runs in an application, from event to event: queries and jobs until they are complete.
+"""The open queries and jobs of an application, from event to event until they are complete.
 
-Executions come out as soon as they are complete; what is kept is bounded by what runs at
-the same time, and beyond the limits of this module the oldest is given up. A query is one
-execution with its wall time as label; queries inside of it, and all their jobs, are its parts.
-Jobs without a query are executions as well: of RDDs, of libraries that learn, or Spark's own,
-such as the reading of a schema.
+Executions come out as soon as they are complete. What is kept is bounded by what runs at the same
+time, and beyond the limits of this module the oldest is given up. A query is one execution with its
+wall time as label; queries inside of it, and all their jobs, are its parts. Jobs without a query
+are executions as well: of RDDs, of libraries for machine learning, or Spark's own, such as the
+reading of a schema.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -32,13 +32,13 @@ from fedperf_client.sources.spark.plan import (
 from fedperf_client.sources.spark.query import SparkQuery
 
 MAX_OPEN = 2_000
-"""Queries and jobs that run at the same time."""
+"""Most queries and jobs that may be open at the same time."""
 
 MAX_KEPT = 60_000
-"""Nodes, counters, jobs, stages and RDDs of all of them together."""
+"""Most nodes, counters, jobs, stages and RDDs of all of them together."""
 
 MAX_STAGES = 10_000
-"""Of one job; later ones are left out."""
+"""Most stages of one job; later ones are left out."""
 
 GIVEN_UP = "given up: too much ran at the same time"
 

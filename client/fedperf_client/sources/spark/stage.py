@@ -1,7 +1,7 @@
-"""What a log tells of one stage of a job: its RDDs, and sums over its tasks.
+"""Facts of one stage of a Spark job: its RDDs, and sums over its tasks.
 
-RDDs of one call of Spark's API share a scope and are one operator, whose name says what it
-does. Names are only compared: what is kept of a stage is numbers and kinds.
+RDDs of one call of Spark's API share a scope and are one operator, whose name says what it does.
+Names are only compared: what is kept of a stage is numbers and kinds.
 """
 
 from collections.abc import Mapping
@@ -63,7 +63,7 @@ _CALLS: Mapping[str, OperatorKind] = {
     **dict.fromkeys(("sample", "sampleByKey", "randomSplit"), OperatorKind.SAMPLE),
     **dict.fromkeys(("repartition", "coalesce", "partitionBy"), OperatorKind.EXCHANGE),
 }  # fmt: skip
-"""Of Spark's API, by their names; all others are named as operators of SQL, or `OTHER`."""
+"""Kinds of Spark's API calls, by name; others are named as operators of SQL, or `OTHER`."""
 
 _CLASSES: Mapping[str, OperatorKind | None] = {
     **dict.fromkeys(("ParallelCollectionRDD", "EmptyRDD"), OperatorKind.TABLE_SOURCE),
@@ -75,7 +75,7 @@ _CLASSES: Mapping[str, OperatorKind | None] = {
     "CartesianRDD": OperatorKind.CROSS,
     **dict.fromkeys(("SQLExecutionRDD", "ShuffledRDD"), None),
 }
-"""Of RDDs that belong to no call, by the names of their classes; None only leads to others."""
+"""Kinds of RDDs that belong to no call, by class name; None only leads to others."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
-"""Where the time of a query or job went: counters of time, and what they add up to.
+"""The time of a query or job by operator: Spark's counters of time, and their sums.
 
-All of them are sums over tasks, so that an operator of ten seconds may have taken one. What an
-operator waited for inside of its stage, such as the rows of the one below, counts as its own.
+All of them are sums over tasks, so an operator of ten seconds may have taken one. What an operator
+waited for inside of its stage, such as the rows of the one below, counts as its own.
 """
 
 from collections.abc import Mapping
@@ -40,6 +40,6 @@ def times_of(node: Event) -> Times:
 
 
 def seconds_of(times: Times, counters: Mapping[int, int]) -> float | None:
-    """What was counted of them together; None where nothing was."""
+    """The seconds that these counted together; None where none was counted."""
     counted = [max(counters[each], 0) * unit for each, unit in times if each in counters]
     return sum(counted) if counted else None

@@ -1,1 +1,1 @@
-"""What a campaign's trials came to: journal, outcomes, noise."""
+"""The record of a campaign's trials: journal, outcomes, noise."""

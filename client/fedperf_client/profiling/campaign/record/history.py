@@ -1,4 +1,4 @@
-"""What a campaign's trials have come to so far: what is settled, what counts, what is spent."""
+"""The history of a campaign's trials: which are settled, which count, and what was spent."""
 
 import statistics
 from collections import defaultdict

@@ -1,8 +1,8 @@
-"""How a trial of a campaign ended, and what it used.
+"""The outcome of a campaign's trial: how it ended, and the resources that it used.
 
-A figure that could not be seen, such as the memory of a function on another machine, is
-None; it is never 0. `noisy` is a trial that went well on a machine that was disturbed:
-still data, but flagged. `skipped` says that a trial never ran, which is no failure.
+A figure that could not be seen, such as the memory of a function on another machine, is None; it is
+never 0. `noisy` is a trial that went well on a machine that was disturbed: still data, but flagged.
+`skipped` says that a trial never ran, which is no failure.
 """
 
 from dataclasses import dataclass

@@ -1,12 +1,12 @@
-"""How long a campaign's job takes at columns of one's choice, from what the campaign measured.
+"""Predicted times of a campaign's job at chosen column values, from what the campaign measured.
 
-What is asked about is a value, or several, of every column; a column with one value in the grid
-may be left out. Numbers may lie outside of the grid and are marked as extrapolating; words may
-not. Times are those of the whole job, from its first component's start to its last one's end.
+A question gives a value, or several, for every column; a column with one value in the grid may be
+left out. Numbers may lie outside of the grid and are marked as extrapolating; words may not. Times
+are those of the whole job, from its first component's start to its last one's end.
 
-Trials that ended badly count. One that was stopped by its timeout took longer than that. What
-ran out of memory is never said to keep a deadline, nor is the same with a larger input, unless
-it ran well as well.
+Trials that ended badly count. One that was stopped by its timeout took longer than that. A
+configuration that ran out of memory and never ran well is never said to keep a deadline. Nor is the
+same with a larger input.
 """
 
 import itertools
@@ -51,7 +51,7 @@ class InvalidColumnsError(InvalidInputError):
 
 @dataclass(frozen=True, slots=True)
 class CampaignMeasurements:
-    """What a campaign's trials of the whole job came to.
+    """Measurements of the whole job by a campaign's trials.
 
     Attributes:
         campaign: that ran.
@@ -78,7 +78,7 @@ class CampaignMeasurements:
 
     @property
     def scatter(self) -> Scatter:
-        """Of its repeats."""
+        """The scatter of log seconds among its repeats."""
         of_each: dict[int, list[float]] = {}
         for row, seconds in zip(self.rows, self.seconds, strict=True):
             of_each.setdefault(row, []).append(math.log(seconds))
@@ -88,7 +88,7 @@ class CampaignMeasurements:
     def predictor(
         self, *, elsewhere: Scatter = NO_REPEATS, on_progress: OnProgress | None = None
     ) -> TablePredictor:
-        """What answers about the job."""
+        """The predictor of the job's times."""
         grid = self.campaign.grid
         layout = TableLayout.of(grid.table(), scale=grid.parallelism, size=grid.size)
         measured = MeasuredTable(
@@ -101,7 +101,7 @@ class CampaignMeasurements:
         return TablePredictor.of(measured, elsewhere=elsewhere, on_progress=on_progress)
 
     def memory_problem(self, asked: Configuration) -> str | None:
-        """Where the same with an input as large or smaller ran out of memory."""
+        """Says where the same ran out of memory with no larger input; None if it never did."""
         grid = self.campaign.grid
         for row in self.out_of_memory:
             failed = grid.configurations[row]
@@ -172,7 +172,7 @@ class ColumnAnswer:
 
 
 def measured_by(home: Path, campaign: Campaign) -> CampaignMeasurements:
-    """What the journal of a campaign holds.
+    """The measurements in the journal of a campaign.
 
     Raises:
         ConfigurationError: it never measured the whole job, or every trial failed.
@@ -208,7 +208,7 @@ def scatter_elsewhere(home: Path, campaign: Campaign) -> Scatter:
 
 
 def configurations_asked(grid: Grid, settings: Sequence[str]) -> list[Configuration]:
-    """What `--set` asks about, every combination of the values.
+    """The configurations that `--set` asks about: every combination of the values.
 
     Args:
         grid: of the campaign.
@@ -265,7 +265,7 @@ def fewest_that_hold(grid: Grid, found: Sequence[ColumnAnswer]) -> list[Configur
 
 
 def verdicts(grid: Grid, found: Sequence[ColumnAnswer], deadline_seconds: float) -> list[str]:
-    """What becomes of a deadline, a sentence for every input that was asked about."""
+    """Whether the deadline holds, in a sentence for every input that was asked about."""
     groups: dict[tuple[Value, ...], list[ColumnAnswer]] = {}
     for each in found:
         groups.setdefault(_rest(grid, each.columns), []).append(each)

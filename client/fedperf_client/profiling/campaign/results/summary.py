@@ -1,7 +1,7 @@
-"""What a campaign came to: per configuration, per trial, and in all.
+"""The summary of a campaign: per configuration, per trial, and in all.
 
-A number that could not be seen is None. What never ran is skipped, with the reason, and is
-no failure: a constraint ruled it out, a budget ended, or an earlier trial of its
+A number that could not be seen is None. A trial that never ran is skipped, with the reason, and is
+no failure. The reason is that a constraint ruled it out, a budget ended, or an earlier trial of its
 configuration failed for good.
 """
 
@@ -43,7 +43,7 @@ class ConfigurationRepeats:
 
     @property
     def median_seconds(self) -> float | None:
-        """None where nothing was measured."""
+        """The median of `seconds`; None where nothing was measured."""
         return statistics.median(self.seconds) if self.seconds else None
 
     @property
@@ -120,7 +120,7 @@ class Summary:
         return not (self.stopped.interrupted or self.stopped.is_spent)
 
     def values(self, configuration: int) -> Mapping[str, Value]:
-        """Of a configuration, by column."""
+        """The values of a configuration, by column."""
         return self.campaign.grid.configurations[configuration]
 
 
@@ -130,7 +130,7 @@ def summarize(
     sessions: Sequence[Session],
     stopped: CampaignEnd,
 ) -> Summary:
-    """Everything that was found out."""
+    """The summary of all trials and sessions of a campaign."""
     history = TrialHistory(trials, retries=campaign.settings.run.retries)
     repetitions = campaign.settings.run.repetitions
     rows = sorted(stopped.rows)
