@@ -1,1 +1,1 @@
-"""Where a job should run: platforms per operator and the size of the cluster, with reasons."""
+"""Advice on where a job should run: a platform per operator and a cluster size, with reasons."""

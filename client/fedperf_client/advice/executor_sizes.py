@@ -1,9 +1,9 @@
-"""How many executors an application should have: the fewest dollars, or a deadline kept.
+"""The number of executors for a Spark application: the cheapest that is fast or keeps a deadline.
 
-Executors keep the cores and the memory that they had, so that no task has less than was
-measured; only their number changes (in local mode the cores of the one process). Queries are
-taken to be slow together: shares of the whole's distribution are sums of those of its queries,
-which promises too little rather than too much. Time beside queries stays as it was.
+Every executor keeps its cores and its memory, so no task has less than was measured. Only the
+number of executors changes; in local mode, the cores of the one process. Queries are assumed to be
+slow together: a quantile of the application's time is the sum of its queries' quantiles. That
+promises too little rather than too much. The time beside queries stays as it was.
 """
 
 import math
@@ -28,10 +28,10 @@ from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import Platform
 
 SHARES = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
-"""At which the distribution of the whole is known; between, it is a line."""
+"""Levels of the quantiles of an application's time; between them it is interpolated."""
 
 ENGINES_HERE = (Platform.DUCKDB, Platform.POLARS)
-"""Of this machine, that may do instead: those that read what Spark reads."""
+"""Engines of this machine that may do instead, since they read what Spark reads."""
 
 Estimates = Callable[[Sequence[SizedPlan]], Sequence[Estimate]]
 Cost = Callable[[ClusterConfig, float], float]
@@ -51,7 +51,7 @@ class TooLittleMemoryError(InvalidInputError):
 
 @dataclass(frozen=True, slots=True)
 class WholeTime:
-    """How long a whole application takes on some cluster.
+    """The run time of a whole application on some cluster.
 
     Attributes:
         cluster: where.
@@ -81,7 +81,7 @@ class WholeTime:
 
     @property
     def deviation(self) -> float:
-        """Of log seconds: half of what lies between P25 and P75, were it normal."""
+        """Standard deviation of log seconds, from P25 and P75 as if they were normal."""
         quarters = self.seconds[SHARES.index(0.25)], self.seconds[SHARES.index(0.75)]
         return max(1e-6, math.log(quarters[1] / quarters[0]) / (2 * 0.6745))
 
@@ -103,7 +103,7 @@ class WholeTime:
 
 @dataclass(frozen=True, slots=True)
 class ExecutorAdvice:
-    """How many executors, and what else was looked at.
+    """The number of executors to have, and the alternatives that were compared.
 
     Attributes:
         application: that was asked about.
@@ -134,7 +134,7 @@ class ExecutorAdvice:
 
     @property
     def keeps_deadline(self) -> bool | None:
-        """Whether it does with a chance of 90 %; None without a deadline."""
+        """Whether `best` keeps it with a chance of 90 %; None without a deadline."""
         return None if self.chance is None else self.chance >= HOLDS
 
     @property
@@ -163,7 +163,7 @@ def executor_advice(
     is_cost_first: bool = False,
     home: ClusterConfig | None = None,
 ) -> ExecutorAdvice:
-    """How many executors an application should have.
+    """The number of executors that an application should have.
 
     Args:
         application: as it ran.

@@ -1,7 +1,7 @@
-"""What advice is asked for: a workflow as it is written down, as it ran, or as a program.
+"""The job that advice is asked for: a workflow file, an execution that ran, or a program.
 
-A program can be counted and run here; of the others it is only known what they do. Their
-operators could stay where they are, or go to platforms that run their kind.
+Only a program can be counted and run here. Of the others it is only known what their operators do.
+These may stay on their platforms, or go to platforms that run their kind.
 """
 
 from collections.abc import Callable, Iterator
@@ -40,7 +40,7 @@ class NotRunnableError(InvalidInputError):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What is to run.
+    """A job that is to run.
 
     Attributes:
         today: the workflow with the platforms that it runs on now; `UNASSIGNED` where nothing
@@ -60,7 +60,7 @@ class Job:
 
     @property
     def runs_today(self) -> bool:
-        """Whether it is known of every operator what it runs on."""
+        """Whether the platform of every operator is known."""
         return Platform.UNASSIGNED not in self.today.platforms
 
     def on(self, cluster: ClusterConfig) -> "Job":
@@ -69,7 +69,7 @@ class Job:
         return replace(self, today=there, cluster=cluster)
 
     def keeps_partitions_on(self, cluster: ClusterConfig) -> bool:
-        """Whether it is not known if it would have as many partitions there."""
+        """Whether its partitions are kept, as nobody knows how many it would have there."""
         return moved(self.today, self.cluster, cluster).keeps_partitions
 
     def can_run(self, position: int, platform: Platform) -> bool:

@@ -1,4 +1,4 @@
-"""What every command of `fedperf` starts with: the directory it works on, and the time."""
+"""The home directory, the present time and `--json`, as all commands of `fedperf` take them."""
 
 from datetime import UTC, datetime
 from pathlib import Path

@@ -1,8 +1,8 @@
-"""What an organization pays for its machines, from a file of its own.
+"""An organization's prices of its machines, from a file of its own.
 
-No price ships with fedperf: lists of prices grow old and hide what was agreed. What an hour of a
-cluster costs is the price of its machines, by their type where the file names it, and of
-its cores and memory.
+No price ships with fedperf: lists of prices grow old and hide what was agreed. An hour of a cluster
+costs the price of its machines and that of its cores and memory. A machine costs the price of its
+type where the file names it, else that of any machine.
 """
 
 from pathlib import Path
@@ -40,7 +40,7 @@ class PriceList(BaseModel):
     node_types: dict[str, _Price] = {}
 
     def cost(self, cluster: ClusterConfig, seconds: float, *, node_type: str = "") -> float:
-        """What a cluster costs for some time."""
+        """The price of a cluster for so many seconds."""
         machine = self.node_types.get(node_type, self.node)
         hour = cluster.nodes * machine + cluster.cores * self.core
         hour += cluster.memory_bytes / _GIB * self.gib
@@ -55,7 +55,7 @@ class PriceList(BaseModel):
 
 
 def cost_text(cost: float, prices: PriceList | None) -> str:
-    """What something costs, for people: money by the prices, else core-seconds or core-hours."""
+    """A cost for people: money by the prices; without them core-seconds or core-hours."""
     if prices is not None:
         return prices.text(cost)
     if cost >= _HOUR:

@@ -1,4 +1,4 @@
-"""Which stored executions somebody means: by name, text, ending, platform and time."""
+"""Selection of stored executions by name, text, ending, platform and time."""
 
 from dataclasses import dataclass
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""What the SQLite files of a home have in common: transactions, and errors that say what to do."""
+"""Opening of SQLite files of a home, their transactions, and errors that say what to do."""
 
 import sqlite3
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""How charts look, and how they become a part of a page: as SVG whose text stays text.
+"""The style of charts, and their form inside of a page: SVG whose text stays text.
 
 Names in charts are data: matplotlib escapes them, and none is read as a formula.
 """
@@ -49,13 +49,13 @@ def svg(figure: "Figure") -> str:
 
 
 def log_heights(axes: "Axes", text: Callable[[float], str]) -> None:
-    """Equal ratios are equally high; heights are told by `text`."""
+    """Make the vertical axis logarithmic, with labels by `text`."""
     axes.set_yscale("log")
     _tell(axes.yaxis, text)
 
 
 def log_lengths(axes: "Axes", text: Callable[[float], str]) -> None:
-    """Equal ratios are equally long; lengths are told by `text`."""
+    """Make the horizontal axis logarithmic, with labels by `text`."""
     axes.set_xscale("log")
     _tell(axes.xaxis, text)
 

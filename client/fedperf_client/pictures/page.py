@@ -1,4 +1,4 @@
-"""How the pages look that people read: one style, nothing fetched."""
+"""The one style of HTML pages for people, and their tables; a page fetches nothing."""
 
 from collections.abc import Iterable
 from html import escape

@@ -1,1 +1,1 @@
-"""What this organization can run: programs, the engines that run them, the executor."""
+"""Programs that this organization can run, the engines that run them, and the executor."""

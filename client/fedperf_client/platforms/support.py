@@ -1,4 +1,4 @@
-"""Which platform can run which operation, decided without importing an engine."""
+"""The operations that each platform can run, decided without importing an engine."""
 
 import os
 import shutil
@@ -43,11 +43,11 @@ _SUPPORTED = {
 }
 
 EMBEDDED_PLATFORMS = (Platform.DUCKDB, Platform.POLARS, Platform.PANDAS, Platform.SKLEARN)
-"""What runs inside the process of a trial and comes with fedperf itself.
+"""Platforms that run inside the process of a trial and come with fedperf itself.
 
-Whatever draws or compares platforms by itself keeps to these: what is drawn is a function
-of the seed, the same on every machine, and an extra that happens to be installed neither
-changes it nor makes anybody wait for a JVM. Other platforms run where they are named.
+Code that draws or compares platforms by itself keeps to these. So what it draws is a function
+of the seed, the same on every machine: an extra that happens to be installed does not change
+it and makes nobody wait for a JVM. Other platforms run where they are named.
 """
 
 _ALIKE = {
@@ -56,7 +56,7 @@ _ALIKE = {
     OperatorKind.SAMPLE: OperatorKind.FILTER,
     OperatorKind.EXCHANGE: OperatorKind.MAP,
 }
-"""Kinds of jobs that others wrote, which no operation here has, and a kind that runs alike."""
+"""Operator kinds of foreign jobs that no operation here has, each with a kind that runs alike."""
 
 _NEED_JAVA = frozenset({Platform.SPARK})
 

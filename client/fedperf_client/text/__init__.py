@@ -1,1 +1,1 @@
-"""What people read and write on a terminal: durations, trees, workflow files, progress."""
+"""Texts that people read and write on a terminal: durations, trees, workflow files, progress."""

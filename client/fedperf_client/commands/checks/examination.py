@@ -1,11 +1,11 @@
-"""What is wrong with an organization's set-up, and what to do about it.
+"""The checks of an organization's set-up: what is wrong with it, and what to do about it.
 
 Every check looks at one thing and says ok, warning or problem. A check that fails itself is
-a problem and hides no other. Nothing is made or mended (an older store is brought up to
-date, as by every command), and nobody is asked but the coordinator of the membership, for
-its status. Clock, disk, network and packages come in as `Surroundings`.
+reported as a problem and hides no other. The checks make and mend nothing; only an older store is
+brought up to date, as by every command. They ask nobody but the coordinator of the membership, and
+it only for its status. Clock, disk, network and packages come in as `Surroundings`.
 
-Not told: whether a daemon runs on this directory, which it leaves no honest mark of.
+No check tells whether a daemon runs on this directory: a daemon leaves no reliable mark of it.
 """
 
 from collections.abc import Callable, Iterator, Mapping

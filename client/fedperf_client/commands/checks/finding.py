@@ -1,7 +1,7 @@
-"""What a check finds: ok, a warning or a problem, with what to do about it.
+"""A finding of a check: ok, a warning or a problem, with advice on what to do.
 
-Every finding names its check and says what was found; where nothing is to be done the advice
-is empty.
+Every finding names its check and says what was found. The advice is empty where nothing is to be
+done.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a check found.
+    """One finding of a check.
 
     Attributes:
         check: which one.

@@ -1,1 +1,1 @@
-"""What commands show, where several do or a file would grow too long."""
+"""Output of commands that several of them share, or that would make a command's file too long."""

@@ -1,4 +1,4 @@
-"""What `fedperf predict --campaign` shows: how long a job takes at columns of one's choice."""
+"""Output of `fedperf predict --campaign`: predicted times of a job at chosen column values."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING

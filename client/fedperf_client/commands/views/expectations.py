@@ -1,6 +1,7 @@
-"""What commands say of a period that has not begun: calendar, dates, what would change them.
+"""Output about a period that has not begun: its calendar, its dates and what would change them.
 
-Before an organization joined, the default calendar stands for the coordinator's, and that is said.
+Before an organization has joined, the default calendar stands for the coordinator's, and the output
+says so.
 """
 
 import sys
@@ -94,7 +95,7 @@ def expected_schedule(home: "Home", *, at: datetime) -> tuple["Policy", "Planned
 
 
 def why_nothing(home: "Home", timetable: "Timetable") -> str:
-    """Why the policy plans nothing in a period that has begun."""
+    """The reason why the policy plans nothing in a period that has begun."""
     from fedperf_client.release.policy import load_policy
     from fedperf_client.release.schedule import plan_schedule
 
@@ -121,7 +122,7 @@ def minute(moment: datetime) -> str:
 def outlook_facts(
     policy: "Policy", calendar: ExpectedCalendar, *, at: datetime
 ) -> dict[str, object]:
-    """What a policy comes to on the calendar and what would change that, for programs."""
+    """The outlook of a policy on the calendar, and what would change it, for programs."""
     from fedperf_client.release.outlook import alternatives, outlook
 
     found = outlook(policy, calendar.timetable, at=at)

@@ -1,10 +1,10 @@
-"""What operations compute of columns: comparisons, arithmetic, aggregations, orders.
+"""Expressions over columns, as parts of operations: comparisons, arithmetic, aggregations, orders.
 
-Parts of operations, one frozen value each; they hold names of columns and literals, which
-never leave the organization. Computed columns are float64, sums of integers are int64.
+Each is one frozen value. It holds names of columns and literals, which never leave the
+organization. Computed columns are float64, sums of integers are int64.
 
-Refused: numbers that are not finite, a count of a column, any other aggregation of none,
-sums and means of text.
+Refused: numbers that are not finite, a count of a column, any other aggregation of none, sums and
+means of text.
 """
 
 import math
@@ -24,7 +24,7 @@ from fedperf_client.platforms.operations.columns import (
 
 @unique
 class Comparison(StrEnum):
-    """How a filter compares a column with its literal."""
+    """The comparison of a column with a literal, in a filter."""
 
     EQUAL = "="
     NOT_EQUAL = "!="

@@ -1,8 +1,7 @@
-"""What every operation is: a place in the public vocabulary, and a schema from schemas.
+"""The base of every operation: its place in the public vocabulary and its output schema.
 
-The vocabulary says kind, class and complexity of the code inside; an operation derives the
-schema of its output from those of its inputs and refuses inputs that do not fit, before any
-engine starts.
+The vocabulary says kind, class and complexity of the code inside. An operation derives the schema
+of its output from those of its inputs. It refuses inputs that do not fit before any engine starts.
 """
 
 from typing import ClassVar
@@ -12,7 +11,7 @@ from fedperf_shared.workflow.vocabulary import Complexity, OperatorClass, Operat
 
 
 class Operation(ProgramPart):
-    """What all operations share: their place in the vocabulary and their output schema."""
+    """The base of all operations: their place in the vocabulary and their output schema."""
 
     __slots__ = ()
 
