@@ -1,11 +1,11 @@
-"""What a coordinator lets its members learn: run times of operator plans, with GGFN.
+"""A coordinator's learning task: GGFN learns the run times of operator plans.
 
-A task is the model's format, how rounds train it, and what is public about it: the plans by
-which versions are judged and on which synthetic rows lie. GGFN starts from the public start;
-rounds step at its tangent on the public plans that ship with fedperf, or average updates by
-DP-SGD with equal weights, as the calendar says. What a window's rounds made is judged before
-the next ones (`desks.promotion`), and organizations weight what they fetch by their own
-executions, so the error on public plans only has to catch a model that went astray.
+A task holds the model's format, the way rounds train it, and its public data: the plans by which
+versions are judged and on which synthetic rows lie. GGFN starts from the public start. As the
+calendar says, rounds step at its tangent on the public plans that ship with fedperf, or average
+DP-SGD updates with equal weights. What a window's rounds made is judged before the next ones
+(`desks.promotion`). Organizations weight the models that they fetch by their own executions. So the
+error on public plans only has to catch a model that went astray.
 """
 
 from collections.abc import Callable, Sequence
@@ -36,7 +36,7 @@ from fedperf_shared.releases.period import ModelMethod
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What is learned.
+    """A model to learn, and what is public about it.
 
     Attributes:
         start: weights of version 1.
@@ -56,7 +56,7 @@ class Task:
 
 
 def ggfn_task(method: ModelMethod, *, norm_bound: float) -> Task:
-    """Run times of plans; updates by DP-SGD have at most that norm."""
+    """GGFN on run times of plans; an update by DP-SGD has an L2 norm of at most `norm_bound`."""
     plans, start = load_public_plans(), load_public_start()
     return Task(
         weights_of(start.arrays),

@@ -1,7 +1,7 @@
-"""What every command of `fedperf-server` starts with: its directory, and the time.
+"""The server's directory, on which every command of `fedperf-server` works, and the time.
 
-Refused: a directory that `fedperf-server init` did not make, or whose configuration or
-database cannot be used.
+Refused: a directory that `fedperf-server init` did not make, or whose configuration or database
+cannot be used.
 """
 
 from datetime import UTC, datetime

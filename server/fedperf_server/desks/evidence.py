@@ -1,8 +1,8 @@
-"""What a coordinator knows at one tick: what was released and asked in its period.
+"""The coordinator's evidence at one tick: the releases and questions of its period.
 
-A `Snapshot` is read once a tick, in one transaction, and all desks look at it. What was decoded
-at an earlier tick is kept: a release and a question never change once they are stored. Where
-nothing new was stored the snapshot is the one before, with all that was computed from it.
+A `Snapshot` is read once a tick, in one transaction, and all desks look at it. A release or a
+question never changes once it is stored, so what was decoded at an earlier tick is kept. Where
+nothing new was stored, the snapshot is the one before, with all that was computed from it.
 """
 
 from collections.abc import Sequence
@@ -30,9 +30,9 @@ from fedperf_shared.releases.release import SlotKey
 
 @dataclass(slots=True)
 class CellLearner:
-    """Learns what evidence tells; where new questions were answered since, what is new of it alone.
+    """Learns from evidence, and keeps the result: where it only grew, the new answers are added.
 
-    A function of the evidence, all the same: whoever learns anew finds the same.
+    The result depends on the evidence alone: learning all of it anew gives the same.
     """
 
     _last: tuple["Evidence", LearnedCells] | None = None
@@ -55,7 +55,7 @@ class CellLearner:
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """All that was released about an epoch, as far as it lies in a period.
+    """All releases about one epoch within one period.
 
     Attributes:
         plain: accepted residual reports.
@@ -82,7 +82,7 @@ class Evidence:
         )
 
     def until(self, window: int) -> "Evidence":
-        """What of it was asked for in `window` or before."""
+        """The part of it that was asked for in `window` or before."""
         return replace(
             self,
             plain=tuple(each for each in self.plain if each.report.slot.window <= window),
@@ -91,7 +91,7 @@ class Evidence:
 
     @cached_property
     def learned(self) -> LearnedCells:
-        """What it tells."""
+        """What follows from it about the cells."""
         return self.learner.learn(self)
 
 

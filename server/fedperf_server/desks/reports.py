@@ -1,11 +1,11 @@
-"""What the coordinator makes of reports: the correction and the synthetic rows, published.
+"""The desk that publishes what follows from reports: the correction and the synthetic rows.
 
-Both are post-processing of accepted reports of the period and cost no privacy. They are
-made anew whenever a report has arrived, from all reports of the epoch in this period, so that
-repeating the work after a crash changes nothing. What an epoch published last goes into the
-buffer (`rehearsal.buffer`) when its last reports are in, and in any case before the next one
-publishes anything. Whose releases were taken and refused, and why, is counted here for the
-operator.
+Both are post-processing of accepted reports of the period and cost no privacy. They are made anew
+whenever a report has arrived, from all reports of the epoch in this period. So repeating the work
+after a crash changes nothing. What an epoch published last goes into the buffer
+(`rehearsal.buffer`) when its last reports are in, and in any case before the next epoch publishes
+anything. For the operator, the accepted releases of every organization are counted here, and the
+refused ones by reason.
 """
 
 from collections import defaultdict

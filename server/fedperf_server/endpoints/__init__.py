@@ -1,1 +1,1 @@
-"""What organizations reach: Flower's Fleet API, and enrollment and the Exchange over gRPC."""
+"""Endpoints for organizations: Flower's Fleet API, and enrollment and the Exchange over gRPC."""

@@ -1,8 +1,8 @@
-"""What the fleet knows: Flower's SuperLink state in this process's memory, with rules of ours.
+"""The state of the fleet: Flower's SuperLink state in this process's memory, with rules of our own.
 
-A node that was killed may return at once and gets its unanswered messages again; a node
-that was never online can be deleted; a key that was deleted may be invited again. Refused:
-a reply of more parts than a reply can have.
+A node that was killed may return at once and gets its unanswered messages again. A node that was
+never online can be deleted. A key that was deleted may be invited again. Refused: a reply of more
+parts than `MAX_REPLY_PARTS`.
 """
 
 from flwr.app import Message
@@ -15,7 +15,7 @@ MAX_REPLY_PARTS = 16
 
 
 class FleetState(InMemoryLinkState):
-    """Flower's state, with the rules of ours."""
+    """Flower's state, with our rules of returning, deletion and size."""
 
     def activate_node(self, node_id: int, heartbeat_interval: float) -> bool:
         """Let a node that was killed return at once, and hand it unanswered messages again."""

@@ -1,1 +1,1 @@
-"""What noisy sums tell: pure mathematics, without database or clock."""
+"""Inference from noisy sums: pure mathematics, without database or clock."""

@@ -1,21 +1,21 @@
-"""What to ask: the directions that tell most about the questions that matter.
+"""The design of questions: directions whose answers tell most about the target points.
 
-A stage asks every sender for D noisy sums over public points. The server chooses them by
-maximising the variance that the answers are expected to remove from its belief at target
+A stage asks every sender for D noisy sums over public points. The server chooses the directions
+that maximise the variance which the answers are expected to remove from its belief at target
 points,
 
     tr[(A (S_XX + s I) A' + sigma^2 I)^-1  A S_XT S_TX A'],
 
-under the norm rule |A_i| * clip_i <= 1 of `fedperf_shared.releases.directions`, by L-BFGS over the
-directions of the columns: some ten steps from the strongest eigenvectors. A is
+under the norm rule |A_i| * clip_i <= 1 of `fedperf_shared.releases.directions`. The optimiser is
+L-BFGS over the directions of the columns: some ten steps from the strongest eigenvectors. A is
 block-diagonal: a sender adds up its own points only, with its own noise.
 
-Clips are kappa standard deviations of what is believed. A start may be wrong by more than
-it thinks, and clips that saturate hide by how much; so a cheap stage with a wide clip
-comes first and moves the mean, and tight ones follow around the new mean.
+A clip is kappa standard deviations of the belief. A start may be wrong by more than it thinks, and
+clips that saturate hide by how much. So a cheap stage with a wide clip comes first and moves the
+mean; tight ones follow around the new mean.
 
-Belief, designs and clips depend on public things and on earlier releases only. What is asked
-lies on a public grid, so that the last bits of a machine's linear algebra don't decide it.
+Belief, designs and clips depend on public things and on earlier releases only. Directions and clips
+are rounded to a public grid, so the last bits of a machine's linear algebra don't decide them.
 """
 
 import math
@@ -77,7 +77,7 @@ STAGES = (Stage(0.2, 3.0), Stage(0.3, 1.5), Stage(0.5, 1.0))
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DesignedQuestion:
-    """What a stage asks, sender by sender.
+    """The question of a stage: points and a design for every sender.
 
     Attributes:
         points: position in the belief of each sender's points, [sender][points of it].
@@ -277,11 +277,11 @@ def _blocks(sizes: Sequence[int], directions: int) -> Floats:
 
 
 def _start(problem: _Problem, directions: int) -> Floats:
-    """What varies most together with the targets, as columns of length 1.
+    """The directions that vary most together with the targets, as columns of length 1.
 
-    A column of which that tells nothing would hold rounding alone, of which the optimiser
-    would make a direction of full length: every column gets a fixed one as well. The sign of
-    an eigenvector, which libraries choose as they like, is that of its largest entry.
+    A column that these leave empty would hold rounding alone, and the optimiser would make a
+    direction of full length of it. So a fixed direction is added to every column. Libraries choose
+    the sign of an eigenvector as they like; here it is that of its largest entry.
     """
     weighted = problem.lengths[:, None] * problem.wanted * problem.lengths
     values, vectors = np.linalg.eigh(weighted)

@@ -1,17 +1,15 @@
-"""What a coordinator believes about points, and how noisy sums change it.
+"""The coordinator's belief about run times at points, and its update by noisy sums.
 
-A `Belief` is a Gaussian over the log seconds of a list of points. An `Observation` is a
-noisy linear function of how far the truth lies from the belief's mean: runs that were
-published, or the sums of one sender's directed report. Before it updates the belief the
-marginal likelihood may scale it, so that a start that knows less than it thinks is
-believed less.
+A `Belief` is a Gaussian over the log seconds of a list of points. An `Observation` is a noisy
+linear function of how far the truth lies from the belief's mean: runs that were published, or the
+sums of one sender's directed report. Before an update, the marginal likelihood may scale the
+belief's variance, so that a start that knows less than it thinks counts less.
 
-Post-processing of releases only: costs no privacy. Influence is bounded: an observation
-that is less likely than `SURPRISE` standard deviations under the belief is shortened to
-that, so one sender, whatever its numbers, moves the mean of one update by at most what
-`influence_bounds` says for the scale that was chosen, and the scale lies in a fixed list.
-Where several senders add up securely, their sum is one sender: nobody can bound a single
-one of them.
+Only releases are read, so nothing here costs privacy. Influence is bounded: an observation that
+lies beyond `SURPRISE` standard deviations under the belief is shortened to that. So one sender,
+whatever its numbers, moves the mean of one update by at most `influence_bounds` for the chosen
+scale, and the scale lies in a fixed list. Where several senders add up securely, their sum counts
+as one sender: nobody can bound a single one of them.
 """
 
 import math
@@ -161,7 +159,7 @@ def conditioned(belief: Belief, positions: Positions, values: Floats, noise: flo
 def likeliest_scale(
     belief: Belief, observations: Sequence[Observation], scales: Sequence[float] = SCALES
 ) -> float:
-    """By how much the belief's variance is multiplied so that what was seen is most likely.
+    """The factor on the belief's variance that makes the observations most likely.
 
     Args:
         belief: before the update.
@@ -184,7 +182,7 @@ def likeliest_scale(
 def influence_bounds(
     belief: Belief, observations: Sequence[Observation], sender: int, *, scale: float
 ) -> Floats:
-    """Most that one sender can move the mean in one update, log seconds, [points].
+    """The most by which one sender can move the mean in one update, log seconds, [points].
 
     The mean is linear in the sender's vector v, which has |L^-1 v| <= `longest(count)`, L L'
     its covariance under the belief alone. Two vectors thus differ by at most twice that, and

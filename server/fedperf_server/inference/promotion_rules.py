@@ -1,38 +1,38 @@
-"""Whether a candidate takes the place of the promoted model: what reports, plans and buffer say.
+"""Rules that say whether a candidate replaces the promoted model, by reports, plans and buffer.
 
-A candidate was made by the rounds of a window. It is judged in the next one, when that window's
-reports have arrived and before its rounds, by three yardsticks. The first has to speak for it,
-with evidence; the others only must not speak against it. Where nothing speaks against it and the
-first is not sure yet, it is left open: rounds go on from it, and the next window looks at what
-they made of it. A window's rounds alone gain less than its reports can tell.
+A candidate is made by the rounds of one window. Three yardsticks judge it in the next window, once
+the reports of its own have arrived and before more rounds. The first has to speak for it, with
+evidence; the others only must not speak against it. Where nothing speaks against it and the first
+is not sure yet, it stays open: rounds go on from it, and the next window judges the result. A
+window's rounds alone gain less than its reports can tell.
 
-- reports: mu, how far the reference is off in each cell, is believed to be N(m, S). A version
-  that differs from the reference by d is off by mu - d, so of two versions p and c the second
-  is better by sum_c w_c [(mu - d_p)^2 - (mu - d_c)^2], which is linear in mu: mean and standard
-  error follow. w_c is the believed share of workloads. d is looked at on public plans, on the
-  machine that they ran on and in a small container (`public_plans.anchors_of`).
-  A candidate is promoted only if the lower end of its gain, `SURE` standard errors below the
-  mean, is above 0. So one that noise alone made passes by chance in 1 of 100 verdicts at most,
-  unless it is truly better. A round cannot tell such a candidate: noise looks like any reply.
-- public measured plans: a median q-error of at most `PUBLIC_SLACK` times the best one's.
-- the buffer: on the synthetic rows of earlier epochs, segment by segment, a version must not
-  have forgotten (`MOST_FORGOTTEN`) what the best one knows.
+- reports: mu, how far the reference is off in each cell, is believed to be N(m, S). A version that
+  differs from the reference by d is off by mu - d. So of two versions p and c the second is better
+  by sum_c w_c [(mu - d_p)^2 - (mu - d_c)^2], which is linear in mu: mean and standard error follow.
+  w_c is the believed share of workloads. d is computed on public plans, on the machine that they
+  ran on and in a small container (`public_plans.anchors_of`). A candidate is promoted only if the
+  lower end of its gain, `SURE` standard errors below the mean, is above 0. So a candidate that
+  noise alone made passes in at most 1 of 100 verdicts, unless it is truly better. A round cannot
+  recognise such a candidate: noise looks like any reply.
+- public measured plans: its median q-error is at most `PUBLIC_SLACK` times the best one's.
+- the buffer: on the synthetic rows of earlier epochs, segment by segment, its mean log error is at
+  most `MOST_FORGOTTEN` above the best one's; else it has forgotten.
 
-The best is taken over the versions that were promoted in the epoch, its reference included, so
-that small losses do not add up from window to window.
+The best is taken over the versions that were promoted in the epoch, its reference included, so that
+small losses do not add up from window to window.
 
 Without reports of the epoch nothing speaks for a candidate, and it stays open: public plans are
 nobody's workloads.
 
-The reports are no fresh sample. They are about the window in which the candidate was made: as
-far as that was over, its training saw the same executions, and workloads recur. But it saw
-them privately. What a model can owe to any single workload is bounded by the budget's epsilon,
-and so is how much better it can look on them than on workloads that it never saw (Dwork et al.
-2015, "Preserving statistical validity in adaptive data analysis"). And no model is trained on
-the run times of the public plans.
+The reports are no fresh sample. They are about the window in which the candidate was made. As far
+as that window was over, the candidate's training saw the same executions, and workloads recur. But
+it saw them privately. The budget's epsilon bounds what a model can owe to any single workload. So
+it also bounds how much better the model can look on them than on workloads that it never saw (Dwork
+et al. 2015, "Preserving statistical validity in adaptive data analysis"). And no model is trained
+on the run times of the public plans.
 
-Everything is public or was released: it costs no privacy. One organization's influence is
-that of its reports (`corrections.influence_bound`) and of its update.
+Everything here is public or was released: it costs no privacy. One organization's influence is that
+of its reports (`corrections.influence_bound`) and of its update.
 """
 
 import math
@@ -62,7 +62,7 @@ it would be every second year. What is truly better and not sure yet has the nex
 
 @dataclass(frozen=True, slots=True)
 class Merits:
-    """What is known of one version.
+    """The figures by which one version is judged.
 
     Attributes:
         public_error: median q-error on public measured plans; None where it was not measured.
@@ -118,7 +118,7 @@ class ReportedOffset:
 
 @unique
 class Ruling(Enum):
-    """What becomes of a candidate."""
+    """The three verdicts on a candidate."""
 
     PROMOTE = auto()
     """It takes the promoted version's place."""
@@ -131,10 +131,10 @@ class Ruling(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What becomes of a candidate, and why.
+    """The verdict on a candidate, and its reason.
 
     Attributes:
-        ruling: what becomes of it.
+        ruling: the verdict.
         reason: in words, for the operator.
         gain: how much smaller the mean squared log error is than the promoted version's, by
             reports; None without reports.

@@ -1,17 +1,17 @@
-"""What an organization's reports of several windows say together if nothing drifts.
+"""An organization's steady state, inferred from its reports of several windows if nothing drifts.
 
-The state is n, its workloads per cell, and u, the sums of their log residuals, in one vector
-[2 * CELLS]. A plain report shows both, plus noise; an answer shows A rho (u - n * center) plus
-noise (`cell_directions`). What is particular to a window is the same in all of its reports
-(`Steadiness`): workloads come and go, executions scatter, a platform wanders a little. In a
-quiet month a platform has fewer workloads and, where the reference is off, smaller sums by the
-same share; so only a change of the mean residual tells. With that taken into account a window
-becomes one `WindowTold`, information about the steady state, and windows add up.
+The state is one vector [2 * CELLS]: n, its workloads per cell, and u, the sums of their log
+residuals. A plain report shows both, plus noise. An answer shows A rho (u - n * center) plus noise
+(`cell_directions`). What is particular to a window is the same in all of its reports
+(`Steadiness`): workloads come and go, executions scatter, a platform wanders a little. In a quiet
+month a platform has fewer workloads and, where the reference is off, smaller sums by the same
+share. So only a change of the mean residual tells of drift. With all that taken into account a
+window becomes one `WindowTold`, information about the steady state, and windows add up.
 
-The prior is public and wide: a start that is off is nothing but a state.
+The prior is public and wide: a start that is off is just another state.
 
-Post-processing of releases only: costs no privacy. What one organization sent never
-enters the sums of another.
+Only releases are read, so nothing here costs privacy. What one organization sent never enters the
+sums of another.
 """
 
 import math
@@ -90,7 +90,7 @@ class WindowHeard:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WindowTold:
-    """What a window says about the steady state, in information form.
+    """One window's evidence about the steady state, in information form.
 
     Attributes:
         window: which.
@@ -105,7 +105,7 @@ class WindowTold:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SteadySums:
-    """An organization's steady state: a public prior, and what each window says.
+    """An organization's steady state: a public prior, and the evidence of each window.
 
     Attributes:
         counts: believed number of its workloads per cell, [CELLS].
@@ -150,8 +150,8 @@ def by_organization(
 ) -> dict[str, tuple[WindowHeard, ...]]:
     """The windows of every organization, oldest first, in the order of names.
 
-    Answers in the window after a first report are about what that report is about, unless a plain
-    one of their own window came before them; so they are heard with it.
+    Answers in the window after a first report are about the history of that report, so they count
+    in its window; unless the organization sent a plain report in their own window.
     """
     reports: dict[tuple[str, int], list[ReceivedReport]] = {}
     answers: dict[tuple[str, int], list[tuple[CellQuestion, DirectedAnswer]]] = {}

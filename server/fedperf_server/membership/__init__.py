@@ -1,1 +1,1 @@
-"""Who is a member: invitations, certificates, revocation."""
+"""Membership of organizations: invitations, certificates, revocation."""

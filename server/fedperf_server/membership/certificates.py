@@ -1,10 +1,10 @@
-"""What the coordinator's certificates say, and by whom they are signed.
+"""The coordinator's certificates: their contents, lifetimes and signers.
 
-The authority signs one certificate for the server and one for each member, and no other
-authority; the door of enrollment signs its own, as whoever comes there knows no authority
-yet. A server's certificate is for one host, a member's for its id alone: nobody's name is
-in it. Every certificate begins two days before it is made, so that a wrong clock is told as
-such later on. Reads no clock and writes no file (`authority` does).
+The authority signs one certificate for the server and one for each member, and no other authority.
+The door of enrollment signs its own, as whoever comes there knows no authority yet. A server's
+certificate is for one host, a member's for its id alone: nobody's name is in it. Every certificate
+begins two days before it is made, so that a wrong clock fails no certificate and is told as such
+later on. This module reads no clock and writes no file (`authority` does).
 """
 
 import ipaddress

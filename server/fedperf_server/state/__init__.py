@@ -1,1 +1,1 @@
-"""What a coordinator remembers: the database and what is stored in it."""
+"""The coordinator's durable state: the database and what is stored in it."""

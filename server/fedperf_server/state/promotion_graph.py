@@ -1,19 +1,21 @@
-"""How versions descend from each other: where a round starts, and which candidates are judged.
+"""The graph of model versions: where a round starts, and which candidates wait for a verdict.
 
-Every round is stored with the version that it started from and the one that it made. The
-version in force is the newest promoted one. Candidates that are older were passed over: they
-are steps towards it, or lost to it. Those that are newer wait for their verdict, all of the
-windows before the reports that judge them together.
+Every round is stored with the version that it started from and the one that it made. The version in
+force is the newest promoted one. Older candidates were passed over: they are steps towards it, or
+lost to it. Newer ones wait for their verdict: all those of the windows before the reports that
+judge them, together.
 
-Rounds stand on the version in force, or on what a verdict left open of what was made of it. A
-round starts from there, or from the newest candidate that rounds of its own window made of it:
-steps that are judged together. It never starts from a candidate of a window before that nobody
-has judged, which may be rejected any moment. While one waits for a verdict that can be expected in
-time the round waits too, for `PATIENCE` of its slot at most, and starts from the version in
-force then. A verdict is expected once all reports of the round's window are due and their grace
-is over, however many were made: nobody's report is waited for longer. Where that is too late
-the round does not wait at all, so that calendars have reports well before rounds: in one that
-has them after, every round starts from what the window before the last one made.
+Rounds stand on one ground: the version in force, or the newest candidate made of it that a verdict
+left open. A round starts from the ground, or from the newest candidate that rounds of its own
+window made of it: steps that are judged together. It never starts from a candidate of an earlier
+window that nobody has judged, since that may be rejected at any moment.
+
+While such a candidate waits for a verdict that can come in time, the round waits too. It waits for
+at most `PATIENCE` of its slot, and starts from the version in force then. A verdict is expected
+once all reports of the round's window are due and their grace is over, however many were made:
+nobody's report is waited for longer. Where that is too late the round does not wait at all. So
+calendars have reports well before rounds: in one that has them after, every round starts from what
+the window before the last one made.
 """
 
 from collections.abc import Mapping
@@ -82,8 +84,8 @@ def undecided(
 ) -> tuple[int, ...]:
     """Candidates that wait for the reports of `window`, oldest first.
 
-    They were made by rounds of windows before it and are newer than the version in force. Once
-    these reports, which may be `grace` late, left the newest open nobody waits for them.
+    They were made by rounds of windows before it and are newer than the version in force. The
+    reports may be `grace` late. Once their verdict left the newest candidate open, none waits.
 
     Raises:
         UnknownVersionError: nothing was promoted yet.
@@ -129,7 +131,7 @@ def _made_before(session: Session, timetable: Timetable, window: int) -> set[int
 
 
 def _newest_step(session: Session, timetable: Timetable, window: int) -> int:
-    """The newest candidate that rounds of the window made of what rounds stand on, or that."""
+    """The newest candidate that the window's rounds made of the ground, or the ground itself."""
     stand = registry.standings(session)
     ground, made = _ground(session, timetable), _bases(session, timetable, since_window=window)
     bases = {each: made[each] for each in made if stand[each] is VersionStanding.CANDIDATE}
@@ -138,7 +140,7 @@ def _newest_step(session: Session, timetable: Timetable, window: int) -> int:
 
 
 def _ground(session: Session, timetable: Timetable) -> int:
-    """The newest candidate that was left open and was made of the version in force, or that."""
+    """The newest candidate left open that was made of the version in force, else that version."""
     in_force, bases = registry.in_force(session), _bases(session, timetable, since_window=0)
     made_of_it = (
         each for each in registry.left_open(session) if in_force in _bases_of(each, bases)
@@ -161,7 +163,7 @@ def _way_to(version: int, bases: Mapping[int, int]) -> list[int]:
 
 
 def _bases(session: Session, timetable: Timetable, *, since_window: int) -> dict[int, int]:
-    """What each version was made of that rounds of the period made from that window on."""
+    """The base of each version that the period's rounds made from that window on."""
     query = select(RoundRow.new_version, RoundRow.base_version).where(
         RoundRow.new_version.is_not(None),
         RoundRow.period_start == to_unix_ms(timetable.period.start),

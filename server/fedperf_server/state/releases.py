@@ -1,11 +1,11 @@
-"""What organizations declared and released: schedules, reports, receipts, refusals.
+"""Stored declarations and releases of organizations: schedules, reports, receipts, refusals.
 
-A schedule is stored once per organization and period; one with parameters that may not be
-declared, stored before these had bounds, counts as none. A release is stored once under
-its id; the same bytes get the same receipt again, other bytes are refused: whoever sends
-them has forgotten what left before, and is shown the receipt of that. A receipt
-counts an organization's accepted releases, so its sequence never passes the number
-of releases that the organization's own ledger has charged.
+A schedule is stored once per organization and period. One with parameters that may not be declared,
+stored before these had bounds, counts as none. A release is stored once under its id. The same
+bytes get the same receipt again; other bytes are refused. Whoever sends other bytes has forgotten
+what left before, and is shown the receipt of that. A receipt counts an organization's accepted
+releases, so its sequence never passes the number of releases that the organization's own ledger has
+charged.
 """
 
 import hashlib
@@ -46,7 +46,7 @@ ReportKey = tuple[int, int, bytes]
 
 @dataclass(frozen=True, slots=True)
 class StoredReport:
-    """An accepted report, whose it is, and the slot as they declared it, a first one or not."""
+    """An accepted report, its organization, its slot as declared, and whether it is a first one."""
 
     organization_id: bytes
     report: Report

@@ -1,8 +1,8 @@
-"""Which rounds a period has, and which of them is due.
+"""The rounds of a period in the order of their slots, and the one that is due.
 
-Every window has the timetable's model slots, and extra ones where an epoch begins with it, as
-often in the period as the timetable says. Rounds run one after the other, so a slot is due when
-it has opened and all before it are closed.
+Every window has the timetable's model slots. A window with which an epoch begins has extra ones, as
+often in the period as the timetable says. Rounds run one after the other, so a slot is due when it
+has opened and all before it are closed.
 """
 
 from collections.abc import Iterator

@@ -1,8 +1,8 @@
-"""What the coordinator accepts: checks on everything that organizations send.
+"""Checks on everything that organizations send to the coordinator.
 
-Pure functions. A release is judged against the schedule that its organization
-declared and against public constants; a refusal has one of a closed set of reasons,
-which is counted, and carries nothing of what was sent.
+The functions are pure. They judge a release against the schedule that its organization declared and
+against public constants. A refusal has one of a closed set of reasons, which is counted, and
+carries nothing of what was sent.
 """
 
 import math
@@ -41,7 +41,7 @@ CLOCK_TOLERANCE = timedelta(seconds=300)
 
 @unique
 class Reason(StrEnum):
-    """Why something was not accepted; who refuses to answer says why by its `Refusal`."""
+    """Why something was not accepted; a member that refuses to answer gives its `Refusal`."""
 
     MALFORMED = "malformed"
     SIGNATURE = "signature"
@@ -269,7 +269,7 @@ def _on_grid(release: NoisySum, noise_multiplier: float) -> tuple[NDArray[np.flo
 
 
 def _is_short(values: NDArray[np.float64], margin: float) -> bool:
-    """Whether vectors of norm at most 1 and noise can sum up to so long a one."""
+    """Whether vectors of norm at most 1, and noise, can sum up to a vector as long as this."""
     return bool(np.linalg.norm(values) <= MAX_WORKLOADS + margin * math.sqrt(len(values)))
 
 
