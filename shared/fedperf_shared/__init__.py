@@ -1,1 +1,1 @@
-"""What clients, server and simulations share: the words, the model and the wire."""
+"""Shared by clients, server and simulations: vocabulary, model, releases and wire format."""

@@ -1,8 +1,8 @@
-"""What organizations and the coordinator tell each other apart from release contents.
+"""Messages between organizations and the coordinator, apart from the contents of releases.
 
-One type per thing, used by both sides; `fedperf_shared.wire` turns them into bytes. A
-value that cannot be what it says (a correction that is not square, a label that is not
-finite) refuses to exist, so neither side needs to look again.
+There is one type per thing, used by both sides; `fedperf_shared.wire` turns them into bytes. A
+value that cannot be what it says refuses to exist (a correction that is not square, a label that is
+not finite). So neither side needs to look again.
 """
 
 import math
@@ -30,9 +30,9 @@ MAX_REHEARSAL_ROWS = 4096
 
 @unique
 class Refusal(IntEnum):
-    """Why a node does not answer a request, for reasons that are public; no reason says more.
+    """Why a node does not answer a request; every reason rests on public facts alone.
 
-    The numbers are the code of Flower's error message, beyond those that Flower has itself.
+    The numbers are codes of Flower's error message, above those that Flower uses itself.
     """
 
     UNREADABLE = 101
@@ -45,13 +45,13 @@ class Refusal(IntEnum):
 
     @classmethod
     def known(cls, code: int) -> "Refusal | None":
-        """The refusal with that code; None where it is none of ours."""
+        """The refusal with that code; None for a code that is not in this list."""
         return cls(code) if code in cls.__members__.values() else None
 
 
 @dataclass(frozen=True, slots=True)
 class JoinReply:
-    """What a new member gets.
+    """The coordinator's reply to a new member.
 
     Attributes:
         organization_id: random, 16 bytes.
@@ -107,7 +107,7 @@ class SharedModel:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Correction:
-    """What reports say about the reference model.
+    """The correction of the reference model that follows from reports.
 
     Attributes:
         basis_version: version of the basis whose cells it is over.
@@ -154,7 +154,7 @@ class SyntheticRow:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What the coordinator confirms: it got these bytes.
+    """The coordinator's confirmation that it got these bytes.
 
     Attributes:
         organization_id: whose release it is.

@@ -1,6 +1,7 @@
-"""How wrong predictions of run times are. All arguments are positive and finite, [samples].
+"""Error metrics of predicted run times: q-error and relative error.
 
-Refused: empty or unequal arrays, and values that no run time can have.
+All arguments are run times, positive and finite, [samples]. Refused: empty or unequal arrays, and
+values that no run time can have.
 """
 
 import numpy as np

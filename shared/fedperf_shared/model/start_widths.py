@@ -1,8 +1,8 @@
-"""What is claimed of the start that ships: how far off its answers may be.
+"""The accuracy that is claimed of the shipped start: half widths of 90 % intervals, by platform.
 
-About jobs of shapes that it was not trained on, by platform. `fedperf-sim widths` measures it by
-leaving out shapes, and sizes and cores, of what the project itself measured. Of a platform that
-was never measured a factor of 16 each way is claimed.
+They hold for jobs whose shapes the start was not trained on. `fedperf-sim widths` measures them by
+leaving out shapes, and sizes and cores, of what the project itself measured. For a platform that
+was never measured, a factor of 16 each way is claimed.
 """
 
 import json
@@ -26,8 +26,8 @@ class StartWidth:
 
     Attributes:
         half_width: at rows and cores that it was trained on.
-        per_decade: what comes to it for a factor of ten beyond these; squares add, as errors do
-            that have nothing to do with each other.
+        per_decade: added for each factor of ten beyond these; squares add, as those of
+            independent errors do.
         most_rows: of all sources of a plan, that it was trained on.
         most_cores: over all nodes.
     """
@@ -43,7 +43,7 @@ class StartWidth:
             raise InvalidInputError(f"a width holds positive numbers, got {self}")
 
     def decades_beyond(self, question: SizedPlan) -> float:
-        """How many factors of ten of rows and of cores a question lies beyond, as a distance."""
+        """Distance beyond the trained rows and cores, in factors of ten (Euclidean)."""
         rows = math.log10(max(1.0, question.plan.workflow.source_rows / self.most_rows))
         return math.hypot(rows, math.log10(max(1.0, question.cluster.cores / self.most_cores)))
 
@@ -54,20 +54,20 @@ class StartWidth:
 
 @lru_cache(maxsize=1)
 def shipped_widths() -> Mapping[Platform, StartWidth]:
-    """Of every platform; errors as `json.loads` and `StartWidth`, for a file that was edited."""
+    """The width of every platform; an edited file fails as `json.loads` or `StartWidth` does."""
     written = json.loads(WIDTHS_PATH.read_bytes()) if WIDTHS_PATH.exists() else {}
     measured = {Platform[name]: StartWidth(**width) for name, width in written.items()}
     return MappingProxyType({each: measured.get(each, StartWidth()) for each in Platform})
 
 
 def half_width_about(question: SizedPlan) -> float:
-    """What is claimed of the start for a plan on its resources: the most of its platforms."""
+    """The half width claimed for a plan on its resources: the largest of its platforms."""
     widths = shipped_widths()
     return max(widths[each].about(question) for each in set(question.plan.platforms))
 
 
 def write_widths(widths: Mapping[Platform, StartWidth], path: Path = WIDTHS_PATH) -> None:
-    """Make them those that ship."""
+    """Write the widths to the file that ships."""
     told = {platform.name: asdict(width) for platform, width in widths.items()}
     path.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
     shipped_widths.cache_clear()

@@ -1,1 +1,1 @@
-"""What all programs share: command line, settings files, locks, clean ends."""
+"""Parts of every program: command line, settings files, locks, clean ends."""

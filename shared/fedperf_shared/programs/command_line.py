@@ -1,10 +1,10 @@
-"""What the three programs have in common: how they print facts and how they end.
+"""Output and exit codes of the three programs.
 
-Facts are one line each for people, or a table, and JSON for programs. An error that a
-user can mend is one line on the standard error and the exit code of its class
-(`errors`); wrong usage ends with 2 as everywhere, an interrupt with 130. Anything else
-is a bug and shows its traceback. Texts may come from files of others: for people they are
-printed so that no character of them commands the terminal.
+Facts are one line each for people, or a table, and JSON for programs. An error that a user can mend
+is one line on the standard error and the exit code of its class (`errors`). Wrong usage ends with 2
+as everywhere, an interrupt with 130. Anything else is a bug and shows its traceback. Texts may come
+from files of others: for people they are printed so that no character of them commands the
+terminal.
 """
 
 import os
@@ -138,7 +138,7 @@ def _width() -> int | None:
 
 
 def _column(name: str) -> "Column":
-    """What is too long is folded, not cut; an id, which people copy, stays in one piece."""
+    """A column that folds long values and cuts none; an id, which people copy, stays whole."""
     from rich.table import Column
 
     return Column(name.replace("_", " "), overflow="fold", no_wrap=name == "id")

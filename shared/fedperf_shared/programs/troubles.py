@@ -1,7 +1,7 @@
-"""What fails again and again: said when it begins, rarely in between, and when it is over.
+"""Log lines of repeated failures: when one begins, rarely in between, and when it is over.
 
-A program has one `Troubles` for all its loops, so that a log stays readable while the
-coordinator or a database is away for a week. It also tells a loop how long to rest.
+A program has one `Troubles` for all its loops, so that a log stays readable while the coordinator
+or a database is away for a week. It also tells a loop how long to rest.
 """
 
 import threading
@@ -59,7 +59,7 @@ class Troubles:
         log.warning("failing", what=what, reason=str(error), exc_info=None if foreseen else error)
 
     def worked(self, what: str) -> None:
-        """Note that it worked: the trouble, if there was one, is over."""
+        """Note that `what` worked: its trouble, if there was one, is over."""
         with self._lock:
             if self._open.pop(what, None) is None:
                 return

@@ -1,1 +1,1 @@
-"""What may be asked of an organization and released by it, and when."""
+"""Public rules of releases: what may be asked of an organization, what may leave it, and when."""

@@ -1,8 +1,8 @@
-"""What an organization may declare: public bounds on the parameters of its slots.
+"""Public bounds on the parameters that an organization may declare for its slots.
 
-A coordinator computes with what its members declared, so a number that is positive and finite
-is not enough: a noise of 1e200 overflows, one of 1e-170 divides by nothing, and a clip of a
-million log seconds lets one report outweigh everybody's. Policies keep to the same bounds
+A coordinator computes with what its members declared, so a number that is positive and finite is
+not enough. A noise of 1e200 overflows, one of 1e-170 divides by nothing, and a clip of a million
+log seconds lets one report outweigh everybody's. Policies keep to the same bounds
 (`fedperf_client.release.policy`), so an honest organization never plans what is refused here.
 """
 
@@ -16,13 +16,13 @@ from fedperf_shared.releases.release import MAX_STEPS, Schedule
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """From `least` to `most`, both included."""
+    """The interval from `least` to `most`, both included."""
 
     least: float
     most: float
 
     def hold(self, value: float) -> bool:
-        """Whether they hold of `value`; never of NaN."""
+        """Whether `value` lies within them; NaN never does."""
         return self.least <= value <= self.most
 
 

@@ -1,20 +1,20 @@
-"""What a coordinator asks: over the cells in a directed slot, at the tangent in a model round.
+"""A coordinator's questions: over the cells in a directed slot, at the tangent in a model round.
 
-A question follows from earlier releases and public things alone, so it is public and the
-same for everybody. One that a node could not answer safely cannot be made: what an answer's
-size depends on is a constant, and every number is finite and within public bounds.
+A question follows from earlier releases and public things alone, so it is public and the same for
+everybody. A question that a node could not answer safely cannot be made: what an answer's size
+depends on is a constant, and every number is finite and within public bounds.
 
-The points of a `CellQuestion` are the cells of `basis`. A workload answers with the mean over
-its executions of directions[:, cell] * clip(r - center[cell], clips[cell]), r its log
-residual against the reference model; the norm rule of `directions` keeps that within 1
-whatever r is. A question that another basis was made for is refused.
+The points of a `CellQuestion` are the cells of `basis`. A workload answers with the mean over its
+executions of directions[:, cell] * clip(r - center[cell], clips[cell]), r its log residual against
+the reference model. The norm rule of `directions` keeps that within 1 whatever r is. A question
+that was made for another basis is refused.
 
-The directions of a `TangentQuestion` are J' @ coefficients, J the gradients of the round's
-base model at the public plans that ship with fedperf (`model.tangent`); so a question is some
-fifty thousand numbers for directions of 121,217 weights each. An organization answers with
-the sum over its workloads of unit feature * clip(residual) / clip, whose bound does not rest on
-the question at all: whatever the directions are, only the direction of a plan's features
-counts. Directions that are not used are zeros.
+The directions of a `TangentQuestion` are J' @ coefficients. J holds the gradients of the round's
+base model at the public plans that ship with fedperf (`model.tangent`). So a question is some fifty
+thousand numbers for directions of 121,217 weights each. An organization answers with the sum over
+its workloads of unit feature * clip(residual) / clip. The bound of that does not rest on the
+question at all: whatever the directions are, only the direction of a plan's features counts.
+Directions that are not used are zeros.
 """
 
 from dataclasses import dataclass
@@ -52,11 +52,11 @@ MIN_TANGENT_CLIP, MAX_TANGENT_CLIP = 1e-3, 1e2
 
 
 class InvalidQuestionError(InvalidInputError):
-    """A question over the cells is not one that may be answered."""
+    """A question over the cells may not be answered."""
 
 
 class InvalidTangentQuestionError(InvalidInputError):
-    """A question at the tangent is not one that may be answered."""
+    """A question at the tangent may not be answered."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,8 +1,8 @@
-"""What may leave an organization, and the schedule that fixes it in advance.
+"""Releases that may leave an organization, and the schedule that fixes them in advance.
 
-A `Schedule` holds every `Slot` of a period with its privacy parameters. A slot
-produces at most one release, whose id is the hash of period, kind, window and
-index: whoever asks, with whatever message, run or model, asks for the same release.
+A `Schedule` holds every `Slot` of a period with its privacy parameters. A slot produces at most one
+release, whose id is the hash of period, kind, window and index. Whoever asks, with whatever
+message, run or model, asks for the same release.
 """
 
 import hashlib
@@ -58,7 +58,7 @@ class SlotKey:
 
 @dataclass(frozen=True, slots=True)
 class _SlotParameters:
-    """What all parameters say of themselves, as it holds of most."""
+    """Facts that all parameters give, with the values that hold for most."""
 
     slot_kind: ClassVar[ReleaseKind]
     method: ClassVar[ModelMethod | None] = None
@@ -189,8 +189,8 @@ class Slot:
 class Schedule:
     """All slots of a period, in the order in which they open.
 
-    Of the extra slots (`period.Timetable`) only so many are ever charged as the timetable says,
-    whichever these are; that is why all have the same parameters. Of first slots it has one.
+    Of the extra slots (`period.Timetable`) only as many are charged as the timetable says,
+    whichever these are; so all have the same parameters. A schedule has at most one first slot.
     """
 
     timetable: Timetable
@@ -222,12 +222,12 @@ class Schedule:
         return next((slot for slot in self.slots if slot.key == key), None)
 
     def is_extra(self, key: SlotKey) -> bool:
-        """Whether the slot is one of those of which only so many are charged."""
+        """Whether the slot is an extra one, of which only a fixed number is charged."""
         is_update = key.kind is ReleaseKind.MODEL_UPDATE
         return is_update and key.index >= len(self.timetable.model_slots)
 
     def at_most(self) -> tuple[Slot, ...]:
-        """What is charged at most: every slot, of the extra ones so many as may be used."""
+        """The most that is charged: every slot, and as many extra ones as may be used."""
         extra = [slot for slot in self.slots if self.is_extra(slot.key)]
         ordinary = [slot for slot in self.slots if not self.is_extra(slot.key)]
         return (*ordinary, *extra[: self.timetable.most_extra])
@@ -238,7 +238,7 @@ class Schedule:
         return start + self._times(key.kind)[key.index].opens_after
 
     def replies_at(self, key: SlotKey) -> datetime:
-        """When the slot's release leaves, ready or not before."""
+        """When the slot's release leaves, however early it was ready."""
         start = self.timetable.period.window_start(key.window)
         return start + self._times(key.kind)[key.index].replies_after
 

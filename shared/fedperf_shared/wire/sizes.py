@@ -1,9 +1,9 @@
-"""How long a message of each call may be, and of how many parts, checked before it is read.
+"""Bounds on every call's messages, in bytes and in parts, checked before a message is read.
 
-A message of small parts takes fifty times its bytes once it is read, so one bound for all
-calls would let a schedule or a status fill the memory of whoever reads it, where a model
-has a right to megabytes. A longer message, or one of more parts than `message_parts` lets
-pass, ends its call with an error of gRPC's.
+A message of small parts takes fifty times its bytes once it is read. So one bound for all calls
+would let a schedule or a status fill the reader's memory, where a model has a right to megabytes. A
+longer message, or one of more parts than `message_parts` lets pass, ends its call with an error of
+gRPC's.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,10 +1,10 @@
-"""What is known of a plan before it ran, and estimates for the rest.
+"""Plans before their run: known facts of sources and operators, and estimates for the rest.
 
-Before a run people know the operators, the sources with their rows and bytes, and the
-resources. Rows between operators, the partitions of a shuffle and the shares of keys are known
-only after it. `plan_before` is what a predictor may see of a plan that never ran: the rows are
-estimates of textbooks (System R's default selectivities; Selinger et al., SIGMOD 1979,
-table 1), so that a model can learn how far these are off.
+Before a run people know the operators, the sources with their rows and bytes, and the resources.
+Rows between operators, the partitions of a shuffle and the shares of keys are known only after it.
+`plan_before` is what a predictor may see of a plan that never ran. Its rows are estimates of
+textbooks (System R's default selectivities; Selinger et al., SIGMOD 1979, table 1), so that a model
+can learn how far these are off.
 """
 
 import math
@@ -39,7 +39,7 @@ _GROUPS = frozenset({OperatorKind.AGGREGATE, OperatorKind.DISTINCT})
 
 
 def known_before(operator: Operator) -> bool:
-    """Whether the rows of an operator are known before a run: those of sources are."""
+    """Whether an operator's rows are known before a run, as a source's are."""
     return not operator.inputs and operator.kind in SOURCE_KINDS
 
 
@@ -65,7 +65,7 @@ def with_estimates(
 
     Args:
         workflow: its other operators are taken as they are.
-        rows: positions of operators of which nothing is known that a run tells: their rows, the
+        rows: positions of operators whose counts only a run tells: their rows, the
             partitions of an exchange, the share of distinct keys.
         widths: positions of operators whose width is not known.
     """

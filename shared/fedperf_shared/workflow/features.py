@@ -1,10 +1,9 @@
-"""What the cost model sees of a plan: 63 numbers per operator, 39 per plan.
+"""Features of a plan, the cost model's input: 63 numbers per operator, 39 per plan.
 
-The schema is versioned and has reserved slots, so that a new platform or kind
-never changes a tensor's shape across a federation. Every scale is a public
-constant and every feature is clamped to [-`FEATURE_LIMIT`, `FEATURE_LIMIT`]:
-no valid plan can give a non-finite or unbounded feature, and nothing is ever
-normalised by the data. Names, literals and values of keys cannot enter, because
+The schema is versioned and has reserved slots, so that a new platform or kind never changes a
+tensor's shape across a federation. Every scale is a public constant, and every feature is clamped
+to [-`FEATURE_LIMIT`, `FEATURE_LIMIT`]. So no valid plan can give a non-finite or unbounded feature,
+and nothing is ever normalised by the data. Names, literals and values of keys cannot enter, because
 a `Plan` holds none.
 
 L(x) = ln(1 + x). Operator features:
@@ -33,7 +32,7 @@ Plan features:
     31-34  columns / 10, share of the top key, distinct ratio, null ratio
     35-38  L(cores) / 5, ln(GiB) / 5, 1 + log2(nodes), machine speed
 
-Beside these 102 numbers stands what the analytic cost model says (`analytic_cost`): the first
+Beside these 102 numbers stands the answer of the analytic cost model (`analytic_cost`): a first
 guess, which a cost model corrects.
 
 An edge counts as a switch where both its ends have a platform and the two differ.
@@ -119,7 +118,7 @@ class Features:
 
 
 def featurize(plan: Plan, cluster: Resources) -> Features:
-    """Everything the cost model sees of `plan` on `cluster`, whatever its labelling."""
+    """The features of `plan` on `cluster`, the same however its operators are numbered."""
     [features] = featurize_assignments(plan.workflow, [plan.platforms], cluster)
     return features
 

@@ -1,4 +1,4 @@
-"""What the Exchange and the fleet carry beside releases to bytes and back (exchange.proto)."""
+"""Messages of the Exchange and the fleet, without releases, to bytes and back (exchange.proto)."""
 
 from collections.abc import Iterable
 from functools import lru_cache
