@@ -1,7 +1,8 @@
-"""What anybody would try at home in an afternoon: ridge, and a Gaussian process with a sane prior.
+"""Plain models that anybody could make at home in an afternoon: ridge, and a Gaussian process.
 
-Both learn the logarithm of what was measured from standardised features. They stand beside the
-client's own predictors, so that joining is compared with competent opponents.
+Both learn the logarithm of what was measured from standardised features; the process has a sane
+prior. They stand beside the client's own predictors, so that joining is compared with competent
+opponents.
 """
 
 import warnings
@@ -41,7 +42,7 @@ def ridge(known: Floats, logs: Floats, asked: Floats) -> Floats:
 
 
 def process(known: Floats, logs: Floats, asked: Floats) -> Floats:
-    """Matern 5/2 around the mean; amplitude, length and noise of most likelihood in bounds."""
+    """Matern 5/2 around the mean, with the likeliest amplitude, lengths and noise within bounds."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.gaussian_process import GaussianProcessRegressor
     from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel

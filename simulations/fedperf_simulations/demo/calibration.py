@@ -1,8 +1,8 @@
-"""How fast this machine works for one organization; prints JSON.
+"""The speed of this machine at one organization's work, printed as JSON.
 
-Run as a program (`python -m fedperf_simulations.demo.calibration HISTORY`), so that it has one
-thread and a memory of its own like the daemon whose work it foretells. Nothing that
-it computes leaves it except run times.
+It is measured by a program of its own (`python -m fedperf_simulations.demo.calibration HISTORY`).
+So it has one thread and its own memory, like the daemon whose work it foretells. Nothing that it
+computes leaves it except run times.
 """
 
 import sys

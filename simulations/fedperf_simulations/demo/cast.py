@@ -1,8 +1,9 @@
-"""Who takes part in the demo's year, and what each of them executed; all of it really ran.
+"""The participants of the demo's year and the executions of each, all of which really ran.
 
 The start learns DuckDB and pandas on whole cores, and no credit scoring. Members run DuckDB and
 pandas with all families, and Polars; at some moment containers of half a core and 1 GB take the
-place of all that. The newcomer scores credit on Polars. What anybody is judged by is nobody's.
+place of all that. The newcomer scores credit on Polars. The workloads that answers are judged by
+belong to none of them.
 """
 
 from collections.abc import Sequence
@@ -37,7 +38,7 @@ BEGINS = datetime(2027, 1, 4, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class YearSize:
-    """How large the year is: what two cores compute in four minutes.
+    """The size of the year; by default two cores compute it in four minutes.
 
     Attributes:
         windows: of four weeks.
@@ -49,7 +50,7 @@ class YearSize:
         asked: workloads by which each line is judged.
         known: workloads of the start.
         epochs: passes of the start over them.
-        public_step: every so manieth public plan is looked at.
+        public_step: a step of n takes every n-th public plan.
     """
 
     windows: int = 8
@@ -115,12 +116,12 @@ class Cast:
     """Who has which workloads.
 
     Attributes:
-        known: of the start.
+        known: workloads that the start learns.
         organizations: what each executes.
-        newcomer: the first executions of who joins last.
-        like_newcomer: of its kind, nobody's.
-        old_machine: on whole cores, nobody's.
-        new_machine: under the cap, nobody's.
+        newcomer: the first executions of the one that joins last.
+        like_newcomer: workloads of its kind that nobody has, to judge answers by.
+        old_machine: the same, on whole cores.
+        new_machine: the same, under the cap.
     """
 
     known: MeasuredTimes

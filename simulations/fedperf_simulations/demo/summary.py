@@ -1,7 +1,7 @@
-"""What a demo found, as `summary.json` and the page show it.
+"""The findings of a demo, as `summary.json` and the page show them.
 
-Errors of a model on workloads are told as a factor: exp of the mean of |log(predicted / run
-time)|. Whether one is smaller than another is told by the same workloads, resampled.
+The error of a model on workloads is a factor: exp of the mean of |log(predicted / run time)|.
+Whether one error is smaller than another is judged by resampling the same workloads.
 """
 
 import math
@@ -64,7 +64,7 @@ def factor_of(errors: Floats) -> float:
 
 @dataclass(frozen=True, slots=True)
 class NewcomerResult:
-    """How far off a newcomer's answers are; factors.
+    """Errors of a newcomer's answers, as factors.
 
     Attributes:
         own_runs: that it has.
@@ -85,13 +85,13 @@ class NewcomerResult:
 
 @dataclass(frozen=True, slots=True)
 class MachineResult:
-    """How far off the version in force is on one machine; factors.
+    """Errors of the version in force on one machine, as factors.
 
     Attributes:
         name: of the machine.
-        before: the cap came.
-        after: at the end of the year.
-        change: from one to the other.
+        before: its error before the cap came.
+        after: its error at the end of the year.
+        change: from `before` to `after`.
     """
 
     name: str
@@ -121,7 +121,7 @@ class NoticedDrift:
 
 @dataclass(frozen=True, slots=True)
 class WindowErrors:
-    """How far off the version in force was at the end of a window; factors."""
+    """Errors of the version in force at the end of a window, as factors."""
 
     newcomer: float
     old_machine: float

@@ -1,4 +1,4 @@
-"""What ends a demo on the standard output: three small tables, a line for each finding."""
+"""The last output of a demo: three small tables on the standard output, a line for each finding."""
 
 from rich import box
 from rich.console import Console

@@ -1,4 +1,4 @@
-"""What the demo found in words: one line each, with the verdict and its spread; plain text.
+"""The demo's findings in words: one line of plain text each, with the verdict and its spread.
 
 A difference is only called one where its interval leaves out 0. Windows count from 1 here.
 """
@@ -25,7 +25,7 @@ def told(change: Change) -> str:
 
 
 def factor(value: float | None) -> str:
-    """By which answers are off; who has none gives no answer."""
+    """The factor by which answers are off, in words; None is no answer at all."""
     return "no answer" if value is None else f"x{value:.2f}"
 
 

@@ -1,9 +1,9 @@
-"""What privacy costs a training step: processor time of a whole step, as ratios.
+"""Benchmark: processor time of a private training step, as a ratio to one without privacy.
 
-Two steps on the same plans take turns, each with Adam on all 615,809 parameters: PyG's
-GATConv with torch's GRU without privacy, and the engine with clipping in exact arithmetic
-and fresh noise for every parameter. Plans are random; what a step costs depends on their
-sizes alone. One thread, so that processor time is comparable.
+Two steps on the same plans take turns, each with Adam on all 615,809 parameters. One is PyG's
+GATConv with torch's GRU without privacy; the other is the engine, with clipping in exact arithmetic
+and fresh noise for every parameter. Plans are random; the cost of a step depends on their sizes
+alone. One thread, so that processor time is comparable.
 """
 
 import time

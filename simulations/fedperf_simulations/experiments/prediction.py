@@ -1,10 +1,10 @@
-"""How fast predictions are: one at a time in a warm process, and by the command from cold.
+"""Benchmark: the time of a prediction, in a warm process and by the command from cold.
 
-A home holds the executions of one organization of the measured set. Warm is one question
-asked of the predictor that `fedperf predict` uses, beside one pass of the same plan through
-the GGFN in torch. Cold is the whole process of `fedperf predict`, beside `fedperf --help`,
-with what predictions are made from kept by a command before; and the first one, which reads
-and weighs everything.
+A home holds the executions of one organization of the measured set. Warm is one question asked of
+the predictor that `fedperf predict` uses, beside one pass of the same plan through the GGFN in
+torch. Cold is the whole process of `fedperf predict`, beside `fedperf --help`; a command before it
+kept what predictions are made from. The first command, which reads and weighs everything, is timed
+as well.
 """
 
 import os

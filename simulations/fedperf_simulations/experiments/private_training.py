@@ -1,18 +1,18 @@
-"""Whether the shared model keeps its use when it is trained privately.
+"""Experiment: the accuracy of the shared model when it is trained privately.
 
-Three organizations run a platform that the base model has never seen, 2,000 workloads each.
-They train the model together in a few private steps at its tangent: each step a sum over
-an organization's workloads in directions that public plans chose, with noise of its own;
-the coordinator turns the sums into a step (`federation.tangent_training`). One thing differs
-from the product: the public plans are known to be like the organizations'. Beside it DP-SGD
-in all weights with the same budget, and the run without privacy: the same workloads pooled,
-trained the ordinary way until twice the epochs bring next to nothing.
+Three organizations run a platform that the base model has never seen, 2,000 workloads each. They
+train the model together in a few private steps at its tangent. Each step is a sum over an
+organization's workloads in directions that public plans chose, with noise of its own; the
+coordinator turns the sums into a step (`federation.tangent_training`). One thing differs from the
+product: the public plans are known to be like the organizations'. Beside it stand DP-SGD in all
+weights with the same budget, and the run without privacy. That run pools the same workloads and
+trains the ordinary way until twice the epochs bring next to nothing.
 
-Errors are on workloads of nobody: median relative error (of the run time) and median q-error,
-means over the seeds; each seed deals, trains and draws anew. Epsilon is for adding or
-removing one workload, at delta 1e-5, for all steps of an organization together; the
-replace-one figure stands beside it. Steps, clips and priors were chosen on the Polars plans of
-the first measured set, which nobody here has.
+Errors are on workloads of nobody: median relative error (of the run time) and median q-error, means
+over the seeds; each seed deals, trains and draws anew. Epsilon is for adding or removing one
+workload, at delta 1e-5, for all steps of an organization together; the replace-one figure stands
+beside it. Steps, clips and priors were chosen on the Polars plans of the first measured set, which
+nobody here has.
 """
 
 from collections.abc import Callable, Sequence

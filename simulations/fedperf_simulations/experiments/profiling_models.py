@@ -1,24 +1,24 @@
-"""How well run times of configurations that never ran are predicted from those that did.
+"""Experiment: predictions for configurations that never ran, from those of the same job that did.
 
 Fifteen C3O scenarios (`fedperf_simulations.data.c3o_scenarios`), one candidate list
 (`fedperf_client.prediction.tables.catalogue`), three ways to use it:
 
-* ours: configurations as the median of their repeats; candidates mixed by their errors on
-  folds that mimic the question;
-* published rule: every execution a row, one candidate chosen by its error on a random
-  fifth of the rows, which then learns from all of them: repeats of what it is asked
-  about are among what it has seen;
-* original: what aMLLibrary chose from its own candidates in the same scenarios, one run,
-  figures as published.
+* ours: configurations as the median of their repeats; candidates mixed by their errors on folds
+  that mimic the question;
+* published rule: every execution a row, one candidate chosen by its error on a random fifth of the
+  rows, which then learns from all of them. Repeats of what it is asked about are among what it has
+  seen;
+* original: what aMLLibrary chose from its own candidates in the same scenarios, one run, figures as
+  published.
 
-MAPE in percent over every execution asked about, the mean over seeds. A seed draws the
-published rule's fifth and the forest; the rest of ours depends on no seed. CPU seconds are
-those of our selection and fit, the longest over the seeds.
+The error is MAPE in percent over every execution asked about, the mean over seeds. A seed draws the
+published rule's fifth and the forest; the rest of ours depends on no seed. CPU seconds are those of
+our selection and fit, the longest over the seeds.
 
-These are development figures. Candidates and features were compared by errors inside the
-training parts, but the scenarios had been looked at by others, and these rows were looked
-at four times (mean of ours 7.0, 6.1, 7.1 and 5.8 %) while the way folds reach beyond what
-is known and the features that hold shares of the input were settled.
+These are development figures. Candidates and features were compared by errors inside the training
+parts, but the scenarios had been looked at by others. These rows were looked at four times (mean of
+ours 7.0, 6.1, 7.1 and 5.8 %). Meanwhile two things were settled: the way folds reach beyond what is
+known, and the features that hold shares of the input.
 """
 
 import time

@@ -1,10 +1,14 @@
-"""How good the public start is, and what there is left to learn beyond it.
+"""Experiment: the accuracy of the public start, and what there is left to learn beyond it.
 
-Median q-error and relative error on the public test part of the measured set, per
-family: the start that ships, which has seen all but the validation and the test part; the
-limited start of simulations, which has seen the public part alone; GGFN on the measured set
-but those two parts (what perfect sharing could reach there); and a forest on the same two
-training sets. Nothing is promised here, so there are no targets.
+Figures are the median q-error and relative error per family on the public test part of the measured
+set. Judged are:
+
+- the start that ships, which has seen all but the validation and the test part;
+- the limited start of simulations, which has seen the public part alone;
+- GGFN trained on the measured set but those two parts: what perfect sharing could reach there;
+- a forest on the same two training sets.
+
+Nothing is promised here, so there are no targets.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,21 +1,20 @@
-"""What few records are worth through the report channel: a job that one has never run.
+"""Experiment: the value of few records through the report channel, for a job one has never run.
 
-Each of 18 C3O slices (24 to 90 configurations of a job) is the newcomer in turn, the
-other slices of its job are the federation. The newcomer asks before its first own
-execution (n = 0). Everybody has the public start: the physics prior and a Gaussian
-process conditioned on 48 published runs, its constants fitted to those and to the job
-`sort`, never to a label of the four jobs asked about. The federation sends three staged
-directed reports; the newcomer reads off the coordinator's belief.
+Each of 18 C3O slices (24 to 90 configurations of a job) is the newcomer in turn; the other slices
+of its job are the federation. The newcomer asks before its first own execution (n = 0). Everybody
+has the public start: the physics prior and a Gaussian process conditioned on 48 published runs. Its
+constants were fitted to those and to the job `sort`, never to a label of the four jobs asked about.
+The federation sends three staged directed reports; the newcomer reads off the coordinator's belief.
 
-Epsilon is for all three stages together at delta 1e-5 and, unless a row says otherwise,
-for REPLACING the label of one workload, as the published figures are: sensitivity 2,
-twice the noise of adding or removing one. Both are printed. A configuration stands for a
-workload. "Once per job" draws one noise for all organizations of the job, as secure
-aggregation among them would give, which the product does not have.
+Epsilon is for all three stages together at delta 1e-5. Unless a row says otherwise, it is for
+REPLACING the label of one workload, as the published figures are: sensitivity 2, twice the noise of
+adding or removing one. Both are printed. A configuration stands for a workload. "Once per job"
+draws one noise for all organizations of the job, as secure aggregation among them would give, which
+the product does not have.
 
-MAPE in percent and median q-error: the mean over newcomers of the mean over seeds; beside
-it the median newcomer, and how far one seed's mean lies from another's (what a federation
-that happens once sees). A case is a newcomer and a seed.
+Errors are MAPE in percent and median q-error: the mean over newcomers of the mean over seeds.
+Beside it stand the median newcomer, and how far one seed's mean lies from another's (what a
+federation that happens once sees). A case is a newcomer and a seed.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -110,7 +109,7 @@ DECLARED_STEP = 25
 
 @dataclass(frozen=True, slots=True)
 class ChannelCondition:
-    """One row: what is sent, and at which epsilon (None: nothing private is sent)."""
+    """The condition of one row: what is sent, at which epsilon (None: nothing private is sent)."""
 
     what: str
     epsilon: int | None = None

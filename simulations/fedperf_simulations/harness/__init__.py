@@ -1,1 +1,1 @@
-"""What every experiment has in common: settings, cells, targets, charts, progress."""
+"""Parts of every experiment: settings, cells, targets, charts, progress."""

@@ -1,4 +1,4 @@
-"""How charts of simulations look, and lines over an axis: SVG that stands in a page by itself.
+"""The look of charts, and charts of lines over an axis, as SVG that stands in a page by itself.
 
 Text stays text, so that a reader can select it and matplotlib escapes it.
 """

@@ -1,10 +1,10 @@
-"""What the figures of an experiment depend on beside its settings: code, data and libraries.
+"""Dependencies of an experiment's figures beside its settings: code, data and libraries.
 
 Code is the experiment's module and every module of the project that it imports, also through
-others, or names in a text: what it starts as a process, and entry points of a group. Neither
-docstrings, comments and the places of lines count, nor pages of packages that nobody imports
-from, nor this room: how cells are kept, compared and drawn decides no figure in them. Data are
-files that ship beside those modules, and public ones that the experiment names.
+others, or names in a text. Such texts name what it starts as a process, and entry points of a
+group. Docstrings, comments and the places of lines don't count. Neither do pages of packages that
+nobody imports from, nor this room: how cells are kept, compared and drawn decides no figure in
+them. Data are files that ship beside those modules, and public ones that the experiment names.
 """
 
 import ast
@@ -47,7 +47,7 @@ _DOTTED = re.compile(r"\w+(?:\.\w+)+")
 
 @dataclass(frozen=True, slots=True)
 class Dependencies:
-    """What figures depend on.
+    """Digests of everything that figures depend on.
 
     Attributes:
         code: digest of all modules.

@@ -1,11 +1,11 @@
-"""What every experiment and benchmark has in common: settings, cells, targets, summary.
+"""The frame of every experiment and benchmark: settings, cells, targets, summary.
 
-`fedperf-sim run NAME` answers a claim, `fedperf-sim bench NAME` measures a speed as a
-ratio within one run. Both take the same `Settings`, keep finished parts as cells so
-that an interrupted one goes on where it was, and end in `OUT/summary.json` with the
-keys `name`, `rows`, `cases`, `provenance` and `targets`. What stands there follows from kept
-cells alone: an experiment runs once to compute what is missing, and once more only to read.
-A target that is missed is a result, not an error.
+`fedperf-sim run NAME` answers a claim, `fedperf-sim bench NAME` measures a speed as a ratio within
+one run. Both take the same `Settings`, and keep finished parts as cells, so that an interrupted one
+goes on where it was. Both end in `OUT/summary.json` with the keys `name`, `rows`, `cases`,
+`provenance` and `targets`. What stands there follows from kept cells alone: an experiment runs once
+to compute what is missing, and once more only to read. A target that is missed is a result, not an
+error.
 """
 
 import math
@@ -59,7 +59,7 @@ class Settings:
 
     @property
     def variant(self) -> str:
-        """In names of what is kept: another seed or a quick run has its own."""
+        """A part of the names of kept files, of its own for each seed and for a quick run."""
         return f"seed{self.seed}{'-quick' if self.quick else ''}"
 
     @property
@@ -231,7 +231,7 @@ def dependencies_of(experiment: Experiment, data: Path | None) -> Dependencies:
 def outcome_of_kept(
     experiment: Experiment, reading: Settings, depends: Dependencies
 ) -> ExperimentOutcome:
-    """What kept cells alone say.
+    """The outcome that follows from kept cells alone.
 
     Raises:
         UnfitCellError: a cell is missing, edited, or of other code or data.

@@ -1,6 +1,6 @@
-"""What is given of a plan that is asked about: all that a run counted, or what was known before it.
+"""The information given about a plan: all that a run counted, or what was known before it.
 
-Papers give models the rows between operators as a run counted them; who asks before a run has
+Papers give models the rows between operators as a run counted them; whoever asks before a run has
 estimates. Which queries ran before in the session is known before as well.
 """
 

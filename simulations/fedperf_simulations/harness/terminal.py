@@ -1,4 +1,4 @@
-"""What a simulation shows while it works: stages with progress, on the standard error, timed."""
+"""The progress of a simulation on the standard error: its stages, with bars and seconds."""
 
 import time
 from collections.abc import Callable, Iterator

@@ -1,8 +1,8 @@
-"""Whether `OUT/summary.json` is what its kept cells say.
+"""Verification of `OUT/summary.json` against its kept cells.
 
-Cells are read and never computed. The experiment's own code makes rows, targets and cases of
-them once more, and every difference is a line: a cell that is missing, edited, or of other
-code, data or versions, and a value that the cells do not say.
+Cells are read and never computed. The experiment's own code makes rows, targets and cases of them
+once more, and every difference is a line. A difference is a cell that is missing, edited, or of
+other code, data or versions, or a value that the cells do not say.
 """
 
 import math

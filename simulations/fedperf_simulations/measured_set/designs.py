@@ -1,4 +1,4 @@
-"""What `fedperf-sim measure` measures, by its options."""
+"""Designs of `fedperf-sim measure`: the settings that follow from its options."""
 
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ _LARGE_ROWS = (3_000_000, SCALES[-1])
 def measuring_settings(
     seed: int, workloads: int | None, platform: str | None, *, quick: bool
 ) -> MeasuringSettings:
-    """The measured set, or that of one platform alone."""
+    """Settings of the measured set, or of one platform's alone."""
     alone = platform_of(platform) if platform else None
     full = MeasuringSettings(seed)
     count = workloads or (40 if quick else full.workloads)
@@ -28,7 +28,7 @@ def measuring_settings(
 def capped_settings(
     seed: int, workloads: int | None, cap: Cap, *, quick: bool
 ) -> MeasuringSettings:
-    """One thread has less than a core; a busy core elsewhere disturbs nothing."""
+    """Settings under a cap: less than a core per thread; a busy core elsewhere disturbs nothing."""
     drawn = measuring_settings(
         seed, workloads or (None if quick else CAPPED_WORKLOADS), None, quick=quick
     )
@@ -43,7 +43,7 @@ def capped_settings(
 
 
 def comparison_settings(seed: int, workloads: int | None, *, quick: bool) -> ComparisonSettings:
-    """Many plans of each workload."""
+    """Settings of the comparison set: many plans of each workload."""
     full = ComparisonSettings(seed)
     if not quick:
         return ComparisonSettings(seed, workloads or full.workloads)
@@ -53,13 +53,13 @@ def comparison_settings(seed: int, workloads: int | None, *, quick: bool) -> Com
 
 
 def lesson_settings(seed: int, workloads: int | None, *, quick: bool) -> ComparisonSettings:
-    """No series; of the next seed, so that workloads are others."""
+    """Settings of the lessons: no series, and the next seed, so that workloads are others."""
     drawn = comparison_settings(seed + 1, workloads, quick=quick)
     return replace(drawn, series=0, exhaustive=1 if quick else LESSON_PROGRAMS)
 
 
 def large_settings(seed: int, workloads: int | None, *, quick: bool) -> MeasuringSettings:
-    """Inputs hundreds of times as large as usual, each plan run once, or twice if disturbed."""
+    """Settings of inputs hundreds of times as large; each plan runs once, or twice if disturbed."""
     drawn = measuring_settings(seed, workloads or LARGE_WORKLOADS, None, quick=quick)
     least, most = _LARGE_ROWS
     return replace(

@@ -1,9 +1,9 @@
-"""What the beginnings of measured plans took: labels for prefixes, from the timings of segments.
+"""Run times of prefixes of measured plans, as labels, from the timings of their segments.
 
-A run materializes rows at the end of every segment (`executor.segments_of`), so the first
-segments of a plan are a plan of their own whose run time is the sum of theirs. A search that
-scores plans while they grow asks about such prefixes; a model that has seen complete plans
-alone would be asked about what it has never seen.
+A run materializes rows at the end of every segment (`executor.segments_of`). So the first segments
+of a plan are a plan of their own whose run time is the sum of theirs. A search that scores plans
+while they grow asks about such prefixes. A model that has seen complete plans alone would be asked
+about what it has never seen.
 """
 
 import math

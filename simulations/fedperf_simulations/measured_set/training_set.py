@@ -1,7 +1,7 @@
-"""What cost models learn from: plans and prefixes of everything that was measured.
+"""The training set of cost models: plans and prefixes of everything that was measured.
 
-Complete plans by their median run time, and of executions with more than one segment a random
-prefix. Who trains says which workloads a model may know; of the others it sees nothing.
+It holds complete plans by their median run time, and a random prefix of executions with more than
+one segment. The caller says which workloads a model may know; of the others it sees nothing.
 """
 
 import math

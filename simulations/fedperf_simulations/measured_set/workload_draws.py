@@ -1,9 +1,8 @@
-"""What the measured set consists of: workloads that are drawn, and the plans that they run on.
+"""The workloads of the measured set, which are drawn, and the plans that they run on.
 
-Everything is a function of `MeasuringSettings`, above all of its seed, so that every program
-can be made again from the settings that a log begins with. No two workloads have one name,
-and every plan can run here. Refused: settings that cannot be met, and more workloads than
-there are shapes for.
+Everything is a function of `MeasuringSettings`, above all of its seed, so that every program can be
+made again from the settings that a log begins with. No two workloads have one name, and every plan
+can run here. Refused: settings that cannot be met, and more workloads than there are shapes for.
 """
 
 import math

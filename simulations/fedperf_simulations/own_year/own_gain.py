@@ -1,7 +1,8 @@
-"""What a rehearsed year brought the organization: how wrong it is on its own workloads.
+"""An organization's gain from a rehearsed year: the change of errors on its own workloads.
 
-Answers about workloads that were kept away, by own executions alone, by these with the start that
-ships, and by what joining gave. Ways are compared case by case; what is resampled are workloads.
+Workloads that were kept away are asked about in three ways: by own executions alone, by these with
+the start that ships, and by what joining gave. Ways are compared case by case, and workloads are
+resampled.
 """
 
 import math
@@ -30,7 +31,7 @@ _WAYS = {ALONE: LOCAL, WITH_START: PUBLIC_START, JOINED: PERSONALIZED}
 
 @dataclass(frozen=True, slots=True)
 class ErrorChange:
-    """By how much the q-error of a typical answer changes, percent; below 0 is better.
+    """Change of a typical answer's q-error, percent; below 0 is better.
 
     Attributes:
         percent: change of the geometric mean over the cases.
@@ -69,7 +70,7 @@ class ErrorChange:
 
 @dataclass(frozen=True, slots=True)
 class OwnGain:
-    """What joining brings.
+    """Errors of each way to predict, and what joining changes.
 
     Attributes:
         known: executions that were learned from.

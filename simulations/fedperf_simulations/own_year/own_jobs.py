@@ -1,7 +1,7 @@
-"""What an organization executed, read from its home and split for a rehearsal of its year.
+"""An organization's own executions, read from its home and split for a rehearsal of its year.
 
 The home is read and stays as it is. Some workloads are kept away from everything that is learned,
-so that answers about them can be judged. Large stores are drawn from, workload by workload: a
+so that answers about them can be judged. At most `MOST_WORKLOADS` are drawn from a store, so that a
 rehearsal takes about as long for everybody.
 """
 

@@ -1,6 +1,6 @@
-"""What a member of a rehearsal executes: its history once more, spread over the period.
+"""A member's executions in a rehearsal: its history once more, spread over the period.
 
-Nobody knows what an organization will run. It is assumed that what it ran before it joins runs
+Nobody knows what an organization will run. The assumption is that what it ran before it joins runs
 again in the same order, evenly over the rest of the period, and takes as long as it did.
 """
 

@@ -1,6 +1,6 @@
-"""Who stands for the other members of a rehearsal: jobs of the measured set that ships.
+"""Stand-ins for the other members of a rehearsal: jobs of the measured set that ships.
 
-Each stand-in declares what the organization itself declares and has as many workloads, as far as
+Each stand-in declares what the organization itself declares. It has as many workloads, as far as
 there are so many. No workload is in two hands, and none is one of the organization's own.
 """
 

@@ -1,1 +1,1 @@
-"""How many configurations a campaign has to run."""
+"""Experiment: the number of configurations that a campaign has to run."""

@@ -1,16 +1,16 @@
-"""How many configurations a campaign has to run before it predicts the others well.
+"""Experiment: the number of configurations that a campaign runs until it predicts the others well.
 
-Public jobs as grids (`replay`): the product's sampler chooses one configuration after the
-other from three quarters of a job's configurations, the product's mix for tables is judged
-on the last quarter. Every seed has a quarter of its own, the same for all strategies.
-Beside the errors: what it cost (seconds x machines), where the rule with a target of 5 %
-and a patience of 3 would have stopped, and what the error was there.
+Public jobs stand as grids (`replay`). The product's sampler chooses one configuration after the
+other from three quarters of a job's configurations; the product's mix for tables is judged on the
+last quarter. Every seed has a quarter of its own, the same for all strategies. Beside the errors
+stand the cost (seconds x machines), where the rule with a target of 5 % and a patience of 3 would
+have stopped, and the error there.
 
-The sampler's constants were chosen on sgd, kmeans and pagerank with other seeds; of sort
-and grep one quick run had been seen, and nothing was changed after it. The figure is the
-first number of configurations from which the mean error over seeds stays below 5 % up to
-50. Sort and grep are judged at every number up to 30 and at every fifth beyond,
-space-filling and the rest at every fifth.
+The sampler's constants were chosen on sgd, kmeans and pagerank with other seeds. Of sort and grep
+one quick run had been seen, and nothing was changed after it. The figure is the first number of
+configurations from which the mean error over seeds stays below 5 % up to 50. Active campaigns on
+sort and grep are judged at every number up to 30 and at every fifth beyond, space-filling and the
+rest at every fifth.
 
 Rows for the profiler's overhead: see `fedperf_simulations.experiments.campaigns.overhead`.
 """

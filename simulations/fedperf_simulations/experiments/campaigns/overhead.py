@@ -1,13 +1,13 @@
-"""What it costs a job to be a trial of a campaign, in two parts.
+"""The overhead of a job that is a trial of a campaign, in two parts: seconds added, and slowdown.
 
-Each part is far smaller than how much one run differs from the next on a machine that others
-share, so bare and profiled runs of a whole job tell nothing. Therefore:
+Each part is far smaller than the difference between one run and the next on a shared machine. So
+bare and profiled runs of a whole job tell nothing. Therefore:
 
-- `added_seconds`: what starting, watching and noticing the end add to a job that only waits,
-  bare and as a trial in turns. A waiting job takes the same time on a slow machine.
-- `slowdown`: by what share a job that computes gets slower while it is watched. One job counts
-  what it gets done; in every other window its process tree is sampled as that of a trial.
-  Windows change so quickly that the machine's own changes of speed hit both kinds alike.
+- `added_seconds`: wall seconds that starting, watching and noticing the end add to a job that only
+  waits, bare and as a trial in turns. A waiting job takes the same time on a slow machine.
+- `slowdown`: the share by which a computing job gets slower while it is watched. One job counts
+  what it gets done; in every other window its process tree is sampled as that of a trial. Windows
+  change so quickly that the machine's own changes of speed hit both kinds alike.
 """
 
 import math
@@ -77,7 +77,7 @@ def added_seconds(seconds: float, trials: int) -> float:
 
 
 def slowdown(seconds: float) -> tuple[float, float]:
-    """By what share a computing job is slower while it is watched, and the standard error.
+    """The share by which a computing job is slower while it is watched, and its standard error.
 
     Args:
         seconds: of the job, at least 4 windows.

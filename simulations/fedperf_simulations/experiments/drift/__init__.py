@@ -1,1 +1,1 @@
-"""What learning a drifting sequence forgets, and how drift is noticed."""
+"""Experiment: forgetting while learning a drifting sequence, and the detection of drift."""

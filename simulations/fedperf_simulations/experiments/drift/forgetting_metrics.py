@@ -1,8 +1,7 @@
-"""What a model forgets: metrics of R[i][j], its error on segment j after training segment i.
+"""Metrics of forgetting, from R[i][j]: a model's error on segment j after training segment i.
 
-Lower is better everywhere; backward transfer above 0 is forgetting. Definitions as in
-Lopez-Paz and Ranzato (NeurIPS 2017) and Chaudhry et al. (ECCV 2018), with errors in place
-of accuracies.
+Lower is better everywhere; backward transfer above 0 is forgetting. Definitions as in Lopez-Paz and
+Ranzato (NeurIPS 2017) and Chaudhry et al. (ECCV 2018), with errors in place of accuracies.
 """
 
 from dataclasses import dataclass

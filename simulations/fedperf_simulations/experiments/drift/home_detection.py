@@ -1,8 +1,8 @@
-"""How well drift is noticed at home: alarms where nothing drifts, delays where something does.
+"""The quality of drift detection at home: false alarms without drift, delays where there is one.
 
-A stream of residuals is shuffled, so that it has no drift but the same spread and the same
-jobs; then half of it is shifted. What is judged is what an organization runs
-(`fedperf_client.drift`), on the year of I/O probes, each platform being an organization, and on
+A stream of residuals is shuffled, so that it has no drift but the same spread and the same jobs;
+then half of it is shifted. The detector that an organization runs (`fedperf_client.drift`) is
+judged on the year of I/O probes, where each platform is an organization. It is judged as well on
 streams that are made up with about the same spread.
 """
 
@@ -88,7 +88,7 @@ class Residuals:
 
 @dataclass(frozen=True, slots=True)
 class Detection:
-    """What detection came to on one platform.
+    """The figures of detection on one platform.
 
     Attributes:
         name: of the platform.
@@ -182,7 +182,7 @@ def rows(settings: Settings) -> list[Row]:
 
 
 def targets(found: Sequence[Row]) -> list[Target]:
-    """What is promised beside what came out, over all streams; from `rows`."""
+    """Promised figures beside those reached, over all streams; from `rows`."""
     mine = [row for row in found if row["part"] == PART]
     return [
         Target(

@@ -1,13 +1,13 @@
-"""What the coordinator sees of a drift in reports at epsilon 1 a year, over the workloads.
+"""Drift detection by the coordinator from reports at epsilon 1 a year, by number of workloads.
 
-A year of the default calendar in memory (`federation.memory_federation`): organizations with
-recurring workloads on three platforms plan their schedules by the default policy, report and
-answer questions by their participants; the coordinator's desks read drifts from that alone, and
-where one is shared an epoch begins. One platform gets slower or faster for
-everybody at a random moment after the fourth window, or nothing happens. A drift counts as
-found within four windows of its moment, from the reports that have left by then. In a year
-without one every alarm is false; in one with, every alarm on another platform or in the
-other direction or before.
+A year of the default calendar is lived in memory (`federation.memory_federation`). Organizations
+with recurring workloads on three platforms plan their schedules by the default policy, report, and
+answer questions by their participants. The coordinator's desks read drifts from that alone, and
+where one is shared an epoch begins. One platform gets slower or faster for everybody at a random
+moment after the fourth window, or nothing happens. A drift counts as found within four windows of
+its moment, from the reports that have left by then. In a year without a drift every alarm is false.
+In a year with one, an alarm is false on another platform, in the other direction, or before the
+drift.
 
 Residuals are drawn (`recurring_workloads`) and enter before a workload's contribution is bounded.
 The coordinator's calendar has no model rounds here.
@@ -114,7 +114,7 @@ CONDITION = ("workloads per platform", "organizations", "shift")
 
 @dataclass(frozen=True, slots=True)
 class DetectedYear:
-    """What the coordinator saw of a year.
+    """The coordinator's findings in one year.
 
     Attributes:
         delay: windows from the shift until it was found; None if it was not, or there was none.
@@ -220,7 +220,7 @@ def drifts_of_a_year(
 
 @dataclass(slots=True)
 class DrawnResiduals:
-    """What an organization's executions say, drawn as they are asked for (`Compute`).
+    """An organization's residuals, drawn when a report asks for them (`Compute`).
 
     Attributes:
         organization: whose.

@@ -1,1 +1,1 @@
-"""How fast history is taken in."""
+"""Benchmark: the speed at which history is taken in."""

@@ -1,9 +1,12 @@
-"""How fast history is taken in: events per CPU second, memory, and what more processes bring.
+"""Benchmark: the speed at which history is taken in: events per CPU second, memory, processes.
 
-One real log of 48 MB (zstd), beside parsing all of its lines by the standard library and by
-orjson; a made-up log of a gigabyte, for the memory; and many logs at once by one process and
-by one per core. Every measurement is of a process of its own: the real log is read a few times
-in each, of which the fastest counts, and of all processes the median.
+- A real log of 48 MB (zstd) is read, beside parsing all of its lines by the standard library and by
+  orjson.
+- A made-up log of a gigabyte is read, for the memory.
+- Many logs are read at once, by one process and by one per core.
+
+Every measurement is of a process of its own. Each process reads the real log a few times, of which
+the fastest counts; over all processes the median counts.
 """
 
 import json

@@ -1,10 +1,10 @@
-"""What taking in one source costs: a program of its own, so that nobody else's memory counts.
+"""The cost of taking in one source, in a program of its own, so that no other memory counts.
 
 Usage: python -m fedperf_simulations.experiments.ingest.measurement SOURCE STORE REPEATS
 
-Prints JSON with the CPU seconds of reading (the first time, and at best) and of storing as
-well, the lines of an event log, what was taken in, and the peak of this process's memory as
-the kernel kept it.
+The program prints JSON. It holds the CPU seconds of reading (the first time, and at best) and of
+storing as well, the lines of an event log, and what was taken in. The peak of this process's memory
+is the kernel's figure.
 """
 
 import sys

@@ -1,1 +1,1 @@
-"""What predictions and their intervals are worth, by situation."""
+"""Experiment: the accuracy of predictions and the coverage of their intervals, by situation."""

@@ -1,4 +1,4 @@
-"""What the product answers about plans, from a start and own executions of a home."""
+"""Answers of the product about plans, from a start and a home's own executions."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,11 +26,11 @@ def shipped_start() -> PredictLog:
 def with_start(
     home: History, questions: Sequence[SizedPlan], start: PredictLog, *, seed: int = 0
 ) -> list[Prediction]:
-    """Of a home that did not join: the start and, where there are any, own executions."""
+    """Answers of a home that did not join: by the start and, if it has any, own executions."""
     mix = personalize(home, {PUBLIC: start}, public_learners(), seed=seed, level=LEVEL)
     return mix.predict(questions)
 
 
 def local_only(home: History, questions: Sequence[SizedPlan], *, seed: int = 0) -> list[Prediction]:
-    """The same code without a start."""
+    """Answers by own executions alone, with the same code."""
     return personalize(home, {}, local_learners(), seed=seed, level=LEVEL).predict(questions)

@@ -1,10 +1,16 @@
-"""What predictions and their intervals are worth, by situation.
+"""Experiment: the accuracy of predictions and the coverage of their intervals, by situation.
 
-One table: a home that is asked about other workloads, sizes and cores; public
-logs of Spark, of which no own run is known or a few; judged SQL; few configurations of a job;
-a job that ran k times; a deadline; a platform that a home never ran. Every row says who
-answered, with which information, and which look at what is judged this is. A part whose
-data are not here, or at which no look is counted, is named in the notes and has no rows.
+One table holds all situations:
+
+- a home that is asked about other workloads, sizes and cores;
+- public logs of Spark, of which no own run is known or a few;
+- judged SQL;
+- few configurations of a job, a job that ran k times, a deadline;
+- a platform that a home never ran.
+
+Every row says who answered, with which information, and how many looks at the judged data have been
+taken. A part whose data are not here, or at which no look is counted, is named in the notes and has
+no rows.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,1 +1,1 @@
-"""What an organization gains by joining."""
+"""Experiment: the gain of an organization that joins."""

@@ -1,23 +1,22 @@
-"""What an organization gains by joining, over the number of its own executions.
+"""Experiment: an organization's gain by joining, over the number of its own executions.
 
-Newcomers on three kinds of data: C3O slices (18, each asks what the others of its job have
-run; the list of configurations is public), TOKIO platforms (6, wall time and bandwidth), and
-the organizations of the project's own measured set (3, plans, private configurations). What
-joining gives is what the product's mechanisms give at that epsilon: three staged reports, or
-private steps of the shared model at its tangent. Predictions at home are the client's.
+Newcomers come from three kinds of data. C3O slices (18) each ask what the others of their job have
+run; the list of configurations is public. TOKIO platforms (6) have wall time and bandwidth. The
+organizations of the project's own measured set (3) have plans and private configurations. The gain
+is what the product's mechanisms give at that epsilon: three staged reports, or private steps of the
+shared model at its tangent. Predictions at home are the client's.
 
-Epsilon is for all releases of an organization together at delta 1e-5: for replacing one
-label on C3O and TOKIO, as the published figures are; for adding or removing one workload in
-the measured set, as fedperf promises. A configuration stands for a workload on C3O. On
-TOKIO a run does, which is not what fedperf promises; the rows named "workload level" send one
-number per point instead.
+Epsilon is for all releases of an organization together at delta 1e-5. On C3O and TOKIO it is for
+replacing one label, as the published figures are; in the measured set for adding or removing one
+workload, as fedperf promises. A configuration stands for a workload on C3O. On TOKIO a run does,
+which is not what fedperf promises; the rows named "workload level" send one number per point
+instead.
 
-Each seed draws the newcomer's own executions, the noise and the folds; in the measured set
-noise is drawn once. A case is a newcomer, a seed and an n; a row is a mean over newcomers of
-means over seeds. Changes are paired by newcomer, in percent (`harness.paired`): of the
-strongest local-only predictor, chosen in hindsight at each n among the client's and what
-anybody would try (`baselines.home_models`), and of the mix of own executions with the public
-start.
+Each seed draws the newcomer's own executions, the noise and the folds; in the measured set noise is
+drawn once. A case is a newcomer, a seed and an n; a row is a mean over newcomers of means over
+seeds. Changes are paired by newcomer, in percent (`harness.paired`), against two predictors. One is
+the strongest local-only predictor, chosen in hindsight at each n among the client's and the plain
+ones of `baselines.home_models`. The other is the mix of own executions with the public start.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,1 +1,1 @@
-"""How long it takes to choose platforms, and what pruning gives away."""
+"""Benchmark: the time to choose platforms, and the regret of pruning."""

@@ -1,9 +1,9 @@
-"""How long it takes to choose platforms, and what each rule of pruning gives away.
+"""Benchmark: the time to choose platforms, and the regret of each rule of pruning.
 
-Time is processor time on one thread, which is wall time where nobody else computes, end to end
-(`choosing_measure`), over the number of operators and beside two peers: the published figure,
-and the published way to search, one question to the model after the other, in the same run.
-Regrets of the rules, and brute force beside the exact search: `pruning_regret`.
+Time is processor time on one thread, end to end (`measurement`), over the number of operators; it
+is wall time where nobody else computes. Two peers stand beside it: the published figure, and the
+published way to search, one question to the model after the other, in the same run. Regrets of the
+rules, and brute force beside the exact search: `pruning_regret`.
 """
 
 import os

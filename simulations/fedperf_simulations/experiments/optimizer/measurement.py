@@ -1,13 +1,13 @@
-"""How long it takes to choose: a program of its own, so that the threads are told in time.
+"""The time to choose platforms, in a program of its own that is started with one thread.
 
 Usage: python -m fedperf_simulations.experiments.optimizer.measurement TASK
 
-TASK is a `TimingTask` as JSON, and so is what it prints: per way to choose a list of [processor
+TASK is a `TimingTask` as JSON. The program prints JSON too: per way to choose a list of [processor
 seconds, plans scored].
 
 Choosing is all that a caller waits for: additive costs by the head that ships, the search,
-features, one batched answer of the public start. All ways take turns on each workflow, in
-random order.
+features, one batched answer of the public start. All ways take turns on each workflow, in random
+order.
 """
 
 import sys

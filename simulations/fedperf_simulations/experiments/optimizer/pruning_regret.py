@@ -1,7 +1,8 @@
-"""What each rule of pruning gives away under additive costs, and brute force beside the search.
+"""Regret of each rule of pruning under additive costs, and brute force beside the exact search.
 
-Regret is what a rule's plan costs over the cheapest plan that any search found; among them is
-a sweep that drops no state, whose first half shares nothing with that of the exact search.
+Regret is the cost of a rule's plan above that of the cheapest plan that any search found. Among the
+searches is a sweep that drops no state, whose first half shares nothing with that of the exact
+search.
 """
 
 import time
@@ -74,7 +75,7 @@ def regrets(
 def equal_to_brute_force(
     rng: np.random.Generator, platforms: int, *, workflows: int, search: Search | None = None
 ) -> int:
-    """Of so many small workflows, those whose best plan and `BEST` least costs are right.
+    """The number of small workflows whose best plan and `BEST` least costs are right.
 
     Args:
         rng: draws them, of all sizes and with up to that many platforms.

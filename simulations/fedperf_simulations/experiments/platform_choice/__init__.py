@@ -1,1 +1,1 @@
-"""Whether GGFN predicts and chooses better than its baselines."""
+"""Experiment: GGFN against its baselines, in predicting run times and in choosing platforms."""

@@ -1,19 +1,19 @@
-"""Whether GGFN predicts and chooses better than its baselines, on plans that really ran.
+"""Experiment: GGFN against its baselines, in predicting and in choosing, on plans that really ran.
 
-The comparison set is dealt into five folds by logical plan; what a model says of a fold it
-says without having seen any of its logical plans at any size (`fold_models`). The parts:
+The comparison set is dealt into five folds by logical plan. A model answers for a fold without
+having seen any of its logical plans at any size (`fold_models`). The parts:
 
-- accuracy: errors of GGFN, boosting, the forest, the deep network and Wayang's costs on all
-  plans, with the rows that a run counted and with what was known before it. Boosting and the
-  network learn by GGFN's own loss, differences within a question included.
+- accuracy: errors of GGFN, boosting, the forest, the deep network and Wayang's costs on all plans,
+  with the rows that a run counted and with what was known before it. Boosting and the network learn
+  by GGFN's own loss, differences within a question included.
 - paired: GGFN against each of them, case by case, by errors and by what is chosen.
-- chosen: what 90 % intervals cover of the platforms that were chosen.
+- chosen: the share of chosen platforms' run times that 90 % intervals cover.
 - fastest: how often each platform is the fastest, per family and size.
 - one platform: of plans that keep to one platform, the one that is predicted to be fastest.
-- mixed: platforms per operator, where every assignment has been measured. What is chosen,
-  what rules of thumb say, what boosting and the network find least among all assignments,
-  the best single platform of each case in hindsight, and the fastest of the log are run again
-  side by side, so that nobody gains by a lucky run.
+- mixed: platforms per operator, where every assignment has been measured. Run again side by side
+  are our choice, rules of thumb, and what boosting and the network find least among all
+  assignments. Beside them run the best single platform of each case in hindsight and the fastest of
+  the log. So nobody gains by a lucky run.
 - labels: run times between measured sizes, by the published rule and by others.
 - charts: measured run time over input size per platform, with our choice marked.
 """
@@ -143,7 +143,7 @@ def _by_fold(folds: Folds, cases: Sequence[Case]) -> list[list[Case]]:
 
 @cache
 def _folds(seed: int) -> Folds:
-    """Read once by each process, as they are large to hand over."""
+    """The folds, which each process reads once, as they are large to hand over."""
     return Folds.of(Measurements.read(seed))
 
 

@@ -1,1 +1,1 @@
-"""Whether the promised epsilon holds against an attacker."""
+"""Experiment: attacks on every mechanism of a release, to test the promised epsilon."""

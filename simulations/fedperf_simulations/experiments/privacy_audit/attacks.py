@@ -1,8 +1,8 @@
-"""What an attacker does with releases: scores that are larger where a workload was in.
+"""Attacks on releases: scores that are larger where a workload was in.
 
-The attacker is the strongest that the promise speaks of: it chose the workloads, knows
-the model, the slot's parameters, the public code and everybody else's data, and does not
-know who is in, nor the noise. Fake noise is here for controls and stands behind no release.
+The attacker is the strongest that the promise speaks of. It chose the workloads, and knows the
+model, the slot's parameters, the public code and everybody else's data. It does not know who is in,
+nor the noise. Fake noise is here for controls and stands behind no release.
 """
 
 from collections.abc import Sequence

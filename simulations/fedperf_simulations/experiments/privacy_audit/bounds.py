@@ -1,12 +1,12 @@
-"""What an attacker's success proves about privacy: lower bounds on epsilon, with confidence.
+"""Lower bounds on epsilon from an attacker's success, with confidence.
 
-A mechanism that is (epsilon, delta)-differentially private keeps every attack below a
-limit. The largest epsilon whose limit an attack passed is a lower bound on the true
-epsilon. It is wrong with a chance of at most 1 - confidence, whatever the mechanism; an
-attack that is weak gives a bound near 0, which proves nothing.
+A mechanism that is (epsilon, delta)-differentially private keeps every attack below a limit. The
+largest epsilon whose limit an attack passed is a lower bound on the true epsilon. It is wrong with
+a chance of at most 1 - confidence, whatever the mechanism. A weak attack gives a bound near 0,
+which proves nothing.
 
-Invariant: what an attack is tuned on is never what it is judged by; where several
-attacks are tried, the chance of error is divided among them.
+Invariant: what an attack is tuned on is never what it is judged by; where several attacks are
+tried, the chance of error is divided among them.
 """
 
 import math
@@ -57,7 +57,7 @@ def epsilon_of_guesses(
 def _chance_of_guesses(
     correct: int, guesses: int, canaries: int, epsilon: float, delta: float
 ) -> float:
-    """At most this likely are so many correct guesses against (epsilon, delta)-DP."""
+    """The largest chance of so many correct guesses under (epsilon, delta)-DP."""
     accuracy = 1 / (1 + math.exp(-epsilon))
     fewer = np.arange(1, correct + 1)
     below = np.cumsum(binom.pmf(correct - fewer, guesses, accuracy))

@@ -1,16 +1,15 @@
-"""Whether the promised epsilon holds against an attacker.
+"""Experiment: attacks that try to refute the promised epsilon of every mechanism of a release.
 
-Every mechanism of a release is attacked as it is, with the noise that stands behind real
-releases, and attacked again with a fake source of a quarter of that noise and of none. A
-lower bound on epsilon above the claim, which the accountant recomputes from the slot's
-parameters, refutes the claim: that must never happen with real noise and always with
-fake noise. The bound against real noise as a share of the claim is the audit's power:
-what is left to 1 could hide from it.
+Every mechanism is attacked as it is, with the noise that stands behind real releases. It is
+attacked again with a fake source of a quarter of that noise and of none. The accountant recomputes
+the claim from the slot's parameters. A lower bound on epsilon above the claim refutes it: that must
+never happen with real noise and always with fake noise. The bound against real noise as a share of
+the claim is the audit's power: a leak in the rest of that share could hide from it.
 
-DP-SGD is audited by canaries that are in by a coin each (many in a run, some runs, and the
-first run alone beside it); steps at the tangent, reports and the synthetic batch that
-follows from one by many releases of two neighbouring inputs. Real noise has no seed, so
-the bounds vary a little from run to run.
+DP-SGD is audited by canaries that are in by a coin each (many in a run, some runs, and the first
+run alone beside it). Steps at the tangent, reports and the synthetic batch that follows from one
+are audited by many releases of two neighbouring inputs. Real noise has no seed, so the bounds vary
+a little from run to run.
 """
 
 import math
@@ -91,7 +90,7 @@ Release = Callable[[bool, NoiseSource], Floats]
 
 @dataclass(frozen=True, slots=True)
 class AuditFinding:
-    """What an attack proved.
+    """The bound that an attack proved.
 
     Attributes:
         bound: lower bound on epsilon.

@@ -1,1 +1,1 @@
-"""What sharing few runs privately costs."""
+"""Experiment: the cost of sharing few runs privately."""

@@ -1,16 +1,15 @@
-"""What sharing few runs privately costs the predictors of those who only see what is shared.
+"""Experiment: the cost of sharing few runs privately, for predictors that only see what is shared.
 
-On the 736 runs, splits, predictors (Ernest; gradient boosting of 100 trees) and error
-(MAPE) of the paper on private sharing of run times, whose published figures stand beside:
-their data synthesizer ran at its epsilon 0, which there switches the noise off, so those
-rows are not private. Ours have finite epsilon at delta 1e-5 against adding or removing one
-run, configuration included (`shared_jobs`); what the noise of epsilon 1 is worth against
-replacing one run is printed beside. Predictors of ours and of the public starts are trained
-on synthetic rows on the job's public grid and judged on the same test rows as predictors
-trained on the original data.
+Runs, splits, predictors (Ernest; gradient boosting of 100 trees) and error (MAPE) are those of the
+paper on private sharing of run times, with its 736 runs. Its published figures stand beside. Its
+data synthesizer ran at its epsilon 0, which there switches the noise off, so those rows are not
+private. Ours have finite epsilon at delta 1e-5 against adding or removing one run, configuration
+included (`shared_jobs`). What the noise of epsilon 1 is worth against replacing one run is printed
+beside. Predictors of ours and of the public starts are trained on synthetic rows on the job's
+public grid. They are judged on the same test rows as predictors trained on the original data.
 
-n near 10 is the mean of n = 9 and n = 12, fixed before any look. The number of stages was
-chosen on splits of another seed; the features of the priors with all five jobs in sight.
+n near 10 is the mean of n = 9 and n = 12, fixed before any look. The number of stages was chosen on
+splits of another seed; the features of the priors with all five jobs in sight.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

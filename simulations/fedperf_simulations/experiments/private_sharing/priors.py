@@ -1,17 +1,17 @@
-"""What can be believed of a job's run times before anything private is released.
+"""Public priors of a job's run times, before anything private is released.
 
 Two priors over the public grid of a job, as Gaussian beliefs about log seconds:
 
-* from the other jobs: a job at the middle of its grid takes what the others take at the
-  middle of theirs, run time falls with machines as it does for them, and crossing an
-  argument's range from least to most work adds what it adds for them. A line through the
-  other jobs says all three; how far jobs differ from it is a kernel fitted to them.
-* the same, after runs of the same job on other machine types, which tell nearly everything
-  but the machine type's own share.
+* from the other jobs: a job at the middle of its grid takes what the others take at the middle of
+  theirs. Run time falls with machines as it does for them, and crossing an argument's range from
+  least to most work adds what it adds for them. A line through the other jobs says all three; how
+  far jobs differ from it is a kernel fitted to them.
+* the same, after runs of the same job on other machine types, which tell nearly everything but the
+  machine type's own share.
 
-The target job enters by its grid alone: no function here is handed its run times, so the
-line and the kernel never see them. Which features there are, though, and the centre of the
-kernel's hyperprior were chosen by a person with all five jobs in sight.
+The target job enters by its grid alone: no function here is handed its run times, so the line and
+the kernel never see them. A person with all five jobs in sight, though, chose the features and the
+centre of the kernel's hyperprior.
 """
 
 from collections.abc import Sequence

@@ -1,1 +1,1 @@
-"""How learning and asking cost grows with the executions that a home holds."""
+"""Benchmark: the cost of learning and asking, as a home's executions grow in number."""

@@ -1,11 +1,11 @@
-"""What a home of a given size costs: filling it, learning from it, and asking again.
+"""The cost of a home of a given size: filling it, learning from it, and asking again.
 
 Usage: python -m fedperf_simulations.experiments.store.measurement EXECUTIONS NEW [SEED]
 
-Prints JSON. CPU seconds are user and system time of all processes of a command, its start
-and imports included; megabytes are the peak of the largest. Making the executions up counts
-nowhere. A warm answer is one question to a predictor that is held: about a workload that was
-never seen, about one that is known but on other cores, or the same as before.
+The program prints JSON. CPU seconds are user and system time of all processes of a command, its
+start and imports included; megabytes are the peak of the largest. Making the executions up counts
+nowhere. A warm answer is one question to a predictor that is held. The question is about a workload
+that was never seen, about one that is known but on other cores, or the same as before.
 """
 
 import os

@@ -1,10 +1,10 @@
-"""What a unit of work is taken to cost before anything was measured, seconds.
+"""Prior prices of a unit of work, before anything was measured, in seconds.
 
-Of Spark: a first set of own runs on a machine of two cores (`local[1]` to `local-cluster`).
-Of the others: orders of magnitude of in-memory engines that work through vectors (Kersten et al.,
-VLDB 2018, "Everything you always wanted to know about compiled and vectorized queries":
-some nanoseconds for a row and step; about a gigabyte a second from a file of columns).
-A measured run moves a price as far as it tells more than this.
+Those of Spark come from a first set of own runs on a machine of two cores (`local[1]` to
+`local-cluster`). Those of the others are orders of magnitude of in-memory engines that work through
+vectors: some nanoseconds for a row and step, about a gigabyte a second from a file of columns
+(Kersten et al., VLDB 2018, "Everything you always wanted to know about compiled and vectorized
+queries"). A measured run moves a price as far as it tells more than this.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
-"""Which sessions there are: a function of kind, number and seed.
+"""The SQL sessions that are measured, each drawn as a function of kind, number and seed.
 
-Sizes are drawn by a guess of what a query costs, so that times spread evenly in their
-logarithm; families come from one pool, so that a text is met at several sizes and settings.
+Sizes are drawn by a guess of what a query costs, so that times spread evenly in their logarithm.
+Families come from one pool, so that a text is met at several sizes and settings.
 """
 
 from collections.abc import Iterator

@@ -1,7 +1,7 @@
-"""What a session is: an engine with fixed resources and settings, and the steps that it takes.
+"""A session of SQL: an engine with fixed resources and settings, and the steps that it takes.
 
-A session is data, a function of its kind, number and seed (`session_draws`); a process of its
-own carries it out (`duckdb_session`, `spark_session`) and leaves a record of each step.
+A session is data, a function of its kind, number and seed (`session_draws`). A process of its own
+carries it out (`duckdb_session`, `spark_session`) and leaves a record of each step.
 """
 
 from collections.abc import Mapping
@@ -109,7 +109,7 @@ class SqlSession:
 
 @dataclass(frozen=True, slots=True)
 class StepRecord:
-    """What came of a step.
+    """The record of one step.
 
     Attributes:
         began_at: seconds since 1970.
@@ -128,7 +128,7 @@ class StepRecord:
 
 @dataclass(frozen=True, slots=True)
 class SessionRecord:
-    """What a session's process leaves beside the engine's own logs.
+    """The record that a session's process leaves beside the engine's own logs.
 
     Attributes:
         machine_speed: of one core, as `ClusterConfig` has it, before the session.

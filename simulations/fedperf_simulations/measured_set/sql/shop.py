@@ -1,7 +1,7 @@
-"""What can be asked of the shop's tables: columns by their use, conditions, joins along keys.
+"""Parts of SQL queries over the shop's tables: columns by their use, conditions, joins along keys.
 
-Every join goes from a table to one with unique keys, so that no join makes more rows than its
-left side has. The texts of this module are SQL that DuckDB and Spark read alike.
+Every join goes from a table to one with unique keys, so that no join makes more rows than its left
+side has. The texts of this module are SQL that DuckDB and Spark read alike.
 """
 
 from collections.abc import Mapping, Sequence
