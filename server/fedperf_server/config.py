@@ -38,7 +38,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class ServerConfig:
-    """What a coordinator needs to know.
+    """The settings of one coordinator.
 
     Attributes:
         directory: keys, certificates and the default database.

@@ -29,7 +29,7 @@ class InvalidExecutionError(InvalidInputError):
 
 @unique
 class ExecutionStatus(IntEnum):
-    """How an execution ended; only `OK` carries a run time worth learning from."""
+    """The end of an execution; only `OK` carries a run time worth learning from."""
 
     OK = 0
     FAILED = 1
@@ -39,7 +39,7 @@ class ExecutionStatus(IntEnum):
 
 @unique
 class Remark(StrEnum):
-    """What to know about an execution before its run time is trusted."""
+    """A warning about an execution, to know before its run time is trusted."""
 
     FAILED_TASKS = "failed_tasks"
     """Tasks failed and were done again, so that its figures count some work twice."""
@@ -111,13 +111,13 @@ class SizedPlan:
 
     @cached_property
     def features(self) -> Features:
-        """What every predictor reads of it, computed once."""
+        """The features that every predictor reads of it, computed once."""
         return featurize(self.plan, self.cluster)
 
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What was measured: wall time on a monotonic clock, the process tree's resources.
+    """The measured run: wall time on a monotonic clock, the process tree's resources.
 
     Attributes:
         runtime_seconds: of the plan itself.
@@ -151,7 +151,7 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where an execution is known from; for people at home, never part of a release.
+    """The origin of an execution; for people at home, never part of a release.
 
     Attributes:
         source: what recorded it, with its version, such as "spark 3.5.3".

@@ -31,7 +31,7 @@ class Absence:
 
     @property
     def slot_name(self) -> str:
-        """As the organization's own programs call the slot."""
+        """The slot's name in the organization's own programs."""
         return f"report-{self.slot.window}-{self.slot.index}"
 
 
@@ -48,7 +48,7 @@ class AbsenceDesk:
         self._looked_at = since
 
     def look(self, snapshot: Snapshot) -> tuple[Absence, ...]:
-        """Who is missing in the slots that ended since the last look, slot by slot."""
+        """The missing organizations of slots that ended since the last look, slot by slot."""
         at = snapshot.at
         ended = sorted(self._ended(at))
         found: tuple[Absence, ...] = ()

@@ -71,7 +71,7 @@ class Evidence:
 
     @property
     def reports(self) -> int:
-        """How many releases it rests on."""
+        """Number of releases that it rests on."""
         return len(self.plain) + sum(len(each.answers) for each in self.answered)
 
     def before(self, window: int) -> bool:
@@ -97,7 +97,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Snapshot:
-    """What is stored of a period at one moment.
+    """Everything stored of a period at one moment.
 
     Attributes:
         at: the moment.
@@ -121,11 +121,11 @@ class Snapshot:
         return reported_among(self.epochs, self.period, window=window)
 
     def count(self, *, until: int) -> int:
-        """How many reports were accepted for slots of windows up to that one."""
+        """Number of reports accepted for slots of windows up to `until`."""
         return sum(each.report.slot.window <= until for each in self.reports)
 
     def evidence(self, window: int) -> Evidence:
-        """What is known of the epoch that reports of `window` are about, to its end."""
+        """All evidence about the epoch that reports of `window` are about, to the epoch's end."""
         epoch = self.epoch(window)
         if epoch.number not in self._by_epoch:
             self._by_epoch[epoch.number] = self._about(epoch)
@@ -169,7 +169,7 @@ class SnapshotReader:
         self._last: tuple[object, Snapshot] | None = None
 
     def read(self, *, at: datetime) -> Snapshot:
-        """What is stored now.
+        """The snapshot of what is stored now.
 
         Raises:
             DatabaseError: the database cannot be read.

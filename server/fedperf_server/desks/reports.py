@@ -32,7 +32,7 @@ SYNTHETIC_ROWS = 512
 
 @dataclass(frozen=True, slots=True)
 class PublicationCounts:
-    """What one pass published."""
+    """The counts of one publication."""
 
     reports: int
     organizations: int
@@ -116,7 +116,7 @@ class ReportDesk:
 
 @dataclass(slots=True)
 class OrganizationStanding:
-    """How many releases of an organization were accepted, and refused by kind and reason."""
+    """Counts of an organization's accepted releases, and of refused ones by kind and reason."""
 
     accepted: int = 0
     refused: dict[str, int] = field(default_factory=dict)

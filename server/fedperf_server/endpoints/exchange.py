@@ -173,7 +173,7 @@ class ExchangeService:
             return registry.published_rows(session)
 
     def question(self, caller: Member, slot: SlotKey) -> CellQuestion | None:
-        """What a directed slot asks; None while there is no question."""
+        """The question of a directed slot; None while there is none."""
         del caller
         with self._database.transaction() as session:
             return asked_question(session, self._config.timetable.period, slot)

@@ -66,7 +66,7 @@ class GatewayRound:
         return True
 
     def replies(self) -> list[Reply]:
-        """What arrived since the last call; each organization's answer once."""
+        """The replies since the last call; each organization's answer comes once."""
         self._state.acknowledge_task_heartbeat(self._task_id)
         for message in self._state.get_message_res(set(self._asked), self._run_id):
             self._take(message)

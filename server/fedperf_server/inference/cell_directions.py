@@ -1,4 +1,4 @@
-"""Directed reports over the cells: what to ask, and what the answers tell.
+"""Directed reports over the cells: the design of questions, and inference from the answers.
 
 After the plain reports (`corrections`) the server asks every organization for
 QUESTION_DIRECTIONS noisy sums over its workloads, chosen for what is believed by then.
@@ -119,7 +119,7 @@ class OwnSums:
     def before_answers(
         cls, workloads: float, plain: NoisySums | None, *, kernel: Kernel = DEFAULT_KERNEL
     ) -> "OwnSums":
-        """Of an organization that answered nothing yet.
+        """The sums of an organization that has answered nothing yet.
 
         A declared number of workloads is spread evenly over cells of which `EMPTY_SHARE` are
         empty, nobody knows which; noisy counts tell where they are as far as the noise lets
@@ -159,7 +159,7 @@ class OwnSums:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LearnedCells:
-    """What all reports together tell.
+    """The knowledge that follows from all reports together.
 
     Attributes:
         correction: the belief about the cells.
@@ -180,7 +180,7 @@ class LearnedCells:
         *,
         kernel: Kernel = DEFAULT_KERNEL,
     ) -> OwnSums:
-        """What is known of an organization's sums of log residuals, also before it answered."""
+        """An organization's sums of log residuals as believed, also before it answered."""
         if organization in self.own:
             return self.own[organization]
         return OwnSums.before_answers(
@@ -291,7 +291,7 @@ def ask_cells(
 def observations_of(
     learned: LearnedCells, answered: AnsweredQuestion, *, kernel: Kernel = DEFAULT_KERNEL
 ) -> list[Observation]:
-    """What each answer says that is new, as `gaussian_process` reads it.
+    """The new information in each answer, as observations for `gaussian_process`.
 
     Raises:
         InvalidReleaseError: an answer has another length than the question, or answers another.
@@ -300,7 +300,7 @@ def observations_of(
 
 
 def directions_through_clips(question: CellQuestion) -> Floats:
-    """What an answer shows of each log second of a cell's sum, [values, CELLS].
+    """The weight of each log second of a cell's sum in an answer, [values, CELLS].
 
     Clips are kappa standard deviations of what is believed of a residual, and of a normal
     one a clip lets through the part 2 Phi(kappa) - 1 (its best linear approximation).

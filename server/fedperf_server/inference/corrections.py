@@ -1,4 +1,4 @@
-"""From noisy reports to a correction: a noise-aware Gaussian process over the public cells.
+"""Noise-aware Gaussian-process corrections from reports, over the public cells.
 
 mu_c is how far the reference model is off in cell c (log seconds). Prior: mean 0 and an
 additive kernel over platform, operator class and size. An organization's mean residual in
@@ -119,7 +119,7 @@ class ReceivedReport:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CellCorrectionPosterior:
-    """What is believed about the reference model's residual.
+    """The belief about the reference model's residual in each cell.
 
     Attributes:
         mean: log seconds to add to the reference model's prediction, float64 [CELLS].
@@ -234,7 +234,7 @@ def pooled(reports: Sequence[ReceivedReport], *, reference_version: int) -> Nois
 def cell_means(
     sums: NoisySums, prior_variance: Floats, kernel: Kernel = DEFAULT_KERNEL
 ) -> tuple[Floats, Floats]:
-    """How far the reference is off in each cell, as one organization's sums tell it.
+    """The reference model's mean residual in each cell, by one organization's sums.
 
     Args:
         sums: of the organization, pooled over its slots.
@@ -255,7 +255,7 @@ def cell_means(
 
 
 def believed_counts(noisy: Floats, noise_sd: float) -> tuple[Floats, Floats]:
-    """What is believed of numbers of workloads that arrived with noise.
+    """Posterior mean and variance of numbers of workloads that arrived with noise.
 
     The public prior: a cell is empty with chance `EMPTY_SHARE`; else the logarithm of its number
     is uniform, up to `COUNT_LIMIT`.

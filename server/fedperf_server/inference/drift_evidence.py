@@ -1,4 +1,4 @@
-"""Drift read from the reports: which platform changed, when, how far, and for whom.
+"""Drift detection from the reports: the platform that changed, the window, the size, the members.
 
 All reports of an organization about one reference model are one linear Gaussian model of a
 steady state (`state_space`). A drift of a platform by theta log seconds adds theta times its
@@ -117,7 +117,7 @@ class PlatformDrift:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DriftEvidence:
-    """What one organization says about a drift of each platform since each window.
+    """One organization's evidence of a drift of each platform since each window.
 
     Attributes:
         score: q, [beginnings, platforms].
@@ -201,7 +201,7 @@ def _releases(every: Mapping[str, Sequence[WindowHeard]], *, until: int) -> tupl
 def evidence_of(
     steady: SteadySums, beginnings: Sequence[int], explained: Sequence[tuple[int, int]] = ()
 ) -> DriftEvidence:
-    """What an organization says about drifts that it does not know yet.
+    """An organization's evidence of drifts that are not explained yet.
 
     Args:
         steady: its reports.

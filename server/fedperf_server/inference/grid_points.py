@@ -100,7 +100,7 @@ def learn_on_grid(
 
 
 def drawing_noise(belief: Belief, directions: Floats, count: float) -> Floats:
-    """How much sums vary because nobody knows at which points a sender's workloads lie.
+    """Variance of sums because nobody knows at which points a sender's workloads lie.
 
     Noise and the spread of single records come on top.
 

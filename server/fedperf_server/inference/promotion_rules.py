@@ -92,7 +92,7 @@ class Best:
     def of(
         cls, public_errors: Iterable[float | None], by_segment: Iterable[Mapping[Platform, float]]
     ) -> "Best":
-        """Of what each version reaches on the same plans and rows."""
+        """The least errors that any version reaches on the same plans and rows."""
         least: dict[Platform, float] = {}
         for segments in by_segment:
             for segment, error in segments.items():
@@ -103,7 +103,7 @@ class Best:
 
 @dataclass(frozen=True, slots=True)
 class ReportedOffset:
-    """What the reports of the epoch say about the reference.
+    """The error of the reference in each cell, as the epoch's reports tell it.
 
     Attributes:
         mean: log seconds it is off by, float64 [CELLS].
@@ -178,7 +178,7 @@ def judge(
 
 
 def gain_of(candidate: Merits, promoted: Merits, reported: ReportedOffset) -> tuple[float, float]:
-    """How much smaller the candidate's mean squared log error is, and the standard error of that.
+    """The candidate's gain in mean squared log error, and the standard error of that.
 
     Args:
         candidate: with its differences from the reference, log seconds [CELLS].

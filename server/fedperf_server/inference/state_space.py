@@ -48,7 +48,7 @@ LEAST_VARIANCE = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Steadiness:
-    """How much an organization differs from window to window without any drift.
+    """Public spreads of an organization from window to window without any drift.
 
     Attributes:
         turnover: share of the workloads of a cell that are more or fewer in a window.
@@ -123,7 +123,7 @@ class SteadySums:
     def of(
         cls, heard: Sequence[WindowHeard], *, kernel: Kernel, steadiness: Steadiness
     ) -> "SteadySums":
-        """From all windows of an organization, oldest first, with at least a release each."""
+        """The state from all windows of an organization, oldest first; each has a release."""
         plain = _all_plain(heard)
         workloads = _declared(heard, plain)
         own = OwnSums.before_answers(workloads, plain, kernel=kernel)
@@ -141,7 +141,7 @@ class SteadySums:
         return cls(own.counts, precision, precision @ mean, told)
 
     def shifts(self) -> Floats:
-        """What one log second on each platform adds to the state, [STATE, platforms]."""
+        """The change of the state by one log second on each platform, [STATE, platforms]."""
         return np.concatenate([np.zeros_like(ON_PLATFORM), self.counts[:, None] * ON_PLATFORM])
 
 

@@ -62,7 +62,7 @@ CHANCE = 0.3
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TangentSum:
-    """What one sender released at a tangent.
+    """One sender's released sum at a tangent.
 
     Attributes:
         values: noisy sum of unit features * clipped residual / clip, float64 [directions].

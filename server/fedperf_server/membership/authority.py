@@ -37,11 +37,11 @@ class KeyRing:
         self._directory = directory
 
     def certificate_path(self, name: str) -> Path:
-        """Where the certificate called `name` is."""
+        """The path of the certificate called `name`."""
         return self._directory / f"{name}.pem"
 
     def key_path(self, name: str) -> Path:
-        """Where the private key called `name` is."""
+        """The path of the private key called `name`."""
         return self._directory / f"{name}.key.pem"
 
     def certificate(self, name: str) -> bytes:

@@ -20,7 +20,7 @@ AUTHORITY_LIFETIME = timedelta(days=3650)
 
 
 def authority_certificate(key: ec.EllipticCurvePrivateKey, *, now: datetime) -> x509.Certificate:
-    """Of the authority that signs all others, by its own `key`."""
+    """The certificate of the authority that signs all others, by its own `key`."""
     name = _name("fedperf coordinator")
     builder = _builder(name, name, key.public_key(), now, AUTHORITY_LIFETIME)
     builder = builder.add_extension(x509.BasicConstraints(True, 0), critical=True)
@@ -46,7 +46,7 @@ def server_certificate(
     key: ec.EllipticCurvePrivateKey,
     now: datetime,
 ) -> x509.Certificate:
-    """For the server on `host`, signed with the issuer's `key`."""
+    """The certificate of the server on `host`, signed with the issuer's `key`."""
     builder = _builder(_name(host), issuer.subject, public_key, now, AUTHORITY_LIFETIME)
     builder = builder.add_extension(x509.BasicConstraints(False, None), critical=True)
     return _for_host(builder, host).sign(key, hashes.SHA384())
@@ -55,7 +55,7 @@ def server_certificate(
 def self_signed_certificate(
     host: str, key: ec.EllipticCurvePrivateKey, *, now: datetime
 ) -> x509.Certificate:
-    """For the door of enrollment on `host`, by its own `key`; trusted where it is pinned."""
+    """The certificate of enrollment on `host`, by its own `key`; clients pin it."""
     builder = _builder(_name(host), _name(host), key.public_key(), now, AUTHORITY_LIFETIME)
     builder = builder.add_extension(x509.BasicConstraints(True, 0), critical=True)
     return _for_host(builder, host).sign(key, hashes.SHA384())
@@ -69,7 +69,7 @@ def member_certificate(
     key: ec.EllipticCurvePrivateKey,
     now: datetime,
 ) -> x509.Certificate:
-    """For a member, who calls with it and cannot serve, signed with the issuer's `key`."""
+    """A member's certificate, for calls but not for serving, signed with the issuer's `key`."""
     name = _name(organization_id.hex())
     builder = _builder(name, issuer.subject, public_key, now, CERTIFICATE_LIFETIME)
     builder = builder.add_extension(x509.BasicConstraints(False, None), critical=True)
@@ -80,7 +80,7 @@ def member_certificate(
 
 
 def to_pem(certificate: x509.Certificate) -> bytes:
-    """As it is written to files and sent to members."""
+    """The certificate as PEM, the form in which it is stored and sent."""
     return certificate.public_bytes(serialization.Encoding.PEM)
 
 

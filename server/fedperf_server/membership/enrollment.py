@@ -59,7 +59,7 @@ class OrganizationExistsError(InvalidInputError):
 
 @dataclass(frozen=True, slots=True)
 class Invitation:
-    """What the operator hands to one organization, over a channel that they trust."""
+    """The invitation that the operator gives to one organization over a trusted channel."""
 
     name: str
     url: str
@@ -85,13 +85,13 @@ class Member:
 
     @property
     def fingerprint(self) -> str:
-        """What the organization sees on its side, too."""
+        """The fingerprint of its key, which the organization's own programs show too."""
         return identity.fingerprint(self.public_key)
 
 
 @dataclass(frozen=True, slots=True)
 class NewMembership:
-    """What a new member gets."""
+    """A new member with its certificate and the authority's."""
 
     member: Member
     certificate: bytes
@@ -229,7 +229,7 @@ class Enrollment:
             session.merge(seen)
 
     def last_seen(self) -> dict[bytes, datetime]:
-        """When each member that ever called did so last, by its id."""
+        """The last call of each member that ever called, by its id."""
         with self._database.transaction() as session:
             rows = session.scalars(select(SightingRow))
             return {row.organization_id: from_unix_ms(row.seen_at) for row in rows}

@@ -35,7 +35,7 @@ ROWS_PER_SEGMENT = 200
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """What an epoch that ended left.
+    """The rows and the teacher that an ended epoch left.
 
     Attributes:
         begins_at: start of that epoch.
@@ -69,7 +69,7 @@ def publish(
 
 
 def waiting(session: Session, period: Period, *, window: int) -> Earlier | None:
-    """What an epoch that is over left, as long as it is not kept by its teacher; else None.
+    """The rows of an ended epoch that are not yet kept with their teacher's labels; else None.
 
     To be asked when the reports of `window` are in, or when no more of them count, and before
     those of the next window are evaluated; again until there is nothing. An epoch that
@@ -101,7 +101,7 @@ def keep(session: Session, earlier: Earlier, *, at: datetime) -> None:
 
 
 def rows(session: Session) -> tuple[SyntheticRow, ...]:
-    """What is rehearsed: rows of earlier epochs, bounded and balanced over the segments."""
+    """The rows to rehearse: those of earlier epochs, bounded and balanced over the segments."""
     buffer = RehearsalBuffer(ROWS_PER_SEGMENT)
     for row in session.scalars(select(BufferRow).order_by(BufferRow.epoch_begins_at)):
         buffer = buffer.with_rows(decode_synthetic_rows(row.payload))

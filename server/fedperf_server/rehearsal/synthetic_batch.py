@@ -163,7 +163,7 @@ class CellCondition:
         return all(value in (None, getattr(cell, name)) for name, value in asked.items())
 
     def as_words(self) -> dict[str, str | int]:
-        """What is asked for, by the columns of the public table."""
+        """The condition in words, by the columns of the public table."""
         asked = {each.name: getattr(self, each.name) for each in fields(self)}
         return {
             name: value.name.lower() if isinstance(value, Platform | OperatorClass) else value
@@ -209,7 +209,7 @@ def more_rows(
 
 
 def constraints() -> "list[BaseConstraint]":
-    """What holds in every row: cells and clusters of the batch, no more sources than operators.
+    """The constraints on rows: cells and clusters of the batch, no more sources than operators.
 
     Combinations are those of the batch's rows, which are public plans on public clusters.
     """

@@ -1,4 +1,4 @@
-"""Synthetic rows: where reports say work happens, dressed as plans of a public catalogue.
+"""Synthetic rows: plans of a public catalogue, drawn as often as reports say their cells occur.
 
 A batch is post-processing of reports (no charge): noisy counts say how often each cell
 is drawn, the catalogue gives public plans and clusters of that cell, the shared model
@@ -68,7 +68,7 @@ def on_grid(entries: Sequence[SizedPlan]) -> dict[int, tuple[SizedPlan, ...]]:
 
 
 def cell_shares(reports: Sequence[ReceivedReport], *, reference_version: int) -> Floats:
-    """How often each cell is to be drawn: mean over the organizations' shares, float64 [CELLS].
+    """The share of draws of each cell: mean over the organizations' shares, float64 [CELLS].
 
     Every organization counts the same. All zeros where no report says anything. Of a platform
     that nobody seems to use (`_heard`) there is nothing, as long as of another one there is:
@@ -140,7 +140,7 @@ def draw_rows(
 
 @dataclass(frozen=True, slots=True)
 class RehearsalBuffer:
-    """At most `capacity_per_segment` rows of every segment, the newest ones.
+    """A buffer of at most `capacity_per_segment` rows of every segment, the newest ones.
 
     Balanced, so that a platform with many reports does not crowd out one with few.
     """

@@ -36,7 +36,7 @@ class DpSgdAvg(RoundStrategy):
 
     @property
     def rehearses_at_home(self) -> bool:
-        """At home, in every step."""
+        """Always: members rehearse the rows in every step."""
         return True
 
     def question(self, current: Weights, *, steps_made: int) -> None:

@@ -15,7 +15,7 @@ from fedperf_shared.exchange import Refusal
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What an organization answered in a round.
+    """One organization's reply in a round.
 
     Attributes:
         organization_id: whose it is.
@@ -36,7 +36,7 @@ class FleetRound(Protocol):
         """Send `body`; False while the organization is offline or was asked already."""
 
     def replies(self) -> Sequence[Reply]:
-        """What arrived since the last call."""
+        """The replies that arrived since the last call."""
 
     def close(self) -> None:
         """End the round: late replies are refused."""

@@ -49,7 +49,7 @@ class MemberGrid(Grid):
         self._sent: tuple[RecordDict, bytes] | None = None
 
     def set_members(self, members: Mapping[bytes, Member]) -> None:
-        """Who is a member now; who was let in and is none any more counts no longer."""
+        """Set today's members; one that was let in and is no member any more counts no longer."""
         self._members = members
         for organization_id in self.replies.schedules.keys() - members.keys():
             self.replies.accepted.pop(organization_id, None)
@@ -104,7 +104,7 @@ class MemberGrid(Grid):
                 self._judge(reply, member)
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
-        """What was answered so far to these messages, in the order of the members' ids.
+        """The answers to these messages so far, in the order of the members' ids.
 
         An accepted update is a message with its content, a refused one an error that names the
         reason. Asked again they are given again.
@@ -161,7 +161,7 @@ class MemberGrid(Grid):
 
 
 def message_id(organization_id: bytes) -> str:
-    """What the one message of a round to that member is called."""
+    """The id of the round's one message to that member."""
     return organization_id.hex()
 
 

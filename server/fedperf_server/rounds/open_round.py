@@ -18,7 +18,7 @@ from fedperf_shared.releases.release import Schedule, SignedRelease, SlotKey
 
 @dataclass(frozen=True, slots=True)
 class RoundRules:
-    """What holds for every round.
+    """The rules of every round.
 
     Attributes:
         quorum: accepted updates that a new version needs, at least 1.
@@ -38,7 +38,7 @@ class RoundRules:
 
 @dataclass(frozen=True, slots=True)
 class OpenRound:
-    """What a round starts from and asks.
+    """The start and the question of a round.
 
     Attributes:
         number: that no other round has.
@@ -57,7 +57,7 @@ class OpenRound:
 
 @dataclass(slots=True)
 class RoundReplies:
-    """What a round has so far, by organization.
+    """The replies of a round so far, by organization.
 
     Attributes:
         schedules: of those who were let in.

@@ -50,7 +50,7 @@ def round_row(
 def question_row(
     timetable: Timetable, slot: SlotKey, question: TangentQuestion
 ) -> RoundQuestionRow:
-    """What a round asks, so that a coordinator that was killed asks the same again."""
+    """The question of a round as a row; a coordinator that was killed asks the same again."""
     period_start, window, index = row_key(timetable, slot)
     return RoundQuestionRow(
         period_start=period_start,

@@ -60,7 +60,7 @@ class _ConfiguredRound:
 
 @dataclass(eq=False, kw_only=True)
 class RoundStrategy(Strategy):
-    """What is the same for all our strategies: how a round's messages are made and read.
+    """The common part of our strategies: the making and reading of a round's messages.
 
     Attributes:
         rehearsed: rows of earlier epochs, as they are now.
@@ -76,7 +76,7 @@ class RoundStrategy(Strategy):
 
     @abstractmethod
     def question(self, current: Weights, *, steps_made: int) -> TangentQuestion | None:
-        """What a round asks beside the model; it is stored before anybody gets it.
+        """The question of a round beside the model; it is stored before anybody gets it.
 
         Args:
             current: the model that the round starts from.

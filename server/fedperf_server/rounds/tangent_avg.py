@@ -69,7 +69,7 @@ class TangentAvg(RoundStrategy):
 
     @property
     def rehearses_at_home(self) -> bool:
-        """Here, as one more sender."""
+        """Never: the coordinator rehearses them, as one more sender."""
         return False
 
     def question(self, current: Weights, *, steps_made: int) -> TangentQuestion:
@@ -136,7 +136,7 @@ def stored_tangent(
 def believed_sums(
     answers: Sequence[AcceptedUpdate], question: TangentQuestion, *, misfit: float = MISFIT
 ) -> list[TangentSum]:
-    """What was sent in the directions that were used, as far as it is believed."""
+    """The sums in the directions that were used, each scaled to at most `MOST_WORKLOADS`."""
     used, sums = _used(question), []
     for each in answers:
         update = TANGENT_UPDATE.as_release(each.update)
@@ -161,7 +161,7 @@ def rehearsed_sum(
     clip: float,
     workloads: float,
 ) -> TangentSum:
-    """What an organization of so many workloads like these rows would send, without noise.
+    """The sum that an organization of so many workloads like these rows would send, without noise.
 
     Args:
         model: whose tangent it is.

@@ -54,7 +54,7 @@ class OrganizationRow(DatabaseTable):
 
 
 class SightingRow(DatabaseTable):
-    """When a member last called, to a minute."""
+    """The last call of a member, to a minute."""
 
     __tablename__ = "sighting"
     organization_id: Mapped[bytes] = mapped_column(primary_key=True)
@@ -72,7 +72,7 @@ class InvitationRow(DatabaseTable):
 
 
 class ScheduleRow(DatabaseTable):
-    """What an organization declared for a period; never changed."""
+    """The schedule that an organization declared for a period; never changed."""
 
     __tablename__ = "schedule"
     organization_id: Mapped[bytes] = mapped_column(
@@ -103,7 +103,7 @@ class RoundRow(DatabaseTable):
 
 
 class RoundQuestionRow(DatabaseTable):
-    """What a model round at the tangent asks, made once, when the round is opened."""
+    """The question of a model round at the tangent, made once, when the round is opened."""
 
     __tablename__ = "round_question"
     period_start: Mapped[int] = mapped_column(primary_key=True)
@@ -113,7 +113,7 @@ class RoundQuestionRow(DatabaseTable):
 
 
 class ReplyRow(DatabaseTable):
-    """What one organization answered in a round: `outcome` is "accepted" or why not."""
+    """One organization's answer in a round: `outcome` is "accepted" or the reason why not."""
 
     __tablename__ = "reply"
     period_start: Mapped[int] = mapped_column(primary_key=True)
@@ -208,7 +208,7 @@ class ReceiptRow(DatabaseTable):
 
 
 class RejectionRow(DatabaseTable):
-    """How often something of an organization was refused, by kind and reason."""
+    """The number of refusals of an organization, by kind and reason."""
 
     __tablename__ = "rejection"
     organization_id: Mapped[bytes] = mapped_column(primary_key=True)
@@ -260,7 +260,7 @@ class BufferTeacherRow(DatabaseTable):
 
 
 class PublicationRow(DatabaseTable):
-    """What every organization may fetch, one serialized message per kind."""
+    """A publication that every organization may fetch, one serialized message per kind."""
 
     __tablename__ = "publication"
     kind: Mapped[str] = mapped_column(primary_key=True)

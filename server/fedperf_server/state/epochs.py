@@ -147,7 +147,7 @@ def reported_among(known: Sequence[Epoch], period: Period, *, window: int) -> Ep
 
 
 def epoch_starts(session: Session) -> frozenset[datetime]:
-    """When the epochs after the first one begin."""
+    """The beginnings of the epochs after the first one."""
     return frozenset(map(from_unix_ms, session.scalars(select(EpochRow.begins_at))))
 
 

@@ -39,14 +39,14 @@ PATIENCE = 0.25
 
 @dataclass(frozen=True, slots=True)
 class RoundStart:
-    """What a round starts from, and by how many rounds of the epoch it was made."""
+    """The version that a round starts from, and the number of the epoch's rounds that made it."""
 
     version: ModelVersion
     steps_made: int
 
 
 def start_of(session: Session, timetable: Timetable, *, window: int) -> RoundStart:
-    """What a round of that window starts from now.
+    """The start of a round of that window, if it began now.
 
     Raises:
         UnknownVersionError: nothing was promoted yet.

@@ -52,7 +52,7 @@ class UnknownVersionError(InvalidInputError):
 
 
 class ModelFormat(Protocol):
-    """How arrays of one architecture become a checkpoint's bytes and back."""
+    """The conversion of one architecture's arrays to a checkpoint's bytes and back."""
 
     @property
     def architecture(self) -> int:
@@ -93,7 +93,7 @@ class GgfnFormat:
 
 @unique
 class VersionStanding(StrEnum):
-    """How a version stands."""
+    """The standing of a version."""
 
     CANDIDATE = "candidate"
     PROMOTED = "promoted"
@@ -207,7 +207,7 @@ def verdicts(session: Session) -> tuple[PromotionVerdict, ...]:
 
 
 def standings(session: Session) -> dict[int, VersionStanding]:
-    """How every version stands, oldest first, without its checkpoint.
+    """The standing of every version, oldest first, without its checkpoint.
 
     Those of before there were verdicts stand by their promotion.
     """
@@ -243,7 +243,7 @@ def versions(session: Session) -> tuple[ModelVersion, ...]:
 
 
 def get_version(session: Session, version: int) -> ModelVersion:
-    """That version, or for 0 the newest promoted one.
+    """The version of that number, or for 0 the newest promoted one.
 
     Raises:
         UnknownVersionError: there is no such version.
@@ -329,7 +329,7 @@ def published_rows(session: Session) -> tuple[SyntheticRow, ...]:
 
 
 def published_at(session: Session, kind: str) -> datetime | None:
-    """When that was published last; None where it never was."""
+    """The time of the last such publication; None where there was none."""
     published = select(PublicationRow.published_at).where(PublicationRow.kind == kind)
     at = session.scalar(published)
     return None if at is None else from_unix_ms(at)

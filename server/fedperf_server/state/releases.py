@@ -81,13 +81,13 @@ def declare_schedule(
 
 
 def declared_schedule(session: Session, organization_id: bytes, period: Period) -> Schedule | None:
-    """What the organization declared for the period; None if nothing yet."""
+    """The organization's declared schedule for the period; None if there is none yet."""
     row = session.get(ScheduleRow, (organization_id, to_unix_ms(period.start)))
     return _usable(row.payload) if row else None
 
 
 def declared_schedules(session: Session, period: Period) -> list[tuple[bytes, Schedule]]:
-    """What members of now declared for the period, with their ids, in the order of these."""
+    """The schedules of today's members for the period, with their ids, in the order of these."""
     query = (
         select(ScheduleRow)
         .join(OrganizationRow, OrganizationRow.organization_id == ScheduleRow.organization_id)
@@ -229,7 +229,7 @@ def stored_reports(
 
 
 def count_reports(session: Session, period: Period) -> int:
-    """How many reports of the period were accepted."""
+    """The number of accepted reports of the period."""
     query = select(func.count()).where(ReportRow.period_start == to_unix_ms(period.start))
     return session.scalar(query) or 0
 

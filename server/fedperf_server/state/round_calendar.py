@@ -24,13 +24,13 @@ def due_slot(session: Session, timetable: Timetable, *, now: datetime) -> SlotKe
 
 
 def opens_at(timetable: Timetable, slot: SlotKey) -> datetime:
-    """When a model slot opens."""
+    """The time at which a model slot opens."""
     start = timetable.period.window_start(slot.window)
     return start + timetable.model_times[slot.index].opens_after
 
 
 def replies_at(timetable: Timetable, slot: SlotKey) -> datetime:
-    """When the replies to a model slot are due."""
+    """The time at which the replies to a model slot are due."""
     start = timetable.period.window_start(slot.window)
     return start + timetable.model_times[slot.index].replies_after
 

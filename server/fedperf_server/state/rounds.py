@@ -17,7 +17,7 @@ ACCEPTED = "accepted"
 
 @unique
 class RoundOutcome(StrEnum):
-    """How a round ended; `FAILED`: from what was accepted no usable model could be made."""
+    """The outcome of a round; `FAILED`: the accepted updates made no usable model."""
 
     NEW_VERSION = "new_version"
     NO_QUORUM = "no_quorum"
@@ -76,7 +76,7 @@ def round_results(session: Session, timetable: Timetable) -> list[RoundResult]:
 
 
 def result_of(row: RoundRow, slot: SlotKey, failures: Mapping[str, int]) -> RoundResult:
-    """What a row says, together with its failures by reason."""
+    """The result in a row, together with its failures by reason."""
     return RoundResult(
         number=row.number,
         slot=slot,

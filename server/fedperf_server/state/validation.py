@@ -83,7 +83,7 @@ class RejectedReleaseError(InvalidInputError):
 
 @dataclass(frozen=True, slots=True)
 class UpdateLimits:
-    """What a model update must look like.
+    """The form and the largest norm of a model update.
 
     Attributes:
         architecture: number of the architecture.
@@ -98,7 +98,7 @@ class UpdateLimits:
 
 @dataclass(frozen=True, slots=True)
 class ReportContext:
-    """What the contents of a release are judged against, beside its slot; public.
+    """The public facts, beside its slot, that a release's contents are judged against.
 
     Attributes:
         reference_versions: model versions that residuals may be taken against.

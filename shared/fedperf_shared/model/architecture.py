@@ -36,7 +36,7 @@ TARGET_SCALE = 2.0
 
 
 def offset_of(features: Features) -> float:
-    """What the analytic cost model says of a plan, as an output of the model."""
+    """The analytic cost model's answer for a plan, as an output of the model."""
     return (features.analytic_log_seconds - TARGET_CENTER) / TARGET_SCALE
 
 

@@ -42,7 +42,7 @@ class PlanGraph:
 
     @classmethod
     def of(cls, plan: Plan, cluster: ClusterConfig) -> "PlanGraph":
-        """What the model sees of `plan` on `cluster`."""
+        """The model's view of `plan` on `cluster`."""
         return cls.from_features(featurize(plan, cluster))
 
     @classmethod

@@ -41,7 +41,7 @@ class TrainingDivergedError(FedperfError):
 
 @dataclass(frozen=True, slots=True)
 class FitReport:
-    """What a training did: optimizer steps and the mean loss of every epoch."""
+    """The record of a training: optimizer steps and the mean loss of every epoch."""
 
     steps: int
     epoch_losses: tuple[float, ...]

@@ -17,7 +17,7 @@ PUBLIC_START_VARIABLE = "FEDPERF_PUBLIC_START"
 
 
 def public_start_path() -> Path:
-    """Where the public start is read from."""
+    """The path of the public start."""
     return Path(os.environ.get(PUBLIC_START_VARIABLE) or PUBLIC_START_PATH)
 
 

@@ -71,7 +71,7 @@ class Tangent:
     anchors: Floats
 
     def features(self, model: GGFN, graphs: Sequence[PlanGraph]) -> Floats:
-        """What each plan feels of each direction, float64 [plans, directions].
+        """Each plan's change of output for a step of 1 per direction, float64 [plans, directions].
 
         In units of the standardised output (`ggfn.standardise`) for a step of 1; last digits as
         `plan_gradients` says, so not for a sum whose sensitivity is promised: that takes `felt`.
@@ -127,7 +127,7 @@ def coefficients_at(
     directions: int = DIRECTIONS,
     gradients: Gradients = gradients_at,
 ) -> NDArray[np.float32]:
-    """What makes directions of the anchors' gradients, [anchors, at most so many directions].
+    """Coefficients that make directions of the anchors' gradients, [anchors, at most so many].
 
     A function of its arguments alone, up to the last digits of a decomposition. Errors as
     `gradients_at`.

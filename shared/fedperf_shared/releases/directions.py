@@ -1,4 +1,4 @@
-"""Designs of directed reports: which combinations of residuals a server asks for.
+"""Designs of directed reports: the combinations of residuals that a server asks for.
 
 A report of the public basis (`basis`) asks about every cell. A directed report asks about
 few directions, chosen so that they tell most about the questions that matter, over a
@@ -46,7 +46,7 @@ class InvalidDesignError(InvalidInputError):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Design:
-    """What one directed report asks for.
+    """The design of one directed report.
 
     Attributes:
         directions: multiply the clipped residual, float64 [directions, points].

@@ -1,4 +1,4 @@
-"""The kinds of releases, one row each: what is planned, what leaves, what bounds one workload.
+"""The kinds of releases, one row each: parameters, contents, and the bound on one workload.
 
 Parameters and releases say themselves what follows from their own fields, under the same names
 for all kinds (`release`). What a layer has to know beside stands in a table of its own, by these

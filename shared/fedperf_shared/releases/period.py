@@ -22,7 +22,7 @@ MILLISECOND = timedelta(milliseconds=1)
 
 @unique
 class ModelMethod(IntEnum):
-    """How the model rounds of a period train; numbers as in exchange.proto.
+    """The training method of a period's model rounds; numbers as in exchange.proto.
 
     At the tangent an organization releases a sum in few directions, and the coordinator makes
     the step; by DP-SGD it releases what private training at home changed in all weights.
@@ -61,7 +61,7 @@ class Period:
         return self.start + self.windows * self.window
 
     def window_start(self, window: int) -> datetime:
-        """When `window` (0 is the first) begins."""
+        """The beginning of `window` (0 is the first)."""
         return self.start + window * self.window
 
     def window_at(self, moment: datetime) -> int | None:
@@ -84,7 +84,7 @@ class Period:
 
 @dataclass(frozen=True, slots=True)
 class SlotTimes:
-    """When a slot opens and when its reply leaves, as offsets from the start of its window."""
+    """The times of a slot's opening and reply, as offsets from the start of its window."""
 
     opens_after: timedelta
     replies_after: timedelta
@@ -144,12 +144,12 @@ class Timetable:
 
     @property
     def report_times(self) -> tuple[SlotTimes, ...]:
-        """Of every report slot by its index, first ones included."""
+        """The times of every report slot by its index, first ones included."""
         return (*self.report_slots, *self.first_slots)
 
     @property
     def model_times(self) -> tuple[SlotTimes, ...]:
-        """Of every model slot by its index, extra ones included."""
+        """The times of every model slot by its index, extra ones included."""
         return (*self.model_slots, *self.extra_slots)
 
     def is_first_report(self, index: int) -> bool:
@@ -167,7 +167,7 @@ class Timetable:
 
     @property
     def most_extra(self) -> int:
-        """So many extra slots are used in the period at most."""
+        """The largest number of extra slots that the period uses."""
         return self.extra_windows * len(self.extra_slots)
 
 

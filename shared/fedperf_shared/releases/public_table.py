@@ -1,4 +1,4 @@
-"""Executions as rows of one public table: what table tools may see of them.
+"""Executions as rows of one public table, the only form in which table tools see them.
 
 The schema is a constant of this file: which columns there are, of which type, within which
 bounds. It is never detected from data, so it says nothing about anybody's. A row holds

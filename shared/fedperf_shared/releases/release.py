@@ -32,7 +32,7 @@ class ReleaseKind(IntEnum):
 
 @unique
 class SizeClass(StrEnum):
-    """What an organization declares about its size; never counted from its data."""
+    """The size that an organization declares; never counted from its data."""
 
     SMALL = "small"
     LARGE = "large"
@@ -79,7 +79,7 @@ class _SlotParameters:
 
 @dataclass(frozen=True, slots=True)
 class ReportParameters(_SlotParameters):
-    """How a residual report is made private.
+    """Privacy parameters of a residual report.
 
     Attributes:
         noise_multiplier: stddev of the Gaussian / L2 sensitivity, which is 1.
@@ -104,7 +104,7 @@ class ReportParameters(_SlotParameters):
 
 @dataclass(frozen=True, slots=True)
 class _AskedParameters(_SlotParameters):
-    """Of one noisy sum whose bounds come with the coordinator's question.
+    """Parameters of one noisy sum whose bounds come with the coordinator's question.
 
     Attributes:
         noise_multiplier: stddev of the Gaussian / L2 sensitivity, which is 1.
@@ -119,14 +119,14 @@ class _AskedParameters(_SlotParameters):
 
 @dataclass(frozen=True, slots=True)
 class DirectedParameters(_AskedParameters):
-    """How a directed report is made private; center and clips come with its question."""
+    """Privacy parameters of a directed report; center and clips come with its question."""
 
     slot_kind = ReleaseKind.RESIDUAL_REPORT
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingParameters(_SlotParameters):
-    """How a model update is made private (DP-SGD).
+    """Privacy parameters of a model update by DP-SGD.
 
     Attributes:
         noise_multiplier: stddev of the Gaussian / clip_norm.
@@ -155,13 +155,13 @@ class TrainingParameters(_SlotParameters):
 
     @property
     def noise_stddev(self) -> float:
-        """Of each number of the summed gradient."""
+        """Standard deviation of the noise in each number of the summed gradient."""
         return self.noise_multiplier * self.clip_norm
 
 
 @dataclass(frozen=True, slots=True)
 class TangentParameters(_AskedParameters):
-    """How a step at the tangent is made private; directions and clip come with its question."""
+    """Privacy parameters of a step at the tangent; directions and clip come with its question."""
 
     slot_kind = ReleaseKind.MODEL_UPDATE
     method = ModelMethod.TANGENT
@@ -233,12 +233,12 @@ class Schedule:
         return (*ordinary, *extra[: self.timetable.most_extra])
 
     def opens_at(self, key: SlotKey) -> datetime:
-        """When the slot's release may be made."""
+        """The time from which the slot's release may be made."""
         start = self.timetable.period.window_start(key.window)
         return start + self._times(key.kind)[key.index].opens_after
 
     def replies_at(self, key: SlotKey) -> datetime:
-        """When the slot's release leaves, however early it was ready."""
+        """The time at which the slot's release leaves, however early it was ready."""
         start = self.timetable.period.window_start(key.window)
         return start + self._times(key.kind)[key.index].replies_after
 
@@ -290,7 +290,7 @@ class ResidualReport(_OnGrid):
     values: NDArray[np.int64]
 
     def public(self) -> dict[str, object]:
-        """What it holds that is public, beside slot and grid."""
+        """Its public facts, beside slot and grid."""
         return {"basis_version": self.basis_version, "reference_version": self.reference_version}
 
 
@@ -311,7 +311,7 @@ class DirectedReport(_OnGrid):
     values: NDArray[np.int64]
 
     def public(self) -> dict[str, object]:
-        """What it holds that is public, beside slot and grid."""
+        """Its public facts, beside slot and grid."""
         return {"question": self.design_version}
 
 
@@ -336,7 +336,7 @@ class ModelUpdate:
         return np.concatenate([array.ravel() for array in self.arrays]).astype(np.float64)
 
     def public(self) -> dict[str, object]:
-        """What it holds that is public, beside the slot."""
+        """Its public facts, beside the slot."""
         versions = {"architecture": self.architecture, "base_version": self.base_version}
         return {**versions, "arrays": len(self.arrays)}
 
@@ -369,7 +369,7 @@ class TangentUpdate(_OnGrid):
     values: NDArray[np.int64]
 
     def public(self) -> dict[str, object]:
-        """What it holds that is public, beside slot and grid."""
+        """Its public facts, beside slot and grid."""
         return {"base_version": self.base_version}
 
 

@@ -48,17 +48,17 @@ class CallRefusedError(FedperfError):
 
 
 class EnrollmentHandler(Protocol):
-    """What a server of Enrollment does."""
+    """The calls that a server of Enrollment answers."""
 
     def join(self, token: bytes, certificate_request: bytes) -> JoinReply:
         """Make whoever holds `token` a member; the request is PKCS#10, DER."""
 
 
 class ExchangeHandler(Protocol[Caller]):
-    """What a server of the Exchange does; each call is admitted before it is read."""
+    """The calls that a server of the Exchange answers; each is admitted before it is read."""
 
     def admit(self, certificate: bytes) -> Caller:
-        """Who calls, by their certificate (PEM, empty where there is none), or a refusal."""
+        """The caller, by its certificate (PEM, empty where there is none), or a refusal."""
 
     def status(self, caller: Caller) -> Status:
         """The server's time and the versions in force."""
@@ -85,7 +85,7 @@ class ExchangeHandler(Protocol[Caller]):
         """The published synthetic rows."""
 
     def question(self, caller: Caller, slot: SlotKey) -> CellQuestion | None:
-        """What a directed slot asks; None while there is no question."""
+        """The question of a directed slot; None while there is none."""
 
 
 class ExchangeCalls(Protocol):

@@ -115,7 +115,7 @@ _MOST_CORES = 10**9
 
 
 class Resources(Protocol):
-    """What features and prices read of an `execution.ClusterConfig`, all positive and finite.
+    """The facts of an `execution.ClusterConfig` for features and prices, positive and finite.
 
     A protocol, because `execution` is built on this package and not the other way round.
     """

@@ -111,14 +111,14 @@ class WorkflowColumns:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Placements:
-    """What platforms decide: their numbers [plans, operators], the switches [plans, edges]."""
+    """The platforms of plans [plans, operators], and the edges that switch [plans, edges]."""
 
     platforms: Ints
     switch: NDArray[np.bool_]
 
     @classmethod
     def of(cls, columns: WorkflowColumns, platforms: Ints) -> "Placements":
-        """What `platforms` [plans, operators], in the columns' order, decide."""
+        """The placements by `platforms` [plans, operators], in the columns' order."""
         parent, child = platforms[:, columns.edges[0]], platforms[:, columns.edges[1]]
         both = (parent != Platform.UNASSIGNED) & (child != Platform.UNASSIGNED)
         return cls(platforms, (parent != child) & both)

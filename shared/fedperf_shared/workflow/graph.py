@@ -74,7 +74,7 @@ class Operator:
 
 @dataclass(frozen=True, slots=True)
 class SourceStatistics:
-    """What is known of a workflow's sources together.
+    """Statistics of a workflow's sources together.
 
     Attributes:
         columns: columns of all sources.
@@ -131,7 +131,7 @@ class Workflow:
 
     @property
     def children(self) -> tuple[tuple[int, ...], ...]:
-        """For every operator the positions of those that read from it, ascending."""
+        """The positions of every operator's readers, ascending."""
         children: list[list[int]] = [[] for _ in self.operators]
         for child, operator in enumerate(self.operators):
             for parent in operator.inputs:

@@ -34,7 +34,7 @@ def topological_order(
 def topological_orders(
     workflow: Workflow, assignments: Sequence[Sequence[Platform]]
 ) -> list[tuple[int, ...]]:
-    """For each assignment of platforms the order that `topological_order` gives."""
+    """The order that `topological_order` gives, for each assignment of platforms."""
     if len(assignments) == 1:
         return [topological_order(workflow, assignments[0])]
     tied = _tied(workflow)

@@ -21,7 +21,7 @@ MIN_RUNTIME_SECONDS = 1e-4
 
 @unique
 class OperatorKind(IntEnum):
-    """What an operator does, whatever engine does it."""
+    """The operation of an operator, whatever engine does it."""
 
     FILE_SOURCE = 0
     TABLE_SOURCE = 1
@@ -92,7 +92,7 @@ def platform_of(written: str) -> Platform:
 
 @unique
 class Complexity(IntEnum):
-    """How the user code inside an operator grows with its input."""
+    """The growth of the user code's work inside an operator with its input."""
 
     NONE = 0
     LOGARITHMIC = 1

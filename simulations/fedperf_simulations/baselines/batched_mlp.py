@@ -69,7 +69,7 @@ class SeedModels:
         return self.layers(inputs)[-1].squeeze(-1)
 
     def back(self, layers: Sequence[Tensor], at_answer: Tensor) -> list[Tensor]:
-        """What the loss says to the output of each layer, [seeds, rows, to].
+        """The gradient of the loss by the output of each layer, [seeds, rows, to].
 
         Args:
             layers: as from `layers`.
@@ -81,7 +81,7 @@ class SeedModels:
         return said
 
     def gradients(self, layers: Sequence[Tensor], said: Sequence[Tensor]) -> list[Tensor]:
-        """Of the loss, summed over rows, by parameter; from what `layers` and `back` gave."""
+        """Gradients of the loss, summed over rows, by parameter; from `layers` and `back`."""
         products = [torch.bmm(a.mT, d) for a, d in zip(layers[:-1], said, strict=True)]
         return [*products, *(each.sum(dim=1, keepdim=True) for each in said)]
 

@@ -54,7 +54,7 @@ _TOGETHER = 8
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """What a model learns from: questions and their answers.
+    """The training data of a model: questions and their answers.
 
     Attributes:
         questions: plans and resources.

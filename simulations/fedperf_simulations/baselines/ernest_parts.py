@@ -1,4 +1,4 @@
-"""Ernest with no more parts than configurations are known, so that it answers from one on.
+"""Ernest with at most as many terms as known configurations, so that it answers from one on.
 
 What machines share comes first, then what is fixed, gathered, and per machine. With fewer
 configurations than parts a fit of all four is one of many, and may as well say that more

@@ -1,6 +1,6 @@
-"""Lines through what others took: what anybody would try on a pile of logs.
+"""Lines through the run times of other groups, as anybody would fit them to a pile of logs.
 
-Each group is answered by a line that was fitted without it, so that no case tells of itself.
+The line that answers for a group was fitted without it, so that no case predicts itself.
 """
 
 from collections.abc import Sequence

@@ -32,7 +32,7 @@ class PlatformRule:
     platforms: Mapping[OperatorClass, Platform]
 
     def plan(self, program: Program, workflow: Workflow) -> Assignment:
-        """What the rule says of a workflow; a sink runs where its input does."""
+        """The rule's plan of a workflow; a sink runs where its input does."""
         chosen: list[Platform] = []
         for step, operator in zip(program.steps, workflow.operators, strict=True):
             able = supporting(step.operation)

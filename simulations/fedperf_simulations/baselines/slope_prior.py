@@ -1,8 +1,8 @@
-"""A prior on slopes alone: a line in logs whose slopes are believed before anything ran.
+"""A baseline with a prior on slopes alone: a line in logs of run time, machines and size.
 
 Run time falls with machines by an exponent of 0.7 +- 0.35 and rises with the size by 0.9 +- 0.3;
-of other columns nothing is believed but that they matter little. One known configuration gives
-the level, more move the slopes (Bayesian linear regression; Bishop 2006, section 3.3).
+on other columns the prior says only that they matter little. One known configuration gives the
+level, more move the slopes (Bayesian linear regression; Bishop 2006, section 3.3).
 """
 
 import numpy as np

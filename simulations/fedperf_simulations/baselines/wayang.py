@@ -94,7 +94,7 @@ class PlatformCosts:
 
 @dataclass(frozen=True, slots=True)
 class WayangCosts:
-    """What a plan takes by the sum of its operators' loads."""
+    """The cost of a plan as the sum of its operators' loads."""
 
     java: PlatformCosts
     spark: PlatformCosts

@@ -56,7 +56,7 @@ PUBLISHED_SIZE = 6
 
 @dataclass(frozen=True, slots=True)
 class PublicJob:
-    """What is public about a job.
+    """The public facts of a job.
 
     Attributes:
         name: as its file is called.

@@ -60,7 +60,7 @@ class Scenario:
 
     @property
     def key(self) -> str:
-        """In the names of cells."""
+        """The scenario in the names of cells."""
         return f"{self.job}-{self.asked.replace(' ', '-')}"
 
 
@@ -95,7 +95,7 @@ class ScenarioParts:
 
 
 def files(data: Path | None) -> tuple[Path, ...]:
-    """What the scenarios are read from.
+    """The files that the scenarios are read from.
 
     Raises:
         MissingDataError: there is no folder, or a file is not in it.

@@ -42,7 +42,7 @@ class JobSlice:
 
     @property
     def layout(self) -> TableLayout:
-        """Of the columns: which configurations there are is no secret, what they took is."""
+        """Its columns: the configurations are no secret, their run times are."""
         return TableLayout.of(self.configurations.table, scale=NODES, size=SIZE)
 
     @property

@@ -39,7 +39,7 @@ class PublicTable:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """What is public about a table.
+    """The public columns of a table.
 
     Attributes:
         sizes: of the list of each categorical column.

@@ -143,7 +143,7 @@ class Split:
 
 @unique
 class Mode(StrEnum):
-    """What the paper's predictors were trained on."""
+    """The training data of the paper's predictors."""
 
     ORIGINAL = "Original"
     SYNTHETIC = "Synthetic"
@@ -186,7 +186,7 @@ def load_elsewhere(data: Path | None, grid: PublicConfigurations) -> RunsElsewhe
 
 
 def files(data: Path | None) -> tuple[Path, ...]:
-    """What runs and published results are read from.
+    """The files that runs and published results are read from.
 
     Raises:
         MissingDataError: there is no folder, or a file is not in it.

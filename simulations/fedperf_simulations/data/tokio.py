@@ -77,7 +77,7 @@ _SIZE_STEP = 0.1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Points:
-    """What was run, one row each.
+    """Probes that were run, one row each.
 
     Attributes:
         platforms: names, [points].
@@ -102,7 +102,7 @@ class Points:
         return np.log([PEAKS[each] for each in self.platforms.tolist()])
 
     def features(self) -> Floats:
-        """What predictors read: application (one-hot), direction, layout, log GiB."""
+        """Features for predictors: application (one-hot), direction, layout, log GiB."""
         applications = self.applications[:, None] == np.array(APPLICATIONS)
         return np.column_stack([applications, self.writes, self.many_files, self.log_gib]).astype(
             np.float64
@@ -163,7 +163,7 @@ class ProbeRuns:
     files: tuple[Path, ...]
 
     def measured(self, target: str) -> Floats:
-        """What is asked about, natural log, [runs]."""
+        """The measured target, natural log, [runs]."""
         return self.log_wall if target == WALL else self.log_bandwidth
 
     def of(self, platform: str) -> Positions:

@@ -74,7 +74,7 @@ class YearSize:
 
     @property
     def workloads(self) -> int:
-        """Of each organization in the year."""
+        """Workloads of each organization in the year."""
         return 3 * self.own
 
     def timetable(self) -> Timetable:
@@ -88,7 +88,7 @@ class YearSize:
         )
 
     def planned(self) -> PlannedSchedule:
-        """What each organization releases: it declares how many run in a window on average."""
+        """The schedule of each organization; it declares the mean number run in a window."""
         windows = 2 * self.cap_window + (self.windows - self.cap_window)
         policy = Policy(
             size_class=SizeClass.LARGE,
@@ -113,7 +113,7 @@ QUICK_YEAR = YearSize(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cast:
-    """Who has which workloads.
+    """The workloads of each participant, and those to judge answers by.
 
     Attributes:
         known: workloads that the start learns.

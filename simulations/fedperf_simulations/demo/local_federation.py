@@ -46,7 +46,7 @@ class LocalFederation:
 
     @property
     def seconds(self) -> float:
-        """How long the period takes."""
+        """The length of the period, seconds."""
         return (self.timetable.period.end - self.timetable.period.start).total_seconds()
 
 

@@ -107,7 +107,7 @@ class Programs(Closing):
         return output
 
     def facts(self, call: ProgramCall) -> Any:  # noqa: ANN401 - JSON
-        """What a program with `--json` prints; errors as `call`."""
+        """The JSON that a program with `--json` prints; errors as `call`."""
         output = self.call(call)
         try:
             return orjson.loads(output)
@@ -115,7 +115,7 @@ class Programs(Closing):
             raise StepFailedError(call.step, "it printed no JSON", self._log(call)) from None
 
     def lines(self, call: ProgramCall) -> Iterator[bytes]:
-        """What a program prints, line by line, until it has ended; it may take its time.
+        """The lines of a program until it has ended; it may take its time.
 
         Raises:
             StepFailedError: it cannot be started, or fails.
@@ -159,7 +159,7 @@ class Programs(Closing):
                 raise StepFailedError(call.step, self._last_words(call, process), self._log(call))
 
     def log_of(self, name: str) -> str:
-        """What the log says so far; empty where there is none."""
+        """The program's log so far; empty where there is none."""
         path = self._logs / name
         return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 

@@ -1,4 +1,4 @@
-"""From what the programs print to what left each organization."""
+"""The releases that left each organization, read from the programs' output."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -55,7 +55,7 @@ def collected(
 
 
 def by_kind(releases: Sequence[Facts]) -> tuple[KindLeft, ...]:
-    """What left, of what `fedperf release list` says."""
+    """The releases that left, by kind, from the rows of `fedperf release list`."""
     sizes: defaultdict[str, list[int]] = defaultdict(list)
     for each in releases:
         if each["state"] in LEFT:
@@ -64,7 +64,7 @@ def by_kind(releases: Sequence[Facts]) -> tuple[KindLeft, ...]:
 
 
 def lost(slots: Sequence[str], releases: Sequence[Facts], log: str) -> tuple[str, ...]:
-    """What of an organization's schedule was lost, each with why.
+    """The slots of an organization's schedule that were lost, each with the reason.
 
     Args:
         slots: that were planned.
@@ -94,7 +94,7 @@ def rounds_of(rows: Sequence[Facts]) -> tuple[RoundSummary, ...]:
 
 
 def left_out(planned: PlannedSchedule) -> tuple[LeftOut, ...]:
-    """What a schedule leaves out: every slot of a kind, or some of them."""
+    """The slots that a schedule leaves out: every slot of a kind, or some of them."""
     there = {slot.key.kind for slot in planned.schedule.slots}
     return tuple(
         LeftOut(

@@ -1,4 +1,4 @@
-"""Line (c) of the demo: who runs as programs, what each knows, and the calendar they share.
+"""Line (c) of the demo: the organizations that run as programs, their histories, their calendar.
 
 Everything that is drawn is a function of the measured set and the seed. A calendar that this
 machine cannot keep is not made: it is fitted to the measured pace, with margin.
@@ -30,7 +30,7 @@ REPORT_MARGIN, MODEL_MARGIN = 3.0, 2.0
 
 @dataclass(frozen=True, slots=True)
 class DemoSize:
-    """How large the programs' part of the demo is.
+    """The size of the programs' part of the demo.
 
     What leaves, and for how much, does not depend on it: only declared figures count.
 
@@ -96,7 +96,7 @@ def participant(whole: OrganizationPart, *, seed: Sequence[int], size: DemoSize)
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How fast this machine works for one large organization while another works beside it.
+    """The pace of this machine for one large organization while another works beside it.
 
     Attributes:
         startup_seconds: until a program with all its imports is ready.
@@ -120,11 +120,11 @@ class Pace:
         return cls(*(max(getattr(pace, name) for pace in paces) for name in cls.__slots__))
 
     def report_seconds(self) -> float:
-        """From a report slot's opening to its release, with margin."""
+        """Seconds from a report slot's opening to its release, with margin."""
         return REPORT_MARGIN * (self.reading_seconds + self.residuals_seconds)
 
     def update_seconds(self, *, anchors: int) -> float:
-        """From a model slot's opening to its release, with margin.
+        """Seconds from a model slot's opening to its release, with margin.
 
         The coordinator looks at the anchors before it asks, an organization before it answers.
         """

@@ -20,7 +20,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """How much smaller an error became, in percent of what it was; below 0 is better.
+    """The change of an error, in percent of what it was; below 0 is better.
 
     Attributes:
         percent: of the mean.
@@ -36,7 +36,7 @@ class Change:
 
     @classmethod
     def between(cls, before: Floats, after: Floats) -> Self:
-        """From absolute log errors on the same workloads.
+        """The change from absolute log errors on the same workloads.
 
         Raises:
             InvalidInputError: there are fewer than two workloads.
@@ -58,7 +58,7 @@ class Change:
 
 
 def factor_of(errors: Floats) -> float:
-    """By which answers are off, from absolute log errors."""
+    """The factor by which answers are off, from absolute log errors."""
     return math.exp(float(errors.mean()))
 
 
@@ -130,7 +130,7 @@ class WindowErrors:
 
 @dataclass(frozen=True, slots=True)
 class YearResult:
-    """What the organizations of the year learned.
+    """The results of the year: errors, drifts and promoted versions.
 
     Attributes:
         organizations: how many they are.
@@ -186,7 +186,7 @@ class KindLeft:
 
 @dataclass(frozen=True, slots=True)
 class OrganizationResult:
-    """What left one organization, for how much.
+    """The releases of one organization, and the epsilon that they cost.
 
     Attributes:
         name: who it is.
@@ -218,12 +218,12 @@ class OrganizationResult:
 
     @property
     def releases(self) -> int:
-        """How many left."""
+        """Number of releases that left."""
         return sum(each.releases for each in self.left)
 
     @property
     def bytes_out(self) -> int:
-        """Of all of them."""
+        """Bytes of all releases that left."""
         return sum(each.bytes_out for each in self.left)
 
 
@@ -281,7 +281,7 @@ class DemoSummary:
 
     @property
     def shortfall(self) -> str:
-        """What the demo could not show, in one line; empty where it showed everything."""
+        """The findings that the demo could not show, in one line; empty where it showed all."""
         parts = []
         if not self.year.promoted:
             parts.append(f"nothing was promoted ({self.year.last_word})")

@@ -16,7 +16,7 @@ from fedperf_simulations.demo.summary import (
 
 
 def told(change: Change) -> str:
-    """By how much an error became smaller or larger, with its 95 % interval."""
+    """The change of an error in words, with its 95 % interval."""
     if not change.is_told:
         return f"no difference ({change.low:+.0f} to {change.high:+.0f} %)"
     if change.is_better:
@@ -30,7 +30,7 @@ def factor(value: float | None) -> str:
 
 
 def runs(found: NewcomerResult) -> str:
-    """How many own runs a newcomer has."""
+    """The number of a newcomer's own runs, in words."""
     return f"{found.own_runs} own runs" if found.own_runs else "no own runs"
 
 
@@ -46,7 +46,7 @@ def lines(summary: DemoSummary) -> list[str]:
 
 
 def newcomer(found: NewcomerResult) -> str:
-    """What joining brings with so many own runs."""
+    """The gain of joining with so many own runs, in words."""
     return (
         f"{runs(found)}: off by {factor(found.joined)} joined, {factor(found.start)} with the "
         f"start: {told(found.change)}"
@@ -74,7 +74,7 @@ def noticed(year: YearResult) -> str:
 
 
 def machine(found: MachineResult) -> str:
-    """What became of the answers on one machine."""
+    """The change of the answers on one machine, in words."""
     return (
         f"{found.name}: off by {factor(found.before)} before the cap, {factor(found.after)} at "
         f"the end: {told(found.change)}"
@@ -82,7 +82,7 @@ def machine(found: MachineResult) -> str:
 
 
 def left(found: Iterable[OrganizationResult]) -> str:
-    """What left all organizations that ran as programs."""
+    """The releases of all organizations that ran as programs, in words."""
     every = tuple(found)
     spent = max((each.epsilon_spent for each in every), default=0.0)
     units = " or ".join(sorted({each.unit for each in every}))

@@ -34,7 +34,7 @@ class ForeignDirectoryError(InvalidInputError):
 
 @dataclass(frozen=True, slots=True)
 class DemoWorld:
-    """Where everything of a demo lies, and what it is made with.
+    """The directory of a demo, and the means to run it.
 
     Attributes:
         out: directory of everything.
@@ -64,7 +64,7 @@ class DemoWorld:
         return Home(self.out / name)
 
     def history(self, name: str) -> Path:
-        """What an organization ran before."""
+        """The file of an organization's earlier runs."""
         return self.out / "histories" / f"{name}.parquet"
 
     def client(self, step: str, name: str, *arguments: str) -> ProgramCall:

@@ -1,4 +1,4 @@
-"""Lines (a) and (b) of the demo: what large organizations learn in a year, lived in memory.
+"""Lines (a) and (b) of the demo: a year of large organizations that learn, lived in memory.
 
 Run as a program (`python -m fedperf_simulations.demo.year SEED whole|quick DIRECTORY`), beside
 what else the demo does. It prints a line of JSON after each step, and what was found in the last.
@@ -86,7 +86,7 @@ def main() -> None:
 
 
 def steps_of(size: YearSize) -> int:
-    """How many lines the program prints before the last."""
+    """Number of lines that the program prints before the last."""
     return size.windows + 2
 
 
@@ -146,7 +146,7 @@ def newcomer_with(
     *,
     shipped: PredictLog,
 ) -> NewcomerResult:
-    """How far off a newcomer with these runs is on what it is asked.
+    """The errors of a newcomer with these runs.
 
     Args:
         runs: its own.

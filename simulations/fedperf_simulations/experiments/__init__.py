@@ -13,7 +13,7 @@ from fedperf_simulations.harness.experiment import Experiment
 
 @unique
 class ExperimentKind(StrEnum):
-    """What `fedperf-sim` calls it with: `run` or `bench`."""
+    """The verb of `fedperf-sim` that runs it: `run` or `bench`."""
 
     EXPERIMENT = "experiment"
     BENCH = "bench"
@@ -35,7 +35,7 @@ class Entry:
 
     @property
     def command(self) -> str:
-        """Of `fedperf-sim`, that runs it."""
+        """The command of `fedperf-sim` that runs it."""
         return "run" if self.kind is ExperimentKind.EXPERIMENT else "bench"
 
 

@@ -163,7 +163,7 @@ class FirstRelease:
 
 
 def planned_schedule() -> PlannedSchedule:
-    """What the default policy plans for who joins on the first day."""
+    """The default policy's schedule for a member that joins on the first day."""
     start = datetime(2027, 1, 4, tzinfo=UTC)
     table = replace(default_timetable(start), model_slots=(), extra_slots=(), extra_windows=0)
     return plan_schedule(POLICY, table, at=start + JOINED)

@@ -126,7 +126,7 @@ class ProfilingModels:
         return ExperimentOutcome(rows, _targets(rows), used, cases=cases, notes=notes)
 
     def public_files(self, data: Path | None) -> Sequence[Path]:
-        """Of the C3O jobs."""
+        """Files of the C3O jobs."""
         return files(data)
 
 

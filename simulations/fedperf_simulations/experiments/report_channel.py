@@ -159,7 +159,7 @@ class ReportChannel:
         )
 
     def public_files(self, data: Path | None) -> Sequence[Path]:
-        """Of the C3O runs."""
+        """Files of the C3O runs."""
         return data_files(data)
 
 

@@ -61,7 +61,7 @@ class JobFederation:
         return Sender(np.arange(len(self.others)), self.others.log_seconds)
 
     def asked(self, belief: Belief) -> Belief:
-        """What `belief` says about the newcomer's configurations."""
+        """The part of `belief` about the newcomer's configurations."""
         return belief.at(np.arange(len(self.newcomer)) + len(self.others))
 
 

@@ -41,7 +41,7 @@ DELTA = 1e-5
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sender:
-    """Who adds up workloads: an organization, or several by secure aggregation.
+    """A sender that adds up workloads: an organization, or several by secure aggregation.
 
     Attributes:
         positions: in the belief, of the point of each workload, [workloads].

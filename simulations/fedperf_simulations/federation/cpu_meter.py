@@ -14,7 +14,7 @@ from enum import StrEnum, unique
 
 @unique
 class Side(StrEnum):
-    """Who computes."""
+    """The side that computes."""
 
     COORDINATOR = "coordinator"
     MEMBERS = "members"

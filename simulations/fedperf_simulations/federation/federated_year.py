@@ -59,7 +59,7 @@ BEFORE = timedelta(days=1)
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """How the years of a row learn.
+    """The way in which the years of a row learn.
 
     Attributes:
         own_history: workloads of earlier epochs stay in the sums; else only those of now.
@@ -77,7 +77,7 @@ class Way:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FederatedWorld:
-    """What everybody knows, and who takes part.
+    """The public part of a year, and its organizations.
 
     Attributes:
         start: the model that the year begins with.
@@ -106,7 +106,7 @@ class OfThisEpoch:
     lived: DriftingYear
 
     def between(self, since: datetime | None, until: datetime) -> Sequence[LabelledGraph]:
-        """What finished then, of the newest epoch."""
+        """The workloads that finished then, of the newest epoch."""
         found = self.lived.between(since, until)
         newest = max((each.epoch for each in found), default=0)
         return [each for each in found if each.epoch == newest]

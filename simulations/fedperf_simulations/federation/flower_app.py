@@ -77,7 +77,7 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class EngineTraining:
-    """What a run trains, by its configuration.
+    """The training of a run, by its configuration.
 
     Attributes:
         steps: model rounds.
@@ -93,11 +93,11 @@ class EngineTraining:
 
     @classmethod
     def of(cls, config: UserConfig) -> "EngineTraining":
-        """As the configuration of a run says it."""
+        """The training that a run's configuration names."""
         return cls(**{each.name: int(config[each.name]) for each in fields(cls)})
 
     def as_configuration(self) -> str:
-        """For `flwr run --run-config`."""
+        """The configuration for `flwr run --run-config`."""
         return " ".join(f"{name}={value}" for name, value in asdict(self).items())
 
     def training(self) -> TangentTraining:
@@ -108,7 +108,7 @@ class EngineTraining:
         return TangentTraining(model, anchors, parameters, self.steps, [self.seed, 1])
 
     def history(self, number: int) -> MeasuredHistory:
-        """What the organization with that number executed."""
+        """The executions of the organization with that number."""
         pool = _pool()
         order = np.random.default_rng([self.seed, 0, number]).permutation(len(pool))
         return MeasuredHistory(tuple(pool[place] for place in order[: self.workloads].tolist()))

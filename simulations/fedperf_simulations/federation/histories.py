@@ -41,15 +41,15 @@ class UnknownTaskError(TypeError):
 
 
 class MemberHistory(Protocol):
-    """What one member executed."""
+    """The executions of one member."""
 
     def between(self, since: datetime | None, until: datetime) -> Sequence[LabelledGraph]:
-        """What finished from `since` (None: ever) until before `until`."""
+        """The executions that finished from `since` (None: ever) until before `until`."""
 
 
 @dataclass(slots=True)
 class Answers:
-    """What workloads say about the public subject of now, for all members who have them."""
+    """Answers of workloads about today's public subject, for all members who have them."""
 
     _subject: object = None
     _found: dict[tuple[int, ...], object] = field(default_factory=dict)
@@ -107,7 +107,7 @@ class SharedGradients:
 
 @dataclass(frozen=True, slots=True)
 class SharedAnswers:
-    """What is computed once for all members of a federation.
+    """Answers that are computed once for all members of a federation.
 
     Attributes:
         residuals: of workloads, against a reference.

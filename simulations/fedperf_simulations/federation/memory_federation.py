@@ -75,7 +75,7 @@ DEFAULT_POLICY = Policy(size_class=SizeClass.LARGE, nominal_workloads=2000)
 
 @dataclass(frozen=True, slots=True)
 class NewMember:
-    """Who joins a federation.
+    """A member that joins a federation.
 
     Attributes:
         name: in the roster, and of its home's directory.
@@ -195,7 +195,7 @@ class Federation:
 def moments(
     timetable: Timetable, *, grace: timedelta, declared: Collection[SlotKey] | None = None
 ) -> Sequence[datetime]:
-    """When the calendar has something to do: slots open, reply, and end with their grace.
+    """The moments of the calendar: slots open, reply, and end with their grace.
 
     Of first slots these are the ones that somebody `declared`, by default all.
     """
@@ -346,7 +346,7 @@ def declared(
 
 
 def home_of(config: ServerConfig, new: NewMember) -> MemberHome:
-    """Where the member lives: beside its coordinator."""
+    """The member's home, beside its coordinator."""
     return MemberHome(config.directory.parent / new.name, new.models)
 
 
@@ -383,7 +383,7 @@ def _other_start(task: Task) -> bytes | None:
 
 @cache
 def least_budget(schedule: Schedule, *, delta: float = DEFAULT_POLICY.delta) -> PrivacyBudget:
-    """What the schedule spends, and no more."""
+    """The budget that the schedule spends, and no more."""
     return PrivacyBudget(epsilon(events_of(schedule.at_most()), delta), delta)
 
 

@@ -96,7 +96,7 @@ class MemoryFleet:
     admitted: frozenset[bytes] = frozenset()
 
     def connect(self, organization_id: bytes, answer: Answer) -> None:
-        """From now on that member is asked."""
+        """Ask that member from now on."""
         self.answers[organization_id] = answer
 
     def set_members(self, keys: Mapping[bytes, ec.EllipticCurvePublicKey]) -> None:

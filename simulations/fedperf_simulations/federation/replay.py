@@ -153,7 +153,7 @@ class _Updates:
 
 
 def compared(stored: Database, again: Database, period: Period) -> list[dict[str, object]]:
-    """What came of the releases then and now, one row per version, epoch and drift.
+    """The results of the releases then and now, one row per version, epoch and drift.
 
     Each row has `what`, `stored`, `replayed` and `same`.
     """

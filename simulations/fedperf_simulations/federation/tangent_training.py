@@ -89,13 +89,13 @@ class TangentTraining:
 
     @property
     def schedule(self) -> Schedule:
-        """Of every organization."""
+        """The schedule of every organization."""
         keys = [SlotKey(ReleaseKind.MODEL_UPDATE, 0, index) for index in range(self.steps)]
         return Schedule(_one_window(self.steps), tuple(Slot(key, self.parameters) for key in keys))
 
     @property
     def task(self) -> Task:
-        """What is learned."""
+        """The learning task of the coordinator."""
         return Task(
             weights_of(state_to_arrays(self.model)),
             GgfnFormat(),
@@ -108,7 +108,7 @@ class TangentTraining:
         )
 
     def config(self, place: Path, *, organizations: int) -> ServerConfig:
-        """Of a coordinator in a directory of `place`, which wants two replies where it can."""
+        """The settings of a coordinator under `place`, which wants two replies where it can."""
         directory, table = place / "coordinator", self.schedule.timetable
         return ServerConfig(directory, HOST, table, quorum=min(2, organizations))
 

@@ -7,7 +7,7 @@ from fedperf_simulations.federation.channel import Sender
 
 
 def sender(runs: ProbeRuns, platform: str, target: str, *, by_run: bool) -> Sender:
-    """What a platform adds up: every run, or every point's mean as one workload."""
+    """The sender of a platform: it adds up every run, or every point's mean as one workload."""
     own = runs.of(platform)
     point, measured = runs.point[own], runs.measured(target)[own]
     if by_run:

@@ -50,13 +50,13 @@ class KeptCell:
 
     @classmethod
     def of(cls, rows: Sequence[Row], dependencies: str) -> Self:
-        """From rows that were computed."""
+        """A cell of rows that were computed."""
         kept = orjson.loads(orjson.dumps(rows, option=orjson.OPT_SERIALIZE_NUMPY))
         return cls(kept, dependencies, _digest(kept, dependencies))
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """From its file.
+        """The cell in a file.
 
         Raises:
             UnfitCellError: there is none, or its content is not what was written.

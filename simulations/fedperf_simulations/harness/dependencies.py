@@ -61,7 +61,7 @@ class Dependencies:
 
     @classmethod
     def of(cls, module: str, public_files: Sequence[Path] = ()) -> Self:
-        """Those of a module that is imported already.
+        """The dependencies of a module that is imported already.
 
         Raises:
             OSError: a file cannot be read.
@@ -78,11 +78,11 @@ class Dependencies:
 
     @property
     def digest(self) -> str:
-        """Of everything together."""
+        """The digest of everything together."""
         return _sha256(orjson.dumps(asdict(self), option=orjson.OPT_SORT_KEYS))
 
     def differences(self, other: "Dependencies") -> Iterator[str]:
-        """What differs here from what `other` says, a line each."""
+        """The differences from `other`, a line each."""
         if self.code != other.code:
             yield "the code is another one"
         for what, mine, others in (
@@ -136,7 +136,7 @@ def reached(
 
 
 def versions() -> dict[str, str]:
-    """Of Python and of the libraries that compute."""
+    """The versions of Python and of the libraries that compute."""
     python = sys.version.split()[0]
     return {"python": python, **{name: version(name) for name in LIBRARIES}}
 

@@ -35,7 +35,7 @@ class UndeclaredFileError(FedperfError):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How to run an experiment.
+    """The settings of a run of an experiment.
 
     Attributes:
         seed: every random choice follows from it.
@@ -145,7 +145,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class ExperimentOutcome:
-    """What an experiment found.
+    """The results of an experiment.
 
     Attributes:
         rows: the table.
@@ -169,7 +169,7 @@ class Experiment(Protocol):
 
     @property
     def name(self) -> str:
-        """What `fedperf-sim run NAME` calls it."""
+        """Its name in `fedperf-sim run NAME`."""
 
     @property
     def claim(self) -> str:
@@ -187,7 +187,7 @@ class OnPublicData(Protocol):
     """An experiment whose cells depend on files that do not ship with the project."""
 
     def public_files(self, data: Path | None) -> Sequence[Path]:
-        """Those files in the folder of public data sets.
+        """The public files that its cells depend on, in the folder of public data sets.
 
         Raises:
             MissingDataError: there is no such folder, or a file is not in it.
@@ -245,7 +245,7 @@ def outcome_of_kept(
 
 
 def tables(outcome: ExperimentOutcome) -> dict[str, list[Row]]:
-    """What `summary.json` holds of an outcome."""
+    """The tables of an outcome in `summary.json`."""
     return {
         "rows": list(outcome.rows),
         "targets": [target.as_row() for target in outcome.targets],

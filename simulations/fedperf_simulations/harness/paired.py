@@ -25,7 +25,7 @@ _AT_ONCE = 100
 
 @dataclass(frozen=True, slots=True)
 class PairedComparison:
-    """What is ours against what is theirs; below 0 is better.
+    """A comparison of our errors with theirs, case by case; below 0 is better.
 
     Attributes:
         mean: of all cases.

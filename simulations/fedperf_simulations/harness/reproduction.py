@@ -26,7 +26,7 @@ Process = Callable[[Sequence[str], Path], int]
 
 @unique
 class ClaimStanding(StrEnum):
-    """What came of an experiment."""
+    """The standing of a claim after its experiment."""
 
     VERIFIED = "verified"
     SKIPPED = "skipped"
@@ -61,7 +61,7 @@ class Claim:
 
     @property
     def targets(self) -> Sequence[Row]:
-        """What was promised beside what was reached."""
+        """Promised figures beside those that were reached."""
         return self.summary["targets"] if self.summary else ()
 
     def as_row(self) -> dict[str, object]:

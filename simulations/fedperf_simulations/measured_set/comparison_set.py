@@ -80,7 +80,7 @@ _FAMILIES = tuple(Family)
 
 @dataclass(frozen=True, slots=True)
 class ComparisonSettings:
-    """What is drawn and how it is measured.
+    """The settings of the draw and of its measurement.
 
     Attributes:
         seed: of everything that is drawn.

@@ -55,7 +55,7 @@ class Case:
 
     @property
     def best_seconds(self) -> float:
-        """Of the fastest plan that was measured."""
+        """Seconds of the fastest plan that was measured."""
         return min(self.seconds.values())
 
     def on_one_platform(self) -> dict[Platform, float]:
@@ -63,7 +63,7 @@ class Case:
         return {plan[0]: s for plan, s in self.seconds.items() if len(set(plan)) == 1}
 
     def regret(self, plan: Assignment) -> float:
-        """How much longer the plan took than the fastest, as a share of it.
+        """The plan's extra time over the fastest, as a share of the fastest.
 
         Infinity where it was not measured, or did not end well.
         """
@@ -88,7 +88,7 @@ def read_cases(path: Path) -> tuple[Case, ...]:
 
 
 def folds_of(cases: Iterable[Case], *, seed: int) -> dict[str, int]:
-    """For every workload its fold; the workloads of each role and family are dealt evenly."""
+    """The fold of every workload; the workloads of each role and family are dealt evenly."""
     kinds: dict[tuple[Role, Family], set[str]] = defaultdict(set)
     for case in cases:
         kinds[case.role, case.family].add(case.workload)

@@ -35,7 +35,7 @@ FIRST_WINDOWS = (0, 4, 9)
 
 @dataclass(frozen=True, slots=True)
 class DriftingYear:
-    """What an organization executes in a year.
+    """The executions of an organization in a year.
 
     Attributes:
         labelled: its workloads; `epoch` is the segment, in every window of which each of them
@@ -47,7 +47,7 @@ class DriftingYear:
     begins: tuple[datetime, ...]
 
     def between(self, since: datetime | None, until: datetime) -> list[LabelledGraph]:
-        """What ran from `since` (None: ever) until before `until`."""
+        """The workloads that ran from `since` (None: ever) until before `until`."""
         last = bisect_left(self.begins, until) - 1
         first = 0 if since is None else max(bisect_right(self.begins, since) - 1, 0)
         return [each for each in self.labelled if first <= each.epoch <= last]
@@ -55,7 +55,7 @@ class DriftingYear:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DriftSplit:
-    """Who has what.
+    """The workloads of each organization, and those of nobody.
 
     Attributes:
         organizations: what each executes in the year.
@@ -70,7 +70,7 @@ class DriftSplit:
 
 @dataclass(frozen=True, slots=True)
 class Hands:
-    """How many workloads there are of each segment.
+    """The numbers of workloads of each segment.
 
     Attributes:
         organizations: how many share them.
@@ -147,7 +147,7 @@ def deal(
 
 
 def known_before(dealt: DriftSplit) -> MeasuredTimes:
-    """What the model that the year begins with was trained on: nobody's, uncapped, no Polars."""
+    """The training data of the year's first model: nobody's workloads, uncapped, no Polars."""
     known = _others(measured_executions(), set(dealt.names))
     return measured_of(
         labelled_in([each for each in known if Platform.POLARS not in each.plan.platforms], 0)
@@ -161,7 +161,7 @@ def labelled_in(executions: Iterable[Execution], epoch: int) -> tuple[LabelledGr
 
 
 def measured_of(labelled: Sequence[LabelledGraph]) -> MeasuredTimes:
-    """As steps at a tangent take them."""
+    """The workloads in the form that steps at a tangent take."""
     return MeasuredTimes(
         tuple(each.graph for each in labelled), np.array([each.log_seconds for each in labelled])
     )

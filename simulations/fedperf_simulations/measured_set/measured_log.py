@@ -78,7 +78,7 @@ class MeasurementTask:
 
 @dataclass(frozen=True, slots=True)
 class MeasuringSummary:
-    """What a log holds after a call of `measure`."""
+    """The contents of a log after a call of `measure`."""
 
     tasks: int
     done: int
@@ -147,7 +147,7 @@ def append(file: IO[bytes], record: Mapping[str, object]) -> None:
 
 
 def least_disturbed(records: Sequence[Record]) -> list[Record]:
-    """For every task the record that counts, with `attempts`, in the order of first runs."""
+    """The record that counts for every task, with `attempts`, in the order of first runs."""
     best: dict[str, Record] = {}
     for record in records:
         kept = best.get(record["task"])
@@ -168,7 +168,7 @@ def record_of(
     reason: str = "",
     run_seconds: Sequence[float] = (),
 ) -> Record:
-    """What is kept of a task; `workflow` and `trial` are None where rows could not be counted.
+    """The kept record of a task; `workflow` and `trial` are None where rows could not be counted.
 
     `trial` is the run that counts, `run_seconds` are those of all runs that ended well.
     """
@@ -240,7 +240,7 @@ def compact(log: Path, path: Path, *, provenance: Mapping[str, str]) -> int:
 
 
 def provenance(*, commit: str, measured_at: datetime) -> dict[str, str]:
-    """Where a measured set comes from: versions, processor, date, commit of the code."""
+    """The origin of a measured set: versions, processor, date, commit of the code."""
     return {
         **{f"version.{name}": version(name) for name in ENGINE_PACKAGES},
         "version.python": machine_platform.python_version(),
@@ -252,7 +252,7 @@ def provenance(*, commit: str, measured_at: datetime) -> dict[str, str]:
 
 
 def summarize(log: Path, tasks: int) -> MeasuringSummary:
-    """What the log holds; errors as `compact`."""
+    """The summary of a log; errors as `compact`."""
     header, lines = read_log(log)
     records = least_disturbed(lines)
     limit = float(header["settings"]["disturbed_cores"])

@@ -54,17 +54,17 @@ _BLOCK = 150
 
 
 class MeasurementDesign(Protocol):
-    """What is to be measured, and how: a frozen dataclass, which the log begins with."""
+    """The design of a measurement: a frozen dataclass, which the log begins with."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
     @property
     def seed(self) -> int:
-        """Of the order of the runs."""
+        """The seed of the order of the runs."""
 
     @property
     def timeout_seconds(self) -> float:
-        """Of one trial."""
+        """The timeout of one trial."""
 
     @property
     def disturbed_cores(self) -> float:
@@ -72,7 +72,7 @@ class MeasurementDesign(Protocol):
 
     @property
     def repeats(self) -> int:
-        """How often it is run again at most."""
+        """The largest number of times that a disturbed trial is run again."""
 
     @property
     def cap(self) -> Cap | None:

@@ -56,7 +56,7 @@ class MeasuredTimes:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NewPlatform:
-    """What is public, and what was measured on the new platform."""
+    """The public plans, and the plans measured on the new platform."""
 
     public: MeasuredTimes
     anchors: tuple[SizedPlan, ...]
@@ -64,7 +64,7 @@ class NewPlatform:
 
     @classmethod
     def load(cls, platform: Platform) -> "NewPlatform":
-        """From the measured sets that ship with the project.
+        """The plans from the measured sets that ship with the project.
 
         Raises:
             MissingDataError: there is no set of that platform.
@@ -101,7 +101,7 @@ class NewPlatform:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NewPlatformSplit:
-    """Who has what.
+    """The workloads of each organization, and those of nobody.
 
     Attributes:
         organizations: their workloads.

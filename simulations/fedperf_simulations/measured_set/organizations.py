@@ -40,7 +40,7 @@ HELD_OUT_SHARE_OF_SMALL = 0.45
 
 @unique
 class WorkloadPart(StrEnum):
-    """Who has a workload."""
+    """The part of the measured set that a workload belongs to."""
 
     PUBLIC = "public"
     VALIDATION = "validation"
@@ -52,7 +52,7 @@ class WorkloadPart(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class OrganizationPart:
-    """What one organization of a simulation has.
+    """The workloads and declarations of one organization of a simulation.
 
     Attributes:
         name: who it is.

@@ -33,7 +33,7 @@ _JOIN = 'for group in {}; do echo $$ > "$group/cgroup.procs" || exit 1; done; ex
 
 @dataclass(frozen=True, slots=True)
 class Cap:
-    """What children get together.
+    """The resources that all child processes get together.
 
     Attributes:
         cores: share of one core.
@@ -52,7 +52,7 @@ class Cap:
             )
 
     def of(self, cluster: ClusterConfig) -> ClusterConfig:
-        """What is known of `cluster` under this cap: a slower core, and less memory."""
+        """The cluster under this cap: a slower core, and less memory."""
         speed = cluster.machine_speed * self.cores
         return replace(cluster, machine_speed=speed, memory_bytes=self.memory_bytes)
 

@@ -48,7 +48,7 @@ _FAMILY_CHANCES = {
 
 @dataclass(frozen=True, slots=True)
 class MeasuringSettings:
-    """What is drawn and how it is measured.
+    """The settings of the draw and of its measurement.
 
     Attributes:
         seed: of everything that is drawn.

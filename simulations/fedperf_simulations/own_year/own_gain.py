@@ -48,7 +48,7 @@ class ErrorChange:
         theirs: NDArray[np.float64],
         workloads: Sequence[str],
     ) -> Self:
-        """From absolute log errors of the same cases."""
+        """The change from absolute log errors of the same cases."""
         paired = PairedComparison.by_groups(ours, theirs, groups=workloads)
         if paired.interval is None:
             return cls(_percent(paired.mean), None)
@@ -62,7 +62,7 @@ class ErrorChange:
 
     @property
     def verdict(self) -> str:
-        """In words."""
+        """The verdict in words."""
         if not self.is_told:
             return "no difference"
         return "better" if self.percent < 0 else "worse"
@@ -90,7 +90,7 @@ class OwnGain:
     def of(
         cls, errors: Mapping[str, NDArray[np.float64]], workloads: Sequence[str], *, known: int
     ) -> Self:
-        """From absolute log errors by way to predict, [asked], and the workload of each.
+        """The gain from absolute log errors by way to predict, [asked], and the workload of each.
 
         A way without an answer to everything is left out: own executions alone where there are
         none.
@@ -111,7 +111,7 @@ class OwnGain:
 
 
 def own_gain(jobs: OwnJobs, models: FetchedModels) -> OwnGain | None:
-    """What `models` brought; None where no own execution can be asked about."""
+    """The gain of `models`; None where no own execution can be asked about."""
     known, asked = History.from_executions(jobs.known), History.from_executions(jobs.asked)
     if not len(asked):
         return None

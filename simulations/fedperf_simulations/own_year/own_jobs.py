@@ -39,12 +39,12 @@ class OwnJobs:
 
     @property
     def names(self) -> frozenset[str]:
-        """Of all workloads."""
+        """The names of all workloads."""
         return frozenset(each.workload for each in (*self.known, *self.asked))
 
 
 def read_jobs(home: Home, *, seed: int) -> OwnJobs:
-    """What the home holds; which workloads are kept away follows from `seed`.
+    """The executions in the home; `seed` decides which workloads are kept away.
 
     Raises:
         StorageError: the store cannot be read.

@@ -12,7 +12,7 @@ from fedperf_simulations.own_year.year import RehearsedYear, YearAhead
 
 @dataclass(frozen=True, slots=True)
 class YearView:
-    """What was rehearsed, and what came of it.
+    """The rehearsal and its results, for people and for programs.
 
     Attributes:
         ahead: calendar, policy, stand-ins.
@@ -28,7 +28,7 @@ class YearView:
 
     @property
     def stand_in_workloads(self) -> tuple[int, ...]:
-        """Of each stand-in."""
+        """Numbers of workloads of each stand-in."""
         return tuple(len({each.workload for each in every}) for every in self.ahead.others)
 
     def as_json(self) -> dict[str, object]:
@@ -72,7 +72,7 @@ class YearView:
         }
 
     def beginning(self) -> Iterator[str]:
-        """Who joins when, and when something leaves for the first time."""
+        """Lines on the day of joining, the stand-ins and the first release."""
         ahead, year = self.ahead, self.year
         yield "nothing left this machine, nothing was written into the home: a rehearsal in memory"
         yield f"you would join on {minute(ahead.joins)}, by {self.origin}"
@@ -103,7 +103,7 @@ class YearView:
         ]
 
     def costs(self) -> Iterator[str]:
-        """What all releases cost together, and what is left out."""
+        """Lines on the cost of all releases together, and on what is left out."""
         spending = self.year.spending
         yield (
             f"together: epsilon {spending.spent:.4f} of {spending.budget.epsilon:g} at delta "
@@ -134,7 +134,7 @@ class YearView:
         ]
 
     def brought(self) -> str:
-        """What the table of gains is about."""
+        """The line that explains the table of gains."""
         gain = self.year.gain
         if gain is None:
             return (

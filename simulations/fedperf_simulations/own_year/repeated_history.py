@@ -29,13 +29,13 @@ class RepeatedHistory:
 
     @classmethod
     def of(cls, executions: Iterable[Execution], *, joins: datetime, ends: datetime) -> Self:
-        """What ended well of these executions, in a period that ends then."""
+        """The history of executions that ended well, in a period that ends at `ends`."""
         executed = labelled_graphs(sorted(executions, key=lambda each: each.finished_at))
         step = (ends - joins) / max(len(executed), 1)
         return cls(executed, joins, [joins + place * step for place in range(len(executed))])
 
     def between(self, since: datetime | None, until: datetime) -> Sequence[LabelledGraph]:
-        """What finished then, each execution once."""
+        """The executions that finished then, each once."""
         if (since is None or since < self.joins) and self.joins <= until:
             return self.executed
         return [

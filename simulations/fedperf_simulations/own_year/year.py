@@ -63,7 +63,7 @@ class PeriodPassedError(InvalidInputError):
 
 @dataclass(frozen=True, slots=True)
 class YearAhead:
-    """What is rehearsed.
+    """The plan of a rehearsal: calendar, policy, stand-ins.
 
     Attributes:
         policy: of the organization, which its stand-ins declare as well.
@@ -113,7 +113,7 @@ class RehearsedRelease:
 
 @dataclass(frozen=True, slots=True)
 class RehearsedYear:
-    """What became of the organization.
+    """The organization's results in the rehearsed year.
 
     Attributes:
         planned: its schedule, with what it leaves out.

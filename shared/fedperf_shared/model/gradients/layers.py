@@ -41,7 +41,7 @@ class _Pair(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AttentionPass:
-    """What an attention layer keeps of its way forward; `grid` is `values` [heads, rows, width]."""
+    """Values of an attention layer's forward pass; `grid` is `values` [heads, rows, width]."""
 
     states: Tensor
     values: Tensor
@@ -156,7 +156,7 @@ def _mean_of_heads(shares: Tensor, values: Tensor) -> Tensor:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecurrencePass:
-    """What a recurrent layer keeps; all but `inputs` are [directions, rows, ...]."""
+    """Values of a recurrent layer's pass; all but `inputs` are [directions, rows, ...]."""
 
     inputs: Tensor
     before: Tensor

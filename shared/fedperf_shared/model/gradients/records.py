@@ -67,7 +67,7 @@ class Rows:
 
     @cached_property
     def reversal(self) -> Tensor:
-        """For every row the row of the same sample at the mirrored step; its own inverse."""
+        """The row of the same sample at the mirrored step, for every row; its own inverse."""
         mirrored = self.lengths[self.samples] - 1 - self.times
         return torch.tensor(self.offsets)[mirrored] + self.samples
 
@@ -119,7 +119,7 @@ class Group:
 
 
 class Place(NamedTuple):
-    """Where some rows of a gradient belong.
+    """The place of some rows of a gradient within a parameter.
 
     Attributes:
         name: of the parameter.
@@ -154,7 +154,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Record:
-    """What one backward pass leaves of some parameters.
+    """The record that one backward pass leaves of some parameters.
 
     Attributes:
         gradient: of the outputs, float32 [rows, outputs].

@@ -23,7 +23,7 @@ def parse(kind: type[M], payload: bytes) -> M:
 
 
 def guarded(what: str, decode: Callable[[], T]) -> T:
-    """What `decode` gives.
+    """The result of `decode`, whose failures all become one error.
 
     Raises:
         InvalidInputError: it failed; names `what` was to be decoded.

@@ -74,7 +74,7 @@ class CampaignTask:
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """At which it is judged."""
+        """Numbers of configurations at which it is judged."""
         is_precise = self.job in MOST_CONFIGURATIONS and self.strategy in COMPARED
         return EVERY if is_precise else EVERY_FIFTH
 
@@ -116,7 +116,7 @@ class Campaigns:
         return ExperimentOutcome(rows, _targets(rows), used, plots, cases, NOTES)
 
     def public_files(self, data: Path | None) -> Sequence[Path]:
-        """Of the C3O jobs."""
+        """Files of the C3O jobs."""
         return files(data)
 
 

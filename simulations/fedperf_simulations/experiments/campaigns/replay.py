@@ -1,4 +1,4 @@
-"""Campaigns over configurations whose run times are known: what they would have measured.
+"""Replayed campaigns, over configurations whose run times are known already.
 
 A campaign starts with nothing and asks the product's sampler for one configuration after
 the other of a job's grid. At some numbers of configurations the product's mix of the
@@ -59,7 +59,7 @@ def divided(data: Path | None, job: str, rng: np.random.Generator) -> ScenarioPa
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReplayedCampaign:
-    """What was measured, one configuration after the other.
+    """The measured configurations of a campaign, one after the other.
 
     Attributes:
         rows: of the grid, in the order of measuring.

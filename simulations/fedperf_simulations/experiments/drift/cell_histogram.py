@@ -29,7 +29,7 @@ BINS = 16
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CellHistogram:
-    """What was released of a table; none of it is secret any more.
+    """The released counts of a table; none of it is secret any more.
 
     Attributes:
         columns: what was public before.

@@ -1,4 +1,4 @@
-"""Learning a sequence segment by segment, and how well each segment is known after each.
+"""Learning of a sequence segment by segment, and the errors on every segment after each.
 
 Each seed has its own split of every segment into training and test rows, its own untrained
 model and its own draws; all methods share the split and the untrained model.
@@ -102,7 +102,7 @@ class Course:
 
     @property
     def training_rows(self) -> int:
-        """Of all segments together, for one seed."""
+        """Training rows of all segments together, for one seed."""
         return sum(len(segment[0].training) for segment in self.dealt)
 
     def generators(self, *purpose: int) -> list[np.random.Generator]:
@@ -110,7 +110,7 @@ class Course:
         return [np.random.default_rng([*seed, *purpose]) for seed in self.seeds]
 
     def untrained(self) -> SeedModels:
-        """Where every method starts."""
+        """The untrained models that every method starts from."""
         return SeedModels.drawn(self.drift.columns.inputs, self.generators(1))
 
     def errors(self, models: SeedModels) -> dict[str, Floats]:
@@ -205,13 +205,13 @@ def teacher(models: SeedModels, seed: int) -> Teacher:
 
 
 def over_time(errors: Sequence[Mapping[str, Floats]]) -> dict[str, Floats]:
-    """From [seeds, on segment] after each segment to [seeds, after segment, on segment]."""
+    """Errors stacked over time: [seeds, on segment] each to [seeds, after segment, on segment]."""
     return {name: np.stack([each[name] for each in errors], axis=1) for name in errors[0]}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Anchor:
-    """Where the parameters were after a segment, and how much it minds that they move.
+    """The parameters after a segment, and the penalty for moving each.
 
     Kirkpatrick et al., PNAS 2017, with the mean square of each row's gradient.
     """
@@ -221,7 +221,7 @@ class Anchor:
 
     @classmethod
     def of(cls, models: SeedModels, segment: Sequence[SegmentSplit]) -> "Anchor":
-        """After a segment, from all of its training rows."""
+        """The anchor after a segment, from all of its training rows."""
         inputs = torch.from_numpy(np.stack([each.training.inputs for each in segment]))
         targets = torch.from_numpy(np.stack([each.training.targets for each in segment]))
         made = models.layers(inputs)

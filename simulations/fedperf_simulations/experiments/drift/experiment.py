@@ -172,7 +172,7 @@ class DriftExperiment:
         )
 
     def public_files(self, data: Path | None) -> Sequence[Path]:
-        """Of both public data sets."""
+        """Files of both public data sets."""
         return data_files(data)
 
 

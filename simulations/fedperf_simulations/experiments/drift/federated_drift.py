@@ -1,4 +1,4 @@
-"""Part `ggfn` of the experiment on drift: what GGFN forgets in a federated year at epsilon 1.
+"""Part `ggfn` of the experiment on drift: forgetting by GGFN in a federated year at epsilon 1.
 
 Ten organizations live through the segments of `drifting_platforms`; every segment is an epoch of
 the calendar. They begin with a model that knows the first segment's platforms, as the public
@@ -114,7 +114,7 @@ def rows(table: DriftTable) -> list[Row]:
 
 
 def targets(found: Sequence[Row]) -> list[Target]:
-    """What the issue asks of the product's default, from `rows`."""
+    """The targets of the product's default, from `rows`."""
     mine, naive = (_of_method(found, method) for method in (PRODUCT, NAIVE))
     forgotten = [name for name, row in naive.items() if row["final"] > FORGOTTEN * row["best"]]
     factors = [naive[name]["final"] / mine[name]["final"] for name in forgotten]
@@ -155,7 +155,7 @@ def plotted(out: Path, table: DriftTable) -> list[Path]:
 
 
 def data_files() -> list[Path]:
-    """What is read."""
+    """The files that are read."""
     return [*measured_files(), *measured_files(CAPPED), *measured_files("polars")]
 
 
@@ -185,7 +185,7 @@ def _lived(settings: Settings, method: str, seed: int) -> Row:
 
 
 def errors_on(model: GGFN, asked: MeasuredTimes) -> dict[str, float]:
-    """Of log seconds, and of seconds in percent and as median q-error."""
+    """Errors of log seconds, and of seconds in percent and as median q-error."""
     answers = predict(model, asked.graphs)
     seconds = np.exp(answers)
     return {

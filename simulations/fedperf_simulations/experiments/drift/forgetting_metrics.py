@@ -33,7 +33,7 @@ class Forgetting:
 
     @classmethod
     def of(cls, errors: Floats) -> "Forgetting":
-        """From R, [segments, segments]; what lies above its diagonal is not looked at.
+        """The metrics of R, [segments, segments]; what lies above its diagonal is not looked at.
 
         Raises:
             InvalidInputError: R is not square, or has an error that is not a number.

@@ -73,7 +73,7 @@ class Residuals:
         return Residuals(self.name, self.log_seconds + by * later, self.jobs, self.inputs)
 
     def drifts(self) -> tuple[StreamDrift, ...]:
-        """What an organization finds in it; execution n finishes in minute n."""
+        """Drifts that an organization finds in it; execution n finishes in minute n."""
         [stream] = streams_of(
             ObservedExecutions(
                 np.zeros(len(self), np.int64),
@@ -131,7 +131,7 @@ class Detection:
 def judge(
     residuals: Residuals, *, seed: int = 0, shuffled: int = 3, injected: int = 10
 ) -> Detection:
-    """How detection does on one platform.
+    """Figures of detection on one platform.
 
     Args:
         residuals: as they came.

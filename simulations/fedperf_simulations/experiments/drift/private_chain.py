@@ -14,7 +14,7 @@ noisy count, and Adam are post-processing. A record is in one segment only, so w
 segment's inputs and its training cost together is what a record's privacy costs.
 
 The norm of a record's gradient is exact: a layer's gradient for one row is the outer product
-of its inputs, with 1 for the bias, and of what the loss says to its output.
+of its inputs, with 1 for the bias, and of the loss's gradient by its output.
 """
 
 from collections.abc import Sequence
@@ -51,7 +51,7 @@ SHARED, HOME = "shared", "home"
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """What a segment's release and training cost.
+    """The privacy cost of a segment's release and training.
 
     Attributes:
         inputs: epsilon of the private inputs, delta 0.
@@ -67,7 +67,7 @@ class Promise:
         return self.inputs + self.training
 
     def noise_multiplier(self, steps: int) -> float:
-        """Of DP-SGD with so many steps."""
+        """The noise multiplier of DP-SGD with so many steps."""
         return calibrate(
             lambda sigma: [event_of(TrainingParameters(sigma, SAMPLING, steps, CLIP, 1.0))],
             PrivacyBudget(self.training, DELTA),
@@ -76,7 +76,7 @@ class Promise:
 
 @dataclass(frozen=True, slots=True)
 class DpTraining:
-    """How the shared model is trained in one segment.
+    """The private training of the shared model in one segment.
 
     Attributes:
         noise_multiplier: stddev of the noise / clip.

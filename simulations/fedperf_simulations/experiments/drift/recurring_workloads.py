@@ -1,8 +1,8 @@
-"""Organizations whose workloads run again and again, as far off as their residuals say.
+"""Organizations whose workloads run again and again, with residuals that are drawn.
 
-Residuals are drawn directly, no model and no engine: the truth of the cells from the
-coordinator's own public prior, an organization's deviation from it and a workload's from
-its cell stay, executions scatter.
+Residuals come from no model and no engine. The truth of the cells is drawn from the coordinator's
+own public prior. An organization's deviation from it and a workload's from its cell stay;
+executions scatter.
 """
 
 from collections.abc import Sequence
@@ -73,7 +73,7 @@ class RecurringOrganization:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecurringYear:
-    """What an organization executed in some windows.
+    """The executions of an organization in some windows.
 
     Attributes:
         organization: whose.
@@ -112,7 +112,7 @@ def draw_executions(
     shifts: Sequence[PlatformShift],
     rng: np.random.Generator,
 ) -> RecurringYear:
-    """What an organization executes from window `since` until window `until`."""
+    """Draw an organization's executions from window `since` until window `until`."""
     many = rng.poisson(EXECUTIONS * (until - since), len(organization.cells))
     workloads = np.repeat(np.arange(len(many)), many)
     moments = rng.uniform(since, until, len(workloads))

@@ -1,4 +1,4 @@
-"""Ways of not forgetting: what is kept of a segment, and what later steps are made of.
+"""Methods against forgetting: the rows kept of a segment, and the rows of later steps.
 
 Every method makes the same steps of the same number of rows. Where something is rehearsed,
 half of the rows are of the current segment and half of what was kept, evenly over the
@@ -49,7 +49,7 @@ class Records:
         return len(self.inputs)
 
     def first(self, count: int) -> "Records":
-        """At most so many; segments are in random order."""
+        """The first `count` records at most; segments are in random order."""
         return Records(self.inputs[:count], self.targets[:count])
 
     def labelled(self, teacher: Teacher) -> "Records":
@@ -59,7 +59,7 @@ class Records:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowSource:
-    """Where some rows of each step come from: a stratum by chance, then one of its rows.
+    """A source of rows for each step: a stratum by chance, then one of its rows.
 
     Attributes:
         strata: none of them empty.
@@ -104,12 +104,12 @@ class RehearsalMethod(Protocol):
         """Whether the model stays as it is after the first segment."""
 
     def keep(self, closed: ClosedSegment) -> Sequence[Records]:
-        """What is kept of a segment, one or several views of it."""
+        """The records that are kept of a segment, one or several views of it."""
 
     def sources(
         self, kept: Sequence[Sequence[Records]], current: Records, teacher: Teacher
     ) -> Sequence[RowSource]:
-        """Where the rows of the steps come from; `kept` of each earlier segment, at least one."""
+        """The sources of the steps' rows; `kept` of each earlier segment, at least one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,7 +147,7 @@ def rows(found: Sequence[Row]) -> list[Row]:
 
 
 def targets(found: Sequence[Row]) -> list[Target]:
-    """What was promised for `ENOUGH` workloads, from `rows`."""
+    """The targets for `ENOUGH` workloads, from `rows`."""
     promised = []
     for row in found:
         if row["part"] != PART or row["workloads per platform"] != ENOUGH:
@@ -184,7 +184,7 @@ def plotted(out: Path, found: Sequence[Row]) -> Path:
 def drifts_of_a_year(
     workloads: int, organizations: int, shifts: Sequence[PlatformShift], seed: Sequence[int]
 ) -> tuple[PlatformDrift, ...]:
-    """What the coordinator finds in a year of `organizations` with `workloads` on each platform."""
+    """The coordinator's findings in a year of `organizations`, `workloads` on each platform."""
     schedule, plans = schedule_of(workloads), load_public_plans()[:CATALOGUE]
     if not schedule.slots:
         return ()
@@ -284,7 +284,7 @@ def _nowhere(checkpoint: bytes) -> PredictLog:
 
 @lru_cache(maxsize=16)
 def schedule_of(workloads: int) -> Schedule:
-    """What the default policy plans for recurring workloads, the same in every window."""
+    """The default policy's schedule for recurring workloads, the same in every window."""
     policy = Policy(
         size_class=SizeClass.SMALL,
         nominal_workloads=len(USED) * workloads,
@@ -298,7 +298,7 @@ def schedule_of(workloads: int) -> Schedule:
 def judged(
     drifts: Sequence[PlatformDrift], shift: PlatformShift | None, schedule: Schedule
 ) -> DetectedYear:
-    """What `drifts` say about a year in which there was `shift`."""
+    """The judgement of `drifts` in a year in which there was `shift`."""
     right = [each for each in drifts if shift is not None and _is(each, shift)]
     delays = [(_left(each.found, schedule) - shift.at, each) for each in right if shift is not None]
     first = min(delays, key=lambda each: each[0], default=None)

@@ -35,7 +35,7 @@ _SEEN = "seen"
 
 
 def cell_of(errors: Mapping[str, Mapping[str, Floats]]) -> Row:
-    """What is kept of some methods of one sequence.
+    """The kept row of some methods of one sequence.
 
     Args:
         errors: by method and metric, [seeds, after segment, on segment].
@@ -64,7 +64,7 @@ class DriftTable:
 
     @classmethod
     def of(cls, cells: Sequence[Row]) -> "DriftTable":
-        """From all cells of a sequence."""
+        """The table from all cells of a sequence."""
         found: dict[str, dict[str, list[float]]] = {}
         for cell in cells:
             for key, value in cell.items():

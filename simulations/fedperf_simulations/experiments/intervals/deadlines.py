@@ -59,7 +59,7 @@ MOST_TIMES: Mapping[int, float] = {3: 1.5, 5: 1.35, 10: 1.3}
 
 
 def situation(known: int) -> str:
-    """What is known."""
+    """The situation, named by what is known."""
     return f"C3O deadlines, {known} known"
 
 

@@ -94,7 +94,7 @@ class Intervals:
         )
 
     def public_files(self, data: Path | None) -> Sequence[Path]:
-        """Of every part whose data are here."""
+        """Files of every part whose data are here."""
         return list(dict.fromkeys(path for part in PARTS for path in _there(part, data)))
 
 

@@ -1,4 +1,4 @@
-"""Answers about executions, a raw row each, and what they come to.
+"""Answers about executions as raw rows, and their figures by situation.
 
 An answer's row says in which situation it was asked for, who answered, with which information
 (rows between operators as a run counted them, or only what is known before it), and of which
@@ -29,7 +29,7 @@ OURS = "fedperf"
 
 @dataclass(frozen=True, slots=True)
 class AnswerLabel:
-    """What the row of an answer says beside the answer.
+    """The labels of an answer's row, beside the answer itself.
 
     Attributes:
         situation: what is known.
@@ -81,7 +81,7 @@ def log_width(cases: Sequence[Row]) -> Floats:
 
 
 def interval_score(cases: Sequence[Row]) -> Floats:
-    """Of intervals of log seconds: length, and 2 / (1 - level) times how far outside, [cases].
+    """Scores of log-second intervals, [cases]: length, and 2 / (1 - level) times the miss.
 
     Source: Gneiting and Raftery 2007, section 6.2.
     """
@@ -142,7 +142,7 @@ def by(cases: Iterable[Row], *names: str) -> dict[tuple[Value, ...], list[Row]]:
 
 
 def where(rows: Iterable[Row], **wanted: Value) -> list[Row]:
-    """Those that say so."""
+    """The rows whose columns have the wanted values."""
     return [each for each in rows if all(each.get(name) == to for name, to in wanted.items())]
 
 

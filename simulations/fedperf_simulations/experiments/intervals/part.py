@@ -11,7 +11,7 @@ Cases = Sequence[Row]
 
 @dataclass(frozen=True, slots=True)
 class JudgedPart:
-    """What `experiment` runs.
+    """A part of the experiment, as `experiment` runs it.
 
     Attributes:
         name: of what is judged.

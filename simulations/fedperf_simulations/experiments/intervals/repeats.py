@@ -1,4 +1,4 @@
-"""A job that ran k times, and once more: how long, from its own runs and how others repeat.
+"""The next run of a job that ran k times, predicted from its own runs and others' repeats.
 
 A job is a configuration: of C3O one of a slice, of TOKIO a probe of one size on one platform, of
 our own a configuration of a campaign or a plan of the comparison set that ran three times in
@@ -174,7 +174,7 @@ _READERS: Mapping[str, Callable[[Path | None], Iterator[RepeatedJob]]] = {
 
 
 def situation(of: str, runs: int, order: str, *, home: str) -> str:
-    """What is known, and how it was drawn."""
+    """The situation, named by what is known and how it was drawn."""
     return f"{of}, ran {runs} {'time' if runs == 1 else 'times'}, {order}, {home}"
 
 
@@ -235,7 +235,7 @@ def _drawn(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PooledSpread:
-    """How far a run of each job is from the mean of others of that job, log seconds."""
+    """Distances of runs from the mean of their job's other runs, log seconds."""
 
     kin: Sequence[str]
     apart: Floats
@@ -315,7 +315,7 @@ def rows_of(cases: Cases) -> list[Row]:
 
 
 def targets_of(_: Cases, rows: Sequence[Row], *, sets: Sequence[str]) -> list[Target]:
-    """In homes with other jobs, and with nothing else."""
+    """The targets in homes with other jobs, and in homes with nothing else."""
     found = []
     for of in sets:
         for number, runs in enumerate(RUNS[of]):

@@ -94,7 +94,7 @@ def _rows(features: Floats) -> Samples:
 
 
 def situation(known: int) -> str:
-    """What is known."""
+    """The situation, named by what is known."""
     return f"C3O, {known} known"
 
 

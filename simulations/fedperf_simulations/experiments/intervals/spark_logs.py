@@ -298,7 +298,7 @@ def _against_local(cases: Cases, runs: Sequence[int], information: str) -> Paire
 
 
 def targets_of(cases: Cases, rows: Sequence[Row]) -> list[Target]:
-    """What was promised without an own run, and with some."""
+    """The targets without an own run, and with some."""
     found: list[Target] = []
     for information, (median, upper) in MOST_Q.items():
         [row] = where(rows, situation=NOTHING_OWN, predictor=OURS, information=information)

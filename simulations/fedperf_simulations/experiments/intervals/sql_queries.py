@@ -79,7 +79,7 @@ class JudgedRun:
 
     @property
     def situation(self) -> str:
-        """By its engine."""
+        """The situation, named by its engine."""
         return ON_SPARK if Platform.SPARK in self.execution.plan.platforms else ON_DUCKDB
 
     @property
@@ -94,7 +94,7 @@ class JudgedRun:
 
     @property
     def seconds(self) -> float:
-        """That it took."""
+        """The seconds that it took."""
         return self.execution.runtime_seconds
 
 
@@ -112,7 +112,7 @@ def judged_runs() -> list[JudgedRun]:
 
 
 def lesson_without(measurements: Measurements, shapes: Collection[str]) -> Lesson:
-    """What a start learns from that has seen neither the TPC-H family nor any of the shapes.
+    """The training data of a start that has seen neither the TPC-H family nor any of the shapes.
 
     A workload is left out as a whole if one of its plans, or of their prefixes, has such a shape.
     """

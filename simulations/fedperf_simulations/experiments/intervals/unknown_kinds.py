@@ -72,7 +72,7 @@ CAMPAIGN_FILE, CAMPAIGN_RUNS = "nightly_again", 40
 
 @dataclass(frozen=True, slots=True)
 class HomeKind:
-    """What a home holds and is asked about.
+    """The contents of a home, and the questions that it is asked.
 
     Attributes:
         asked: the platform that it never ran.
@@ -159,7 +159,7 @@ def _cases(settings: Settings, name: str) -> list[Row]:
 
 
 def situation(name: str) -> str:
-    """What a home holds, and what it is asked about."""
+    """The situation: the contents of a home, and what it is asked about."""
     return f"a home of {name}, asked about {HOMES[name].asked.name.lower()}"
 
 
@@ -189,7 +189,7 @@ def _is_on(execution: Execution, platform: Platform) -> bool:
 
 
 def some(of: Sequence[Item], count: int, rng: np.random.Generator) -> list[Item]:
-    """So many of them, or all, in their order."""
+    """Random `count` of them, or all, in their order."""
     return [of[place] for place in np.sort(rng.permutation(len(of))[:count]).tolist()]
 
 
@@ -213,7 +213,7 @@ def _times(ours: float, start: float) -> Value:
 
 
 def targets_of(_: Cases, rows: Sequence[Row]) -> list[Target]:
-    """For each home, with the rows that a run counted."""
+    """The targets for each home, with the rows that a run counted."""
     found = []
     for name in HOMES:
         of = situation(name)

@@ -154,7 +154,7 @@ class JoiningGain:
         )
 
     def public_files(self, data: Path | None) -> Sequence[Path]:
-        """Of both public data sets."""
+        """Files of both public data sets."""
         return [*c3o.data_files(data), *tokio.data_files(data)]
 
 

@@ -1,4 +1,4 @@
-"""A newcomer with few own executions: how wrong each way to predict the others is.
+"""Errors of each predictor for a newcomer with few own executions.
 
 Three worlds, one shape: a newcomer draws n of its own executions, the rest (or some that
 were held out) is asked about, and every predictor that an organization could use answers:
@@ -50,7 +50,7 @@ LOCALS = (*CLIENTS, *HOME_MODELS)
 
 @dataclass(frozen=True, slots=True)
 class PredictorErrors:
-    """How wrong one predictor was.
+    """The errors of one predictor.
 
     Attributes:
         mape: mean absolute error relative to what was measured, percent.
@@ -62,7 +62,7 @@ class PredictorErrors:
 
     @classmethod
     def of(cls, answers: Floats, measured: Floats) -> "PredictorErrors":
-        """Of natural logs, [asked]."""
+        """The errors from natural logs, [asked]."""
         given, truth = np.exp(answers), np.exp(measured)
         return cls(100 * mape(given, truth), median_q_error(given, truth))
 
@@ -95,7 +95,7 @@ class TableRows:
     points: Positions
 
     def samples(self, rows: Positions, belief: Belief) -> Samples:
-        """Those rows, with the mean of `belief` as the start model."""
+        """Samples of those rows, with the mean of `belief` as the start model."""
         points = self.points[rows]
         return Samples(self.features[rows], points, {REFERENCE: belief.mean[points]})
 

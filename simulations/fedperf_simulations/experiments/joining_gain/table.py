@@ -1,4 +1,4 @@
-"""Errors of newcomers by predictor and number of own executions, and what is compared."""
+"""Errors of newcomers by predictor and number of own executions, and their comparisons."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -50,7 +50,7 @@ class GainTable:
 
     @property
     def joined(self) -> list[str]:
-        """What was joined."""
+        """Names of the ways to join that the table holds."""
         there = {name for name, _ in self.mape}
         return [
             name for name in (EPS1, EPS3, ONCE1, ONCE3, NO_NOISE) if personalized(name) in there
@@ -62,7 +62,7 @@ class GainTable:
         return min(known, key=lambda name: float(self.mape[name, own].mean()), default=None)
 
     def change(self, name: str, rival: str, own: int) -> PairedComparison:
-        """By how much `name` is better than `rival`; both keys must be there."""
+        """The change from `rival` to `name`; both keys must be there."""
         return PairedComparison.percent(self.mape[name, own], self.mape[rival, own])
 
     def rows(self, data: str) -> Iterator[Row]:

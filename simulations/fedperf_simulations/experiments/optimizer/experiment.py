@@ -79,7 +79,7 @@ class OptimizerBenchmark:
 
 
 def targets_of(rows: Sequence[Row]) -> list[Target]:
-    """What was promised, from the rows alone."""
+    """The targets, from the rows alone."""
     choice = _exact(rows, CHOICE, _size(PUBLISHED_OPERATORS, PLATFORMS))
     wide = _exact(rows, CHOICE, _size(WIDE_OPERATORS, WIDE_PLATFORMS))
     search, compared = _exact(rows, SEARCH), _exact(rows, BRUTE_FORCE)

@@ -50,7 +50,7 @@ Way = Callable[[Workflow], int]
 
 @dataclass(frozen=True, slots=True)
 class TimingTask:
-    """What to measure.
+    """The sizes of one measurement of times.
 
     Attributes:
         operators: of every workflow.

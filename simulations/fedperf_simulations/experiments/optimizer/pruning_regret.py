@@ -46,7 +46,7 @@ SEARCHES: Mapping[str, Search] = {
 def regrets(
     rng: np.random.Generator, operators: int, platforms: int, *, workflows: int
 ) -> dict[str, dict[str, float]]:
-    """By name of the search: how often optimal, regrets, candidates, milliseconds."""
+    """Figures by name of the search: how often optimal, regrets, candidates, milliseconds."""
     names = list(SEARCHES)
     seconds, candidates, took = (np.empty((workflows, len(names))) for _ in range(3))
     for number in range(workflows):

@@ -122,7 +122,7 @@ class PlatformChoice:
         )
 
     def public_files(self, data: Path | None) -> Sequence[Path]:
-        """Of the measured sets, and Wayang's costs where there are any."""
+        """Files of the measured sets, and Wayang's costs where there are any."""
         measured = [f for name in (None, COMPARISONS, LESSONS) for f in measured_files(name)]
         costs = [] if data is None else sorted(_wayang_files(data).glob("*"))
         return [*measured, *(path for path in costs if path.is_file())]

@@ -1,4 +1,4 @@
-"""Cost models that have not seen a fold of the comparison set, and what they say of it.
+"""Cost models that have not seen a fold of the comparison set, and their answers for it.
 
 A model of a fold learns from the measured set and from the other folds (`lessons`): no
 logical plan of the fold is among them, whatever its size. Models and heads are kept as files,
@@ -44,7 +44,7 @@ class Folds:
 
     @property
     def cases(self) -> tuple[Case, ...]:
-        """Of all folds."""
+        """The cases of all folds."""
         return self.measurements.cases
 
     def asked(self, fold: int) -> list[Case]:
@@ -56,7 +56,7 @@ class Folds:
         return lambda workload: self.fold_of.get(workload) != fold
 
     def lesson(self, fold: int) -> Lesson:
-        """What a model of the fold learns from."""
+        """The training data of a model of the fold."""
         return self.measurements.lesson(self.known(fold))
 
 
@@ -92,7 +92,7 @@ class FoldModels:
 
 
 def answers(folds: Folds, learn: Callable[[int], PredictLog], fold: int) -> Iterator[Row]:
-    """What a model says of every plan of the cases of a fold: log seconds, in their order.
+    """A model's answers to every plan of a fold's cases: log seconds, in their order.
 
     With the rows that a run counted, and with what was known before it.
 

@@ -1,4 +1,4 @@
-"""Platforms per operator, chosen and then run beside what rules of thumb say and the optimum.
+"""Chosen platforms per operator, run again beside rules of thumb and the optimum.
 
 Every assignment of a case has been measured once. The fastest of so many single runs was
 partly lucky, so the fastest few are run again, in turns with whatever was chosen, and
@@ -55,7 +55,7 @@ RunAgain = Callable[[Case, Sequence[Assignment]], Mapping[Assignment, float]]
 
 @dataclass(frozen=True, slots=True)
 class Rerun:
-    """How plans are run again.
+    """The settings of running plans again.
 
     Attributes:
         pool: children that run them.
@@ -93,7 +93,7 @@ def named_with(chooser: str, information: str) -> str:
 
 
 def chosen_plan(case: Case, answer: PredictLog, head: Head, *, information: str) -> Assignment:
-    """What the optimizer chooses for engines that are awake, as those of the measurements are."""
+    """The optimizer's choice for engines that are awake, as those of the measurements are."""
     workflow = workflow_with(case.workflow, information)
     costs = head.costs(workflow, case.cluster, EMBEDDED_PLATFORMS, startup_seconds={})
 
@@ -118,7 +118,7 @@ def sinks_at_home(program: Program, plan: Assignment) -> Assignment:
 
 
 def rules_of_thumb(cases: Sequence[Case]) -> Mapping[str, Mapping[str, Assignment]]:
-    """For every rule what it says of each case by name.
+    """The plans of every rule, by the names of the cases.
 
     The rule per class is the best of all in hindsight, by the cases themselves.
     """
@@ -134,7 +134,7 @@ def rules_of_thumb(cases: Sequence[Case]) -> Mapping[str, Mapping[str, Assignmen
 
 
 def best_alone(cases: Sequence[Case]) -> Mapping[str, Assignment]:
-    """For each case the platform for everything that took least there: known in hindsight."""
+    """The best single platform of each case, known in hindsight."""
     found: dict[str, Assignment] = {}
     for case in cases:
         seconds = case.on_one_platform()
@@ -144,7 +144,7 @@ def best_alone(cases: Sequence[Case]) -> Mapping[str, Assignment]:
 
 
 def least_said(said: ModelAnswers, cases: Sequence[Case]) -> Mapping[str, Assignment]:
-    """What a model would choose of all assignments that were measured, by case."""
+    """A model's choice among all assignments that were measured, by case."""
     return {
         case.name: list(case.seconds)[int(np.argmin(said.log_seconds[case.name]))] for case in cases
     }
@@ -189,7 +189,7 @@ def beyond(cells: Sequence[Row], rivals: Sequence[str]) -> PairedComparison:
 
 
 def mixed_regrets(cells: Sequence[Row], chooser: str) -> Floats:
-    """Of one chooser, [cases]."""
+    """The regrets of one chooser, [cases]."""
     return np.array([_number(each[chooser]) / _number(each[FASTEST]) - 1 for each in cells])
 
 

@@ -1,7 +1,7 @@
-"""Labels between measured sizes: what each rule of `cold_start` says of sizes that it was not told.
+"""Errors of labels between measured sizes, by each rule of `cold_start`.
 
 The published setting: all workflows run on small inputs, few on medium and large ones. Of
-every plan of a series the sizes in `TOLD` are given to the rule and the others are asked.
+every plan of a series the rule gets the sizes in `TOLD`, and is asked about the others.
 """
 
 import math

@@ -1,6 +1,6 @@
-"""Tables of what models say of measured cases: how far off, and what they would choose.
+"""Tables of models' answers for measured cases: their errors, and the plans they would choose.
 
-A model's say of a case is the log seconds of each of its plans, in their order.
+A model's answer for a case is the log seconds of each of its plans, in their order.
 """
 
 import math
@@ -57,7 +57,7 @@ class ModelAnswers:
 
     @classmethod
     def of(cls, model: str, rows: Sequence[Row], information: str = TRUE_ROWS) -> "ModelAnswers":
-        """From a row per plan, those of a case in their order."""
+        """The answers from a row per plan, those of a case in their order."""
         found: dict[str, list[float]] = {}
         for row in rows:
             found.setdefault(str(row["case"]), []).append(number(row[SAID[information]]))
@@ -66,11 +66,11 @@ class ModelAnswers:
 
     @property
     def about(self) -> Row:
-        """What its rows begin with."""
+        """The columns that its rows begin with."""
         return {"model": self.model, INFORMATION: self.information}
 
     def cheapest_platform(self, case: Case) -> Platform:
-        """Of the plans on one platform, that of the smallest say."""
+        """The platform of the one-platform plan with the smallest answer."""
         single = [
             (said, plan[0])
             for said, plan in zip(self.log_seconds[case.name], case.seconds, strict=True)
@@ -137,7 +137,7 @@ def paired_rows(asked: Sequence[Row], ours: str) -> Iterator[Row]:
 
 
 def chosen_row(said: ModelAnswers, cases: Sequence[Case]) -> Row:
-    """What 90 % intervals, as wide as is claimed of the start, cover of the chosen platforms.
+    """Coverage of the chosen platforms by 90 % intervals as wide as is claimed of the start.
 
     Beside it the same of every plan on one platform: what looks best is often underestimated.
     """
@@ -156,7 +156,7 @@ def chosen_row(said: ModelAnswers, cases: Sequence[Case]) -> Row:
 
 
 def fastest_rows(cases: Sequence[Case]) -> Iterator[Row]:
-    """How often each platform alone is the fastest, per family and size."""
+    """Shares of cases in which each platform alone is the fastest, per family and size."""
     groups: dict[tuple[str, int], list[Case]] = defaultdict(list)
     for case in comparable(cases):
         groups[case.family.value, case.rows].append(case)
@@ -168,7 +168,7 @@ def fastest_rows(cases: Sequence[Case]) -> Iterator[Row]:
 
 
 def one_platform_row(name: str, choose: Chooser, cases: Sequence[Case]) -> Row:
-    """How well one platform for everything is chosen."""
+    """The quality of the choice of one platform for everything."""
     chosen = [(case.on_one_platform(), choose(case)) for case in comparable(cases)]
     ratios = np.array([_ratio(seconds, platform) for seconds, platform in chosen])
     ended = ratios[ratios < math.inf]
@@ -236,7 +236,7 @@ def _hits(said: ModelAnswers, cases: Sequence[Case]) -> tuple[list[tuple[float, 
 
 
 def comparable(cases: Sequence[Case]) -> list[Case]:
-    """Those with run times on two platforms at least."""
+    """The cases with run times on two platforms at least."""
     return [
         case
         for case in cases

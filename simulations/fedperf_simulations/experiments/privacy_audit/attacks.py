@@ -66,11 +66,11 @@ class Twice:
         self._kept: NDArray[np.int64] | None = None
 
     def uniform(self, size: int) -> Floats:
-        """From the source."""
+        """Uniform numbers from the source."""
         return self._noise.uniform(size)
 
     def gaussian(self, size: int) -> Floats:
-        """From the source."""
+        """Normal numbers from the source."""
         return self._noise.gaussian(size)
 
     def discrete_gaussian(self, size: int, scale: float) -> NDArray[np.int64]:

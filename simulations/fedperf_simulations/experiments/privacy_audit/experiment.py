@@ -127,7 +127,7 @@ class Mechanism:
     silent_looks: int = 0
 
     def looks_at(self, factor: float) -> int:
-        """How often to look at releases with this factor on the noise."""
+        """Number of looks at releases with this factor on the noise."""
         return self.silent_looks if self.silent_looks and not factor else self.looks
 
 

@@ -93,7 +93,7 @@ Predict = Callable[[Floats], Floats]
 
 @dataclass(frozen=True, slots=True)
 class SharedTraining:
-    """What predictors are trained on.
+    """The training data of predictors.
 
     Attributes:
         name: original data, a public start, or what was shared.
@@ -146,7 +146,7 @@ class PrivateSharing:
         )
 
     def public_files(self, data: Path | None) -> Sequence[Path]:
-        """Of the shared runs, and of the same jobs elsewhere."""
+        """Files of the shared runs, and of the same jobs elsewhere."""
         return files(data)
 
 

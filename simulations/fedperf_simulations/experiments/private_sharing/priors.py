@@ -78,7 +78,7 @@ def prior_from_other_jobs(target: PublicConfigurations, others: Sequence[JobRuns
 def prior_from_same_job(
     target: PublicConfigurations, others: Sequence[JobRuns], elsewhere: RunsElsewhere
 ) -> Belief:
-    """That belief after the runs of the same job on other machine types."""
+    """The belief from other jobs, after the runs of the same job on other machine types."""
     return _prior(target, others, elsewhere)
 
 

@@ -55,13 +55,13 @@ def planned_stages(declared: int, epsilon: float) -> tuple[Stage, ...]:
 
 @lru_cache
 def noise_multiplier(stages: tuple[Stage, ...], epsilon: float) -> float:
-    """Of a single release as costly as all stages, which cost (epsilon, `DELTA`) together."""
+    """Noise of one release as costly as all stages, which cost (epsilon, `DELTA`) together."""
     budget = accountant.PrivacyBudget(epsilon, DELTA)
     return accountant.calibrate(partial(_events, stages), budget)
 
 
 def replace_one_epsilon(epsilon: float) -> float:
-    """What releases at `epsilon` are worth against the replacement of one run by another.
+    """The epsilon of releases at `epsilon` against the replacement of one run by another.
 
     Gaussians compose exactly, so it does not depend on the stages.
     """
@@ -78,7 +78,7 @@ def shared_belief(
     epsilon: float,
     noise: NoiseSource,
 ) -> Belief:
-    """What everybody believes after an organization has shared its runs at `epsilon`.
+    """Everybody's belief after an organization has shared its runs at `epsilon`.
 
     Args:
         start: public belief over the grid.

@@ -60,7 +60,7 @@ class PricedPlans:
     def of(
         cls, plans: Sequence[MeasuredPlan], workloads: Sequence[str], platform: Platform
     ) -> "PricedPlans":
-        """Of `plans` that run on `platform` alone, and the workload of each."""
+        """The form for the fit of `plans`, all on `platform` alone, with their workloads."""
         works = [_work(plan) for plan in plans]
         counts = Counter(workloads)
         serial = np.stack([each.units[:, : len(SERIAL)].sum(axis=0) for each in works])

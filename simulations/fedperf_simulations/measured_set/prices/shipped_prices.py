@@ -27,7 +27,7 @@ from fedperf_simulations.measured_set.training_set import measured_plans
 
 @dataclass(frozen=True, slots=True)
 class PriceReport:
-    """How many executions of each platform, by its name, prices were fitted on."""
+    """Numbers of executions that prices were fitted on, by the platform's name."""
 
     executions: Mapping[str, int]
 

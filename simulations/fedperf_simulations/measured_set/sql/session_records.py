@@ -55,7 +55,7 @@ class SqlRun:
 
 @dataclass(slots=True)
 class SessionReading:
-    """What was read of sessions.
+    """The executions that were read of sessions, and what was not read.
 
     Attributes:
         runs: all executions.

@@ -46,7 +46,7 @@ _DESIGN_FILE = "design.json"
 
 @dataclass(frozen=True, slots=True)
 class SessionSummary:
-    """What sessions hold after a call of `measure_sessions`.
+    """The contents of the sessions after a call of `measure_sessions`.
 
     Attributes:
         sessions: of the design.

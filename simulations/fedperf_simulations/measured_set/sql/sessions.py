@@ -33,7 +33,7 @@ class SessionKind(StrEnum):
 
 @unique
 class Outcome(StrEnum):
-    """What becomes of a query's rows."""
+    """The outcome of a query: the place its rows go to."""
 
     COLLECT = "collect"
     """They come to the program that asked."""

@@ -152,7 +152,7 @@ def pick(rng: np.random.Generator, choices: Sequence[str]) -> str:
 
 
 def some(rng: np.random.Generator, choices: Sequence[str], least: int, most: int) -> list[str]:
-    """So many of them, as far as there are, without repetition."""
+    """Between `least` and `most` of them without repetition, as far as there are."""
     wanted = min(int(rng.integers(least, most + 1)), len(choices))
     places = rng.choice(len(choices), wanted, replace=False)
     return [choices[place] for place in places.tolist()]

@@ -20,7 +20,7 @@ _NOISE = "CREATE TEMP MACRO noise(i, salt) AS hash(i * 128 + salt)"
 
 @unique
 class Storage(StrEnum):
-    """How tables lie on the disk."""
+    """The format of tables on the disk."""
 
     PARQUET = "parquet"
     PARTS = "parts"
@@ -77,7 +77,7 @@ class TableSet:
         return tuple(texts(f"{self.schema}_tables"))
 
     def path(self, table: str, directory: Path) -> Path:
-        """Where a table lies that is no part of a database."""
+        """The path of a table that is no part of a database."""
         return directory / self.name / (table + _COPIES[self.storage].split("'")[1])
 
 

@@ -17,7 +17,7 @@ from fedperf_simulations.measured_set.training_set import Measurements
 
 @dataclass(frozen=True, slots=True)
 class HeadReport:
-    """What a head was distilled with, and how large its file is."""
+    """The size of a head's training set, and that of its file."""
 
     workflows: int
     bytes: int

@@ -34,7 +34,7 @@ Progress = Callable[[int, float], None]
 
 @dataclass(frozen=True, slots=True)
 class StartReport:
-    """How a start turned out: plans and prefixes it was trained on, median q-errors."""
+    """The report of a start: plans and prefixes it was trained on, median q-errors."""
 
     trained_on: int
     error_on_validation: float

@@ -1,4 +1,4 @@
-"""Measure what may be claimed of the start: by starts that were kept from a part.
+"""Measurement of the accuracy claimed of the start, by starts that never saw a part.
 
 One learns from all but a fifth of the shapes of workflows, and is asked about these. One learns
 from small inputs on one core alone, and is asked about the rest: by its errors, less what shapes
