@@ -1,13 +1,9 @@
 """`fedperf advise`: a plan and a size, reasons, real runs, and one clear line for bad input."""
 
 import json
-import os
-import re
-import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -24,7 +20,7 @@ from fedperf_client.prediction.base_models import FetchedModels
 from fedperf_shared.model.checkpoint import encode_checkpoint
 from fedperf_shared.programs.command_line import EXIT_CODES, NO_ANSWER
 from fedperf_shared.workflow.vocabulary import Platform
-from tests.pages import ENGINEER, REFERENCE
+from tests.pages import REFERENCE
 from tests.unit.client.homes import empty_home, fedperf, with_history
 from tests.unit.client.prediction.worlds import executions_of_world
 from tests.unit.client.profiling.trials.test_profiler import program
@@ -343,34 +339,3 @@ def test_advice_needs_no_torch(home: Home, workflow: Path) -> None:
         [sys.executable, "-c", program, *asked], capture_output=True, text=True, check=True
     )
     assert ended.stderr.splitlines()[-1] == "False"
-
-
-def readme_section() -> Iterator[str]:
-    """The blocks of code of the section, in their order."""
-    text = ENGINEER.read_text(encoding="utf-8").partition("\n## Where should I run it?\n")[2]
-    text = re.split(r"^##", text, maxsplit=1, flags=re.MULTILINE)[0]
-    yield from re.findall(r"^```\w*\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
-
-
-@pytest.mark.slow
-def test_the_readmes_example_works_as_it_stands(empty: Home, tmp_path: Path) -> None:
-    commands, totals = readme_section()
-    (tmp_path / "totals.json").write_text(totals)
-    lines = [line.removeprefix("$ ") for line in commands.splitlines() if line.startswith("$ ")]
-    assert len(lines) == 4
-    for line in lines:
-        name, *arguments = shlex.split(line)
-        python = "import sys; sys.argv[0] = 'fedperf'; from fedperf_client.cli import main; main()"
-        start = {"fedperf": [sys.executable, "-c", python], "python": [sys.executable]}
-        ended = subprocess.run(
-            [*start.get(name, [name]), *arguments],
-            cwd=tmp_path,
-            env=os.environ | {"FEDPERF_HOME": str(empty.directory)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert ended.returncode == 0, ended.stderr
-    assert (tmp_path / "advice.html").read_text().startswith("<!doctype html>")
-    assert ended.stdout.startswith("run it on ")
-    assert re.search(r"the choice (was the fastest|took \d)", ended.stdout)

@@ -1,0 +1,76 @@
+"""A user's shell: a directory, an environment, and variables that are found when they are met."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.integration.organizations.worlds import wait_until
+
+PATIENCE = 300.0
+"""Seconds to wait for what a program does soon on a machine that has nothing else to do."""
+
+
+@dataclass
+class Shell:
+    """Runs lines as bash does, with the programs that are installed beside this Python.
+
+    Attributes:
+        directory: where it is.
+        environment: beside that of the tests.
+        variables: what `$NAME` stands for; asked when a line has it.
+    """
+
+    directory: Path
+    environment: Mapping[str, str] = field(default_factory=dict)
+    variables: Mapping[str, Callable[[], str]] = field(default_factory=dict)
+
+    def run(self, line: str) -> str:
+        """What the line printed; it must end well."""
+        ended = subprocess.run(
+            ["bash", "-o", "pipefail", "-c", line],
+            cwd=self.directory,
+            env=self._environment(line),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ended.returncode == 0, (
+            f"{line}\nended with {ended.returncode}\n{ended.stdout}{ended.stderr}"
+        )
+        return ended.stdout
+
+    @contextmanager
+    def background(self, line: str, *, until: str = "") -> Iterator[None]:
+        """A line that goes on until it is told to end, and then ends well.
+
+        It begins when the line has printed `until`.
+        """
+        output = self.directory / f"{line}.log"
+        with output.open("wb") as stream:
+            process = subprocess.Popen(
+                ["bash", "-c", f"exec {line}"],
+                cwd=self.directory,
+                env=self._environment(line),
+                stdout=stream,
+                stderr=subprocess.STDOUT,
+            )
+        try:
+            wait_until(lambda: until in output.read_text(), seconds=PATIENCE, what=line)
+            yield
+            assert process.poll() is None, output.read_text()
+        finally:
+            process.terminate()
+            try:
+                code = process.wait(PATIENCE)
+            finally:
+                process.kill()
+        assert code == 0, output.read_text()
+
+    def _environment(self, line: str) -> Mapping[str, str]:
+        found = {name: find() for name, find in self.variables.items() if f"${name}" in line}
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+        return {**os.environ, "NO_COLOR": "1", **self.environment, "PATH": path, **found}

@@ -1,0 +1,20 @@
+"""The command lines of the researcher's page, in small; runners.py says who runs the others."""
+
+from pathlib import Path
+
+import pytest
+
+from fedperf_simulations.measured_set import resource_cap
+from tests.integration.pages.runners import walk
+from tests.integration.pages.shell import Shell
+from tests.pages import RESEARCHER
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+@pytest.mark.parametrize("line", walk(RESEARCHER))
+def test_a_line_of_the_researchers_page_runs(line: str, tmp_path: Path) -> None:
+    groups = resource_cap.CONTROL_GROUPS / "cpu" / "cpu.cfs_quota_us"
+    if "--cpu-limit" in line and not groups.is_file():
+        pytest.skip("--cpu-limit needs control groups v1")
+    Shell(tmp_path).run(line)

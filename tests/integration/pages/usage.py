@@ -1,0 +1,53 @@
+"""What the programs say of a command line without running it."""
+
+from collections.abc import Mapping
+from functools import cache
+
+import typer
+from click import BadOptionUsage, Command, Group, MissingParameter
+
+from fedperf_client.cli import app as fedperf
+from fedperf_server.cli import app as fedperf_server
+from fedperf_simulations.cli import app as fedperf_sim
+from tests.pages import CommandLine
+
+APPS: Mapping[str, typer.Typer] = {
+    "fedperf": fedperf,
+    "fedperf-server": fedperf_server,
+    "fedperf-sim": fedperf_sim,
+}
+_command_of = cache(typer.main.get_command)
+
+
+def called(line: CommandLine) -> tuple[Command, list[str]]:
+    """The command of ours that a line calls, and the words that are left for it.
+
+    Raises:
+        KeyError: there is no such program or command.
+    """
+    program, *words = line.words
+    command = _command_of(APPS[program])
+    while isinstance(command, Group) and words and not words[0].startswith("-"):
+        command, words = command.commands[words[0]], words[1:]
+    return command, words
+
+
+def is_name(line: CommandLine) -> bool:
+    """Whether a line says nothing but which command is meant."""
+    return line.words[0] in APPS and not called(line)[1]
+
+
+def is_whole(line: CommandLine) -> bool:
+    """Whether a line says all that its command needs.
+
+    Raises:
+        click.UsageError: the command does not take it.
+    """
+    if line.words[0] not in APPS:
+        return True
+    command, words = called(line)
+    try:
+        command.make_context(command.name, words)
+    except (MissingParameter, BadOptionUsage):
+        return False
+    return True
