@@ -124,7 +124,7 @@ def replay(
         with replayed(source, again, task) as federation:
             rows = compared(source, federation.database, table.period)
     source.close()
-    show_rows(rows, json=json, empty="the coordinator holds no version")
+    show_rows(rows, json=json, empty="")
 
 
 @app.command("list")

@@ -37,11 +37,19 @@ from fedperf_server.state.database import (
     UpdateRow,
 )
 from fedperf_server.state.epochs import Cause, epochs
+from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.releases.period import Period, from_unix_ms, to_unix_ms
 from fedperf_shared.releases.release import SignedRelease
 from fedperf_simulations.federation.memory_federation import Federation, founded, moments
 from fedperf_simulations.federation.memory_transport import MemoryFleet
+
+
+class NothingToReplayError(InvalidInputError):
+    """A coordinator never ran."""
+
+    def __init__(self) -> None:
+        super().__init__("the coordinator holds no model version yet; start it once")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +105,15 @@ def replayed(source: Database, config: ServerConfig, task: Task) -> Iterator[Fed
 
     Raises:
         DatabaseError: a database cannot be used.
+        NothingToReplayError: the stored coordinator has no version.
         CallRefusedError: the coordinator of now does not take a report.
     """
     history, fleet = _History.of(source, config.timetable.period), MemoryFleet()
     with source.transaction() as session:
-        first = registry.get_version(session, min(registry.known_versions(session)))
+        known = registry.known_versions(session)
+        if not known:
+            raise NothingToReplayError
+        first = registry.get_version(session, min(known))
     task = replace(task, start=task.model_format.decode(first.checkpoint))
     updates = _Updates(history.updates)
     for organization_id in {each for each, _, _ in history.updates}:

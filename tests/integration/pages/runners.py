@@ -52,13 +52,14 @@ class Elsewhere:
 
 @dataclass(frozen=True, slots=True)
 class ByCi:
-    """`make check`, which is what CI runs, begins with it."""
+    """`make check`, which is what CI runs, does it, or looks at what it would make."""
 
 
 Runner = Walk | Elsewhere | ByCi
 
 
-def tests(*names: str) -> Elsewhere:
+def run_by(*names: str) -> Elsewhere:
+    """Tests by their files below `tests/` and how their names begin."""
     return Elsewhere(tuple(f"tests/{each}" for each in names))
 
 
@@ -66,7 +67,7 @@ QUICK = Walk("--quick")
 ONE_WORKLOAD = Walk("--quick --workloads 1")
 EXPERIMENTS = "unit/simulations/experiments"
 INTERVALS = f"{EXPERIMENTS}/intervals"
-DEMO = tests("unit/simulations/demo/test_demo.py::test_the_demo_tells_its_three_parts_")
+DEMO = run_by("unit/simulations/demo/test_demo.py::test_the_demo_tells_its_three_parts_")
 PLATFORMS = "integration/simulations/test_platform_choice.py"
 FLOWER = (
     "integration/federation/test_flower_engine.py::"
@@ -87,30 +88,32 @@ RUNNERS: Mapping[str, Runner] = {
     "make contracts": ByCi(),
     "make proto": ByCi(),
     "pip install 'fedperf[sim]'": ByCi(),
-    "flwr run simulations/flower_app": tests(FLOWER),
-    "fedperf advise --platforms arrow,duckdb": tests(
+    "flwr run simulations/flower_app": run_by(FLOWER),
+    "fedperf advise --platforms arrow,duckdb": run_by(
         "unit/test_guides.py::test_the_engine_runs_its_operations"
     ),
     "fedperf-sim demo": DEMO,
     "fedperf-sim list": Walk(),
-    "fedperf-sim run NAME": tests("integration/pages/test_researchers_lines.py::test_a_line_of_"),
-    "fedperf-sim verify": tests(
+    "fedperf-sim run NAME": run_by("integration/pages/test_researchers_lines.py::test_a_line_of_"),
+    "fedperf-sim verify": run_by(
         "unit/simulations/test_cli.py::test_what_was_run_is_verified_and_an_edited_figure_ends_"
     ),
-    "fedperf-sim reproduce --quick": tests(
+    "fedperf-sim reproduce --quick": run_by(
         "unit/simulations/test_cli.py::test_all_claims_are_a_table_a_page_and_an_exit_code",
         "unit/simulations/harness/test_reproduction.py::test_",
     ),
-    "fedperf-sim rehearse": tests("integration/pages/test_members_lines.py::test_"),
-    "fedperf-sim replay": tests("integration/pages/test_operators_lines.py::test_the_lines_of_"),
+    "fedperf-sim rehearse": run_by("integration/pages/test_members_lines.py::test_"),
+    "fedperf-sim replay": run_by("integration/pages/test_operators_lines.py::test_the_lines_of_"),
     "fedperf-sim run privacy_audit": QUICK,
     "fedperf-sim run first_release": QUICK,
     "fedperf-sim run public_start": QUICK,
-    "fedperf-sim run report_channel": tests(f"{EXPERIMENTS}/test_report_channel.py::test_a_quick_"),
-    "fedperf-sim run joining_gain": tests(
+    "fedperf-sim run report_channel": run_by(
+        f"{EXPERIMENTS}/test_report_channel.py::test_a_quick_"
+    ),
+    "fedperf-sim run joining_gain": run_by(
         f"{EXPERIMENTS}/joining_gain/test_experiment.py::test_a_quick_run_"
     ),
-    "fedperf-sim run intervals": tests(
+    "fedperf-sim run intervals": run_by(
         f"{INTERVALS}/test_experiment.py::test_rows_say_which_look_they_are_and_",
         *(
             f"{INTERVALS}/test_{part}.py::test_"
@@ -118,44 +121,48 @@ RUNNERS: Mapping[str, Runner] = {
         ),
         *(f"{INTERVALS}/test_{part}.py::test_" for part in ("sql_queries", "unknown_kinds")),
     ),
-    "fedperf-sim run private_training": tests(
+    "fedperf-sim run private_training": run_by(
         f"{EXPERIMENTS}/test_private_training.py::test_a_quick_run_"
     ),
-    "fedperf-sim run profiling_models": tests(
+    "fedperf-sim run profiling_models": run_by(
         f"{EXPERIMENTS}/test_profiling_models.py::test_a_quick_run_"
     ),
-    "fedperf-sim run campaigns": tests(f"{EXPERIMENTS}/campaigns/test_replay.py::test_a_quick_run"),
-    "fedperf-sim run scale": tests(
+    "fedperf-sim run campaigns": run_by(
+        f"{EXPERIMENTS}/campaigns/test_replay.py::test_a_quick_run"
+    ),
+    "fedperf-sim run scale": run_by(
         f"{EXPERIMENTS}/test_scale.py::test_a_small_year_releases_what_its_schedules_say", FLOWER
     ),
-    "fedperf-sim run platform_choice": tests(f"{PLATFORMS}::test_every_part_has_rows_and_"),
-    "fedperf-sim run drift": tests(f"{EXPERIMENTS}/drift/test_experiment.py::test_a_quick_run_"),
-    "fedperf-sim run private_sharing": tests(
+    "fedperf-sim run platform_choice": run_by(f"{PLATFORMS}::test_every_part_has_rows_and_"),
+    "fedperf-sim run drift": run_by(f"{EXPERIMENTS}/drift/test_experiment.py::test_a_quick_run_"),
+    "fedperf-sim run private_sharing": run_by(
         f"{EXPERIMENTS}/private_sharing/test_experiment.py::test_a_quick_run_"
     ),
-    "fedperf-sim bench optimizer": tests(
+    "fedperf-sim bench optimizer": run_by(
         f"{EXPERIMENTS}/optimizer/test_experiment.py::test_the_benchmark_runs_"
     ),
-    "fedperf-sim bench prediction": tests(
+    "fedperf-sim bench prediction": run_by(
         f"{EXPERIMENTS}/test_prediction.py::test_a_warm_question_is_faster_"
     ),
-    "fedperf-sim bench ingest": tests(
+    "fedperf-sim bench ingest": run_by(
         f"{EXPERIMENTS}/ingest/test_experiment.py::test_the_benchmark_runs"
     ),
     "fedperf-sim bench store": QUICK,
     "fedperf-sim bench engine": QUICK,
     "fedperf-sim measure": ONE_WORKLOAD,
-    "fedperf-sim measure --out DIR --comparisons": tests(f"{PLATFORMS}::measured"),
-    "fedperf-sim measure --out DIR --lessons": tests(f"{PLATFORMS}::measured"),
-    "fedperf-sim measure --out DIR --sessions": tests(
+    "fedperf-sim measure --out DIR --comparisons": run_by(f"{PLATFORMS}::measured"),
+    "fedperf-sim measure --out DIR --lessons": run_by(f"{PLATFORMS}::measured"),
+    "fedperf-sim measure --out DIR --sessions": run_by(
         "unit/simulations/commands/test_measured_set.py::test_sessions_are_measured_"
     ),
-    "fedperf-sim prices": tests(f"{MEASURED}/prices/test_price_fit.py::test_the_prices_that_ship_"),
-    "fedperf-sim start": tests(
+    "fedperf-sim prices": run_by(
+        f"{MEASURED}/prices/test_price_fit.py::test_the_prices_that_ship_"
+    ),
+    "fedperf-sim start": run_by(
         f"{MEASURED}/starts/test_start_training.py::test_",
         f"{MEASURED}/starts/test_shipped_head.py::test_",
     ),
-    "fedperf-sim widths": tests(f"{MEASURED}/starts/test_widths.py::test_widths_are_the_errors_"),
+    "fedperf-sim widths": run_by(f"{MEASURED}/starts/test_widths.py::test_widths_are_the_errors_"),
 }
 """By how lines begin; of several the longest counts. What installs into the package is not run."""
 
