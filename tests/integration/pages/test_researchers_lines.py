@@ -12,7 +12,7 @@ from tests.pages import RESEARCHER
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
-@pytest.mark.parametrize("line", walk(RESEARCHER))
+@pytest.mark.parametrize("line", [*walk(RESEARCHER)])
 def test_a_line_of_the_researchers_page_runs(line: str, tmp_path: Path) -> None:
     groups = resource_cap.CONTROL_GROUPS / "cpu" / "cpu.cfs_quota_us"
     if "--cpu-limit" in line and not groups.is_file():
