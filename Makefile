@@ -48,7 +48,8 @@ $(SLOW): $(STAMP)
 # Real daemons keep the times of a calendar, so tests that watch them go before all that only
 # computes. They mostly wait.
 CLOCKED := tests/integration/federation tests/integration/organizations tests/fault \
-  tests/unit/simulations/demo
+  tests/unit/simulations/demo tests/integration/pages/test_members_lines.py \
+  tests/integration/pages/test_operators_lines.py
 PYTEST_SLOW := $(BIN)/python -m pytest -q -n 2 --dist loadscope -m "slow or statistical or fault"
 
 slow: $(SLOW) ## slow, statistical and fault tests

@@ -31,6 +31,7 @@ STAND_INS = (
     # what takes long, in small; a deadline that is kept
     ("rows=3200000", "rows=320000"),
     ("--deadline 30ms", "--deadline 30m"),
+    ("--deadline 10s", "--deadline 30m"),
     ("--executions 100", "--executions 12"),
     ("fedperf rehearse", "fedperf rehearse --members 1"),
 )
