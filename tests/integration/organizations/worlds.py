@@ -139,10 +139,10 @@ class Program:
         self.process.kill()
         self.process.wait(10)
 
-    def stop(self) -> int:
+    def stop(self, *, patience: float = 20) -> int:
         """Ask it to end; its exit code."""
         self.process.terminate()
-        return self.process.wait(20)
+        return self.process.wait(patience)
 
 
 @dataclass

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.integration.organizations.worlds import wait_until
+from tests.integration.organizations.worlds import Program, wait_until
 
 PATIENCE = 300.0
 """Seconds to wait for what a program does soon on a machine that has nothing else to do."""
@@ -58,17 +58,17 @@ class Shell:
                 stdout=stream,
                 stderr=subprocess.STDOUT,
             )
+        program = Program(process, output)
         try:
-            wait_until(lambda: until in output.read_text(), seconds=PATIENCE, what=line)
+            wait_until(lambda: until in program.text(), seconds=PATIENCE, what=line)
             yield
-            assert process.poll() is None, output.read_text()
+            assert process.poll() is None, program.text()
         finally:
-            process.terminate()
             try:
-                code = process.wait(PATIENCE)
+                code = program.stop(patience=PATIENCE)
             finally:
-                process.kill()
-        assert code == 0, output.read_text()
+                program.kill()
+        assert code == 0, program.text()
 
     def _environment(self, line: str) -> Mapping[str, str]:
         found = {name: find() for name, find in self.variables.items() if f"${name}" in line}
