@@ -30,7 +30,7 @@ from fedperf_simulations.experiments.drift.experiment import (
 )
 from fedperf_simulations.experiments.drift.federated_drift import BY_SEGMENT, WAYS
 from fedperf_simulations.experiments.drift.federated_drift import SPREAD as GGFN_SPREAD
-from fedperf_simulations.experiments.drift.report_detection import CONDITIONS
+from fedperf_simulations.experiments.drift.report_detection import conditions
 from fedperf_simulations.experiments.drift.sequences import (
     C3O_JOB,
     CORI,
@@ -159,7 +159,7 @@ def test_a_quick_run_is_sound_and_goes_on_where_it_was(tmp_path: Path) -> None:
     assert any(target.what.startswith("home") for target in outcome.targets)
     kept = sorted(tmp_path.glob("cells/*.json"))
     years, platforms = len(WAYS), 2 * len(tokio.PEAKS)
-    assert len(kept) == 5 * 4 + 1 + years + len(CONDITIONS) + platforms
+    assert len(kept) == 5 * 4 + 1 + years + len(conditions(quick=True)) + platforms
     times = [path.stat().st_mtime_ns for path in kept[1:]]
     kept[0].unlink()
     assert list(EXPERIMENT.run(settings).rows) == list(outcome.rows)
