@@ -1,11 +1,11 @@
 """Advice: the best plan on every size, the right size, and what else was looked at there.
 
-Every figure is a prediction of a complete plan by the same predictor: of the plans that the
-search hands on, of every plan in which one group of operators leaves its platform (a faster
-one takes the place of the choice, so none is left), and for the right size of the rivals:
-next best plans, one platform for everything, what runs today. Engines inside one
-process use one node, so a plan without a distributed platform is asked about on one node.
-Nothing here reads a clock, a file or the environment.
+Every figure is a prediction of a complete plan by the same predictor. The search hands on plans;
+beside them stands every plan in which one group of operators leaves its platform. A faster one
+takes the place of the choice, so none is left. For the right size there are rivals: next best
+plans, one platform for everything, what runs today. Engines inside one process use one node, so a
+plan without a distributed platform is asked about on one node. Nothing here reads a clock, a file
+or the environment.
 """
 
 from collections.abc import Callable, Iterator, Sequence

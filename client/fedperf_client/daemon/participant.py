@@ -243,9 +243,9 @@ class Participant:
     def _report(self, slot: Slot, now: datetime) -> None:
         """Draw the report when its slot opens, hand it in at its fixed time.
 
-        A daemon that was away at that time draws the report when it is back and hands it in
-        as much later as the slot gives, so that no moment depends on how long drawing took.
-        Ticks do not either: it is drawn beside them.
+        A daemon that was away at that time draws the report when it is back. It hands it in as
+        much later as the slot gives, so that no moment depends on how long drawing took. Ticks do
+        not either: it is drawn beside them.
         """
         key = slot.key
         is_drawn = self._ledger.stored(key) is not None

@@ -1,19 +1,17 @@
 """The Flower node of this organization: answers one closed kind of request.
 
-The only message it acts on is "train" with a serialized `TrainRequest`. The handler
-passed in is the release door: its future gives a SignedRelease when the slot's fixed reply
-time has come. Then the answer is made by this organization's `ClientApp` (`client_app`). What is
-wrong for public reasons
-(another type, malformed, a slot that the handler refuses) is answered at once with a code
+The only message it acts on is "train" with a serialized `TrainRequest`. The handler passed in is
+the release door: its future gives a SignedRelease when the slot's fixed reply time has come. Then
+the answer is made by this organization's `ClientApp` (`client_app`). What is wrong for public
+reasons (another type, malformed, a slot that the handler refuses) is answered at once with a code
 of `Refusal`, and said in the log. Any other failure of the handler is not answered at all: the
 coordinator sees what it would see of an organization that is offline. So it sees of an earlier
 message about the same slot, whose round it has given up: however many come, one of a slot is kept.
 
-One thread does all talking, at a fixed rhythm that does not depend on what the
-handlers do (let them work in a process of their own, so that they cannot slow it);
-replies carry no run time, and no code is ever downloaded or run. A lost
-connection is taken up again with growing pauses. Flower's own worker loop is not
-used, because it ends the process when the server refuses it.
+One thread does all talking, at a fixed rhythm that does not depend on what the handlers do. Let
+them work in a process of their own, so that they cannot slow it. Replies carry no run time, and no
+code is ever downloaded or run. A lost connection is taken up again with growing pauses. Flower's
+own worker loop is not used, because it ends the process when the server refuses it.
 
 Imports flwr, which reads FLWR_TELEMETRY_ENABLED and FLWR_DISABLE_UPDATE_CHECK:
 the program must set them before.

@@ -1,11 +1,12 @@
 """The exact search for the K cheapest plans under additive costs, and a beam where it is wide.
 
 **Exact.** What a plan still costs after some steps depends only on the platforms of the open
-operators (transfers) and on the set of platforms started (start-ups), not on the rest of what
-was placed. So one sweep from the last step to the first computes, for every such state, the
-least that is still to be paid (`_completions`): over the platforms that may run the next
-operator, its seconds, the transfers from its parents, all of which are open, a start-up where
-the set lacks the platform, and the least from the state that follows. A second sweep, from
+operators (transfers) and on the set of platforms started (start-ups). The rest of what was placed
+does not matter. So one sweep from the last step to the first computes, for every such state, the
+least that is still to be paid (`_completions`). It is the least over the platforms that may run
+the next operator, of a sum: the operator's seconds, the transfers from its parents (all are
+open), a start-up where the set lacks the platform, and the least from the state that follows. A
+second sweep, from
 the first step on, then keeps the K prefixes whose seconds so far plus least still to be paid
 are smallest. That loses none of the K best: let the plan P be one of them and p its prefix. Were
 K others kept in the place of p, each would have a completion that costs no more than p's best

@@ -1,10 +1,10 @@
 """The additive head: what every operator, transfer and start of a platform costs, in one glance.
 
-Two small networks, distilled from the cost model (`distillation`): one gives the seconds of an
-operator on every named platform from what the model sees of that operator but its place, the
-other the seconds of an edge for every pair of platforms from what flows over it. A plan's
-cost is their sum (`costs.AdditiveCosts`), which is what a search can be exact about; the
-model itself then decides among the plans that are cheapest by it. Needs no torch.
+Two small networks are distilled from the cost model (`distillation`). One gives the seconds of an
+operator on every named platform, from what the model sees of it but its place. The other gives the
+seconds of an edge for every pair of platforms, from what flows over it. A plan's cost is their sum
+(`costs.AdditiveCosts`), which is what a search can be exact about; the model itself then decides
+among the plans that are cheapest by it. Needs no torch.
 
 Start-ups are not learnt: run times are measured on platforms that are awake.
 """

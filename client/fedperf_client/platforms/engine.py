@@ -1,9 +1,9 @@
 """One interface for engines, and the only place that knows which class belongs to which platform.
 
-An engine turns a Parquet file or an Arrow table into a frame of its own, applies
-operations to frames (lazily where the engine can) and collects a frame into an
-Arrow table at a platform switch or a sink. Engines are imported when they are
-opened, so a process imports only those that its plan uses.
+An engine turns a Parquet file or an Arrow table into a frame of its own. It applies operations to
+frames, lazily where the engine can, and collects a frame into an Arrow table at a platform switch
+or a sink. Engines are imported when they are opened, so a process imports only those that its plan
+uses.
 
 `threads` is honoured by DuckDB and Spark. Polars reads POLARS_MAX_THREADS, and the linear
 algebra libraries read OMP_NUM_THREADS, when they are imported: whoever starts the

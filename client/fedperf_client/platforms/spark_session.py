@@ -5,10 +5,10 @@ they run, so the session outlives the engines that use it: what a next run finds
 warm JVM. Threads and memory are fixed when the JVM starts; whoever wants others needs
 another process, and is refused here.
 
-Nothing is served to others (no user interface, everything bound to this machine),
-nothing is said on the pipes of the process, and all files lie in one directory under
-the temporary directory of the process, removed when the process ends. A process that is
-killed leaves it to whoever removes that temporary directory.
+Nothing is served to others: there is no user interface, and everything is bound to this machine.
+Nothing is said on the pipes of the process. All files lie in one directory under the temporary
+directory of the process and are removed when it ends. A process that is killed leaves them to
+whoever removes that temporary directory.
 """
 
 import atexit

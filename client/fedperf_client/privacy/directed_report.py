@@ -1,12 +1,11 @@
 """The directed report: few directions that the server asks for, one noise on the whole.
 
 Sensitivity. A workload sends the mean over its executions of what their points send
-(`fedperf_shared.releases.directions`), and each of those has L2 norm at most 1 by the norm rule
-of the design, which a `Design` checks when it is made and which does not depend on the
-residuals. A mean is no longer than the longest of its parts. The vector is put on the
-integer grid and its norm is checked once more in integers (`report_mechanism.on_grid`),
-so the bound rests neither on floating point nor on the server's arithmetic: what is
-longer counts zero. Hence:
+(`fedperf_shared.releases.directions`). Each of those has L2 norm at most 1 by the norm rule of the
+design. A `Design` checks the rule when it is made, and the rule does not depend on the residuals.
+A mean is no longer than the longest of its parts. The vector is put on the integer grid and its
+norm is checked once more in integers (`report_mechanism.on_grid`); what is longer counts zero. So
+the bound rests neither on floating point nor on the server's arithmetic. Hence:
 
 * add or remove one workload: sensitivity 1, the figure that the ledger charges;
 * replace one workload, or the residuals of one, by others: sensitivity 2, so the same

@@ -1,10 +1,10 @@
 """Follow sources: whatever is new or has changed is read again.
 
-A source that changes all the time, such as the log of a job that runs for months, is read
-again only when what its last reading took is a small share of the time since. A source
-that cannot be read hides no other one: it is named after all others were read, once until
-it changes. What no kind of source reads is only named where it was asked for by name. What
-was read is remembered in the store, so that another daemon does not begin from the start.
+A source may change all the time, such as the log of a job that runs for months. It is read again
+only when what its last reading took is a small share of the time since. A source that cannot be
+read hides no other one: it is named after all others were read, once until it changes. What no
+kind of source reads is only named where it was asked for by name. What was read is remembered in
+the store, so that another daemon does not begin from the start.
 """
 
 import time

@@ -7,11 +7,10 @@ of its release. Counts are noisy too: each is a posterior under a public prior t
 cells are empty, and what stays unknown of it counts as noise. So an empty or drowned cell
 says nothing, and a report of pure noise leaves the prior.
 
-Post-processing of releases only: costs no privacy. Influence is bounded: an organization,
-however many workloads or slots it claims, weighs at most 1 / organization_sd^2 per cell
-with a mean residual within its clip and two stddevs of its noise, and no correction leaves
-the widest clip (see `influence_bound`). A clip counts as `MAX_RESIDUAL_CLIP` at most, whatever
-was declared.
+Post-processing of releases only: costs no privacy. Influence is bounded, however many workloads or
+slots an organization claims. It weighs at most 1 / organization_sd^2 per cell, its mean residual
+lies within its clip and two stddevs of its noise, and no correction leaves the widest clip (see
+`influence_bound`). A clip counts as `MAX_RESIDUAL_CLIP` at most, whatever was declared.
 """
 
 import math

@@ -1,14 +1,13 @@
 """Synthetic rows: plans of a public catalogue, drawn as often as reports say their cells occur.
 
-A batch is post-processing of reports (no charge): noisy counts say how often each cell
-is drawn, the catalogue gives public plans and clusters of that cell, the shared model
-plus the correction labels them. There is one batch for all, drawn from everybody's reports,
-those of whoever rehearses it included: what a row knows of them was released and paid for
-before, and training on it again composes like any use of an earlier release. A batch for each
-organization, without its own, would protect nobody further, could not be had where the
-coordinator itself rehearses (steps at the tangent), and two of them would differ by what one
-organization reported. The buffer is bounded and balanced: every segment (platform) holds at
-most its share.
+A batch is post-processing of reports (no charge): noisy counts say how often each cell is drawn,
+the catalogue gives public plans and clusters of that cell, the shared model plus the correction
+labels them. There is one batch for all, drawn from everybody's reports, those of whoever rehearses
+it included: what a row knows of them was released and paid for before, and training on it again
+composes like any use of an earlier release. A batch for each organization, without its own, would
+protect nobody further: two of them would differ by what one organization reported. It could not be
+had where the coordinator itself rehearses (steps at the tangent). The buffer is bounded and
+balanced: every segment (platform) holds at most its share.
 """
 
 import math

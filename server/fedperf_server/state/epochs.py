@@ -7,12 +7,12 @@ stratifies its own history all follow from it. The first one began before everyt
 Declaring is one transaction, and at most one epoch begins with a window: a coordinator that
 was killed and declares again finds what it had declared.
 
-Reports lag behind by a window: those made in a window are about windows that are over, so in
-the first window of an epoch they still belong to the one before, with its reference, its
-questions and its evidence. Training has no such lag: the extra rounds of an epoch are in its
-first windows. About an epoch a report says nothing of what finished before it began, even where
-the organization's report before that one lies further back; and what is stored only after
-its report was made is in none, but in training at home and in model updates.
+Reports lag behind by a window: those made in a window are about windows that are over. So in the
+first window of an epoch they still belong to the one before, with its reference, its questions and
+its evidence. Training has no such lag: the extra rounds of an epoch are in its first windows.
+About an epoch a report says nothing of what finished before it began, even where the
+organization's report before that one lies further back; and what is stored only after its report
+was made is in none, but in training at home and in model updates.
 
 A report may come months late, and is evidence of the epoch that its window is about. Where that
 is over nothing is read from it any more: corrections, drift and verdicts rest on the epoch of now,

@@ -6,10 +6,10 @@ public *anchor* plans, which need no run time, stretched so that anchors feel ea
 about alike. What a plan feels of a direction is its *feature*; whoever knows model and
 anchors can compute it, and nothing of anybody's data is in the directions.
 
-Few directions are what makes a private step worth having: noise in 615,809 weights drowns
-what noise in a few dozen directions leaves whole, and stretching spends the bound on a
-workload's vector on all of them instead of on the level alone (public subspaces: Zhou et
-al. 2021, "Bypassing the ambient dimension"; Yu et al. 2021, gradient embedding).
+Few directions are what makes a private step worth having: noise in 615,809 weights drowns what
+noise in a few dozen directions leaves whole. Stretching spends the bound on a workload's vector on
+all of them instead of on the level alone. (Public subspaces: Zhou et al. 2021, "Bypassing the
+ambient dimension"; Yu et al. 2021, gradient embedding.)
 
 The recurrent layers stay as they are: four fifths of the weights, and no better for it.
 """

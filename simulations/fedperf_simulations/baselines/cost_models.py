@@ -86,11 +86,10 @@ def train_ggfn(
 ) -> GGFN:
     """A GGFN that has seen the lesson `epochs` times.
 
-    Without dropout: it shifts a regression between training and use (the mean output of a
-    thinned network is not the output of the whole one), which cost 8 points of relative
-    error on the measured set. How plans of a question differ is learnt as well as what they
-    take: of 54 lessons that were held out, the fastest platform was chosen, or one within a
-    tenth of it, in 93 % instead of 89 %.
+    Without dropout, as the mean output of a thinned network is not the output of the whole one.
+    That shift between training and use cost 8 points of relative error on the measured set. How
+    plans of a question differ is learnt as well as what they take: of 54 lessons that were held
+    out, the fastest platform was chosen, or one within a tenth of it, in 93 % instead of 89 %.
     """
     model = GGFN(dropout=0.0, seed=seed)
     fit(

@@ -1,8 +1,8 @@
 """The published search: delayed greedy pruning, every sub-plan scored by the model, one by one.
 
-It stands beside the optimizer in comparisons only. Sub-plans that differ in the last two
-operators placed are kept, k^2 of them, and every extension of each by each of k platforms is
-a workflow of its own that the model is asked about.
+It stands beside the optimizer in comparisons only. Sub-plans that differ in the last two operators
+placed are kept, k^2 of them. Every extension of each by each of k platforms is a workflow of its
+own that the model is asked about.
 """
 
 import numpy as np

@@ -1,9 +1,9 @@
 """Comparisons case by case, so that no single case carries a verdict.
 
-A case is a newcomer, a split or a job that both sides were asked about. Beside the mean stand
-its bootstrap interval, the median over cases with its own, the share of cases that became
-better, and the mean without the one case that speaks most for us. Where cases come in groups
-that have much in common (queries of a lineage, draws of a job), groups are resampled.
+A case is a newcomer, a split or a job that both sides were asked about. Beside the mean and its
+bootstrap interval stands the median over cases with its own. So do the share of cases that became
+better, and the mean without the one case that speaks most for us. Where cases come in groups that
+have much in common (queries of a lineage, draws of a job), groups are resampled.
 """
 
 from collections.abc import Sequence

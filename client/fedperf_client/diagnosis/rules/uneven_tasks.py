@@ -1,9 +1,9 @@
 """Stages that wait for their last tasks, by what made these last.
 
-At stake is what the stage took longer than it had with the same tasks, all alike, and no
-more than its slots were without work. Which of the three it is, the longest task tells: it read
-more than others (skew), it took longer for no more (straggler), or it was as long as all others
-and began in a round that had no work for most slots (last wave).
+At stake is what the stage took longer than it had with the same tasks, all alike, and no more than
+its slots were without work. The longest task tells which of the three it is. It read more than
+others (skew), or took longer for no more (straggler). Or it was as long as all others and began in
+a round that had no work for most slots (last wave).
 """
 
 from collections.abc import Iterator

@@ -222,11 +222,12 @@ class LinearPredict(Operation):
 class Embed(Operation):
     """Give every word of a text a vector that adds up the words around it: random indexing.
 
-    The index vector of the word with rank r among all distinct words, from 1 in the order of
-    their bytes, has the components f * r % `INDEX_MODULUS` % 3 - 1 with one of `factors` each.
-    A word's embedding is the sum of the index vectors of all words at most `window` places
-    before or behind it in the same text, over all its occurrences; empty words have no place.
-    Sums of whole numbers, so that all engines agree exactly. Columns: `name`, `e0`, `e1`, ...
+    Distinct words have ranks r from 1 on, in the order of their bytes. The index vector of a word
+    has the components f * r % `INDEX_MODULUS` % 3 - 1, each with one of the `factors` f. A word's
+    embedding is the sum of the index vectors of all words at most `window` places before or behind
+    it in the same text, over all its occurrences; empty words have no place. Sums of whole
+    numbers, so that all engines agree exactly. Columns: `name`, `e0`, `e1`, ...
+
     Source: Sahlgren, An introduction to random indexing, 2005.
     """
 

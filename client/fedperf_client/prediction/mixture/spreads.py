@@ -5,14 +5,14 @@ Median, interval, upper end and the chance to keep a deadline are all read off t
 are inverse to each other up to the steps between errors, neither ever falls, and half of the
 mass lies on either side of the median.
 
-A `Spread` is told by errors of folds that mimic the question, by weights that had not seen
-them. *Finite-sample promise*: where a new workload's error can be exchanged with those of n
-workloads, it is as likely to have any rank among them, so it stays at or below the k-th
-smallest with chance at least k / (n + 1). From 19 workloads on a 90 % interval ends at ranks
-of signed errors, ceil(0.95 (n + 1)) from either side, and covers at least 90 %. From 9 on
-it does at ranks of absolute errors, as likely on either side. Of fewer the interval holds at
-least all errors there were, and as much as a Student t says that begins at what is usual: a
-guess, no promise. Each *workload* weighs the same however often it ran.
+A `Spread` is told by errors of folds that mimic the question, by weights that had not seen them.
+*Finite-sample promise*: let a new workload's error be exchangeable with those of n workloads. Then
+it is as likely to have any rank among them, and stays at or below the k-th smallest with chance at
+least k / (n + 1). From 19 workloads on a 90 % interval ends at ranks of signed errors, ceil(0.95
+(n + 1)) from either side, and covers at least 90 %. From 9 on it does at ranks of absolute errors,
+as likely on either side. Of fewer the interval holds at least all errors there were, and as much
+as a Student t says that begins at what is usual: a guess, no promise. Each *workload* weighs the
+same however often it ran.
 """
 
 import math

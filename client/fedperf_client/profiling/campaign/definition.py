@@ -1,9 +1,9 @@
 """campaign.toml: what to measure, written by people and checked as a whole.
 
-A campaign's id is the hash of what the file means: comments, the order of keys and the
-budgets of a run (`max_trials`, `max_wall_seconds`) do not count, so a campaign that ran
-out of budget goes on where it was when it gets more. Everything else makes another
-campaign, whose trials are not mixed with those of this one.
+A campaign's id is the hash of what the file means. Comments, the order of keys and the budgets of
+a run (`max_trials`, `max_wall_seconds`) do not count: a campaign that ran out of budget goes on
+where it was when it gets more. Everything else makes another campaign, whose trials are not mixed
+with those of this one.
 
 A file that is wrong is refused whole, with every problem named by its key.
 """

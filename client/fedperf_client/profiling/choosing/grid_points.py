@@ -1,10 +1,10 @@
 """A grid of configurations as points: which are corners, which are near, which are well apart.
 
-The first points of a campaign are spread without any run time: the corners of input size
-x parallelism, then greedily whatever adds most to the projections. What makes two points
-close is the product over the columns of how far they are apart, so that points are spread
-in every few columns taken alone, not only in all of them, where only corners are far apart.
-Words are balanced: whichever a column has had least of, by the root of its rows, is due.
+The first points of a campaign are spread without any run time: the corners of input size x
+parallelism, then greedily whatever adds most to the projections. How close two points are is the
+product over the columns of how far they are apart. So points are spread in every few columns taken
+alone; in all of them together only corners would be far apart. Words are balanced: whichever a
+column has had least of, by the root of its rows, is due.
 
 Source: Joseph, Gul and Ba 2015, "Maximum projection designs for computer experiments"
 (the product), and Joseph 2020 for columns of few levels and for words.

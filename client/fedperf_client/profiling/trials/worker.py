@@ -1,10 +1,9 @@
 """The child process of trials: runs what it is told, one request after the other.
 
-Requests and replies are lines of JSON over standard input and output. What an
-engine prints goes to standard error, so it cannot garble a reply. The process
-imports only the engines that it was started for, warms them up before the first
-request, and ends at once, its own children and its scratch directory with it, when the
-parent is gone.
+Requests and replies are lines of JSON over standard input and output. What an engine prints goes
+to standard error, so it cannot garble a reply. The process imports only the engines that it was
+started for and warms them up before the first request. When the parent is gone it ends at once,
+its own children and its scratch directory with it.
 
 The clock runs around the work alone: parsing the program before it and cleaning up
 after it are not measured.

@@ -13,13 +13,13 @@ slots are equal to each other and charged up to a number that is fixed like ever
 so whenever they are used, and by whatever was released before, it is the adaptive
 composition of that many releases whose parameters depend on nothing.
 
-A ledger that was restored from a backup has forgotten charges. So a counter file beside
-it, written after every charge and before its noise is drawn, and the coordinator's last
-signed receipt must agree with it, or every charge is refused until an operator calls
-`reconcile`, which charges all slots that could have been drawn. What is drawn and has not
-left stays until then, and after it for good: its slot may have been drawn before. A receipt
-that does not agree is kept, so that it is not forgotten by the next start; the operator's
-decision settles the receipts of all slots charged until then.
+A ledger that was restored from a backup has forgotten charges. So two witnesses must agree with
+it: a counter file beside it, written after every charge and before its noise is drawn, and the
+coordinator's last signed receipt. Where one does not, every charge is refused until an operator
+calls `reconcile`, which charges all slots that could have been drawn. What is drawn and has not
+left stays until then, and after it for good: its slot may have been drawn before. A receipt that
+does not agree is kept, so that it is not forgotten by the next start; the operator's decision
+settles the receipts of all slots charged until then.
 
 Refused: slots outside of the schedule or not yet due, slots that are spent, schedules that
 overspend the budget, files that are no ledger or of another schema. Moments are passed in.

@@ -1,9 +1,9 @@
 """The events of a log that count, found among all others by the first bytes of their lines.
 
-Nearly all bytes of a log are tasks, whose figures are in their stages as well: unless somebody
-asks for them these lines are passed over without being parsed, but for the ends of tasks that
-did not succeed, and so is every other event that nobody looks at. Of the plans that a query has
-one after the other only the last counts: updates are held back until a query ends.
+Nearly all bytes of a log are tasks, whose figures are in their stages as well. Unless somebody
+asks for them these lines are passed over without being parsed, but for the ends of tasks that did
+not succeed. So is every other event that nobody looks at. Of the plans that a query has one after
+the other only the last counts: updates are held back until a query ends.
 """
 
 import re

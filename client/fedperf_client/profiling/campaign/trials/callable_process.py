@@ -1,10 +1,9 @@
 """The process of one Python function: imports its module, says so, waits, calls it once.
 
-It imports little, and the campaign's directory comes first on the path only when the
-function's module is imported, so that no file there takes the place of a module that is
-needed here. A function that has a parameter `trial_directory` is told the directory where
-the trial's other components leave what it needs. What the function prints goes to standard
-error; what it returns is dropped.
+It imports little. The campaign's directory comes first on the path only when the function's module
+is imported, so that no file there takes the place of a module that is needed here. A function that
+has a parameter `trial_directory` is told the directory where the trial's other components leave
+what it needs. What the function prints goes to standard error; what it returns is dropped.
 """
 
 import contextlib
