@@ -108,9 +108,7 @@ CONDITIONS = (
     *(DetectionCondition(n, 1, 0.0, 100 if n == ENOUGH else 20) for n in (25, 50, 100, 200, 400)),
     *(DetectionCondition(n, 5, 0.0, 60 if n == ENOUGH else 10) for n in (25, 50, 100, 200, 400)),
 )
-QUICK_YEARS, QUICK_WORKLOADS = 1, ENOUGH
-"""A quick run lives one year of each condition of at most so many workloads in all."""
-
+QUICK_YEARS = 1
 CONDITION = ("workloads per platform", "organizations", "shift")
 
 
@@ -134,12 +132,8 @@ class DetectedYear:
 
 
 def conditions(*, quick: bool) -> list[DetectionCondition]:
-    """The conditions of a run; a quick one leaves out those of many workloads."""
-    return [
-        each
-        for each in CONDITIONS
-        if not quick or each.organizations * each.workloads <= QUICK_WORKLOADS
-    ]
+    """The conditions of a run; of a quick one those of at most `ENOUGH` workloads in all."""
+    return [e for e in CONDITIONS if not quick or e.organizations * e.workloads <= ENOUGH]
 
 
 def cases(settings: Settings) -> list[Row]:
