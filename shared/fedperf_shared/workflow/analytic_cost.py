@@ -279,17 +279,21 @@ def _cold(queries_before: int) -> float:
 
 
 def _tasks(columns: WorkflowColumns) -> Floats:
-    """Tasks that may share each operator's work: its partitions, its inputs', or row groups."""
+    """Tasks that may share each operator's work: its partitions, its inputs', or row groups.
+
+    A table that is sent to all has one partition; what it is joined with keeps its own.
+    """
     parent, child = columns.edges
     by_rows = np.maximum(1.0, np.ceil(columns.largest_input_rows / TASK_ROWS))
     if not columns.partitions.any():
         return by_rows
-    told = columns.partitions.copy()
+    is_told = (columns.parents > 0) | (columns.partitions > 0)
+    told = np.where(is_told, columns.partitions, by_rows)
     for edge in np.argsort(child, kind="stable"):  # children stand behind their parents
         below = child[edge]
         if columns.partitions[below] == 0:
             told[below] = max(told[below], told[parent[edge]])
-    return np.where(told > 0, told, by_rows)
+    return told
 
 
 def _units(

@@ -36,6 +36,7 @@ _MOST: Mapping[OperatorKind, float] = MappingProxyType(
     {OperatorKind.GLOBAL_AGGREGATE: 1.0, OperatorKind.ML_TRAIN: 1.0, OperatorKind.TOPK: 100.0}
 )
 _GROUPS = frozenset({OperatorKind.AGGREGATE, OperatorKind.DISTINCT})
+_JOINS = frozenset({OperatorKind.JOIN, OperatorKind.CROSS})
 
 
 def known_before(operator: Operator) -> bool:
@@ -69,7 +70,7 @@ def with_estimates(
             partitions of an exchange, the share of distinct keys.
         widths: positions of operators whose width is not known.
     """
-    operators = list(workflow.operators)
+    operators, ones = list(workflow.operators), _planned_as_one(workflow)
     for position in topological_order(workflow):
         given = [operators[each] for each in operators[position].inputs]
         if position in widths:
@@ -77,8 +78,9 @@ def with_estimates(
                 operators[position], row_bytes=_width(operators[position], given)
             )
         if position in rows:
-            operators[position] = _estimated(
-                operators[position], [each.output_rows for each in given]
+            operators[position] = replace(
+                _estimated(operators[position], [each.output_rows for each in given]),
+                partitions=1 if position in ones else 0,
             )
     return Workflow(tuple(operators), workflow.sources)
 
@@ -102,13 +104,22 @@ def _estimated(operator: Operator, given: Sequence[float]) -> Operator:
     ratio = 0.0
     if operator.kind in _GROUPS and max(given, default=0.0) > 0:
         ratio = min(1.0, rows / max(given))
-    is_one = operator.partitions == 1  # sent to all: planned so, not counted
-    return replace(
-        operator,
-        output_rows=rows,
-        key_distinct_ratio=ratio,
-        partitions=1 if is_one else 0,
-    )
+    return replace(operator, output_rows=rows, key_distinct_ratio=ratio)
+
+
+def _planned_as_one(workflow: Workflow) -> frozenset[int]:
+    """Exchanges into one partition by plan: a table sent to all, or all rows to one place.
+
+    Other exchanges had one partition because a run counted that this was enough.
+    """
+    operators, found = workflow.operators, set[int]()
+    for reader in operators:
+        given = [operators[each] for each in reader.inputs]
+        is_joined = reader.kind in _JOINS and len(given) > 1
+        is_sent = is_joined and any(each.kind is not OperatorKind.EXCHANGE for each in given)
+        if is_sent or reader.kind in _MOST:
+            found.update(each for each in reader.inputs if operators[each].partitions == 1)
+    return frozenset(found)
 
 
 def _width(operator: Operator, given: Sequence[Operator]) -> float:
@@ -116,5 +127,5 @@ def _width(operator: Operator, given: Sequence[Operator]) -> float:
     widths = [each.row_bytes for each in given]
     if not widths:
         return DEFAULT_ROW_BYTES
-    is_joined = operator.kind in (OperatorKind.JOIN, OperatorKind.CROSS)
+    is_joined = operator.kind in _JOINS
     return min(sum(widths) if is_joined else max(widths), MAX_ROW_BYTES)

@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 
 from fedperf_shared.execution import ClusterConfig
-from fedperf_shared.workflow.analytic_cost import PRICES_PATH, UNITS, Prices, Work, shipped_prices
+from fedperf_shared.workflow.analytic_cost import (
+    PRICES_PATH,
+    TASK_ROWS,
+    UNITS,
+    Prices,
+    Work,
+    shipped_prices,
+)
 from fedperf_shared.workflow.columns import Placements, WorkflowColumns
 from fedperf_shared.workflow.features import featurize, featurize_assignments
 from fedperf_shared.workflow.graph import Operator, Plan, Workflow
@@ -111,6 +118,18 @@ def test_partitions_hold_until_rows_are_exchanged() -> None:
     found = seconds(workflow, {"row_map": 1e-6}, replace(CLUSTER, cores=64))
     assert found == pytest.approx(1 / 2)
     assert seconds(workflow, {"task_dispatch": 0.1}) == pytest.approx(0.9)
+
+
+def test_what_is_joined_with_a_table_sent_to_all_keeps_its_tasks() -> None:
+    large, small = chain((K.FILE_SOURCE, 64 * TASK_ROWS), (K.EXCHANGE, 10.0)).operators
+    sent = replace(small, inputs=(1,), partitions=1)
+    sides = (large, replace(large, output_rows=10.0), sent)
+    joined = Operator(K.JOIN, OperatorClass.RELATIONAL, (0, 2), output_rows=64 * TASK_ROWS)
+    mapped = Operator(K.MAP, OperatorClass.RELATIONAL, (3,), output_rows=64 * TASK_ROWS)
+    workflow, price = Workflow((*sides, joined, mapped)), {"row_map": 1 / (64 * TASK_ROWS)}
+    for cores in (1, 8, 64):
+        found = seconds(workflow, price, replace(CLUSTER, cores=cores))
+        assert found == pytest.approx(1 / cores)
 
 
 def test_a_first_query_pays_for_a_cold_engine_and_later_ones_less_and_less() -> None:

@@ -48,6 +48,25 @@ def test_sources_are_known_and_the_rest_follows_from_them() -> None:
     assert found.platforms == PLAN.platforms
 
 
+def exchanged_into(reader: OperatorKind, *partitions: int) -> list[int]:
+    """Partitions of exchanges below `reader`, as far as they are known before a run."""
+    sources = [operator(K.FILE_SOURCE, rows=90.0) for _ in partitions]
+    exchanges = [
+        operator(K.EXCHANGE, place, partitions=each) for place, each in enumerate(partitions)
+    ]
+    below = range(len(sources), 2 * len(sources))
+    workflow = Workflow((*sources, *exchanges, operator(reader, *below)))
+    found = plan_before(Plan.on_one_platform(workflow, Platform.SPARK)).workflow.operators
+    return [each.partitions for each in found if each.kind is K.EXCHANGE]
+
+
+def test_one_partition_is_known_where_a_plan_says_so_and_not_where_a_run_found_it_enough() -> None:
+    assert exchanged_into(K.GLOBAL_AGGREGATE, 1) == [1]
+    assert exchanged_into(K.AGGREGATE, 1) == [0]
+    assert exchanged_into(K.SORT, 1) == [0]
+    assert exchanged_into(K.JOIN, 1, 1) == [0, 0]
+
+
 def test_what_a_run_told_changes_nothing_of_what_was_known_before() -> None:
     told = tuple(
         each if known_before(each) else replace(each, output_rows=5 * each.output_rows)
