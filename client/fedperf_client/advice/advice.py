@@ -57,10 +57,10 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Rivalry:
-    """The choice beside what one has: what runs today, or one platform for everything.
+    """The choice beside what runs today, or else the best platform for everything.
 
     Attributes:
-        plan: what one has, on the size of the choice.
+        plan: of the rival, on the size of the choice.
         chance: that the choice takes less time.
     """
 
@@ -80,14 +80,14 @@ class Advice:
     Attributes:
         job: what is to run.
         wishes: what the plan keeps to.
-        best: the right size and its plan; where no size keeps the deadline, the fastest.
+        best: the right size and its plan; where no size keeps the deadline, the surest to.
         keeps_deadline: whether it does; None without a deadline.
         sizes: every size with its best plan, small ones first.
         too_small: sizes on which an operator fits nowhere, and why.
         rivals: other plans on the size of `best`, the fastest first.
         moves: what the groups of the choice would do elsewhere, on that size.
         costs: additive costs on that size.
-        rivalry: the choice beside what one has; None where it is that, or nothing to compare.
+        rivalry: the choice beside a rival; None where it runs today, or nothing can be compared.
     """
 
     job: Job
@@ -148,7 +148,7 @@ def advise(
         )
     )
     right = best_size(answers)
-    best = right or min(answers, key=_by_seconds)
+    best = right or min(answers, key=_by_chance)
     search = _Search(job.on(best.cluster), wishes, estimates, head)
     rivals = search.rivals(best)
     return Advice(
@@ -214,12 +214,13 @@ class _Search:
         return tuple(sorted(known.values(), key=_by_seconds))
 
     def rivalry(self, best: ClusterChoice, rivals: Sequence[Alternative]) -> Rivalry | None:
-        """The choice beside what one has; of a mixed choice else the best single platform."""
-        chosen, today = best.choice.plan.platforms, self.job.today.platforms
+        """The choice beside what one has, if that may be; else the best single platform."""
+        today, allowed = self.job.today.platforms, allowed_on(self.job, self.wishes, best.cluster)
+        costs = self.costs(best.cluster).within(self.wishes.platforms, allowed)
+        had = [each for each in rivals if each.plan.platforms == today and costs.allows(today)]
         single = [each for each in rivals if len(set(each.plan.platforms)) == 1]
-        had = [each for each in rivals if each.plan.platforms == today]
-        known = [*had, *(single if len(set(chosen)) > 1 else ())]
-        if chosen == today or not known:
+        known = [*had, *(each for each in single if costs.allows(each.plan.platforms))]
+        if best.choice.plan.platforms == today or not known:
             return None
         asked = [SizedPlan(known[0].plan, best.cluster)]
         [of_rival] = _estimates(self.asked, asked)
@@ -328,3 +329,8 @@ def _where_it_runs(question: SizedPlan) -> SizedPlan:
 
 def _by_seconds(each: Alternative | ClusterChoice) -> float:
     return each.seconds
+
+
+def _by_chance(each: ClusterChoice) -> tuple[float, float]:
+    """The surest to keep the deadline first, of equally sure ones the fastest."""
+    return -(each.chance or 0.0), each.seconds

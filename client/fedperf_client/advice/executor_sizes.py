@@ -94,11 +94,19 @@ class WholeTime:
 
     def chance_faster_than(self, other: "WholeTime") -> float:
         """Chance that it takes less time, see `comparison.chance_faster`."""
+        return self._chance_below(other, other.median_seconds / self.median_seconds)
+
+    def chance_cheaper_than(self, other: "WholeTime") -> float:
+        """Chance that it costs less, a rate times the time; 0 where the two cost nothing."""
+        if not (self.cost > 0 and other.cost > 0):
+            return float(self.cost < other.cost)
+        return self._chance_below(other, other.cost / self.cost)
+
+    def _chance_below(self, other: "WholeTime", ratio: float) -> float:
         first, second = self.deviation, other.deviation
         common = 2 * min(self.kinship, other.kinship) * first * second
         apart = math.sqrt(max(first**2 + second**2 - common, 1e-12))
-        ratio = math.log(other.median_seconds / self.median_seconds)
-        return Student(apart, USUAL_DEGREES).cdf(ratio)
+        return Student(apart, USUAL_DEGREES).cdf(math.log(ratio))
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +122,8 @@ class ExecutorAdvice:
         memory_bytes: of an executor.
         queries_today: as `today`, without the time beside queries.
         elsewhere: its queries on this machine, by engine; empty where they do not fit.
+        rival: the right one by medians, where no difference to `today` can be told and `today` is
+            taken; else None.
     """
 
     application: SparkApplication
@@ -124,6 +134,7 @@ class ExecutorAdvice:
     memory_bytes: int
     queries_today: WholeTime
     elsewhere: dict[Platform, WholeTime]
+    rival: WholeTime | None = None
 
     @property
     def chance(self) -> float | None:
@@ -188,15 +199,21 @@ def executor_advice(
         for engine in ENGINES_HERE
         if home is not None and _fits(application, engine, home)
     }
+    now = times[today]
+    right = _best(list(times.values()), deadline_seconds, is_cost_first=is_cost_first)
+    is_kept = right is not now and _is_open(
+        right, now, deadline_seconds=deadline_seconds, is_cost_first=is_cost_first
+    )
     return ExecutorAdvice(
         application,
         tuple(times.values()),
-        times[today],
-        _best(list(times.values()), deadline_seconds, is_cost_first=is_cost_first),
+        now,
+        now if is_kept else right,
         deadline_seconds,
         memory,
         time(today, application.executors, 0.0),
         elsewhere,
+        right if is_kept else None,
     )
 
 
@@ -284,6 +301,18 @@ def _best(
         fastest = min(each.median_seconds for each in times)
         able = [each for each in times if each.median_seconds <= (1 + WORTH) * fastest]
     return min(able, key=lambda each: (each.cost, each.median_seconds))
+
+
+def _is_open(
+    right: WholeTime, now: WholeTime, *, deadline_seconds: float | None, is_cost_first: bool
+) -> bool:
+    """Whether there is no telling that `right` beats what one has, which does what is asked."""
+    if deadline_seconds is not None and now.chance_within(deadline_seconds) < HOLDS:
+        return False
+    wants_time = deadline_seconds is None and not is_cost_first
+    chances = [right.chance_cheaper_than(now)]
+    chances += [right.chance_faster_than(now)] if wants_time else []
+    return not any(is_better(each) for each in chances)
 
 
 def _fits(application: SparkApplication, engine: Platform, home: ClusterConfig) -> bool:

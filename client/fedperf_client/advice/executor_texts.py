@@ -29,6 +29,11 @@ def lines_of(found: ExecutorAdvice, prices: PriceList | None) -> Iterator[str]:
     yield f"  take {_size(found, best)}: {_times(best)}, {cost_text(best.cost, prices)}" + (
         "" if best is found.today else f" instead of {cost_text(found.today.cost, prices)}"
     )
+    if found.rival is not None:
+        yield (
+            f"  no difference that can be told to {_size(found, found.rival)}: "
+            f"{_times(found.rival)}, {cost_text(found.rival.cost, prices)}; so take what you have"
+        )
     if found.deadline_seconds is not None and found.chance is not None:
         kept = (
             "keeps it with a chance of"
@@ -86,6 +91,7 @@ def facts_of(found: ExecutorAdvice, prices: PriceList | None) -> dict[str, objec
         "conf": list(found.conf),
         "choice": _row(found.best, prices),
         "today": _row(found.today, prices),
+        "no_difference_to": None if found.rival is None else _row(found.rival, prices),
         "sizes": [_row(each, prices) for each in found.times],
         "here": None
         if other is None

@@ -60,8 +60,10 @@ def headline(advice: Advice) -> str:
     choice = advice.choice
     start = choice.startup_seconds
     of_it = f"; {duration_text(start)} of it to start" if start else ""
+    is_open = advice.rivalry is not None and advice.rivalry.is_open
+    what_to_do = "the fastest by prediction:" if is_open else "run it on"
     return (
-        f"run it on {platforms_text(choice.plan)} with {size_of(advice.best.cluster)}: "
+        f"{what_to_do} {platforms_text(choice.plan)} with {size_of(advice.best.cluster)}: "
         f"{duration_text(choice.seconds)}, {choice.prediction.level:.0%} interval "
         f"{_interval(choice)}{of_it}"
     )
@@ -76,7 +78,7 @@ def verdict(advice: Advice) -> str | None:
     if advice.keeps_deadline:
         return f"keeps {words} at the fewest core-seconds, with a chance of {chance}"
     return (
-        f"no size asked about keeps {words} with a chance of 90%; the fastest is shown: "
+        f"no size asked about keeps {words} with a chance of 90%; the surest is shown: "
         f"{size_of(best.cluster)}, {chance}"
     )
 
@@ -91,13 +93,16 @@ def no_difference(advice: Advice) -> str | None:
     rivalry, choice = advice.rivalry, advice.choice
     if rivalry is None or not rivalry.is_open:
         return None
-    has = rivalry.plan.plan.platforms == advice.job.today.platforms
-    name = "what runs today" if has else f"{platforms_text(rivalry.plan.plan)} for everything"
+    name, what = f"{platforms_text(rivalry.plan.plan)} for everything", "the simpler one"
+    if rivalry.plan.plan.platforms == advice.job.today.platforms:
+        name, what = "what runs today", "what you have"
+    elif len(set(choice.plan.platforms)) == 1:
+        what = "either"
     return (
         f"no difference that can be told: {name} takes {duration_text(rivalry.plan.seconds)}, "
         f"{rivalry.plan.prediction.level:.0%} interval {_interval(rivalry.plan)}, against "
         f"{duration_text(choice.seconds)}, {_interval(choice)}; the choice is faster with a "
-        f"chance of {chance_text(rivalry.chance)}, so take what you have"
+        f"chance of {chance_text(rivalry.chance)}, so take {what}"
     )
 
 

@@ -7,7 +7,7 @@ many queries the longest are asked about; the time of all others counts as time 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from fedperf_client.diagnosis.job_facts import JobFacts
+from fedperf_client.diagnosis.job_facts import JobFacts, StageFacts
 from fedperf_client.diagnosis.spark_settings import SparkSettings
 from fedperf_client.sources.spark.cluster import UNIFIED_SHARE
 from fedperf_client.sources.spark.identity import stripped
@@ -96,10 +96,7 @@ class ApplicationRecord:
         self._began = min(self._began, job.started_at / 1000)
         self._ended = max(self._ended, job.ended_at / 1000)
         for stage in job.stages:
-            cores = job.settings.executor_cores or job.cores
-            at_once = max(1, cores // job.settings.cores_per_task)
-            each = stage.totals.held / len(stage.tasks)
-            self._held = max(self._held, each * min(at_once, len(stage.tasks)))
+            self._held = max(self._held, _held_at_once(job, stage))
             self._spilled += stage.totals.spilled_disk
 
     def add_query(self, execution: Execution) -> None:
@@ -129,6 +126,13 @@ class ApplicationRecord:
             self._held,
             self._spilled,
         )
+
+
+def _held_at_once(job: JobFacts, stage: StageFacts) -> float:
+    """The most that tasks of one executor held: that of the largest beside others of the mean."""
+    cores, tasks = job.settings.executor_cores or job.cores, len(stage.tasks)
+    others = min(max(1, cores // job.settings.cores_per_task), tasks) - 1
+    return stage.totals.most_held + others * stage.totals.held / tasks
 
 
 def newest_of_each(applications: Iterable[SparkApplication]) -> list[SparkApplication]:

@@ -56,6 +56,7 @@ class TaskTotals:
         spilled_tasks, spilled_run: how many tasks that were, and their `run` without garbage
             and fetch wait.
         held: the most memory that each task had for its work, added up.
+        most_held: the most that one of them had.
     """
 
     cpu: int = 0
@@ -72,6 +73,7 @@ class TaskTotals:
     spilled_tasks: int = 0
     spilled_run: int = 0
     held: int = 0
+    most_held: int = 0
 
 
 @dataclass(frozen=True)

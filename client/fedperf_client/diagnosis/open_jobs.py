@@ -55,7 +55,7 @@ _STEP = 1000
 
 @dataclass(slots=True)
 class _OpenStage:
-    """A stage attempt: five numbers for each task, and sums."""
+    """A stage attempt: five numbers for each task, sums, and the most memory of one."""
 
     name: str = ""
     submitted_at: int | None = None
@@ -63,6 +63,7 @@ class _OpenStage:
     cores: int = 0
     columns: "array[int]" = field(default_factory=lambda: array("q"))
     sums: Counter[str] = field(default_factory=Counter)
+    most_held: int = 0
 
 
 @dataclass(slots=True)
@@ -264,6 +265,7 @@ class OpenJobs:
             rows = figures["rows_read"]
             stage.columns.extend((launched, finished, figures.pop("run"), read, rows))
             stage.sums.update(figures)
+            stage.most_held = max(stage.most_held, figures["held"])
         self._grown(job, 1)
 
     def _grown(self, job: _OpenJob, count: int) -> None:
@@ -347,7 +349,7 @@ class OpenJobs:
             slots=stage.cores // self._settings.cores_per_task,
             had_executors=stage.had_executors,
             tasks=tasks,
-            totals=TaskTotals(**stage.sums),
+            totals=TaskTotals(**stage.sums, most_held=stage.most_held),
         )
 
 

@@ -175,11 +175,12 @@ def test_an_operator_of_others_stays_where_it_runs() -> None:
         advised(made_up(2), what=job(strange))
 
 
-def test_without_a_size_that_keeps_the_deadline_the_fastest_is_shown() -> None:
+def test_without_a_size_that_keeps_the_deadline_the_surest_is_shown() -> None:
     sizes = [replace(FOUR_CORES, cores=each) for each in (1, 2, 64)]
     found = advised(made_up(1), sizes=sizes, deadline_seconds=0.01)
     assert found.keeps_deadline is False
-    assert found.best.seconds == min(each.seconds for each in found.sizes)
+    assert found.best.seconds == min(each.seconds for each in found.sizes)  # all are as unsure
+    assert found.best.chance == max(each.chance or 0.0 for each in found.sizes)
     assert advised(made_up(1), sizes=sizes, deadline_seconds=1e5).keeps_deadline is True
     assert advised(made_up(1), sizes=sizes).keeps_deadline is None
 

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -13,13 +14,19 @@ from fedperf_client.advice.executor_sizes import (
     better_engine,
     executor_advice,
 )
-from fedperf_client.advice.spark_application import SparkApplication, newest_of_each
+from fedperf_client.advice.executor_texts import lines_of
+from fedperf_client.advice.spark_application import (
+    ApplicationRecord,
+    SparkApplication,
+    newest_of_each,
+)
 from fedperf_client.diagnosis.spark_settings import SparkSettings
 from fedperf_client.prediction.mixture.intervals import Estimate
 from fedperf_client.prediction.mixture.matched_folds import Asks
 from fedperf_client.prediction.mixture.spreads import Student
 from fedperf_shared.execution import ClusterConfig, Execution, Measurement, SizedPlan
 from fedperf_shared.workflow.vocabulary import Platform
+from tests.fakes.measured_logs import FakeTask, log_of
 from tests.unit.client.executions import START, chain_plan, make_execution
 
 GIB = 2**30
@@ -76,6 +83,9 @@ def by(seconds: Callable[[SizedPlan], float]) -> Callable[[Sequence[SizedPlan]],
 HALVES = by(lambda asked: 1600 / asked.cluster.cores)
 """Twice the cores take half the time."""
 
+ROOTS = by(lambda asked: 50.0 * (32 / asked.cluster.cores) ** 0.5)
+"""Four times the cores do: 210, 151, 110 and 81 seconds for 1, 2, 4 and 8 executors."""
+
 
 def core_seconds(cluster: ClusterConfig, seconds: float) -> float:
     return cluster.cores * seconds
@@ -110,7 +120,7 @@ def test_queries_that_ran_at_once_are_not_added_up() -> None:
 
 
 def test_the_cheapest_that_keeps_the_deadline_is_taken() -> None:
-    found = advised(deadline_seconds=300.0)  # 410, 210, 110 and 60 seconds
+    found = executor_advice(ran(), ROOTS, core_seconds, deadline_seconds=180.0)
     assert (found.best.executors, found.keeps_deadline) == (2, True)
     assert found.conf == (
         "--conf spark.executor.instances=2",
@@ -132,10 +142,31 @@ def test_of_none_that_keeps_the_deadline_the_likeliest_is_shown() -> None:
 
 
 def test_without_a_deadline_prices_decide_or_else_the_fastest() -> None:
-    assert advised(is_cost_first=True).best.executors == 1
+    cheapest = executor_advice(ran(), ROOTS, core_seconds, is_cost_first=True)
+    assert cheapest.best.executors == 1
     assert advised().best.executors == 8
     flat = executor_advice(ran(), by(lambda _: 50.0), core_seconds)
     assert flat.best.executors == 1  # more bring nothing
+
+
+def test_where_no_difference_can_be_told_what_ran_is_kept_and_the_rival_is_named() -> None:
+    a_little = by(lambda asked: 50.0 - 0.5 * (asked.cluster.cores == 64) + 60 * _is_small(asked))
+    found = executor_advice(ran(), a_little, lambda _, seconds: seconds)
+    assert (found.best, found.best.executors) == (found.today, 4)
+    assert found.rival is not None
+    assert found.rival.executors == 8
+    assert any("no difference that can be told to 8 exec" in line for line in lines_of(found, None))
+    told = executor_advice(ran(), HALVES, lambda _, seconds: seconds)
+    assert (told.best.executors, told.rival) == (8, None)
+
+
+def _is_small(asked: SizedPlan) -> bool:
+    return asked.cluster.cores < TODAY.cores
+
+
+def test_a_rival_takes_the_place_of_what_misses_the_deadline() -> None:
+    found = executor_advice(ran(), HALVES, core_seconds, deadline_seconds=100.0)  # 110 today
+    assert (found.best.executors, found.rival) == (8, None)
 
 
 def test_executors_that_come_and_go_and_local_mode_have_their_own_settings() -> None:
@@ -157,6 +188,19 @@ def test_memory_in_which_what_was_measured_does_not_fit_is_refused() -> None:
         advised(memory_bytes=5 * GIB)  # 3 GiB of work are 60 % of 5 GiB, and 300 MiB
     with pytest.raises(TooLittleMemoryError, match="spilled"):
         advised(ran(spilled_bytes=1), memory_bytes=12 * GIB)
+
+
+def test_the_largest_task_counts_whole_beside_others_of_the_mean(tmp_path: Path) -> None:
+    tasks = [FakeTask(1000, 2000, held=held) for held in (4 * GIB, *[GIB // 100] * 99)]
+    (job,), _ = log_of(tasks).jobs(tmp_path)
+    record = ApplicationRecord()
+    record.add_job(job)
+    record.add_query(query())
+    found = record.finished()
+    assert found is not None
+    at_once = min(job.settings.executor_cores or job.cores, 100)
+    mean = (4 * GIB + 99 * (GIB // 100)) / 100
+    assert found.held_bytes == pytest.approx(4 * GIB + (at_once - 1) * mean)
 
 
 def test_an_engine_here_is_compared_with_the_queries_alone() -> None:

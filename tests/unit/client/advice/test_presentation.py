@@ -82,6 +82,23 @@ def test_below_what_can_be_told_one_takes_what_one_has(share: float, is_open: bo
         assert told is None
 
 
+def test_a_plan_that_may_not_be_is_not_what_one_keeps() -> None:
+    nearly = {DUCKDB: 0.99, PANDAS: 5.0}
+
+    def taking(question: SizedPlan) -> float:
+        platforms = set(question.plan.platforms)
+        return nearly.get(platforms.pop(), 1.0) if len(platforms) == 1 else 9.0
+
+    without_polars = replace(COLD, platforms=(DUCKDB, PANDAS), warm=frozenset({DUCKDB, PANDAS}))
+    found = advised(taking, without_polars, what=job(today=POLARS))
+    assert found.rivalry is not None
+    assert set(found.rivalry.plan.plan.platforms) == {PANDAS}
+    assert no_difference(found) is None
+    nearly[PANDAS] = 1.0
+    told = str(no_difference(advised(taking, without_polars, what=job(today=POLARS))))
+    assert told.endswith("so take either")
+
+
 def test_what_runs_already_is_compared_with_nothing() -> None:
     found = advised(seconds, COLD, what=job(today=DUCKDB))
     assert found.rivalry is None
@@ -99,7 +116,7 @@ def test_advice_says_what_its_time_rests_on() -> None:
     ("deadline", "says"),
     [
         (60.0, "keeps 60 s at the fewest core-seconds, with a chance of 9"),
-        (0.5, "no size asked about keeps 500 ms with a chance of 90%; the fastest is shown: 4 co"),
+        (0.5, "no size asked about keeps 500 ms with a chance of 90%; the surest is shown: 4 co"),
     ],
 )
 def test_the_verdict_on_a_deadline(deadline: float, says: str) -> None:

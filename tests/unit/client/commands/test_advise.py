@@ -114,7 +114,7 @@ def test_no_size_in_time_is_one_line_the_fastest_and_the_documented_code(
     ended = fedperf(home, *asked)
     assert ended.code == NO_ANSWER
     assert NO_ANSWER in EXIT_CODES
-    assert "no size asked about keeps 1 ms with a chance of 90%; the fastest is shown" in ended.out
+    assert "no size asked about keeps 1 ms with a chance of 90%; the surest is shown" in ended.out
     found = advice(home, *asked[1:], code=NO_ANSWER)
     sizes, choice = found["sizes"], found["choice"]
     assert isinstance(sizes, list)
