@@ -1,7 +1,8 @@
 """Plans run in turns on this machine: what was predicted beside what was measured.
 
 All plans run the same number of times, one after the other and over again, so that
-whatever else the machine does meets all of them alike.
+whatever else the machine does meets all of them alike. Every second turn goes backwards, so that
+no plan always runs behind the same one.
 """
 
 import statistics
@@ -80,15 +81,16 @@ def in_turns(
     seconds: list[list[float]] = [[] for _ in plans]
     failed: dict[int, str] = {}
     for turn in range(repeats):
-        for place, platforms in enumerate(plans):
+        there = range(len(plans))
+        for count, place in enumerate(reversed(there) if turn % 2 else there):
             if place not in failed:
-                trial = run(platforms)
+                trial = run(plans[place])
                 if trial.status is ExecutionStatus.OK and trial.measurement is not None:
                     seconds[place].append(trial.measurement.runtime_seconds)
                 else:
                     failed[place] = trial.reason or trial.status.name.lower().replace("_", " ")
             if on_progress is not None:
-                on_progress(turn * len(plans) + place + 1, repeats * len(plans))
+                on_progress(turn * len(plans) + count + 1, repeats * len(plans))
     return [
         PlanRuns(None, failed[place]) if place in failed else PlanRuns(statistics.median(runs))
         for place, runs in enumerate(seconds)

@@ -11,20 +11,24 @@ from fedperf_client.optimizer.plan_scores import Assignment
 from fedperf_client.prediction.prediction import Floats
 from fedperf_shared.execution import SizedPlan
 from fedperf_simulations.experiments.platform_choice.mixed_choice import (
+    BEST_ALONE_AGAIN,
     CHOICE,
     FASTEST,
     RERUN,
     best_alone,
     beyond,
     chosen_plan,
+    covered_row,
     least_said,
     mixed_rows,
     rerun_row,
+    robust_plan,
     rules_of_thumb,
+    said_of,
     sinks_at_home,
 )
 from fedperf_simulations.experiments.platform_choice.tables import ModelAnswers
-from fedperf_simulations.harness.information import BOTH, KNOWN_BEFORE
+from fedperf_simulations.harness.information import BOTH, KNOWN_BEFORE, TRUE_ROWS
 from fedperf_simulations.measured_set.comparisons import Case
 from tests.unit.simulations.compared import DUCKDB, PANDAS, POLARS, PROGRAM, case, everywhere
 
@@ -63,6 +67,7 @@ def test_what_was_said_and_the_fastest_of_the_log_run_side_by_side() -> None:
     assert set(asked) == {everywhere(PANDAS), *(plan for plan, _ in fastest)}
     assert len(asked) == len(set(asked))
     assert (row[CHOICE], row["always pandas"], row[FASTEST]) == (2.0, 2.0, 0.5)
+    assert row[BEST_ALONE_AGAIN] == 0.5
 
 
 def test_regret_is_told_by_the_fastest_of_the_second_runs() -> None:
@@ -73,7 +78,7 @@ def test_regret_is_told_by_the_fastest_of_the_second_runs() -> None:
     ours, rule = mixed_rows(cells, [CHOICE, "rule"])
     assert ours["mean regret"] == pytest.approx(0.1)
     assert (ours["cases"], ours["within a tenth"]) == (2, 0.5)
-    assert rule["mean regret"] == math.inf
+    assert rule["mean regret"] == pytest.approx((0.05 + 100) / 2)
     assert (ours["median"], ours["low"], ours["high"]) == pytest.approx((0.1, 0.0, 0.2))
     assert rule["median"] == pytest.approx((0.05 + 100) / 2)
 
@@ -96,8 +101,31 @@ def test_a_plan_that_failed_does_not_make_a_comparison_infinite() -> None:
         {FASTEST: 1.0, CHOICE: None, "a": 1.5, "b": None},
         {FASTEST: 1.0, CHOICE: 1.1, "a": 1.5, "b": None},
     ]
-    assert beyond(cells, ["b"]).mean == pytest.approx((0 + 0.1 - 100) / 2)
-    assert beyond(cells, ["a", "b"]).mean == pytest.approx((99.5 - 0.4) / 2)
+    assert beyond(cells, CHOICE, ["b"]).mean == pytest.approx((0 + 0.1 - 100) / 2)
+    assert beyond(cells, CHOICE, ["a", "b"]).mean == pytest.approx((99.5 - 0.4) / 2)
+
+
+@pytest.mark.parametrize(("saved", "expected"), [(0.01, everywhere(POLARS)), (3.0, MIXED)])
+def test_a_difference_that_cannot_be_told_changes_nothing(
+    saved: float, expected: Assignment
+) -> None:
+    """A start is off by a factor of some; what it misjudges on all platforms cancels."""
+
+    def answer(questions: Sequence[SizedPlan]) -> Floats:
+        on_polars = [set(each.plan.platforms) == {POLARS} for each in questions]
+        mixed = [len(set(each.plan.platforms)) > 1 for each in questions]
+        return np.where(mixed, -saved, np.where(on_polars, 0.0, 5.0))
+
+    assert robust_plan(exhaustive(), MIXED, answer, information=TRUE_ROWS) == expected
+
+
+def test_mixed_plans_are_covered_by_what_is_claimed_of_the_start() -> None:
+    about = said_of(
+        exhaustive(), MIXED, lambda asked: np.zeros(len(asked)), name=CHOICE, information=TRUE_ROWS
+    )
+    width = float(str(about[f"{CHOICE}, half width"]))
+    cells = [{**about, CHOICE: math.exp(share * width)} for share in (-0.9, 0.9, 1.1, 2.0)]
+    assert covered_row(cells, CHOICE)["covered"] == 0.5
 
 
 def test_the_optimizer_chooses_what_is_predicted_to_be_fastest() -> None:
