@@ -74,7 +74,7 @@ def measured_files(folder: str | None = None) -> tuple[Path, ...]:
 
 def is_measured(folder: str) -> bool:
     """Whether that set is there; sets that come later may not be."""
-    return (MEASURED_DIRECTORY / folder).is_dir()
+    return any((MEASURED_DIRECTORY / folder).glob("*.parquet"))
 
 
 def measured_executions(folder: str | None = None) -> Iterator[Execution]:

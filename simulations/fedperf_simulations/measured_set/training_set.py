@@ -5,7 +5,7 @@ one segment. The caller says which workloads a model may know; of the others it 
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
@@ -15,6 +15,7 @@ import numpy as np
 from fedperf_shared.execution import ClusterConfig, Execution, MeasuredPlan
 from fedperf_shared.workflow.estimates import plan_before
 from fedperf_shared.workflow.graph import Plan, Workflow
+from fedperf_shared.workflow.template import fingerprint
 from fedperf_simulations.baselines.cost_models import Lesson
 from fedperf_simulations.data.datasets import (
     COMPARISONS,
@@ -96,6 +97,21 @@ class Measurements:
         ]
         begun = [p for name, each in self.prefixes.items() if is_known(name) for p in each]
         return Lesson.of([*complete, *begun])
+
+    def workloads_of(self, shapes: Collection[str]) -> frozenset[str]:
+        """The workloads with a plan, or a prefix of one, of such a shape (`fingerprint`)."""
+        return frozenset(
+            workload for workload, each in self._all_workflows() if fingerprint(each) in shapes
+        )
+
+    def _all_workflows(self) -> Iterator[tuple[str, Workflow]]:
+        for each in (*self.executions, *self.sessions):
+            yield each.workload, each.plan.workflow
+        for case in (*self.cases, *self.further):
+            yield case.workload, case.workflow
+        for workload, prefixes in self.prefixes.items():
+            for prefix in prefixes:
+                yield workload, prefix.plan.workflow
 
     def workflows(self, is_known: IsKnown) -> list[Sized]:
         """Workflows of known cases, which a head is distilled from."""

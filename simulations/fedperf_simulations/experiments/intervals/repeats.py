@@ -139,7 +139,8 @@ def _of_tokio(data: Path | None) -> Iterator[RepeatedJob]:
 def _of_campaigns(_: Path | None) -> Iterator[RepeatedJob]:
     for path in measured_files(CAMPAIGNS):
         runs: dict[tuple[object, ...], list[float]] = defaultdict(list)
-        for each in sorted(executions_of(path), key=lambda each: each.finished_at):
+        ended = [each for each in executions_of(path) if each.is_ok]
+        for each in sorted(ended, key=lambda each: each.finished_at):
             # How fast the machine was found to be differs from run to run.
             where_it_ran = each.cluster.nodes, each.cluster.cores
             runs[each.plan, *where_it_ran].append(_log_seconds(each))
@@ -315,23 +316,34 @@ def rows_of(cases: Cases) -> list[Row]:
 
 
 def targets_of(_: Cases, rows: Sequence[Row], *, sets: Sequence[str]) -> list[Target]:
-    """The targets in homes with other jobs, and in homes with nothing else."""
-    found = []
-    for of in sets:
-        for number, runs in enumerate(RUNS[of]):
-            for order in ORDERS[of] if of in LEAST else ():
-                words = situation(of, runs, order, home=OTHERS)
-                [row] = where(rows, situation=words, predictor=OURS)
-                found.append(least_target(f"{words}: covered", row, "covered", LEAST[of]))
-                if of in MOST:
-                    found.append(most_target(f"{words}: covered", row, "covered", MOST[of]))
-                if of in MOST_RATIO:
-                    what, limit = f"{words}: median of upper / lower", MOST_RATIO[of][number]
-                    found.append(most_target(what, row, "upper / lower", limit))
-                words = situation(of, runs, order, home=ALONE)
-                [row] = where(rows, situation=words, predictor=OURS)
-                found.append(least_target(f"{words}: covered", row, "covered", LEAST_ALONE))
-    return found
+    """The targets in homes with other jobs and with nothing else, of both ways to answer."""
+    return [
+        target
+        for of in sets
+        if of in LEAST
+        for runs in RUNS[of]
+        for order in ORDERS[of]
+        for who in (OURS, BY_COLUMNS)
+        for target in _targets_of_one(rows, of, runs, order=order, who=who)
+    ]
+
+
+def _targets_of_one(
+    rows: Sequence[Row], of: str, runs: int, *, order: str, who: str
+) -> Iterator[Target]:
+    """None of who did not answer: only jobs of C3O are known by columns."""
+    words = situation(of, runs, order, home=OTHERS)
+    for row in where(rows, situation=words, predictor=who):
+        what = f"{words}, {who}"
+        yield least_target(f"{what}: covered", row, "covered", LEAST[of])
+        if of in MOST:
+            yield most_target(f"{what}: covered", row, "covered", MOST[of])
+        if of in MOST_RATIO:
+            limit = MOST_RATIO[of][RUNS[of].index(runs)]
+            yield most_target(f"{what}: median of upper / lower", row, "upper / lower", limit)
+    words = situation(of, runs, order, home=ALONE)
+    for row in where(rows, situation=words, predictor=who):
+        yield least_target(f"{words}, {who}: covered", row, "covered", LEAST_ALONE)
 
 
 def _part(

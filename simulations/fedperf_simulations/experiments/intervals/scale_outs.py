@@ -10,6 +10,7 @@ percentage error over the slice's other configurations; ratios are of these.
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
+from zlib import crc32
 
 import numpy as np
 
@@ -142,7 +143,8 @@ def of_slice(settings: Settings, one: JobSlice) -> list[Row]:
     """A row per number of known configurations, draw and predictor."""
     rows: list[Row] = []
     for draw in range(QUICK_DRAWS if settings.quick else DRAWS):
-        order = np.random.default_rng([settings.seed, draw]).permutation(len(one))
+        rng = np.random.default_rng([settings.seed, draw, crc32(one.name.encode())])
+        order = rng.permutation(len(one))
         for count in KNOWN:
             known, asked = order[:count], order[count:]
             about: dict[str, Value] = {SITUATION: situation(count), GROUP: one.name, "draw": draw}

@@ -4,7 +4,7 @@ Eight homes hold own executions of other platforms: Spark sessions, profiles of 
 Polars and pandas, a campaign of 40 runs, and a mixture. Each is asked about 50 executions of
 one platform, with its own executions and with the start alone: what it knows of other kinds
 must not make the start's answers worse. Homes and questions are of the project's own
-measurements, so that no judged log is looked at.
+measurements; those about Spark are of the judged session, as the start has seen all others.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,6 +21,8 @@ from fedperf_shared.execution import Execution, SizedPlan
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.data.datasets import (
     CAMPAIGNS,
+    DUCKDB_SESSIONS,
+    JUDGED_SESSIONS,
     SPARK_SESSIONS,
     measured_executions,
     measured_files,
@@ -77,12 +79,14 @@ class HomeKind:
     Attributes:
         asked: the platform that it never ran.
         sessions: of Spark.
+        profiles: of queries on DuckDB.
         jobs: executions of other platforms.
         campaign: whether it holds the campaign.
     """
 
     asked: Platform
     sessions: int = 0
+    profiles: int = 0
     jobs: Mapping[Platform, int] | None = None
     campaign: bool = False
 
@@ -90,23 +94,23 @@ class HomeKind:
 HOMES: Mapping[str, HomeKind] = {
     "3 Spark logs": HomeKind(Platform.POLARS, sessions=3),
     "30 Spark logs": HomeKind(Platform.DUCKDB, sessions=30),
-    "12 DuckDB profiles": HomeKind(Platform.POLARS, jobs={Platform.DUCKDB: 12}),
-    "100 DuckDB profiles": HomeKind(Platform.PANDAS, jobs={Platform.DUCKDB: 100}),
+    "12 DuckDB profiles": HomeKind(Platform.POLARS, profiles=12),
+    "100 DuckDB profiles": HomeKind(Platform.PANDAS, profiles=100),
     "12 Polars jobs": HomeKind(Platform.DUCKDB, jobs={Platform.POLARS: 12}),
     "12 pandas jobs": HomeKind(Platform.SPARK, jobs={Platform.PANDAS: 12}),
     "a campaign of 40 runs": HomeKind(Platform.POLARS, campaign=True),
     "a mixture": HomeKind(
         Platform.PANDAS,
         sessions=3,
-        jobs={Platform.DUCKDB: 12, Platform.POLARS: 12},
+        profiles=12,
+        jobs={Platform.POLARS: 12},
         campaign=True,
     ),
 }
 
 NOTES = (
-    "unknown kinds: questions about DuckDB, Polars and pandas are of parts that the start that "
-    "ships was not trained on; it was trained on the sessions of Spark, so coverage there is no "
-    "figure for unseen queries",
+    "unknown kinds: questions are of parts of the measured set that the start that ships was not "
+    "trained on, those about Spark of the judged session",
 )
 
 
@@ -120,6 +124,17 @@ def _spark() -> tuple[Execution, ...]:
     return tuple(each for each in measured_executions(SPARK_SESSIONS) if each.is_ok)
 
 
+@cache
+def _profiles() -> tuple[Execution, ...]:
+    return tuple(each for each in measured_executions(DUCKDB_SESSIONS) if each.is_ok)
+
+
+@cache
+def _judged_on_spark() -> tuple[Execution, ...]:
+    there = measured_executions(JUDGED_SESSIONS)
+    return tuple(each for each in there if _is_on(each, Platform.SPARK))
+
+
 def all_cases(settings: Settings) -> list[Row]:
     """A row per home, draw, execution, predictor and information."""
     _files(settings.data)
@@ -128,7 +143,8 @@ def all_cases(settings: Settings) -> list[Row]:
 
 
 def _files(_: Path | None) -> list[Path]:
-    return [each for of in (None, SPARK_SESSIONS, CAMPAIGNS) for each in measured_files(of)]
+    read = (None, SPARK_SESSIONS, DUCKDB_SESSIONS, JUDGED_SESSIONS, CAMPAIGNS)
+    return [each for of in read for each in measured_files(of)]
 
 
 def _cell(settings: Settings, name: str) -> Cases:
@@ -169,6 +185,7 @@ def _held(home: HomeKind, rng: np.random.Generator) -> Iterator[Execution]:
         names = list(dict.fromkeys(session_of(each) for each in _spark()))
         chosen = set(some(names, home.sessions, rng))
         yield from (each for each in _spark() if session_of(each) in chosen)
+    yield from some(_profiles(), home.profiles, rng) if home.profiles else ()
     for platform, count in (home.jobs or {}).items():
         there = [each for part in HOLD for each in _parts()[part] if _is_on(each, platform)]
         yield from some(there, count, rng)
@@ -179,7 +196,7 @@ def _held(home: HomeKind, rng: np.random.Generator) -> Iterator[Execution]:
 
 def _questions(platform: Platform) -> list[Execution]:
     if platform is Platform.SPARK:
-        return list(_spark())
+        return list(_judged_on_spark())
     there = (each for part in UNSEEN for each in _parts()[part])
     return [each for each in there if _is_on(each, platform)]
 

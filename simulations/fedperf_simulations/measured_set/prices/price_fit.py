@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import minimize
 
+from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import MeasuredPlan
 from fedperf_shared.workflow.analytic_cost import PARALLEL, SERIAL, UNITS, Work
 from fedperf_shared.workflow.columns import Floats, Ints, Placements, WorkflowColumns
@@ -95,7 +96,11 @@ def prices_of(measured: Mapping[Platform, PricedPlans]) -> dict[str, Prices]:
 
 
 def fitted_prices(plans: PricedPlans, prior: Prices) -> dict[str, float]:
-    """Seconds for each unit, and `speedup`, of the platform of `plans`."""
+    """Seconds for each unit, and `speedup`, of the platform of `plans`.
+
+    Raises:
+        InvalidInputError: no prices were found that explain them best.
+    """
     center = np.array([np.log(prior[name]) for name in UNITS])
 
     def loss(values: Floats) -> tuple[float, Floats]:
@@ -104,6 +109,8 @@ def fitted_prices(plans: PricedPlans, prior: Prices) -> dict[str, float]:
     start = np.append(center, prior["speedup"])
     bounds = [*[(None, None)] * len(UNITS), (0.0, 1.0)]
     found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds)
+    if not (found.success and np.isfinite(found.x).all()):
+        raise InvalidInputError(f"prices of {len(plans.weights)} plans: {found.message}")
     seconds = np.exp(found.x[:-1])
     return {"speedup": float(found.x[-1]), **dict(zip(UNITS, seconds.tolist(), strict=True))}
 

@@ -1,8 +1,9 @@
 """Fit the prices that ship with fedperf, and write them where the product reads them.
 
 On the public part of the measured set, as the limited start of simulations, and on the sessions of
-SQL, of which no workload is anybody's; what organizations of simulations hold, and what is
-judged, is not looked at. Made anew only when these measurements change; then the starts too.
+SQL, of which no workload is anybody's. What organizations of simulations hold is not looked at; of
+the judged sessions only plans are, so that no price knows a judged shape. Made anew only when
+these measurements change; then the starts too.
 """
 
 import json
@@ -13,9 +14,11 @@ from pathlib import Path
 
 from fedperf_shared.execution import Execution
 from fedperf_shared.workflow.analytic_cost import PRICES_PATH
+from fedperf_shared.workflow.template import fingerprint
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.data.datasets import (
     DUCKDB_SESSIONS,
+    JUDGED_SESSIONS,
     SPARK_SESSIONS,
     is_measured,
     measured_executions,
@@ -58,7 +61,11 @@ def fit_shipped_prices(path: Path = PRICES_PATH) -> PriceReport:
 
 
 def _priced() -> Iterator[Execution]:
+    judged = measured_executions(JUDGED_SESSIONS) if is_measured(JUDGED_SESSIONS) else ()
+    shapes = {fingerprint(each.plan.workflow) for each in judged}
     yield from split(measured_executions())[WorkloadPart.PUBLIC]
     for folder in (DUCKDB_SESSIONS, SPARK_SESSIONS):
         if is_measured(folder):
-            yield from measured_executions(folder)
+            sessions = tuple(measured_executions(folder))
+            told = {e.workload for e in sessions if fingerprint(e.plan.workflow) in shapes}
+            yield from (each for each in sessions if each.workload not in told)

@@ -26,6 +26,7 @@ from fedperf_simulations.measured_set.sql.session_records import (
     write_runs,
 )
 from fedperf_simulations.measured_set.sql.sessions import (
+    LONGEST_SECONDS,
     RECORD_FILE,
     SqlSession,
     write_session,
@@ -36,9 +37,7 @@ _PROGRAMS = {
     Platform.DUCKDB: duckdb_session.__name__,
     Platform.SPARK: spark_session.__name__,
 }
-_PATIENCE_SECONDS = 3600.0
-"""For a session as a whole: each of its queries has a limit of its own."""
-
+_STARTING_SECONDS = 600.0
 DISTURBED_CORES = 0.3
 _SAID = "said.txt"
 _DESIGN_FILE = "design.json"
@@ -146,11 +145,10 @@ def _run(session: SqlSession, out: Path) -> None:
         str(unfinished.resolve()),
         str(data),
     ]
+    patience = _STARTING_SECONDS + LONGEST_SECONDS * sum(each.runs for each in session.steps)
     with (unfinished / _SAID).open("wb") as said:
         try:
-            done = subprocess.run(
-                command, stdout=said, stderr=said, timeout=_PATIENCE_SECONDS, check=False
-            )
+            done = subprocess.run(command, stdout=said, stderr=said, timeout=patience, check=False)
         except subprocess.TimeoutExpired:
             return
     if done.returncode == 0:

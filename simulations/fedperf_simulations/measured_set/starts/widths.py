@@ -32,8 +32,8 @@ LEVEL = 0.9
 LEAST_WORKLOADS = 20
 """That must be asked about, for a width to be told."""
 
-LEAST_DECADES = 0.3
-"""Beyond what was known, for an error to tell how errors grow."""
+LEAST_DECADES = 1.0
+"""Beyond what was known, for an error to tell how errors grow: less would be divided by little."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def measure_widths(measurements: Measurements, learn: CostModel) -> dict[Platfor
     """
     asked = asked_of(measurements)
     shapes = _left_out(sorted({each.shape for each in asked}), measurements.seed)
-    told = {each.workload for each in asked if each.shape in shapes}
+    told = measurements.workloads_of(shapes)
     without_shapes = learn(measurements.lesson(lambda workload: workload not in told))
     of_shapes = errors_of(without_shapes, [each for each in asked if each.shape in shapes])
     known = {platform: _small(of_platform) for platform, of_platform in _by_platform(asked).items()}

@@ -8,6 +8,7 @@ import pytest
 from fedperf_simulations.data.c3o_slices import slices
 from fedperf_simulations.experiments.intervals.deadlines import (
     CHANCE,
+    IS_KNOWN,
     KEPT,
     LARGEST,
     PART,
@@ -15,7 +16,13 @@ from fedperf_simulations.experiments.intervals.deadlines import (
     _choices,
     _fewest,
 )
-from fedperf_simulations.experiments.intervals.figures import OURS, SECONDS, column, where
+from fedperf_simulations.experiments.intervals.figures import (
+    OURS,
+    SECONDS,
+    column,
+    covered,
+    where,
+)
 from fedperf_simulations.experiments.intervals.scale_outs import ERNEST
 from fedperf_simulations.harness.experiment import Settings
 from tests.unit.simulations.public_files import with_c3o
@@ -56,5 +63,7 @@ def test_choices_are_counted_kept_or_not_beside_the_largest_cluster(tmp_path: Pa
     assert row[KEPT] == pytest.approx(kept.mean())
     assert row["no size reaches 90 %"] == pytest.approx((column(ours, CHANCE) < 0.9).mean())
     targets = PART.targets(cases, rows)
-    assert [each.limit for each in targets] == [0.85, 1.5, 0.85]
-    assert targets[-1].value == pytest.approx(row["covered"])
+    assert [each.limit for each in targets] == [0.85, 1.5, 0.85, 0.85]
+    assert targets[-2].value == pytest.approx(row["covered"])
+    new = where(ours, **{IS_KNOWN: False})
+    assert targets[-1].value == pytest.approx(covered(new).mean())

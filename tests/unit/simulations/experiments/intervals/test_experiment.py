@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from fedperf_shared.errors import ConfigurationError
 from fedperf_simulations.data.datasets import MissingDataError
 from fedperf_simulations.experiments.intervals import experiment
 from fedperf_simulations.experiments.intervals.experiment import EXPERIMENT, LOOKS, PARTS
@@ -46,6 +47,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
     gone = replace(MADE_UP, name="gone", files=missing)
     unread = replace(MADE_UP, name="unread", cases=never)
     monkeypatch.setattr(experiment, "PARTS", (MADE_UP, gone, unread))
+    monkeypatch.setattr(experiment, "FROZEN_AT", "1234567")
     monkeypatch.setattr(experiment, "LOOKS", {"made up": 2, "gone": 1, "unread": 0})
 
 
@@ -56,7 +58,8 @@ def test_rows_say_which_look_they_are_and_notes_what_is_missing(tmp_path: Path) 
     assert (row["part"], row["looks"], row["covered"]) == ("made up", 2, pytest.approx(5 / 6))
     assert len(summary["cases"]) == 6
     assert summary["notes"] == [
-        "coefficients and features were fixed at commit: not yet",
+        "coefficients and features were fixed at commit: 1234567",
+        experiment.BEFORE,
         "made up: looks since then, this run included: 2",
         "gone: looks since then, this run included: 1",
         "unread: looks since then, this run included: 0",
@@ -73,7 +76,16 @@ def test_rows_say_which_look_they_are_and_notes_what_is_missing(tmp_path: Path) 
 def test_every_judged_set_is_counted_and_nothing_else() -> None:
     names = [part.name for part in PARTS]
     assert len(names) == len(set(names)) == 8
-    assert set(names) - set(LOOKS) == {"at home", "repeats of our own", "unknown kinds"}
+    assert set(names) - set(LOOKS) == {"at home", "repeats of our own"}
+
+
+@pytest.mark.usefixtures("few")
+def test_nothing_judged_is_read_before_everything_is_fixed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(experiment, "FROZEN_AT", experiment.NOT_FROZEN)
+    with pytest.raises(ConfigurationError, match="made up is to be read before"):
+        EXPERIMENT.run(Settings(seed=0, out=tmp_path))
 
 
 def test_without_public_data_the_files_are_those_that_ship(tmp_path: Path) -> None:

@@ -122,7 +122,7 @@ def test_tables_answer_by_columns_and_every_target_has_a_figure(tmp_path: Path) 
     targets = targets_of(cases, rows_of(cases), sets=(C3O, TOKIO, CAMPAIGN))
     assert all(np.isfinite(each.value) for each in targets)
     # C3O has no upper limit of coverage, campaigns no limit of the ratio.
-    assert len(targets) == 3 * 3 + 4 * 2 * 4 + 3 * 2 * 3
+    assert len(targets) == 2 * 3 * 3 + 4 * 2 * 4 + 3 * 2 * 3
 
 
 @pytest.mark.slow

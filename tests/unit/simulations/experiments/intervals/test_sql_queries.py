@@ -129,7 +129,8 @@ def test_every_run_is_answered_and_figures_are_by_family_storage_and_size(
         ),
     }
     targets = PART.targets(cases, rows)
-    assert [each.limit for each in targets] == [1.7, 4.0, 0.0]
+    assert [each.limit for each in targets] == [248, 1.7, 4.0, 0.0, 0.0]
+    assert (targets[0].value, targets[0].holds) == (12, False)
     assert all(np.isfinite(each.value) for each in targets)
     assert (settings.models / "without-judged.safetensors").is_file()
 

@@ -35,7 +35,13 @@ def sessions() -> Iterator[Execution]:
 @pytest.fixture(autouse=True)
 def _made_up_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
     made_up = tuple(sessions())
+    judged = tuple(
+        replace(each, workload=f"judged/{each.workload}") for each in queries(60, seed=99)
+    )
+    profiles = tuple(queries(120, seed=77, platform=Platform.DUCKDB))
     monkeypatch.setattr(unknown_kinds, "_spark", lambda: made_up)
+    monkeypatch.setattr(unknown_kinds, "_judged_on_spark", lambda: judged)
+    monkeypatch.setattr(unknown_kinds, "_profiles", lambda: profiles)
     monkeypatch.setattr(unknown_kinds, "_files", lambda _: [])
 
 
