@@ -25,7 +25,7 @@ DEFAULT_DELTA = 1e-5
 
 @unique
 class ReleaseMode(StrEnum):
-    """Whether releases of a kind leave; with `ASK` each one that its operator approved in time."""
+    """Whether releases of a kind leave; with `ASK` each one that was approved in time."""
 
     AUTO = "auto"
     ASK = "ask"
@@ -131,8 +131,9 @@ def policy_template(size_class: SizeClass, nominal_workloads: int) -> str:
     """A policy file with the defaults, for people to read and change."""
     return f"""\
 # What may leave this organization. A period's schedule is fixed when the period begins;
-# later changes count from the next one. The unit of privacy is the workload: one job
-# with all its executions.
+# later changes count from the next one. The unit of privacy is the workload: one shape of
+# query, or one place in the code, of one application, one shape of DuckDB query, or one
+# campaign, with all its executions. A job with ten shapes of queries is ten workloads.
 
 size_class = "{size_class}"  # large: model updates too, from about 2,000 workloads on
 nominal_workloads = {nominal_workloads}  # about how many run in a period; declared, not counted
@@ -153,8 +154,9 @@ delta = {DEFAULT_DELTA}
 # lifetime_epsilon = {PERIODS_OF_A_LIFETIME * DEFAULT_EPSILON}
 
 [release]  # read when the daemon starts
-# "auto": leaves when its slot is due; "ask": leaves if approved (fedperf release approve)
-# before that, is charged in any case once drawn; "never": does not leave.
+# "auto": leaves when its slot is due. "ask": leaves if approved (fedperf release approve)
+# before that; an undecided slot is charged and drawn when it opens, and stays here without
+# a refund if nobody approves it. "never": does not leave.
 residual_report = "auto"
 model_update = "auto"
 """
