@@ -107,7 +107,7 @@ def recall(ledger: PrivacyLedger, exchange: Exchange) -> None:
 
     A home that was restored from a backup as a whole has forgotten releases and cannot know
     it by itself. Where the two disagree, here or from before, the daemon goes on without
-    releases, which looks like being offline.
+    releases: they are absent, and the node is still seen to be up.
 
     Raises:
         ConnectionRefusedByPeerError: the coordinator does not say what it confirmed.
