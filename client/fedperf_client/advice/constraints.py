@@ -16,9 +16,10 @@ from fedperf_client.optimizer.constraints import (
 from fedperf_client.optimizer.methods import Method
 from fedperf_client.platforms.engine import ENGINES
 from fedperf_client.platforms.support import installed_platforms
+from fedperf_client.text.operator_tree import size_text
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig
-from fedperf_shared.workflow.graph import Workflow
+from fedperf_shared.workflow.graph import Plan, Workflow
 from fedperf_shared.workflow.vocabulary import NAMED_PLATFORMS, Platform, platform_of
 
 _UNITS = {
@@ -40,6 +41,17 @@ _HOW_TO_INSTALL = {
 
 class InvalidWishError(InvalidInputError):
     """An option does not say what it should; the message shows one that does."""
+
+
+class CapBelowMeasuredError(InvalidInputError):
+    """A platform was given less memory than the job was measured to take there."""
+
+    def __init__(self, platform: Platform, cap: float, peak_bytes: int) -> None:
+        name = platform.name.lower()
+        super().__init__(
+            f"--memory {size_text(cap)} for {name} is less than the {size_text(peak_bytes)} that "
+            "this execution took there; name at least as much, or no cap"
+        )
 
 
 class NotInstalledError(InvalidInputError):
@@ -154,6 +166,26 @@ def parse_memory(texts: Sequence[str]) -> tuple[dict[Platform, float], float | N
         else:
             others = cap
     return caps, others
+
+
+def require_measured(
+    caps: Mapping[Platform, float], others: float | None, today: Plan, peak_bytes: int
+) -> None:
+    """Refuse a cap below what the job took on the one platform where it ran.
+
+    Args:
+        caps: bytes by platform, as they were named.
+        others: the cap of all others; None without one.
+        today: the plan that ran.
+        peak_bytes: that it took; 0 where that is not known.
+
+    Raises:
+        CapBelowMeasuredError: a cap is lower.
+    """
+    platform, *more = set(today.platforms)
+    cap = caps.get(platform, others)
+    if cap is not None and not more and cap < peak_bytes:
+        raise CapBelowMeasuredError(platform, cap, peak_bytes)
 
 
 def _position(written: str, workflow: Workflow) -> int:

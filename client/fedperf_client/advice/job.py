@@ -47,11 +47,13 @@ class Job:
             is said of an operator.
         cluster: what it runs on now, or would by default.
         program: what can be run here; None where only the workflow is known.
+        peak_bytes: the most memory that it took as it ran; 0 where that is not known.
     """
 
     today: Plan
     cluster: ClusterConfig
     program: Program | None = None
+    peak_bytes: int = 0
 
     @property
     def workflow(self) -> Workflow:

@@ -7,7 +7,7 @@ from fedperf_client.advice.advice import Advice
 from fedperf_client.advice.explanation import name_of, platforms_text, size_of
 from fedperf_client.advice.sizes import ClusterChoice
 from fedperf_client.advice.turns import MeasuredChoice, fastest
-from fedperf_client.optimizer.enumeration import Alternative
+from fedperf_client.optimizer.enumeration import Alternative, Choice
 from fedperf_client.prediction.answers.what_if import WITH_ITS_PARTITIONS, chance_text
 from fedperf_client.text.durations import duration_text
 from fedperf_shared.execution import ClusterConfig
@@ -60,8 +60,9 @@ def headline(advice: Advice) -> str:
     choice = advice.choice
     start = choice.startup_seconds
     of_it = f"; {duration_text(start)} of it to start" if start else ""
-    is_open = advice.rivalry is not None and advice.rivalry.is_open
-    what_to_do = "the fastest by prediction:" if is_open else "run it on"
+    rivalry = advice.rivalry
+    is_kept = rivalry is not None and rivalry.is_open and _runs_today(rivalry.plan, advice)
+    what_to_do = "keep it where it runs; the fastest by prediction:" if is_kept else "run it on"
     return (
         f"{what_to_do} {platforms_text(choice.plan)} with {size_of(advice.best.cluster)}: "
         f"{duration_text(choice.seconds)}, {choice.prediction.level:.0%} interval "
@@ -94,7 +95,7 @@ def no_difference(advice: Advice) -> str | None:
     if rivalry is None or not rivalry.is_open:
         return None
     name, what = f"{platforms_text(rivalry.plan.plan)} for everything", "the simpler one"
-    if rivalry.plan.plan.platforms == advice.job.today.platforms:
+    if _runs_today(rivalry.plan, advice):
         name, what = "what runs today", "what you have"
     elif len(set(choice.plan.platforms)) == 1:
         what = "either"
@@ -104,6 +105,10 @@ def no_difference(advice: Advice) -> str | None:
         f"{duration_text(choice.seconds)}, {_interval(choice)}; the choice is faster with a "
         f"chance of {chance_text(rivalry.chance)}, so take {what}"
     )
+
+
+def _runs_today(each: Alternative | Choice, advice: Advice) -> bool:
+    return each.plan.platforms == advice.job.today.platforms
 
 
 def plan_lines(advice: Advice) -> list[dict[str, object]]:
@@ -116,7 +121,7 @@ def plan_lines(advice: Advice) -> list[dict[str, object]]:
             f"{each.prediction.level:.0%} interval": _interval(each),
             "start": duration_text(each.startup_seconds) if each.startup_seconds else "",
             "slower": f"{each.seconds / chosen.seconds:.2f}x",
-            "remarks": "runs today" if each.plan.platforms == advice.job.today.platforms else "",
+            "remarks": "runs today" if _runs_today(each, advice) else "",
         }
         for each in (chosen, *advice.rivals)
     ]

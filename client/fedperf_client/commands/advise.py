@@ -108,7 +108,7 @@ def advise(
     """Advise where a job should run: a platform for every operator, and the size of the cluster.
 
     With --deadline the size is the one that keeps it with a chance of 90 % at the fewest
-    core-seconds (cores x time); ends with 7 where none does, and shows the fastest. Without,
+    core-seconds (cores x time); ends with 7 where none does, and shows the surest. Without,
     it is the fastest, or of those at most 10 % slower the one with the fewest core-seconds.
     Times include starting platforms that are not --warm.
 
@@ -212,7 +212,8 @@ def _job(
         raise NoDataError("--data is for programs, which can be run; this is none")
     if source is None:
         own = store.find(str(execution))
-        return Job(own.plan, own.cluster), None
+        peak = 0 if own.measurement is None else own.measurement.peak_memory_bytes
+        return Job(own.plan, own.cluster, peak_bytes=peak), None
     written = read_workflow_file(source, otherwise="unassigned")
     return Job(written.plan, written.cluster_or(kept.usual_for(written.plan))), None
 
@@ -253,6 +254,7 @@ def _wishes(job: "Job", kept: "KeptPredictor", asked: _AdviceOptions) -> "Wishes
     elsewhere = job.program is None
     known = {*job.today.platforms, *kept.predictor.candidates.hull.platforms}
     caps, others = constraints.parse_memory(asked.memory)
+    constraints.require_measured(caps, others, job.today, job.peak_bytes)
     return constraints.Wishes(
         constraints.candidates(named, pins.values(), known if elsewhere else ()),
         pins,

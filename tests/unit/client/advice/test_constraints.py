@@ -4,6 +4,7 @@ import pytest
 
 from fedperf_client.advice import constraints
 from fedperf_client.advice.constraints import (
+    CapBelowMeasuredError,
     InvalidWishError,
     NotInstalledError,
     Wishes,
@@ -11,9 +12,11 @@ from fedperf_client.advice.constraints import (
     parse_memory,
     parse_pins,
     parse_platforms,
+    require_measured,
 )
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig
+from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import Platform
 from tests.unit.client.advice.jobs import DUCKDB, GIB, PANDAS, POLARS, SPARK, learning
 
@@ -97,3 +100,15 @@ def test_platforms_are_words_between_commas() -> None:
     assert parse_platforms("duckdb, Polars") == (DUCKDB, POLARS)
     with pytest.raises(InvalidInputError, match="unknown platform ''"):
         parse_platforms("duckdb,")
+
+
+def test_less_memory_than_a_job_was_measured_to_take_is_refused() -> None:
+    on_pandas = Plan.on_one_platform(learning(), PANDAS)
+    with pytest.raises(CapBelowMeasuredError, match="for pandas is less than the 3"):
+        require_measured({}, 1e9, on_pandas, 3 * GIB)
+    with pytest.raises(CapBelowMeasuredError):
+        require_measured({PANDAS: 1e9}, 1e12, on_pandas, 3 * GIB)
+    require_measured({PANDAS: 4e9, DUCKDB: 1e9}, None, on_pandas, 3 * GIB)
+    require_measured({}, 1e9, on_pandas, 0)
+    mixed = Plan(learning(), (DUCKDB, PANDAS, *[POLARS] * 4))
+    require_measured({}, 1e9, mixed, 3 * GIB)

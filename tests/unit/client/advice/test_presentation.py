@@ -78,6 +78,7 @@ def test_below_what_can_be_told_one_takes_what_one_has(share: float, is_open: bo
             "no difference that can be told: what runs today takes 1 s, 90% interval 827 ms to 1"
         )
         assert str(told).endswith("so take what you have")
+        assert headline(found).startswith("keep it where it runs; the fastest by prediction: duck")
     else:
         assert told is None
 

@@ -10,9 +10,12 @@ from fedperf_shared.execution import ClusterConfig, MeasuredPlan
 from fedperf_shared.workflow.analytic_cost import PARALLEL, PRICES_PATH, UNITS
 from fedperf_shared.workflow.graph import Operator, Plan, Workflow
 from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform
+from fedperf_simulations.data.datasets import JUDGED_SESSIONS, SPARK_SESSIONS
+from fedperf_simulations.measured_set.prices import shipped_prices
 from fedperf_simulations.measured_set.prices.price_fit import PricedPlans, prices_of
 from fedperf_simulations.measured_set.prices.price_priors import KIN, PRIORS
 from fedperf_simulations.measured_set.prices.shipped_prices import fit_shipped_prices
+from tests.unit.simulations.experiments.intervals.made_up_queries import query
 
 K = OperatorKind
 TRUE = {"start": 0.02, "row_filter": 2e-8, "row_sort": 5e-9}
@@ -83,6 +86,18 @@ def test_a_workload_counts_once_however_often_it_ran() -> None:
     assert prices_of({Platform.DUCKDB: once})["duckdb"] == pytest.approx(
         prices_of({Platform.DUCKDB: thrice})["duckdb"], rel=1e-2
     )
+
+
+def test_no_price_knows_a_judged_shape(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    one, two = ((OperatorKind.SORT,) * count for count in (1, 2))
+    judged = query(0, rows=9.0, seconds=1.0, kinds=one, workload="judged/tpch/q0")
+    alike = query(1, rows=1e6, seconds=1.0, kinds=one, workload="drawn/1")
+    same_text = query(2, rows=1e6, seconds=1.0, kinds=two, workload="drawn/1")
+    kept = query(3, rows=1e6, seconds=1.0, kinds=two, workload="drawn/2")
+    there = {JUDGED_SESSIONS: [judged], SPARK_SESSIONS: [alike, same_text, kept]}
+    monkeypatch.setattr(shipped_prices, "is_measured", there.__contains__)
+    monkeypatch.setattr(shipped_prices, "measured_executions", lambda of=None: there.get(of, []))
+    assert fit_shipped_prices(tmp_path / "prices.json").executions == {"spark": 1}
 
 
 @pytest.mark.slow
