@@ -34,9 +34,9 @@ from fedperf_simulations.experiments.intervals.figures import (
 from fedperf_simulations.experiments.intervals.part import Cases, JudgedPart
 from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.experiment import Row, Settings, Target, Value
-from fedperf_simulations.harness.information import BOTH, TRUE_ROWS, asked_with
 from fedperf_simulations.harness.paired import interval_by_groups
 from fedperf_simulations.harness.side_by_side import computed
+from fedperf_simulations.measured_set.information import BOTH, TRUE_ROWS, asked_with
 from fedperf_simulations.measured_set.organizations import WorkloadPart, organization, split
 
 SEEDS, QUICK_SEEDS = 3, 1

@@ -52,9 +52,9 @@ from fedperf_simulations.experiments.intervals.figures import INFORMATION as KNO
 from fedperf_simulations.experiments.intervals.part import Cases, JudgedPart
 from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.experiment import Row, Settings, Target
-from fedperf_simulations.harness.information import BOTH, KNOWN_BEFORE, TRUE_ROWS, asked_with
 from fedperf_simulations.harness.paired import PairedComparison
 from fedperf_simulations.harness.side_by_side import computed
+from fedperf_simulations.measured_set.information import BOTH, KNOWN_BEFORE, TRUE_ROWS, asked_with
 
 FOLDER = Path("spark-eventlogs") / "qualification"
 

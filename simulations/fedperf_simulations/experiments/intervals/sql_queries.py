@@ -43,8 +43,8 @@ from fedperf_simulations.experiments.intervals.figures import (
 )
 from fedperf_simulations.experiments.intervals.part import Cases, JudgedPart
 from fedperf_simulations.harness.experiment import Row, Settings, Target
-from fedperf_simulations.harness.information import BOTH, KNOWN_BEFORE, TRUE_ROWS, asked_with
 from fedperf_simulations.harness.paired import PairedComparison
+from fedperf_simulations.measured_set.information import BOTH, KNOWN_BEFORE, TRUE_ROWS, asked_with
 from fedperf_simulations.measured_set.sql.judged_queries import judged_queries
 from fedperf_simulations.measured_set.sql.session_draws import JUDGED_ROWS
 from fedperf_simulations.measured_set.starts.start_training import EPOCHS

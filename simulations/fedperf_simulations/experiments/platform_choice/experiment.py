@@ -84,9 +84,9 @@ from fedperf_simulations.experiments.platform_choice.tables import (
 )
 from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target
-from fedperf_simulations.harness.information import BOTH, TRUE_ROWS
 from fedperf_simulations.harness.side_by_side import computed
 from fedperf_simulations.measured_set.comparisons import FOLDS, Case
+from fedperf_simulations.measured_set.information import BOTH, TRUE_ROWS
 from fedperf_simulations.measured_set.measured_log import Role
 from fedperf_simulations.measured_set.measurement import one_core_for_trials
 from fedperf_simulations.measured_set.training_set import SESSION_FOLDERS, Measurements

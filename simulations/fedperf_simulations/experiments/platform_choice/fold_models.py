@@ -20,8 +20,8 @@ from fedperf_shared.model.checkpoint import load_checkpoint, save_model
 from fedperf_simulations.baselines.cost_models import CostModel, Lesson, train_ggfn
 from fedperf_simulations.experiments.platform_choice.tables import SAID
 from fedperf_simulations.harness.experiment import Row
-from fedperf_simulations.harness.information import workflow_with
 from fedperf_simulations.measured_set.comparisons import Case, folds_of
+from fedperf_simulations.measured_set.information import workflow_with
 from fedperf_simulations.measured_set.training_set import IsKnown, Measurements
 
 

@@ -44,9 +44,9 @@ from fedperf_simulations.baselines.platform_rules import (
 )
 from fedperf_simulations.experiments.platform_choice.tables import FAILED, NEAR, ModelAnswers
 from fedperf_simulations.harness.experiment import Row
-from fedperf_simulations.harness.information import TRUE_ROWS, workflow_with
 from fedperf_simulations.harness.paired import PairedComparison
 from fedperf_simulations.measured_set.comparisons import Case
+from fedperf_simulations.measured_set.information import TRUE_ROWS, workflow_with
 
 CHOICE = "our choice"
 ROBUST = "our choice, where a difference can be told"

@@ -18,9 +18,9 @@ from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.experiment import Row
-from fedperf_simulations.harness.information import KNOWN_BEFORE, TRUE_ROWS
 from fedperf_simulations.harness.paired import PairedComparison, interval_by_groups
 from fedperf_simulations.measured_set.comparisons import Case
+from fedperf_simulations.measured_set.information import KNOWN_BEFORE, TRUE_ROWS
 
 ALL = "all"
 SAID: Mapping[str, str] = {

@@ -8,7 +8,7 @@ from fedperf_simulations.experiments.intervals import at_home
 from fedperf_simulations.experiments.intervals.at_home import IN_RANGE, LARGER, MORE_CORES, PART
 from fedperf_simulations.experiments.intervals.figures import where
 from fedperf_simulations.harness.experiment import Settings
-from fedperf_simulations.harness.information import KNOWN_BEFORE, TRUE_ROWS
+from fedperf_simulations.measured_set.information import KNOWN_BEFORE, TRUE_ROWS
 from fedperf_simulations.measured_set.organizations import WorkloadPart
 
 

@@ -39,7 +39,7 @@ from fedperf_simulations.experiments.intervals.spark_logs import (
     queries,
 )
 from fedperf_simulations.harness.experiment import Row, Settings
-from fedperf_simulations.harness.information import KNOWN_BEFORE, TRUE_ROWS
+from fedperf_simulations.measured_set.information import KNOWN_BEFORE, TRUE_ROWS
 from tests.unit.simulations.experiments.intervals import made_up_queries
 
 GROUPS = {"a": ("a_log",), "b": ("b_log",), "c": ("c_log",)}

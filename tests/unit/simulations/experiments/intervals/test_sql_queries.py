@@ -28,7 +28,7 @@ from fedperf_simulations.experiments.intervals.sql_queries import (
     lesson_without,
 )
 from fedperf_simulations.harness.experiment import Settings
-from fedperf_simulations.harness.information import KNOWN_BEFORE, TRUE_ROWS
+from fedperf_simulations.measured_set.information import KNOWN_BEFORE, TRUE_ROWS
 from fedperf_simulations.measured_set.sql.session_records import SqlRun, write_runs
 from fedperf_simulations.measured_set.sql.sessions import SqlStep
 from fedperf_simulations.measured_set.sql.tables import Storage, TableSet

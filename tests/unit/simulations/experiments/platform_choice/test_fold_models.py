@@ -12,8 +12,8 @@ from fedperf_shared.workflow.graph import Plan
 from fedperf_simulations.baselines.cost_models import Lesson
 from fedperf_simulations.experiments.platform_choice.fold_models import Folds, answers, questions
 from fedperf_simulations.experiments.platform_choice.tables import ModelAnswers
-from fedperf_simulations.harness.information import KNOWN_BEFORE, TRUE_ROWS
 from fedperf_simulations.measured_set.comparisons import FOLDS
+from fedperf_simulations.measured_set.information import KNOWN_BEFORE, TRUE_ROWS
 from fedperf_simulations.measured_set.training_set import Measurements
 from tests.unit.simulations.compared import (
     CLUSTER,

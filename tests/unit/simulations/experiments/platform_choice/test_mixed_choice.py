@@ -28,8 +28,8 @@ from fedperf_simulations.experiments.platform_choice.mixed_choice import (
     sinks_at_home,
 )
 from fedperf_simulations.experiments.platform_choice.tables import ModelAnswers
-from fedperf_simulations.harness.information import BOTH, KNOWN_BEFORE, TRUE_ROWS
 from fedperf_simulations.measured_set.comparisons import Case
+from fedperf_simulations.measured_set.information import BOTH, KNOWN_BEFORE, TRUE_ROWS
 from tests.unit.simulations.compared import DUCKDB, PANDAS, POLARS, PROGRAM, case, everywhere
 
 MIXED = (DUCKDB, DUCKDB, POLARS, POLARS)

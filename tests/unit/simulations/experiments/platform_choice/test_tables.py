@@ -16,7 +16,7 @@ from fedperf_simulations.experiments.platform_choice.tables import (
     one_platform_row,
     paired_rows,
 )
-from fedperf_simulations.harness.information import KNOWN_BEFORE, TRUE_ROWS
+from fedperf_simulations.measured_set.information import KNOWN_BEFORE, TRUE_ROWS
 from tests.unit.simulations.compared import DUCKDB, POLARS, alone, case, everywhere
 
 FIRST = alone("a", duckdb=1.0, polars=2.0, pandas=4.0)

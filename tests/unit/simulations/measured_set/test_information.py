@@ -1,7 +1,7 @@
 """What is given of a plan: all that a run counted, or what was known before it."""
 
 from fedperf_shared.execution import SizedPlan
-from fedperf_simulations.harness.information import (
+from fedperf_simulations.measured_set.information import (
     KNOWN_BEFORE,
     TRUE_ROWS,
     asked_with,
