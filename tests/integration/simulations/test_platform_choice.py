@@ -8,6 +8,7 @@ import pytest
 
 from fedperf_simulations.data import datasets
 from fedperf_simulations.experiments.platform_choice.experiment import EXPERIMENT
+from fedperf_simulations.experiments.platform_choice.mixed_choice import CHOICE, ROBUST
 from fedperf_simulations.harness.experiment import Settings, conduct
 from fedperf_simulations.harness.verification import differences
 from fedperf_simulations.measured_set.comparison_set import ComparisonSettings
@@ -54,10 +55,12 @@ def test_every_part_has_rows_and_an_interrupted_run_goes_on(
     assert isinstance(rows, list)
     parts = {row["part"] for row in rows}
     told = {"accuracy", "paired", "fastest", "one platform", "mixed", "chosen", "labels"}
-    assert parts == told
+    assert parts == {*told, "chosen, mixed"}
     choosers = {row["chooser"] for row in rows if row["part"] == "mixed"}
     ours = {
-        f"{name}{given}" for name in ("our choice", "boosting") for given in ("", ", known before")
+        f"{name}{given}"
+        for name in (CHOICE, ROBUST, "boosting", "GGFN")
+        for given in ("", ", known before")
     }
     assert {*ours, "always polars", "best rule per class"} <= choosers
     given = {row["information"] for row in rows if row["part"] in ("accuracy", "paired", "chosen")}
@@ -67,7 +70,7 @@ def test_every_part_has_rows_and_an_interrupted_run_goes_on(
     assert isinstance(plots, list)
     assert {path.name for path in tmp_path.glob("sizes_*.svg")} == set(plots)
     kept = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("cells/*.json")}
-    assert len(kept) == 4 * FOLDS + 1
+    assert len(kept) == 5 * FOLDS + 1
     assert list(differences(EXPERIMENT, tmp_path, data=None)) == []
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("cells/*.json")} == kept
 

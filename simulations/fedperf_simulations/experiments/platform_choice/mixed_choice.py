@@ -151,7 +151,8 @@ def covered_row(cells: Sequence[Row], name: str) -> Row:
         for what in (LOG_SAID, HALF_WIDTH)
     )
     hits = (np.abs(np.log(seconds) - said) <= width).astype(float)
-    return {"part": "chosen, mixed", "chooser": name, "cases": len(hits), "covered": hits.mean()}
+    covered = float(hits.mean())
+    return {"part": "chosen, mixed", "chooser": name, "cases": len(hits), "covered": covered}
 
 
 def sinks_at_home(program: Program, plan: Assignment) -> Assignment:
