@@ -150,7 +150,7 @@ def advise(
     right = best_size(answers)
     best = right or min(answers, key=_by_chance)
     search = _Search(job.on(best.cluster), wishes, estimates, head)
-    rivals = search.rivals(best)
+    rivals, costs = search.rivals(best), search.costs(best.cluster)
     return Advice(
         job,
         wishes,
@@ -160,8 +160,8 @@ def advise(
         tuple((cluster, str(error)) for cluster, error in refused.items()),
         rivals,
         found[best.cluster][1],
-        search.costs(best.cluster),
-        search.rivalry(best, rivals),
+        costs,
+        search.rivalry(best, rivals, costs),
     )
 
 
@@ -213,10 +213,12 @@ class _Search:
         known |= self._alternatives(sorted(single - {best.choice.plan.platforms}), best.cluster)
         return tuple(sorted(known.values(), key=_by_seconds))
 
-    def rivalry(self, best: ClusterChoice, rivals: Sequence[Alternative]) -> Rivalry | None:
+    def rivalry(
+        self, best: ClusterChoice, rivals: Sequence[Alternative], costs: AdditiveCosts
+    ) -> Rivalry | None:
         """The choice beside what one has, if that may be; else the best single platform."""
         today, allowed = self.job.today.platforms, allowed_on(self.job, self.wishes, best.cluster)
-        costs = self.costs(best.cluster).within(self.wishes.platforms, allowed)
+        costs = costs.within(self.wishes.platforms, allowed)
         had = [each for each in rivals if each.plan.platforms == today and costs.allows(today)]
         single = [each for each in rivals if len(set(each.plan.platforms)) == 1]
         known = [*had, *(each for each in single if costs.allows(each.plan.platforms))]
