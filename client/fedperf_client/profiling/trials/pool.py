@@ -300,6 +300,7 @@ class _Worker:
 
     def kill(self) -> None:
         """End the child and everything that it started."""
+        self._tree.kill_children()
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         for pipe in (self._process.stdin, self._process.stdout):

@@ -4,10 +4,14 @@ Whatever cannot be read because a process has just ended counts nothing.
 """
 
 import contextlib
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
+
+_LONGEST_END_SECONDS = 10.0
+_TICK_SECONDS = 0.005
 
 
 class ProcessTree:
@@ -57,10 +61,18 @@ class ProcessTree:
         return total
 
     def kill_children(self) -> None:
-        """Kill all descendants that are known or can be found; not the root."""
-        for process in {*self._children, *self._descendants()}:
+        """Kill all descendants that are known or can be found, not the root, and see them gone.
+
+        The kernel takes a while to end a process that holds gigabytes; until then its memory
+        is missing to whatever runs next.
+        """
+        killed = {*self._children, *self._descendants()}
+        for process in killed:
             with contextlib.suppress(psutil.Error):
                 process.kill()
+        latest = time.monotonic() + _LONGEST_END_SECONDS
+        while any(map(_is_alive, killed)) and time.monotonic() < latest:
+            time.sleep(_TICK_SECONDS)
 
     def _descendants(self) -> list[psutil.Process]:
         """The processes below the root; those known already are kept as they are."""
@@ -74,6 +86,13 @@ class ProcessTree:
             with contextlib.suppress(psutil.Error):
                 return self._root.children(recursive=True)
         return found
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
 
 
 def _pids_below(pid: int) -> Iterator[int]:
