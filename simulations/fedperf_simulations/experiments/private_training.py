@@ -60,7 +60,7 @@ Floats = NDArray[np.float64]
 
 NEW = Platform.POLARS
 ORGANIZATIONS, WORKLOADS, SEEDS = 3, 2000, 3
-QUICK_WORKLOADS, QUICK_PUBLIC, QUICK_ANCHORS = 30, 60, 20
+QUICK_WORKLOADS, QUICK_PUBLIC, QUICK_PRIVATE, QUICK_ANCHORS = 30, 60, 300, 20
 DELTA = 1e-5
 
 BASE_EPOCHS, EPOCHS, QUICK_EPOCHS = 30, 40, 1
@@ -170,13 +170,14 @@ class _Bench:
         if self._loaded is None:
             world = NewPlatform.load(NEW)
             quick = self._settings.quick
-            dealt = world.deal(
-                ORGANIZATIONS, QUICK_WORKLOADS if quick else WORKLOADS, seed=self._draw(0)
-            )
             if quick:
-                few = world.public.of(np.arange(QUICK_PUBLIC))
-                world = NewPlatform(few, world.anchors[:QUICK_ANCHORS], world.private)
-            self._loaded = world, dealt
+                world = NewPlatform(
+                    world.public.of(np.arange(QUICK_PUBLIC)),
+                    world.anchors[:QUICK_ANCHORS],
+                    world.private.of(np.arange(QUICK_PRIVATE)),
+                )
+            workloads = QUICK_WORKLOADS if quick else WORKLOADS
+            self._loaded = world, world.deal(ORGANIZATIONS, workloads, seed=self._draw(0))
         return self._loaded
 
     def _draw(self, purpose: int) -> int:

@@ -17,8 +17,8 @@ from fedperf_simulations.measured_set.measured_log import Role, compact
 from fedperf_simulations.measured_set.measurement import measure
 from fedperf_simulations.measured_set.workload_draws import MeasuringSettings
 
-SMALL = ComparisonSettings(
-    seed=4, workloads=6, mixed=1, capped_share=0.0, spark_share=0.0, series=1, exhaustive=1,
+SMALL = ComparisonSettings(  # of a seed whose exhaustive cases have few assignments
+    seed=19, workloads=6, mixed=1, capped_share=0.0, spark_share=0.0, series=1, exhaustive=1,
     most_rows=1_000, repeats=0,
 )  # fmt: skip
 FURTHER = replace(SMALL, seed=5, series=0, exhaustive=0)
