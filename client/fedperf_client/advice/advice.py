@@ -16,7 +16,7 @@ import numpy as np
 
 from fedperf_client.advice.constraints import Wishes
 from fedperf_client.advice.job import Job
-from fedperf_client.advice.sizes import ClusterChoice, best_size
+from fedperf_client.advice.sizes import ClusterChoice, best_size, is_better
 from fedperf_client.optimizer.constraints import Constraints, NoPlatformError
 from fedperf_client.optimizer.costs import AdditiveCosts, Mask
 from fedperf_client.optimizer.enumeration import ALTERNATIVES, Alternative, Choice, choose
@@ -80,7 +80,8 @@ class Advice:
     Attributes:
         job: what is to run.
         wishes: what the plan keeps to.
-        best: the right size and its plan; where no size keeps the deadline, the surest to.
+        best: the right size and its plan; where no size keeps the deadline, the surest to; the
+            size that it has where no other is better for sure.
         keeps_deadline: whether it does; None without a deadline.
         sizes: every size with its best plan, small ones first.
         too_small: sizes on which an operator fits nowhere, and why.
@@ -88,6 +89,8 @@ class Advice:
         moves: what the groups of the choice would do elsewhere, on that size.
         costs: additive costs on that size.
         rivalry: the choice beside a rival; None where it runs today, or nothing can be compared.
+        rival_size: the right size by medians where `best` is the one that it has, as no
+            difference can be told; else None.
     """
 
     job: Job
@@ -100,6 +103,7 @@ class Advice:
     moves: tuple[Move, ...]
     costs: AdditiveCosts
     rivalry: Rivalry | None
+    rival_size: ClusterChoice | None
 
     @property
     def choice(self) -> Choice:
@@ -149,6 +153,10 @@ def advise(
     )
     right = best_size(answers)
     best = right or min(answers, key=_by_chance)
+    had = next((each for each in answers if each.cluster == job.cluster), best)
+    rival_size = None
+    if right is not None and not (had is right or is_better(right, had)):
+        best, rival_size = had, right
     search = _Search(job.on(best.cluster), wishes, estimates, head)
     rivals, costs = search.rivals(best), search.costs(best.cluster)
     return Advice(
@@ -162,6 +170,7 @@ def advise(
         found[best.cluster][1],
         costs,
         search.rivalry(best, rivals, costs),
+        rival_size,
     )
 
 

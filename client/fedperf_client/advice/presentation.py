@@ -48,6 +48,9 @@ def facts_of(advice: Advice, reasons: Sequence[str]) -> dict[str, object]:
         "compared": _rivalry_facts(advice),
         "plans": [_plan_facts(each, advice) for each in advice.rivals],
         "sizes": [_sized_facts(each, advice) for each in advice.sizes],
+        "no_difference_to_size": (
+            None if advice.rival_size is None else _sized_facts(advice.rival_size, advice)
+        ),
         "too_small": [{**_size_facts(each), "reason": why} for each, why in advice.too_small],
         "method": choice.method.value,
         "is_exact": choice.is_exact,
@@ -77,7 +80,8 @@ def verdict(advice: Advice) -> str | None:
         return None
     words, chance = duration_text(best.deadline_seconds), chance_text(best.chance or 0.0)
     if advice.keeps_deadline:
-        return f"keeps {words} at the fewest core-seconds, with a chance of {chance}"
+        cheapest = "" if advice.rival_size else " at the fewest core-seconds,"
+        return f"keeps {words}{cheapest} with a chance of {chance}"
     return (
         f"no size asked about keeps {words} with a chance of 90%; the surest is shown: "
         f"{size_of(best.cluster)}, {chance}"
@@ -104,6 +108,19 @@ def no_difference(advice: Advice) -> str | None:
         f"{rivalry.plan.prediction.level:.0%} interval {_interval(rivalry.plan)}, against "
         f"{duration_text(choice.seconds)}, {_interval(choice)}; the choice is faster with a "
         f"chance of {chance_text(rivalry.chance)}, so take {what}"
+    )
+
+
+def no_better_size(advice: Advice) -> str | None:
+    """That there is no reason for another size; None where there is, or it has the right one."""
+    rival, best = advice.rival_size, advice.best
+    if rival is None:
+        return None
+    return (
+        f"no size that can be told to be better: {size_of(rival.cluster)} would take "
+        f"{duration_text(rival.seconds)} and {_number(rival.core_seconds)} core-seconds, what it "
+        f"has takes {duration_text(best.seconds)} and {_number(best.core_seconds)}, so keep "
+        f"{size_of(best.cluster)}"
     )
 
 

@@ -2,13 +2,15 @@
 
 With a deadline the right size keeps it at the fewest core-seconds
 (cores x run time, what a cloud bills); without one it is the fastest, or a cheaper one that
-is at most `WORTH` slower.
+is at most `WORTH` slower. The size that a job has does as well, where it does what is asked and
+there is no telling that the right one beats it.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedperf_client.optimizer.enumeration import Choice
+from fedperf_client.prediction.answers.comparison import SURE, chance_faster
 from fedperf_client.prediction.answers.what_if import HOLDS
 from fedperf_client.prediction.mixture.intervals import Estimate
 from fedperf_shared.execution import ClusterConfig
@@ -65,3 +67,19 @@ def best_size(sizes: Sequence[ClusterChoice]) -> ClusterChoice | None:
     else:
         able = [each for each in sizes if each.holds]
     return min(able, key=lambda each: (each.core_seconds, each.seconds), default=None)
+
+
+def is_better(right: ClusterChoice, had: ClusterChoice) -> bool:
+    """Whether it can be told that the right size beats the one that a job has.
+
+    It costs less; or it takes less time, where a deadline does not say how much is enough; or
+    the other one does not keep the deadline.
+    """
+    if had.holds is False:
+        return True
+    starts = right.choice.startup_seconds, had.choice.startup_seconds
+    cores = float(right.cluster.cores), float(had.cluster.cores)
+    chances = [chance_faster(right.estimate, had.estimate, starts=starts, rates=cores)]
+    if had.holds is None:
+        chances.append(chance_faster(right.estimate, had.estimate, starts=starts))
+    return max(chances) >= SURE

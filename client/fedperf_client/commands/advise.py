@@ -333,7 +333,8 @@ def _show(shown: _TimedAdvice) -> None:
     found = shown.advice
     typer.echo(presentation.headline(found))
     typer.echo(presentation.basis(found))
-    for sentence in (presentation.verdict(found), presentation.no_difference(found)):
+    says = presentation.verdict, presentation.no_difference, presentation.no_better_size
+    for sentence in (say(found) for say in says):
         if sentence is not None:
             typer.echo(sentence)
     _print_tree(found)

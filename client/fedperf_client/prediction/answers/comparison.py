@@ -15,7 +15,11 @@ SURE = 0.75
 
 
 def chance_faster(
-    one: Estimate, other: Estimate, *, starts: tuple[float, float] = (0.0, 0.0)
+    one: Estimate,
+    other: Estimate,
+    *,
+    starts: tuple[float, float] = (0.0, 0.0),
+    rates: tuple[float, float] = (1.0, 1.0),
 ) -> float:
     """Chance that `one` takes less time than `other`, both about the same job, in (0, 1).
 
@@ -23,6 +27,7 @@ def chance_faster(
         one: an answer.
         other: of the same predictor.
         starts: seconds that are added to each for sure, such as starting a platform.
+        rates: what a second of each costs; the chance is then that `one` costs less.
     """
     seconds = [each.prediction.median_seconds for each in (one, other)]
     whole = [each + start for each, start in zip(seconds, starts, strict=True)]
@@ -32,7 +37,7 @@ def chance_faster(
     )
     common = 2 * min(one.basis.kinship, other.basis.kinship) * first * second
     apart = math.sqrt(first**2 + second**2 - common)
-    ratio = math.log(whole[1] / whole[0])
+    ratio = math.log(whole[1] * rates[1] / (whole[0] * rates[0]))
     if apart == 0:
         return 0.5 + 0.5 * math.copysign(1.0, ratio) * (ratio != 0)
     return Student(apart, USUAL_DEGREES).cdf(ratio)

@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedperf_client.advice.presentation import facts_of, no_better_size, verdict
 from fedperf_client.advice.sizes import WORTH, ClusterChoice, best_size
 from fedperf_client.prediction.answers.resources import MOST_SIZES, InvalidSizesError, sizes_of
 from fedperf_client.prediction.answers.what_if import HOLDS
-from fedperf_shared.execution import ClusterConfig
-from tests.unit.client.advice.jobs import FOUR_CORES, advised, made_up
+from fedperf_shared.execution import ClusterConfig, SizedPlan
+from tests.unit.client.advice.jobs import FOUR_CORES, Seconds, advised, made_up
 
 ONE = ClusterConfig(1, 6, 12)
 FIVE = ClusterConfig(5, 40, 500)
@@ -84,3 +85,46 @@ def test_what_starts_later_than_the_deadline_has_no_chance() -> None:
     [late] = sized(1, [1], 0.01)
     assert late.choice.startup_seconds > 0.01
     assert (late.chance, late.holds) == (0.0, False)
+
+
+EIGHT_CORES = replace(FOUR_CORES, cores=8)
+
+
+def by_cores(of_eight: float) -> Seconds:
+    """A second for everything on four cores, on eight cores that share of it."""
+
+    def taking(question: SizedPlan) -> float:
+        switches = len(set(question.plan.platforms)) > 1
+        return (of_eight if question.cluster.cores == 8 else 1.0) * (3.0 if switches else 1.0)
+
+    return taking
+
+
+@pytest.mark.parametrize("deadline", [None, 20.0])
+def test_what_cannot_be_told_to_be_better_is_no_reason_for_another_size(
+    deadline: float | None,
+) -> None:
+    of_eight = 0.88 if deadline is None else 0.4  # faster by a little, cheaper by a little
+    advice = advised(by_cores(of_eight), sizes=(FOUR_CORES, EIGHT_CORES), deadline_seconds=deadline)
+    assert best_size(advice.sizes) is advice.rival_size
+    assert advice.best.cluster == FOUR_CORES
+    assert advice.choice is advice.best.choice
+    told = no_better_size(advice)
+    assert told is not None
+    assert told.startswith("no size that can be told to be better: 8 cores would take ")
+    assert told.endswith(", so keep 4 cores")
+    rival = facts_of(advice, [])["no_difference_to_size"]
+    assert isinstance(rival, dict)
+    assert rival["cores"] == 8
+    if deadline is not None:
+        assert "fewest" not in (verdict(advice) or "")
+
+
+def test_a_size_that_is_surely_faster_or_cheaper_or_keeps_the_deadline_is_taken() -> None:
+    sizes = (FOUR_CORES, EIGHT_CORES)
+    for of_eight, deadline in ((0.6, None), (0.3, 20.0), (0.9, 1.05)):
+        advice = advised(by_cores(of_eight), sizes=sizes, deadline_seconds=deadline)
+        assert advice.best.cluster == EIGHT_CORES, (of_eight, deadline)
+        assert advice.rival_size is None
+        assert no_better_size(advice) is None
+        assert facts_of(advice, [])["no_difference_to_size"] is None

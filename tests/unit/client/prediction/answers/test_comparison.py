@@ -46,6 +46,12 @@ def test_a_start_that_takes_longer_than_the_work_decides() -> None:
     assert chance_faster(first, second, starts=(5.0, 5.0)) == pytest.approx(0.5, abs=0.3)
 
 
+def test_what_costs_less_takes_as_much_longer_as_its_second_is_cheaper() -> None:
+    slow, fast = answer(4.0), answer(2.0)
+    assert chance_faster(slow, fast, rates=(1.0, 2.0)) == pytest.approx(0.5)
+    assert chance_faster(slow, fast, rates=(1.0, 8.0)) > SURE > chance_faster(slow, fast)
+
+
 def test_answers_without_any_spread_are_as_far_apart_as_they_are() -> None:
     one, other = answer(1.0, scale=0.2, kinship=1.0), answer(2.0, scale=0.2, kinship=1.0)
     assert chance_faster(one, other) == 1.0
