@@ -59,7 +59,8 @@ class ClusterConfig:
         nodes: machines.
         cores: cores in all that the engines may use.
         memory_bytes: memory in all.
-        machine_speed: speed of one core relative to the reference machine.
+        machine_speed: speed of one core relative to the reference machine; 1 where nobody
+            measured it.
         queries_before: how much the engine had done in the same session: a first query pays for
             what others find warm. 0 where nobody knows.
     """

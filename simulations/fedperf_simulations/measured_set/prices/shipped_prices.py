@@ -1,9 +1,10 @@
 """Fit the prices that ship with fedperf, and write them where the product reads them.
 
-On the public part of the measured set, as the limited start of simulations, and on the sessions of
-SQL, of which no workload is anybody's. What organizations of simulations hold is not looked at; of
-the judged sessions only plans are, so that no price knows a judged shape. Made anew only when
-these measurements change; then the starts too.
+On the public part of the measured set, as the limited start of simulations, on the sessions of
+SQL and on large inputs, of which no workload is anybody's. What organizations hold is unread; of
+the judged sessions only plans are, so that no price knows a judged shape. Polars and pandas are
+priced as DuckDB's kin: simulations need platforms that nothing has seen, and the start that ships
+has learnt them. Made anew only when these measurements change; then the starts too.
 """
 
 import json
@@ -17,15 +18,16 @@ from fedperf_shared.workflow.analytic_cost import PRICES_PATH
 from fedperf_shared.workflow.template import fingerprint
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.data.datasets import (
-    DUCKDB_SESSIONS,
     JUDGED_SESSIONS,
-    SPARK_SESSIONS,
     is_measured,
     measured_executions,
 )
 from fedperf_simulations.measured_set.organizations import WorkloadPart, split
 from fedperf_simulations.measured_set.prices.price_fit import PricedPlans, prices_of
-from fedperf_simulations.measured_set.training_set import measured_plans
+from fedperf_simulations.measured_set.training_set import SESSION_FOLDERS, measured_plans
+
+MEASURED_PLATFORMS = frozenset({Platform.DUCKDB, Platform.SPARK})
+"""Whose executions are looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +46,9 @@ def fit_shipped_prices(path: Path = PRICES_PATH) -> PriceReport:
     """
     by_platform: dict[Platform, list[Execution]] = defaultdict(list)
     for execution in _priced():
-        platforms = set(execution.plan.platforms)
-        if execution.is_ok and len(platforms) == 1:
-            by_platform[platforms.pop()].append(execution)
+        platform, *others = set(execution.plan.platforms)
+        if execution.is_ok and not others and platform in MEASURED_PLATFORMS:
+            by_platform[platform].append(execution)
     measured = {
         platform: PricedPlans.of(
             measured_plans(executions), [each.workload for each in executions], platform
@@ -64,7 +66,7 @@ def _priced() -> Iterator[Execution]:
     judged = measured_executions(JUDGED_SESSIONS) if is_measured(JUDGED_SESSIONS) else ()
     shapes = {fingerprint(each.plan.workflow) for each in judged}
     yield from split(measured_executions())[WorkloadPart.PUBLIC]
-    for folder in (DUCKDB_SESSIONS, SPARK_SESSIONS):
+    for folder in SESSION_FOLDERS:
         if is_measured(folder):
             sessions = tuple(measured_executions(folder))
             told = {e.workload for e in sessions if fingerprint(e.plan.workflow) in shapes}

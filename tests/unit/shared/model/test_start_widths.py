@@ -10,6 +10,7 @@ from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import SizedPlan
 from fedperf_shared.model import start_widths
 from fedperf_shared.model.start_widths import (
+    UNMEASURED_MACHINE,
     StartWidth,
     half_width_about,
     shipped_widths,
@@ -19,7 +20,8 @@ from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import Platform
 from tests.fakes.plans import ONE_CORE, diamond
 
-QUESTION = SizedPlan(diamond(), ONE_CORE)
+MEASURED = replace(ONE_CORE, machine_speed=0.9)
+QUESTION = SizedPlan(diamond(), MEASURED)
 ROWS = QUESTION.plan.workflow.source_rows
 
 
@@ -44,8 +46,14 @@ def test_errors_beyond_what_was_seen_add_as_squares_and_inside_nothing_is_added(
     inside = StartWidth(3.0, 2.0, most_rows=ROWS, most_cores=1)
     assert inside.about(QUESTION) == 3.0
     assert replace(inside, most_rows=ROWS / 100).about(QUESTION) == 5.0
-    more_cores = replace(QUESTION, cluster=replace(ONE_CORE, cores=100))
+    more_cores = replace(QUESTION, cluster=replace(MEASURED, cores=100))
     assert inside.about(more_cores) == 5.0
+
+
+def test_a_machine_that_nobody_measured_may_be_faster_or_slower_by_a_factor_of_three() -> None:
+    unknown = half_width_about(replace(QUESTION, cluster=ONE_CORE))
+    assert unknown**2 - half_width_about(QUESTION) ** 2 == pytest.approx(math.log(3) ** 2)
+    assert math.exp(UNMEASURED_MACHINE) == pytest.approx(3)
 
 
 @pytest.mark.parametrize("number", [math.nan, -1.0, math.inf])

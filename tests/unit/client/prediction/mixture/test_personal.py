@@ -348,7 +348,8 @@ def test_where_the_start_speaks_its_claim_is_the_interval(
     widths = dict.fromkeys(Platform, StartWidth(float(claim)))
     monkeypatch.setattr(start_widths, "shipped_widths", lambda: widths)
     few = History(HISTORY.questions[:12], HISTORY.workloads[:12], HISTORY.log_seconds[:12])
-    asked = SizedPlan(on_spark(HISTORY.questions[0].plan), HISTORY.questions[0].cluster)
+    machine = replace(HISTORY.questions[0].cluster, machine_speed=0.9)
+    asked = SizedPlan(on_spark(HISTORY.questions[0].plan), machine)
     for history in (History((), (), np.zeros(0)), few):
         [found] = personalize(history, {PUBLIC: garbage(1)}, public_learners()).predict([asked])
         ratio = found.upper_seconds / found.median_seconds
@@ -390,8 +391,10 @@ def about_right(seed: int, spread: float = 1.4) -> PredictLog:
 @pytest.mark.statistical
 @pytest.mark.parametrize("workloads", [3, 12, 40])
 def test_a_platform_that_never_ran_is_answered_as_the_start_does_and_covered(
-    workloads: int,
+    workloads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    claimed = dict.fromkeys(Platform, StartWidth())
+    monkeypatch.setattr(start_widths, "shipped_widths", lambda: claimed)
     ratios, covered = [], []
     for seed in range(4):
         rng = np.random.default_rng([seed, workloads])
