@@ -23,9 +23,11 @@ from fedperf_simulations.data.datasets import (
     LARGE,
     LESSONS,
     SPARK_SESSIONS,
+    at_one_speed,
     is_measured,
     measured_executions,
     measured_files,
+    of_one_speed,
 )
 from fedperf_simulations.measured_set.comparisons import Case, read_cases
 from fedperf_simulations.measured_set.measured_prefixes import measured_prefixes
@@ -43,7 +45,7 @@ Sized = tuple[Workflow, ClusterConfig]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Measurements:
-    """Everything that was measured.
+    """Everything that was measured, on one machine (`datasets.MACHINE_SPEED`).
 
     Attributes:
         cases: of the comparison set.
@@ -71,12 +73,19 @@ class Measurements:
             for workload, prefix in _prefixes(path, rng):
                 prefixes.setdefault(workload, []).append(prefix)
         cases, further = (
-            tuple(case for path in paths for case in read_cases(path))
+            tuple(
+                replace(case, cluster=of_one_speed(case.cluster))
+                for path in paths
+                for case in read_cases(path)
+            )
             for paths in (compared, lessons)
         )
         folders = [each for each in SESSION_FOLDERS if is_measured(each)]
-        sessions = tuple(each for folder in folders for each in measured_executions(folder))
-        return cls(cases, tuple(measured_executions()), prefixes, seed, further, sessions)
+        sessions = tuple(
+            each for folder in folders for each in at_one_speed(measured_executions(folder))
+        )
+        executions = tuple(at_one_speed(measured_executions()))
+        return cls(cases, executions, prefixes, seed, further, sessions)
 
     def lesson(self, is_known: IsKnown) -> Lesson:
         """The plans and prefixes of workloads that are known.
@@ -142,4 +151,5 @@ def _prefixes(path: Path, rng: np.random.Generator) -> Iterator[tuple[str, Measu
     for execution, prefix in measured_prefixes(path):
         found.setdefault(execution.execution_id, []).append((execution.workload, prefix))
     for prefixes in found.values():
-        yield prefixes[int(rng.integers(len(prefixes)))]
+        workload, prefix = prefixes[int(rng.integers(len(prefixes)))]
+        yield workload, replace(prefix, cluster=of_one_speed(prefix.cluster))

@@ -23,7 +23,7 @@ from fedperf_shared.workflow.template import fingerprint
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.baselines.cost_models import Lesson, train_ggfn
 from fedperf_simulations.baselines.leave_out import regressions_without
-from fedperf_simulations.data.datasets import JUDGED_SESSIONS, measured_files
+from fedperf_simulations.data.datasets import JUDGED_SESSIONS, at_one_speed, measured_files
 from fedperf_simulations.experiments.intervals.answers import (
     NOTHING,
     shipped_start,
@@ -109,7 +109,7 @@ def judged_runs() -> list[JudgedRun]:
     found = []
     for path in measured_files(JUDGED_SESSIONS):
         told = parquet.read_table(path, columns=["storage", "table_rows"]).to_pylist()
-        for execution, row in zip(executions_of(path), told, strict=True):
+        for execution, row in zip(at_one_speed(executions_of(path)), told, strict=True):
             if execution.is_ok:
                 found.append(JudgedRun(execution, row["storage"], row["table_rows"]))
     return found

@@ -19,6 +19,7 @@ from fedperf_shared.workflow.template import fingerprint
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.data.datasets import (
     JUDGED_SESSIONS,
+    at_one_speed,
     is_measured,
     measured_executions,
 )
@@ -45,7 +46,7 @@ def fit_shipped_prices(path: Path = PRICES_PATH) -> PriceReport:
         InvalidInputError: a row of what was measured cannot be read.
     """
     by_platform: dict[Platform, list[Execution]] = defaultdict(list)
-    for execution in _priced():
+    for execution in at_one_speed(_priced()):
         platform, *others = set(execution.plan.platforms)
         if execution.is_ok and not others and platform in MEASURED_PLATFORMS:
             by_platform[platform].append(execution)

@@ -20,7 +20,8 @@ from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.model.metrics import median_q_error
 from fedperf_shared.model.public_plans import PUBLIC_PLANS_PATH, save_public_plans
 from fedperf_shared.model.public_start import PUBLIC_START_PATH, PUBLIC_START_VERSION
-from fedperf_simulations.baselines.cost_models import train_ggfn
+from fedperf_simulations.baselines.cost_models import train_ggfn, without_unheard
+from fedperf_simulations.data.datasets import at_one_speed
 from fedperf_simulations.measured_set.limited_start import LIMITED_START_PATH
 from fedperf_simulations.measured_set.organizations import WorkloadPart, split
 from fedperf_simulations.measured_set.training_set import Measurements, measured_plans
@@ -70,12 +71,19 @@ def train_limited_start(
     path: Path = LIMITED_START_PATH,
 ) -> StartReport:
     """Train and write the limited start; the same for a seed on one machine."""
-    parts = split(executions)
+    parts = split(at_one_speed(executions))
     public = measured_plans(parts[WorkloadPart.PUBLIC])
     model = GGFN(dropout=LIMITED_DROPOUT, seed=seed)
     graphs = [PlanGraph.of(each.plan, each.cluster) for each in public]
     labels = np.array([each.log_seconds for each in public])
-    fit(model, graphs, labels, epochs=epochs, seed=seed, on_progress=on_progress)
+    fit(
+        model,
+        without_unheard(model, graphs),
+        labels,
+        epochs=epochs,
+        seed=seed,
+        on_progress=on_progress,
+    )
     save_model(path, model, model_version=PUBLIC_START_VERSION)
     return _report(model, len(public), parts)
 

@@ -3,10 +3,12 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from fedperf_shared.workflow.estimates import plan_before
 from fedperf_shared.workflow.features import featurize
-from fedperf_simulations.measured_set.training_set import Measurements
+from fedperf_simulations.data.datasets import MACHINE_SPEED, is_measured
+from fedperf_simulations.measured_set.training_set import SESSION_FOLDERS, Measurements
 from tests.unit.client.executions import make_execution
 
 
@@ -22,3 +24,13 @@ def test_sessions_are_learned_from_as_counted_and_as_known_before() -> None:
     for one, another in zip(found, expected, strict=True):
         np.testing.assert_array_equal(one, another)
     assert len({float(each) for each in lesson.log_seconds}) == 1
+
+
+@pytest.mark.slow
+def test_everything_was_measured_on_one_machine() -> None:
+    measurements = Measurements.read(0)
+    clusters = [each.cluster for each in (*measurements.executions, *measurements.sessions)]
+    clusters += [each.cluster for each in (*measurements.cases, *measurements.further)]
+    clusters += [each.cluster for of_one in measurements.prefixes.values() for each in of_one]
+    assert {each.machine_speed for each in clusters} == {MACHINE_SPEED}
+    assert all(is_measured(each) for each in SESSION_FOLDERS)
