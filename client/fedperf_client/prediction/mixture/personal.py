@@ -203,7 +203,9 @@ class PersonalMix:
             basis = Basis(RestsOn.OWN_RUNS, repeated.runs)
         else:
             weight = standing.weight_at(share)
-            inside = weight > 0 and candidates.is_inside(question, kind, way)
+            # One workload that is alike cannot be left out to see how far off the others are.
+            is_judged = weight > 0 and standing.spread.workloads > 1
+            inside = is_judged and candidates.is_inside(question, kind, way)
             log_seconds, basis = of_mix, self._basis(weight, way)
             own = self._own_spreads(like, way, share)
             spread = self._spread(question, own, share, inside=inside, is_own=basis.is_own)
