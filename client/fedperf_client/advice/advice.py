@@ -16,7 +16,7 @@ import numpy as np
 
 from fedperf_client.advice.constraints import Wishes
 from fedperf_client.advice.job import Job
-from fedperf_client.advice.sizes import ClusterChoice, best_size, is_better
+from fedperf_client.advice.sizes import ClusterChoice, beats, best_size
 from fedperf_client.optimizer.constraints import Constraints, NoPlatformError
 from fedperf_client.optimizer.costs import AdditiveCosts, Mask
 from fedperf_client.optimizer.enumeration import ALTERNATIVES, Alternative, Choice, choose
@@ -155,7 +155,7 @@ def advise(
     best = right or min(answers, key=_by_chance)
     had = next((each for each in answers if each.cluster == job.cluster), best)
     rival_size = None
-    if right is not None and not (had is right or is_better(right, had)):
+    if right is not None and not (had is right or beats(right, had)):
         best, rival_size = had, right
     search = _Search(job.on(best.cluster), wishes, estimates, head)
     rivals, costs = search.rivals(best), search.costs(best.cluster)

@@ -69,7 +69,7 @@ def best_size(sizes: Sequence[ClusterChoice]) -> ClusterChoice | None:
     return min(able, key=lambda each: (each.core_seconds, each.seconds), default=None)
 
 
-def is_better(right: ClusterChoice, had: ClusterChoice) -> bool:
+def beats(right: ClusterChoice, had: ClusterChoice) -> bool:
     """Whether it can be told that the right size beats the one that a job has.
 
     It costs less; or it takes less time, where a deadline does not say how much is enough; or
