@@ -7,9 +7,10 @@ nothing can be mimicked folds leave out whole groups, and a group is the piece o
 What weighing came to (`MixOutcome`) is numbers alone, so that it can be kept.
 """
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +33,7 @@ from fedperf_client.prediction.mixture.matched_folds import (
     mimicries,
     most_alike,
 )
+from fedperf_client.prediction.mixture.spreads import Distribution, Spread, Student, widest
 from fedperf_client.prediction.prediction import Floats, checked_log
 
 OnProgress = Callable[[int, int], None]
@@ -97,6 +99,33 @@ class MixOutcome:
     rows: NDArray[np.int64]
 
 
+class MixAnswer(NamedTuple):
+    """What a mix says to one question, before it is known how far off that may be.
+
+    Attributes:
+        configuration: that is asked about.
+        log_seconds: the answer.
+        variance: between its members, weighted; the start is one.
+    """
+
+    configuration: int
+    log_seconds: float
+    variance: float
+
+    def heeded(self, spread: Distribution, told: Spread, level: float) -> Distribution:
+        """`spread`, or how far members lie apart where that is farther.
+
+        Args:
+            spread: of the answer by own errors and the claims of a start.
+            told: by own errors: members that lie apart are as far off the mean of all as often.
+            level: of the interval that is compared.
+        """
+        if not self.variance > 0:
+            return spread
+        apart = Student(math.sqrt(self.variance), told.student.degrees)
+        return widest((spread, apart), level)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Mixture:
     """The mix, fitted on all own executions; samples -> log seconds."""
@@ -127,11 +156,14 @@ class Mixture:
 
     def __call__(self, asked: Samples) -> Floats:
         """Natural log of the median wall seconds, [questions]."""
-        parts = [
-            weight * checked_log(name, fitted(asked), len(asked))
-            for weight, name, fitted in self._fitted
-        ]
-        return np.asarray(np.sum(parts, axis=0))
+        return self.answers(asked)[0]
+
+    def answers(self, asked: Samples) -> tuple[Floats, Floats]:
+        """Natural log of the median wall seconds, and the variance between members, [questions]."""
+        weights = np.array([weight for weight, _, _ in self._fitted])
+        told = [checked_log(name, fitted(asked), len(asked)) for _, name, fitted in self._fitted]
+        middle = np.asarray(weights @ told)
+        return middle, np.asarray(weights @ (told - middle) ** 2)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -11,8 +11,9 @@ answers (`candidates`). Whose word counts is decided from the nearest evidence o
 * for the rest the start speaks, as far off as is claimed of it: own jobs of another kind never
   override a better start.
 
-Runs that failed or were stopped are heeded as lower bounds (`lower_bounds`). Every answer says
-what it rests on.
+Members agree where they were weighed, and may not on a question that is otherwise: how far they lie
+apart bounds the width from below. Runs that failed or were stopped are heeded as lower bounds
+(`lower_bounds`). Every answer says what it rests on.
 """
 
 from collections import defaultdict
@@ -42,7 +43,7 @@ from fedperf_client.prediction.mixture.intervals import (
 )
 from fedperf_client.prediction.mixture.learner_catalogue import LOCAL_FROM
 from fedperf_client.prediction.mixture.matched_folds import Asks, Mimicry
-from fedperf_client.prediction.mixture.mixture import MixMember, MixOutcome, Mixture
+from fedperf_client.prediction.mixture.mixture import MixAnswer, MixMember, MixOutcome, Mixture
 from fedperf_client.prediction.mixture.own_executions import places_of
 from fedperf_client.prediction.mixture.spreads import (
     Distribution,
@@ -176,11 +177,11 @@ class PersonalMix:
         ways = self.candidates.ways_of(places_of(questions))
         alike = [self.candidates.likeness.alike(each).tobytes() for each in questions]
         shares = self._support(questions)
-        logs, keys = self._mixed(questions, ways, alike, shares=shares)
-        answered = zip(questions, ways, alike, shares.tolist(), logs.tolist(), keys, strict=True)
+        mixed = self._mixed(questions, ways, alike, shares=shares)
+        answered = zip(questions, ways, alike, shares.tolist(), mixed, strict=True)
         return [
-            self._estimate(question, way, like, share=share, of_mix=log, configuration=key)
-            for question, way, like, share, log, key in answered
+            self._estimate(question, way, like, share=share, mixed=each)
+            for question, way, like, share, each in answered
         ]
 
     def _estimate(
@@ -190,13 +191,12 @@ class PersonalMix:
         like: bytes,
         *,
         share: float,
-        of_mix: float,
-        configuration: int,
+        mixed: MixAnswer,
     ) -> Estimate:
         kind, way = asked
         candidates, standing = self.candidates, self._standing(like, way)
         repeats = candidates.repeats
-        repeated = repeats.answer(configuration, of_mix, standing.variance)
+        repeated = repeats.answer(mixed.configuration, mixed.log_seconds, standing.variance)
         spread: Distribution
         if repeated is not None:
             log_seconds, spread, inside = repeated.log_seconds, repeated.spread, True
@@ -206,11 +206,12 @@ class PersonalMix:
             # One workload that is alike cannot be left out to see how far off the others are.
             is_judged = weight > 0 and standing.spread.workloads > 1
             inside = is_judged and candidates.is_inside(question, kind, way)
-            log_seconds, basis = of_mix, self._basis(weight, way)
+            log_seconds, basis = mixed.log_seconds, self._basis(weight, way)
             own = self._own_spreads(like, way, share)
             spread = self._spread(question, own, share, inside=inside, is_own=basis.is_own)
-        ended = repeats.runs_of(configuration)
-        spread = candidates.cut_short.heeded(configuration, log_seconds, spread, ended=ended)
+            spread = mixed.heeded(spread, standing.spread, self.level)
+        ended = repeats.runs_of(mixed.configuration)
+        spread = candidates.cut_short.heeded(mixed.configuration, log_seconds, spread, ended=ended)
         return Estimate.around(
             log_seconds, spread, kind=kind, level=self.level, inside=inside, basis=basis
         )
@@ -222,9 +223,9 @@ class PersonalMix:
         alike: Sequence[bytes],
         *,
         shares: Floats,
-    ) -> tuple[Floats, list[int]]:
-        """Answers of mixes beside the start, log seconds [questions], and configurations."""
-        answers, configurations = np.zeros(len(questions)), [0] * len(questions)
+    ) -> list[MixAnswer]:
+        """Answers of mixes beside the start, [questions]."""
+        found: dict[int, MixAnswer] = {}
         keys = [key_of(way) for _, way in ways]
         for key in dict.fromkeys(keys):
             rows = [row for row, each in enumerate(keys) if each == key]
@@ -232,23 +233,26 @@ class PersonalMix:
             weights = np.array(
                 [self._standing(alike[row], way).weight_at(shares[row]) for row in rows]
             )
-            asked, answers[rows] = self._weighted(some, way, weights)
-            for row, configuration in zip(rows, asked.configurations().tolist(), strict=True):
-                configurations[row] = configuration
-        return answers, configurations
+            found.update(zip(rows, self._weighted(some, way, weights), strict=True))
+        return [found[row] for row in range(len(questions))]
 
     def _weighted(
         self, questions: Sequence[SizedPlan], way: Mimicry | None, weights: Floats
-    ) -> tuple[Samples, Floats]:
-        """The questions in numbers, and answers of the mix at these weights beside the start."""
+    ) -> list[MixAnswer]:
+        """Answers of the mix at these weights beside the start."""
         mixture, start = self._mixture(way), self._start
         names = {name for name, weight in mixture.weights.items() if weight > 0}
         if start is None or (weights == 1).all():
             asked = self._encoded(questions, names)
-            return asked, mixture(asked)
-        asked = self._encoded(questions, {*names, start.name})
-        from_start = self._told_by_start(start, questions, asked)
-        return asked, from_start + weights * (mixture(asked) - from_start)
+            logs, variances = mixture.answers(asked)
+        else:
+            asked = self._encoded(questions, {*names, start.name})
+            from_start = self._told_by_start(start, questions, asked)
+            of_mix, within = mixture.answers(asked)
+            logs = from_start + weights * (of_mix - from_start)
+            variances = weights * (within + (1 - weights) * (of_mix - from_start) ** 2)
+        configurations = asked.configurations().tolist()
+        return [*map(MixAnswer, configurations, logs.tolist(), variances.tolist())]
 
     def _told_by_start(
         self, start: Learner, questions: Sequence[SizedPlan], asked: Samples
