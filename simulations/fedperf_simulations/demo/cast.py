@@ -19,6 +19,7 @@ from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.execution import Execution
 from fedperf_shared.releases.period import DEFAULT_WINDOW, Period, Timetable, default_timetable
 from fedperf_shared.releases.release import SizeClass
+from fedperf_simulations.data.datasets import at_one_speed
 from fedperf_simulations.measured_set.drifting_platforms import (
     DriftingYear,
     labelled_in,
@@ -116,7 +117,7 @@ class Cast:
     """The workloads of each participant, and those to judge answers by.
 
     Attributes:
-        known: workloads that the start learns.
+        known: workloads that the start learns, as of one machine.
         organizations: what each executes.
         newcomer: the first executions of the one that joins last.
         like_newcomer: workloads of its kind that nobody has, to judge answers by.
@@ -165,7 +166,7 @@ def cast_of(segments: Sequence[Sequence[Execution]], size: YearSize, *, seed: in
         return DriftingYear(tuple(drawn), begins)
 
     return Cast(
-        measured_of(labelled_in(of_start, 0)),
+        measured_of(labelled_in([*at_one_speed(of_start)], 0)),
         tuple(year() for _ in range(size.organizations)),
         tuple(newcomer),
         tuple(like_newcomer),

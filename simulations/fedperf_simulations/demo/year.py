@@ -39,6 +39,7 @@ from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
 from fedperf_shared.model.public_start import PUBLIC_START_VERSION, load_public_start
 from fedperf_shared.releases.period import Period
+from fedperf_simulations.baselines.cost_models import without_unheard
 from fedperf_simulations.demo.cast import (
     NEW_FAMILY,
     NEW_PLATFORM,
@@ -201,8 +202,10 @@ def noticed_in(
 
 
 def _trained(known: MeasuredTimes, *, epochs: int, seed: int) -> GGFN:
+    """Trained as the starts that ship: it hears nothing of what its measurements did not vary."""
     model = GGFN(seed=seed)
-    fit(model, known.graphs, known.log_seconds, epochs=epochs, seed=seed)
+    heard = without_unheard(model, known.graphs)
+    fit(model, heard, known.log_seconds, epochs=epochs, seed=seed)
     return model
 
 
