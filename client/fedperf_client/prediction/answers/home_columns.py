@@ -5,7 +5,7 @@ Columns of other code, or of another public start, are made anew.
 
 import hashlib
 from collections.abc import Sequence
-from functools import cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -22,22 +22,32 @@ from fedperf_client.prediction.evidence import History
 from fedperf_client.prediction.prediction import PredictLog
 from fedperf_shared.execution import Execution
 from fedperf_shared.model import inference
-from fedperf_shared.model.public_start import load_public_start, public_start_path
+from fedperf_shared.model.checkpoint import load_checkpoint
+from fedperf_shared.model.public_start import public_start_path
 from fedperf_shared.releases import basis
 
 
-@cache
 def home_encoder() -> Encoder:
-    """The encoder of executions into columns at home; can be pickled."""
-    found = hashlib.sha256(public_start_path().read_bytes())
+    """The encoder of executions into columns at home, by the public start; can be pickled."""
+    path = public_start_path()
+    found = path.stat()
+    return _encoder(path, found.st_mtime_ns, found.st_ino)
+
+
+@lru_cache(maxsize=4)
+def _encoder(path: Path, modified_ns: int, inode: int) -> Encoder:
+    """Read once for each start: one process may meet several, as simulations and tests do."""
+    del modified_ns, inode
+    found = hashlib.sha256(path.read_bytes())
     [shared] = fedperf_shared.__path__
     sources = sorted(each for each in Path(shared, "workflow").iterdir() if each.is_file())
-    for path in (
+    for source in (
         *sources,
         *(Path(str(each.__file__)) for each in (columns, evidence, inference, basis)),
     ):
-        found.update(path.read_bytes())
-    return Encoder(found.digest(), _encoded)
+        found.update(source.read_bytes())
+    digest = found.digest()
+    return Encoder(digest, partial(_encoded, path, digest))
 
 
 def columns_at_home(store: ExecutionStore, *, keep: bool = True) -> ExecutionColumns:
@@ -63,10 +73,11 @@ def history_at_home(store: ExecutionStore, columns: ExecutionColumns) -> History
     return History.from_executions(store.numbered(columns.number.tolist()))
 
 
-def _encoded(executions: Sequence[Execution]) -> dict[str, NDArray[Any]]:
-    return encoded(executions, _start())
+def _encoded(path: Path, digest: bytes, executions: Sequence[Execution]) -> dict[str, NDArray[Any]]:
+    return encoded(executions, _start(path, digest))
 
 
-@cache
-def _start() -> PredictLog:
-    return predictor(load_public_start())
+@lru_cache(maxsize=4)
+def _start(path: Path, digest: bytes) -> PredictLog:
+    del digest  # of another file another start
+    return predictor(load_checkpoint(path))
