@@ -101,8 +101,8 @@ class UnknownExecutionError(InvalidInputError):
 
     def __init__(self, execution_id: str, stored: int) -> None:
         super().__init__(
-            f"there is no execution {execution_id!r} among the {stored} in the store; take "
-            "executions in with: fedperf ingest FILE"
+            f"there is no execution {execution_id!r} among the {stored} in the store; "
+            + ("fedperf runs lists them" if stored else "take some in with: fedperf ingest FILE")
         )
         self.execution_id = execution_id
 

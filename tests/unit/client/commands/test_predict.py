@@ -161,7 +161,7 @@ def test_before_any_execution_others_are_believed_and_the_user_is_told_what_to_d
 BAD: dict[str, tuple[list[str], int, str]] = {
     "no file": (["predict", "missing.json"], 3, "missing.json"),
     "cycle": (["predict", "cycle.json"], 3, "operator 1 (open) is part of, or behind, a cycle"),
-    "unknown id": (["predict", "--execution", "nobody"], 3, "fedperf ingest FILE"),
+    "unknown id": (["predict", "--execution", "nobody"], 3, "fedperf runs lists them"),
     "unclear id": (["predict", "--execution", "own-"], 3, "several executions"),
     "cores": (["predict", "--execution", "own-1", "--cores", "many"], 3, "--cores"),
     "deadline": (["predict", "--execution", "own-1", "--deadline", "soon"], 3, "20m"),
