@@ -137,6 +137,10 @@ class Samples:
         rows = zip(features, self.cells.tolist(), strict=True)
         return np.array([configuration_of(row, cell) for row, cell in rows], np.int64)
 
+    def of_operators(self) -> Floats:
+        """Numbers and rows of the kinds on each platform: the same for a plan on any resources."""
+        return self.features[:, : 3 * _COUNTS]
+
     def platforms(self) -> NDArray[np.bool_]:
         """Mask of the named platforms that each plan uses, [questions, NAMED_PLATFORMS]."""
         counts = self.features[:, :_COUNTS].reshape(-1, len(OperatorKind), len(NAMED_PLATFORMS))

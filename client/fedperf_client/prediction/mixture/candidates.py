@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fedperf_client.drift.streams import StreamDrift
 from fedperf_client.prediction.columns import numbered, platform_sets
-from fedperf_client.prediction.evidence import History, encode
+from fedperf_client.prediction.evidence import History, Samples, encode
 from fedperf_client.prediction.learners.learner import Fitted, Learner
 from fedperf_client.prediction.mixture.intervals import HULL_MARGIN, Hull
 from fedperf_client.prediction.mixture.learner_catalogue import NoLearnerError, usable
@@ -35,7 +35,7 @@ from fedperf_client.prediction.mixture.matched_folds import (
 )
 from fedperf_client.prediction.mixture.mixture import KnownRuns, OnProgress, Weighing, weigh
 from fedperf_client.prediction.mixture.own_executions import known_of, places_of
-from fedperf_client.prediction.mixture.repeat_spread import Repeats
+from fedperf_client.prediction.mixture.repeat_spread import Repeats, ResourceChange
 from fedperf_client.prediction.mixture.standing import Likeness
 from fedperf_client.prediction.prediction import PredictLog
 from fedperf_shared.execution import SizedPlan
@@ -122,6 +122,20 @@ class Candidates:
         asked = depth(self.known.places, places_of([question]), kind)
         return asked <= self._depths[kind, key_of(way)] + LEVEL_STEP
 
+    def changes(
+        self, asked: Samples, places: Places, start: Learner | None
+    ) -> list[ResourceChange | None]:
+        """From executions of each plan on the nearest other resources, None where there are none.
+
+        Args:
+            asked: questions, with the answers of that start.
+            places: where they lie.
+            start: that says what the change brings.
+        """
+        if start is None or start.start is None:
+            return [None] * len(asked)
+        return [self._change(asked, places, start.start, row) for row in range(len(asked))]
+
     def weigh(self, way: Mimicry | None) -> Weighing:
         """How wrong every candidate is in such folds; computed once."""
         key = key_of(way)
@@ -144,6 +158,21 @@ class Candidates:
             self._ways[kind] = [way for way in ways if self._tells_enough(way)]
         one = Places(asked.scale[row : row + 1], asked.size[row : row + 1])
         return most_alike(self._ways[kind], self.known.places, one)
+
+    def _change(
+        self, asked: Samples, places: Places, start: str, row: int
+    ) -> ResourceChange | None:
+        known, of_known = self.known.samples, self.known.places
+        near = np.flatnonzero(np.isclose(of_known.size, places.size[row], atol=1e-6))
+        same = known.of_operators()[near] == asked.of_operators()[row]
+        rows = near[same.all(axis=1)]
+        if len(rows) == 0:
+            return None
+        apart = np.abs(of_known.scale[rows] - places.scale[row])
+        nearest = rows[apart == apart.min()][-1:]
+        longer = asked.starts[start][row] - known.starts[start][nearest]
+        [configuration] = known.take(nearest).configurations().tolist()
+        return ResourceChange(configuration, float(longer[0]), float(apart.min()))
 
     def _tells_enough(self, way: Mimicry) -> bool:
         groups = self.known.groups

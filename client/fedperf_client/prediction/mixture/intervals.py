@@ -78,6 +78,7 @@ class RestsOn(StrEnum):
     """What an answer rests on for the most part."""
 
     OWN_RUNS = "own runs of it"
+    OTHER_RESOURCES = "own runs of it on other resources"
     OWN_JOBS = "own jobs of its kind"
     OWN_JOBS_AND_START = "own jobs of its kind and the start"
     START = "the start that ships"
@@ -90,9 +91,9 @@ class Basis:
 
     Attributes:
         rests_on: what it rests on.
-        runs: own runs of the very configuration.
+        runs: own runs of the very configuration, or of the plan on other resources.
         kinship: share of the squared error that it has in common with other answers about the
-            same job, see `kinship_of`; 0 where it rests on own runs.
+            same job, see `kinship_of`; 0 where it rests on own runs of the very configuration.
     """
 
     rests_on: RestsOn = RestsOn.OWN_JOBS
@@ -107,9 +108,10 @@ class Basis:
     @property
     def words(self) -> str:
         """For people."""
-        if self.rests_on is not RestsOn.OWN_RUNS:
-            return self.rests_on.value
-        return f"{self.runs} own {'run' if self.runs == 1 else 'runs'} of it"
+        words = self.rests_on.value
+        if self.rests_on not in {RestsOn.OWN_RUNS, RestsOn.OTHER_RESOURCES}:
+            return words
+        return f"{self.runs} {words if self.runs > 1 else words.replace('runs', 'run')}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -33,6 +33,7 @@ from fedperf_client.prediction.mixture.matched_folds import (
     mimicries,
     most_alike,
 )
+from fedperf_client.prediction.mixture.repeat_spread import ResourceChange
 from fedperf_client.prediction.mixture.spreads import Distribution, Spread, Student, widest
 from fedperf_client.prediction.prediction import Floats, checked_log
 
@@ -106,11 +107,13 @@ class MixAnswer(NamedTuple):
         configuration: that is asked about.
         log_seconds: the answer.
         variance: between its members, weighted; the start is one.
+        change: from own runs of the plan on other resources, if any.
     """
 
     configuration: int
     log_seconds: float
     variance: float
+    change: ResourceChange | None = None
 
     def heeded(self, spread: Distribution, told: Spread, level: float) -> Distribution:
         """`spread`, or how far members lie apart where that is farther.

@@ -4,7 +4,8 @@ A question lies inside of what was seen, between or beyond known scales (cores o
 nodes), or between or beyond known sizes (rows of all sources). For each kind a mix of its own
 answers (`candidates`). Whose word counts is decided from the nearest evidence on:
 
-* what ran before exactly so is answered by its own times (`repeat_spread`);
+* what ran before exactly so is answered by its own times, what ran on other resources by these
+  times and what the start says of the change (`repeat_spread`);
 * own executions speak for kinds of operators on platforms that they hold together, at about such
   rows and cores (`Hull.share_seen`), as far as the mix was better than the best start on the
   like of the question (`standing`);
@@ -196,11 +197,15 @@ class PersonalMix:
         kind, way = asked
         candidates, standing = self.candidates, self._standing(like, way)
         repeats = candidates.repeats
-        repeated = repeats.answer(mixed.configuration, mixed.log_seconds, standing.variance)
+        repeated = repeats.answer(
+            mixed.configuration, mixed.log_seconds, standing.variance, change=mixed.change
+        )
         spread: Distribution
         if repeated is not None:
-            log_seconds, spread, inside = repeated.log_seconds, repeated.spread, True
-            basis = Basis(RestsOn.OWN_RUNS, repeated.runs)
+            log_seconds, spread = repeated.log_seconds, repeated.spread
+            inside = repeated.is_exact or candidates.is_inside(question, kind, way)
+            rests_on = RestsOn.OWN_RUNS if repeated.is_exact else RestsOn.OTHER_RESOURCES
+            basis = Basis(rests_on, repeated.runs, repeated.kinship)
         else:
             weight = standing.weight_at(share)
             # One workload that is alike cannot be left out to see how far off the others are.
@@ -242,17 +247,15 @@ class PersonalMix:
         """Answers of the mix at these weights beside the start."""
         mixture, start = self._mixture(way), self._start
         names = {name for name, weight in mixture.weights.items() if weight > 0}
-        if start is None or (weights == 1).all():
-            asked = self._encoded(questions, names)
-            logs, variances = mixture.answers(asked)
-        else:
-            asked = self._encoded(questions, {*names, start.name})
-            from_start = self._told_by_start(start, questions, asked)
-            of_mix, within = mixture.answers(asked)
+        asked = self._encoded(questions, names if start is None else {*names, start.name})
+        logs, variances = mixture.answers(asked)
+        if start is not None and (weights < 1).any():
+            from_start, of_mix = self._told_by_start(start, questions, asked), logs
             logs = from_start + weights * (of_mix - from_start)
-            variances = weights * (within + (1 - weights) * (of_mix - from_start) ** 2)
+            variances = weights * (variances + (1 - weights) * (of_mix - from_start) ** 2)
+        changes = self.candidates.changes(asked, places_of(questions), start)
         configurations = asked.configurations().tolist()
-        return [*map(MixAnswer, configurations, logs.tolist(), variances.tolist())]
+        return [*map(MixAnswer, configurations, logs.tolist(), variances.tolist(), changes)]
 
     def _told_by_start(
         self, start: Learner, questions: Sequence[SizedPlan], asked: Samples

@@ -12,6 +12,9 @@ sections 2.6 and 3.2; learnt variances: Smyth, Statistical Applications in Genet
 Biology 3, 2004). Heavy tails of repeats are learnt as a variance that differs more between
 configurations.
 
+Runs on other resources count as well, moved by what the start says that the change brings
+(`ResourceChange`): a plan that ran once on 128 cores is known on 64, up to how it scales.
+
 In made-up worlds (normal, Student t of 3 degrees, skewed, one run in ten slow; repeats of 2 %,
 of 45 %, of anything between) intervals cover 85 to 94 %. Their interval scores are mostly below
 those of the pooled spread of the other configurations. A drift between days has no part of its
@@ -21,13 +24,14 @@ own: `level_shifts` handles what shifts a whole kind of work.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammaln
+from scipy.special import gammaln, ndtri
 
-from fedperf_client.prediction.mixture.spreads import Student
+from fedperf_client.prediction.learners.prior_slopes import USUAL_DEPARTURE
+from fedperf_client.prediction.mixture.spreads import Student, half_width
 from fedperf_client.prediction.prediction import Floats
 
 Ints = NDArray[np.int64]
@@ -79,19 +83,48 @@ put between 0.21 and 0.47, and it counts as two repeats: in made-up clouds (0.42
 least 85 % are covered at 1, 2, 4 and 10 runs, where 0.15 that counts as one covers 83 to 97 %."""
 
 
+SLOPE_SD = 0.35
+"""How far the power of cores may be off by which a start scales: as for columns of machines
+(`tables.roles`), where jobs of public clusters lie between no speedup and a full one."""
+
+
+class ResourceChange(NamedTuple):
+    """The way from own runs of a plan to the same plan on other resources.
+
+    Attributes:
+        configuration: of these runs.
+        log_seconds: by which the start says that it takes longer.
+        log_cores: by which the cores differ, over all nodes.
+    """
+
+    configuration: int
+    log_seconds: float
+    log_cores: float
+
+    @property
+    def variance(self) -> float:
+        """Of the error of `log_seconds`: the power may be off, and no job keeps to a power."""
+        return (SLOPE_SD * self.log_cores) ** 2 + USUAL_DEPARTURE**2
+
+
 @dataclass(frozen=True, slots=True)
 class RepeatAnswer:
-    """An answer that rests on own runs of the very configuration.
+    """An answer that rests on own runs of the very configuration, or moved from another.
 
     Attributes:
         log_seconds: posterior mean.
         spread: of another run around it.
         runs: how many there are.
+        is_exact: whether the very configuration ran.
+        kinship: share of its squared error that answers have in common that were moved from
+            the same runs; 0 on their own resources.
     """
 
     log_seconds: float
     spread: Student
     runs: int
+    is_exact: bool = True
+    kinship: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -135,26 +168,44 @@ class Repeats:
             return np.zeros(0)
         return self._runs(place)
 
-    def answer(self, configuration: int, of_mix: float, mix_variance: float) -> RepeatAnswer | None:
+    def answer(
+        self,
+        configuration: int,
+        of_mix: float,
+        mix_variance: float,
+        *,
+        change: ResourceChange | None = None,
+    ) -> RepeatAnswer | None:
         """What own runs say together with a mix; None where it never ran.
 
         Args:
             configuration: that is asked about.
             of_mix: log seconds.
             mix_variance: mean square of its errors, log seconds squared.
+            change: from own runs on other resources, which speak where the very configuration
+                never ran.
         """
-        runs = self.runs_of(configuration)
+        runs, moved, of_change = self.runs_of(configuration), 0.0, 0.0
+        is_exact = len(runs) > 0
+        if not is_exact and change is not None:
+            configuration, moved, of_change = change.configuration, change[1], change.variance
+            runs = self.runs_of(configuration)
         if len(runs) == 0:
             return None
-        count, mean = len(runs), float(runs.mean())
+        count, mean = len(runs), float(runs.mean()) + moved
         belief = self.belief(configuration)
         degrees = belief.count + count - 1
         variance = (belief.count * belief.sd**2 + _squares(runs)) / degrees
-        of_mean = variance / count
+        of_mean = variance / count + of_change
         off = max(mix_variance, (mean - of_mix) ** 2 - of_mean)
         share = off / (off + of_mean)
-        scale = math.sqrt(variance + of_mean)  # as of own runs alone: the mix has seen them too
-        return RepeatAnswer(of_mix + share * (mean - of_mix), Student(scale, degrees), count)
+        # As of own runs alone: the mix has seen them too.
+        spread = Student(math.sqrt(variance + variance / count), degrees)
+        log_seconds = of_mix + share * (mean - of_mix)
+        if is_exact:
+            return RepeatAnswer(log_seconds, spread, count)
+        kinship = variance / count / (variance + of_mean)
+        return RepeatAnswer(log_seconds, _sum(spread, of_change), count, False, kinship)
 
     def belief(self, configuration: int) -> RepeatBelief:
         """What all other configurations tell of the variance of its repeats."""
@@ -174,6 +225,16 @@ class Repeats:
             last = chosen[np.argsort(self.first[chosen])][-MOST_REPEATED:]
             self._evidence[kind] = _evidence([self._runs(place) for place in last.tolist()])
         return self._evidence[kind]
+
+
+def _sum(spread: Student, variance: float) -> Student:
+    """With an independent normal error added.
+
+    Squares of 90 % half widths add up. Tails become lighter, by Satterthwaite's rule.
+    """
+    degrees = spread.degrees * (1 + variance / spread.scale**2) ** 2
+    widths = half_width(spread, 0.9), math.sqrt(variance) * float(ndtri(0.95))
+    return Student.within(math.hypot(*widths), degrees)
 
 
 def _evidence(repeated: Sequence[Floats]) -> Floats:

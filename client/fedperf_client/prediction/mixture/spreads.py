@@ -76,9 +76,9 @@ class Student:
             )
 
     @classmethod
-    def within(cls, half_width: float = USUAL_HALF_WIDTH) -> Self:
+    def within(cls, half_width: float = USUAL_HALF_WIDTH, degrees: float = USUAL_DEGREES) -> Self:
         """Whose 90 % interval is the median and so much on either side."""
-        return cls(half_width / cls(1.0, USUAL_DEGREES).quantile(0.95), USUAL_DEGREES)
+        return cls(half_width / cls(1.0, degrees).quantile(0.95), degrees)
 
     def quantile(self, share: float) -> float:
         """See `Distribution`."""

@@ -176,6 +176,8 @@ def test_a_deadline_that_is_none_is_refused() -> None:
 @pytest.mark.parametrize(("rests_on", "runs", "words"), [
     (RestsOn.OWN_RUNS, 1, "1 own run of it"),
     (RestsOn.OWN_RUNS, 4, "4 own runs of it"),
+    (RestsOn.OTHER_RESOURCES, 1, "1 own run of it on other resources"),
+    (RestsOn.OTHER_RESOURCES, 2, "2 own runs of it on other resources"),
     (RestsOn.OWN_JOBS, 0, "own jobs of its kind"),
     (RestsOn.START, 0, "the start that ships"),
 ])  # fmt: skip

@@ -318,6 +318,40 @@ def test_what_ran_before_exactly_so_is_answered_by_its_own_times(times: int) -> 
     )
 
 
+def test_one_run_speaks_for_other_resources_as_the_start_says_that_they_differ() -> None:
+    asked = [on_cores(HISTORY.questions[0], cores) for cores in (8, 16, 64)]
+    [ran, *others] = asked
+    by_start = excellent(asked)
+    found = personalize(
+        History((ran,), ("job",), np.array([by_start[0] + 3.0])),
+        {PUBLIC: excellent},
+        public_learners(),
+    ).estimate(others)
+    medians = np.log([each.prediction.median_seconds for each in found])
+    np.testing.assert_allclose(medians, by_start[1:] + 3.0, atol=0.4)
+    assert {each.basis.rests_on for each in found} == {RestsOn.OTHER_RESOURCES}
+    assert [each.basis.runs for each in found] == [1, 1]
+    assert found[0].deviation < found[1].deviation
+    assert found[1].prediction.extrapolating
+
+
+def test_another_plan_with_as_many_rows_is_no_run_of_it() -> None:
+    asked = HISTORY.questions[0]
+    other = replace(
+        asked,
+        plan=replace(
+            asked.plan,
+            platforms=tuple(
+                Platform.PANDAS if each is not Platform.PANDAS else Platform.POLARS
+                for each in asked.plan.platforms
+            ),
+        ),
+    )
+    known = History((on_cores(other, 8),), ("job",), np.array([5.0]))
+    [found] = personalize(known, {PUBLIC: excellent}, public_learners()).estimate([asked])
+    assert found.basis.rests_on is not RestsOn.OTHER_RESOURCES
+
+
 @pytest.mark.statistical
 @pytest.mark.parametrize("spread", [0.02, 0.45])
 @pytest.mark.parametrize("times", [1, 2, 4])

@@ -8,7 +8,12 @@ import numpy as np
 import pytest
 
 from fedperf_client.prediction.evidence import History, encode
-from fedperf_client.prediction.mixture.repeat_spread import PUBLIC_BELIEF, RepeatAnswer, Repeats
+from fedperf_client.prediction.mixture.repeat_spread import (
+    PUBLIC_BELIEF,
+    RepeatAnswer,
+    Repeats,
+    ResourceChange,
+)
 from fedperf_client.sources.history_file import executions_of
 from fedperf_shared.workflow.vocabulary import Platform
 from tests.unit.client.prediction.mixture.repeated_worlds import (
@@ -88,6 +93,41 @@ def test_those_on_the_same_platforms_tell_first() -> None:
     assert of[Platform.POLARS] < 1.5
     assert of[Platform.POLARS] < of[Platform.PANDAS] < 1.5 * of[Platform.SPARK]
     assert of[Platform.SPARK] > 4
+
+
+def test_runs_on_other_resources_speak_where_the_very_configuration_never_ran() -> None:
+    rng = np.random.default_rng(4)
+    others = [runs(rng, "quiet", "normal", 6) for _ in range(25)]
+    found = home(np.array([1.0]), *others)
+    change = ResourceChange(configuration=0, log_seconds=-0.5, log_cores=math.log(2))
+    far = change._replace(log_cores=math.log(8))
+    moved, moved_far = (found.answer(99, 0.0, NO_MIX, change=each) for each in (change, far))
+    assert moved is not None
+    assert moved_far is not None
+    assert moved.log_seconds == pytest.approx(0.5, abs=0.01)
+    assert (moved.runs, moved.is_exact) == (1, False)
+    assert ratio(answer(found)) < ratio(moved) < ratio(moved_far)
+    assert 0 < moved_far.kinship < moved.kinship < 0.5
+    assert found.answer(0, 0.0, NO_MIX, change=far) == answer(found)
+    assert found.answer(99, 0.0, NO_MIX, change=change._replace(configuration=98)) is None
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("spread", SPREADS)
+@pytest.mark.parametrize("off", [1.0, 2.5])
+def test_moved_answers_cover_where_powers_are_off_as_is_believed(spread: str, off: float) -> None:
+    rng, covered = np.random.default_rng(5), []
+    change = ResourceChange(0, 0.0, math.log(4))
+    for _ in range(400):
+        here, there = runs(rng, spread, "normal", 2)
+        others = [runs(rng, spread, "normal", 4) for _ in range(10)]
+        told = home(np.array([here]), *others).answer(99, 0.0, NO_MIX, change=change)
+        assert told is not None
+        error = there + off * math.sqrt(change.variance) * rng.standard_normal() - told.log_seconds
+        covered.append(abs(error) <= told.spread.quantile(0.95))
+    # two and a half times as far off is too far off for what is promised
+    assert bool(np.mean(covered) >= 0.87) is (off == 1.0)
+    assert np.mean(covered) <= 0.97
 
 
 def test_its_own_runs_are_not_counted_twice() -> None:
