@@ -240,7 +240,8 @@ def analytic_log_seconds_of_many(
     def by_operator(values: Sequence[float]) -> Floats:
         return np.repeat(np.array(values, np.float64), sizes)
 
-    prices, tasks, [platforms] = shipped_prices(), _tasks(columns), placed.platforms
+    prices, [platforms] = shipped_prices(), placed.platforms
+    tasks = _tasks(columns, sizes)
     cold = by_operator([_cold(each.queries_before) for each in machines])
     memory = by_operator([each.memory_bytes for each in machines])
     priced = _units(columns, tasks, cold, memory) * prices.seconds[platforms]
@@ -278,10 +279,15 @@ def _cold(queries_before: int) -> float:
     return float(stepped**-WARM_POWER)
 
 
-def _tasks(columns: WorkflowColumns) -> Floats:
+def _tasks(columns: WorkflowColumns, sizes: Ints | None = None) -> Floats:
     """Tasks that may share each operator's work: its partitions, its inputs', or row groups.
 
-    A table that is sent to all has one partition; what it is joined with keeps its own.
+    A table that is sent to all has one partition; what it is joined with keeps its own. In a
+    workflow that tells no partitions every operator has its row groups.
+
+    Args:
+        columns: of one workflow, or of several.
+        sizes: operators of each of several.
     """
     parent, child = columns.edges
     by_rows = np.maximum(1.0, np.ceil(columns.largest_input_rows / TASK_ROWS))
@@ -293,7 +299,10 @@ def _tasks(columns: WorkflowColumns) -> Floats:
         below = child[edge]
         if columns.partitions[below] == 0:
             told[below] = max(told[below], told[parent[edge]])
-    return told
+    if sizes is None:
+        return told
+    tells = np.maximum.reduceat(columns.partitions > 0, np.cumsum(sizes) - sizes)
+    return np.where(np.repeat(tells, sizes), told, by_rows)
 
 
 def _units(

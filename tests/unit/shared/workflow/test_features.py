@@ -331,3 +331,18 @@ def test_ten_thousand_plans_are_featurized_in_seconds() -> None:
     for _ in range(500):
         featurize(plan, CLUSTER)
     assert time.process_time() - started < 1.0  # about 0.1 s where it was written
+
+
+def test_a_plan_that_tells_partitions_changes_nothing_of_others_asked_with_it() -> None:
+    told = Operator(OperatorKind.FILE_SOURCE, RELATIONAL, (), 1e9, 8, partitions=200)
+    rows = Operator(OperatorKind.FILE_SOURCE, RELATIONAL, (), 1e9, 8)
+    few = Operator(OperatorKind.FILTER, RELATIONAL, (0,), 10, 8)
+    asked = [
+        Plan.on_one_platform(Workflow(operators), Platform.DUCKDB)
+        for operators in ((told, few, few), (rows, few, replace(few, inputs=(1,))))
+    ]
+    cluster = replace(CLUSTER, cores=64)
+    found = featurize_many(asked, [cluster] * 2)
+    for plan, many in zip(asked, found, strict=True):
+        alone = featurize(plan, cluster).analytic_log_seconds
+        assert many.analytic_log_seconds == pytest.approx(alone, abs=1e-12)
