@@ -233,7 +233,7 @@ def stored(home: Home) -> int:
 
 BAD: dict[str, tuple[list[str], int, str]] = {
     "no file": (["missing.json"], 3, "cannot read the workflow missing.json"),
-    "unknown id": (["--execution", "nobody"], 3, "fedperf ingest FILE"),
+    "unknown id": (["--execution", "nobody"], 3, "fedperf runs lists them"),
     "program without data": (["totals.json"], 3, "name its data sets' directory with --data"),
     "data without program": (["workflow.json", "--data", "data"], 3, "this is none"),
     "no data set": (["totals.json", "--data", "."], 3, "data set 'numbers' is missing"),
