@@ -6,10 +6,13 @@ any case before another epoch publishes, however late its last reports may be an
 epochs began while the coordinator was away. For that a batch is stored with the epoch that it
 is about (`publish`). Its inputs are labelled anew by the teacher: the model that was in force
 when the epoch was declared over, which is what the next models shall not forget; where that was
-taken back since, the newest one before it that was not. Rows that are kept already get the
-labels of their new teacher, for their inputs are as good as before, and without them nobody
-would notice what is forgotten. All of it follows from released reports: kept, drawn from and
-rehearsed as often as one likes, rows cost no privacy.
+taken back since, the newest one before it that was not. Where nothing was promoted in the epoch
+the teacher is who the batch was published by, and rows keep the labels that they came with: its
+answers and what reports said that these are off. By its answers alone, whatever learned from the
+epoch would seem to have forgotten it. Rows that are kept already get the labels of their new
+teacher, for their inputs are as good as before, and without them nobody would notice what is
+forgotten. All of it follows from released reports: kept, drawn from and rehearsed as often as one
+likes, rows cost no privacy.
 """
 
 from collections.abc import Callable, Sequence
@@ -42,21 +45,25 @@ class Earlier:
         rows: as they were published, or as they were kept.
         teacher: checkpoint of the model that labels them.
         teacher_version: its number.
+        is_labelled: whether rows have its labels already, with the correction of the epoch.
     """
 
     begins_at: datetime
     rows: tuple[SyntheticRow, ...]
     teacher: bytes
     teacher_version: int
+    is_labelled: bool = False
 
     def labelled(self, predict_with: Callable[[bytes], PredictLog]) -> "Earlier":
         """The same rows with the labels of their teacher."""
+        if self.is_labelled:
+            return self
         entries = [SizedPlan(row.plan, row.cluster) for row in self.rows]
         labels = predict_with(self.teacher)(entries).tolist() if entries else []
         rows = (
             replace(row, log_seconds=label) for row, label in zip(self.rows, labels, strict=True)
         )
-        return replace(self, rows=tuple(rows))
+        return replace(self, rows=tuple(rows), is_labelled=True)
 
 
 def publish(
@@ -80,7 +87,7 @@ def waiting(session: Session, period: Period, *, window: int) -> Earlier | None:
     now = reported_among(known, period, window=window + 1)
     kept = {from_unix_ms(key) for key in session.scalars(select(BufferRow.epoch_begins_at))}
     if ended is not None and ended < now.begins_at and ended not in kept:
-        return _left(session, known, ended, registry.published_rows(session))
+        return _left(session, known, ended, registry.published_rows(session), is_published=True)
     for each in sorted(kept):
         labelled_by = session.get(BufferTeacherRow, to_unix_ms(each))
         if labelled_by is None or labelled_by.version != _teacher(session, known, each):
@@ -109,10 +116,17 @@ def rows(session: Session) -> tuple[SyntheticRow, ...]:
 
 
 def _left(
-    session: Session, known: Sequence[Epoch], ended: datetime, found: tuple[SyntheticRow, ...]
+    session: Session,
+    known: Sequence[Epoch],
+    ended: datetime,
+    found: tuple[SyntheticRow, ...],
+    *,
+    is_published: bool = False,
 ) -> Earlier:
     teacher = registry.get_version(session, _teacher(session, known, ended))
-    return Earlier(ended, found, teacher.checkpoint, teacher.version)
+    published_by = {each.reference_version for each in known if each.begins_at == ended}
+    is_labelled = is_published and teacher.version in published_by
+    return Earlier(ended, found, teacher.checkpoint, teacher.version, is_labelled)
 
 
 def _teacher(session: Session, known: Sequence[Epoch], ended: datetime) -> int:

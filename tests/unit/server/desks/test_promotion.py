@@ -236,8 +236,9 @@ def test_steps_to_a_promoted_version_are_passed_over(database: Database) -> None
 
 
 def test_what_was_forgotten_is_seen_on_the_rows_of_the_epochs_before(database: Database) -> None:
+    row = replace(ROW, log_seconds=0.0)
     with database.transaction() as session:
-        registry.publish_synthetic_rows(session, [ROW] * 3, at=START)
+        registry.publish_synthetic_rows(session, [row] * 3, at=START)
         declare(session, TABLE.period, Cause.ANNOUNCED, at=START + DAY)
         assert buffer.waiting(session, TABLE.period, window=0) is None
         assert buffer.rows(session) == ()
@@ -246,7 +247,7 @@ def test_what_was_forgotten_is_seen_on_the_rows_of_the_epochs_before(database: D
         buffer.keep(session, ended.labelled(predict_with), at=START + 28 * DAY)
         buffer.keep(session, replace(ended, rows=()), at=START + 29 * DAY)
         assert buffer.waiting(session, TABLE.period, window=1) is None
-        assert buffer.rows(session) == (replace(ROW, log_seconds=0.0),) * 3
+        assert buffer.rows(session) == (row,) * 3
     add(database, 0.5, public_error=1.9, at=START + 12 * DAY)
     verdict = look(database, START + 34 * DAY)
     assert verdict is not None

@@ -147,6 +147,24 @@ def test_a_coordinator_that_was_away_keeps_them_before_the_next_epoch_publishes(
     assert not {row.log_seconds for row in batch} & labels  # they were corrected
 
 
+def test_where_nothing_was_promoted_in_an_epoch_its_rows_keep_the_labels_with_the_correction(
+    database: Database,
+) -> None:
+    with database.transaction() as session:
+        take_back(session, "astray", at=moment(0))  # so that the reference stays in force
+    begin_epoch(database, 1)
+    hand_in(database, b"1", window=0)
+    look(database, moment(0, REPORTED))
+    hand_in(database, b"1", window=1)
+    look(database, moment(1, timedelta(days=2)))
+    with database.transaction() as session:
+        batch = {row.log_seconds for row in registry.published_rows(session)}
+    look(database, moment(1, REPORTED))
+    assert labels(database)
+    assert labels(database) <= batch
+    assert labels(database) != {1.0}  # what the reference alone would say
+
+
 def test_an_epoch_about_which_nobody_reported_leaves_nothing(database: Database) -> None:
     """Else the rows of the one before it would be rehearsed twice."""
     for window in (1, 2, 3):
@@ -164,6 +182,11 @@ def labels(database: Database) -> set[float]:
         return {row.log_seconds for row in buffer.rows(session)}
 
 
+def teachers(database: Database) -> set[int]:
+    """By their answers; a correction is below 1."""
+    return {int(each) for each in labels(database)}
+
+
 def test_a_model_that_was_taken_back_does_not_teach(database: Database) -> None:
     begin_epoch(database, 1)
     hand_in(database, b"1", window=0)
@@ -172,7 +195,7 @@ def test_a_model_that_was_taken_back_does_not_teach(database: Database) -> None:
         assert take_back(session, "astray", at=moment(1)) == (2, 1)
     promote(database)  # it knows of the next epoch already
     look(database, moment(1, REPORTED))
-    assert labels(database) == {1.0}
+    assert teachers(database) == {1}
 
 
 @pytest.mark.parametrize("known", [True, False])
@@ -185,14 +208,14 @@ def test_rows_get_a_new_teacher_when_theirs_is_taken_back(database: Database, kn
         look(database, moment(window, timedelta(days=2)))
         look(database, moment(window, REPORTED))
     kept = rehearsed(database)
-    assert labels(database) == {2.0}
+    assert teachers(database) == {2}
     with database.transaction() as session:
         assert len(session.scalars(select(BufferTeacherRow)).all()) == 2
         take_back(session, "astray", at=moment(3))
         if not known:
             session.execute(delete(BufferTeacherRow))
     look(database, moment(3))
-    assert labels(database) == {1.0}
+    assert teachers(database) == {1}
     assert rehearsed(database) == kept
 
 
