@@ -137,9 +137,14 @@ class Samples:
         rows = zip(features, self.cells.tolist(), strict=True)
         return np.array([configuration_of(row, cell) for row, cell in rows], np.int64)
 
-    def of_operators(self) -> Floats:
-        """Numbers and rows of the kinds on each platform: the same for a plan on any resources."""
-        return self.features[:, : 3 * _COUNTS]
+    def plans(self) -> NDArray[np.int64]:
+        """For each question a number, the same for one plan on any resources.
+
+        Plans are told apart by how many operators of each kind there are on each platform, and by
+        their rows.
+        """
+        of_operators = self.features[:, : 3 * _COUNTS].astype(np.float32)
+        return np.array([number_of(row.tobytes()) for row in of_operators], np.int64)
 
     def platforms(self) -> NDArray[np.bool_]:
         """Mask of the named platforms that each plan uses, [questions, NAMED_PLATFORMS]."""

@@ -37,7 +37,7 @@ from fedperf_client.prediction.mixture.mixture import KnownRuns, OnProgress, Wei
 from fedperf_client.prediction.mixture.own_executions import known_of, places_of
 from fedperf_client.prediction.mixture.repeat_spread import Repeats, ResourceChange
 from fedperf_client.prediction.mixture.standing import Likeness
-from fedperf_client.prediction.prediction import PredictLog
+from fedperf_client.prediction.prediction import Floats, PredictLog
 from fedperf_shared.execution import SizedPlan
 
 Key = tuple[Asks, int]
@@ -68,6 +68,7 @@ class Candidates:
         cut_short: own runs that did not end well.
         repeats: all own executions by configuration, also those that are not learnt from.
         numbers: of the configuration of each that is learnt from.
+        plans: of its plan, see `Samples.plans`.
         likeness: which of them are like a question.
     """
 
@@ -85,11 +86,13 @@ class Candidates:
     cut_short: LowerBounds = field(default_factory=lambda: LowerBounds({}))
     repeats: Repeats = field(kw_only=True)
     numbers: NDArray[np.int64] = field(init=False)
+    plans: NDArray[np.int64] = field(init=False)
     likeness: Likeness = field(init=False)
 
     def __post_init__(self) -> None:
         numbers = numbered(self.known.samples.configurations())
         object.__setattr__(self, "numbers", numbers)
+        object.__setattr__(self, "plans", self.known.samples.plans())
         object.__setattr__(self, "likeness", Likeness.of(self.known))
 
     def usable(self, learners: Iterable[Learner]) -> tuple[Learner, ...]:
@@ -123,18 +126,20 @@ class Candidates:
         return asked <= self._depths[kind, key_of(way)] + LEVEL_STEP
 
     def changes(
-        self, asked: Samples, places: Places, start: Learner | None
+        self, asked: Samples, log_cores: Floats, start: Learner | None
     ) -> list[ResourceChange | None]:
         """From executions of each plan on the nearest other resources, None where there are none.
 
         Args:
             asked: questions, with the answers of that start.
-            places: where they lie.
+            log_cores: of each, over all nodes.
             start: that says what the change brings.
         """
         if start is None or start.start is None:
             return [None] * len(asked)
-        return [self._change(asked, places, start.start, row) for row in range(len(asked))]
+        by_start = asked.starts[start.start].tolist()
+        by_question = zip(asked.plans().tolist(), log_cores.tolist(), by_start, strict=True)
+        return [self._change(*each, start.start) for each in by_question]
 
     def weigh(self, way: Mimicry | None) -> Weighing:
         """How wrong every candidate is in such folds; computed once."""
@@ -160,19 +165,16 @@ class Candidates:
         return most_alike(self._ways[kind], self.known.places, one)
 
     def _change(
-        self, asked: Samples, places: Places, start: str, row: int
+        self, plan: int, log_cores: float, by_start: float, start: str
     ) -> ResourceChange | None:
-        known, of_known = self.known.samples, self.known.places
-        near = np.flatnonzero(np.isclose(of_known.size, places.size[row], atol=1e-6))
-        same = known.of_operators()[near] == asked.of_operators()[row]
-        rows = near[same.all(axis=1)]
+        rows = np.flatnonzero(self.plans == plan)
         if len(rows) == 0:
             return None
-        apart = np.abs(of_known.scale[rows] - places.scale[row])
-        nearest = rows[apart == apart.min()][-1:]
-        longer = asked.starts[start][row] - known.starts[start][nearest]
-        [configuration] = known.take(nearest).configurations().tolist()
-        return ResourceChange(configuration, float(longer[0]), float(apart.min()))
+        apart = np.abs(self.known.places.scale[rows] - log_cores)
+        nearest = self.known.samples.take(rows[apart == apart.min()][-1:])
+        [configuration] = nearest.configurations().tolist()
+        longer = by_start - float(nearest.starts[start][0])
+        return ResourceChange(configuration, longer, float(apart.min()))
 
     def _tells_enough(self, way: Mimicry) -> bool:
         groups = self.known.groups

@@ -253,7 +253,7 @@ class PersonalMix:
             from_start, of_mix = self._told_by_start(start, questions, asked), logs
             logs = from_start + weights * (of_mix - from_start)
             variances = weights * (variances + (1 - weights) * (of_mix - from_start) ** 2)
-        changes = self.candidates.changes(asked, places_of(questions), start)
+        changes = self.candidates.changes(asked, places_of(questions).scale, start)
         configurations = asked.configurations().tolist()
         return [*map(MixAnswer, configurations, logs.tolist(), variances.tolist(), changes)]
 

@@ -188,7 +188,8 @@ class Repeats:
         runs, moved, of_change = self.runs_of(configuration), 0.0, 0.0
         is_exact = len(runs) > 0
         if not is_exact and change is not None:
-            configuration, moved, of_change = change.configuration, change[1], change.variance
+            configuration, moved = change.configuration, change.log_seconds
+            of_change = change.variance
             runs = self.runs_of(configuration)
         if len(runs) == 0:
             return None
@@ -205,7 +206,8 @@ class Repeats:
         if is_exact:
             return RepeatAnswer(log_seconds, spread, count)
         kinship = variance / count / (variance + of_mean)
-        return RepeatAnswer(log_seconds, _sum(spread, of_change), count, False, kinship)
+        spread = _sum(spread, of_change)
+        return RepeatAnswer(log_seconds, spread, count, is_exact=False, kinship=kinship)
 
     def belief(self, configuration: int) -> RepeatBelief:
         """What all other configurations tell of the variance of its repeats."""
