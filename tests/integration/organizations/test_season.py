@@ -12,9 +12,7 @@ import hashlib
 import io
 import json
 import struct
-import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import astuple, dataclass, replace
@@ -60,6 +58,7 @@ from tests.integration.organizations.worlds import (
     new_home,
     now,
     operator,
+    pace_of_machine,
     sleep_until,
     wait_until,
     whole_second,
@@ -70,8 +69,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.fault, pytest.mark.timeout(600)]
 WINDOWS = 3
 LEAD, WINDOW, OPENS, REPORTS, MODEL_OPENS, UPDATES = 40.0, 23.0, 1.0, 12.0, 3.0, 14.0
 ASKED, ANSWERS = 13.5, 21.0
-"""Seconds on a machine that starts a program in `USUAL_START` seconds; slower ones take more."""
-USUAL_START = 3.5
+"""Seconds on a machine of the usual pace; slower ones take more."""
 STAGES = [(window, index) for window in range(WINDOWS) for index in range(2)]
 """Windows and indices of all report slots; those of index 1 are directed."""
 
@@ -149,7 +147,7 @@ class Season:
 def season(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Season]:
     directory = tmp_path_factory.mktemp("season")
     stage = Stage(directory / "logs", make_public_files(directory / "public"))
-    pace = round(max(1.0, seconds_to_start() / USUAL_START), 1)
+    pace = pace_of_machine()
     start = whole_second(now() + timedelta(seconds=LEAD * pace))
     table = Timetable(
         Period(start, timedelta(seconds=WINDOW * pace), WINDOWS),
@@ -172,14 +170,6 @@ def season(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Season]:
         raise
     finally:
         stage.close()
-
-
-def seconds_to_start() -> float:
-    """How long a daemon takes to be there with its child, on this machine and now."""
-    began = time.monotonic()
-    program = "import fedperf_client.daemon.daemon, fedperf_client.learning.residuals"
-    subprocess.run([sys.executable, "-W", "ignore", "-c", program], check=True)
-    return time.monotonic() - began
 
 
 def play(

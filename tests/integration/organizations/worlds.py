@@ -33,6 +33,7 @@ from tests.unit.client.prediction.synthetic import draw_questions, true_log_seco
 
 ROOT = Path(__file__).parents[3]
 PUBLIC_PLANS = 40
+USUAL_START = 3.5
 
 
 def now() -> datetime:
@@ -202,6 +203,17 @@ def wait_until(holds: Callable[[], object], *, seconds: float, what: str) -> Non
         if time.monotonic() > give_up:
             raise TimeoutError(f"waited {seconds:g} s in vain for: {what}")
         time.sleep(0.05)
+
+
+def pace_of_machine() -> float:
+    """How much slower this machine is now than one that starts a daemon in `USUAL_START` seconds.
+
+    At least 1. Calendars of seconds are stretched by it, so that programs are up in time.
+    """
+    began = time.monotonic()
+    program = "import fedperf_client.daemon.daemon, fedperf_client.learning.residuals"
+    subprocess.run([sys.executable, "-W", "ignore", "-c", program], check=True)
+    return round(max(1.0, (time.monotonic() - began) / USUAL_START), 1)
 
 
 def sleep_until(moment: datetime) -> None:
