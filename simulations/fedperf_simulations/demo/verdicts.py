@@ -18,7 +18,7 @@ from fedperf_simulations.demo.summary import (
 def told(change: Change) -> str:
     """The change of an error in words, with its 95 % interval."""
     if not change.is_told:
-        return f"no difference ({change.low:+.0f} to {change.high:+.0f} %)"
+        return f"no difference ({change.low:+z.0f} to {change.high:+z.0f} %)"
     if change.is_better:
         return f"{-change.percent:.0f} % less error ({-change.high:.0f} to {-change.low:.0f} %)"
     return f"{change.percent:.0f} % more error ({change.low:.0f} to {change.high:.0f} %)"

@@ -16,6 +16,7 @@ from tests.unit.simulations.findings import BETTER, NOTICED, SAME, SUMMARY, WORS
         (WORSE, "12 % more error (3 to 21 %)"),
         (SAME, "no difference (-3 to +5 %)"),
         (Change(-30.0, -60.0, 0.0, 200), "no difference (-60 to +0 %)"),
+        (Change(3.0, -0.3, 7.0, 200), "no difference (+0 to +7 %)"),
         (Change(0.0, 0.0, 0.0, 200), "no difference (+0 to +0 %)"),
     ],
 )
