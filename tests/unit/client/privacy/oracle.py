@@ -28,6 +28,22 @@ def gradient(model: GGFN, example: Example) -> Tensor:
     return torch.cat([part.reshape(-1) for part in parts]).double()
 
 
+def is_smooth_at(model: GGFN, example: Example) -> bool:
+    """Whether the gradient stays as it is when inputs move by 2^-12 of themselves, up or down.
+
+    Where it turns, a ReLU's input lies that close to 0, and who computes in single precision may
+    come out on the other side of it, with a gradient that is as right.
+    """
+    here = gradient(model, example)
+    for factor in (1 - 2.0**-12, 1 + 2.0**-12):
+        graph = example.graph
+        moved = replace(graph, operators=graph.operators * factor, plan=graph.plan * factor)
+        there = gradient(model, replace(example, graph=moved))
+        if not float(here @ there / here.norm() / there.norm()) > 1 - 1e-6:
+            return False
+    return True
+
+
 def clipped_sum(model: GGFN, examples: Sequence[Example], clip_norm: float) -> Tensor:
     """Sum of the gradients, each clipped to `clip_norm`; those not finite count zero."""
     trained = sum(p.numel() for p in model.parameters() if p.requires_grad)

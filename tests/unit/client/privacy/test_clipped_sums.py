@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -60,9 +60,12 @@ def check(found: Tensor, expected: Tensor, *, shortest: float = 0.999) -> None:
     seed=st.integers(0, 2**31),
     sizes=st.lists(st.one_of(st.integers(1, 12), st.integers(2, 40)), min_size=1, max_size=8),
 )
+@example(seed=647744384, sizes=[1, 25, 19, 3, 14, 34, 8])  # the last one lies on a kink
 def test_the_sum_is_that_of_one_backward_pass_per_example(seed: int, sizes: list[int]) -> None:
-    drawn = examples(seed, sizes)
-    expected = oracle.clipped_sum(reference(seed % 7), drawn, CLIP)
+    exact = reference(seed % 7)
+    drawn = [each for each in examples(seed, sizes) if oracle.is_smooth_at(exact, each)]
+    assume(drawn)
+    expected = oracle.clipped_sum(exact, drawn, CLIP)
     check(flat(sum_over(model(seed % 7), drawn, CLIP)), expected)
 
 
@@ -88,11 +91,11 @@ def test_every_parameter_of_its_own_is_right() -> None:
 
 
 def test_each_example_counts_by_its_own_length() -> None:
-    for example in examples(10, [1, 2, 6, 30]):
-        norm = float(oracle.gradient(reference(), example).norm())
-        clipped = float(flat(sum_over(model(), [example], norm / 3)).norm())
+    for one in examples(10, [1, 2, 6, 30]):
+        norm = float(oracle.gradient(reference(), one).norm())
+        clipped = float(flat(sum_over(model(), [one], norm / 3)).norm())
         assert norm / 3 * 0.999 < clipped <= norm / 3
-        whole = float(flat(sum_over(model(), [example], 2 * norm)).norm())
+        whole = float(flat(sum_over(model(), [one], 2 * norm)).norm())
         assert whole == pytest.approx(norm, rel=2e-4)
 
 
