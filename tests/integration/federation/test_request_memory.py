@@ -147,6 +147,7 @@ def test_no_record_beside_a_request_fills_the_memory_of_a_node(
     assert reply is None
 
 
+@pytest.mark.slow
 def test_the_longest_honest_request_is_answered_in_as_little_memory(asked: Asked) -> None:
     public = [
         SyntheticRow(each.plan, each.cluster, 0.5, Platform.DUCKDB) for each in load_public_plans()

@@ -106,6 +106,7 @@ def coordinator(
         yield lambda home: join(home, tools.add_organization(home.directory.name).url)
 
 
+@pytest.mark.slow
 def test_a_join_url_with_another_certificate_is_refused(config: ServerConfig, home: Home) -> None:
     with coordinator(config), operator(config) as tools:
         url = tools.add_organization("one").url
@@ -128,6 +129,7 @@ def test_a_join_url_with_another_certificate_is_refused(config: ServerConfig, ho
     assert status["first_release"] == joined["first_release"]
 
 
+@pytest.mark.slow
 def test_a_coordinator_with_another_certificate_is_refused(
     config: ServerConfig, home: Home, tmp_path: Path
 ) -> None:
@@ -145,6 +147,7 @@ def test_a_coordinator_with_another_certificate_is_refused(
     assert home.ledgers == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("hours", "side"), [(-1, "ahead of"), (1, "behind")])
 def test_a_clock_that_is_off_is_named_before_anything_is_charged(
     hours: float, side: str, config: ServerConfig, home: Home
@@ -160,6 +163,7 @@ def test_a_clock_that_is_off_is_named_before_anything_is_charged(
     assert home.ledgers == ()
 
 
+@pytest.mark.slow
 def test_a_coordinator_that_is_gone_is_named(config: ServerConfig, home: Home) -> None:
     with coordinator(config) as admit:
         admit(home)

@@ -57,6 +57,7 @@ def test_an_unknown_experiment_ends_in_one_line() -> None:
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_an_experiment_is_run_with_its_settings(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

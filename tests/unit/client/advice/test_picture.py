@@ -33,6 +33,7 @@ def test_operators_plans_and_sizes_are_named(tmp_path: Path) -> None:
     assert "<script" not in text
 
 
+@pytest.mark.slow
 def test_many_operators_are_dots(tmp_path: Path) -> None:
     few, many = (drawn(tmp_path / f"{length}.html", length) for length in (62, 90))
     assert "#0 file source" not in few + many

@@ -37,6 +37,7 @@ def profile(home: Home, components: str, *options: object, grid: str = GRID) -> 
     return run(cli.main, "--home", home.directory, "profile", file, *options)
 
 
+@pytest.mark.slow
 def test_a_campaign_whose_every_trial_failed_keeps_the_good_results(home: Home) -> None:
     results = home.directory / "campaigns" / "nightly"
     assert profile(home, command("true")).code == 0
@@ -55,6 +56,7 @@ def test_a_campaign_whose_every_trial_failed_keeps_the_good_results(home: Home) 
     assert facts["report"] is None
 
 
+@pytest.mark.slow
 def test_a_campaign_that_succeeded_in_part_replaces_results(home: Home) -> None:
     results = home.directory / "campaigns" / "nightly"
     assert profile(home, command("true")).code == 0
@@ -66,6 +68,7 @@ def test_a_campaign_that_succeeded_in_part_replaces_results(home: Home) -> None:
     assert "0 oom" not in ended.out
 
 
+@pytest.mark.slow
 def test_what_failed_is_written_where_no_results_are_or_none_that_measured(home: Home) -> None:
     report = home.directory / "campaigns" / "nightly" / "report.html"
     assert profile(home, command("false")).code == NOTHING_MEASURED

@@ -64,6 +64,7 @@ def charged(entry: LedgerEntry) -> tuple[object, ...]:
     return entry.key, entry.reserved_at, entry.payload_bytes, entry.state
 
 
+@pytest.mark.slow
 def test_with_rehearsal_and_epochs_exactly_the_same_is_charged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

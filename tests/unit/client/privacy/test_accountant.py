@@ -106,6 +106,7 @@ def test_calibrated_noise_meets_the_budget_and_hardly_any_less_noise_does(
     assert epsilon(events(noise_multiplier * 0.995), DELTA) > target
 
 
+@pytest.mark.slow
 def test_a_budget_overspent_by_fixed_slots_cannot_be_met() -> None:
     fixed = event_of(report(1.0))
     with pytest.raises(ConfigurationError, match="overspends the budget"):
@@ -166,6 +167,7 @@ def test_a_planned_schedule_is_within_0_03_of_the_accountant_of_opacus() -> None
     assert planned.epsilon == pytest.approx(accountant.get_epsilon(policy.delta), abs=0.03)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.sampled_from([8.0, 12.0, 40.0]), max_size=12), st.randoms())
 def test_a_part_of_a_schedule_in_any_order_never_costs_more_than_the_whole(

@@ -182,6 +182,7 @@ def loss(state: dict[str, Tensor], examples: list[Example]) -> float:
     return float((answers - torch.tensor([each.target for each in examples])).abs().mean())
 
 
+@pytest.mark.slow
 def test_training_without_noise_lowers_the_loss() -> None:
     data = [members[:1] for members in workloads(20)]
     parameters = TrainingParameters(1.0, 1.0, 30, clip_norm=5.0, nominal_workloads=20)

@@ -110,6 +110,7 @@ def test_a_reconciled_backup_charges_as_many_as_may_have_been_drawn(
                 restored.reserve(extra_key(window), open_at(window))
 
 
+@pytest.mark.slow
 def test_without_extra_windows_nothing_changes() -> None:
     plain = plan_schedule(LARGE, timetable())
     assert plain.schedule.at_most() == plain.schedule.slots

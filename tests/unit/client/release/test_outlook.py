@@ -17,6 +17,7 @@ SMALL = Policy(size_class=SizeClass.SMALL, nominal_workloads=200)
 LARGE = Policy(size_class=SizeClass.LARGE, nominal_workloads=3000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "policy", [SMALL, LARGE, replace(LARGE, report_share=1.0), replace(SMALL, nominal_workloads=9)]
 )

@@ -61,6 +61,7 @@ def test_who_joins_late_in_the_period_has_the_whole_budget_in_what_is_left() -> 
     assert noise[0] < noise[1]
 
 
+@pytest.mark.slow
 def test_model_rounds_that_are_over_are_not_paid_for() -> None:
     large = replace(RECURRING, size_class=SizeClass.LARGE, nominal_workloads=3000)
     large = replace(large, workloads_per_window=3000)

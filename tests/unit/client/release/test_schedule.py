@@ -50,6 +50,7 @@ def test_a_small_organization_sends_reports_only_and_is_told_why() -> None:
     assert "size class small" in reasons(planned)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ModelMethod)
 def test_a_large_organization_sends_both_and_updates_get_what_reports_leave(
     method: ModelMethod,
@@ -153,6 +154,7 @@ def test_of_several_report_slots_the_first_clips_wide_and_the_others_are_directe
     assert 0.99 < planned.epsilon <= 1.0
 
 
+@pytest.mark.slow
 def test_what_a_policy_plans_may_be_declared_at_the_ends_of_its_bounds() -> None:
     """An error there would name a key of the policy."""
     ends = (

@@ -89,6 +89,7 @@ def test_tasks_run_in_one_warm_process_that_is_not_this_one(child: ComputingProc
     assert pids != {os.getpid()}
 
 
+@pytest.mark.slow
 def test_the_noise_of_the_child_is_never_drawn_again(child: ComputingProcess) -> None:
     here = SystemNoise()
     drawn = [child(Noisy(here)) for _ in range(3)] + [here.gaussian(8)]
@@ -189,6 +190,7 @@ def test_this_process_has_nothing_to_do_while_the_child_computes() -> None:
         assert time.process_time() - before < BUSY_SECONDS / 4
 
 
+@pytest.mark.slow
 def test_the_child_sums_a_report_as_this_process_would_and_draws_no_noise(
     store: Path, computing: ComputingProcess
 ) -> None:

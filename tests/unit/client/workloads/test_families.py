@@ -56,6 +56,7 @@ def test_most_results_have_rows_and_no_step_explodes(
     assert empty <= 2
 
 
+@pytest.mark.slow
 def test_random_relational_programs_have_3_to_14_steps_and_thousands_of_shapes() -> None:
     programs = draws(Family.RELATIONAL, 3_000)
     sizes = {len(program.steps) for program in programs}

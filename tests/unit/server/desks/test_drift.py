@@ -140,6 +140,7 @@ def declared(database: Database) -> tuple[Epoch, ...]:
         return epochs(session)[1:]
 
 
+@pytest.mark.slow
 def test_a_drift_that_several_show_begins_an_epoch_with_the_next_window(
     database: Database,
 ) -> None:
@@ -167,6 +168,7 @@ def test_before_its_reports_are_in_a_window_says_nothing(database: Database) -> 
     assert look(database, early + timedelta(days=1), watching) == ()
 
 
+@pytest.mark.slow
 def test_what_one_organization_shows_is_shown_and_begins_nothing(database: Database) -> None:
     alone = PlatformShift(Platform.POLARS, 5.2, 0.8, only="1")
     news = live(database, year(alone), range(10), quiet=9)
@@ -186,6 +188,7 @@ def test_found_by_the_first_reports_of_an_epoch_it_needs_no_other(database: Data
     assert [each.cause for each in declared(database)] == [Cause.ANNOUNCED]
 
 
+@pytest.mark.slow
 def test_a_coordinator_that_was_away_declares_when_it_is_back(database: Database) -> None:
     hand_in(database, year(SLOWER), range(10))
     news = look(database, reports_are_in(9))

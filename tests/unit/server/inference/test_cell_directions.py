@@ -92,6 +92,7 @@ def gain_of_a_stage(factor: float) -> float:
     return float(with_stage / without_stage)
 
 
+@pytest.mark.slow
 def test_answers_add_to_what_the_plain_reports_told_if_their_noise_is_known() -> None:
     """The second half is the mutant: who is not aware of the noise learns next to nothing."""
     assert gain_of_a_stage(1.0) < 0.75

@@ -93,6 +93,7 @@ def test_the_stated_uncertainty_covers_the_truth(noise_multiplier: float) -> Non
     assert 0.8 < np.mean(covered) < 0.97
 
 
+@pytest.mark.slow
 def test_more_noise_leaves_a_larger_error() -> None:
     errors = []
     for noise_multiplier in (0.01, 4.0, 40.0):
@@ -110,6 +111,7 @@ def test_more_noise_leaves_a_larger_error() -> None:
     assert errors[0] < errors[1] < errors[2]
 
 
+@pytest.mark.slow
 def test_an_organization_that_lies_in_every_way_moves_the_correction_by_the_stated_bound(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -101,6 +101,7 @@ def test_a_faster_platform_is_found_as_faster() -> None:
     assert drift.log_factor < -SHIFT / 2
 
 
+@pytest.mark.slow
 def test_a_start_that_is_far_off_is_no_drift() -> None:
     """Of few workloads; over many seeds in `tests/statistical/test_drift_in_reports.py`."""
     always = [
@@ -152,6 +153,7 @@ def test_nothing_is_found_without_reports_and_in_a_single_window() -> None:
     assert found(until(year(), 0)) == ()
 
 
+@pytest.mark.slow
 def test_what_several_organizations_show_is_shared() -> None:
     first = found(year(SLOWER, organizations=3))[0]
     assert first.shared
@@ -160,6 +162,7 @@ def test_what_several_organizations_show_is_shared() -> None:
     assert first.found <= 8
 
 
+@pytest.mark.slow
 def test_what_one_organization_shows_is_its_own() -> None:
     drifts = found(year(replace(SLOWER, only="1", log_factor=0.8), organizations=3))
     assert [(each.platform, each.organizations, each.shared) for each in drifts] == [
@@ -167,6 +170,7 @@ def test_what_one_organization_shows_is_its_own() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_a_drift_is_found_once_and_the_search_goes_on() -> None:
     later = PlatformShift(Platform.DUCKDB, 8.3, -0.6)
     drifts = found(year(SLOWER, later))
@@ -219,6 +223,7 @@ def lies(window: int, size: float) -> Callable[[DirectedAnswer], DirectedAnswer]
     return lie
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [5.0, 1e4])
 def test_one_that_lies_makes_no_drift_shared(size: float) -> None:
     drifts = found(edited(year(organizations=3), "0", lies(6, size)))
@@ -245,6 +250,7 @@ def test_one_that_claims_many_workloads_makes_no_drift_shared() -> None:
     assert not any(each.shared for each in drifts)
 
 
+@pytest.mark.slow
 def test_one_that_claims_much_and_denies_takes_away_a_bounded_doubt() -> None:
     def claim(received: ReceivedReport) -> ReceivedReport:
         values = received.report.values.copy()

@@ -198,6 +198,7 @@ def test_a_model_that_was_taken_back_does_not_teach(database: Database) -> None:
     assert teachers(database) == {1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("known", [True, False])
 def test_rows_get_a_new_teacher_when_theirs_is_taken_back(database: Database, known: bool) -> None:
     """As well those that were kept before it was stored who taught them."""

@@ -149,6 +149,7 @@ def test_without_reports_the_batch_is_empty() -> None:
     assert batch_of([]).rows == ()
 
 
+@pytest.mark.slow
 def test_no_string_of_a_history_is_in_what_follows_from_it() -> None:
     own = [
         replace(each, execution_id=f"CANARY-{at}", workload=f"/secret/CANARY_{at}")
@@ -196,6 +197,7 @@ def test_drawn_run_times_have_the_level_of_their_cell(
     assert np.mean([row.log_seconds for row in drawn]) == pytest.approx(np.mean(real), abs=0.3)
 
 
+@pytest.mark.slow
 def test_the_same_seed_draws_the_same_rows_and_another_others(
     batch: SyntheticBatch, drawn: tuple[TableRow, ...]
 ) -> None:

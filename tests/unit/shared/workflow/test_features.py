@@ -113,6 +113,7 @@ def test_no_plan_and_no_cluster_gives_an_unbounded_feature(
     assert np.abs(features.plan).max() <= FEATURE_LIMIT
 
 
+@pytest.mark.slow
 @given(plans(), clusters(), st.data())
 def test_many_assignments_of_one_workflow_have_the_features_that_each_has_alone(
     plan: Plan, cluster: ClusterConfig, data: st.DataObject
@@ -157,6 +158,7 @@ def test_platforms_may_decide_the_order_of_operators_that_look_the_same() -> Non
     assert featurize_assignments(workflow, [], CLUSTER) == []
 
 
+@pytest.mark.slow
 @given(st.data())
 @settings(max_examples=200)
 def test_features_do_not_depend_on_the_order_in_which_operators_are_written_down(

@@ -29,6 +29,7 @@ def test_a_kind_of_session_that_there_is_not_is_refused(tmp_path: Path) -> None:
     assert "flink" in said
 
 
+@pytest.mark.slow
 def test_sessions_are_measured_and_installed_as_a_set_of_their_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -122,5 +122,6 @@ def test_all_stages_together_keep_the_promise(promised: float) -> None:
     assert one_tight == pytest.approx(add, abs=5e-3)
 
 
+@pytest.mark.slow
 def test_replacing_a_workload_takes_twice_the_noise() -> None:
     assert noise_for(1.0, replace_one=True) == 2 * noise_for(1.0)

@@ -23,6 +23,7 @@ def modules_of(name: str) -> set[str]:
     return set(reached(path, package_roots(), entry_points()))
 
 
+@pytest.mark.slow
 def test_modules_are_reached_through_others_and_through_what_is_started_by_name() -> None:
     modules = modules_of("report_channel")
     assert "fedperf_server.inference.gaussian_process" in modules
@@ -33,6 +34,7 @@ def test_modules_are_reached_through_others_and_through_what_is_started_by_name(
     assert "fedperf_client.sources.spark.event_log" in modules_of("ingest")
 
 
+@pytest.mark.slow
 def test_a_file_that_ships_beside_a_module_counts_and_one_of_another_room_does_not() -> None:
     load(next(each for each in ENTRIES if each.name == "profiling_models"))
     tables = Dependencies.of("fedperf_simulations.experiments.profiling_models")

@@ -32,6 +32,7 @@ def test_every_workload_is_another_and_every_plan_can_run() -> None:
         assert all(supports(step.operation, platform) for step, platform in pairs)
 
 
+@pytest.mark.slow
 def test_shares_are_those_of_the_settings() -> None:
     tasks = MeasuringSettings(seed=1, workloads=1000, comparisons=100).tasks()
     drawn = [task for task in tasks if task.role is Role.DRAWN]

@@ -198,6 +198,7 @@ def test_without_executions_the_start_answers(
     assert all(each.extrapolating for each in kept.predictor.predict(ASKED))
 
 
+@pytest.mark.slow
 def test_what_was_learnt_stays_until_a_tenth_more_came_and_new_runs_count_at_once(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -126,6 +126,7 @@ def of_nodes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("base", SECONDS_ON)
 def test_a_history_on_nodes_is_asked_about_on_nodes_from_each_of_them(
     base: int, of_nodes: Path

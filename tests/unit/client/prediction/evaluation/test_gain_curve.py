@@ -48,6 +48,7 @@ def test_every_number_of_own_executions_is_judged_on_workloads_that_are_left_out
     assert told[-1][0] == told[-1][1] == len(told)
 
 
+@pytest.mark.slow
 def test_a_start_that_knows_nothing_of_these_jobs_does_not_spoil_ten_own_executions(
     models: FetchedModels,
 ) -> None:

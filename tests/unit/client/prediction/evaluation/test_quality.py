@@ -37,6 +37,7 @@ def rows_like(executions: Sequence[Execution], *, shift: float = 0.0) -> tuple[S
     )
 
 
+@pytest.mark.slow
 def test_rows_of_the_same_world_score_higher_than_rows_of_another() -> None:
     own = executions_of_world(0, 80, "own")
     same = quality_of(own, rows_like(executions_of_world(1, 80, "other")))

@@ -103,6 +103,7 @@ def test_without_executions_the_most_trusted_start_answers_and_says_that_it_extr
     assert predictor.weights == {"reference+cells": 1.0}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("executions", "most"), [(0, 2), (1, 2), (4, 2), (5, 3), (9, 3), (10, 6), (30, 9)]
 )
@@ -114,6 +115,7 @@ def test_candidates_are_few_while_executions_are_few(executions: int, most: int)
     assert has_local == (executions >= 5)
 
 
+@pytest.mark.slow
 def test_weights_and_errors_explain_the_mix() -> None:
     predictor = joined(draw_history(np.random.default_rng(1), 40), excellent)
     assert sum(predictor.weights.values()) == pytest.approx(1.0)

@@ -63,6 +63,7 @@ def test_errors_of_folds_are_kept_with_their_groups() -> None:
     assert np.abs(mixture.outcome.errors).mean() < 0.2
 
 
+@pytest.mark.slow
 def test_questions_that_nothing_mimics_are_weighted_by_leaving_groups_out() -> None:
     rows = np.arange(60) % 5 != 0
     own = known(rows)

@@ -245,6 +245,7 @@ def filters_of_tables(kept: Sequence[float]) -> list[Execution]:
     return [chain(n, FILTERS, 1e5 * (1 + n % 4), 1e-3 * (2 + n % 4), kept) for n in range(30)]
 
 
+@pytest.mark.slow
 def test_own_jobs_of_the_same_kind_are_believed_beside_others(tmp_path: Path) -> None:
     home = made(tmp_path)
     both(with_spark, partial(filters_of_tables, (0.43, 0.099)))(home, tmp_path)
@@ -254,6 +255,7 @@ def test_own_jobs_of_the_same_kind_are_believed_beside_others(tmp_path: Path) ->
     assert found.upper < 2 * found.median
 
 
+@pytest.mark.slow
 def test_an_answer_whose_members_lie_apart_is_as_wide(tmp_path: Path) -> None:
     home = made(tmp_path)
     # alike but for a filter that keeps everything: some members heed it, and some do not

@@ -104,6 +104,7 @@ def test_an_answer_does_not_depend_on_what_else_is_asked() -> None:
     np.testing.assert_allclose(together[-5:], alone)
 
 
+@pytest.mark.slow
 def test_who_asks_again_gets_the_same_bits_and_no_model_is_asked_again() -> None:
     heard: list[int] = []
 

@@ -45,6 +45,7 @@ def test_beyond_is_more_than_ten_times_what_a_platform_of_the_plan_ran() -> None
     assert reach.beyond(plan(1e9, Platform.POLARS)) == ()  # the hull knows of that
 
 
+@pytest.mark.slow
 def test_beyond_reach_the_same_median_extrapolates() -> None:
     history = draw_history(np.random.default_rng(2), 40)
     predictor = predictor_of(history)

@@ -37,6 +37,7 @@ def measured(rows: list[float], workers: list[float], seconds: list[float]) -> M
     return MeasuredTable(layout, columns(rows, workers), np.array(seconds))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "count", [1, 2, 3, *(pytest.param(each, marks=pytest.mark.statistical) for each in (5, 10))]
 )
@@ -139,6 +140,7 @@ def test_an_execution_that_was_stopped_is_a_lower_bound() -> None:
     assert same.prediction == without.prediction
 
 
+@pytest.mark.slow
 def test_folds_are_weighed_once_for_each_kind_of_question() -> None:
     job, rows, asked = known_of(2, 12)
     calls: Counter[int] = Counter()

@@ -33,6 +33,7 @@ STRATEGIES = [each.value for each in CHOOSING]
 SPREAD = [Strategy.SPACE_FILLING.value, Strategy.ACTIVE.value]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_campaign_that_is_resumed_goes_on_as_it_would_have(strategy: str) -> None:
     table = grid()
@@ -118,6 +119,7 @@ def test_it_stops_when_the_error_was_small_enough_as_often_as_patience_says(
     assert "20 configurations" in patient.reason
 
 
+@pytest.mark.slow
 def test_a_model_that_is_sure_of_itself_does_not_stop_a_campaign(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -149,6 +151,7 @@ def test_the_error_is_that_on_configurations_left_out() -> None:
     assert whole.left_out_error(dict(list(lawful.items())[: LEAST_JUDGED - 1])) == math.inf
 
 
+@pytest.mark.slow
 def test_a_lawful_job_is_enough_long_before_the_grid_ends() -> None:
     table = grid()
     choosing = made(table, "active", target=0.05)

@@ -99,6 +99,7 @@ def test_segments_name_their_platforms(profiler: Profiler) -> None:
     assert 0 < total <= trial.measurement.runtime_seconds
 
 
+@pytest.mark.slow
 def test_a_platform_that_cannot_run_the_program_is_a_failed_execution(profiler: Profiler) -> None:
     execution = profiler.profile(program(), (Platform.SKLEARN,) * 4, CLUSTER, workload="totals")
     assert execution.status is ExecutionStatus.FAILED

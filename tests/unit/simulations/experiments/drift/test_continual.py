@@ -58,6 +58,7 @@ def test_a_frozen_model_knows_what_it_knew() -> None:
     np.testing.assert_array_equal(errors[:, 0], errors[:, 1])
 
 
+@pytest.mark.slow
 def test_consolidation_holds_the_model_back() -> None:
     assert final_of_first(Naive(), ewc=1e5) < 0.8 * final_of_first(Naive())
 

@@ -74,6 +74,7 @@ def row_of(found: list[Row], part: str, method: str, **more: str) -> Row:
     return next(row for row in found if all(row[key] == value for key, value in wanted.items()))
 
 
+@pytest.mark.slow
 def test_rows_show_what_is_promised_and_how_ways_compare() -> None:
     found = rows(GOOD)
     row = row_of(found, PART, PRODUCT)

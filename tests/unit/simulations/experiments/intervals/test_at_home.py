@@ -51,6 +51,7 @@ def test_other_workloads_are_in_range_and_more_cores_than_known_are_flagged(tmp_
     assert targets[-1].value == 1.0
 
 
+@pytest.mark.slow
 def test_what_is_known_and_what_is_asked_about_never_meet() -> None:
     for way in at_home.WAYS.values():
         known, asked = way(WorkloadPart.CEDAR, 0)

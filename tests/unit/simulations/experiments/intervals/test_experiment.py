@@ -51,6 +51,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(experiment, "LOOKS", {"made up": 2, "gone": 1, "unread": 0})
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few")
 def test_rows_say_which_look_they_are_and_notes_what_is_missing(tmp_path: Path) -> None:
     summary: dict[str, Any] = dict(conduct(EXPERIMENT, Settings(seed=0, out=tmp_path)))

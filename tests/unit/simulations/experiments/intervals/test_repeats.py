@@ -48,6 +48,7 @@ def job(number: int, spread: float, runs: int = 12, *, seed: int = 0) -> Repeate
     return RepeatedJob(name, f"group {number % 6}", name, b"", logs)
 
 
+@pytest.mark.slow
 def test_own_sets_are_campaigns_and_plans_that_ran_three_times() -> None:
     campaigns = jobs_of(None, CAMPAIGN)
     assert sorted(len(each.runs) for each in campaigns) == [4] * 12 + [10] * 8
@@ -66,6 +67,7 @@ def test_public_sets_are_read_by_configuration_and_in_the_order_of_time(tmp_path
     assert all(each.kin == each.name for each in tokio)
 
 
+@pytest.mark.slow
 def test_homes_with_others_are_narrower_where_jobs_are_quiet_and_all_cover() -> None:
     jobs = [job(number, 0.03) for number in range(40)]
     cases = list(asked_of(jobs, TOKIO, draws=15, seed=0))

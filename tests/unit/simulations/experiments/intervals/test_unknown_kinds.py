@@ -45,6 +45,7 @@ def _made_up_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unknown_kinds, "_files", lambda _: [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HOMES)
 def test_a_home_never_ran_what_it_is_asked_about(name: str) -> None:
     kind = HOMES[name]

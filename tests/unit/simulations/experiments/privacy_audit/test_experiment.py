@@ -44,6 +44,7 @@ def test_real_noise_keeps_the_claim_and_none_is_caught(tmp_path: Path) -> None:
     assert all(target.holds for target in targets)
 
 
+@pytest.mark.slow
 def test_a_claim_is_what_the_accountant_says_of_the_parameters() -> None:
     for mechanism in (MECHANISMS[1], MECHANISMS[-1]):
         assert 0.99 * mechanism.epsilon < experiment.claimed(mechanism) <= mechanism.epsilon

@@ -87,6 +87,7 @@ class RecordingNoise(SeededNoise):
         return super().discrete_gaussian(size, scale)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("declared", "draws"), [(9, 1), (30, 2), (100, 3)])
 def test_the_noise_that_is_drawn_costs_what_was_promised(declared: int, draws: int) -> None:
     noise = RecordingNoise()

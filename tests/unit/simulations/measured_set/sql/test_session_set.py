@@ -29,6 +29,7 @@ def joined(design: SessionDesign, out: Path) -> tuple[SessionSummary, list[Execu
     return summary, list(executions_of(path))
 
 
+@pytest.mark.slow
 def test_a_session_of_duckdb_becomes_executions_that_can_be_left_out_by_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -63,6 +64,7 @@ def test_a_session_of_duckdb_becomes_executions_that_can_be_left_out_by_name(
     assert not list(elsewhere.glob("duckdb-*"))
 
 
+@pytest.mark.slow
 def test_sessions_that_another_machine_measured_stay_in_the_file(tmp_path: Path) -> None:
     path = tmp_path / "joined.parquet"
     two = SessionDesign(SessionKind.DUCKDB, 1, 2, is_quick=True)
@@ -77,6 +79,7 @@ def test_sessions_that_another_machine_measured_stay_in_the_file(tmp_path: Path)
     assert len({each.execution_id for each in executions}) == len(executions)
 
 
+@pytest.mark.slow
 def test_a_session_whose_process_failed_is_counted_and_taken_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -384,6 +384,7 @@ def test_a_token_that_is_answered_is_not_written_down(
     assert TOKEN[:3] not in outcome.reason
 
 
+@pytest.mark.slow
 def test_what_a_function_answers_wrongly_is_a_failure(runner: TrialRunner, functions: str) -> None:
     broken = run(runner, http(f"{functions}/function/broken"))
     assert broken.status is TrialStatus.FAILED
