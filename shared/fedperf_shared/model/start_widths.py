@@ -15,6 +15,7 @@ from types import MappingProxyType
 
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import SizedPlan
+from fedperf_shared.workflow.estimates import holds_estimates
 from fedperf_shared.workflow.vocabulary import Platform
 
 WIDTHS_PATH = Path(__file__).with_name("start_widths.json")
@@ -38,16 +39,21 @@ class StartWidth:
             independent errors do.
         most_rows: of all sources of a plan, that it was trained on.
         most_cores: over all nodes.
+        of_estimates: added where rows of a plan are estimates; squares add. What programs of the
+            lessons need that were asked about before they ran; 0 where none were measured.
     """
 
     half_width: float = math.log(16.0)
     per_decade: float = 0.0
     most_rows: float = math.inf
     most_cores: float = math.inf
+    of_estimates: float = 0.0
 
     def __post_init__(self) -> None:
         known = (self.half_width, self.most_rows, self.most_cores)
-        if not (all(each > 0 for each in known) and 0 <= self.per_decade < math.inf):
+        added = (self.per_decade, self.of_estimates)
+        is_known = all(each > 0 for each in known)
+        if not (is_known and all(0 <= each < math.inf for each in added)):
             raise InvalidInputError(f"a width holds positive numbers, got {self}")
 
     def decades_beyond(self, question: SizedPlan) -> float:
@@ -71,12 +77,25 @@ def shipped_widths() -> Mapping[Platform, StartWidth]:
 def half_width_about(question: SizedPlan) -> float:
     """The half width claimed for a plan on its resources: the largest of its platforms.
 
-    It is wider by `UNMEASURED_MACHINE` where the machine's speed is 1, as logs of others have it.
+    It is wider by `UNMEASURED_MACHINE` where the machine's speed is 1, as logs of others have it,
+    and where rows are estimates.
     """
     widths = shipped_widths()
     measured = max(widths[each].about(question) for each in set(question.plan.platforms))
     is_known = question.cluster.machine_speed != 1.0
-    return measured if is_known else math.hypot(measured, UNMEASURED_MACHINE)
+    machine = 0.0 if is_known else UNMEASURED_MACHINE
+    return math.hypot(measured, machine, estimates_half_width(question))
+
+
+def estimates_half_width(question: SizedPlan) -> float:
+    """The half width that estimates of rows add, the largest of the plan's platforms.
+
+    0 where a run counted the rows. Own executions were counted as well: their errors do not
+    tell it.
+    """
+    widths, platforms = shipped_widths(), set(question.plan.platforms)
+    most = max(widths[each].of_estimates for each in platforms)
+    return most if most > 0 and holds_estimates(question.plan.workflow) else 0.0
 
 
 def write_widths(widths: Mapping[Platform, StartWidth], path: Path = WIDTHS_PATH) -> None:

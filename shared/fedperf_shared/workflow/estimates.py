@@ -85,6 +85,23 @@ def with_estimates(
     return Workflow(tuple(operators), workflow.sources)
 
 
+def holds_estimates(workflow: Workflow) -> bool:
+    """Whether rows of some operator are an estimate, and no run counted them.
+
+    Those of a filter or of groups tell: what is counted is hardly ever just that share, or root,
+    of what they read (of our measured plans 0.4 to 2.5 % look so). A join's may well be those of
+    its facts.
+    """
+    operators = workflow.operators
+    for each in operators:
+        if each.kind in _SHARES or each.kind in _GROUPS:
+            given = [operators[position].output_rows for position in each.inputs]
+            is_estimate = each.output_rows == estimated_rows(each.kind, given)
+            if is_estimate and max(given, default=0.0) > 0:
+                return True
+    return False
+
+
 def estimated_rows(kind: OperatorKind, given: Sequence[float]) -> float:
     """Rows of an operator whose inputs have `given` rows."""
     largest = max(given, default=0.0)

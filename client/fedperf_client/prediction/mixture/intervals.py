@@ -10,7 +10,7 @@ workload.
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum, unique
 from typing import Self
 
@@ -23,6 +23,7 @@ from fedperf_client.prediction.mixture.spreads import (
     UPPER_LEVEL,
     Distribution,
     ScaledDistribution,
+    half_width,
 )
 from fedperf_client.prediction.prediction import (
     LOG_SECONDS_LIMIT,
@@ -60,6 +61,9 @@ these adds is not."""
 
 KINSHIP_COUNTS = 10
 """As so many workloads that were measured in several ways it counts."""
+
+MOST_COMMON = 0.99
+"""Of the squared error, what answers about one job may have in common: never all."""
 
 _SIGMA = 0.8413
 """Share of a normal distribution below one standard deviation."""
@@ -99,6 +103,17 @@ class Basis:
     rests_on: RestsOn = RestsOn.OWN_JOBS
     runs: int = 0
     kinship: float = 0.0
+
+    def sharing(self, common: float, spread: Distribution, level: float) -> Self:
+        """The basis where a part of the error is common to all answers about a job.
+
+        Args:
+            common: half width of the interval of that level, of that part alone.
+            spread: of the answer, with that part; squares add.
+            level: in (0, 1).
+        """
+        share = (common / half_width(spread, level)) ** 2 if common > 0 else 0.0
+        return replace(self, kinship=1 - (1 - self.kinship) * (1 - min(share, MOST_COMMON)))
 
     @property
     def is_own(self) -> bool:

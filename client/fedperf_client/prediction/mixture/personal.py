@@ -48,10 +48,10 @@ from fedperf_client.prediction.mixture.mixture import MixAnswer, MixMember, MixO
 from fedperf_client.prediction.mixture.own_executions import places_of
 from fedperf_client.prediction.mixture.spreads import (
     Distribution,
-    ScaledDistribution,
     Spread,
     Student,
     widest,
+    with_more,
 )
 from fedperf_client.prediction.mixture.standing import (
     Standing,
@@ -63,7 +63,7 @@ from fedperf_client.prediction.mixture.standing import (
 )
 from fedperf_client.prediction.prediction import Floats, Prediction, PredictLog
 from fedperf_shared.execution import SizedPlan
-from fedperf_shared.model.start_widths import half_width_about
+from fedperf_shared.model.start_widths import estimates_half_width, half_width_about
 
 PAIRS_FROM = 10
 """Own executions from which pairs of kind and platform are asked for. Fewer hardly see one twice,
@@ -214,6 +214,7 @@ class PersonalMix:
             log_seconds, basis = mixed.log_seconds, self._basis(weight, way)
             own = self._own_spreads(like, way, share)
             spread = self._spread(question, own, share, inside=inside, is_own=basis.is_own)
+            basis = basis.sharing(estimates_half_width(question), spread, self.level)
             spread = mixed.heeded(spread, standing.spread, self.level)
         ended = repeats.runs_of(mixed.configuration)
         spread = candidates.cut_short.heeded(mixed.configuration, log_seconds, spread, ended=ended)
@@ -332,9 +333,8 @@ class PersonalMix:
         is_own: bool,
     ) -> Distribution:
         """Of what speaks for a question of which own executions know that share."""
-        found: list[Distribution] = [*own]
-        if is_own and not inside:
-            found = [ScaledDistribution(each, WIDENING) for each in own]
+        factor, added = WIDENING if is_own and not inside else 1.0, estimates_half_width(question)
+        found: list[Distribution] = [with_more(each, added, self.level, factor) for each in own]
         if share < 1 or not own or not (inside or is_own):
             found.append(Student.within(half_width_about(question)))
         return widest(found, self.level)

@@ -186,6 +186,22 @@ class ScaledDistribution:
         return self.base.cdf(log_seconds / self.factor)
 
 
+def with_more(base: Distribution, added: float, level: float, factor: float = 1.0) -> Distribution:
+    """A distribution `factor` times as wide, and wider by what is independent of it.
+
+    Args:
+        base: as it is.
+        added: half width of the interval of that level, log seconds; squares add.
+        level: in (0, 1).
+        factor: on the width of `base`.
+    """
+    width = factor * half_width(base, level)
+    if not added > 0:
+        return base if factor == 1 else ScaledDistribution(base, factor)
+    whole = math.hypot(width, added)
+    return ScaledDistribution(base, factor * whole / width) if width > 0 else Student.within(whole)
+
+
 def half_width(spread: Distribution, level: float) -> float:
     """Half of the length of the interval of such a level, in (0, 1)."""
     tail = (1 - _checked(level)) / 2

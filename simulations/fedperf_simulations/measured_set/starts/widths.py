@@ -3,8 +3,9 @@
 One learns from all but a fifth of the shapes of workflows, and is asked about these. One learns
 from small inputs on one core alone, and is asked about the rest: by its errors, less what shapes
 explain, widths grow with the decades beyond. Every workload counts the same; of a run of SQL
-the plan is asked about with what was known before it. Prices of the analytic cost model, some
-constants a platform that the networks correct, have seen all of it.
+the plan is asked about with what was known before it. What estimates of rows add is told by
+programs of the lessons, six families in equal parts, of left out shapes. Prices of the analytic
+cost model, some constants a platform that the networks correct, have seen all of it.
 """
 
 import math
@@ -16,7 +17,8 @@ import numpy as np
 from fedperf_client.prediction.prediction import Floats, PredictLog
 from fedperf_shared.execution import MeasuredPlan, SizedPlan
 from fedperf_shared.model.start_widths import StartWidth
-from fedperf_shared.workflow.estimates import plan_before
+from fedperf_shared.workflow.estimates import holds_estimates, plan_before, workflow_before
+from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.template import fingerprint
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.baselines.cost_models import CostModel, Lesson
@@ -69,16 +71,21 @@ def measure_widths(measurements: Measurements, learn: CostModel) -> dict[Platfor
         learn: trains a start; called twice.
     """
     asked = asked_of(measurements)
-    shapes = _left_out(sorted({each.shape for each in asked}), measurements.seed)
+    programs = lessons_before(measurements)
+    all_shapes = {each.shape for each in asked}
+    shapes = _left_out(sorted(all_shapes), measurements.seed)
+    further = {each.shape for each in programs} - all_shapes
+    shapes |= _left_out(sorted(further), measurements.seed)
     told = measurements.workloads_of(shapes)
     without_shapes = learn(measurements.lesson(lambda workload: workload not in told))
     of_shapes = errors_of(without_shapes, [each for each in asked if each.shape in shapes])
+    of_programs = errors_of(without_shapes, [each for each in programs if each.shape in shapes])
     known = {platform: _small(of_platform) for platform, of_platform in _by_platform(asked).items()}
     small = [each for each in asked if known[each.platform].decades_beyond(each.question) == 0]
     large = [each for each in asked if known[each.platform].decades_beyond(each.question) > 0]
     of_sizes = errors_of(learn(Lesson.of([each.plan for each in small])), large)
     return {
-        platform: width
+        platform: replace(width, of_estimates=_of_estimates(platform, width, of_programs))
         for platform, of_platform in _by_platform(asked).items()
         if (width := _width(of_platform, known[platform], of_shapes, of_sizes)) is not None
     }
@@ -96,6 +103,19 @@ def asked_of(measurements: Measurements) -> tuple[AskedPlan, ...]:
         for plan in measured_plans([execution]):
             before = replace(plan, plan=plan_before(plan.plan)) if is_session else plan
             found.append(AskedPlan(execution.workload, shape, before))
+    return tuple(found)
+
+
+def lessons_before(measurements: Measurements) -> tuple[AskedPlan, ...]:
+    """Plans of the lessons that keep to one platform, as they were before they ran."""
+    found = []
+    for case in measurements.further:
+        workflow, shape = workflow_before(case.workflow), fingerprint(case.workflow)
+        for platform, seconds in case.on_one_platform().items():
+            if holds_estimates(workflow) and seconds < math.inf:
+                plan = Plan.on_one_platform(workflow, platform)
+                measured = MeasuredPlan(plan, case.cluster, math.log(seconds))
+                found.append(AskedPlan(case.workload, shape, measured))
     return tuple(found)
 
 
@@ -141,6 +161,21 @@ def _width(
         names, each_growth = zip(*growths, strict=True)
         growth = quantile_over_workloads(np.array(each_growth), names, LEVEL)
     return StartWidth(half_width, growth, *_most(asked))
+
+
+def _of_estimates(
+    platform: Platform, width: StartWidth, of_programs: Iterable[tuple[AskedPlan, float]]
+) -> float:
+    """What the width needs, squares added, to hold `LEVEL` of these workloads."""
+    needed = [
+        (each.workload, math.sqrt(max(0.0, error**2 - width.about(each.question) ** 2)))
+        for each, error in of_programs
+        if each.platform is platform
+    ]
+    if len({workload for workload, _ in needed}) < LEAST_WORKLOADS:
+        return 0.0
+    names, each_needed = zip(*needed, strict=True)
+    return quantile_over_workloads(np.array(each_needed), names, LEVEL)
 
 
 def _most(asked: Sequence[AskedPlan]) -> tuple[float, float]:
