@@ -70,6 +70,7 @@ def predict(
     from fedperf_client.prediction.answers.resources import sizes_of
     from fedperf_client.prediction.answers.time_scope import time_scope
     from fedperf_client.prediction.answers.what_if import answers, parse_cores, parse_duration
+    from fedperf_shared.workflow.estimates import holds_estimates
 
     if [workflow, execution, campaign].count(None) != 2:  # noqa: PLR2004 (of three)
         raise typer.BadParameter("name a workflow file, --execution or --campaign, one of them")
@@ -108,7 +109,15 @@ def predict(
     drift = recent_drift(kept.predictor.candidates.drifts, plan, now=now())
     of_nodes = numbers is None and node_numbers is not None
     scope = time_scope(plan, own)
-    _show_answers(found, seconds, drift, scope=scope, of_nodes=of_nodes, json=json)
+    _show_answers(
+        found,
+        seconds,
+        drift,
+        scope=scope,
+        has_estimates=holds_estimates(plan.workflow),
+        of_nodes=of_nodes,
+        json=json,
+    )
     if seconds is not None and not any(each.holds for each in found):
         raise typer.Exit(NO_ANSWER)
 
@@ -261,6 +270,7 @@ def _show_answers(
     drift: "StreamDrift | None",
     *,
     scope: "TimeScope",
+    has_estimates: bool,
     of_nodes: bool,
     json: bool,
 ) -> None:
@@ -278,12 +288,15 @@ def _show_answers(
         facts["enough_cores"] = None if least is None else least[0].cores
         facts["drift"] = None if drift is None else drift.as_row()
         facts |= {"times_of": scope.times_of, "startup_seconds": scope.startup_seconds}
+        facts["rows_are_estimates"] = has_estimates
         if deadline is not None:
             facts |= {"deadline_seconds": deadline, "smallest_cores": smallest_that_holds(found)}
         show(facts, json=True)
         return
     show_rows([each.as_line() for each in found], json=False, empty="")
     typer.echo(scope.sentence)
+    if has_estimates:
+        typer.echo("rows between operators are estimates, so intervals are wider")
     if drift is not None:
         typer.echo(f"note: {drift.stream_name} is {drift.sentence}, which is counted in")
     if words := no_difference(found):

@@ -89,15 +89,15 @@ def holds_estimates(workflow: Workflow) -> bool:
     """Whether rows of some operator are an estimate, and no run counted them.
 
     Those of a filter or of groups tell: what is counted is hardly ever just that share, or root,
-    of what they read (of our measured plans 0.4 to 2.5 % look so). A join's may well be those of
-    its facts.
+    of what they read (of our measured plans 0.4 to 2.5 % look so), but for one row or none. A
+    join's may well be those of its facts.
     """
     operators = workflow.operators
     for each in operators:
         if each.kind in _SHARES or each.kind in _GROUPS:
             given = [operators[position].output_rows for position in each.inputs]
             is_estimate = each.output_rows == estimated_rows(each.kind, given)
-            if is_estimate and max(given, default=0.0) > 0:
+            if is_estimate and max(given, default=0.0) > 1:
                 return True
     return False
 

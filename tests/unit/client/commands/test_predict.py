@@ -76,6 +76,16 @@ def test_people_get_a_table_and_a_sentence(home: Home, workflow: Path) -> None:
     assert "no number of nodes asked about keeps 1 ms" in ended.out
 
 
+def test_rows_that_nobody_counted_are_said_to_be_estimates(home: Home, workflow: Path) -> None:
+    said = "rows between operators are estimates"
+    assert said not in fedperf(home, "predict", workflow).out
+    workflow.write_text(json.dumps(changed(1, output_rows=None)))
+    assert said in fedperf(home, "predict", workflow).out
+    answered = fedperf(home, "predict", workflow, "--json").json()
+    assert isinstance(answered, dict)
+    assert answered["rows_are_estimates"]
+
+
 @pytest.mark.parametrize("form", [(), ("--json",)])
 def test_a_deadline_that_nothing_keeps_ends_with_a_code_of_its_own(
     home: Home, workflow: Path, form: tuple[str, ...]

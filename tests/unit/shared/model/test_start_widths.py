@@ -12,10 +12,12 @@ from fedperf_shared.model import start_widths
 from fedperf_shared.model.start_widths import (
     UNMEASURED_MACHINE,
     StartWidth,
+    estimates_half_width,
     half_width_about,
     shipped_widths,
     write_widths,
 )
+from fedperf_shared.workflow.estimates import plan_before
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import Platform
 from tests.fakes.plans import ONE_CORE, diamond
@@ -56,10 +58,27 @@ def test_a_machine_that_nobody_measured_may_be_faster_or_slower_by_a_factor_of_t
     assert math.exp(UNMEASURED_MACHINE) == pytest.approx(3)
 
 
+def test_estimates_add_what_was_measured_of_them_and_counted_rows_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    widths = dict.fromkeys(Platform, StartWidth(3.0, of_estimates=4.0))
+    monkeypatch.setattr(start_widths, "shipped_widths", lambda: widths)
+    before = replace(QUESTION, plan=plan_before(QUESTION.plan))
+    assert (estimates_half_width(before), half_width_about(before)) == (4.0, 5.0)
+    assert (estimates_half_width(QUESTION), half_width_about(QUESTION)) == (0.0, 3.0)
+
+
+def test_a_platform_whose_width_was_told_by_estimates_adds_nothing() -> None:
+    on_spark = Plan.on_one_platform(plan_before(QUESTION.plan).workflow, Platform.SPARK)
+    assert estimates_half_width(replace(QUESTION, plan=on_spark)) == 0.0
+
+
 @pytest.mark.parametrize("number", [math.nan, -1.0, math.inf])
 def test_what_is_no_width_is_refused(number: float) -> None:
     with pytest.raises(InvalidInputError):
         StartWidth(per_decade=number)
+    with pytest.raises(InvalidInputError):
+        StartWidth(of_estimates=number)
     with pytest.raises(InvalidInputError):
         StartWidth(most_rows=-abs(number))
 
@@ -67,7 +86,7 @@ def test_what_is_no_width_is_refused(number: float) -> None:
 def test_what_was_written_is_what_ships(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "widths.json"
     monkeypatch.setattr(start_widths, "WIDTHS_PATH", path)
-    width = StartWidth(1.5, 0.25, 3e7, 2.0)
+    width = StartWidth(1.5, 0.25, 3e7, 2.0, of_estimates=0.75)
     try:
         write_widths({Platform.SPARK: width}, path)
         assert shipped_widths()[Platform.SPARK] == width

@@ -4,7 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from fedperf_shared.workflow.estimates import estimated_rows, known_before, plan_before
+from fedperf_shared.workflow.estimates import (
+    estimated_rows,
+    holds_estimates,
+    known_before,
+    plan_before,
+)
 from fedperf_shared.workflow.graph import Operator, Plan, Workflow
 from fedperf_shared.workflow.vocabulary import MAX_ROWS, OperatorClass, OperatorKind, Platform
 
@@ -92,3 +97,20 @@ def test_what_a_run_told_changes_nothing_of_what_was_known_before() -> None:
 )
 def test_rows_are_estimated_by_kind(kind: OperatorKind, given: list[float], rows: float) -> None:
     assert estimated_rows(kind, given) == rows
+
+
+def test_a_plan_tells_whether_its_rows_were_counted() -> None:
+    before = plan_before(PLAN).workflow
+    assert holds_estimates(before)
+    assert not holds_estimates(PLAN.workflow)
+    counted = [
+        replace(each, output_rows=each.output_rows + 1) if each.kind is K.FILTER else each
+        for each in before.operators
+    ]
+    assert holds_estimates(
+        Workflow(tuple(counted))
+    )  # its groups are still a root of what they read
+    joined = (operator(K.FILE_SOURCE), operator(K.FILE_SOURCE), operator(K.JOIN, 0, 1))
+    assert not holds_estimates(Workflow(joined))  # of a join that may well be what a run counted
+    nothing = (operator(K.FILE_SOURCE, rows=0.0), operator(K.FILTER, 0, rows=0.0))
+    assert not holds_estimates(Workflow(nothing))

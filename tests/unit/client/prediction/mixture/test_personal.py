@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +31,7 @@ from fedperf_shared.errors import StorageError
 from fedperf_shared.execution import SizedPlan
 from fedperf_shared.model import start_widths
 from fedperf_shared.model.start_widths import StartWidth, half_width_about
+from fedperf_shared.workflow.estimates import holds_estimates, plan_before
 from fedperf_shared.workflow.graph import Plan, Workflow
 from fedperf_shared.workflow.vocabulary import Platform
 from tests.unit.client.prediction.synthetic import (
@@ -389,6 +390,28 @@ def test_where_the_start_speaks_its_claim_is_the_interval(
         [found] = personalize(history, {PUBLIC: garbage(1)}, public_learners()).predict([asked])
         ratio = found.upper_seconds / found.median_seconds
         assert np.log(ratio) == pytest.approx(claim)
+
+
+def test_estimates_of_rows_make_own_answers_wider_by_what_is_common_to_all_plans(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = next(
+        SizedPlan(plan_before(each.plan), each.cluster)
+        for each in HISTORY.questions
+        if holds_estimates(plan_before(each.plan).workflow)
+    )
+    widths, kinships = [], []
+    for added in (0.0, 2.0):
+        claimed = dict.fromkeys(Platform, StartWidth(0.01, of_estimates=added))
+        monkeypatch.setattr(start_widths, "shipped_widths", partial(dict, claimed))
+        [found] = predictor().estimate([asked])
+        prediction = found.prediction
+        widths.append(np.log(prediction.upper_seconds / prediction.lower_seconds) / 2)
+        kinships.append(found.basis.kinship)
+        [counted] = predictor().predict(HISTORY.questions[:1])
+    assert widths[1] == pytest.approx(np.hypot(widths[0], 2.0))
+    assert kinships[1] > kinships[0]
+    assert counted == predictor().predict(HISTORY.questions[:1])[0]
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ from fedperf_client.prediction.mixture.spreads import (
     Student,
     half_width,
     widest,
+    with_more,
 )
 from fedperf_client.prediction.prediction import Floats, InvalidPredictionError
 
@@ -161,3 +162,14 @@ def test_a_level_that_is_none_is_refused(level: float) -> None:
 def test_a_student_without_a_width_is_refused(scale: float, degrees: float) -> None:
     with pytest.raises(InvalidPredictionError, match="positive finite"):
         Student(scale, degrees)
+
+
+@pytest.mark.parametrize("factor", [1.0, 2.0])
+def test_what_is_independent_adds_as_squares_to_the_width(factor: float) -> None:
+    base = Student.within(3.0)
+    wider = with_more(base, 4.0, 0.9, factor)
+    assert half_width(wider, 0.9) == pytest.approx(math.hypot(3.0 * factor, 4.0))
+    assert half_width(with_more(base, 0.0, 0.9, factor), 0.9) == pytest.approx(3.0 * factor)
+    errorless = spread_of(np.zeros(40))
+    assert half_width(errorless, 0.9) == 0
+    assert half_width(with_more(errorless, 4.0, 0.9, factor), 0.9) == pytest.approx(4.0)

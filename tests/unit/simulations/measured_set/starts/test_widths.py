@@ -1,15 +1,18 @@
 """How far off a start may be: measured on shapes, and on sizes, that it was kept from."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from fedperf_client.prediction.prediction import PredictLog
-from fedperf_shared.execution import Execution
+from fedperf_shared.execution import Execution, SizedPlan
+from fedperf_shared.workflow.estimates import holds_estimates
 from fedperf_shared.workflow.graph import Operator, Plan, Workflow
 from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform
 from fedperf_simulations.baselines.cost_models import Lesson
+from fedperf_simulations.measured_set.comparisons import Case
 from fedperf_simulations.measured_set.starts.widths import (
     LEAST_WORKLOADS,
     LEFT_OUT,
@@ -18,10 +21,11 @@ from fedperf_simulations.measured_set.starts.widths import (
 )
 from fedperf_simulations.measured_set.training_set import Measurements
 from tests.unit.client.executions import make_execution
+from tests.unit.simulations.compared import case
 
 WORKLOADS = LEFT_OUT * LEAST_WORKLOADS
-SHAPE, DECADE = 0.7, 0.4
-"""By how much starts are off: on shapes they never saw, and for a decade of rows beyond."""
+SHAPE, DECADE, OF_ESTIMATES = 0.7, 0.4, 1.5
+"""By how much starts are off: by shapes they never saw, a decade of rows beyond, estimates."""
 
 
 def chain(length: int, rows: float) -> Plan:
@@ -80,6 +84,38 @@ def test_widths_are_the_errors_on_left_out_shapes_and_on_each_decade_beyond() ->
     all_but_shapes, small_only = start.lessons
     assert len(all_but_shapes.questions) == len(measured.executions) * (1 - 1 / LEFT_OUT)
     assert {each.plan.workflow.source_rows for each in small_only.questions} == {1e4}
+
+
+def lesson(number: int) -> Case:
+    """A program of which a filter leaves half, so that a third is an estimate."""
+    source, *work = chain(300 + number, 1e4).workflow.operators
+    half = replace(work[0], kind=OperatorKind.FILTER, output_rows=5e3)
+    workflow = Workflow((source, half, *work[1:]))
+    alone = (Platform.DUCKDB,) * len(workflow.operators)
+    return replace(case(f"lesson-{number}", {alone: 1.0}), workflow=workflow)
+
+
+def test_estimates_add_what_left_out_lessons_need_that_were_asked_about_before() -> None:
+    small = [execution(number, 1e4) for number in range(WORKLOADS)]
+    executions = (*small, *(execution(WORKLOADS + number, 1e7) for number in range(5)))
+    lessons = tuple(lesson(number) for number in range(WORKLOADS))
+    measured = Measurements((), executions, {}, 0, further=lessons)
+
+    def start(taught: Lesson) -> PredictLog:
+        of_counted = Mistaken(measured)(taught)
+        known = {len(each.plan.platforms) for each in taught.questions}
+
+        def predict(asked: Sequence[SizedPlan]) -> np.ndarray:
+            if not any(holds_estimates(each.plan.workflow) for each in asked):
+                return of_counted(asked)
+            assert not known & {len(each.plan.platforms) for each in asked}
+            return np.full(len(asked), np.hypot(SHAPE, OF_ESTIMATES))
+
+        return predict
+
+    assert measure_widths(measured, start)[Platform.DUCKDB].of_estimates == pytest.approx(
+        OF_ESTIMATES
+    )
 
 
 def test_a_platform_with_few_workloads_gets_no_width_of_its_own() -> None:
