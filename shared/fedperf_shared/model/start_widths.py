@@ -16,7 +16,8 @@ from types import MappingProxyType
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import SizedPlan
 from fedperf_shared.workflow.estimates import holds_estimates
-from fedperf_shared.workflow.vocabulary import Platform
+from fedperf_shared.workflow.graph import Workflow
+from fedperf_shared.workflow.vocabulary import OperatorClass, Platform
 
 WIDTHS_PATH = Path(__file__).with_name("start_widths.json")
 
@@ -39,8 +40,10 @@ class StartWidth:
             independent errors do.
         most_rows: of all sources of a plan, that it was trained on.
         most_cores: over all nodes.
-        of_estimates: added where rows of a plan are estimates; squares add. What programs of the
-            lessons need that were asked about before they ran; 0 where none were measured.
+        of_estimates: added where rows of a relational plan are estimates; squares add. What
+            programs of the lessons need that were asked about before they ran; 0 where none were
+            measured.
+        of_other_estimates: the same for plans of text, graphs or machine learning as well.
     """
 
     half_width: float = math.log(16.0)
@@ -48,10 +51,11 @@ class StartWidth:
     most_rows: float = math.inf
     most_cores: float = math.inf
     of_estimates: float = 0.0
+    of_other_estimates: float = 0.0
 
     def __post_init__(self) -> None:
         known = (self.half_width, self.most_rows, self.most_cores)
-        added = (self.per_decade, self.of_estimates)
+        added = (self.per_decade, self.of_estimates, self.of_other_estimates)
         is_known = all(each > 0 for each in known)
         if not (is_known and all(0 <= each < math.inf for each in added)):
             raise InvalidInputError(f"a width holds positive numbers, got {self}")
@@ -61,9 +65,19 @@ class StartWidth:
         rows = math.log10(max(1.0, question.plan.workflow.source_rows / self.most_rows))
         return math.hypot(rows, math.log10(max(1.0, question.cluster.cores / self.most_cores)))
 
+    def estimates_about(self, workflow: Workflow) -> float:
+        """The half width that estimates of rows add; 0 where a run counted them."""
+        most = self.of_estimates if is_relational(workflow) else self.of_other_estimates
+        return most if most > 0 and holds_estimates(workflow) else 0.0
+
     def about(self, question: SizedPlan) -> float:
         """The half width of the interval around the answer to a question."""
         return math.hypot(self.half_width, self.per_decade * self.decades_beyond(question))
+
+
+def is_relational(workflow: Workflow) -> bool:
+    """Whether all of its operators are, so that rows tell most of their work."""
+    return all(each.operator_class is OperatorClass.RELATIONAL for each in workflow.operators)
 
 
 @lru_cache(maxsize=1)
@@ -93,9 +107,8 @@ def estimates_half_width(question: SizedPlan) -> float:
     0 where a run counted the rows. Own executions were counted as well: their errors do not
     tell it.
     """
-    widths, platforms = shipped_widths(), set(question.plan.platforms)
-    most = max(widths[each].of_estimates for each in platforms)
-    return most if most > 0 and holds_estimates(question.plan.workflow) else 0.0
+    widths, plan = shipped_widths(), question.plan
+    return max(widths[each].estimates_about(plan.workflow) for each in set(plan.platforms))
 
 
 def write_widths(widths: Mapping[Platform, StartWidth], path: Path = WIDTHS_PATH) -> None:

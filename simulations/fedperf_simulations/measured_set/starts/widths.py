@@ -16,7 +16,7 @@ import numpy as np
 
 from fedperf_client.prediction.prediction import Floats, PredictLog
 from fedperf_shared.execution import MeasuredPlan, SizedPlan
-from fedperf_shared.model.start_widths import StartWidth
+from fedperf_shared.model.start_widths import StartWidth, is_relational
 from fedperf_shared.workflow.estimates import holds_estimates, plan_before, workflow_before
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.template import fingerprint
@@ -85,7 +85,9 @@ def measure_widths(measurements: Measurements, learn: CostModel) -> dict[Platfor
     large = [each for each in asked if known[each.platform].decades_beyond(each.question) > 0]
     of_sizes = errors_of(learn(Lesson.of([each.plan for each in small])), large)
     return {
-        platform: replace(width, of_estimates=_of_estimates(platform, width, of_programs))
+        platform: _with_estimates(
+            width, [each for each in of_programs if each[0].platform is platform]
+        )
         for platform, of_platform in _by_platform(asked).items()
         if (width := _width(of_platform, known[platform], of_shapes, of_sizes)) is not None
     }
@@ -163,19 +165,24 @@ def _width(
     return StartWidth(half_width, growth, *_most(asked))
 
 
-def _of_estimates(
-    platform: Platform, width: StartWidth, of_programs: Iterable[tuple[AskedPlan, float]]
-) -> float:
-    """What the width needs, squares added, to hold `LEVEL` of these workloads."""
-    needed = [
-        (each.workload, math.sqrt(max(0.0, error**2 - width.about(each.question) ** 2)))
-        for each, error in of_programs
-        if each.platform is platform
-    ]
-    if len({workload for workload, _ in needed}) < LEAST_WORKLOADS:
-        return 0.0
-    names, each_needed = zip(*needed, strict=True)
-    return quantile_over_workloads(np.array(each_needed), names, LEVEL)
+def _with_estimates(
+    width: StartWidth, of_programs: Sequence[tuple[AskedPlan, float]]
+) -> StartWidth:
+    """The width with what it needs, squares added, to hold `LEVEL` of these workloads.
+
+    It is told by relational programs, and by the others, of which there are enough.
+    """
+    needed: dict[bool, list[tuple[str, float]]] = {True: [], False: []}
+    for each, error in of_programs:
+        more = math.sqrt(max(0.0, error**2 - width.about(each.question) ** 2))
+        needed[is_relational(each.plan.plan.workflow)].append((each.workload, more))
+    of_kind = {True: 0.0, False: 0.0}
+    for kind, found in needed.items():
+        names = [workload for workload, _ in found]
+        if len(set(names)) >= LEAST_WORKLOADS:
+            more_of = np.array([more for _, more in found])
+            of_kind[kind] = quantile_over_workloads(more_of, names, LEVEL)
+    return replace(width, of_estimates=of_kind[True], of_other_estimates=of_kind[False])
 
 
 def _most(asked: Sequence[AskedPlan]) -> tuple[float, float]:
