@@ -18,8 +18,8 @@ from fedperf_shared.model.start_widths import (
     write_widths,
 )
 from fedperf_shared.workflow.estimates import plan_before
-from fedperf_shared.workflow.graph import Plan
-from fedperf_shared.workflow.vocabulary import Platform
+from fedperf_shared.workflow.graph import Plan, Workflow
+from fedperf_shared.workflow.vocabulary import OperatorClass, Platform
 from tests.fakes.plans import ONE_CORE, diamond
 
 MEASURED = replace(ONE_CORE, machine_speed=0.9)
@@ -61,11 +61,15 @@ def test_a_machine_that_nobody_measured_may_be_faster_or_slower_by_a_factor_of_t
 def test_estimates_add_what_was_measured_of_them_and_counted_rows_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    widths = dict.fromkeys(Platform, StartWidth(3.0, of_estimates=4.0))
+    widths = dict.fromkeys(Platform, StartWidth(3.0, of_estimates=4.0, of_other_estimates=7.0))
     monkeypatch.setattr(start_widths, "shipped_widths", lambda: widths)
     before = replace(QUESTION, plan=plan_before(QUESTION.plan))
     assert (estimates_half_width(before), half_width_about(before)) == (4.0, 5.0)
     assert (estimates_half_width(QUESTION), half_width_about(QUESTION)) == (0.0, 3.0)
+    *operators, sink = before.plan.workflow.operators
+    of_text = replace(sink, operator_class=OperatorClass.TEXT)
+    text = Plan(Workflow((*operators, of_text)), before.plan.platforms)
+    assert estimates_half_width(replace(before, plan=text)) == 7.0
 
 
 def test_a_platform_whose_width_was_told_by_estimates_adds_nothing() -> None:
@@ -80,13 +84,15 @@ def test_what_is_no_width_is_refused(number: float) -> None:
     with pytest.raises(InvalidInputError):
         StartWidth(of_estimates=number)
     with pytest.raises(InvalidInputError):
+        StartWidth(of_other_estimates=number)
+    with pytest.raises(InvalidInputError):
         StartWidth(most_rows=-abs(number))
 
 
 def test_what_was_written_is_what_ships(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "widths.json"
     monkeypatch.setattr(start_widths, "WIDTHS_PATH", path)
-    width = StartWidth(1.5, 0.25, 3e7, 2.0, of_estimates=0.75)
+    width = StartWidth(1.5, 0.25, 3e7, 2.0, of_estimates=0.75, of_other_estimates=1.5)
     try:
         write_widths({Platform.SPARK: width}, path)
         assert shipped_widths()[Platform.SPARK] == width

@@ -402,7 +402,9 @@ def test_estimates_of_rows_make_own_answers_wider_by_what_is_common_to_all_plans
     )
     widths, kinships = [], []
     for added in (0.0, 2.0):
-        claimed = dict.fromkeys(Platform, StartWidth(0.01, of_estimates=added))
+        claimed = dict.fromkeys(
+            Platform, StartWidth(0.01, of_estimates=added, of_other_estimates=added)
+        )
         monkeypatch.setattr(start_widths, "shipped_widths", partial(dict, claimed))
         [found] = predictor().estimate([asked])
         prediction = found.prediction

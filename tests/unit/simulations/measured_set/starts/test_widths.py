@@ -86,19 +86,23 @@ def test_widths_are_the_errors_on_left_out_shapes_and_on_each_decade_beyond() ->
     assert {each.plan.workflow.source_rows for each in small_only.questions} == {1e4}
 
 
-def lesson(number: int) -> Case:
+def lesson(number: int, operator_class: OperatorClass) -> Case:
     """A program of which a filter leaves half, so that a third is an estimate."""
     source, *work = chain(300 + number, 1e4).workflow.operators
+    source = replace(source, operator_class=operator_class)
     half = replace(work[0], kind=OperatorKind.FILTER, output_rows=5e3)
     workflow = Workflow((source, half, *work[1:]))
     alone = (Platform.DUCKDB,) * len(workflow.operators)
     return replace(case(f"lesson-{number}", {alone: 1.0}), workflow=workflow)
 
 
-def test_estimates_add_what_left_out_lessons_need_that_were_asked_about_before() -> None:
+@pytest.mark.parametrize("kind", [OperatorClass.RELATIONAL, OperatorClass.GRAPH])
+def test_estimates_add_what_left_out_lessons_need_that_were_asked_about_before(
+    kind: OperatorClass,
+) -> None:
     small = [execution(number, 1e4) for number in range(WORKLOADS)]
     executions = (*small, *(execution(WORKLOADS + number, 1e7) for number in range(5)))
-    lessons = tuple(lesson(number) for number in range(WORKLOADS))
+    lessons = tuple(lesson(number, kind) for number in range(WORKLOADS))
     measured = Measurements((), executions, {}, 0, further=lessons)
 
     def start(taught: Lesson) -> PredictLog:
@@ -113,9 +117,10 @@ def test_estimates_add_what_left_out_lessons_need_that_were_asked_about_before()
 
         return predict
 
-    assert measure_widths(measured, start)[Platform.DUCKDB].of_estimates == pytest.approx(
-        OF_ESTIMATES
-    )
+    width = measure_widths(measured, start)[Platform.DUCKDB]
+    found = [width.of_estimates, width.of_other_estimates]
+    is_relational = kind is OperatorClass.RELATIONAL
+    assert found == pytest.approx([OF_ESTIMATES, 0] if is_relational else [0, OF_ESTIMATES])
 
 
 def test_a_platform_with_few_workloads_gets_no_width_of_its_own() -> None:
