@@ -296,7 +296,7 @@ def _show_answers(
     show_rows([each.as_line() for each in found], json=False, empty="")
     typer.echo(scope.sentence)
     if has_estimates:
-        typer.echo("rows between operators are estimates, so intervals are wider")
+        typer.echo("rows between operators are estimates: nobody counted them yet")
     if drift is not None:
         typer.echo(f"note: {drift.stream_name} is {drift.sentence}, which is counted in")
     if words := no_difference(found):

@@ -40,9 +40,8 @@ class StartWidth:
             independent errors do.
         most_rows: of all sources of a plan, that it was trained on.
         most_cores: over all nodes.
-        of_estimates: added where rows of a relational plan are estimates; squares add. What
-            programs of the lessons need that were asked about before they ran; 0 where none were
-            measured.
+        of_estimates: added where rows of a relational plan are estimates; squares add. What plans
+            need that are asked about before they ran; 0 where that was not measured.
         of_other_estimates: the same for plans of text, graphs or machine learning as well.
     """
 

@@ -4,8 +4,9 @@ One learns from all but a fifth of the shapes of workflows, and is asked about t
 from small inputs on one core alone, and is asked about the rest: by its errors, less what shapes
 explain, widths grow with the decades beyond. Every workload counts the same; of a run of SQL
 the plan is asked about with what was known before it. What estimates of rows add is told by
-programs of the lessons, six families in equal parts, of left out shapes. Prices of the analytic
-cost model, some constants a platform that the networks correct, have seen all of it.
+all plans of left out shapes, programs of the lessons as well, as they were before they ran.
+Prices of the analytic cost model, some constants a platform that the networks correct, have seen
+all of it.
 """
 
 import math
@@ -17,7 +18,7 @@ import numpy as np
 from fedperf_client.prediction.prediction import Floats, PredictLog
 from fedperf_shared.execution import MeasuredPlan, SizedPlan
 from fedperf_shared.model.start_widths import StartWidth, is_relational
-from fedperf_shared.workflow.estimates import holds_estimates, plan_before, workflow_before
+from fedperf_shared.workflow.estimates import holds_estimates, plan_before
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.template import fingerprint
 from fedperf_shared.workflow.vocabulary import Platform
@@ -45,7 +46,7 @@ class AskedPlan:
     Attributes:
         workload: of the execution.
         shape: fingerprint of its workflow.
-        plan: as it was before it ran.
+        plan: its run time, and what it is asked about with.
     """
 
     workload: str
@@ -71,22 +72,24 @@ def measure_widths(measurements: Measurements, learn: CostModel) -> dict[Platfor
         learn: trains a start; called twice.
     """
     asked = asked_of(measurements)
-    programs = lessons_before(measurements)
     all_shapes = {each.shape for each in asked}
     shapes = _left_out(sorted(all_shapes), measurements.seed)
+    programs = programs_of(measurements)
     further = {each.shape for each in programs} - all_shapes
     shapes |= _left_out(sorted(further), measurements.seed)
     told = measurements.workloads_of(shapes)
     without_shapes = learn(measurements.lesson(lambda workload: workload not in told))
     of_shapes = errors_of(without_shapes, [each for each in asked if each.shape in shapes])
-    of_programs = errors_of(without_shapes, [each for each in programs if each.shape in shapes])
+    left_out = [each for each in (*asked, *programs) if each.shape in shapes]
+    estimated = [before for each in left_out if (before := before_its_run(each)) is not None]
+    of_estimated = errors_of(without_shapes, estimated)
     known = {platform: _small(of_platform) for platform, of_platform in _by_platform(asked).items()}
     small = [each for each in asked if known[each.platform].decades_beyond(each.question) == 0]
     large = [each for each in asked if known[each.platform].decades_beyond(each.question) > 0]
     of_sizes = errors_of(learn(Lesson.of([each.plan for each in small])), large)
     return {
         platform: _with_estimates(
-            width, [each for each in of_programs if each[0].platform is platform]
+            width, [each for each in of_estimated if each[0].platform is platform]
         )
         for platform, of_platform in _by_platform(asked).items()
         if (width := _width(of_platform, known[platform], of_shapes, of_sizes)) is not None
@@ -108,17 +111,25 @@ def asked_of(measurements: Measurements) -> tuple[AskedPlan, ...]:
     return tuple(found)
 
 
-def lessons_before(measurements: Measurements) -> tuple[AskedPlan, ...]:
-    """Plans of the lessons that keep to one platform, as they were before they ran."""
+def programs_of(measurements: Measurements) -> tuple[AskedPlan, ...]:
+    """Plans of the lessons that keep to one platform."""
     found = []
     for case in measurements.further:
-        workflow, shape = workflow_before(case.workflow), fingerprint(case.workflow)
+        shape = fingerprint(case.workflow)
         for platform, seconds in case.on_one_platform().items():
-            if holds_estimates(workflow) and seconds < math.inf:
-                plan = Plan.on_one_platform(workflow, platform)
+            if seconds < math.inf:
+                plan = Plan.on_one_platform(case.workflow, platform)
                 measured = MeasuredPlan(plan, case.cluster, math.log(seconds))
                 found.append(AskedPlan(case.workload, shape, measured))
     return tuple(found)
+
+
+def before_its_run(asked: AskedPlan) -> AskedPlan | None:
+    """The plan with estimates in place of what only a run tells; None where that is nothing."""
+    plan = plan_before(asked.plan.plan)
+    if not holds_estimates(plan.workflow):
+        return None
+    return replace(asked, plan=replace(asked.plan, plan=plan))
 
 
 def errors_of(start: PredictLog, asked: Sequence[AskedPlan]) -> list[tuple[AskedPlan, float]]:
@@ -166,14 +177,14 @@ def _width(
 
 
 def _with_estimates(
-    width: StartWidth, of_programs: Sequence[tuple[AskedPlan, float]]
+    width: StartWidth, of_estimated: Sequence[tuple[AskedPlan, float]]
 ) -> StartWidth:
     """The width with what it needs, squares added, to hold `LEVEL` of these workloads.
 
     It is told by relational programs, and by the others, of which there are enough.
     """
     needed: dict[bool, list[tuple[str, float]]] = {True: [], False: []}
-    for each, error in of_programs:
+    for each, error in of_estimated:
         more = math.sqrt(max(0.0, error**2 - width.about(each.question) ** 2))
         needed[is_relational(each.plan.plan.workflow)].append((each.workload, more))
     of_kind = {True: 0.0, False: 0.0}
