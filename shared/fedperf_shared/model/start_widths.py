@@ -66,8 +66,9 @@ class StartWidth:
 
     def estimates_about(self, workflow: Workflow) -> float:
         """The half width that estimates of rows add; 0 where a run counted them."""
-        most = self.of_estimates if is_relational(workflow) else self.of_other_estimates
-        return most if most > 0 and holds_estimates(workflow) else 0.0
+        if self.of_estimates == self.of_other_estimates == 0 or not holds_estimates(workflow):
+            return 0.0
+        return self.of_estimates if is_relational(workflow) else self.of_other_estimates
 
     def about(self, question: SizedPlan) -> float:
         """The half width of the interval around the answer to a question."""

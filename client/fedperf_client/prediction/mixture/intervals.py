@@ -112,7 +112,9 @@ class Basis:
             spread: of the answer, with that part; squares add.
             level: in (0, 1).
         """
-        share = (common / half_width(spread, level)) ** 2 if common > 0 else 0.0
+        if not common > 0:
+            return self
+        share = (common / half_width(spread, level)) ** 2
         return replace(self, kinship=1 - (1 - self.kinship) * (1 - min(share, MOST_COMMON)))
 
     @property

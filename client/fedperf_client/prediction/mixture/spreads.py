@@ -195,9 +195,9 @@ def with_more(base: Distribution, added: float, level: float, factor: float = 1.
         level: in (0, 1).
         factor: on the width of `base`.
     """
-    width = factor * half_width(base, level)
     if not added > 0:
         return base if factor == 1 else ScaledDistribution(base, factor)
+    width = factor * half_width(base, level)
     whole = math.hypot(width, added)
     return ScaledDistribution(base, factor * whole / width) if width > 0 else Student.within(whole)
 
