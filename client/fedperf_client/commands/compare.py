@@ -39,7 +39,7 @@ def compare(
 ) -> None:
     """Say what takes longer since an upgrade, a date, or between two directories of logs.
 
-    Without options, what ran on the newest version of its engine (as its log names it) is
+    Without options, what ran on the version of the newest execution (as its log names it) is
     compared with what ran on others. Per workload the ratio of medians, its 98 % interval and a
     verdict; those that lost most time first; beside it what else changed. One run after is
     enough for a large change.

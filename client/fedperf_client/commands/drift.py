@@ -23,7 +23,7 @@ def drift(
 
     "concept": the same work takes longer or shorter since then, and predictions count older
     executions on the level of today. "covariate": other inputs came, or came too. Looked for in
-    what the public start is off by, from 30 executions of a platform and class on. Nothing of it
+    what the public start is off by, from 31 executions of a platform and class on. Nothing of it
     leaves. Ends with 0, drift or not.
     """
     from fedperf_client.home.store import ExecutionStore
