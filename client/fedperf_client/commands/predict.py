@@ -70,7 +70,6 @@ def predict(
     from fedperf_client.prediction.answers.resources import sizes_of
     from fedperf_client.prediction.answers.time_scope import time_scope
     from fedperf_client.prediction.answers.what_if import answers, parse_cores, parse_duration
-    from fedperf_shared.workflow.estimates import holds_estimates
 
     if [workflow, execution, campaign].count(None) != 2:  # noqa: PLR2004 (of three)
         raise typer.BadParameter("name a workflow file, --execution or --campaign, one of them")
@@ -114,7 +113,7 @@ def predict(
         seconds,
         drift,
         scope=scope,
-        has_estimates=holds_estimates(plan.workflow),
+        has_estimates=plan.workflow.rows_are_estimates,
         of_nodes=of_nodes,
         json=json,
     )
@@ -296,7 +295,7 @@ def _show_answers(
     show_rows([each.as_line() for each in found], json=False, empty="")
     typer.echo(scope.sentence)
     if has_estimates:
-        typer.echo("rows between operators are estimates: nobody counted them yet")
+        typer.echo("rows between operators are estimates, which intervals count in")
     if drift is not None:
         typer.echo(f"note: {drift.stream_name} is {drift.sentence}, which is counted in")
     if words := no_difference(found):

@@ -18,7 +18,7 @@ from fedperf_client.prediction.prediction import Floats, PredictLog, checked_log
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import Execution, SizedPlan
 from fedperf_shared.releases.basis import cell_of
-from fedperf_shared.workflow.flat import FLAT_FEATURES, flatten
+from fedperf_shared.workflow.flat import FLAT_FEATURES, PLAN_COLUMNS, flatten
 from fedperf_shared.workflow.vocabulary import NAMED_PLATFORMS, OperatorKind
 
 _COUNTS = len(OperatorKind) * len(NAMED_PLATFORMS)
@@ -140,11 +140,10 @@ class Samples:
     def plans(self) -> NDArray[np.int64]:
         """For each question a number, the same for one plan on any resources.
 
-        Plans are told apart by how many operators of each kind there are on each platform, and by
-        their rows.
+        Plans are told apart by every feature that does not follow from resources.
         """
-        of_operators = self.features[:, : 3 * _COUNTS].astype(np.float32)
-        return np.array([number_of(row.tobytes()) for row in of_operators], np.int64)
+        of_plans = self.features[:, PLAN_COLUMNS].astype(np.float32)
+        return np.array([number_of(row.tobytes()) for row in of_plans], np.int64)
 
     def platforms(self) -> NDArray[np.bool_]:
         """Mask of the named platforms that each plan uses, [questions, NAMED_PLATFORMS]."""

@@ -15,7 +15,6 @@ from types import MappingProxyType
 
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import SizedPlan
-from fedperf_shared.workflow.estimates import holds_estimates
 from fedperf_shared.workflow.graph import Workflow
 from fedperf_shared.workflow.vocabulary import OperatorClass, Platform
 
@@ -66,7 +65,7 @@ class StartWidth:
 
     def estimates_about(self, workflow: Workflow) -> float:
         """The half width that estimates of rows add; 0 where a run counted them."""
-        if self.of_estimates == self.of_other_estimates == 0 or not holds_estimates(workflow):
+        if self.of_estimates == self.of_other_estimates == 0 or not workflow.rows_are_estimates:
             return 0.0
         return self.of_estimates if is_relational(workflow) else self.of_other_estimates
 

@@ -35,6 +35,17 @@ _SHARES: Mapping[OperatorKind, float] = MappingProxyType(
 _MOST: Mapping[OperatorKind, float] = MappingProxyType(
     {OperatorKind.GLOBAL_AGGREGATE: 1.0, OperatorKind.ML_TRAIN: 1.0, OperatorKind.TOPK: 100.0}
 )
+_TOLD_BY_INPUTS = frozenset(OperatorKind) - {
+    OperatorKind.FILTER,
+    OperatorKind.FLATMAP,
+    OperatorKind.AGGREGATE,
+    OperatorKind.DISTINCT,
+    OperatorKind.JOIN,
+    OperatorKind.SAMPLE,
+    OperatorKind.OTHER,
+}
+"""Kinds whose rows follow from those that they read, or tell nothing of their work."""
+
 _GROUPS = frozenset({OperatorKind.AGGREGATE, OperatorKind.DISTINCT})
 _JOINS = frozenset({OperatorKind.JOIN, OperatorKind.CROSS})
 
@@ -82,24 +93,12 @@ def with_estimates(
                 _estimated(operators[position], [each.output_rows for each in given]),
                 partitions=1 if position in ones else 0,
             )
-    return Workflow(tuple(operators), workflow.sources)
-
-
-def holds_estimates(workflow: Workflow) -> bool:
-    """Whether rows of some operator are an estimate, and no run counted them.
-
-    Those of a filter or of groups tell: what is counted is hardly ever just that share, or root,
-    of what they read (of our measured plans 0.4 to 2.5 % look so), but for one row or none. A
-    join's may well be those of its facts.
-    """
-    operators = workflow.operators
-    for each in operators:
-        if each.kind in _SHARES or each.kind in _GROUPS:
-            given = [operators[position].output_rows for position in each.inputs]
-            is_estimate = each.output_rows == estimated_rows(each.kind, given)
-            if is_estimate and max(given, default=0.0) > 1:
-                return True
-    return False
+    are_told = all(operators[position].kind in _TOLD_BY_INPUTS for position in rows)
+    return replace(
+        workflow,
+        operators=tuple(operators),
+        rows_are_estimates=workflow.rows_are_estimates or not are_told,
+    )
 
 
 def estimated_rows(kind: OperatorKind, given: Sequence[float]) -> float:

@@ -68,6 +68,9 @@ from fedperf_shared.workflow.vocabulary import (
 FEATURE_SCHEMA_VERSION = 2
 OPERATOR_FEATURES = 63
 PLAN_FEATURES = 39
+RESOURCE_FEATURES = 4
+"""The last of a plan's features."""
+
 FEATURE_LIMIT = 16.0
 """No feature is larger in magnitude; only absurd plans reach it (depth 192, 16 parents)."""
 

@@ -10,15 +10,32 @@ Bounded, because the features are and a plan has at most `MAX_OPERATORS` operato
 
 import numpy as np
 
-from fedperf_shared.workflow.features import PLAN_FEATURES, Features, Float32Array
+from fedperf_shared.workflow.features import (
+    PLAN_FEATURES,
+    RESOURCE_FEATURES,
+    Features,
+    Float32Array,
+)
 from fedperf_shared.workflow.vocabulary import NAMED_PLATFORMS, OperatorKind
 
 _INPUT_ROWS, _OUTPUT_ROWS = 50, 52
 _SUMMED = (45, 46, 47, 48, 49, 53, 54, 55, 57, 58, 60, 61, 62)
+_PARTITIONS = 45
 _CELLS = len(OperatorKind) * len(NAMED_PLATFORMS)
 
-FLAT_FEATURES = 3 * _CELLS + len(_SUMMED) + 1 + PLAN_FEATURES
+_ANALYTIC = 3 * _CELLS + len(_SUMMED)
+FLAT_FEATURES = _ANALYTIC + 1 + PLAN_FEATURES
 """Length of the flat vector: 3 x 24 x 8 + 13 + 1 + 39 = 629."""
+
+PLAN_COLUMNS = np.setdiff1d(
+    np.arange(FLAT_FEATURES),
+    [
+        3 * _CELLS + _SUMMED.index(_PARTITIONS),
+        _ANALYTIC,
+        *range(FLAT_FEATURES - RESOURCE_FEATURES, FLAT_FEATURES),
+    ],
+)
+"""Columns of the flat vector that are the same for a plan on any resources."""
 
 
 def flatten(features: Features) -> Float32Array:

@@ -100,10 +100,17 @@ class Workflow:
 
     Operators may stand in any order; `topology.topological_order` gives the one
     that every consumer uses.
+
+    Attributes:
+        operators: what it does.
+        sources: what is known of its inputs together.
+        rows_are_estimates: whether some rows are, that do not follow from what is known (see
+            `estimates`). A question's; no execution, message or feature has it.
     """
 
     operators: tuple[Operator, ...]
     sources: SourceStatistics = field(default_factory=SourceStatistics)
+    rows_are_estimates: bool = False
 
     def __post_init__(self) -> None:
         count = len(self.operators)
@@ -162,7 +169,7 @@ class Workflow:
                 )
             inputs = tuple(place[parent] for parent in operator.inputs)
             operators.append(replace(operator, inputs=inputs))
-        return Workflow(tuple(operators), self.sources)
+        return replace(self, operators=tuple(operators))
 
 
 @dataclass(frozen=True, slots=True)

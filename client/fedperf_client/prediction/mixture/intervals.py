@@ -19,10 +19,11 @@ from numpy.typing import NDArray
 
 from fedperf_client.prediction.mixture.matched_folds import Asks
 from fedperf_client.prediction.mixture.spreads import (
+    CLAIMED_LEVEL,
     MIDDLE,
     UPPER_LEVEL,
     Distribution,
-    ScaledDistribution,
+    WidenedDistribution,
     half_width,
 )
 from fedperf_client.prediction.prediction import (
@@ -104,17 +105,16 @@ class Basis:
     runs: int = 0
     kinship: float = 0.0
 
-    def sharing(self, common: float, spread: Distribution, level: float) -> Self:
+    def sharing(self, common: float, spread: Distribution) -> Self:
         """The basis where a part of the error is common to all answers about a job.
 
         Args:
-            common: half width of the interval of that level, of that part alone.
+            common: half width of the 90 % interval of that part alone.
             spread: of the answer, with that part; squares add.
-            level: in (0, 1).
         """
         if not common > 0:
             return self
-        share = (common / half_width(spread, level)) ** 2
+        share = (common / half_width(spread, CLAIMED_LEVEL)) ** 2
         return replace(self, kinship=1 - (1 - self.kinship) * (1 - min(share, MOST_COMMON)))
 
     @property
@@ -192,7 +192,7 @@ class Estimate:
             return self
         return type(self).around(
             self._center,
-            ScaledDistribution(self._spread, WIDENING),
+            WidenedDistribution(self._spread, WIDENING),
             kind=self.kind,
             level=self.prediction.level,
             inside=False,

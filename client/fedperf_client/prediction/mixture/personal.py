@@ -214,8 +214,8 @@ class PersonalMix:
             log_seconds, basis = mixed.log_seconds, self._basis(weight, way)
             own = self._own_spreads(like, way, share)
             spread = self._spread(question, own, share, inside=inside, is_own=basis.is_own)
-            basis = basis.sharing(estimates_half_width(question), spread, self.level)
             spread = mixed.heeded(spread, standing.spread, self.level)
+            basis = basis.sharing(estimates_half_width(question), spread)
         ended = repeats.runs_of(mixed.configuration)
         spread = candidates.cut_short.heeded(mixed.configuration, log_seconds, spread, ended=ended)
         return Estimate.around(
@@ -334,7 +334,7 @@ class PersonalMix:
     ) -> Distribution:
         """Of what speaks for a question of which own executions know that share."""
         factor, added = WIDENING if is_own and not inside else 1.0, estimates_half_width(question)
-        found: list[Distribution] = [with_more(each, added, self.level, factor) for each in own]
+        found: list[Distribution] = [with_more(each, added, factor) for each in own]
         if share < 1 or not own or not (inside or is_own):
             found.append(Student.within(half_width_about(question)))
         return widest(found, self.level)

@@ -29,6 +29,9 @@ from fedperf_client.prediction.prediction import Floats, InvalidPredictionError
 SIGNED_FROM = 19
 """Workloads from which on both ends of a 90 % interval are ranks of signed errors."""
 
+CLAIMED_LEVEL = 0.9
+"""Of intervals whose half width is claimed."""
+
 USUAL_HALF_WIDTH = math.log(4.0)
 """90 % half width of a predictor's errors in log seconds before any tell: a factor of 4."""
 
@@ -171,35 +174,52 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True)
-class ScaledDistribution:
-    """A distribution `factor` times as wide."""
+class WidenedDistribution:
+    """A distribution `factor` times as wide, with what is independent of it: squares add.
+
+    They add on either side of the median, so that an error that was always on one side does not
+    keep the other from growing.
+
+    Attributes:
+        base: as it is.
+        factor: on its width.
+        more: independent of it; None adds nothing.
+    """
 
     base: Distribution
-    factor: float
+    factor: float = 1.0
+    more: Student | None = None
 
     def quantile(self, share: float) -> float:
         """See `Distribution`."""
-        return self.factor * self.base.quantile(share)
+        of_base = self.factor * self.base.quantile(share)
+        if self.more is None:
+            return of_base
+        return math.copysign(math.hypot(of_base, self.more.quantile(share)), share - MIDDLE)
 
     def cdf(self, log_seconds: float) -> float:
         """See `Distribution`."""
-        return self.base.cdf(log_seconds / self.factor)
+        if self.more is None:
+            return self.base.cdf(log_seconds / self.factor)
+        low, high = _ROUNDING, 1 - _ROUNDING
+        while high - low > _ROUNDING:
+            middle = (low + high) / 2
+            is_below = self.quantile(middle) <= log_seconds
+            low, high = (middle, high) if is_below else (low, middle)
+        return low
 
 
-def with_more(base: Distribution, added: float, level: float, factor: float = 1.0) -> Distribution:
-    """A distribution `factor` times as wide, and wider by what is independent of it.
+def with_more(base: Distribution, added: float, factor: float = 1.0) -> Distribution:
+    """As `WidenedDistribution`.
 
     Args:
         base: as it is.
-        added: half width of the interval of that level, log seconds; squares add.
-        level: in (0, 1).
+        added: half width of the 90 % interval of what is independent of it, log seconds.
         factor: on the width of `base`.
     """
-    if not added > 0:
-        return base if factor == 1 else ScaledDistribution(base, factor)
-    width = factor * half_width(base, level)
-    whole = math.hypot(width, added)
-    return ScaledDistribution(base, factor * whole / width) if width > 0 else Student.within(whole)
+    if added > 0:
+        return WidenedDistribution(base, factor, Student.within(added))
+    return base if factor == 1 else WidenedDistribution(base, factor)
 
 
 def half_width(spread: Distribution, level: float) -> float:

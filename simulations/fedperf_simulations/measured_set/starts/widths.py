@@ -18,7 +18,7 @@ import numpy as np
 from fedperf_client.prediction.prediction import Floats, PredictLog
 from fedperf_shared.execution import MeasuredPlan, SizedPlan
 from fedperf_shared.model.start_widths import StartWidth, is_relational
-from fedperf_shared.workflow.estimates import holds_estimates, plan_before
+from fedperf_shared.workflow.estimates import plan_before
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.template import fingerprint
 from fedperf_shared.workflow.vocabulary import Platform
@@ -127,7 +127,7 @@ def programs_of(measurements: Measurements) -> tuple[AskedPlan, ...]:
 def before_its_run(asked: AskedPlan) -> AskedPlan | None:
     """The plan with estimates in place of what only a run tells; None where that is nothing."""
     plan = plan_before(asked.plan.plan)
-    if not holds_estimates(plan.workflow):
+    if not plan.workflow.rows_are_estimates:
         return None
     return replace(asked, plan=replace(asked.plan, plan=plan))
 

@@ -68,13 +68,9 @@ def test_estimates_add_what_was_measured_of_them_and_counted_rows_nothing(
     assert (estimates_half_width(QUESTION), half_width_about(QUESTION)) == (0.0, 3.0)
     *operators, sink = before.plan.workflow.operators
     of_text = replace(sink, operator_class=OperatorClass.TEXT)
-    text = Plan(Workflow((*operators, of_text)), before.plan.platforms)
+    workflow = replace(before.plan.workflow, operators=(*operators, of_text))
+    text = Plan(workflow, before.plan.platforms)
     assert estimates_half_width(replace(before, plan=text)) == 7.0
-
-
-def test_a_platform_whose_width_was_told_by_estimates_adds_nothing() -> None:
-    on_spark = Plan.on_one_platform(plan_before(QUESTION.plan).workflow, Platform.SPARK)
-    assert estimates_half_width(replace(QUESTION, plan=on_spark)) == 0.0
 
 
 @pytest.mark.parametrize("number", [math.nan, -1.0, math.inf])

@@ -6,9 +6,10 @@ import pytest
 
 from fedperf_shared.workflow.estimates import (
     estimated_rows,
-    holds_estimates,
     known_before,
     plan_before,
+    with_estimates,
+    workflow_before,
 )
 from fedperf_shared.workflow.graph import Operator, Plan, Workflow
 from fedperf_shared.workflow.vocabulary import MAX_ROWS, OperatorClass, OperatorKind, Platform
@@ -99,18 +100,14 @@ def test_rows_are_estimated_by_kind(kind: OperatorKind, given: list[float], rows
     assert estimated_rows(kind, given) == rows
 
 
-def test_a_plan_tells_whether_its_rows_were_counted() -> None:
-    before = plan_before(PLAN).workflow
-    assert holds_estimates(before)
-    assert not holds_estimates(PLAN.workflow)
-    counted = [
-        replace(each, output_rows=each.output_rows + 1) if each.kind is K.FILTER else each
-        for each in before.operators
-    ]
-    assert holds_estimates(
-        Workflow(tuple(counted))
-    )  # its groups are still a root of what they read
+def test_a_workflow_tells_whether_rows_are_estimates_that_do_not_follow_from_others() -> None:
+    before = workflow_before(PLAN.workflow)
+    assert before.rows_are_estimates
+    assert not PLAN.workflow.rows_are_estimates
+    assert workflow_before(before.prefix([0])).rows_are_estimates  # as it was
+    assert not workflow_before(PLAN.workflow.prefix([0])).rows_are_estimates
+    sorted_rows = (operator(K.FILE_SOURCE), operator(K.SORT, 0), operator(K.SINK, 1))
+    assert not workflow_before(Workflow(sorted_rows)).rows_are_estimates
     joined = (operator(K.FILE_SOURCE), operator(K.FILE_SOURCE), operator(K.JOIN, 0, 1))
-    assert not holds_estimates(Workflow(joined))  # of a join that may well be what a run counted
-    nothing = (operator(K.FILE_SOURCE, rows=0.0), operator(K.FILTER, 0, rows=0.0))
-    assert not holds_estimates(Workflow(nothing))
+    assert workflow_before(Workflow(joined)).rows_are_estimates
+    assert not with_estimates(Workflow(joined), [], [2]).rows_are_estimates

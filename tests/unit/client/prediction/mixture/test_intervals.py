@@ -202,10 +202,10 @@ def test_kinship_is_the_share_of_errors_that_all_plans_of_a_job_have_in_common()
 
 def test_what_is_common_to_all_answers_about_a_job_is_no_difference_between_them() -> None:
     basis, whole = Basis(kinship=0.5), Student.within(5.0)
-    assert basis.sharing(0.0, whole, 0.9).kinship == pytest.approx(0.5)
+    assert basis.sharing(0.0, whole).kinship == pytest.approx(0.5)
     # Of 25 parts 16 are common, and of the other 9 a half.
-    assert basis.sharing(4.0, whole, 0.9).kinship == pytest.approx(1 - 9 / 2 / 25)
-    assert basis.sharing(5.0, whole, 0.9).kinship < 1
+    assert basis.sharing(4.0, whole).kinship == pytest.approx(1 - 9 / 2 / 25)
+    assert basis.sharing(5.0, whole).kinship < 1
 
 
 @pytest.mark.slow

@@ -31,9 +31,9 @@ from fedperf_shared.errors import StorageError
 from fedperf_shared.execution import SizedPlan
 from fedperf_shared.model import start_widths
 from fedperf_shared.model.start_widths import StartWidth, half_width_about
-from fedperf_shared.workflow.estimates import holds_estimates, plan_before
-from fedperf_shared.workflow.graph import Plan, Workflow
-from fedperf_shared.workflow.vocabulary import Platform
+from fedperf_shared.workflow.estimates import plan_before
+from fedperf_shared.workflow.graph import Operator, Plan, Workflow
+from fedperf_shared.workflow.vocabulary import Complexity, OperatorClass, OperatorKind, Platform
 from tests.unit.client.prediction.synthetic import (
     draw_history,
     draw_questions,
@@ -337,20 +337,43 @@ def test_one_run_speaks_for_other_resources_as_the_start_says_that_they_differ()
     assert found[1].prediction.extrapolating
 
 
-def test_another_plan_with_as_many_rows_is_no_run_of_it() -> None:
+def other_plan(change: str) -> Plan:
+    """A plan with as many rows as `HISTORY.questions[0]` has."""
+    plan = HISTORY.questions[0].plan
+    if change == "platform":
+        others = {Platform.PANDAS: Platform.POLARS}
+        platforms = tuple(others.get(each, Platform.PANDAS) for each in plan.platforms)
+        return replace(plan, platforms=platforms)
+    *operators, last = plan.workflow.operators
+    changed: dict[str, Operator] = {
+        "rounds": replace(last, iterations=100),
+        "bytes": replace(last, row_bytes=10 * last.row_bytes + 10),
+        "code": replace(last, complexity=Complexity.LINEAR, code_steps=500),
+    }
+    return replace(plan, workflow=Workflow((*operators, changed[change])))
+
+
+@pytest.mark.parametrize("change", ["platform", "rounds", "bytes", "code"])
+def test_another_plan_with_as_many_rows_is_no_run_of_it(change: str) -> None:
     asked = HISTORY.questions[0]
-    other = replace(
-        asked,
-        plan=replace(
-            asked.plan,
-            platforms=tuple(
-                Platform.PANDAS if each is not Platform.PANDAS else Platform.POLARS
-                for each in asked.plan.platforms
-            ),
-        ),
-    )
+    other = replace(asked, plan=other_plan(change))
     known = History((on_cores(other, 8),), ("job",), np.array([5.0]))
     [found] = personalize(known, {PUBLIC: excellent}, public_learners()).estimate([asked])
+    assert found.basis.rests_on is not RestsOn.OTHER_RESOURCES
+
+
+def test_a_platform_without_a_name_says_nothing_of_another_plan() -> None:
+    few, many = (
+        Operator(OperatorKind.FILE_SOURCE, OperatorClass.RELATIONAL, output_rows=rows)
+        for rows in (1e3, 1e9)
+    )
+    cluster = HISTORY.questions[0].cluster
+    asked, other = (
+        SizedPlan(Plan.on_one_platform(Workflow((each,)), Platform.OTHER), cluster)
+        for each in (few, many)
+    )
+    known = History((on_cores(other, 8),), ("job",), np.array([5.0]))
+    [found] = personalize(known, {PUBLIC: garbage(1)}, public_learners()).estimate([asked])
     assert found.basis.rests_on is not RestsOn.OTHER_RESOURCES
 
 
@@ -398,22 +421,25 @@ def test_estimates_of_rows_make_own_answers_wider_by_what_is_common_to_all_plans
     asked = next(
         SizedPlan(plan_before(each.plan), each.cluster)
         for each in HISTORY.questions
-        if holds_estimates(plan_before(each.plan).workflow)
+        if plan_before(each.plan).workflow.rows_are_estimates
     )
-    widths, kinships = [], []
+    workflow = replace(asked.plan.workflow, rows_are_estimates=False)
+    counted = replace(asked, plan=replace(asked.plan, workflow=workflow))
+    ends, kinships = [], []
     for added in (0.0, 2.0):
         claimed = dict.fromkeys(
             Platform, StartWidth(0.01, of_estimates=added, of_other_estimates=added)
         )
         monkeypatch.setattr(start_widths, "shipped_widths", partial(dict, claimed))
         [found] = predictor().estimate([asked])
-        prediction = found.prediction
-        widths.append(np.log(prediction.upper_seconds / prediction.lower_seconds) / 2)
+        each = found.prediction
+        of_ends = np.array([each.lower_seconds, each.upper_seconds]) / each.median_seconds
+        ends.append(np.log(of_ends))
         kinships.append(found.basis.kinship)
-        [counted] = predictor().predict(HISTORY.questions[:1])
-    assert widths[1] == pytest.approx(np.hypot(widths[0], 2.0))
+        [of_counted] = predictor().predict([counted])
+        assert (of_counted == each) is (added == 0)
+    assert np.abs(ends[1]) == pytest.approx(np.hypot(*np.abs([ends[0], [2.0, 2.0]])))
     assert kinships[1] > kinships[0]
-    assert counted == predictor().predict(HISTORY.questions[:1])[0]
 
 
 @pytest.mark.slow

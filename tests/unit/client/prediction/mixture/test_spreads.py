@@ -13,7 +13,7 @@ from fedperf_client.prediction.mixture.spreads import (
     SIGNED_FROM,
     USUAL_HALF_WIDTH,
     Distribution,
-    ScaledDistribution,
+    WidenedDistribution,
     Spread,
     Student,
     half_width,
@@ -53,12 +53,13 @@ STUDENTS = st.builds(Student, st.floats(0.01, 3), st.floats(0.5, 50))
 @given(
     base=st.one_of(SPREADS, STUDENTS),
     factor=st.floats(0.5, 4),
+    more=st.one_of(st.none(), STUDENTS),
     bound=st.one_of(st.none(), st.tuples(st.floats(0.01, 3), st.floats(0.1, 0.9))),
 )
 def test_quantile_and_chance_are_inverse_up_to_a_step_and_never_fall(
-    base: Distribution, factor: float, bound: tuple[float, float] | None
+    base: Distribution, factor: float, more: Student | None, bound: tuple[float, float] | None
 ) -> None:
-    found: Distribution = ScaledDistribution(base, factor)
+    found: Distribution = WidenedDistribution(base, factor, more)
     if bound is not None and found.cdf(bound[0]) > bound[1]:
         found = BoundedDistribution(found, *bound, Student.within())
     shares = np.linspace(0.02, 0.98, 49).tolist()
@@ -110,7 +111,7 @@ def test_a_spread_of_another_width_would_be_noticed(off: float) -> None:
     covered = []
     for _ in range(3000):
         errors = rng.standard_normal(60)
-        spread = ScaledDistribution(spread_of(errors[:-1]), off)
+        spread = WidenedDistribution(spread_of(errors[:-1]), off)
         covered.append(spread.quantile(0.05) <= errors[-1] <= spread.quantile(0.95))
     assert not 0.9 - 0.017 < np.mean(covered) < 0.9 + 2 / 60 + 0.017
 
@@ -167,9 +168,17 @@ def test_a_student_without_a_width_is_refused(scale: float, degrees: float) -> N
 @pytest.mark.parametrize("factor", [1.0, 2.0])
 def test_what_is_independent_adds_as_squares_to_the_width(factor: float) -> None:
     base = Student.within(3.0)
-    wider = with_more(base, 4.0, 0.9, factor)
+    wider = with_more(base, 4.0, factor)
     assert half_width(wider, 0.9) == pytest.approx(math.hypot(3.0 * factor, 4.0))
-    assert half_width(with_more(base, 0.0, 0.9, factor), 0.9) == pytest.approx(3.0 * factor)
+    assert half_width(with_more(base, 0.0, factor), 0.9) == pytest.approx(3.0 * factor)
     errorless = spread_of(np.zeros(40))
     assert half_width(errorless, 0.9) == 0
-    assert half_width(with_more(errorless, 4.0, 0.9, factor), 0.9) == pytest.approx(4.0)
+    assert half_width(with_more(errorless, 4.0, factor), 0.9) == pytest.approx(4.0)
+
+
+def test_what_is_independent_widens_the_side_on_which_no_error_was() -> None:
+    above = spread_of(np.linspace(0.1, 0.4, 40))
+    assert (above.quantile(0.05), above.quantile(0.95)) == (0.0, pytest.approx(0.385, abs=0.01))
+    wider = with_more(above, 2.0)
+    assert wider.quantile(0.05) == pytest.approx(-2.0)
+    assert wider.quantile(0.95) == pytest.approx(math.hypot(2.0, above.quantile(0.95)))

@@ -8,7 +8,6 @@ import pytest
 
 from fedperf_client.prediction.prediction import PredictLog
 from fedperf_shared.execution import Execution, SizedPlan
-from fedperf_shared.workflow.estimates import holds_estimates
 from fedperf_shared.workflow.graph import Operator, Plan, Workflow
 from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform
 from fedperf_simulations.baselines.cost_models import Lesson
@@ -110,7 +109,7 @@ def test_estimates_add_what_left_out_lessons_need_that_were_asked_about_before(
         known = {len(each.plan.platforms) for each in taught.questions}
 
         def predict(asked: Sequence[SizedPlan]) -> np.ndarray:
-            if not any(holds_estimates(each.plan.workflow) for each in asked):
+            if not any(each.plan.workflow.rows_are_estimates for each in asked):
                 return of_counted(asked)
             assert not known & {len(each.plan.platforms) for each in asked}
             return np.full(len(asked), np.hypot(SHAPE, OF_ESTIMATES))
