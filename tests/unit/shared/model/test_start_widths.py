@@ -18,7 +18,7 @@ from fedperf_shared.model.start_widths import (
     write_widths,
 )
 from fedperf_shared.workflow.estimates import plan_before
-from fedperf_shared.workflow.graph import Plan, Workflow
+from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import OperatorClass, Platform
 from tests.fakes.plans import ONE_CORE, diamond
 

@@ -425,7 +425,8 @@ def test_estimates_of_rows_make_own_answers_wider_by_what_is_common_to_all_plans
     )
     workflow = replace(asked.plan.workflow, rows_are_estimates=False)
     counted = replace(asked, plan=replace(asked.plan, workflow=workflow))
-    ends, kinships = [], []
+    ends: list[Floats] = []
+    kinships = []
     for added in (0.0, 2.0):
         claimed = dict.fromkeys(
             Platform, StartWidth(0.01, of_estimates=added, of_other_estimates=added)
@@ -438,7 +439,7 @@ def test_estimates_of_rows_make_own_answers_wider_by_what_is_common_to_all_plans
         kinships.append(found.basis.kinship)
         [of_counted] = predictor().predict([counted])
         assert (of_counted == each) is (added == 0)
-    assert np.abs(ends[1]) == pytest.approx(np.hypot(*np.abs([ends[0], [2.0, 2.0]])))
+    assert np.abs(ends[1]) == pytest.approx(np.hypot(ends[0], 2.0))
     assert kinships[1] > kinships[0]
 
 
