@@ -43,16 +43,18 @@ PARTS: tuple[JudgedPart, ...] = (
 )
 
 NOT_FROZEN = "not yet"
-FROZEN_AT = "9d28d73"
-"""The commit at which coefficients and features were fixed."""
+FROZEN_AT = "cbc8ef4"
+"""The commit at which coefficients and features were fixed. Before the first look they were at
+9d28d73; since then only widths where rows are estimates, measured on lessons, and which own runs
+count as of one plan have changed."""
 
 LOOKS: Mapping[str, int] = {
-    spark_logs.PART.name: 1,
-    sql_queries.PART.name: 1,
-    scale_outs.PART.name: 1,
-    repeats.PUBLIC.name: 1,
-    deadlines.PART.name: 1,
-    unknown_kinds.PART.name: 1,
+    spark_logs.PART.name: 2,
+    sql_queries.PART.name: 2,
+    scale_outs.PART.name: 2,
+    repeats.PUBLIC.name: 2,
+    deadlines.PART.name: 2,
+    unknown_kinds.PART.name: 2,
 }
 """How often each judged set was looked at since then, the run that comes included: count up before
 it, as this module is among what cells depend on. A set whose count is 0 is not read. The other
