@@ -20,7 +20,7 @@ from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.experiment import Row
 from fedperf_simulations.harness.paired import PairedComparison, interval_by_groups
 from fedperf_simulations.measured_set.comparisons import Case
-from fedperf_simulations.measured_set.information import KNOWN_BEFORE, TRUE_ROWS
+from fedperf_simulations.measured_set.information import KNOWN_BEFORE, TRUE_ROWS, workflow_with
 
 ALL = "all"
 SAID: Mapping[str, str] = {
@@ -221,13 +221,14 @@ def _hits(said: ModelAnswers, cases: Sequence[Case]) -> tuple[list[tuple[float, 
     chosen, every = [], []
     for case in cases:
         best = said.cheapest_platform(case)
+        workflow = workflow_with(case.workflow, said.information)
         for (plan, seconds), log in zip(
             case.seconds.items(), said.log_seconds[case.name].tolist(), strict=True
         ):
             if len(set(plan)) == 1 and seconds < math.inf:
                 hit = float(
                     abs(log - math.log(seconds))
-                    <= half_width_about(SizedPlan(Plan(case.workflow, plan), case.cluster))
+                    <= half_width_about(SizedPlan(Plan(workflow, plan), case.cluster))
                 )
                 every.append(hit)
                 if plan[0] is best:

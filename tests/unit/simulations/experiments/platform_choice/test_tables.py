@@ -6,6 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fedperf_shared.model import start_widths
+from fedperf_shared.model.start_widths import StartWidth
+from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.experiments.platform_choice.tables import (
     ModelAnswers,
     accuracy_rows,
@@ -111,6 +114,19 @@ def test_coverage_of_what_is_chosen_stands_beside_that_of_all() -> None:
     assert (row["cases"], row["covered"]) == (2, 0.5)
     assert row["covered, all platforms"] == pytest.approx(4 / 5)
     assert (row["low"], row["high"]) == (0.0, 1.0)
+
+
+def test_coverage_of_what_was_known_before_counts_the_width_of_estimates(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    widths = dict.fromkeys(Platform, StartWidth(0.1, of_estimates=3.0, of_other_estimates=3.0))
+    monkeypatch.setattr(start_widths, "shipped_widths", lambda: widths)
+    off = said(5.0).log_seconds
+    covered = [
+        chosen_row(ModelAnswers("model", off, each), [FIRST, SECOND])["covered"]
+        for each in (TRUE_ROWS, KNOWN_BEFORE)
+    ]
+    assert covered == [0.0, 1.0]
 
 
 def rival() -> ModelAnswers:
