@@ -92,7 +92,7 @@ RUNNERS: Mapping[str, Runner] = {
     "make check": ByCi(),
     "make contracts": ByCi(),
     "make proto": ByCi(),
-    "pip install 'fedperf[sim]'": ByCi(),
+    "pip install --constraint constraints.txt --editable '.[sim]'": ByCi(),
     "flwr run simulations/flower_app": run_by(FLOWER),
     "fedperf advise --platforms arrow,duckdb": run_by(
         "unit/test_guides.py::test_the_engine_runs_its_operations"
