@@ -51,6 +51,7 @@ from fedperf_simulations.experiments.joining_gain.newcomers import (
 from fedperf_simulations.experiments.joining_gain.table import (
     EPS1,
     EPS3,
+    LOG_MAE,
     MAPE,
     NO_NOISE,
     ONCE1,
@@ -171,7 +172,8 @@ def _newcomer(settings: Settings, data: str, newcomer: int) -> Iterator[Row]:
         for own, predictors in WORLDS[data].judged(settings, newcomer, sizes, seed):
             about: Row = {"data": data, "newcomer": newcomer, "seed": seed, "n": own}
             for name, judged in predictors.items():
-                yield {**about, "predictor": name, MAPE: judged.mape, Q50: judged.q50}
+                errors = {MAPE: judged.mape, Q50: judged.q50, LOG_MAE: judged.log_mae}
+                yield {**about, "predictor": name, **errors}
 
 
 @dataclass(frozen=True, slots=True)

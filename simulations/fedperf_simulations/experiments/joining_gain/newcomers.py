@@ -55,16 +55,20 @@ class PredictorErrors:
     Attributes:
         mape: mean absolute error relative to what was measured, percent.
         q50: median q-error.
+        log_mae: mean absolute error of the natural log, log seconds. A few answers that are far
+            too long do not make all of it, nor is it kinder to answers that are too short.
     """
 
     mape: float
     q50: float
+    log_mae: float
 
     @classmethod
     def of(cls, answers: Floats, measured: Floats) -> "PredictorErrors":
         """The errors from natural logs, [asked]."""
         given, truth = np.exp(answers), np.exp(measured)
-        return cls(100 * mape(given, truth), median_q_error(given, truth))
+        log_mae = float(np.abs(answers - measured).mean())
+        return cls(100 * mape(given, truth), median_q_error(given, truth), log_mae)
 
 
 Predictors = Mapping[str, PredictorErrors]

@@ -23,7 +23,7 @@ EPS1, EPS3, NO_NOISE = "epsilon 1", "epsilon 3", "no noise"
 ONCE1, ONCE3 = "epsilon 1, noise once per job", "epsilon 3, noise once per job"
 
 
-MAPE, Q50 = "MAPE", "q50"
+MAPE, Q50, LOG_MAE = "MAPE", "q50", "MAE of the log"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +33,17 @@ class GainTable:
     Attributes:
         mape: by predictor and n, one value per newcomer that has so many executions.
         q50: the same.
+        log_mae: the same.
     """
 
     mape: Mapping[tuple[str, int], Floats]
     q50: Mapping[tuple[str, int], Floats]
+    log_mae: Mapping[tuple[str, int], Floats]
 
     @classmethod
     def of(cls, cases: Sequence[Row]) -> "GainTable":
         """Means over seeds; newcomers without enough executions lack some n."""
-        return cls(_by_newcomer(cases, MAPE), _by_newcomer(cases, Q50))
+        return cls(*(_by_newcomer(cases, each) for each in (MAPE, Q50, LOG_MAE)))
 
     @property
     def sizes(self) -> list[int]:
@@ -65,6 +67,10 @@ class GainTable:
         """The change from `rival` to `name`; both keys must be there."""
         return PairedComparison.percent(self.mape[name, own], self.mape[rival, own])
 
+    def log_change(self, name: str, rival: str, own: int) -> PairedComparison:
+        """As `change`, of the log's error."""
+        return PairedComparison.percent(self.log_mae[name, own], self.log_mae[rival, own])
+
     def rows(self, data: str) -> Iterator[Row]:
         """One per predictor and n."""
         for name, own in self.mape:
@@ -72,6 +78,8 @@ class GainTable:
             joined = name not in LOCALS
             local = self.change(name, strongest, own) if joined and strongest else None
             public = self.change(name, WITH_PUBLIC, own) if joined and own else None
+            log_local = self.log_change(name, strongest, own) if joined and strongest else None
+            log_public = self.log_change(name, WITH_PUBLIC, own) if joined and own else None
             yield {
                 "data": data,
                 "predictor": name,
@@ -82,6 +90,9 @@ class GainTable:
                 Q50: float(self.q50[name, own].mean()),
                 **_columns("vs local", local),
                 **_columns("vs local + public", public),
+                LOG_MAE: float(self.log_mae[name, own].mean()),
+                **_columns(f"{LOG_MAE} vs local", log_local),
+                **_columns(f"{LOG_MAE} vs local + public", log_public),
             }
 
 

@@ -45,6 +45,7 @@ def cases(newcomer: int, own: int, **mape: float) -> list[Row]:
             "predictor": NAMES[key],
             "MAPE": value + (-1.0 if seed else 1.0),
             "q50": 1.1,
+            "MAE of the log": value / 100,
         }
         for key, value in mape.items()
         for seed in range(2)
@@ -73,11 +74,13 @@ def test_changes_are_paired_and_against_the_strongest_in_hindsight() -> None:
     assert rows[personalized(EPS3), 3]["vs local, %"] == pytest.approx(-50.0)
     assert rows[personalized(EPS3), 3]["vs local + public, %"] == pytest.approx(-100 / 3)
     assert rows[personalized(EPS3), 3]["newcomers"] == 2
+    assert rows[personalized(EPS3), 3]["MAE of the log"] == pytest.approx(0.2)
+    assert rows[personalized(EPS1), 3]["MAE of the log vs local, %"] == pytest.approx(-25.0)
     assert rows[LOCAL, 3]["vs local, %"] is None
 
 
 def test_harm_is_the_worst_of_all_from_ten_executions_on() -> None:
-    tables = {name: GainTable({}, {}) for name in WORLDS} | {C3O: TABLE}
+    tables = {name: GainTable({}, {}, {}) for name in WORLDS} | {C3O: TABLE}
     found = {each.what: each for each in _targets(tables)}
     harm = next(each for what, each in found.items() if what.startswith("most that joining"))
     assert harm.value == pytest.approx(10.0)

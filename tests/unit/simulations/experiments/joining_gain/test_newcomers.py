@@ -71,3 +71,4 @@ def test_errors_are_in_percent_of_what_was_measured() -> None:
     found = PredictorErrors.of(np.log([2.0, 1.0]), np.log([1.0, 2.0]))
     assert found.mape == pytest.approx(75.0)
     assert found.q50 == pytest.approx(2.0)
+    assert found.log_mae == pytest.approx(np.log(2.0))
