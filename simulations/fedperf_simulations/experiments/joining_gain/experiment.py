@@ -17,6 +17,7 @@ drawn once. A case is a newcomer, a seed and an n; a row is a mean over newcomer
 seeds. Changes are paired by newcomer, in percent (`harness.paired`), against two predictors. One is
 the strongest local-only predictor, chosen in hindsight at each n among the client's and the plain
 ones of `baselines.home_models`. The other is the mix of own executions with the public start.
+Beside mean percentages, which a few answers far too long can make, stands the MAE of the log.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
