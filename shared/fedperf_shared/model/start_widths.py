@@ -65,7 +65,7 @@ class StartWidth:
 
     def estimates_about(self, workflow: Workflow) -> float:
         """The half width that estimates of rows add; 0 where a run counted them."""
-        if self.of_estimates == self.of_other_estimates == 0 or not workflow.rows_are_estimates:
+        if not workflow.rows_are_estimates:
             return 0.0
         return self.of_estimates if is_relational(workflow) else self.of_other_estimates
 

@@ -35,16 +35,18 @@ _SHARES: Mapping[OperatorKind, float] = MappingProxyType(
 _MOST: Mapping[OperatorKind, float] = MappingProxyType(
     {OperatorKind.GLOBAL_AGGREGATE: 1.0, OperatorKind.ML_TRAIN: 1.0, OperatorKind.TOPK: 100.0}
 )
-_TOLD_BY_INPUTS = frozenset(OperatorKind) - {
-    OperatorKind.FILTER,
-    OperatorKind.FLATMAP,
-    OperatorKind.AGGREGATE,
-    OperatorKind.DISTINCT,
-    OperatorKind.JOIN,
-    OperatorKind.SAMPLE,
-    OperatorKind.OTHER,
-}
-"""Kinds whose rows follow from those that they read, or tell nothing of their work."""
+_UNSURE = frozenset(
+    {
+        OperatorKind.FILTER,
+        OperatorKind.FLATMAP,
+        OperatorKind.AGGREGATE,
+        OperatorKind.DISTINCT,
+        OperatorKind.JOIN,
+        OperatorKind.SAMPLE,
+        OperatorKind.OTHER,
+    }
+)
+"""Kinds whose rows do not follow from those that they read, and tell of work."""
 
 _GROUPS = frozenset({OperatorKind.AGGREGATE, OperatorKind.DISTINCT})
 _JOINS = frozenset({OperatorKind.JOIN, OperatorKind.CROSS})
@@ -93,11 +95,11 @@ def with_estimates(
                 _estimated(operators[position], [each.output_rows for each in given]),
                 partitions=1 if position in ones else 0,
             )
-    are_told = all(operators[position].kind in _TOLD_BY_INPUTS for position in rows)
+    is_unsure = any(operators[position].kind in _UNSURE for position in rows)
     return replace(
         workflow,
         operators=tuple(operators),
-        rows_are_estimates=workflow.rows_are_estimates or not are_told,
+        rows_are_estimates=workflow.rows_are_estimates or is_unsure,
     )
 
 

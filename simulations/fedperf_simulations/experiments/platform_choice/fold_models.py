@@ -15,13 +15,11 @@ from fedperf_client.optimizer.head import Head, load_head, save_head
 from fedperf_client.platforms.support import EMBEDDED_PLATFORMS, supports
 from fedperf_client.prediction.base_models import predictor
 from fedperf_client.prediction.prediction import PredictLog
-from fedperf_shared.execution import SizedPlan
 from fedperf_shared.model.checkpoint import load_checkpoint, save_model
 from fedperf_simulations.baselines.cost_models import CostModel, Lesson, train_ggfn
-from fedperf_simulations.experiments.platform_choice.tables import SAID
+from fedperf_simulations.experiments.platform_choice.tables import SAID, questions
 from fedperf_simulations.harness.experiment import Row
 from fedperf_simulations.measured_set.comparisons import Case, folds_of
-from fedperf_simulations.measured_set.information import workflow_with
 from fedperf_simulations.measured_set.training_set import IsKnown, Measurements
 
 
@@ -106,12 +104,6 @@ def answers(folds: Folds, learn: Callable[[int], PredictLog], fold: int) -> Iter
         said = [predict_log(questions(case, each)).tolist() for each in SAID]
         for seconds in zip(*said, strict=True):
             yield {"case": case.name, **dict(zip(SAID.values(), seconds, strict=True))}
-
-
-def questions(case: Case, information: str) -> list[SizedPlan]:
-    """One per measured plan, in their order."""
-    workflow = workflow_with(case.workflow, information)
-    return SizedPlan.of(workflow, list(case.seconds), case.cluster)
 
 
 def baseline(folds: Folds, model: CostModel) -> Callable[[int], PredictLog]:

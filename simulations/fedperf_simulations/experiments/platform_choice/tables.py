@@ -14,7 +14,6 @@ from fedperf_client.prediction.prediction import Floats
 from fedperf_shared.execution import SizedPlan
 from fedperf_shared.model.metrics import q_error, relative_errors
 from fedperf_shared.model.start_widths import half_width_about
-from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.experiment import Row
@@ -221,19 +220,20 @@ def _hits(said: ModelAnswers, cases: Sequence[Case]) -> tuple[list[tuple[float, 
     chosen, every = [], []
     for case in cases:
         best = said.cheapest_platform(case)
-        workflow = workflow_with(case.workflow, said.information)
-        for (plan, seconds), log in zip(
-            case.seconds.items(), said.log_seconds[case.name].tolist(), strict=True
-        ):
+        asked, logs = questions(case, said.information), said.log_seconds[case.name].tolist()
+        for (plan, seconds), question, log in zip(case.seconds.items(), asked, logs, strict=True):
             if len(set(plan)) == 1 and seconds < math.inf:
-                hit = float(
-                    abs(log - math.log(seconds))
-                    <= half_width_about(SizedPlan(Plan(workflow, plan), case.cluster))
-                )
+                hit = float(abs(log - math.log(seconds)) <= half_width_about(question))
                 every.append(hit)
                 if plan[0] is best:
                     chosen.append((hit, case.workload))
     return chosen, every
+
+
+def questions(case: Case, information: str) -> list[SizedPlan]:
+    """One per measured plan, in their order."""
+    workflow = workflow_with(case.workflow, information)
+    return SizedPlan.of(workflow, list(case.seconds), case.cluster)
 
 
 def comparable(cases: Sequence[Case]) -> list[Case]:

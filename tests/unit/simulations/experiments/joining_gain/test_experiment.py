@@ -45,7 +45,7 @@ def cases(newcomer: int, own: int, **mape: float) -> list[Row]:
             "predictor": NAMES[key],
             "MAPE": value + (-1.0 if seed else 1.0),
             "q50": 1.1,
-            "MAE of the log": value / 100,
+            "MAE of the log": (value / 10) ** 2,
         }
         for key, value in mape.items()
         for seed in range(2)
@@ -74,8 +74,8 @@ def test_changes_are_paired_and_against_the_strongest_in_hindsight() -> None:
     assert rows[personalized(EPS3), 3]["vs local, %"] == pytest.approx(-50.0)
     assert rows[personalized(EPS3), 3]["vs local + public, %"] == pytest.approx(-100 / 3)
     assert rows[personalized(EPS3), 3]["newcomers"] == 2
-    assert rows[personalized(EPS3), 3]["MAE of the log"] == pytest.approx(0.2)
-    assert rows[personalized(EPS1), 3]["MAE of the log vs local, %"] == pytest.approx(-25.0)
+    assert rows[personalized(EPS3), 3]["MAE of the log"] == pytest.approx(4.64)
+    assert rows[personalized(EPS1), 3]["MAE of the log vs local, %"] == pytest.approx(-700 / 17)
     assert rows[LOCAL, 3]["vs local, %"] is None
 
 

@@ -10,8 +10,8 @@ from fedperf_client.prediction.prediction import Floats, PredictLog
 from fedperf_shared.execution import MeasuredPlan, SizedPlan
 from fedperf_shared.workflow.graph import Plan
 from fedperf_simulations.baselines.cost_models import Lesson
-from fedperf_simulations.experiments.platform_choice.fold_models import Folds, answers, questions
-from fedperf_simulations.experiments.platform_choice.tables import ModelAnswers
+from fedperf_simulations.experiments.platform_choice.fold_models import Folds, answers
+from fedperf_simulations.experiments.platform_choice.tables import ModelAnswers, questions
 from fedperf_simulations.measured_set.comparisons import FOLDS
 from fedperf_simulations.measured_set.information import KNOWN_BEFORE, TRUE_ROWS
 from fedperf_simulations.measured_set.training_set import Measurements
