@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 app = typer.Typer(
     name="fedperf",
     help="Predict run times with what many organizations learned, without showing your jobs.",
+    cls=command_line.ProgramCommands,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

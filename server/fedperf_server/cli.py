@@ -22,6 +22,7 @@ from fedperf_shared.programs import command_line
 app = typer.Typer(
     name="fedperf-server",
     help="Coordinate organizations that learn one cost model together.",
+    cls=command_line.ProgramCommands,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 app = typer.Typer(
     name="fedperf-sim",
     help="Show, measure and answer claims about learning together.",
+    cls=command_line.ProgramCommands,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

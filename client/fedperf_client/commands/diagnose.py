@@ -22,7 +22,7 @@ def diagnose(
     logs: Annotated[list[Path], typer.Argument(help="Spark event logs, or directories of them.")],
     prices: Annotated[
         Path | None,
-        typer.Option(help="TOML with your prices of an hour: core, gib, node, [node_types]."),
+        typer.Option(help="TOML with your prices of an hour: core, gib, node, \\[node_types]."),
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="Jobs that are shown, costliest first.")] = 10,
     json: Json = False,

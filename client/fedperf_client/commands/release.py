@@ -13,7 +13,7 @@ import typer
 
 from fedperf_client.commands.home_option import Json, home_of, now
 from fedperf_client.text.progress import progress_bar
-from fedperf_shared.programs.command_line import show, show_rows
+from fedperf_shared.programs.command_line import ProgramCommands, show, show_rows
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from fedperf_client.release.preview import Preview
     from fedperf_shared.releases.release import Schedule, SlotKey
 
-app = typer.Typer(help="What leaves and what has left.", no_args_is_help=True)
+app = typer.Typer(cls=ProgramCommands, help="What leaves and what has left.", no_args_is_help=True)
 
 Slot = Annotated[str, typer.Argument(metavar="SLOT", help="Such as report-3-0.")]
 

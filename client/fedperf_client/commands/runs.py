@@ -26,7 +26,7 @@ from fedperf_client.commands.views.execution_facts import (
     readable_facts_of,
 )
 from fedperf_shared.errors import InvalidInputError, StorageError
-from fedperf_shared.programs.command_line import show, show_rows, visible
+from fedperf_shared.programs.command_line import ProgramCommands, show, show_rows, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -38,7 +38,7 @@ ONLY_WHERE_TOLD = ("record", "description", "failure", "remarks")
 
 _FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 
-app = typer.Typer(add_completion=False)
+app = typer.Typer(cls=ProgramCommands, add_completion=False)
 
 
 @app.callback(invoke_without_command=True)

@@ -14,10 +14,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer.core import TyperGroup
 
 from fedperf_shared.errors import FedperfError
 
 if TYPE_CHECKING:
+    from click import Command, Context
     from rich.table import Column
 
 INTERRUPTED = 130
@@ -78,6 +80,18 @@ Version = Annotated[
     typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
 ]
 """What every program's own options begin with."""
+
+
+class ProgramCommands(TyperGroup):
+    """Commands of a program, whose help is as wide as the terminal, not as the source's lines."""
+
+    def get_command(self, ctx: "Context", cmd_name: str) -> "Command | None":
+        """The command of that name; None where there is none."""
+        command = super().get_command(ctx, cmd_name)
+        if command is not None and command.help:
+            paragraphs = command.help.split("\n\n")
+            command.help = "\n\n".join(" ".join(each.split()) for each in paragraphs)
+        return command
 
 
 def run(program: Callable[[], object]) -> None:

@@ -10,6 +10,7 @@ from importlib.metadata import version
 
 import pytest
 import typer
+from typer.testing import CliRunner
 
 from fedperf_shared.errors import (
     ConfigurationError,
@@ -178,3 +179,26 @@ def test_every_program_says_its_version_and_imports_nothing_heavy(package: str) 
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert ended.stdout == f"fedperf {version('fedperf')}\n[]\n"
+
+
+def test_help_is_as_wide_as_the_terminal_and_not_as_lines_of_the_source() -> None:
+    app = typer.Typer(cls=command_line.ProgramCommands)
+
+    @app.callback()
+    def program() -> None: ...
+
+    @app.command()
+    def go() -> None:
+        """Go.
+
+        These words stand in the source on one line
+        and these on another.
+
+        A paragraph of its own.
+        """
+
+    shown = CliRunner().invoke(app, ["go", "--help"], env={"COLUMNS": "120"}).stdout
+
+    lines = [line.strip() for line in shown.splitlines()]
+    assert "These words stand in the source on one line and these on another." in lines
+    assert "A paragraph of its own." in lines
