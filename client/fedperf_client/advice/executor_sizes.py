@@ -25,7 +25,7 @@ from fedperf_client.prediction.mixture.spreads import USUAL_DEGREES, Student
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig, SizedPlan
 from fedperf_shared.workflow.graph import Plan
-from fedperf_shared.workflow.vocabulary import Platform
+from fedperf_shared.workflow.vocabulary import RUNS_PYTHON, Platform
 
 SHARES = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
 """Levels of the quantiles of an application's time; between them it is interpolated."""
@@ -316,9 +316,14 @@ def _is_open(
 
 
 def _fits(application: SparkApplication, engine: Platform, home: ClusterConfig) -> bool:
-    """Whether the engine runs all operators, and no output is larger than this machine's memory."""
+    """Whether the engine runs all operators, and no output is larger than this machine's memory.
+
+    Python that Spark calls for each row is a program of its own, which nobody else can run.
+    """
     operators = [each for query in application.queries for each in query.plan.workflow.operators]
     return all(
-        could_run(each.kind, engine) and each.output_bytes <= home.memory_bytes
+        could_run(each.kind, engine)
+        and each.code_steps != RUNS_PYTHON
+        and each.output_bytes <= home.memory_bytes
         for each in operators
     )

@@ -26,13 +26,13 @@ def lines_of(found: ExecutorAdvice, prices: PriceList | None) -> Iterator[str]:
         f"{'query' if queries == 1 else 'queries'}, {duration_text(application.wall_seconds)} on "
         f"{_size(found, found.today)}"
     )
-    yield f"  take {_size(found, best)}: {_times(best)}, {cost_text(best.cost, prices)}" + (
-        "" if best is found.today else f" instead of {cost_text(found.today.cost, prices)}"
+    yield f"  take {_size(found, best)}: {_times(best)}, {_cost(found, best, prices)}" + (
+        "" if best is found.today else f" instead of {_cost(found, found.today, prices)}"
     )
     if found.rival is not None:
         yield (
             f"  no difference that can be told to {_size(found, found.rival)}: "
-            f"{_times(found.rival)}, {cost_text(found.rival.cost, prices)}; so take what you have"
+            f"{_times(found.rival)}, {_cost(found, found.rival, prices)}; so take what you have"
         )
     if found.deadline_seconds is not None and found.chance is not None:
         kept = (
@@ -64,7 +64,7 @@ def size_lines(found: ExecutorAdvice, prices: PriceList | None) -> list[dict[str
             "cores": each.cluster.cores,
             "P50": duration_text(each.median_seconds),
             "P90": duration_text(each.p90_seconds),
-            "cost": cost_text(each.cost, prices),
+            "cost": _cost(found, each, prices),
             "remarks": _remarks(found, each),
         }
         if found.deadline_seconds is not None:
@@ -125,7 +125,10 @@ def _elsewhere(found: ExecutorAdvice) -> str | None:
         return None
     engine, time, chance = other
     if time.extrapolating:
-        verdict = "nothing of the kind ran here on it, so measure before you believe that"
+        verdict = (
+            "nothing of the kind ran here on it, and functions of your own would be written anew, "
+            "so measure before you believe that"
+        )
     elif is_better(chance):
         verdict = f"would do: faster with a chance of {chance_text(chance)}"
     elif is_better(1 - chance):
@@ -141,6 +144,10 @@ def _elsewhere(found: ExecutorAdvice) -> str | None:
 def _remarks(found: ExecutorAdvice, each: WholeTime) -> str:
     words = ["as it ran"] if each is found.today else []
     return ", ".join(words + ["extrapolating"] * each.extrapolating)
+
+
+def _cost(found: ExecutorAdvice, each: WholeTime, prices: PriceList | None) -> str:
+    return cost_text(each.cost, prices, largest=max(time.cost for time in found.times))
 
 
 def _size(found: ExecutorAdvice, each: WholeTime) -> str:

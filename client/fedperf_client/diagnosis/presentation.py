@@ -25,7 +25,7 @@ def lines_of(found: Diagnosis, prices: PriceList | None) -> Iterator[str]:
         f"{found.cores} cores, {cost_text(found.cost, prices)} ({_cut(found.log)})"
     )
     for number, finding in enumerate(found.findings, 1):
-        stake = cost_text(found.at_stake(finding), prices)
+        stake = cost_text(found.at_stake(finding), prices, largest=found.cost)
         yield (
             f"  {number}. {finding.symptom}, {finding.place}: at most "
             f"{duration_text(finding.seconds)} of {duration_text(found.seconds)}, {stake}"

@@ -54,11 +54,17 @@ class PriceList(BaseModel):
         return f"{sign}{amount:,.2f}" if amount >= 1 else f"{sign}{amount:.3g}"
 
 
-def cost_text(cost: float, prices: PriceList | None) -> str:
-    """A cost for people: money by the prices; without them core-seconds or core-hours."""
+def cost_text(cost: float, prices: PriceList | None, *, largest: float = 0.0) -> str:
+    """A cost for people: money by the prices; without them core-seconds or core-hours.
+
+    Args:
+        cost: in money, or in core-seconds.
+        prices: that made it money; None where it is none.
+        largest: of the costs that stand beside it, which are to have the same unit.
+    """
     if prices is not None:
         return prices.text(cost)
-    if cost >= _HOUR:
+    if max(cost, largest) >= _HOUR:
         return f"{cost / _HOUR:.3g} core-hours"
     return f"{cost:.0f} core-seconds" if cost >= 100 else f"{cost:.3g} core-seconds"  # noqa: PLR2004
 

@@ -14,7 +14,7 @@ from fedperf_client.advice.executor_sizes import (
     better_engine,
     executor_advice,
 )
-from fedperf_client.advice.executor_texts import lines_of
+from fedperf_client.advice.executor_texts import lines_of, size_lines
 from fedperf_client.advice.spark_application import (
     ApplicationRecord,
     SparkApplication,
@@ -25,7 +25,7 @@ from fedperf_client.prediction.mixture.intervals import Estimate
 from fedperf_client.prediction.mixture.matched_folds import Asks
 from fedperf_client.prediction.mixture.spreads import Student
 from fedperf_shared.execution import ClusterConfig, Execution, Measurement, SizedPlan
-from fedperf_shared.workflow.vocabulary import Platform
+from fedperf_shared.workflow.vocabulary import RUNS_PYTHON, Complexity, Platform
 from tests.fakes.measured_logs import FakeTask, log_of
 from tests.unit.client.executions import START, chain_plan, make_execution
 
@@ -223,6 +223,24 @@ def test_an_engine_whose_machine_cannot_hold_the_data_is_not_asked_about() -> No
     small = ClusterConfig(nodes=1, cores=2, memory_bytes=1000)
     assert better_engine(advised(home=small)) is None
     assert better_engine(advised()) is None
+
+
+def test_queries_that_call_python_are_not_offered_to_an_engine_here() -> None:
+    home = ClusterConfig(nodes=1, cores=2, memory_bytes=8 * GIB)
+    asked = query()
+    first, *others = asked.plan.workflow.operators
+    code = replace(others[-1], code_steps=RUNS_PYTHON, complexity=Complexity.LINEAR)
+    workflow = replace(asked.plan.workflow, operators=(first, *others[:-1], code))
+    calls = replace(asked, plan=replace(asked.plan, workflow=workflow))
+    assert better_engine(advised(ran(asked), home=home)) is not None
+    assert better_engine(advised(ran(calls), home=home)) is None
+
+
+def test_costs_that_stand_beside_each_other_have_one_unit() -> None:
+    found = executor_advice(ran(query(900.0)), by(lambda _: 900.0), core_seconds)
+    shown = [str(line["cost"]) for line in size_lines(found, None)]
+    assert min(each.cost for each in found.times) < 3600 < max(each.cost for each in found.times)
+    assert all(each.endswith(" core-hours") for each in shown)
 
 
 def test_of_an_application_the_last_run_counts_and_the_costliest_comes_first() -> None:
