@@ -29,6 +29,7 @@ class FakeTask:
     spilled_memory: int = 0
     spilled_disk: int = 0
     held: int = 0
+    executor: str | None = None
     reason: Mapping[str, object] | str = "Success"
 
     @property
@@ -84,25 +85,41 @@ class MeasuredLog(SparkLog):
         return self
 
     def stage(
-        self, tasks: Sequence[FakeTask], *, number: int = 0, attempt: int = 0, at: int | None = None
+        self,
+        tasks: Sequence[FakeTask],
+        *,
+        number: int = 0,
+        attempt: int = 0,
+        at: int | None = None,
+        name: str = "sum at job.py:7",
+        profile: int = 0,
     ) -> "MeasuredLog":
         """A stage that is submitted with its first task, unless `at` says when."""
         submitted = min(each.begin for each in tasks) if at is None else at
-        info = {"Stage ID": number, "Stage Attempt ID": attempt, "Stage Name": "sum at job.py:7"}
+        info = {"Stage ID": number, "Stage Attempt ID": attempt, "Stage Name": name}
         self.add(
             "SparkListenerStageSubmitted",
-            Stage_Info={**info, "Submission Time": APP_START + submitted},
+            Stage_Info={
+                **info,
+                "Submission Time": APP_START + submitted,
+                "Resource Profile Id": profile,
+            },
         )
         for each in sorted(tasks, key=lambda task: task.end):
             reason = {"Reason": each.reason} if isinstance(each.reason, str) else each.reason
-            moments = {"Launch Time": APP_START + each.begin, "Finish Time": APP_START + each.end}
+            told: dict[str, object] = {
+                "Launch Time": APP_START + each.begin,
+                "Finish Time": APP_START + each.end,
+            }
+            if each.executor is not None:
+                told["Executor ID"] = each.executor
             self.events.append(
                 {
                     "Event": "SparkListenerTaskEnd",
                     "Stage ID": number,
                     "Stage Attempt ID": attempt,
                     "Task End Reason": reason,
-                    "Task Info": moments,
+                    "Task Info": told,
                     "Task Metrics": each.metrics,
                 }
             )

@@ -83,8 +83,10 @@ class SparkLog:
             self.executor(str(number), APP_START, host=f"host-{number}", cores=cores)
         return self
 
-    def executor(self, identity: str, at: int, *, host: str, cores: int = 4) -> "SparkLog":
-        info = {"Host": host, "Total Cores": cores}
+    def executor(
+        self, identity: str, at: int, *, host: str, cores: int = 4, profile: int = 0
+    ) -> "SparkLog":
+        info = {"Host": host, "Total Cores": cores, "Resource Profile Id": profile}
         return self.add(
             "SparkListenerExecutorAdded", Timestamp=at, Executor_ID=identity, Executor_Info=info
         )

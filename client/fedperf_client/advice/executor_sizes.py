@@ -150,18 +150,25 @@ class ExecutorAdvice:
 
     @property
     def conf(self) -> tuple[str, ...]:
-        """Options of `spark-submit`."""
+        """Options of `spark-submit`; none where the machines of a cluster decide.
+
+        Memory that the log does not tell, and nobody asked for, is not set.
+        """
         settings, best = self.application.settings, self.best
-        memory = f"{settings.memory_name}={memory_setting(self.memory_bytes)}"
+        is_told = settings.memory_name in settings.properties
+        is_set = is_told or self.memory_bytes != settings.memory_bytes
+        memory = [f"{settings.memory_name}={memory_setting(self.memory_bytes)}"] if is_set else []
+        if settings.is_databricks:
+            return ()
         if settings.is_local:
-            return f"--master local[{best.cluster.cores}]", f"--conf {memory}"
+            return (f"--master local[{best.cluster.cores}]", *(f"--conf {each}" for each in memory))
         number = (
             "spark.dynamicAllocation.maxExecutors"
             if settings.has_dynamic_executors
             else "spark.executor.instances"
         )
         cores = f"spark.executor.cores={self.application.executor_cores}"
-        return tuple(f"--conf {each}" for each in (f"{number}={best.executors}", cores, memory))
+        return tuple(f"--conf {each}" for each in (f"{number}={best.executors}", cores, *memory))
 
 
 def executor_advice(
@@ -200,7 +207,7 @@ def executor_advice(
         if home is not None and _fits(application, engine, home)
     }
     now = times[today]
-    right = _best(list(times.values()), deadline_seconds, is_cost_first=is_cost_first)
+    right = _best(list(times.values()), now, deadline_seconds, is_cost_first=is_cost_first)
     is_kept = right is not now and _is_open(
         right, now, deadline_seconds=deadline_seconds, is_cost_first=is_cost_first
     )
@@ -286,15 +293,20 @@ def _time(
 
 
 def _best(
-    times: Sequence[WholeTime], deadline_seconds: float | None, *, is_cost_first: bool
+    times: Sequence[WholeTime],
+    now: WholeTime,
+    deadline_seconds: float | None,
+    *,
+    is_cost_first: bool,
 ) -> WholeTime:
     if deadline_seconds is not None:
         able = [each for each in times if each.chance_within(deadline_seconds) >= HOLDS]
         if not able:
-            return max(
+            surest = max(
                 times,
                 key=lambda each: (each.chance_within(deadline_seconds), -each.median_seconds),
             )
+            return surest if surest.chance_within(deadline_seconds) > 0 else now
     elif is_cost_first:
         able = list(times)
     else:

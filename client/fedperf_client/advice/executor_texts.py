@@ -34,20 +34,23 @@ def lines_of(found: ExecutorAdvice, prices: PriceList | None) -> Iterator[str]:
             f"  no difference that can be told to {_size(found, found.rival)}: "
             f"{_times(found.rival)}, {_cost(found, found.rival, prices)}; so take what you have"
         )
-    if found.deadline_seconds is not None and found.chance is not None:
-        kept = (
-            "keeps it with a chance of"
-            if found.keeps_deadline
-            else "no size asked about keeps it with a chance of 90%; this has"
-        )
-        words = duration_text(found.deadline_seconds)
-        yield f"  deadline {words}: {kept} {chance_text(found.chance)}"
+    if found.deadline_seconds is not None:
+        yield f"  deadline {duration_text(found.deadline_seconds)}: {_kept(found)}"
     yield from (f"  {each}" for each in found.conf)
+    if application.settings.is_databricks:
+        yield "  an executor is a worker of the Databricks cluster: set its number of workers"
     if application.spilled_bytes:
         yield (
             f"  note: {size_text(application.spilled_bytes)} went to disk with the memory it had; "
             "see fedperf diagnose"
         )
+    if best.cluster.cores > found.today.cluster.cores and application.narrow_seconds:
+        yield (
+            f"  note: {duration_text(application.narrow_seconds)} of it were stages with no more "
+            "tasks than cores: on more they take as long, unless they get more partitions"
+        )
+    if application.settings.has_dynamic_executors:
+        yield "  costs are of executors that stay from beginning to end; fewer may do in between"
     if application.beside_seconds:
         yield f"  {duration_text(application.beside_seconds)} of it beside queries, as it was"
     if (elsewhere := _elsewhere(found)) is not None:
@@ -83,6 +86,7 @@ def facts_of(found: ExecutorAdvice, prices: PriceList | None) -> dict[str, objec
         "wall_seconds": application.wall_seconds,
         "beside_seconds": application.beside_seconds,
         "spilled_bytes": application.spilled_bytes,
+        "narrow_seconds": application.narrow_seconds,
         "executor_cores": application.executor_cores,
         "executor_memory_bytes": found.memory_bytes,
         "deadline_seconds": found.deadline_seconds,
@@ -103,6 +107,21 @@ def facts_of(found: ExecutorAdvice, prices: PriceList | None) -> dict[str, objec
             "extrapolating": other[1].extrapolating,
         },
     }
+
+
+def _kept(found: ExecutorAdvice) -> str:
+    """Whether the deadline is kept."""
+    if found.chance is None or found.deadline_seconds is None:
+        return ""
+    if found.keeps_deadline:
+        return f"keeps it with a chance of {chance_text(found.chance)}"
+    if found.application.beside_seconds >= found.deadline_seconds:
+        return "no size keeps it: the time beside queries alone is longer"
+    if found.chance <= 0:
+        return "no size asked about keeps it, so take what you have"
+    return (
+        f"no size asked about keeps it with a chance of 90%; this has {chance_text(found.chance)}"
+    )
 
 
 def _row(each: WholeTime, prices: PriceList | None) -> dict[str, object]:
@@ -126,8 +145,8 @@ def _elsewhere(found: ExecutorAdvice) -> str | None:
     engine, time, chance = other
     if time.extrapolating:
         verdict = (
-            "nothing of the kind ran here on it, and functions of your own would be written anew, "
-            "so measure before you believe that"
+            "with the data at hand; nothing of the kind ran here on it, and functions of your own "
+            "would be written anew, so measure before you believe that"
         )
     elif is_better(chance):
         verdict = f"would do: faster with a chance of {chance_text(chance)}"
@@ -142,7 +161,7 @@ def _elsewhere(found: ExecutorAdvice) -> str | None:
 
 
 def _remarks(found: ExecutorAdvice, each: WholeTime) -> str:
-    words = ["as it ran"] if each is found.today else []
+    words = ["the size it had"] if each is found.today else []
     return ", ".join(words + ["extrapolating"] * each.extrapolating)
 
 

@@ -7,7 +7,7 @@ many queries the longest are asked about; the time of all others counts as time 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from fedperf_client.diagnosis.job_facts import JobFacts, StageFacts
+from fedperf_client.diagnosis.job_facts import JobFacts
 from fedperf_client.diagnosis.spark_settings import SparkSettings
 from fedperf_client.sources.spark.cluster import UNIFIED_SHARE
 from fedperf_client.sources.spark.identity import stripped
@@ -15,6 +15,11 @@ from fedperf_shared.execution import ClusterConfig, Execution
 
 MOST_QUERIES = 200
 """Asked about at most."""
+
+INTERACTIVE = frozenset(
+    {"spark shell", "pysparkshell", "sparkr", "sparksql", "databricks shell", "livy", "zeppelin"}
+)
+"""Names under which anybody does anything: two applications of such a name are two jobs."""
 
 RESERVED_BYTES = 300 * 2**20
 """Of an executor's memory that Spark keeps for itself (its tuning guide)."""
@@ -26,7 +31,8 @@ class SparkApplication:
 
     Attributes:
         name: as its log has it, with its id; local.
-        group: the name without dates and ids: the same for its other runs.
+        group: the same for its other runs: the name without dates and ids, or, where that says
+            no more than that somebody worked interactively, with its id.
         queries: executions that ended well, at least one.
         cluster: what the largest of them had.
         settings: it was started with.
@@ -34,6 +40,7 @@ class SparkApplication:
         beside_seconds: of that, in which none of `queries` ran.
         held_bytes: the most memory that the tasks of one executor held for their work.
         spilled_bytes: that did not fit and went to disk.
+        narrow_seconds: of stages with no more tasks than there was room for.
     """
 
     name: str
@@ -45,6 +52,7 @@ class SparkApplication:
     beside_seconds: float
     held_bytes: float
     spilled_bytes: int
+    narrow_seconds: float = 0.0
 
     @property
     def runtime_seconds(self) -> float:
@@ -89,6 +97,7 @@ class ApplicationRecord:
     _ended: float = 0.0
     _held: float = 0.0
     _spilled: int = 0
+    _narrow: float = 0.0
 
     def add_job(self, job: JobFacts) -> None:
         """A job of it, with what its tasks held."""
@@ -96,8 +105,10 @@ class ApplicationRecord:
         self._began = min(self._began, job.started_at / 1000)
         self._ended = max(self._ended, job.ended_at / 1000)
         for stage in job.stages:
-            self._held = max(self._held, _held_at_once(job, stage))
+            self._held = max(self._held, job.held_at_once(stage))
             self._spilled += stage.totals.spilled_disk
+            if len(stage.tasks) <= stage.slots:
+                self._narrow += stage.span / 1000
 
     def add_query(self, execution: Execution) -> None:
         """A query of it."""
@@ -112,12 +123,12 @@ class ApplicationRecord:
         queries = _longest(self._queries)
         if not queries or not self._name:
             return None
-        startup = max(each.measurement.startup_seconds for each in queries if each.measurement)
-        wall = max(self._ended - self._began, queries[0].runtime_seconds) + startup
+        submitted = min(_submitted_at(each) for each in queries)
+        wall = max(self._ended - min(self._began, submitted), queries[0].runtime_seconds)
         covered = _covered(queries)
         return SparkApplication(
             self._name,
-            stripped(self._name.rpartition(" (")[0] or self._name),
+            _group_of(self._name),
             tuple(queries),
             queries[0].cluster,
             self._settings,
@@ -125,14 +136,19 @@ class ApplicationRecord:
             max(0.0, wall - covered),
             self._held,
             self._spilled,
+            min(self._narrow, covered),
         )
 
 
-def _held_at_once(job: JobFacts, stage: StageFacts) -> float:
-    """The most that tasks of one executor held: that of the largest beside others of the mean."""
-    cores, tasks = job.settings.executor_cores or job.cores, len(stage.tasks)
-    others = min(max(1, cores // job.settings.cores_per_task), tasks) - 1
-    return stage.totals.most_held + others * stage.totals.held / tasks
+def _group_of(name: str) -> str:
+    plain = name.rpartition(" (")[0] or name
+    return name if plain.lower() in INTERACTIVE else stripped(plain)
+
+
+def _submitted_at(execution: Execution) -> float:
+    """When its application was submitted, where it is the first of it; else when it began."""
+    waited = 0.0 if execution.measurement is None else execution.measurement.startup_seconds
+    return _interval(execution)[0] - waited
 
 
 def newest_of_each(applications: Iterable[SparkApplication]) -> list[SparkApplication]:

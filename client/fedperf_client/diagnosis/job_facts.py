@@ -86,7 +86,8 @@ class StageFacts:
         submitted_at: None where the log does not tell.
         slots: tasks that its executors could run at once, a mean over its time; 0 where no
             executor is known.
-        had_executors: whether one was there when it was submitted.
+        had_executors: whether one that it could use was there when it was submitted.
+        at_start: none had ever been there by then: the application was starting.
         tasks: those that succeeded; at least one.
         totals: sums over them.
     """
@@ -99,6 +100,7 @@ class StageFacts:
     had_executors: bool
     tasks: TaskColumns
     totals: TaskTotals = field(default_factory=TaskTotals)
+    at_start: bool = False
 
     def __str__(self) -> str:
         again = f".{self.attempt}" if self.attempt else ""
@@ -232,6 +234,12 @@ class JobFacts:
         """Tasks that can run at once."""
         return max(1, self.cores // self.settings.cores_per_task)
 
+    def held_at_once(self, stage: StageFacts) -> float:
+        """The most that tasks of one executor held: the largest beside others of the mean."""
+        cores, tasks = self.settings.executor_cores or self.cores, len(stage.tasks)
+        others = min(max(1, cores // self.settings.cores_per_task), tasks) - 1
+        return stage.totals.most_held + others * stage.totals.held / tasks
+
     @cached_property
     def _changes(self) -> tuple[Longs, Longs]:
         """Moments at which the number of running tasks changes, and the number from then on."""
@@ -251,7 +259,7 @@ class JobFacts:
         task is said to end a little after the next has begun in its place, hence `_OVERLAP`.
         """
         moments, running = self._changes
-        most = max((each.slots for each in self.stages), default=self.slots)
+        most = max((self.slots, *(each.slots for each in self.stages)))
         above = np.maximum(running[:-1] - most, 0) * np.diff(moments)
         used = sum(each.task_time for each in self.stages)
         if self.cluster is None or not self.was_alone:

@@ -18,7 +18,6 @@ from fedperf_client.diagnosis.job_facts import (
     Longs,
     StageFacts,
     TaskColumns,
-    TaskTotals,
 )
 from fedperf_client.diagnosis.present_executors import PresentExecutors
 from fedperf_client.diagnosis.spark_settings import SparkSettings
@@ -27,7 +26,9 @@ from fedperf_client.diagnosis.task_figures import (
     LONGEST_TEXT,
     failure_of,
     figures_of,
+    totals_of,
 )
+from fedperf_client.sources.spark.cluster import MAX_EXECUTORS, profile_of
 from fedperf_client.sources.spark.fields import (
     Event,
     integer,
@@ -60,7 +61,10 @@ class _OpenStage:
     name: str = ""
     submitted_at: int | None = None
     had_executors: bool = True
-    cores: int = 0
+    at_start: bool = False
+    profile: int = 0
+    slots: int = 0
+    takers: Counter[str] = field(default_factory=Counter)
     columns: "array[int]" = field(default_factory=lambda: array("q"))
     sums: Counter[str] = field(default_factory=Counter)
     most_held: int = 0
@@ -232,7 +236,9 @@ class OpenJobs:
         stage = job.stages.setdefault(attempt, _OpenStage())
         stage.name = text(info, "Stage Name")[:LONGEST_TEXT]
         stage.submitted_at = at
-        stage.had_executors = self._executors.are_there(at)
+        stage.profile = profile_of(info)
+        stage.had_executors = self._executors.are_there(at, stage.profile)
+        stage.at_start = not self._executors.have_come
 
     def _stage_completed(self, event: Event) -> None:
         info = mapping(event, "Stage Info")
@@ -241,8 +247,13 @@ class OpenJobs:
         stage = None if job is None else job.stages.get((number, attempt))
         if stage is not None and stage.columns:
             launched, finished = stage.columns[0::_COLUMNS], stage.columns[1::_COLUMNS]
-            found = self._executors.during(min(launched), max(finished))
-            stage.cores = 0 if found is None else found.cores
+            stage.slots = self._executors.slots_of(
+                stage.takers,
+                min(launched),
+                max(finished),
+                profile=stage.profile,
+                task_cores=self._settings.cores_per_task,
+            )
 
     def _task_ended(self, event: Event) -> None:
         number = integer(event, "Stage ID")
@@ -265,6 +276,9 @@ class OpenJobs:
             rows = figures["rows_read"]
             stage.columns.extend((launched, finished, figures.pop("run"), read, rows))
             stage.sums.update(figures)
+            taker = info.get("Executor ID")
+            if isinstance(taker, str) and len(stage.takers) < MAX_EXECUTORS:
+                stage.takers[taker] += 1
             stage.most_held = max(stage.most_held, figures["held"])
         self._grown(job, 1)
 
@@ -346,10 +360,11 @@ class OpenJobs:
             attempt=attempt,
             name=stage.name,
             submitted_at=stage.submitted_at,
-            slots=stage.cores // self._settings.cores_per_task,
+            slots=stage.slots,
             had_executors=stage.had_executors,
+            at_start=stage.at_start,
             tasks=tasks,
-            totals=TaskTotals(**stage.sums, most_held=stage.most_held),
+            totals=totals_of(stage.sums, stage.most_held),
         )
 
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from fedperf_client.sources.spark.application import DATABRICKS
 from fedperf_client.sources.spark.fields import size_bytes
 
 MIB = 2**20
@@ -51,10 +52,12 @@ class SparkSettings:
     Attributes:
         version: of Spark; empty where the log does not tell.
         properties: of `_KEPT` those that were set.
+        is_databricks: whether machines are chosen as those of a Databricks cluster are.
     """
 
     version: str = ""
     properties: Mapping[str, str] = field(default_factory=dict)
+    is_databricks: bool = False
 
     @classmethod
     def of(cls, version: str, properties: Mapping[str, object]) -> "SparkSettings":
@@ -64,7 +67,8 @@ class SparkSettings:
             for name in _KEPT
             if isinstance(value := properties.get(name), str) and len(value) <= _LONGEST_VALUE
         }
-        return cls(version[:_LONGEST_VALUE], kept)
+        is_databricks = any(name.startswith(DATABRICKS) for name in properties)
+        return cls(version[:_LONGEST_VALUE], kept, is_databricks)
 
     @property
     def is_local(self) -> bool:
@@ -140,7 +144,5 @@ class SparkSettings:
 
 
 def memory_setting(size: int) -> str:
-    """A size as Spark takes it: whole GiB, rounded up, or MiB below four of them."""
-    if size > 4 * 2**30:
-        return f"{-(-size // 2**30)}g"
-    return f"{-(-size // MIB)}m"
+    """A size as Spark takes it: GiB where they are whole, else MiB, rounded up."""
+    return f"{-(-size // MIB)}m" if size % 2**30 else f"{size // 2**30}g"

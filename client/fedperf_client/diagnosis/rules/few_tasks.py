@@ -4,6 +4,7 @@ At stake is what the usual task takes longer than its share of all slots would, 
 the slots were without work: not all work can be split.
 """
 
+import re
 from collections.abc import Iterator
 
 from fedperf_client.diagnosis.finding import JobFinding, Symptom
@@ -11,6 +12,9 @@ from fedperf_client.diagnosis.job_facts import JobFacts, StageFacts
 from fedperf_client.diagnosis.spark_settings import MIB, SparkSettings
 from fedperf_client.text.durations import duration_text
 from fedperf_client.text.operator_tree import size_text
+
+_READS_SCHEMA = re.compile(r"(?:load|parquet|orc|avro|csv|json|text|table) at ")
+"""Calls that read no rows, but ask files for their columns, in a task of Spark's own."""
 
 LEAST_BYTES = MIB
 """A task for less is not worth its start: what Spark itself merges partitions up to."""
@@ -33,12 +37,21 @@ def few_tasks(job: JobFacts) -> Iterator[JobFinding]:
             seconds,
             f"{tasks} task{'s' * (tasks > 1)} on {stage.slots} slots for "
             f"{duration_text(stage.span / 1000)}; read: {size_text(read)}",
-            "more partitions"
-            if conf
-            else "more partitions where the code makes them; else fewer cores do as well here",
+            _advice(stage, read, conf),
             conf,
             {"tasks": tasks, "slots": stage.slots, "read_bytes": read},
         )
+
+
+def _advice(stage: StageFacts, read: int, conf: tuple[str, ...]) -> str:
+    if conf:
+        return "more partitions"
+    if len(stage.tasks) == 1 and not read and _READS_SCHEMA.match(stage.name):
+        return (
+            "Spark asks files for their columns, which no setting splits: give a schema, or read "
+            "a table of the catalogue"
+        )
+    return "more partitions where the code makes them; else fewer cores do as well here"
 
 
 def _conf(stage: StageFacts, settings: SparkSettings) -> tuple[str, ...]:

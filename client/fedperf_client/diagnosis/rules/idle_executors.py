@@ -32,7 +32,7 @@ def _waiting(job: JobFacts, waited: list[Interval]) -> JobFinding:
         key=lambda each: (each.began < end, each.began),
     )
     missing = not stage.had_executors
-    conf = _least_executors(job, stage) if missing else ()
+    conf = _least_executors(job, stage) if missing and not stage.at_start else ()
     total = sum(b - a for a, b in waited) / 1000
     longest = (end - start) / 1000
     said = "no executor was there" if missing else "executors were there"
@@ -42,7 +42,11 @@ def _waiting(job: JobFacts, waited: list[Interval]) -> JobFinding:
         total,
         f"for {duration_text(total)} stages were submitted and no task ran; the longest time, "
         f"{duration_text(longest)}, before the first task of {stage}: {said}",
-        "keep executors between jobs (their idle time costs), or let jobs follow closely"
+        "the application was starting, and its first executors were on their way: the manager of "
+        "the cluster sets how long that takes"
+        if missing and stage.at_start
+        else "keep executors between jobs (their idle time costs; a longer "
+        "spark.dynamicAllocation.executorIdleTimeout does it as well), or let jobs follow closely"
         if missing
         else "executors that had just started, or a driver that is slow to send tasks: try more "
         "driver cores",
@@ -79,7 +83,10 @@ def _driver(job: JobFacts, alone: int) -> JobFinding:
         f"for {duration_text(alone / 1000)} of {duration_text(job.seconds)} no task ran and no "
         f"stage waited for one ({where})",
         "the driver planned, listed files, collected results or committed: fewer files and "
-        "partitions, less to collect; more executors do not help",
+        "partitions, less to collect; more executors do not help"
+        if job.stages or job.failed
+        else "no executor took part: planning, or the catalogue and its metastore; more executors "
+        "do not help",
         (),
         {"alone_seconds": alone / 1000, "before_seconds": before / 1000,
          "after_seconds": after / 1000},

@@ -41,7 +41,7 @@ def tiny_tasks(job: JobFacts) -> Iterator[JobFinding]:
             f"{tasks} tasks on {stage.slots} slots read {size_text(read / tasks)} each and took "
             f"{duration_text(stage.median / 1000)} in the median; of "
             f"{duration_text(stage.task_time / 1000)} in all, {duration_text(totals.cpu / 1000)} "
-            "were computing",
+            "were CPU time of their code in the JVM",
             _advice(job, stage),
             _conf(job, stage, job.settings, enough=enough),
             {

@@ -148,7 +148,8 @@ def _last_wave(job: JobFacts, stage: StageFacts, seconds: float) -> JobFinding:
     waves = tasks / stage.slots
     more = 3 * stage.slots * -(-tasks // stage.slots)
     conf: tuple[str, ...] = ()
-    if totals.input_bytes > totals.shuffle_read:
+    is_of_files = totals.input_bytes > totals.shuffle_read
+    if is_of_files:
         size = max(LEAST_BYTES, totals.input_bytes // more)
         if size < job.settings.file_bytes:
             conf = (f"spark.sql.files.maxPartitionBytes={size}",)
@@ -159,7 +160,8 @@ def _last_wave(job: JobFacts, stage: StageFacts, seconds: float) -> JobFinding:
         str(stage),
         seconds,
         f"{tasks} tasks on {stage.slots} slots are {waves:.2f} waves; {_times(stage)}",
-        "smaller tasks, so that the last wave is short",
+        "smaller tasks, so that the last wave is short"
+        + (", if the files can be split (row groups; not gzip)" if is_of_files else ""),
         conf,
         _figures(stage),
     )

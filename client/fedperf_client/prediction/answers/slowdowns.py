@@ -263,7 +263,9 @@ def _slowdown(name: str, before: RunSide, after: RunSide, belief: RepeatBelief) 
 
 
 def _changes(before: RunSide, after: RunSide) -> tuple[str, ...]:
-    found = []
+    versions = [Counter(run.source for run in side.runs) for side in (before, after)]
+    old_source, new_source = (each.most_common(1)[0][0] for each in versions)
+    found = [] if old_source == new_source else [f"{old_source} to {new_source}"]
     for words, what in (("rows", lambda run: run.rows), ("cores", lambda run: run.cores)):
         old, new = before.median_of(what), after.median_of(what)
         if not 1 / CHANGED <= (new + 1) / (old + 1) <= CHANGED:

@@ -46,7 +46,7 @@ _NODE_TYPES = (
     "spark.databricks.workerNodeTypeId",
     "spark.databricks.clusterUsageTags.clusterNodeType",
 )
-_DATABRICKS = "spark.databricks."
+DATABRICKS = "spark.databricks."
 
 
 @dataclass(slots=True)
@@ -86,7 +86,7 @@ class Application:
         """Take the few properties that count."""
         properties = mapping(event, "Spark Properties")
         self.executors.configured(properties)
-        if any(name.startswith(_DATABRICKS) for name in properties):
+        if any(name.startswith(DATABRICKS) for name in properties):
             self._vendor = "databricks"
         self._node_type = _first(properties, _NODE_TYPES)
         system = event.get("System Properties")

@@ -5,6 +5,7 @@ long each executor lived during it. Machines are the distinct hosts among them.
 """
 
 import math
+from collections.abc import Container
 from dataclasses import dataclass, field, replace
 
 from fedperf_client.sources.spark.fields import (
@@ -41,8 +42,16 @@ class UnknownClusterError(InvalidInputError):
         super().__init__("no executor is known for its time")
 
 
+def profile_of(info: Event) -> int:
+    """The resource profile that an executor has, or a stage asks for; the default is 0."""
+    found = info.get("Resource Profile Id")
+    return found if isinstance(found, int) else 0
+
+
 @dataclass(frozen=True, slots=True)
 class _Executor:
+    identity: str
+    profile: int
     host: int
     cores: int
     memory_bytes: int
@@ -83,13 +92,15 @@ class Executors:
     def added(self, event: Event) -> None:
         """An executor is there."""
         info = mapping(event, "Executor Info")
-        profile = info.get("Resource Profile Id")
-        memory = self._profiles.get(profile, 0) if isinstance(profile, int) else 0
+        profile = profile_of(info)
+        memory = self._profiles.get(profile, 0)
         identity = text(event, "Executor ID")
         memory = memory or self._configured_bytes
         if identity == DRIVER:  # local mode: what executors would have tells nothing of it
             memory = 0
         found = _Executor(
+            identity=identity,
+            profile=profile,
             host=self._host(text(info, "Host")),
             cores=integer(info, "Total Cores"),
             memory_bytes=memory or self._managed.get(identity, 0) or DEFAULT_MEMORY_BYTES,
@@ -123,11 +134,24 @@ class Executors:
         """Forget those that ended before the oldest query that still runs began."""
         self._ended = [each for each in self._ended if each.removed_at >= at]
 
-    def during(self, start: int, end: int) -> ClusterConfig:
+    def during(
+        self,
+        start: int,
+        end: int,
+        *,
+        profile: int | None = None,
+        only: Container[str] | None = None,
+    ) -> ClusterConfig:
         """The resources between two moments (milliseconds), the later of which has passed.
 
         An executor that is known by then and claims to have come later has another clock; it
         counts in full.
+
+        Args:
+            start: the earlier of them.
+            end: the later.
+            profile: of the executors that count; those of any by default.
+            only: ids of the executors that count; all by default.
 
         Raises:
             UnknownClusterError: no executor lived then.
@@ -136,6 +160,7 @@ class Executors:
         shares = [
             (each, (min(each.removed_at, start + span) - max(added_at, start)) / span)
             for each in (*self._ended, *self._known.values())
+            if profile in (None, each.profile) and (only is None or each.identity in only)
             for added_at in [each.added_at if each.added_at <= end else start]
         ]
         lived = [(each, share) for each, share in shares if share > 0]

@@ -138,7 +138,14 @@ def test_a_chance_below_nine_in_ten_keeps_no_deadline() -> None:
 def test_of_none_that_keeps_the_deadline_the_likeliest_is_shown() -> None:
     found = advised(deadline_seconds=55.0)
     assert (found.best.executors, found.keeps_deadline) == (8, False)
-    assert advised(deadline_seconds=1.0).best.executors == 8
+
+
+def test_what_no_size_can_keep_is_no_reason_for_another() -> None:
+    found = advised(deadline_seconds=12.0)
+    assert (found.best, found.keeps_deadline) == (found.today, False)
+    assert "no size asked about keeps it, so take what you have" in "\n".join(lines_of(found, None))
+    beside = advised(deadline_seconds=9.0)
+    assert "the time beside queries alone is longer" in "\n".join(lines_of(beside, None))
 
 
 def test_without_a_deadline_prices_decide_or_else_the_fastest() -> None:
@@ -182,9 +189,30 @@ def test_executors_that_come_and_go_and_local_mode_have_their_own_settings() -> 
     assert found.conf == ("--master local[4]", "--conf spark.driver.memory=30g")
 
 
+def test_on_databricks_the_number_of_workers_is_no_option_of_spark() -> None:
+    databricks = {**CLUSTER, "spark.databricks.clusterUsageTags.cloudProvider": "Azure"}
+    found = advised(ran(settings=databricks))
+    assert found.conf == ()
+    assert "set its number of workers" in "\n".join(lines_of(found, None))
+
+
+def test_memory_is_told_as_it_was_set_and_not_rounded() -> None:
+    odd = {**CLUSTER, "spark.executor.memory": "47016m"}
+    assert advised(ran(settings=odd)).conf[-1] == "--conf spark.executor.memory=47016m"
+
+
+def test_stages_without_more_tasks_than_cores_are_named_where_more_cores_are_advised() -> None:
+    wide, narrow = (advised(ran(narrow_seconds=each)) for each in (0.0, 40.0))
+    assert narrow.best.cluster.cores > TODAY.cores
+    assert "no more tasks than cores" not in "\n".join(lines_of(wide, None))
+    assert "note: 40 s of it were stages with no more tasks than" in "\n".join(
+        lines_of(narrow, None)
+    )
+
+
 def test_memory_in_which_what_was_measured_does_not_fit_is_refused() -> None:
     assert advised(memory_bytes=8 * GIB).conf[-1] == "--conf spark.executor.memory=8g"
-    with pytest.raises(TooLittleMemoryError, match="less than the 6g that its tasks need"):
+    with pytest.raises(TooLittleMemoryError, match="less than the 5420m that its tasks need"):
         advised(memory_bytes=5 * GIB)  # 3 GiB of work are 60 % of 5 GiB, and 300 MiB
     with pytest.raises(TooLittleMemoryError, match="spilled"):
         advised(ran(spilled_bytes=1), memory_bytes=12 * GIB)
@@ -201,6 +229,30 @@ def test_the_largest_task_counts_whole_beside_others_of_the_mean(tmp_path: Path)
     at_once = min(job.settings.executor_cores or job.cores, 100)
     mean = (4 * GIB + 99 * (GIB // 100)) / 100
     assert found.held_bytes == pytest.approx(4 * GIB + (at_once - 1) * mean)
+
+
+def test_what_came_before_the_first_query_is_counted_once(tmp_path: Path) -> None:
+    (job,), _ = log_of([FakeTask(1000, 11_000)]).jobs(tmp_path)  # a command at 1 s of its clock
+    began = START.timestamp() + 15.0
+    counted = replace(
+        query(),
+        finished_at=START + timedelta(seconds=20),
+        measurement=Measurement(5.0, startup_seconds=15.0),
+    )
+    shift = round(1000 * (began - 14.0)) - job.started_at
+    record = ApplicationRecord()
+    record.add_job(
+        replace(job, started_at=job.started_at + shift, ended_at=job.started_at + shift + 10_000)
+    )
+    record.add_job(
+        replace(job, started_at=round(1000 * began), ended_at=round(1000 * began) + 5000)
+    )
+    record.add_query(counted)
+    found = record.finished()
+    assert found is not None
+    assert found.wall_seconds == pytest.approx(20.0)  # from the submission to the end
+    assert found.beside_seconds == pytest.approx(15.0)
+    assert found.narrow_seconds == pytest.approx(5.0)  # never more than the queries
 
 
 def test_an_engine_here_is_compared_with_the_queries_alone() -> None:
@@ -248,3 +300,17 @@ def test_of_an_application_the_last_run_counts_and_the_costliest_comes_first() -
     small = ran(group="small", wall_seconds=150.0)
     runs = [ran(later), ran(query()), small]
     assert newest_of_each(runs) == [runs[0], small]
+
+
+@pytest.mark.parametrize(
+    ("name", "group"),
+    [("Nightly 2026-03-01 (app-1)", "nightly"), ("Spark shell (app-1)", "Spark shell (app-1)")],
+)
+def test_two_interactive_applications_are_two_jobs(name: str, group: str, tmp_path: Path) -> None:
+    (job,), _ = log_of([FakeTask(1000, 2000)]).jobs(tmp_path)
+    record = ApplicationRecord()
+    record.add_job(replace(job, application=name))
+    record.add_query(query())
+    found = record.finished()
+    assert found is not None
+    assert found.group == group

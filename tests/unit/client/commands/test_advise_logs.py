@@ -40,7 +40,7 @@ def test_a_directory_of_logs_becomes_conf_lines(home: Home, logs: Path) -> None:
     assert ended.code == 0, ended.err
     assert "1 query, 11 s on 3 executors of 4 cores" in ended.out
     assert "deadline 9.0 d: keeps it with a chance of" in ended.out
-    assert "  --conf spark.executor.cores=4\n  --conf spark.executor.memory=4096m" in ended.out
+    assert "  --conf spark.executor.cores=4\n  --conf spark.executor.memory=4g" in ended.out
     assert len(fedperf(home, "runs", "--json").rows()) == 1
 
 

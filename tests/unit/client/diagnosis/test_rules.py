@@ -39,7 +39,7 @@ def test_a_spill_is_found_with_its_bytes_and_a_setting_that_makes_it_fit(tmp_pat
     assert found.seconds == pytest.approx(10 * 2 / 8)  # the share of the tasks that spilled
     assert found.figures["spilled_disk_bytes"] == 60 * MIB
     assert "2 of 8 tasks wrote 62.9 MB to disk" in found.evidence
-    assert found.conf == ("spark.executor.memory=3072m",)  # 300 MiB where 120 were held
+    assert found.conf == ("spark.executor.memory=3g",)  # 300 MiB where 120 were held
 
 
 def test_a_spill_behind_a_shuffle_asks_for_more_partitions(tmp_path: Path) -> None:
@@ -129,6 +129,39 @@ def test_fewer_tasks_than_slots_are_found_and_split_where_there_is_enough(tmp_pa
     assert small.conf == ()
 
 
+def test_executors_that_took_no_task_while_tasks_waited_are_no_slots(tmp_path: Path) -> None:
+    waves = [FakeTask(1000 + at, 2000 + at, executor="0") for at in (0, 3000, 6000, 9000)] * 4
+    assert found_in(log_of(waves), tmp_path).get(Symptom.FEW_TASKS) is None
+    (job,), _ = log_of(waves).jobs(tmp_path)
+    assert [each.slots for each in job.stages] == [4]
+    once = [FakeTask(1000, 9000, executor="0")] * 3
+    (job,), _ = log_of(once).jobs(tmp_path)
+    assert [each.slots for each in job.stages] == [8]  # nobody waited: the other was free
+
+
+def test_executors_of_another_profile_are_not_there_for_a_stage(tmp_path: Path) -> None:
+    log = started().opened().stage(even(), profile=1).closed()
+    (job,), _ = log.jobs(tmp_path)
+    assert [(each.slots, each.had_executors) for each in job.stages] == [(0, False)]
+
+
+def test_a_task_that_asks_files_for_their_columns_is_not_to_be_split(tmp_path: Path) -> None:
+    one = [FakeTask(1000, 11_000)]
+    log = started().opened().stage(one, name="parquet at Load.scala:3").closed()
+    assert "give a schema" in found_in(log, tmp_path)[Symptom.FEW_TASKS].advice
+    own = found_in(log_of(one), tmp_path)[Symptom.FEW_TASKS].advice
+    assert own.startswith("more partitions where the code makes them")
+
+
+def test_cpu_time_of_many_short_tasks_is_not_rounded_away(tmp_path: Path) -> None:
+    log = log_of([FakeTask(1000, 1001)] * 1000)
+    for each in log.events:
+        if each["Event"] == "SparkListenerTaskEnd":
+            each["Task Metrics"]["Executor CPU Time"] = 900_000  # type: ignore[index]
+    (job,), _ = log.jobs(tmp_path)
+    assert job.stages[0].totals.cpu == 900
+
+
 def test_tasks_that_only_start_are_found(tmp_path: Path) -> None:
     begins = range(1000, 11_000, 50)
     tasks = [FakeTask(at, at + 50, cpu=5, fetched=200) for at in begins for _ in range(SLOTS)]
@@ -167,18 +200,36 @@ def test_a_stage_that_found_no_executor_says_so(tmp_path: Path) -> None:
     log.executor("1", 1_750_000_006_000, host="host-1")
     tasks = log_of(even(4, begin=6000)).events
     log.events += [each for each in tasks if each["Event"] == "SparkListenerTaskEnd"]
-    found = found_in(log.closed(), tmp_path)[Symptom.EXECUTOR_WAIT]
-    assert "no executor was there" in found.evidence
-    assert found.conf == ("spark.dynamicAllocation.minExecutors=1",)
+    first = found_in(log.closed(), tmp_path)[Symptom.EXECUTOR_WAIT]
+    assert "no executor was there" in first.evidence
+    assert "was starting" in first.advice
+    assert first.conf == ()
+    came = {"Event": "SparkListenerExecutorAdded", "Timestamp": 1_750_000_000_000}
+    gone = {"Event": "SparkListenerExecutorRemoved", "Timestamp": 1_750_000_000_500}
+    info = {"Host": "host-0", "Total Cores": 4}
+    log.events[3:3] = [
+        {**came, "Executor ID": "0", "Executor Info": info},
+        {**gone, "Executor ID": "0"},
+    ]
+    later = found_in(log, tmp_path)[Symptom.EXECUTOR_WAIT]
+    assert "no executor was there" in later.evidence
+    assert later.conf == ("spark.dynamicAllocation.minExecutors=1",)
 
 
 def test_garbage_collection_names_the_memory_that_counts(tmp_path: Path) -> None:
-    tasks = even(garbage=2000)
+    tasks = even(garbage=2000, held=500 * MIB)
     found = found_in(log_of(tasks, executor_memory="8g"), tmp_path)[Symptom.GARBAGE]
     assert found.seconds == pytest.approx(2.0)
     assert found.conf == ("spark.executor.memory=16g",)
     local = found_in(log_of(tasks, master="local[8]"), tmp_path)[Symptom.GARBAGE]
-    assert local.conf == ("spark.driver.memory=2048m",)
+    assert local.conf == ("spark.driver.memory=2g",)
+
+
+def test_garbage_is_not_blamed_on_memory_that_is_nearly_empty(tmp_path: Path) -> None:
+    tasks = even(garbage=2000, held=10 * MIB)  # eight at once
+    roomy = found_in(log_of(tasks, executor_memory="8g"), tmp_path)[Symptom.GARBAGE]
+    assert roomy.conf == ()
+    assert "held at most 83.9 MB of 8.6 GB at once" in roomy.evidence
 
 
 def test_waiting_for_a_shuffle_and_rows_that_multiply_are_found(tmp_path: Path) -> None:

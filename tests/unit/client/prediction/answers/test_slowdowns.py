@@ -108,6 +108,12 @@ def test_what_else_changed_is_told() -> None:
     )
 
 
+def test_another_version_of_the_engine_is_told_first() -> None:
+    old, new = (ran(10.0, n, origin=Origin(source=f"spark 3.{n}.1")) for n in (1, 2))
+    ((found,), _) = slowdowns({"nightly": (runs_of(old), runs_of(new))})
+    assert found.changes[0] == "spark 3.1.1 to spark 3.2.1"
+
+
 def test_those_that_lost_most_time_come_first_and_lone_ones_are_named() -> None:
     pairs = {
         "small": (runs_of(*map(ran, [1, 1, 1])), runs_of(*map(ran, [9, 9]))),
