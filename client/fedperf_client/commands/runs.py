@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 ONLY_WHERE_TOLD = ("record", "description", "failure", "remarks")
 """Columns of the list that are shown where any execution has something there."""
 
+SPARE = ("ops", "rows known", "source", "remarks")
+"""Columns that a narrow terminal leaves out; `runs show` has them."""
+
 _FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 
 app = typer.Typer(cls=ProgramCommands, add_completion=False)
@@ -74,6 +77,7 @@ def runs(
         [{name: line[name] for name in line if name in told} for line in lines],
         json=False,
         empty=f"no such execution{named}{with_text}; take some in with: fedperf ingest FILE",
+        spare=SPARE,
     )
 
 

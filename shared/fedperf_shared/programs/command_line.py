@@ -9,7 +9,7 @@ terminal.
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
@@ -33,6 +33,12 @@ UNFOLDED = 240
 
 READABLE = 10
 """Characters that a column needs, with its borders."""
+
+SHORT = 16
+"""Characters of a value that is hard to read in two lines, such as a date or a duration."""
+
+_BORDERS = 3
+"""Characters between two columns."""
 
 EXIT_CODES = {
     0: "done",
@@ -118,10 +124,13 @@ def show(facts: Mapping[str, object], *, json: bool) -> None:
         print(f"{name.replace('_', ' ')}: {_text(value)}")
 
 
-def show_rows(rows: Sequence[Mapping[str, object]], *, json: bool, empty: str) -> None:
+def show_rows(
+    rows: Sequence[Mapping[str, object]], *, json: bool, empty: str, spare: Collection[str] = ()
+) -> None:
     """Print rows as a table; `empty` where there are none.
 
     A terminal that is too narrow for the columns gets the table turned: a line for each of them.
+    Where there are too many rows for that, it gets the columns without the `spare` ones.
     """
     if json:
         _print_json(rows)
@@ -135,12 +144,16 @@ def show_rows(rows: Sequence[Mapping[str, object]], *, json: bool, empty: str) -
 
     names = list(dict.fromkeys(name for row in rows for name in row))
     console = Console(width=_width())
+    is_narrow = len(names) * READABLE > console.width
+    is_turned = is_narrow and len(rows) < len(names)
+    if is_narrow and not is_turned:
+        names = [name for name in names if name not in spare]
     cells = [[_text(row.get(name)) for name in names] for row in rows]
-    if len(rows) < len(names) and len(names) * READABLE > console.width:
+    if is_turned:
         heads = [name.replace("_", " ") for name in names]
         names = ["", *map(str, range(1, len(rows) + 1))]
         cells = [list(line) for line in zip(heads, *cells, strict=True)]
-    table = Table(*(_column(name) for name in names))
+    table = Table(*_columns(names, cells, console.width))
     for line in cells:
         table.add_row(*map(Text, line))
     console.print(table)
@@ -151,11 +164,23 @@ def _width() -> int | None:
     return None if sys.stdout.isatty() or "COLUMNS" in os.environ else UNFOLDED
 
 
-def _column(name: str) -> "Column":
-    """A column that folds long values and cuts none; an id, which people copy, stays whole."""
+def _columns(names: Sequence[str], cells: Sequence[Sequence[str]], width: int) -> "list[Column]":
+    """Columns that fold long values and cut none; an id, which people copy, stays whole.
+
+    Short values stay whole as well, where that leaves enough for the others.
+    """
     from rich.table import Column
 
-    return Column(name.replace("_", " "), overflow="fold", no_wrap=name == "id")
+    heads = [name.replace("_", " ") for name in names]
+    columns = zip(heads, zip(*cells, strict=True), strict=True)
+    longest = [max(map(len, (head, *values))) for head, values in columns]
+    whole = [each if each <= SHORT else None for each in longest]
+    needed = sum(_BORDERS + (READABLE if each is None else each) for each in whole)
+    fits = needed < width
+    return [
+        Column(head, overflow="fold", no_wrap=head == "id" or (fits and each is not None))
+        for head, each in zip(heads, whole, strict=True)
+    ]
 
 
 def visible(text: str) -> str:

@@ -120,6 +120,23 @@ def test_a_table_too_wide_for_a_terminal_has_a_line_for_each_figure(
     assert len(shown.splitlines()) == 4 + 12
 
 
+def test_a_narrow_terminal_leaves_out_spare_columns_and_breaks_no_short_value(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    row = {"id": "0a1b2c3d", "what": "a long description " * 3, "at": "2026-03-24 18:12"}
+    rows = [{**row, "time": "1.25 min", "spare": "not needed"}] * 6
+
+    def shown(width: int) -> str:
+        monkeypatch.setenv("COLUMNS", str(width))
+        return run(lambda: command_line.show_rows(rows, json=False, empty="", spare=["spare"])).out
+
+    assert "not needed" in shown(80)
+    assert "spare" not in shown(49)
+    for width in (70, 80, 120):
+        assert shown(width).count("2026-03-24 18:12") == shown(width).count("1.25 min") == 6
+        assert all(line[-1] in "┓┃┩│┘" for line in shown(width).splitlines())  # none is cut
+
+
 def test_no_text_of_others_commands_the_terminal() -> None:
     hostile = "a\x1b[31m\u202e[red]b[/red]:smile:\r"
     shown = "a\\x1b[31m\\u202e[red]b[/red]:smile:\\r"
