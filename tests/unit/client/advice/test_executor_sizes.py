@@ -201,6 +201,14 @@ def test_memory_is_told_as_it_was_set_and_not_rounded() -> None:
     assert advised(ran(settings=odd)).conf[-1] == "--conf spark.executor.memory=47016m"
 
 
+def test_memory_that_no_log_tells_is_set_only_where_it_was_asked_for() -> None:
+    untold = {name: value for name, value in CLUSTER.items() if "memory" not in name}
+    found = advised(ran(settings=untold, held_bytes=0.0))
+    assert not any("memory" in each for each in found.conf)
+    asked = advised(ran(settings=untold, held_bytes=0.0), memory_bytes=8 * GIB)
+    assert asked.conf[-1] == "--conf spark.executor.memory=8g"
+
+
 def test_stages_without_more_tasks_than_cores_are_named_where_more_cores_are_advised() -> None:
     wide, narrow = (advised(ran(narrow_seconds=each)) for each in (0.0, 40.0))
     assert narrow.best.cluster.cores > TODAY.cores
