@@ -5,7 +5,7 @@ Without --execute it causes no traffic and runs nothing but the count of a progr
 
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -135,6 +135,18 @@ def advise(
     if by is not None:
         seconds = seconds_until(by, now().astimezone())
     if source is not None and is_spark_log(source):
+        _refuse_for_logs(
+            {
+                "--data": data,
+                "--cores": cores,
+                "--nodes": nodes,
+                "--platforms": platforms,
+                "--pin": pin,
+                "--warm": warm,
+                "--execute": execute,
+                "--plot": plot,
+            }
+        )
         advise_on_logs(
             home,
             source,
@@ -179,6 +191,13 @@ def advise(
         _show_runs(shown, runs)
     if shown.advice.keeps_deadline is False:
         raise typer.Exit(NO_ANSWER)
+
+
+def _refuse_for_logs(options: Mapping[str, object]) -> None:
+    """Say which options have no meaning for logs, instead of passing over them."""
+    given = [name for name, value in options.items() if value]
+    if given:
+        raise typer.BadParameter(f"{', '.join(given)}: not for Spark logs, which get executors")
 
 
 @dataclass(frozen=True, slots=True)

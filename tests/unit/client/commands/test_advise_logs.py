@@ -54,6 +54,12 @@ def test_a_deadline_that_nothing_keeps_ends_with_its_code(home: Home, logs: Path
     assert [each["executors"] for each in application["sizes"]] == [1, 2, 3, 4]
 
 
+def test_options_without_a_meaning_for_logs_are_refused(home: Home, logs: Path) -> None:
+    ended = fedperf(home, "advise", logs, "--cores", "4", "--execute")
+    assert ended.code == 2
+    assert "--cores, --execute: not for Spark logs" in " ".join(ended.err.split())
+
+
 def test_prices_are_shown_in_money(home: Home, logs: Path, tmp_path: Path) -> None:
     prices = tmp_path / "prices.toml"
     prices.write_text('currency = "EUR"\ncore = 36\n')
