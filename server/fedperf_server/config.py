@@ -71,8 +71,7 @@ class ServerConfig:
         if problems:
             raise ConfigurationError("; ".join(problems))
         if not self.database_url:
-            path = self.directory / "coordinator.sqlite"
-            object.__setattr__(self, "database_url", f"sqlite:///{path}")
+            object.__setattr__(self, "database_url", _own_database(self.directory))
 
     @property
     def exchange_address(self) -> str:
@@ -274,8 +273,19 @@ class _Reader:
         return SlotTimes(timedelta(seconds=opens), timedelta(seconds=replies))
 
 
-def _to_toml(config: ServerConfig) -> str:
+def _own_database(directory: Path) -> str:
+    return f"sqlite:///{directory / 'coordinator.sqlite'}"
+
+
+def _database_line(config: ServerConfig) -> str:
+    """Nothing that names a path where the database is the directory's own, which may move."""
+    if config.database_url == _own_database(config.directory):
+        return '# database_url = "sqlite:////elsewhere/coordinator.sqlite"; by default here'
     quoted = config.database_url.replace("\\", "\\\\").replace('"', '\\"')
+    return f'database_url = "{quoted}"'
+
+
+def _to_toml(config: ServerConfig) -> str:
     return f"""\
 host = "{config.host}"
 bind = "{config.bind}"
@@ -285,7 +295,7 @@ fleet_port = {config.fleet_port}
 quorum = {config.quorum}
 grace_seconds = {config.grace.total_seconds()!r}
 update_norm_bound = {config.update_norm_bound!r}
-database_url = "{quoted}"
+{_database_line(config)}
 
 {_calendar_to_toml(config.timetable)}"""
 

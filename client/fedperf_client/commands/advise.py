@@ -5,7 +5,7 @@ Without --execute it causes no traffic and runs nothing but the count of a progr
 
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -14,7 +14,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedperf_client.commands.advise_logs import advise_on_logs, is_spark_log
+from fedperf_client.commands.advise_logs import (
+    advise_on_logs,
+    is_spark_log,
+    refuse_for_logs,
+)
 from fedperf_client.commands.home_option import Json, home_of, now
 from fedperf_client.commands.predict import opened_kept, say_if_nothing_is_known
 from fedperf_client.optimizer.methods import Method
@@ -135,7 +139,7 @@ def advise(
     if by is not None:
         seconds = seconds_until(by, now().astimezone())
     if source is not None and is_spark_log(source):
-        _refuse_for_logs(
+        refuse_for_logs(
             {
                 "--data": data,
                 "--cores": cores,
@@ -191,13 +195,6 @@ def advise(
         _show_runs(shown, runs)
     if shown.advice.keeps_deadline is False:
         raise typer.Exit(NO_ANSWER)
-
-
-def _refuse_for_logs(options: Mapping[str, object]) -> None:
-    """Say which options have no meaning for logs, instead of passing over them."""
-    given = [name for name, value in options.items() if value]
-    if given:
-        raise typer.BadParameter(f"{', '.join(given)}: not for Spark logs, which get executors")
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 The logs are taken into the store first, which is harmless twice: answers rest on what ran here.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,6 +32,17 @@ def is_spark_log(source: Path) -> bool:
     from fedperf_client.sources.spark.event_log import open_event_log
 
     return source.is_dir() or (source.is_file() and open_event_log(source) is not None)
+
+
+def refuse_for_logs(options: Mapping[str, object]) -> None:
+    """Say which of the options that were given, by name, have no meaning for logs.
+
+    Raises:
+        BadParameter: any was given.
+    """
+    given = [name for name, value in options.items() if value]
+    if given:
+        raise typer.BadParameter(f"{', '.join(given)}: not for Spark logs, which get executors")
 
 
 def advise_on_logs(

@@ -20,8 +20,8 @@ STAND_INS = (
     ("replay DIRECTORY", 'replay "$FEDPERF_SERVER_DIRECTORY"'),
     # what only a running system knows: variables that `shell.Shell` finds when a line has them
     ("fedperf://HOST:PORT/#...", "$JOIN_URL"),
-    ("runs delete 05057", "runs delete $SPARE"),
-    ("05057", "$EXECUTION"),
+    ("runs delete f003b", "runs delete $SPARE"),
+    ("f003b", "$EXECUTION"),
     ("show 42a", "show $EXECUTION"),
     ("release show report-3-0", "release show $LEFT"),
     ("report-3-0", "$COMING"),

@@ -34,6 +34,21 @@ def test_what_was_written_is_read_again(tmp_path: Path) -> None:
     assert written.fleet_address == "coordinator.example.org:8753"
 
 
+def test_a_directory_may_move_and_be_named_from_anywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("here").mkdir()
+    write_config(config(Path("here")))
+    Path("here").rename("there")
+    monkeypatch.chdir("/")
+    found = load_config(tmp_path / "there")
+    assert found.database_url == f"sqlite:///{tmp_path / 'there' / 'coordinator.sqlite'}"
+    elsewhere = replace(config(tmp_path), database_url="sqlite:////srv/other.sqlite")
+    write_config(elsewhere)
+    assert load_config(tmp_path).database_url == elsewhere.database_url
+
+
 @pytest.mark.parametrize("method", ModelMethod)
 def test_the_calendar_says_how_model_rounds_train(tmp_path: Path, method: ModelMethod) -> None:
     table = replace(default_timetable(START), model_method=method)
