@@ -155,11 +155,11 @@ class ExecutorAdvice:
         Memory that the log does not tell, and nobody asked for, is not set.
         """
         settings, best = self.application.settings, self.best
+        if settings.is_databricks:
+            return ()
         is_told = settings.memory_name in settings.properties
         is_set = is_told or self.memory_bytes != settings.memory_bytes
         memory = [f"{settings.memory_name}={memory_setting(self.memory_bytes)}"] if is_set else []
-        if settings.is_databricks:
-            return ()
         if settings.is_local:
             return (f"--master local[{best.cluster.cores}]", *(f"--conf {each}" for each in memory))
         number = (

@@ -35,7 +35,7 @@ def lines_of(found: ExecutorAdvice, prices: PriceList | None) -> Iterator[str]:
             f"{_times(found.rival)}, {_cost(found, found.rival, prices)}; so take what you have"
         )
     if found.deadline_seconds is not None:
-        yield f"  deadline {duration_text(found.deadline_seconds)}: {_kept(found)}"
+        yield f"  {_kept(found, found.deadline_seconds)}"
     yield from (f"  {each}" for each in found.conf)
     if application.settings.is_databricks:
         yield "  an executor is a worker of the Databricks cluster: set its number of workers"
@@ -109,19 +109,18 @@ def facts_of(found: ExecutorAdvice, prices: PriceList | None) -> dict[str, objec
     }
 
 
-def _kept(found: ExecutorAdvice) -> str:
+def _kept(found: ExecutorAdvice, deadline_seconds: float) -> str:
     """Whether the deadline is kept."""
-    if found.chance is None or found.deadline_seconds is None:
-        return ""
+    chance = found.best.chance_within(deadline_seconds)
     if found.keeps_deadline:
-        return f"keeps it with a chance of {chance_text(found.chance)}"
-    if found.application.beside_seconds >= found.deadline_seconds:
-        return "no size keeps it: the time beside queries alone is longer"
-    if found.chance <= 0:
-        return "no size asked about keeps it, so take what you have"
-    return (
-        f"no size asked about keeps it with a chance of 90%; this has {chance_text(found.chance)}"
-    )
+        kept = f"keeps it with a chance of {chance_text(chance)}"
+    elif found.application.beside_seconds >= deadline_seconds:
+        kept = "no size keeps it: the time beside queries alone is longer"
+    elif chance <= 0:
+        kept = "no size asked about keeps it, so take what you have"
+    else:
+        kept = f"no size asked about keeps it with a chance of 90%; this has {chance_text(chance)}"
+    return f"deadline {duration_text(deadline_seconds)}: {kept}"
 
 
 def _row(each: WholeTime, prices: PriceList | None) -> dict[str, object]:

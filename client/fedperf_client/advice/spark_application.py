@@ -4,6 +4,7 @@ Executors are a setting of the application, not of a query, so this is what is s
 many queries the longest are asked about; the time of all others counts as time beside.
 """
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -16,8 +17,10 @@ from fedperf_shared.execution import ClusterConfig, Execution
 MOST_QUERIES = 200
 """Asked about at most."""
 
-INTERACTIVE = frozenset(
-    {"spark shell", "pysparkshell", "sparkr", "sparksql", "databricks shell", "livy", "zeppelin"}
+INTERACTIVE = re.compile(
+    r"(?:databricks |spark |pyspark)shell|sparkr|sparksql::.*|livy-session-\d+|zeppelin.*|"
+    r"thrift jdbc/odbc server",
+    re.IGNORECASE,
 )
 """Names under which anybody does anything: two applications of such a name are two jobs."""
 
@@ -142,7 +145,7 @@ class ApplicationRecord:
 
 def _group_of(name: str) -> str:
     plain = name.rpartition(" (")[0] or name
-    return name if plain.lower() in INTERACTIVE else stripped(plain)
+    return name if INTERACTIVE.fullmatch(plain) else stripped(plain)
 
 
 def _submitted_at(execution: Execution) -> float:

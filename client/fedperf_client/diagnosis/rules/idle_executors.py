@@ -42,16 +42,26 @@ def _waiting(job: JobFacts, waited: list[Interval]) -> JobFinding:
         total,
         f"for {duration_text(total)} stages were submitted and no task ran; the longest time, "
         f"{duration_text(longest)}, before the first task of {stage}: {said}",
-        "the application was starting, and its first executors were on their way: the manager of "
-        "the cluster sets how long that takes"
-        if missing and stage.at_start
-        else "keep executors between jobs (their idle time costs; a longer "
-        "spark.dynamicAllocation.executorIdleTimeout does it as well), or let jobs follow closely"
-        if missing
-        else "executors that had just started, or a driver that is slow to send tasks: try more "
-        "driver cores",
+        _how_to_wait_less(stage),
         conf,
         {"waited_seconds": total, "longest_seconds": longest},
+    )
+
+
+def _how_to_wait_less(stage: StageFacts) -> str:
+    if stage.had_executors:
+        return (
+            "executors that had just started, or a driver that is slow to send tasks: try more "
+            "driver cores"
+        )
+    if stage.at_start:
+        return (
+            "the application was starting, and its first executors were on their way: the manager "
+            "of the cluster sets how long that takes"
+        )
+    return (
+        "keep executors between jobs (their idle time costs; a longer "
+        "spark.dynamicAllocation.executorIdleTimeout does it as well), or let jobs follow closely"
     )
 
 

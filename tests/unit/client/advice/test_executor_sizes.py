@@ -30,6 +30,7 @@ from tests.fakes.measured_logs import FakeTask, log_of
 from tests.unit.client.executions import START, chain_plan, make_execution
 
 GIB = 2**30
+SHELLS = ("Spark shell", "PySparkShell", "Databricks Shell", "livy-session-12", "SparkSQL::host")
 TODAY = ClusterConfig(nodes=4, cores=32, memory_bytes=64 * GIB)
 CLUSTER = {"spark.executor.cores": "8", "spark.executor.memory": "16g", "spark.master": "yarn"}
 SPREAD = 0.1
@@ -312,7 +313,10 @@ def test_of_an_application_the_last_run_counts_and_the_costliest_comes_first() -
 
 @pytest.mark.parametrize(
     ("name", "group"),
-    [("Nightly 2026-03-01 (app-1)", "nightly"), ("Spark shell (app-1)", "Spark shell (app-1)")],
+    [
+        ("Nightly 2026-03-01 (app-1)", "nightly"),
+        *((f"{each} (app-1)", f"{each} (app-1)") for each in SHELLS),
+    ],
 )
 def test_two_interactive_applications_are_two_jobs(name: str, group: str, tmp_path: Path) -> None:
     (job,), _ = log_of([FakeTask(1000, 2000)]).jobs(tmp_path)
