@@ -13,7 +13,11 @@ from typing import TypeVar
 
 from fedperf_shared.errors import ConfigurationError, StorageError
 from fedperf_shared.programs.private_files import close_to_others, create_private
-from fedperf_shared.programs.settings_file import WrongSettingsError, read_settings
+from fedperf_shared.programs.settings_file import (
+    WrongSettingsError,
+    read_settings,
+    unknown_key,
+)
 from fedperf_shared.releases.period import (
     DEFAULT_WINDOW,
     DEFAULT_WINDOWS,
@@ -33,6 +37,29 @@ DEFAULT_GRACE = timedelta(minutes=5)
 DEFAULT_UPDATE_NORM_BOUND = 10.0
 
 _MAX_PORT = 65_535
+_KEYS = (
+    "host",
+    "bind",
+    "exchange_port",
+    "enrollment_port",
+    "fleet_port",
+    "quorum",
+    "grace_seconds",
+    "update_norm_bound",
+    "database_url",
+    "timetable",
+)
+_CALENDAR_KEYS = (
+    "period_start",
+    "window_seconds",
+    "windows",
+    "report_slots",
+    "model_slots",
+    "extra_slots",
+    "extra_windows",
+    "first_slots",
+    "model_method",
+)
 _T = TypeVar("_T")
 
 
@@ -175,7 +202,7 @@ class _Reader:
         bound = self._number(rest, "update_norm_bound", DEFAULT_UPDATE_NORM_BOUND)
         database_url = self._take(rest, "database_url", str, "")
         bind = self._take(rest, "bind", str, "0.0.0.0")
-        self._problems += [f"{key} is not a known key" for key in rest]
+        self._problems += [unknown_key(key, _KEYS) for key in rest]
         try:
             config = ServerConfig(
                 directory=self._path.parent,
@@ -232,22 +259,22 @@ class _Reader:
             "timetable.window_seconds",
         )
         windows = self._take(rest, "windows", int, DEFAULT_WINDOWS)
-        reports = self._take(rest, "report_slots", list, [])
-        models = self._take(rest, "model_slots", list, [])
-        extra = self._take(rest, "extra_slots", list, [])
+        reports, models, extra, first = (
+            self._slots(rest, key)
+            for key in ("report_slots", "model_slots", "extra_slots", "first_slots")
+        )
         extra_windows = self._take(rest, "extra_windows", int, 0)
-        first = self._take(rest, "first_slots", list, [])
         method = self._method(rest)
-        self._problems += [f"timetable.{key} is not a known key" for key in rest]
+        self._problems += [f"timetable.{unknown_key(key, _CALENDAR_KEYS)}" for key in rest]
         try:
             return Timetable(
                 Period(start, window, windows),
-                tuple(self._times(each) for each in reports),
-                tuple(self._times(each) for each in models),
+                reports,
+                models,
                 method,
-                tuple(self._times(each) for each in extra),
+                extra,
                 extra_windows,
-                tuple(self._times(each) for each in first),
+                first,
             )
         except ConfigurationError as error:
             self._problems.append(f"timetable: {error}")
@@ -261,6 +288,15 @@ class _Reader:
         right = " or ".join(f'"{each}"' for each in reversed(known))
         self._problems.append(f"timetable.model_method must be {right}, got {name!r}")
         return ModelMethod.TANGENT
+
+    def _slots(self, table: dict[str, object], key: str) -> tuple[SlotTimes, ...]:
+        found = []
+        for number, each in enumerate(self._take(table, key, list, []), start=1):
+            try:
+                found.append(self._times(each))
+            except ConfigurationError as error:
+                self._problems.append(f"timetable.{key}, slot {number}: {error}")
+        return tuple(found)
 
     def _times(self, table: object) -> SlotTimes:
         rest = dict(table) if isinstance(table, dict) else {}
@@ -304,7 +340,7 @@ def _calendar_to_toml(timetable: Timetable) -> str:
     period = timetable.period
     return f"""\
 # The public calendar; `fedperf-server calendar` shows it in dates. Moments are seconds after the
-# start of a window.
+# start of a window; a day has 86400.
 [timetable]
 period_start = {period.start.isoformat()}
 window_seconds = {period.window.total_seconds()!r}

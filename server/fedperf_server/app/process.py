@@ -14,6 +14,7 @@ import structlog
 
 from fedperf_server.app.announcements import announce
 from fedperf_server.app.composition import coordinator_of
+from fedperf_server.app.readiness import require_ready
 from fedperf_server.app.task import Task, ggfn_task
 from fedperf_server.config import ServerConfig
 from fedperf_server.endpoints.enrollment_port import enrollment_server
@@ -45,11 +46,28 @@ def run_server(
     Raises:
         FedperfError: configuration, keys, database or ports cannot be used.
     """
-    Database.existing(config.database_url).close()
+    require_ready(config)
     task = ggfn_task(config.timetable.model_method, norm_bound=config.update_norm_bound)
     with serving(config, task, clock=clock) as coordinator:
-        log.info("serving", exchange=config.exchange_address, fleet=config.fleet_address)
+        _say_what_is_served(config, at=clock())
         run(coordinator, stop, clock=clock)
+    log.info("stopped; all is kept, and `fedperf-server run` goes on")
+
+
+def _say_what_is_served(config: ServerConfig, *, at: datetime) -> None:
+    log.info(
+        "serving",
+        exchange=config.exchange_address,
+        enrollment=f"{config.host}:{config.enrollment_port}",
+        fleet=config.fleet_address,
+    )
+    period = config.timetable.period
+    if not at < period.end:
+        log.warning(
+            "the calendar has ended; nothing is asked until it names the next period_start",
+            ended=period.end.isoformat(),
+            look="fedperf-server calendar",
+        )
 
 
 def run(
@@ -79,7 +97,7 @@ def serving(
 
     Raises:
         ConfigurationError: a key is missing or a port is taken.
-        GatewayError: the fleet port cannot be served.
+        GatewayError: the fleet cannot be served.
         DatabaseError: the database cannot be opened.
     """
     quiet_flower()

@@ -1,6 +1,8 @@
 """`fedperf-server calendar`: the public calendar in dates, and as a file for a rehearsal."""
 
+import sys
 from datetime import datetime
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -37,6 +39,7 @@ def calendar(
     timetable = config_of(context).timetable if read is None else load_calendar(read)
     if out is not None:
         write_calendar(timetable, out)
+        print(f"note: written to {out}", file=sys.stderr)
     rows = [_row(timetable, window, json=json) for window in range(timetable.period.windows)]
     show_rows(rows, json=json, empty="")
     if not json:
@@ -54,7 +57,7 @@ def _row(timetable: "Timetable", window: int, *, json: bool) -> dict[str, object
     }
     if not json:
         dates = {
-            name: ", ".join(_short(begins + each.replies_after) for each in times)
+            name: _days([begins + each.replies_after for each in times])
             for name, times in kinds.items()
         }
         return {"window": window, "begins": f"{begins:%Y-%m-%d}", **dates}
@@ -84,5 +87,9 @@ def _in_words(timetable: "Timetable", *, at: datetime) -> str:
     return f"the period ended on {ends}; write the next period_start and start the server again"
 
 
-def _short(moment: datetime) -> str:
-    return f"{moment.day} {moment:%b}"
+def _days(moments: "Sequence[datetime]") -> str:
+    """Days, those of a month together: "2, 4 Dec, 1 Jan"."""
+    months = groupby(moments, key=lambda each: f"{each:%b}")
+    return ", ".join(
+        f"{', '.join(str(each.day) for each in days)} {month}" for month, days in months
+    )

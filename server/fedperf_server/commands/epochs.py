@@ -14,6 +14,8 @@ from fedperf_shared.programs.command_line import show, show_rows
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from sqlalchemy.orm import Session
+
     from fedperf_server.inference.drift_evidence import PlatformDrift
     from fedperf_server.state.epochs import Epoch
 
@@ -21,11 +23,11 @@ if TYPE_CHECKING:
 def list_epochs(context: typer.Context, json: Json = False) -> None:
     """List the epochs: when each began, why, and what residuals are taken against in it."""
     from fedperf_server.state.database import Database
-    from fedperf_server.state.epochs import epochs
 
     with Database.existing(config_of(context).database_url).transaction() as session:
-        rows = [_epoch_facts(each) for each in epochs(session)]
-    show_rows(rows, json=json, empty="no epoch yet")
+        known = _known(session)
+    rows = [_epoch_facts(each, json=json) for each in known]
+    show_rows(rows, json=json, empty="no epoch yet: the first begins when the server first runs")
 
 
 def list_drifts(context: typer.Context, json: Json = False) -> None:
@@ -58,23 +60,40 @@ def announce(
     """Announce an upgrade: a new epoch begins with the next window, with its extra rounds."""
     from fedperf_server.state import epochs
     from fedperf_server.state.database import Database
-    from fedperf_shared.workflow.vocabulary import platform_of
+    from fedperf_shared.errors import InvalidInputError
+    from fedperf_shared.workflow.vocabulary import Platform, platform_of
 
     config = config_of(context)
     platforms = [platform_of(name) for name in platform or ()]
+    if Platform.UNASSIGNED in platforms:
+        raise InvalidInputError(
+            "an operator that has no platform yet cannot change; name an engine"
+        )
     with Database.existing(config.database_url).transaction() as session:
         epoch = epochs.announce(
             session, config.timetable.period, platforms=platforms, note=note, at=now()
         )
-    show(_epoch_facts(epoch), json=json)
+    show(_epoch_facts(epoch, json=json), json=json)
 
 
-def _epoch_facts(epoch: "Epoch") -> dict[str, object]:
+def _known(session: "Session") -> "tuple[Epoch, ...]":
+    """All epochs; none before a server has run for the first time."""
+    from fedperf_server.state.epochs import epochs
+    from fedperf_server.state.registry import UnknownVersionError
+
+    try:
+        return epochs(session)
+    except UnknownVersionError:
+        return ()
+
+
+def _epoch_facts(epoch: "Epoch", *, json: bool) -> dict[str, object]:
+    platforms = [platform.name.lower() for platform in epoch.platforms]
     return {
         "epoch": epoch.number,
         "begins_at": None if epoch.number == 1 else epoch.begins_at.isoformat(),
         "cause": str(epoch.cause),
-        "platforms": [platform.name.lower() for platform in epoch.platforms],
+        "platforms": platforms if json else ", ".join(platforms),
         "reference_version": epoch.reference_version,
         "note": epoch.note,
     }

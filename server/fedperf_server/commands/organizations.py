@@ -71,9 +71,17 @@ def revoke(
     name: Annotated[str, typer.Argument(help="Name of the organization.")],
     json: Json = False,
 ) -> None:
-    """End a membership at once: its certificate and its node are refused from now on."""
-    member = enrollment_of(context)[1].revoke(name)
-    show({"revoked": member.name, "fingerprint": member.fingerprint}, json=json)
+    """End a membership at once, or withdraw an invitation that nobody has used yet.
+
+    A member's certificate and node are refused from now on; what it released stays in the model.
+    """
+    from fedperf_server.membership.enrollment import PendingInvitation
+
+    ended = enrollment_of(context)[1].revoke(name)
+    if isinstance(ended, PendingInvitation):
+        show({"withdrawn": ended.name, "expires_at": ended.expires_at.isoformat()}, json=json)
+        return
+    show({"revoked": ended.name, "fingerprint": ended.fingerprint}, json=json)
 
 
 def _minute(moment: datetime | None, *, json: bool) -> str | None:

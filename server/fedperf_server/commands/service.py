@@ -5,24 +5,18 @@ process at a time serves it. `run` alone loads what trains models.
 """
 
 import sys
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fedperf_server.commands.directory_option import Json, config_of, now
-from fedperf_shared.programs.command_line import show
+from fedperf_shared.programs.command_line import MomentParameter, show
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from fedperf_server.config import ServerConfig
-
-_MOMENTS = [
-    f"{day}{zone}"
-    for zone in ("", "%z")
-    for day in ("%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S")
-]
 
 
 def init(
@@ -31,7 +25,7 @@ def init(
     period_start: Annotated[
         datetime | None,
         typer.Option(
-            formats=_MOMENTS,
+            click_type=MomentParameter(),
             metavar="MOMENT",
             help="When the first period begins, like 2027-01-01 or 2027-01-01T09:00+01:00; in UTC "
             "unless a zone is named; the beginning of today by default.",
@@ -50,13 +44,12 @@ def init(
     from fedperf_shared.releases.period import default_timetable
 
     directory: Path = context.obj
-    given = None if period_start is None else _in_utc(period_start)
     if (directory / FILE_NAME).exists():
-        _require_same(config_of(context), host, given)
+        _require_same(config_of(context), host, period_start)
         print(f"note: {directory} holds a server already; nothing was changed", file=sys.stderr)
         show({"directory": directory, "configuration": directory / FILE_NAME}, json=json)
         return
-    start = given or now().replace(hour=0, minute=0, second=0, microsecond=0)
+    start = period_start or now().replace(hour=0, minute=0, second=0, microsecond=0)
     config = ServerConfig(directory, host, default_timetable(start))
     try:
         authority.init(directory, host, now=now())
@@ -81,11 +74,6 @@ def run(context: typer.Context) -> None:
         from fedperf_server.app.process import run_server
 
         run_server(config, stop, clock=now)
-
-
-def _in_utc(moment: datetime) -> datetime:
-    """The same moment in UTC, which is meant where no zone is named."""
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 
 def _require_same(config: "ServerConfig", host: str, start: datetime | None) -> None:

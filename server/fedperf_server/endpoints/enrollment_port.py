@@ -9,6 +9,7 @@ messages beyond 64 KiB.
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
+import structlog
 from cryptography.hazmat.primitives import serialization
 
 from fedperf_server.config import ServerConfig
@@ -19,6 +20,8 @@ from fedperf_shared.exchange import JoinReply
 from fedperf_shared.wire.services import CallRefusedError, serve_enrollment
 
 _MAX_MESSAGE = 64 << 10
+
+log = structlog.get_logger()
 
 
 class EnrollmentService:
@@ -34,9 +37,12 @@ class EnrollmentService:
         try:
             joined = self._enrollment.join(token, certificate_request)
         except EnrollmentRefusedError as error:
+            log.warning("joining refused", reason=str(error))
             raise CallRefusedError(grpc.StatusCode.PERMISSION_DENIED, str(error)) from None
+        member = joined.member
+        log.info("organization joined", name=member.name, fingerprint=member.fingerprint)
         return JoinReply(
-            organization_id=joined.member.organization_id,
+            organization_id=member.organization_id,
             certificate=joined.certificate,
             ca_certificate=joined.ca_certificate,
             coordinator_public_key=self._coordinator_key.public_bytes(
@@ -57,4 +63,6 @@ def enrollment_server(enrollment: Enrollment, ring: KeyRing, config: ServerConfi
     credentials = grpc.ssl_server_credentials(
         [(ring.key_pem(ENROLLMENT), ring.certificate(ENROLLMENT))]
     )
-    return GrpcPort(server, config.bind, config.enrollment_port, credentials)
+    return GrpcPort(
+        server, config.bind, config.enrollment_port, credentials, setting="enrollment_port"
+    )

@@ -244,7 +244,7 @@ def exchange_server(
         root_certificates=ring.certificate(CA),
         require_client_auth=True,
     )
-    return GrpcPort(server, config.bind, config.exchange_port, credentials)
+    return GrpcPort(server, config.bind, config.exchange_port, credentials, setting="exchange_port")
 
 
 def _key_in(certificate: bytes) -> ec.EllipticCurvePublicKey:

@@ -36,6 +36,7 @@ from flwr.superlink.federation import NoOpFederationManager
 from fedperf_server.endpoints.fleet_round import GatewayError, GatewayRound
 from fedperf_server.endpoints.fleet_routes import fleet_app
 from fedperf_server.endpoints.fleet_state import FleetState
+from fedperf_server.endpoints.grpc_port import PortTakenError
 
 _START_SECONDS = 30.0
 _STOP_SECONDS = 10.0
@@ -71,7 +72,8 @@ class Gateway:
         """Serve in a thread; returns when connections are accepted.
 
         Raises:
-            GatewayError: the port is taken or the certificate cannot be used.
+            PortTakenError: the port is taken.
+            GatewayError: the certificate cannot be used.
         """
         listener = _listen(self._bind, self._port)
         self._port = listener.getsockname()[1]
@@ -157,5 +159,5 @@ def _listen(host: str, port: int) -> socket.socket:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
     except OSError as error:
-        raise GatewayError(f"cannot listen on {host}:{port}: {error.strerror}") from error
+        raise PortTakenError(f"{host}:{port}", "fleet_port", error.strerror or "") from error
     return listener

@@ -88,7 +88,9 @@ class KeyRing:
         try:
             return path.read_bytes()
         except FileNotFoundError:
-            raise ConfigurationError(f"{path} does not exist; run `fedperf-server init`") from None
+            raise ConfigurationError(
+                f"{path} does not exist; restore it from a backup of the server's directory"
+            ) from None
         except OSError as error:
             raise StorageError(f"cannot read {path}: {error.strerror}") from error
 

@@ -31,6 +31,7 @@ from fedperf_shared.releases.period import from_unix_ms, to_unix_ms
 
 INVITATION_LIFETIME = timedelta(days=7)
 SEEN_EVERY = timedelta(minutes=1)
+LONGEST_NAME = 100
 _ID_BYTES = 16
 _TOKEN_BYTES = 24
 
@@ -40,11 +41,21 @@ class EnrollmentRefusedError(InvalidInputError):
 
 
 class UnknownOrganizationError(InvalidInputError):
-    """No member has that name."""
+    """Neither a member nor an invitation has that name."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"no organization is called {name!r}; `fedperf-server list` shows them")
         self.name = name
+
+
+class WrongOrganizationNameError(InvalidInputError):
+    """An operator's name for an organization that no list can show."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"a name has 1 to {LONGEST_NAME} characters that can be printed, with none but single "
+            f"blanks between words, got {name!r}"
+        )
 
 
 class OrganizationExistsError(InvalidInputError):
@@ -127,19 +138,21 @@ class Enrollment:
         """Invite an organization under the operator's own name for it.
 
         Raises:
+            WrongOrganizationNameError: it cannot be shown in a line.
             OrganizationExistsError: a member is called so.
         """
+        if (
+            not name.isprintable()
+            or name != " ".join(name.split())
+            or not 0 < len(name) <= LONGEST_NAME
+        ):
+            raise WrongOrganizationNameError(name)
         now = self._clock()
         token = secrets.token_bytes(_TOKEN_BYTES)
         with self._database.transaction() as session:
             if _by_name(session, name) is not None:
                 raise OrganizationExistsError(name)
-            for old in session.scalars(
-                select(InvitationRow).where(
-                    InvitationRow.name == name, InvitationRow.used_at.is_(None)
-                )
-            ):
-                session.delete(old)
+            _drop_invitation(session, name)
             session.add(
                 InvitationRow(
                     token_sha256=hashlib.sha256(token).digest(),
@@ -187,20 +200,24 @@ class Enrollment:
         certificate = issue(self._ring, member.organization_id, member.public_key, now=now)
         return NewMembership(member, certificate, self._ring.certificate(CA))
 
-    def revoke(self, name: str) -> Member:
-        """End a membership, or take back an unused invitation's place.
+    def revoke(self, name: str) -> Member | PendingInvitation:
+        """End a membership, or withdraw an invitation that nobody has used; gives what ended.
 
         Raises:
-            UnknownOrganizationError: no member is called so.
+            UnknownOrganizationError: neither is called so.
         """
         now = self._clock()
         with self._database.transaction() as session:
             row = _by_name(session, name)
-            if row is None:
+            if row is not None:
+                row.revoked_at = to_unix_ms(now)
+                audit.record(session, "revoked", {"name": name}, at=now)
+                return member_of(row)
+            withdrawn = _drop_invitation(session, name)
+            if withdrawn is None:
                 raise UnknownOrganizationError(name)
-            row.revoked_at = to_unix_ms(now)
-            audit.record(session, "revoked", {"name": name}, at=now)
-            return member_of(row)
+            audit.record(session, "invitation_withdrawn", {"name": name}, at=now)
+            return withdrawn
 
     def members(self) -> list[Member]:
         """Everybody who may take part now, by name."""
@@ -268,6 +285,18 @@ def _by_name(session: Session, name: str) -> OrganizationRow | None:
             OrganizationRow.name == name, OrganizationRow.revoked_at.is_(None)
         )
     ).first()
+
+
+def _drop_invitation(session: Session, name: str) -> PendingInvitation | None:
+    """Forget the unused invitation of that name, which is returned; None where there is none."""
+    unused = select(InvitationRow).where(
+        InvitationRow.name == name, InvitationRow.used_at.is_(None)
+    )
+    row = session.scalars(unused).first()
+    if row is None:
+        return None
+    session.delete(row)
+    return PendingInvitation(row.name, from_unix_ms(row.expires_at))
 
 
 def _by_key(session: Session, key: ec.EllipticCurvePublicKey) -> OrganizationRow | None:

@@ -193,6 +193,11 @@ def more_rows(
     if not 1 <= rows <= MOST_ROWS:
         raise InvalidInputError(f"rows must be in [1, {MOST_ROWS}], got {rows}")
     table = batch.table()
+    if not table:
+        raise NoSuchRowsError(
+            "no synthetic batch is published yet; the first follows from the first reports, whose "
+            "dates `fedperf-server calendar` shows"
+        )
     matching = sum(condition.holds(row.cell) for row in table)
     if not matching or len(table) < LEAST_ROWS:
         raise NoSuchRowsError(

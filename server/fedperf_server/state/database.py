@@ -318,8 +318,10 @@ class Database:
         file = url.removeprefix("sqlite:///").partition("?")[0]
         if url.startswith("sqlite:///") and not Path(file).exists():
             raise DatabaseError(
-                f"the database {file} is missing; restore it from a backup, or, where nobody has "
-                f"joined yet, begin an empty one with: touch {file}"
+                f"the database {file} is missing; restore it from a backup, or correct "
+                "database_url; members and models are in it and nowhere else, so where it is lost "
+                "for good, make another server with `fedperf-server init` in an empty directory, "
+                "which members join anew"
             )
         return cls(url)
 

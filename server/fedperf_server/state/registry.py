@@ -44,10 +44,14 @@ SYNTHETIC_ROWS = "synthetic_rows"
 
 
 class UnknownVersionError(InvalidInputError):
-    """There is no such version of the model."""
+    """There is no such version of the model; version 0 stands for the one in force."""
 
     def __init__(self, version: int) -> None:
-        super().__init__(f"there is no model version {version}")
+        super().__init__(
+            f"there is no model version {version}"
+            if version
+            else "no model is in force yet; the first comes when `fedperf-server run` starts"
+        )
         self.version = version
 
 

@@ -31,7 +31,7 @@ from fedperf_shared.exchange import Receipt, SignedReceipt
 from fedperf_shared.identity import sign
 from fedperf_shared.releases.declared_bounds import NotDeclarableError, require_declarable
 from fedperf_shared.releases.kinds import fits, is_report
-from fedperf_shared.releases.period import Period, to_unix_ms
+from fedperf_shared.releases.period import Period, Timetable, to_unix_ms
 from fedperf_shared.releases.release import Report, Schedule, SignedRelease, Slot
 from fedperf_shared.wire import codec
 
@@ -99,6 +99,18 @@ def declared_schedules(session: Session, period: Period) -> list[tuple[bytes, Sc
     )
     found = [(row.organization_id, _usable(row.payload)) for row in session.scalars(query)]
     return [(organization_id, each) for organization_id, each in found if each is not None]
+
+
+def promised_calendar(session: Session) -> Timetable | None:
+    """The newest calendar that a member of today declared a schedule for; None where none did."""
+    newest = (
+        select(ScheduleRow)
+        .join(OrganizationRow, OrganizationRow.organization_id == ScheduleRow.organization_id)
+        .where(OrganizationRow.revoked_at.is_(None))
+        .order_by(ScheduleRow.period_start.desc())
+    )
+    found = (_usable(row.payload) for row in session.scalars(newest))
+    return next((each.timetable for each in found if each is not None), None)
 
 
 def receipt_for(

@@ -11,15 +11,17 @@ import os
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from click import BadParameter, MissingParameter, ParamType
 from typer.core import TyperGroup
 
-from fedperf_shared.errors import FedperfError
+from fedperf_shared.errors import FedperfError, InvalidInputError
 
 if TYPE_CHECKING:
-    from click import Command, Context
+    from click import Command, Context, Parameter
     from rich.table import Column
 
 INTERRUPTED = 130
@@ -43,7 +45,7 @@ _BORDERS = 3
 EXIT_CODES = {
     0: "done",
     1: "a bug, or a failure that has no code of its own",
-    2: "wrong usage: unknown command or option",
+    2: "wrong usage: unknown command or option, or options that do not go together",
     3: "wrong input: a file, a configuration or a value",
     4: "a local file or database cannot be read or written",
     5: "refused to protect privacy",
@@ -52,7 +54,7 @@ EXIT_CODES = {
     NOTHING_MEASURED: "nothing measured: every trial of a campaign failed",
     INCOMPLETE: "a demo in which nothing was promoted, or a report or an update was lost",
     DIFFERENT: "evidence is not what its kept cells say, or an experiment failed",
-    INTERRUPTED: "interrupted",
+    INTERRUPTED: "interrupted; a daemon or server that is told to stop ends with 0",
 }
 
 
@@ -88,8 +90,33 @@ Version = Annotated[
 """What every program's own options begin with."""
 
 
+class WrongValueError(InvalidInputError):
+    """An option or an argument has a value that it cannot have."""
+
+
+class MomentParameter(ParamType[datetime]):
+    """A moment in UTC, written as a day or as ISO 8601 has it."""
+
+    name = "moment"
+
+    def convert(self, value: object, param: "Parameter | None", ctx: "Context | None") -> datetime:
+        """The moment that `value` names; UTC is meant where no zone is named."""
+        if isinstance(value, datetime):
+            return value
+        try:
+            moment = datetime.fromisoformat(str(value))
+        except ValueError:
+            self.fail(
+                f"{value!r} is no day or moment like 2027-01-01, 2027-01-01T09:00", param, ctx
+            )
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
 class ProgramCommands(TyperGroup):
-    """Commands of a program, whose help is as wide as the terminal, not as the source's lines."""
+    """Commands of a program: help as wide as the terminal, and a wrong value is wrong input.
+
+    An option that there is not, or that does not go with another, is wrong usage.
+    """
 
     def get_command(self, ctx: "Context", cmd_name: str) -> "Command | None":
         """The command of that name; None where there is none."""
@@ -98,6 +125,19 @@ class ProgramCommands(TyperGroup):
             paragraphs = command.help.split("\n\n")
             command.help = "\n\n".join(" ".join(each.split()) for each in paragraphs)
         return command
+
+    def invoke(self, ctx: "Context") -> object:
+        """Run the command that was asked for.
+
+        Raises:
+            WrongValueError: one of its options cannot have the value that was given.
+        """
+        try:
+            return super().invoke(ctx)
+        except BadParameter as error:
+            if error.param is None or isinstance(error, MissingParameter):
+                raise
+            raise WrongValueError(error.format_message()) from error
 
 
 def run(program: Callable[[], object]) -> None:

@@ -5,7 +5,8 @@ cannot be read or is not TOML, and any problem that the reader finds.
 """
 
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 
 from fedperf_shared.errors import ConfigurationError
@@ -17,6 +18,13 @@ class WrongSettingsError(ConfigurationError):
     def __init__(self, name: str, problems: Sequence[str]) -> None:
         super().__init__(f"{name}: {'; '.join(problems)}")
         self.problems = tuple(problems)
+
+
+def unknown_key(key: str, known: Collection[str]) -> str:
+    """What is wrong with a key that nobody reads, and which one may be meant."""
+    near = get_close_matches(key, known, n=1)
+    meant = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
+    return f"{key} is not a known key; {meant}"
 
 
 def read_settings(path: Path, *, name: str | None = None, absent: str = "") -> dict[str, object]:

@@ -46,11 +46,11 @@ class Period:
                 "period start needs a time zone, for example 2027-01-01T00:00Z"
             )
         if not self.window > timedelta(0):
-            raise ConfigurationError(f"window must be longer than 0, got {self.window}")
+            raise ConfigurationError(f"window must be longer than 0, got {_seconds(self.window)}")
         if self.start.microsecond % 1000 or self.window % MILLISECOND:
             raise ConfigurationError(
                 "a period's start and window are whole milliseconds, as the wire has them, got "
-                f"{self.start.isoformat()} and {self.window}"
+                f"{self.start.isoformat()} and {_seconds(self.window)}"
             )
         if not 1 <= self.windows <= MAX_WINDOWS:
             raise ConfigurationError(f"windows must be 1 to {MAX_WINDOWS}, got {self.windows}")
@@ -93,12 +93,12 @@ class SlotTimes:
         if not timedelta(0) <= self.opens_after < self.replies_after:
             raise ConfigurationError(
                 "a slot opens within its window and before it replies, got "
-                f"opens_after={self.opens_after}, replies_after={self.replies_after}"
+                f"{_seconds(self.opens_after)} and {_seconds(self.replies_after)}"
             )
         if self.opens_after % MILLISECOND or self.replies_after % MILLISECOND:
             raise ConfigurationError(
                 "a slot opens and replies at whole milliseconds, as the wire has them, got "
-                f"opens_after={self.opens_after}, replies_after={self.replies_after}"
+                f"{_seconds(self.opens_after)} and {_seconds(self.replies_after)}"
             )
 
 
@@ -138,8 +138,8 @@ class Timetable:
         for times in (*self.report_times, *self.model_times):
             if not times.replies_after <= self.period.window:
                 raise ConfigurationError(
-                    f"a slot replies {times.replies_after} after the start of its window, "
-                    f"which is only {self.period.window} long"
+                    f"a slot replies {_seconds(times.replies_after)} after the start of its "
+                    f"window, which is only {_seconds(self.period.window)} long"
                 )
 
     @property
@@ -190,6 +190,12 @@ def default_timetable(start: datetime) -> Timetable:
         extra_windows=2,
         first_slots=on(4, 11, 18, 25),
     )
+
+
+def _seconds(span: timedelta) -> str:
+    """As calendars are written, and in days where it is many seconds."""
+    seconds, days = span.total_seconds(), span / timedelta(days=1)
+    return f"{seconds:.15g} s" + (f" ({days:.4g} days)" if abs(days) >= 1 else "")
 
 
 def from_unix_ms(milliseconds: int) -> datetime:

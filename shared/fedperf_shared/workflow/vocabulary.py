@@ -86,7 +86,8 @@ def platform_of(written: str) -> Platform:
     """
     known = {each.name.lower(): each for each in Platform if not each.name.startswith("RESERVED")}
     if written.lower() not in known:
-        raise InvalidInputError(f"unknown platform {written!r}; known are {', '.join(known)}")
+        listed = ", ".join(each for each in known if known[each] is not Platform.UNASSIGNED)
+        raise InvalidInputError(f"unknown platform {written!r}; known are {listed}")
     return known[written.lower()]
 
 

@@ -8,19 +8,23 @@ from pathlib import Path
 
 import pytest
 import typer
+from sqlalchemy import select
 
+from fedperf_client.federation.enrollment import _request
 from fedperf_server import cli
-from fedperf_server.config import FILE_NAME, load_calendar, load_config
+from fedperf_server.app.readiness import OtherCalendarError, require_ready
+from fedperf_server.config import FILE_NAME, ServerConfig, load_calendar, load_config
 from fedperf_server.membership.authority import KeyRing
-from fedperf_server.membership.enrollment import Enrollment
+from fedperf_server.membership.enrollment import Enrollment, EnrollmentRefusedError
 from fedperf_server.state import registry
-from fedperf_server.state.database import Database, DriftRow
+from fedperf_server.state.database import Database, DriftRow, OrganizationRow
 from fedperf_server.state.registry import GgfnFormat, PromotionVerdict, VersionStanding
-from fedperf_server.state.releases import count_rejection
+from fedperf_server.state.releases import count_rejection, declare_schedule
 from fedperf_server.state.validation import Reason
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.identity import new_private_key
 from fedperf_shared.releases.period import to_unix_ms
+from fedperf_shared.releases.release import Schedule
 from fedperf_shared.workflow.vocabulary import Platform
 from tests.pages import OPERATOR
 from tests.unit.client.public import seeded_checkpoint
@@ -137,6 +141,68 @@ def test_who_is_invited_is_listed_until_they_joined(directory: Path) -> None:
     assert (birch["state"], birch["last_seen"]) == ("member", None)
 
 
+def test_an_invitation_that_nobody_used_is_withdrawn_and_opens_nothing(directory: Path) -> None:
+    invited = server(directory, "add-org", "Acme", "--json").json()
+    assert isinstance(invited, dict)
+    assert server(directory, "revoke", "Acme").out.startswith("withdrawn: Acme\n")
+    assert server(directory, "list", "--json").json() == []
+    token = bytes.fromhex(str(invited["join_url"]).rsplit(".", 1)[1])
+    with pytest.raises(EnrollmentRefusedError, match="token_unknown"):
+        with_enrollment(directory, lambda each: each.join(token, _request(new_private_key())))
+    assert server(directory, "revoke", "Acme").code == 3
+
+
+@pytest.mark.parametrize("name", ["", " ", "two  blanks", " Acme", "a\nb", "x" * 101])
+def test_a_name_that_no_list_can_show_is_refused(directory: Path, name: str) -> None:
+    ended = server(directory, "add-org", name)
+    assert ended.code == 3
+    assert "1 to 100 characters" in ended.complaint()
+    assert server(directory, "list", "--json").json() == []
+
+
+def test_a_host_that_the_certificates_are_not_for_is_not_served(directory: Path) -> None:
+    config_with("127.0.0.1", "elsewhere.example")(directory)
+    ended = server(directory, "run")
+    assert ended.code == 3
+    assert "is for '127.0.0.1'" in ended.complaint()
+
+
+def test_a_certificate_that_is_none_is_named(directory: Path) -> None:
+    KeyRing(directory).certificate_path("server").write_text("junk")
+    ended = server(directory, "run")
+    assert (ended.code, "server.pem is no certificate" in ended.complaint()) == (4, True)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "says"),
+    [
+        ("2027-01-01T", "2027-02-01T", "period_start 2027-02-01"),
+        ("windows = 13", "windows = 12", "windows 12, not 13"),
+        ("extra_windows = 2", "extra_windows = 1", "other slots"),
+    ],
+)
+def test_a_calendar_that_members_declared_themselves_for_is_kept_until_it_ends(
+    tmp_path: Path, right: str, wrong: str, says: str
+) -> None:
+    directory = tmp_path / "server"
+    begun = ("init", "--host", "127.0.0.1", "--period-start", "2027-01-01")
+    assert server(directory, *begun).code == 0
+    join(directory, "Acme")
+    config = load_config(directory)
+    config_with(right, wrong)(directory)
+    require_ready(load_config(directory))
+    declare(config)
+    with pytest.raises(OtherCalendarError, match=says):
+        require_ready(load_config(directory))
+    assert server(directory, "run").code == 3
+    end = config.timetable.period.end
+    config_with("period_start = 2027-0", f"period_start = {end.isoformat()} # ")(directory)
+    require_ready(load_config(directory))
+    assert server(directory, "revoke", "Acme").code == 0
+    config_with(f"{end.isoformat()} #", "2027-03-01T00:00:00Z #")(directory)
+    require_ready(load_config(directory))
+
+
 def test_who_was_last_seen_when_is_listed_to_the_minute(directory: Path) -> None:
     join(directory, "Acme")
     config, moment = load_config(directory), AT
@@ -169,7 +235,7 @@ def test_the_calendar_is_shown_in_dates_and_as_a_file_is_the_same_calendar(
     assert isinstance(firsts, list)
     assert firsts[0]["leaves_at"] == "2026-11-30T00:00:00+00:00"
     text = server(directory, "calendar").out
-    assert "30 Nov, 7 Dec, 14 Dec, 21 Dec" in text
+    assert "30 Nov, 7, 14, 21 Dec" in text
     assert "the period ends on 24 November 2027" in text
     assert load_calendar(file) == load_config(directory).timetable
     file.write_text(file.read_text().replace("2026-11-25", "2027-11-24"))
@@ -289,7 +355,7 @@ def test_reasons_say_what_was_passed_over_and_what_went_with_a_rollback(director
 def test_an_announced_upgrade_begins_an_epoch_with_the_next_window(directory: Path) -> None:
     ended = server(directory, "announce", "Spark 4.1", "--platform", "spark")
     assert ended.code == 3
-    assert "no model version" in ended.complaint()
+    assert "no model is in force yet" in ended.complaint()
     database = Database(load_config(directory).database_url)
     with database.transaction() as session:
         arrays = [*seeded_checkpoint().arrays.values()]
@@ -360,15 +426,29 @@ def test_drifts_are_listed_with_their_sizes_and_whose_they_are(directory: Path) 
 
 def join(directory: Path, name: str) -> None:
     """As a client does it, without the network."""
-    from fedperf_client.federation.enrollment import _request
-    from fedperf_server.membership.authority import KeyRing
-    from fedperf_server.membership.enrollment import Enrollment
 
+    def joined(enrollment: Enrollment) -> None:
+        url = enrollment.add_organization(name).url
+        enrollment.join(bytes.fromhex(url.rsplit(".", 1)[1]), _request(new_private_key()))
+
+    with_enrollment(directory, joined)
+
+
+def with_enrollment(directory: Path, act: Callable[[Enrollment], object]) -> None:
     config = load_config(directory)
     database = Database(config.database_url)
-    enrollment = Enrollment(database, KeyRing(directory), config, clock=lambda: AT)
-    url = enrollment.add_organization(name).url
-    enrollment.join(bytes.fromhex(url.rsplit(".", 1)[1]), _request(new_private_key()))
+    try:
+        act(Enrollment(database, KeyRing(directory), config, clock=lambda: AT))
+    finally:
+        database.close()
+
+
+def declare(config: ServerConfig) -> None:
+    """The only member declares that it releases nothing."""
+    database = Database(config.database_url)
+    with database.transaction() as session:
+        (organization_id,) = session.scalars(select(OrganizationRow.organization_id))
+        declare_schedule(session, organization_id, Schedule(config.timetable, ()), at=AT)
     database.close()
 
 
@@ -398,6 +478,10 @@ def database_is_lost(directory: Path) -> None:
         each.unlink()
 
 
+def key_is_lost(directory: Path) -> None:
+    (directory / "enrollment.pem").unlink()
+
+
 def nothing(directory: Path) -> None:
     del directory
 
@@ -423,6 +507,15 @@ BAD = {
     "unreadable database": (database_is(b"hello" * 1000), ["list"], 4, "database"),
     "lost database": (database_is_lost, ["list"], 4, "restore it from a backup"),
     "lost database, to serve": (database_is_lost, ["run"], 4, "restore it from a backup"),
+    "a lost key": (key_is_lost, ["add-org", "X"], 3, "enrollment.pem does not exist; restore"),
+    "a word for a moment": (
+        nothing,
+        ["init", "--host", "h", "--period-start", "tomorrow"],
+        3,
+        "is no day or moment like 2027-01-01",
+    ),
+    "no platform": (nothing, ["announce", "x", "--platform", "unassigned"], 3, "name an engine"),
+    "no batch": (nothing, ["synthesize"], 3, "no synthetic batch is published yet"),
     "unknown organization": (nothing, ["revoke", "Nobody"], 3, "Nobody"),
 }
 

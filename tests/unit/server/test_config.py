@@ -88,10 +88,10 @@ def test_all_problems_are_told_at_once_with_their_keys(tmp_path: Path) -> None:
     for key in (
         "quorum must be at least 1",
         "exchange_port must be of type int",
-        "flet_port is not a known key",
+        "flet_port is not a known key; did you mean fleet_port?",
         "must differ",
         "update_norm_bound must be positive",
-        "timetable.window is not a known key",
+        "timetable.window is not a known key; did you mean windows?",
         "windows must be 1 to",
         'timetable.model_method must be "tangent" or "dp_sgd", got \'sgd\'',
     ):
@@ -115,7 +115,7 @@ def test_a_slot_says_when_it_opens_and_replies(tmp_path: Path, slot: str) -> Non
     (tmp_path / FILE_NAME).write_text(
         f'host = "x"\n[timetable]\nperiod_start = 2027-01-01T00:00:00Z\nreport_slots = [{slot}]'
     )
-    with pytest.raises(ConfigurationError, match="a slot is"):
+    with pytest.raises(ConfigurationError, match="report_slots, slot 1: a slot is"):
         load_config(tmp_path)
 
 

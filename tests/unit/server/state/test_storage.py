@@ -106,5 +106,5 @@ def test_keys_are_private_and_never_overwritten(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="exists already"):
         init(tmp_path / "server", "localhost", now=NOW + timedelta(days=1))
     assert ring.key_pem(CA) == before
-    with pytest.raises(ConfigurationError, match="fedperf-server init"):
+    with pytest.raises(ConfigurationError, match="restore it from a backup"):
         KeyRing(tmp_path).key(CA)

@@ -6,7 +6,9 @@ import subprocess
 import sys
 import textwrap
 import threading
+from datetime import UTC, datetime
 from importlib.metadata import version
+from typing import Annotated
 
 import pytest
 import typer
@@ -67,6 +69,58 @@ def test_wrong_usage_ends_with_2() -> None:
     app = typer.Typer()
     app.command()(lambda: None)
     assert run(lambda: command_line.run(app), "--no-such-option").code == 2
+
+
+counting = typer.Typer(cls=command_line.ProgramCommands, pretty_exceptions_enable=False)
+
+
+@counting.callback()
+def whole() -> None:
+    """With a second command beside it, `counted` is named on the line."""
+
+
+@counting.command()
+def counted(
+    many: int,
+    since: Annotated[
+        datetime | None, typer.Option(click_type=command_line.MomentParameter())
+    ] = None,
+) -> None:
+    print(many, since)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["many"], "Invalid value for 'MANY': 'many' is not a valid int"),
+        (["1", "--since", "today"], "'today' is no day or moment like 2027-01-01"),
+    ],
+)
+def test_a_wrong_value_is_wrong_input_in_one_line(words: list[str], says: str) -> None:
+    ended = run(lambda: command_line.run(counting), "counted", *words)
+    assert ended.code == 3
+    assert says in ended.complaint()
+
+
+@pytest.mark.parametrize("words", [[], ["1", "2"], ["1", "--nothing"]])
+def test_what_is_missing_or_unknown_is_wrong_usage(words: list[str]) -> None:
+    ended = run(lambda: command_line.run(counting), "counted", *words)
+    assert ended.code == 2
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("2027-01-01", "2027-01-01T00:00:00+00:00"),
+        ("2027-01-01T09:00", "2027-01-01T09:00:00+00:00"),
+        ("2027-01-01T09:00+01:00", "2027-01-01T08:00:00+00:00"),
+        ("2027-01-01 09:00:00Z", "2027-01-01T09:00:00+00:00"),
+    ],
+)
+def test_a_moment_is_in_utc(written: str, meant: str) -> None:
+    moment = command_line.MomentParameter().convert(written, None, None)
+    assert moment.isoformat() == meant
+    assert moment.tzinfo is UTC
 
 
 def test_facts_are_a_line_each_or_exact_json() -> None:
