@@ -39,6 +39,9 @@ READABLE = 10
 SHORT = 16
 """Characters of a value that is hard to read in two lines, such as a date or a duration."""
 
+_COMPARED = ("id", "fingerprint")
+"""Columns of values that people copy or compare."""
+
 _BORDERS = 3
 """Characters between two columns."""
 
@@ -205,7 +208,7 @@ def _width() -> int | None:
 
 
 def _columns(names: Sequence[str], cells: Sequence[Sequence[str]], width: int) -> "list[Column]":
-    """Columns that fold long values and cut none; an id, which people copy, stays whole.
+    """Columns that fold long values and cut none; what people copy or compare stays whole.
 
     Short values stay whole as well, where that leaves enough for the others.
     """
@@ -218,7 +221,7 @@ def _columns(names: Sequence[str], cells: Sequence[Sequence[str]], width: int) -
     needed = sum(_BORDERS + (READABLE if each is None else each) for each in whole)
     fits = needed < width
     return [
-        Column(head, overflow="fold", no_wrap=head == "id" or (fits and each is not None))
+        Column(head, overflow="fold", no_wrap=head in _COMPARED or (fits and each is not None))
         for head, each in zip(heads, whole, strict=True)
     ]
 

@@ -203,6 +203,13 @@ def test_a_calendar_that_members_declared_themselves_for_is_kept_until_it_ends(
     require_ready(load_config(directory))
 
 
+def test_a_fingerprint_stays_in_one_piece(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    join(directory, "Acme Analytics of the North")
+    (row,) = server(directory, "list", "--json").rows()
+    assert str(row["fingerprint"]) in server(directory, "list").out
+
+
 def test_who_was_last_seen_when_is_listed_to_the_minute(directory: Path) -> None:
     join(directory, "Acme")
     config, moment = load_config(directory), AT
