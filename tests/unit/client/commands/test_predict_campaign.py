@@ -130,7 +130,9 @@ def test_a_deadline_that_nothing_keeps_ends_with_its_code(
     if form:
         assert json.loads(ended.out)["fewest"] == []
     else:
-        assert "no workers asked about keep 1 s with a chance of 90 %; the best: 2, 1%" in ended.out
+        assert (
+            "no workers asked about keep 1 s with a chance of 90 %; the best: 2, < 1%" in ended.out
+        )
 
 
 def test_every_input_has_its_own_fewest_workers(home: Home) -> None:
