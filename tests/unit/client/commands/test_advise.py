@@ -158,7 +158,9 @@ def test_pictures_are_drawn(
 ) -> None:
     picture = tmp_path / f"advice{suffix}"
     asked = [workflow, *EMBEDDED, "--deadline", "100h", "--plot", picture]
-    assert fedperf(home, "advise", *asked).code == 0
+    ended = fedperf(home, "advise", *asked)
+    assert ended.code == 0
+    assert ended.out.endswith(f"picture: {picture}\n")
     assert picture.read_bytes().startswith(start)
     if suffix == ".html":
         for words in ("#2 aggregate", "deadline", "8 cores", "chosen", "duckdb"):
