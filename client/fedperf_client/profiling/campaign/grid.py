@@ -223,11 +223,11 @@ def _constraints(
     texts: Sequence[str], columns: Mapping[str, object], problems: list[str]
 ) -> list[Constraint]:
     found = []
-    for place, text in enumerate(texts):
+    for text in texts:
         try:
             found.append(Constraint.parse(text, columns))
         except InvalidGridConstraintError as error:
-            problems.append(f"grid.constraints.{place}: {error}")
+            problems.append(f"grid.constraints: {error}")
     return found
 
 

@@ -118,7 +118,7 @@ def test_a_dry_run_finds_commands_that_cannot_be_started(
     path = "environment = { PATH = '.:/usr/bin' }"
     ended = profile(home, command(*words, more=path), "--dry-run")
     assert ended.code == 3
-    assert f"component.0.command: {said}" in ended.complaint()
+    assert f"component job: command: {said}" in ended.complaint()
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_a_dry_run_finds_functions_that_are_not_there(home: Home, target: str, s
     write_jobs(home.directory.parent)
     ended = profile(home, function(target), "--dry-run")
     assert ended.code == 3
-    assert f"component.0.callable: {target} cannot be imported: " in ended.complaint()
+    assert f"component job: callable: {target} cannot be imported: " in ended.complaint()
     assert said in ended.complaint()
 
 
@@ -159,7 +159,7 @@ def test_unknown_keys_come_with_the_one_that_may_be_meant(home: Home) -> None:
     grid = GRID.replace("[100, 200]", "{ start = 1, stop = 2, steps = 1 }")
     wrong = command("true", more='kid = "sort"')
     said = profile(home, wrong + "[runn]\n", "--dry-run", grid=grid).complaint()
-    assert 'component.0.kid: unknown key; did you mean "kind"?' in said
+    assert 'component job: kid: unknown key; did you mean "kind"?' in said
     assert 'steps: unknown key; did you mean "step"?' in said
     assert 'runn: unknown key; did you mean "run"?' in said
     home.config.write_text("pol_seconds = 3\nzzz = 1\n")

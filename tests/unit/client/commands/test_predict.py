@@ -10,6 +10,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from fedperf_client.federation.enrollment import load_or_create_key
 from fedperf_client.home.config import Home
+from fedperf_client.platforms.program import to_json
 from fedperf_client.release.ledger.ledger import PrivacyLedger
 from fedperf_client.release.policy import load_policy
 from fedperf_client.release.schedule import plan_schedule
@@ -18,6 +19,7 @@ from fedperf_shared.programs.command_line import NO_ANSWER
 from tests.fakes.coordinator import membership_with
 from tests.unit.client.homes import empty_home, fedperf, with_history
 from tests.unit.client.prediction.worlds import executions_of_world
+from tests.unit.client.profiling.trials.test_profiler import program
 from tests.unit.client.release.periods import START, timetable
 from tests.unit.client.terminals import on_a_terminal
 from tests.unit.client.workflow_files import GOOD, changed
@@ -188,8 +190,9 @@ def test_before_any_execution_others_are_believed_and_the_user_is_told_what_to_d
 
 
 BAD: dict[str, tuple[list[str], int, str]] = {
-    "no file": (["predict", "missing.json"], 3, "missing.json"),
+    "no file": (["predict", "missing.json"], 3, "missing.json does not exist"),
     "cycle": (["predict", "cycle.json"], 3, "operator 1 (open) is part of, or behind, a cycle"),
+    "program": (["predict", "totals.json"], 3, "fedperf advise totals.json --data DIRECTORY"),
     "unknown id": (["predict", "--execution", "nobody"], 3, "fedperf runs lists them"),
     "unclear id": (["predict", "--execution", "own-"], 3, "several executions"),
     "cores": (["predict", "--execution", "own-1", "--cores", "many"], 3, "--cores"),
@@ -213,6 +216,7 @@ def test_bad_input_is_one_clear_line_and_nothing_is_lost(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("cycle.json").write_text(json.dumps(changed(1, inputs=["totals"])))
+    Path("totals.json").write_bytes(to_json(program()))
     command, code, says = BAD[case]
     before = contents(home.directory)
     ended = fedperf(home, *command)

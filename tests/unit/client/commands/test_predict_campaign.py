@@ -252,7 +252,7 @@ def test_a_campaign_in_a_workflows_place_is_told_apart(home: Home) -> None:
     ended = fedperf(home, "predict", "nightly")
     assert ended.code == 3
     assert "fedperf predict --campaign nightly --set" in ended.complaint()
-    assert "cannot read the workflow" in fedperf(home, "predict", "night").complaint()
+    assert "night does not exist" in fedperf(home, "predict", "night").complaint()
 
 
 @pytest.mark.parametrize(
