@@ -23,15 +23,12 @@ from fedperf_client.optimizer.enumeration import ALTERNATIVES, Alternative, Choi
 from fedperf_client.optimizer.head import STARTUP_SECONDS, Head
 from fedperf_client.optimizer.plan_scores import Assignment
 from fedperf_client.prediction.answers.comparison import SURE, chance_faster
-from fedperf_client.prediction.answers.resources import moved
+from fedperf_client.prediction.answers.resources import moved, node_of, uses_one_node
 from fedperf_client.prediction.mixture.intervals import Estimate
 from fedperf_client.prediction.prediction import Prediction
 from fedperf_shared.execution import ClusterConfig, SizedPlan
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import NAMED_PLATFORMS, Platform
-
-DISTRIBUTED = frozenset({Platform.SPARK, Platform.FLINK, Platform.OTHER})
-"""Platforms that use several nodes."""
 
 MOST_MOVES = 64
 """Of the largest groups, that are looked at."""
@@ -327,15 +324,9 @@ def _single(job: Job, platforms: Sequence[Platform], allowed: Mask) -> Iterator[
 
 def _where_it_runs(question: SizedPlan) -> SizedPlan:
     cluster = question.cluster
-    if cluster.nodes == 1 or not DISTRIBUTED.isdisjoint(question.plan.platforms):
+    if cluster.nodes == 1 or not uses_one_node(question.plan):
         return question
-    node = replace(
-        cluster,
-        nodes=1,
-        cores=max(1, cluster.cores // cluster.nodes),
-        memory_bytes=max(1, cluster.memory_bytes // cluster.nodes),
-    )
-    return moved(question.plan, cluster, node).question
+    return moved(question.plan, cluster, node_of(cluster)).question
 
 
 def _by_seconds(each: Alternative | ClusterChoice) -> float:

@@ -25,15 +25,16 @@ def lines_of(found: ExecutorAdvice, prices: PriceList | None) -> Iterator[str]:
         f"{shortened(application.name, LONGEST_NAME)}: {queries} "
         f"{'query' if queries == 1 else 'queries'}, {duration_text(application.wall_seconds)} on "
         f"{_size(found, found.today)}"
+        + (f"; the last of {application.runs} runs" if application.runs > 1 else "")
     )
-    yield f"  take {_size(found, best)}: {_times(best)}, {_cost(found, best, prices)}" + (
-        "" if best is found.today else f" instead of {_cost(found, found.today, prices)}"
+    is_kept = best is found.today
+    yield (
+        f"  {'keep' if is_kept else 'take'} {_size(found, best)}: {_times(best)}, "
+        f"{_cost(found, best, prices)}"
+        + ("" if is_kept else f" instead of {_cost(found, found.today, prices)}")
     )
     if found.rival is not None:
-        yield (
-            f"  no difference that can be told to {_size(found, found.rival)}: "
-            f"{_times(found.rival)}, {_cost(found, found.rival, prices)}; so take what you have"
-        )
+        yield f"  {_why_kept(found, found.rival, prices)}"
     if found.deadline_seconds is not None:
         yield f"  {_kept(found, found.deadline_seconds)}"
     yield from (f"  {each}" for each in found.conf)
@@ -82,6 +83,8 @@ def facts_of(found: ExecutorAdvice, prices: PriceList | None) -> dict[str, objec
     other = better_engine(found)
     return {
         "application": application.name,
+        "runs": application.runs,
+        "core_seconds_of_runs": application.used_core_seconds,
         "queries": len(application.queries),
         "wall_seconds": application.wall_seconds,
         "beside_seconds": application.beside_seconds,
@@ -109,15 +112,30 @@ def facts_of(found: ExecutorAdvice, prices: PriceList | None) -> dict[str, objec
     }
 
 
+def _why_kept(found: ExecutorAdvice, rival: WholeTime, prices: PriceList | None) -> str:
+    """Why the size that it had is kept, although another one is better by its median."""
+    is_cheaper = rival.cost < found.today.cost
+    better = "cheaper" if is_cheaper else "faster"
+    by = rival.chance_cheaper_than if is_cheaper else rival.chance_faster_than
+    return (
+        f"{_size(found, rival)} would be {better} by the medians, {_times(rival)} and "
+        f"{_cost(found, rival, prices)}, but with a chance of {chance_text(by(found.today))} "
+        "only, which is no difference that can be told"
+    )
+
+
 def _kept(found: ExecutorAdvice, deadline_seconds: float) -> str:
     """Whether the deadline is kept."""
     chance = found.best.chance_within(deadline_seconds)
     if found.keeps_deadline:
         kept = f"keeps it with a chance of {chance_text(chance)}"
     elif found.application.beside_seconds >= deadline_seconds:
-        kept = "no size keeps it: the time beside queries alone is longer"
+        kept = (
+            "no size keeps it, as the time beside queries alone is longer, so none is better for "
+            "it than the one it has"
+        )
     elif chance <= 0:
-        kept = "no size asked about keeps it, so take what you have"
+        kept = "no size asked about keeps it, so none is better for it than the one it has"
     else:
         kept = f"no size asked about keeps it with a chance of 90%; this has {chance_text(chance)}"
     return f"deadline {duration_text(deadline_seconds)}: {kept}"
@@ -152,7 +170,7 @@ def _elsewhere(found: ExecutorAdvice) -> str | None:
     elif is_better(1 - chance):
         verdict = f"would be slower, with a chance of {chance_text(1 - chance)}"
     else:
-        verdict = "no difference that can be told, so take what you have"
+        verdict = "no difference that can be told, so leave it where it runs"
     return (
         f"the queries alone, {_times(found.queries_today)}, on {engine.name.lower()} on this "
         f"machine ({time.cluster.cores} cores): {_times(time)}; {verdict}"

@@ -13,6 +13,7 @@ from pathlib import Path
 import orjson
 
 from fedperf_client.platforms.executor import DatasetMissingError, dataset_path
+from fedperf_client.platforms.operations.columns import InvalidProgramError
 from fedperf_client.platforms.program import Program, from_json
 from fedperf_client.platforms.support import could_run, supports
 from fedperf_client.prediction.answers.resources import moved
@@ -32,6 +33,10 @@ _MEMORY_SHARE = 0.7
 
 class NoDataError(InvalidInputError):
     """A program without a directory of its data sets, or a directory without a program."""
+
+
+class UnknownJobError(InvalidInputError):
+    """A file is nothing that advice can be asked for."""
 
 
 class NotRunnableError(InvalidInputError):
@@ -86,16 +91,29 @@ def program_in(path: Path) -> Program | None:
     """The program of a file; None where it is something else, such as a workflow file.
 
     Raises:
+        UnknownJobError: there is no such file, or it has no JSON.
         InvalidProgramError: a program, but one that cannot run.
     """
     try:
         with path.open("rb") as file:
             text = file.read(MAX_FILE_BYTES)
-        content = orjson.loads(text)
-    except (OSError, orjson.JSONDecodeError):
+    except FileNotFoundError:
+        raise UnknownJobError(f"{path} does not exist") from None
+    except OSError:
         return None  # whoever reads it as a workflow says what is wrong
+    if not text.lstrip().startswith(b"{"):
+        raise UnknownJobError(
+            f"{path} is no Spark log, and neither a workflow nor a program, which are JSON objects"
+        )
+    try:
+        content = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return None  # as above
     is_program = isinstance(content, dict) and "steps" in content
-    return from_json(text) if is_program else None
+    try:
+        return from_json(text) if is_program else None
+    except InvalidProgramError as error:
+        raise InvalidProgramError(f"{path}: {error}") from error
 
 
 def require_data(program: Program, directory: Path) -> None:

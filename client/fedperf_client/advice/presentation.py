@@ -63,9 +63,13 @@ def headline(advice: Advice) -> str:
     choice = advice.choice
     start = choice.startup_seconds
     of_it = f"; {duration_text(start)} of it to start" if start else ""
-    rivalry = advice.rivalry
-    is_kept = rivalry is not None and rivalry.is_open and _runs_today(rivalry.plan, advice)
-    what_to_do = "keep it where it runs; the fastest by prediction:" if is_kept else "run it on"
+    rivalry, what_to_do = advice.rivalry, "run it on"
+    if rivalry is not None and rivalry.is_open:
+        if _runs_today(rivalry.plan, advice):
+            what_to_do = "keep it where it runs; the fastest by prediction:"
+        elif _is_mixed(choice):
+            name = platforms_text(rivalry.plan.plan)
+            what_to_do = f"run it on {name}, which is simpler; the fastest by prediction:"
     return (
         f"{what_to_do} {platforms_text(choice.plan)} with {size_of(advice.best.cluster)}: "
         f"{duration_text(choice.seconds)}, {choice.prediction.level:.0%} interval "
@@ -101,7 +105,7 @@ def no_difference(advice: Advice) -> str | None:
     name, what = f"{platforms_text(rivalry.plan.plan)} for everything", "the simpler one"
     if _runs_today(rivalry.plan, advice):
         name, what = "what runs today", "what you have"
-    elif len(set(choice.plan.platforms)) == 1:
+    elif not _is_mixed(choice):
         what = "either"
     return (
         f"no difference that can be told: {name} takes {duration_text(rivalry.plan.seconds)}, "
@@ -126,6 +130,10 @@ def no_better_size(advice: Advice) -> str | None:
 
 def _runs_today(each: Alternative | Choice, advice: Advice) -> bool:
     return each.plan.platforms == advice.job.today.platforms
+
+
+def _is_mixed(each: Alternative | Choice) -> bool:
+    return len(set(each.plan.platforms)) > 1
 
 
 def plan_lines(advice: Advice) -> list[dict[str, object]]:

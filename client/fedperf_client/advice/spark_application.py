@@ -6,7 +6,7 @@ many queries the longest are asked about; the time of all others counts as time 
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fedperf_client.diagnosis.job_facts import JobFacts
 from fedperf_client.diagnosis.spark_settings import SparkSettings
@@ -44,6 +44,8 @@ class SparkApplication:
         held_bytes: the most memory that the tasks of one executor held for their work.
         spilled_bytes: that did not fit and went to disk.
         narrow_seconds: of stages with no more tasks than there was room for.
+        runs: that were read of the group, this one included.
+        used_core_seconds: of all these runs together; 0 where only this one is known.
     """
 
     name: str
@@ -56,6 +58,8 @@ class SparkApplication:
     held_bytes: float
     spilled_bytes: int
     narrow_seconds: float = 0.0
+    runs: int = 1
+    used_core_seconds: float = 0.0
 
     @property
     def runtime_seconds(self) -> float:
@@ -159,14 +163,18 @@ def newest_of_each(applications: Iterable[SparkApplication]) -> list[SparkApplic
 
     Core-seconds are counted over all runs.
     """
-    last: dict[str, SparkApplication] = {}
-    used: dict[str, float] = {}
+    runs: dict[str, list[SparkApplication]] = {}
     for each in applications:
-        used[each.group] = used.get(each.group, 0) + each.cluster.cores * each.wall_seconds
-        known = last.get(each.group)
-        if known is None or _end(each) >= _end(known):
-            last[each.group] = each
-    return sorted(last.values(), key=lambda each: -used[each.group])
+        runs.setdefault(each.group, []).append(each)
+    newest = [
+        replace(
+            max(reversed(group), key=_end),
+            runs=len(group),
+            used_core_seconds=sum(each.cluster.cores * each.wall_seconds for each in group),
+        )
+        for group in runs.values()
+    ]
+    return sorted(newest, key=lambda each: -each.used_core_seconds)
 
 
 def _end(application: SparkApplication) -> float:

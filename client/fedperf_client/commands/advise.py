@@ -14,11 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedperf_client.commands.advise_logs import (
-    advise_on_logs,
-    is_spark_log,
-    refuse_for_logs,
-)
+from fedperf_client.commands.advise_logs import advise_on_logs, is_spark_log, refuse_for_logs
 from fedperf_client.commands.home_option import Json, home_of, now
 from fedperf_client.commands.predict import opened_kept, say_if_nothing_is_known
 from fedperf_client.optimizer.methods import Method
@@ -187,7 +183,7 @@ def advise(
         if not json:
             _show(shown)
         if plot is not None:
-            _draw(plot, shown)
+            _draw(plot, shown, json=json)
         runs = _runs(shown, profiler, store, repeats, asked) if execute else None
     if json:
         _show_json(shown, runs)
@@ -383,10 +379,12 @@ def _show_json(shown: _TimedAdvice, runs: "Sequence[MeasuredChoice] | None") -> 
     show(facts, json=True)
 
 
-def _draw(path: Path, shown: _TimedAdvice) -> None:
+def _draw(path: Path, shown: _TimedAdvice, *, json: bool) -> None:
     from fedperf_client.advice.picture import draw_advice
 
     draw_advice(path, shown.advice)
+    if not json:
+        typer.echo(f"picture: {path}")
 
 
 def _print_tree(found: "Advice") -> None:

@@ -73,7 +73,8 @@ def advise_on_logs(
     if by_platform:
         raise InvalidInputError("--memory of an executor is like 8GB, without a platform")
     with ExecutionStore.open(home.store) as store:
-        applications = newest_of_each(_applications(source, store, json=json))[:top]
+        every = newest_of_each(_applications(source, store, json=json))
+        applications = every[:top]
         with opened_kept(home, store, json=json) as kept:
             reach = Reach.of(kept.predictor.candidates.hull)
             found = [
@@ -94,6 +95,11 @@ def advise_on_logs(
 
         show({"applications": [facts_of(each, priced) for each in found]}, json=True)
     else:
+        if len(every) > 1:
+            typer.echo(
+                f"{len(found)} of {len(every)} applications, in the order of the core-hours of all "
+                "their runs that were read"
+            )
         for each in found:
             _show(each, priced)
     if deadline_seconds is not None and not any(each.keeps_deadline for each in found):

@@ -1,6 +1,7 @@
 """The command of `fedperf` that measures a job of the organization itself over a grid."""
 
 import os
+import statistics
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 def profile(
     context: typer.Context,
     campaign: Annotated[
-        Path, typer.Argument(help="Campaign file; its form is in docs/data-engineer.md.")
+        Path, typer.Argument(help="Campaign file: TOML with [[component]] and [grid].")
     ],
     out: Annotated[
         Path | None, typer.Option(help="Directory of the results; in the home by default.")
@@ -32,12 +33,12 @@ def profile(
 ) -> None:
     """Measure your own job over a grid of sizes, parallelism, platforms and parameters.
 
-    Every trial runs in a process of its own and is written down before the next one starts:
-    after a crash, a kill or Ctrl-C the same command goes on where it was. Results are
-    report.html, trials.csv and summary.json; trials of the whole job become executions of
-    the local store, and fedperf predict --campaign tells how long the job takes elsewhere.
-    Where nothing was measured, results of an earlier campaign stay, and the command ends
-    with 8 if every trial failed. Nothing is sent anywhere.
+    Every trial runs in a process of its own and is written down before the next one starts; one
+    that was noisy or failed runs again, as run.retries says. After a crash, a kill or Ctrl-C the
+    same command goes on where it was. Results are report.html, trials.csv and summary.json;
+    trials of the whole job become executions of the local store, and fedperf predict --campaign
+    tells how long the job takes elsewhere. Where nothing was measured, results of an earlier
+    campaign stay, and the command ends with 8 if every trial failed. Nothing is sent anywhere.
     """
     from fedperf_client.home.store import ExecutionStore
     from fedperf_client.profiling.campaign import command
@@ -53,18 +54,18 @@ def profile(
     if dry_run:
         if problems := missing_parts(wanted, os.environ):
             raise WrongSettingsError(str(campaign), problems)
-        show(
-            {
-                "name": wanted.name,
-                "campaign": wanted.campaign_id[:12],
-                "configurations": planned.configurations,
-                "ruled_out": planned.ruled_out,
-                "measured": ", ".join(wanted.targets),
-                "trials": planned.trials,
-                "done": planned.settled,
-            },
-            json=json,
-        )
+        facts: dict[str, object] = {
+            "name": wanted.name,
+            "campaign": wanted.campaign_id[:12],
+            "configurations": planned.configurations,
+            "ruled_out": planned.ruled_out,
+            "measured": ", ".join(wanted.targets),
+            "trials": planned.trials,
+            "done": planned.settled,
+        }
+        if not json and wanted.settings.run.retries:
+            facts["trials"] = f"{planned.trials}, more where one is noisy or fails: it runs again"
+        show(facts, json=json)
         return
     keep_definition(home.directory, wanted, campaign)
     with (
@@ -101,8 +102,9 @@ def _show_results(summary: "Summary", directory: Path, *, json: bool) -> None:
     shown = ("name", "campaign", "complete", "stopped", "status", "configurations", "repeat_noise")
     found = {name: facts[name] for name in shown} | {"report": report}
     if not json:
-        found["status"] = _status_text(summary)
-    show(found, json=json)
+        found |= {"status": _status_text(summary), "repeat_noise": _noise_text(summary)}
+        found |= {"report": found.pop("report"), **_times_found(summary)}
+    show({name: value for name, value in found.items() if json or value != ""}, json=json)
     if failed := summary.failed:
         reason = failed[-1].outcome.reason if failed[-1].outcome is not None else ""
         print(
@@ -123,5 +125,41 @@ def _status_text(summary: "Summary") -> str:
     counts = ", ".join(f"{count} {name}" for name, count in summary.statuses.items() if count)
     if not summary.measured:
         return f"nothing was measured: {counts or 'no trial ended'}"
-    is_noisy = summary.statuses[TrialStatus.NOISY.value] > 0
-    return f"{counts} (noisy ones count as well)" if is_noisy else counts
+    remarks = []
+    if summary.statuses[TrialStatus.NOISY.value]:
+        remarks.append("noisy ones count as well")
+    if again := sum(each.attempt > 0 for each in summary.trials):
+        remarks.append(f"{again} of them ran again what was noisy or failed at first")
+    return f"{counts} ({'; '.join(remarks)})" if remarks else counts
+
+
+def _noise_text(summary: "Summary") -> str:
+    """How far repeats are from their median; empty where nothing was repeated."""
+    noises = [each.noise for each in summary.repeats if each.noise is not None]
+    if not noises:
+        return ""
+    return f"{statistics.median(noises):.1%} of the median typically, {max(noises):.1%} at most"
+
+
+def _times_found(summary: "Summary") -> dict[str, str]:
+    """The fastest and the slowest configuration, and how to ask about others."""
+    from fedperf_client.profiling.campaign.components import WHOLE
+    from fedperf_client.profiling.campaign.results.asked_columns import value_word
+    from fedperf_client.text.durations import duration_text
+
+    def columns(number: int) -> str:
+        return ",".join(f"{n}={value_word(value)}" for n, value in summary.values(number).items())
+
+    found = sorted(
+        (each.median_seconds, each.configuration)
+        for each in summary.repeats
+        if each.component == WHOLE and each.median_seconds is not None
+    )
+    if not found:
+        return {}
+    (least, first), (most, last) = found[0], found[-1]
+    return {
+        "fastest": f"{duration_text(least)} at {columns(first)}",
+        "slowest": f"{duration_text(most)} at {columns(last)}",
+        "ask": f"fedperf predict --campaign {summary.campaign.name} --set {columns(last)}",
+    }

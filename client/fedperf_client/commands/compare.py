@@ -1,6 +1,6 @@
 """`fedperf compare`: what takes longer since an upgrade or a date, workload by workload."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,7 +9,7 @@ import typer
 
 from fedperf_client.commands.home_option import Json, home_of
 from fedperf_shared.errors import InvalidInputError
-from fedperf_shared.programs.command_line import shortened, show, show_rows
+from fedperf_shared.programs.command_line import shortened, show, show_rows, visible
 
 if TYPE_CHECKING:
     from fedperf_client.prediction.answers.slowdowns import Slowdown, TimedRun
@@ -18,9 +18,16 @@ if TYPE_CHECKING:
 MOST_SHOWN = 50
 """Workloads that are shown to people."""
 
+MOST_VERSIONS = 5
+"""Versions of a side that are named."""
+
 LONGEST_NAME = 40
 
 _Pairs = dict[str, "tuple[Sequence[TimedRun], Sequence[TimedRun]]"]
+
+
+class EmptySideError(InvalidInputError):
+    """One side of a comparison has no execution at all; the message says which one."""
 
 
 def compare(
@@ -39,10 +46,10 @@ def compare(
 ) -> None:
     """Say what takes longer since an upgrade, a date, or between two directories of logs.
 
-    Without options, what ran on the version of the newest execution (as its log names it) is
-    compared with what ran on others. Per workload the ratio of medians, its 98 % interval and a
-    verdict; those that lost most time first; beside it what else changed. One run after is
-    enough for a large change.
+    Without options, what ran on the version of each workload's newest run (as its log names it)
+    is compared with what it ran on before. Both sides are named. Per workload the ratio of
+    medians, its 98 % interval and a verdict; those that lost most time first; beside it what else
+    changed. One run after is enough for a large change. A side without any execution is refused.
     """
     from fedperf_client.prediction.answers import slowdowns
 
@@ -53,32 +60,103 @@ def compare(
             raise typer.BadParameter(
                 "--since is about what is stored, without --before and --after"
             )
-        sides = [slowdowns.runs_by_workload(_executions_in(paths)) for paths in (before, after)]
-        names = list(dict.fromkeys((*sides[0], *sides[1])))
-        pairs: _Pairs = {name: (sides[0].get(name, ()), sides[1].get(name, ())) for name in names}
+        pairs, sides = _of_logs(before, after), (_names_of(before), _names_of(after))
+    elif since is None:
+        pairs, sides = _by_version(context)
     else:
-        pairs = _stored(context, since)
+        pairs, sides = _by_moment(context, _moment(since))
     found, alone = slowdowns.slowdowns(pairs)
     if json:
-        show({"workloads": [each.as_row() for each in found], "only_one_side": alone}, json=True)
+        facts = {"before": sides[0], "after": sides[1]}
+        rows = [each.as_row() for each in found]
+        show({**facts, "workloads": rows, "only_one_side": alone}, json=True)
         return
+    typer.echo(f"before: {visible(sides[0])}\nafter: {visible(sides[1])}")
     lines = [_line(each) for each in found[:MOST_SHOWN]]
     show_rows(lines, json=False, empty="no workload ran on both sides")
     slower = sum(each.verdict is slowdowns.TimeVerdict.SLOWER for each in found)
     typer.echo(
-        f"{len(found)} workloads ran on both sides, {slower} of them slower; {len(alone)} on one "
-        "side only"
+        f"{len(found)} workload{'' if len(found) == 1 else 's'} ran on both sides, {slower} of "
+        f"them slower; {len(alone)} on one side only"
+        + (f"; the first {MOST_SHOWN} are shown" if len(found) > MOST_SHOWN else "")
     )
 
 
-def _stored(context: typer.Context, since: str | None) -> _Pairs:
-    from fedperf_client.home.store import ExecutionStore
-    from fedperf_client.prediction.answers import slowdowns
+def _of_logs(before: Sequence[Path], after: Sequence[Path]) -> _Pairs:
+    """Runs in the logs of both sides, by workload."""
+    from fedperf_client.prediction.answers.slowdowns import runs_by_workload
 
-    split = slowdowns.on_newest_source if since is None else slowdowns.since(_moment(since))
+    sides = [runs_by_workload(_executions_in(paths)) for paths in (before, after)]
+    for paths, runs in zip((before, after), sides, strict=True):
+        if not runs:
+            raise EmptySideError(f"no execution was found in {_names_of(paths)}")
+    names = dict.fromkeys((*sides[0], *sides[1]))
+    return {name: (sides[0].get(name, ()), sides[1].get(name, ())) for name in names}
+
+
+def _by_version(context: typer.Context) -> tuple[_Pairs, tuple[str, str]]:
+    """Stored runs, by the version of each workload's newest one."""
+    from fedperf_client.prediction.answers.slowdowns import on_newest_source
+
+    pairs = {name: on_newest_source(runs) for name, runs in _stored(context).items()}
+    moved = [each for each in pairs.values() if each[0]]
+    others = _versions(each[0] for each in moved) or "none: compare by a day with --since DAY"
+    newest = _versions(each[1] for each in moved or pairs.values())
+    return pairs, (
+        f"runs on other versions ({others})",
+        f"runs on the version of each workload's newest run ({newest})",
+    )
+
+
+def _by_moment(context: typer.Context, moment: datetime) -> tuple[_Pairs, tuple[str, str]]:
+    """Stored runs before a moment and from it on."""
+    from fedperf_client.prediction.answers.slowdowns import since
+
+    stored = _stored(context)
+    ended = [each.finished_at for runs in stored.values() for each in runs]
+    words = f"{moment.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+    for is_empty, side, last, is_from in (
+        (moment > max(ended), "since", "newest", max(ended)),
+        (moment <= min(ended), "before", "oldest", min(ended)),
+    ):
+        if is_empty:
+            raise EmptySideError(
+                f"nothing that is stored finished {side} {words}: the {last} execution is of "
+                f"{is_from.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+            )
+    pairs = {name: since(moment)(runs) for name, runs in stored.items()}
+    sides = [_versions(each[side] for each in pairs.values()) for side in (0, 1)]
+    return pairs, (
+        f"runs that finished before {words} ({sides[0]})",
+        f"runs that finished since then ({sides[1]})",
+    )
+
+
+def _stored(context: typer.Context) -> "dict[str, list[TimedRun]]":
+    """Every stored run, by workload.
+
+    Raises:
+        EmptySideError: there is none.
+    """
+    from fedperf_client.home.store import ExecutionStore
+    from fedperf_client.prediction.answers.slowdowns import runs_by_workload
+
     with ExecutionStore.open(home_of(context).store) as store:
-        runs = slowdowns.runs_by_workload(store.executions())
-    return {name: split(each) for name, each in runs.items()}
+        found = runs_by_workload(store.executions())
+    if not found:
+        raise EmptySideError("no executions yet; take some in with: fedperf ingest FILE")
+    return found
+
+
+def _versions(sides: "Iterable[Sequence[TimedRun]]") -> str:
+    """What recorded the runs, in words; empty where there are none."""
+    names = sorted({run.source or "unknown" for runs in sides for run in runs})
+    more = len(names) - MOST_VERSIONS
+    return ", ".join(names[:MOST_VERSIONS]) + (f" and {more} more" if more > 0 else "")
+
+
+def _names_of(paths: Sequence[Path]) -> str:
+    return ", ".join(map(str, paths))
 
 
 def _moment(text: str) -> datetime:

@@ -4,7 +4,7 @@ All of them read the home directory alone. What took long is kept there for the 
 """
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -67,7 +67,6 @@ def predict(
     from fedperf_client.home.config import write_private
     from fedperf_client.home.store import ExecutionStore
     from fedperf_client.pictures.charts import draw_prediction, require_chart_file
-    from fedperf_client.prediction.answers.resources import sizes_of
     from fedperf_client.prediction.answers.time_scope import time_scope
     from fedperf_client.prediction.answers.what_if import answers, parse_cores, parse_duration
 
@@ -91,9 +90,8 @@ def predict(
         plan, cluster_or, own = _asked(store, workflow, execution, platform)
         with opened_kept(home, store, json=json) as kept:
             cluster = cluster_or(kept.usual_for(plan))
-            is_sized = numbers is not None or node_numbers is not None
-            seen = kept.clusters_of(plan)
-            sizes = sizes_of(cluster, numbers, node_numbers, seen) if is_sized else [cluster]
+            is_as_it_ran = own is not None and platform is None
+            sizes = _sizes(plan, cluster, numbers, node_numbers, kept, is_as_it_ran=is_as_it_ran)
             found = answers(
                 kept.predictor,
                 plan,
@@ -106,7 +104,7 @@ def predict(
         if plot is not None:
             draw_prediction(plot, found, _points(store, plan, own), deadline_seconds=seconds)
     drift = recent_drift(kept.predictor.candidates.drifts, plan, now=now())
-    of_nodes = numbers is None and node_numbers is not None
+    of_nodes = node_numbers is not None and (numbers is None or len(numbers) == 1)
     scope = time_scope(plan, own)
     _show_answers(
         found,
@@ -117,6 +115,8 @@ def predict(
         of_nodes=of_nodes,
         json=json,
     )
+    if plot is not None and not json:
+        typer.echo(f"picture: {plot}")
     if seconds is not None and not any(each.holds for each in found):
         raise typer.Exit(NO_ANSWER)
 
@@ -227,6 +227,31 @@ def _asked(
     return moved, lambda _: own.cluster, own
 
 
+def _sizes(
+    plan: "Plan",
+    cluster: "ClusterConfig",
+    cores: Sequence[int] | None,
+    nodes: Sequence[int] | None,
+    kept: "KeptPredictor",
+    *,
+    is_as_it_ran: bool,
+) -> "list[ClusterConfig]":
+    """The sizes asked about; of what runs on one node, one node, unless it ran as it is asked."""
+    from fedperf_client.prediction.answers.resources import (
+        OneNodeError,
+        node_of,
+        sizes_of,
+        uses_one_node,
+    )
+
+    seen: Iterable[ClusterConfig] = kept.clusters_of(plan)
+    if uses_one_node(plan) and not is_as_it_ran:
+        if nodes is not None and max(nodes) > 1:
+            raise OneNodeError(plan)
+        cluster, seen = node_of(cluster), ()
+    return [cluster] if cores is None and nodes is None else sizes_of(cluster, cores, nodes, seen)
+
+
 @contextmanager
 def opened_kept(
     home: "Home", store: "ExecutionStore", *, json: bool = False
@@ -275,6 +300,7 @@ def _show_answers(
 ) -> None:
     from fedperf_client.prediction.answers.what_if import (
         enough,
+        measured_beside,
         no_difference,
         smallest_that_holds,
         verdict,
@@ -298,7 +324,8 @@ def _show_answers(
         typer.echo("rows between operators are estimates, which intervals count in")
     if drift is not None:
         typer.echo(f"note: {drift.stream_name} is {drift.sentence}, which is counted in")
-    if words := no_difference(found):
-        typer.echo(words)
+    for words in (measured_beside(found), no_difference(found)):
+        if words:
+            typer.echo(words)
     if deadline is not None:
         typer.echo(verdict(found, deadline, of_nodes=of_nodes))

@@ -7,17 +7,16 @@ every problem named by its key.
 """
 
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedperf_shared.errors import StorageError
 from fedperf_shared.programs.settings_file import WrongSettingsError, read_settings
+from fedperf_shared.programs.wrong_keys import problems_of
 
 CONFIG_TEMPLATE = """\
 # What this organization's daemon does. Privacy is declared in policy.toml beside it.
@@ -146,7 +145,8 @@ class Home:
         try:
             config = ClientConfig.model_validate(settings)
         except ValidationError as error:
-            raise WrongSettingsError(str(self.config), problems_of(error, ClientConfig)) from error
+            problems = problems_of(error, ClientConfig, settings)
+            raise WrongSettingsError(str(self.config), problems) from error
         history = tuple(self.directory / path.expanduser() for path in config.history)
         return config.model_copy(update={"history": history})
 
@@ -161,37 +161,3 @@ def write_private(path: Path, content: bytes) -> None:
         stream.flush()
         os.fsync(stream.fileno())
     scratch.replace(path)
-
-
-def problems_of(error: ValidationError, model: type[BaseModel]) -> list[str]:
-    """What is wrong with settings that should be a `model`, each problem with its key."""
-    return [
-        f"{'.'.join(str(part) for part in each['loc'])}: "
-        + (_unknown_key(each["loc"], model) if each["type"] == "extra_forbidden" else each["msg"])
-        for each in error.errors()
-    ]
-
-
-def _unknown_key(place: tuple[int | str, ...], model: type[BaseModel]) -> str:
-    """What the key at the end of `place` may have been meant to be."""
-    tables = [model]
-    for part in place[:-1]:
-        found = [
-            inner
-            for table in tables
-            for name, field in table.model_fields.items()
-            if part == (field.alias or name)
-            for inner in _tables_in(field.annotation)
-        ]
-        tables = found or tables  # a position, or a name that people gave, leads into no other
-    known = [field.alias or name for table in tables for name, field in table.model_fields.items()]
-    close = get_close_matches(str(place[-1]), known, n=1)
-    meant = f'did you mean "{close[0]}"?' if close else f"known are {', '.join(known)}"
-    return f"unknown key; {meant}"
-
-
-def _tables_in(annotation: object) -> Iterator[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
-    for each in get_args(annotation):
-        yield from _tables_in(each)

@@ -10,9 +10,9 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from fedperf_client.home.config import problems_of
 from fedperf_shared.execution import ClusterConfig
 from fedperf_shared.programs.settings_file import WrongSettingsError, read_settings
+from fedperf_shared.programs.wrong_keys import problems_of
 
 _HOUR = 3600.0
 _GIB = 2**30
@@ -76,10 +76,11 @@ def load_prices(path: Path) -> PriceList:
         ConfigurationError: not there, not TOML, or wrong; every problem is named.
     """
     hint = "write one such as: core = 0.05"
+    settings = read_settings(path, absent=hint)
     try:
-        found = PriceList.model_validate(read_settings(path, absent=hint))
+        found = PriceList.model_validate(settings)
     except ValidationError as error:
-        raise WrongSettingsError(str(path), problems_of(error, PriceList)) from error
+        raise WrongSettingsError(str(path), problems_of(error, PriceList, settings)) from error
     if not any((found.node, found.core, found.gib, *found.node_types.values())):
         raise WrongSettingsError(
             str(path), ["no price: give at least one of node, core, gib, per hour"]

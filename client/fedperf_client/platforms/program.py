@@ -7,7 +7,8 @@ every result is used and at least one sink is there. Programs travel as JSON to
 the child processes of trials. This module imports no engine.
 """
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -16,6 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 from fedperf_client.platforms.operations.catalogue import AnyOperation
 from fedperf_client.platforms.operations.columns import InvalidProgramError, ProgramPart, Schema
 from fedperf_client.platforms.operations.tabular import ReadParquet, Sink
+from fedperf_shared.programs.wrong_keys import problems_of
 from fedperf_shared.workflow.graph import Operator, SourceStatistics, Workflow
 from fedperf_shared.workflow.vocabulary import MAX_OPERATORS
 
@@ -118,13 +120,23 @@ def to_json(program: Program) -> bytes:
 
 
 def from_json(text: bytes) -> Program:
-    """The program that `to_json` wrote, or InvalidProgramError with the first problem."""
+    """The program that `to_json` wrote, or InvalidProgramError with every problem."""
     try:
         return _adapter().validate_json(text, strict=True)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the whole text"
-        raise InvalidProgramError(f"not a program: {where}: {first['msg']}") from error
+        try:
+            content = json.loads(text)
+        except ValueError as no_json:
+            raise InvalidProgramError(f"not a program: not JSON: {no_json}") from error
+        found = problems_of(error, Program, content, {"steps": _written_title})
+        raise InvalidProgramError(f"not a program: {'; '.join(found)}") from error
+
+
+def _written_title(number: int, written: object) -> str:
+    """What messages call a step of which it is not known that it is one."""
+    operation = written.get("operation") if isinstance(written, Mapping) else None
+    kind = operation.get("type") if isinstance(operation, Mapping) else None
+    return f"step {number}" if kind is None else f"step {number} ({kind})"
 
 
 @cache

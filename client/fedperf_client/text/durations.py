@@ -1,7 +1,7 @@
 """Durations as people write and read them."""
 
-UNITS = {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-"""Seconds of each unit; none is seconds."""
+UNITS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+"""Seconds of each unit."""
 
 
 def duration_text(seconds: float) -> str:

@@ -21,7 +21,7 @@ estimated (`workflow.estimates`), and so are widths. `inputs` are names, or numb
 operators from 0 on. Names stay here: a plan holds none.
 
 Refused, with the operator named: unknown words and keys, missing sizes, numbers that no
-workflow can have, inputs that do not exist, cycles.
+workflow can have, more rows after a filter than before it, inputs that do not exist, cycles.
 """
 
 import json
@@ -35,6 +35,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig
+from fedperf_shared.programs.wrong_keys import problems_of
 from fedperf_shared.workflow.estimates import with_estimates
 from fedperf_shared.workflow.graph import (
     InvalidWorkflowError,
@@ -52,6 +53,10 @@ from fedperf_shared.workflow.vocabulary import (
 )
 
 GIB = 2**30
+_NEVER_MORE_ROWS = frozenset(
+    {OperatorKind.FILTER, OperatorKind.DISTINCT, OperatorKind.SORT, OperatorKind.TOPK}
+)
+"""Kinds that drop rows or keep them, whatever their parameters."""
 MAX_FILE_BYTES = 8 * 2**20
 
 _Word = TypeVar("_Word", bound=IntEnum)
@@ -163,6 +168,7 @@ def read_workflow_file(
     try:
         sources = SourceStatistics(**entry.sources.model_dump())
         written = Workflow(operators, sources)
+        _require_fewer_rows(entry.operators, written, path)
         rows = [n for n, each in enumerate(entry.operators) if each.output_rows is None]
         widths = [n for n, each in enumerate(entry.operators) if each.row_bytes is None]
         workflow = with_estimates(written, rows, widths)
@@ -176,6 +182,8 @@ def _entry(path: Path) -> WorkflowEntry:
     try:
         with path.open("rb") as file:
             data = file.read(MAX_FILE_BYTES + 1)
+    except FileNotFoundError:
+        raise InvalidWorkflowFileError(f"{path} does not exist") from None
     except OSError as error:
         raise InvalidWorkflowFileError(
             f"cannot read the workflow {path}: {error.strerror}"
@@ -186,27 +194,52 @@ def _entry(path: Path) -> WorkflowEntry:
         content = json.loads(data, parse_constant=_not_a_number)
     except (ValueError, RecursionError) as error:
         raise InvalidWorkflowFileError(f"{path} is not JSON: {error}") from error
+    if isinstance(content, Mapping) and "steps" in content:
+        raise InvalidWorkflowFileError(
+            f"{path} is a program, whose rows are counted before anything is predicted: ask with "
+            f"fedperf advise {path} --data DIRECTORY"
+        )
     try:
         return WorkflowEntry.model_validate(content)
     except ValidationError as error:
-        problems = "; ".join(_problem(each["loc"], each["msg"], content) for each in error.errors())
-        raise InvalidWorkflowFileError(f"{path}: {problems}") from error
+        found = problems_of(error, WorkflowEntry, content, {"operators": _written_title})
+        raise InvalidWorkflowFileError(f"{path}: {_together(found)}") from error
 
 
 def _not_a_number(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a number of JSON")
 
 
-def _problem(place: Sequence[int | str], message: str, content: object) -> str:
-    """What is wrong, and with which operator."""
-    if len(place) < 2 or place[0] != "operators" or not isinstance(content, Mapping):  # noqa: PLR2004
-        return f"{'.'.join(map(str, place)) or 'the file'}: {message}"
-    number = int(place[1])
-    written = content["operators"][number]
+def _written_title(number: int, written: object) -> str:
+    """What messages call an operator of which it is not known that it is one."""
     name = written.get("name") if isinstance(written, Mapping) else None
-    key = str(place[2]) if len(place) > 2 else ""  # noqa: PLR2004
-    titled = f"operator {number}" if name is None else f"operator {number} ({name})"
-    return f"{titled}: {key} {message}" if key else f"{titled}: {message}"
+    return f"operator {number}" if name is None else f"operator {number} ({name})"
+
+
+def _together(problems: Sequence[str]) -> str:
+    """All problems in a line; what several operators have alike is said of the first."""
+    alike: dict[str, list[str]] = {}
+    for each in problems:
+        titled, _, said = each.partition(": ")
+        alike.setdefault(said, []).append(titled)
+    return "; ".join(
+        f"{titles[0]}: {said}" + (f" (and {len(titles) - 1} more alike)" if titles[1:] else "")
+        for said, titles in alike.items()
+    )
+
+
+def _require_fewer_rows(entries: Sequence[OperatorEntry], workflow: Workflow, path: Path) -> None:
+    """Refuse operators that would hand on more rows than they read, as their kind cannot."""
+    for number, (entry, operator) in enumerate(zip(entries, workflow.operators, strict=True)):
+        read_from = [entries[each].output_rows for each in operator.inputs]
+        if operator.kind not in _NEVER_MORE_ROWS or entry.output_rows is None or None in read_from:
+            continue
+        rows = sum(each or 0.0 for each in read_from)
+        if entry.output_rows > rows:
+            raise InvalidWorkflowFileError(
+                f"{path}: {_title(entry, number)}: a {entry.kind} hands on at most the rows that "
+                f"it reads, {rows:,.0f}; output_rows is {entry.output_rows:,.0f}"
+            )
 
 
 def _places(entries: Sequence[OperatorEntry], path: Path) -> dict[str, int]:

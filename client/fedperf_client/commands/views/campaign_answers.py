@@ -24,10 +24,11 @@ def show_campaign(
     from fedperf_client.prediction.answers.what_if import parse_duration
     from fedperf_client.profiling.campaign.files import asked_campaign
     from fedperf_client.profiling.campaign.results import predictions
+    from fedperf_client.profiling.campaign.results.asked_columns import configurations_asked
 
     seconds = None if deadline is None else parse_duration(deadline)
     campaign = asked_campaign(home.directory, words)
-    asked = predictions.configurations_asked(campaign.grid, settings)
+    asked = configurations_asked(campaign.grid, settings)
     measured = predictions.measured_by(home.directory, campaign)
     with progress_bar("weighing predictors", json=json) as advance:
         predictor = measured.predictor(

@@ -14,13 +14,24 @@ from itertools import product
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig, SizedPlan
 from fedperf_shared.workflow.graph import Operator, Plan
-from fedperf_shared.workflow.vocabulary import MAX_ITERATIONS
+from fedperf_shared.workflow.vocabulary import MAX_ITERATIONS, Platform
 
 MOST_SIZES = 32
+
+DISTRIBUTED = frozenset({Platform.SPARK, Platform.FLINK, Platform.OTHER})
+"""Platforms that use several nodes."""
 
 
 class InvalidSizesError(InvalidInputError):
     """Numbers of cores and nodes that no cluster, or too many, can have."""
+
+
+class OneNodeError(InvalidSizesError):
+    """Several nodes were named for platforms that use one."""
+
+    def __init__(self, plan: Plan) -> None:
+        names = ", ".join(sorted({each.name.lower() for each in plan.platforms}))
+        super().__init__(f"one node is all that {names} can use: name --cores in place of --nodes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +58,21 @@ def moved(plan: Plan, cluster: ClusterConfig, to: ClusterConfig) -> MovedPlan:
     given_there = tuple(_given(each, cluster, to) for each in operators)
     workflow = replace(plan.workflow, operators=given_there)
     return MovedPlan(SizedPlan(Plan(workflow, plan.platforms), to), keeps_partitions=keeps)
+
+
+def uses_one_node(plan: Plan) -> bool:
+    """Whether no platform of the plan spreads over several nodes."""
+    return DISTRIBUTED.isdisjoint(plan.platforms)
+
+
+def node_of(cluster: ClusterConfig) -> ClusterConfig:
+    """One node of a cluster."""
+    return replace(
+        cluster,
+        nodes=1,
+        cores=max(1, cluster.cores // cluster.nodes),
+        memory_bytes=max(1, cluster.memory_bytes // cluster.nodes),
+    )
 
 
 def sizes_of(

@@ -113,6 +113,11 @@ class RunSide:
         return len(self.runs) - len(self.times)
 
     @property
+    def sources(self) -> tuple[str, ...]:
+        """What recorded its runs, with versions; the most frequent one first."""
+        return tuple(name for name, _ in Counter(run.source for run in self.runs).most_common())
+
+    @property
     def squares(self) -> float:
         """Sum of squares of log seconds around their mean."""
         return float(np.sum((np.array(self.times) - np.mean(self.times)) ** 2))
@@ -169,6 +174,8 @@ class Slowdown:
             "level": LEVEL,
             "runs_before": len(self.before.times),
             "runs_after": len(self.after.times),
+            "sources_before": list(self.before.sources),
+            "sources_after": list(self.after.sources),
             "lost_seconds": self.lost_seconds,
             "changes": list(self.changes),
         }
@@ -263,8 +270,7 @@ def _slowdown(name: str, before: RunSide, after: RunSide, belief: RepeatBelief) 
 
 
 def _changes(before: RunSide, after: RunSide) -> tuple[str, ...]:
-    versions = [Counter(run.source for run in side.runs) for side in (before, after)]
-    old_source, new_source = (each.most_common(1)[0][0] for each in versions)
+    old_source, new_source = before.sources[0], after.sources[0]
     found = [] if old_source == new_source else [f"{old_source} to {new_source}"]
     for words, what in (("rows", lambda run: run.rows), ("cores", lambda run: run.cores)):
         old, new = before.median_of(what), after.median_of(what)

@@ -8,7 +8,7 @@ from datetime import datetime, time, timedelta
 
 from fedperf_client.prediction.answers.comparison import SURE, chance_faster
 from fedperf_client.prediction.answers.resources import moved
-from fedperf_client.prediction.mixture.intervals import Estimate
+from fedperf_client.prediction.mixture.intervals import Estimate, RestsOn
 from fedperf_client.prediction.mixture.matched_folds import Asks
 from fedperf_client.prediction.mixture.personal import PersonalMix
 from fedperf_client.prediction.mixture.spreads import UPPER_LEVEL
@@ -28,7 +28,7 @@ HOLDS = UPPER_LEVEL
 WITH_ITS_PARTITIONS = "with its partitions"
 """Said of an answer that keeps the number of partitions, as nobody knows what it would be."""
 
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|[smhd]?)")
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|[smhd])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,13 +156,13 @@ def enough(found: Sequence[WhatIfAnswer]) -> tuple[WhatIfAnswer, float] | None:
     """The smallest size that no larger one asked about is faster than, as far as can be told.
 
     Returns:
-        Its answer and the highest chance that a larger one is faster; None where every larger
+        Its answer and the highest chance that one of more cores is faster; None where every larger
         one is faster than those below, or none is larger.
     """
-    by_size = sorted(found, key=lambda each: each.cores)
-    for place, each in enumerate(by_size[:-1]):
-        chances = [chance_faster(more.estimate, each.estimate) for more in by_size[place + 1 :]]
-        if max(chances) < SURE:
+    for each in sorted(found, key=lambda each: each.cores):
+        more = [other for other in found if other.cores > each.cores]
+        chances = [chance_faster(other.estimate, each.estimate) for other in more]
+        if chances and max(chances) < SURE:
             return each, max(chances)
     return None
 
@@ -172,10 +172,30 @@ def no_difference(found: Sequence[WhatIfAnswer]) -> str | None:
     least = enough(found)
     if least is None:
         return None
-    many = f"{least[0].cores} core{'s' if least[0].cores > 1 else ''}"
+    answer, chance = least
+    many = f"{answer.cores} core{'s' if answer.cores > 1 else ''}"
+    said = (
+        f"beyond {many} no difference of the usual time can be told: more are faster with a chance "
+        f"of {chance_text(chance)}"
+    )
+    if answer.holds is False and any(each.holds for each in found):
+        said += (
+            f"; a deadline is about slow runs too, and {many} keep it with a chance of "
+            f"{chance_text(answer.chance or 0.0)} only"
+        )
+    return said
+
+
+def measured_beside(found: Sequence[WhatIfAnswer]) -> str | None:
+    """Why P90 may jump where it ran, for people; None unless some sizes ran and others did not."""
+    kinds = {each.estimate.basis.rests_on for each in found}
+    if not kinds >= {RestsOn.OWN_RUNS, RestsOn.OTHER_RESOURCES}:
+        return None
+    ran = [each for each in found if each.estimate.basis.rests_on is RestsOn.OWN_RUNS]
+    cores = ", ".join(str(each) for each in sorted({each.cores for each in ran}))
     return (
-        f"beyond {many} there is no difference that can be told: more are faster with a chance "
-        f"of {chance_text(least[1])}"
+        f"P90 of {cores} cores is from own runs there, of other sizes carried over from them, so "
+        "it may jump between the two"
     )
 
 
@@ -213,7 +233,9 @@ def parse_cores(text: str, option: str = "--cores") -> list[int]:
     """
     words = [word.strip() for word in text.split(",")]
     if not all(word.isascii() and word.isdigit() and len(word) <= 7 for word in words):  # noqa: PLR2004
-        raise InvalidInputError(f"{option} must be whole numbers like 8,16,32, got {text!r}")
+        raise InvalidInputError(
+            f"{option} must be whole numbers from 1 on like 8,16,32, got {text!r}"
+        )
     found = sorted({int(word) for word in words})
     if not (found[0] >= 1 and found[-1] <= MAX_CORES and len(found) <= MOST_ASKED):
         raise InvalidInputError(
@@ -232,8 +254,8 @@ def parse_duration(text: str) -> float:
     seconds = float(match[1]) * UNITS[match[2]] if match else math.nan
     if not 0 < seconds <= MAX_RUNTIME_SECONDS:
         raise InvalidInputError(
-            f"a deadline is like 30ms, 90s, 20m or 1.5h, more than 0 and at most "
-            f"{MAX_RUNTIME_SECONDS:g} seconds; got {text!r}"
+            f"a deadline is a number with its unit, like 30ms, 90s, 20m or 1.5h, more than 0 and "
+            f"at most {MAX_RUNTIME_SECONDS:g} seconds; got {text!r}"
         )
     return seconds
 
@@ -256,4 +278,5 @@ def seconds_until(text: str, now: datetime) -> float:
 
 def chance_text(chance: float) -> str:
     """A chance in whole percent, rounded down, never all nor nothing."""
-    return f"{min(max(int(100 * chance), 1), 99)}%"
+    percent = int(100 * chance)
+    return f"{min(percent, 99)}%" if percent >= 1 else "< 1%"

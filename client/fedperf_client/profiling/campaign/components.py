@@ -87,6 +87,12 @@ class Component(BaseModel):
         return _KINDS[self.kind]
 
 
+def component_title(place: int, written: object) -> str:
+    """What messages call a component of the file: by its name, or else by its number from 1 on."""
+    name = written.get("name") if isinstance(written, Mapping) else None
+    return f"component {name}" if isinstance(name, str) and name else f"component {place + 1}"
+
+
 def component_problems(components: Sequence[Component], columns: Collection[str]) -> list[str]:
     """What is wrong with the components, each problem with its key."""
     problems: list[str] = []
@@ -95,15 +101,15 @@ def component_problems(components: Sequence[Component], columns: Collection[str]
         :1
     ]
     for place, component in enumerate(components):
-        key = f"component.{place}"
+        key = component_title(place, {"name": component.name})
         if [component.target, component.command, component.http].count(None) != 2:  # noqa: PLR2004 (of three)
             problems.append(f"{key}: needs exactly one of callable, command and http")
         problems += [
-            f"{key}.after: there is no component {each!r}"
+            f"{key}: after: there is no component {each!r}"
             for each in component.after
             if each not in names
         ]
-        problems += [f"{key}.{text}" for text in _own_problems(component, columns)]
+        problems += [f"{key}: {text}" for text in _own_problems(component, columns)]
     if not problems:
         try:
             TopologicalSorter({each.name: each.after for each in components}).prepare()
@@ -151,7 +157,7 @@ def _request(http: Http, values: Mapping[str, str]) -> dict[str, object]:
 
 def _own_problems(component: Component, columns: Collection[str]) -> list[str]:
     problems: list[str] = []
-    texts = [(f"command.{place}", each) for place, each in enumerate(component.command or ())]
+    texts = [("command", each) for each in component.command or ()]
     texts += [(f"environment.{name}", value) for name, value in component.environment.items()]
     if component.command is None and component.environment:
         problems.append("environment: belongs to a command")

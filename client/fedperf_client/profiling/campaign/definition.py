@@ -9,31 +9,41 @@ A file that is wrong is refused whole, with every problem named by its key.
 """
 
 import hashlib
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictInt,
+    StrictStr,
+    ValidationError,
+    field_validator,
+)
 
-from fedperf_client.home.config import problems_of
 from fedperf_client.profiling.campaign.components import (
     MAX_COMPONENTS,
     WHOLE,
     Component,
     component_problems,
+    component_title,
 )
 from fedperf_client.profiling.campaign.grid import Grid, GridSettings, grid_of
 from fedperf_client.profiling.choosing.strategies import CHOOSING, Strategy
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.programs.settings_file import WrongSettingsError, read_settings
+from fedperf_shared.programs.wrong_keys import problems_of
 from fedperf_shared.workflow.vocabulary import MAX_RUNTIME_SECONDS
 
 MAX_FILE_BYTES = 1 << 20
 _MOST_PROBLEMS = 20
 _BUDGETS = {"run": {"max_trials", "max_wall_seconds"}}
-_NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 Seconds = Annotated[float, Field(ge=0, le=MAX_RUNTIME_SECONDS, allow_inf_nan=False)]
 Count = Annotated[StrictInt, Field(ge=1, le=1_000_000_000)]
@@ -99,12 +109,22 @@ class MachineSettings(_Table):
 class CampaignSettings(_Table):
     """All of campaign.toml."""
 
-    name: Annotated[StrictStr, Field(pattern=_NAME_PATTERN)]
+    name: StrictStr
     component: Annotated[tuple[Component, ...], Field(min_length=1, max_length=MAX_COMPONENTS)]
     grid: GridSettings
     run: RunSettings = RunSettings()
     sampling: SamplingSettings = SamplingSettings()
     machine: MachineSettings = MachineSettings()
+
+    @field_validator("name")
+    @classmethod
+    def _check_name(cls, name: str) -> str:
+        if not _NAME.fullmatch(name):
+            raise ValueError(
+                "starts with a letter or a digit and has at most 64 letters, digits, '_', '-' and "
+                f"'.'; got {name[:80]!r}"
+            )
+        return name
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,11 +175,14 @@ def load_campaign(path: Path) -> Campaign:
         ConfigurationError: missing, not TOML, too long, or wrong; every problem is named.
     """
     _require_short(path)
-    content = read_settings(path, absent="docs/data-engineer.md shows how to write one")
+    content = read_settings(
+        path, absent="name a campaign's file: TOML with [[component]] and [grid]"
+    )
     try:
         settings = CampaignSettings.model_validate(content)
     except ValidationError as error:
-        raise _wrong(path, problems_of(error, CampaignSettings)) from error
+        titles = {"component": component_title}
+        raise _wrong(path, problems_of(error, CampaignSettings, content, titles)) from error
     problems: list[str] = []
     grid = grid_of(settings.grid, problems)
     problems += component_problems(settings.component, set(settings.grid.columns))

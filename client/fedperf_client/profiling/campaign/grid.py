@@ -137,6 +137,7 @@ class Grid:
         parallelism: name of the column of parallel units.
         configurations: those that meet every constraint, by their number.
         ruled_out: how many configurations do not.
+        constraints: that rule them out.
     """
 
     columns: Mapping[str, tuple[Value, ...]]
@@ -144,6 +145,15 @@ class Grid:
     parallelism: str
     configurations: tuple[Configuration, ...]
     ruled_out: int
+    constraints: tuple[Constraint, ...] = ()
+
+    def broken_constraint(self, configuration: Configuration) -> str | None:
+        """The first constraint that any configuration breaks, as it is written; None if none.
+
+        Raises:
+            InvalidGridConstraintError: one has no value for it.
+        """
+        return next((each.text for each in self.constraints if not each.holds(configuration)), None)
 
     def table(self) -> dict[str, list[float | str]]:
         """The allowed configurations as columns of a table."""
@@ -182,7 +192,10 @@ def grid_of(settings: GridSettings, problems: list[str]) -> Grid | None:
     allowed = _allowed(rows, constraints, problems)
     if allowed is None:
         return None
-    return Grid(columns, settings.size, settings.parallelism, allowed, len(rows) - len(allowed))
+    ruled_out = len(rows) - len(allowed)
+    return Grid(
+        columns, settings.size, settings.parallelism, allowed, ruled_out, tuple(constraints)
+    )
 
 
 def _values(name: str, column: Column, problems: list[str]) -> tuple[Value, ...]:
@@ -223,11 +236,11 @@ def _constraints(
     texts: Sequence[str], columns: Mapping[str, object], problems: list[str]
 ) -> list[Constraint]:
     found = []
-    for place, text in enumerate(texts):
+    for text in texts:
         try:
             found.append(Constraint.parse(text, columns))
         except InvalidGridConstraintError as error:
-            problems.append(f"grid.constraints.{place}: {error}")
+            problems.append(f"grid.constraints: {error}")
     return found
 
 

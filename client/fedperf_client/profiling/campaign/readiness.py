@@ -31,13 +31,13 @@ def missing_parts(campaign: Campaign, environment: Mapping[str, str]) -> list[st
         environment: that its trials will have.
     """
     problems: list[str] = []
-    for place, component in enumerate(campaign.settings.component):
+    for component in campaign.settings.component:
         if component.command is not None:
             found = _command_problem(campaign, component, environment)
-            problems += [f"component.{place}.command: {found}"] if found else []
+            problems += [f"component {component.name}: command: {found}"] if found else []
         elif component.target is not None:
             found = _function_problem(campaign, component)
-            problems += [f"component.{place}.callable: {found}"] if found else []
+            problems += [f"component {component.name}: callable: {found}"] if found else []
     return problems
 
 

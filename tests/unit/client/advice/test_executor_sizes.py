@@ -144,7 +144,9 @@ def test_of_none_that_keeps_the_deadline_the_likeliest_is_shown() -> None:
 def test_what_no_size_can_keep_is_no_reason_for_another() -> None:
     found = advised(deadline_seconds=12.0)
     assert (found.best, found.keeps_deadline) == (found.today, False)
-    assert "no size asked about keeps it, so take what you have" in "\n".join(lines_of(found, None))
+    told = "\n".join(lines_of(found, None))
+    assert "  keep 4 executors of 8 cores: " in told
+    assert "no size asked about keeps it, so none is better for it than the one it has" in told
     beside = advised(deadline_seconds=9.0)
     assert "the time beside queries alone is longer" in "\n".join(lines_of(beside, None))
 
@@ -163,7 +165,13 @@ def test_where_no_difference_can_be_told_what_ran_is_kept_and_the_rival_is_named
     assert (found.best, found.best.executors) == (found.today, 4)
     assert found.rival is not None
     assert found.rival.executors == 8
-    assert any("no difference that can be told to 8 exec" in line for line in lines_of(found, None))
+    keep, why = list(lines_of(found, None))[1:3]
+    assert keep.startswith("  keep 4 executors of 8 cores: ")
+    assert why.startswith("  8 executors of 8 cores would be cheaper by the medians, ")
+    assert why.endswith("% only, which is no difference that can be told")
+    quicker = executor_advice(ran(), a_little, lambda _, seconds: 1.0)
+    [why] = [each for each in lines_of(quicker, None) if "by the medians" in each]
+    assert "8 executors of 8 cores would be faster" in why
     told = executor_advice(ran(), HALVES, lambda _, seconds: seconds)
     assert (told.best.executors, told.rival) == (8, None)
 
@@ -308,7 +316,16 @@ def test_of_an_application_the_last_run_counts_and_the_costliest_comes_first() -
     later = replace(query(), finished_at=START + timedelta(days=1))
     small = ran(group="small", wall_seconds=150.0)
     runs = [ran(later), ran(query()), small]
-    assert newest_of_each(runs) == [runs[0], small]
+    found = newest_of_each(runs)
+    assert [(each.queries, each.runs) for each in found] == [((later,), 2), (small.queries, 1)]
+    assert [each.used_core_seconds for each in found] == [
+        each.cluster.cores * sum(one.wall_seconds for one in group)
+        for each, group in ((runs[0], runs[:2]), (small, [small]))
+    ]
+    first, *_ = lines_of(advised(found[0]), None)
+    assert first.endswith("; the last of 2 runs")
+    first, *_ = lines_of(advised(found[1]), None)
+    assert "runs" not in first
 
 
 @pytest.mark.parametrize(

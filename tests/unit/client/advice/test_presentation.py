@@ -83,6 +83,22 @@ def test_below_what_can_be_told_one_takes_what_one_has(share: float, is_open: bo
         assert told is None
 
 
+@pytest.mark.parametrize(("mixed", "is_open"), [(0.99, True), (0.5, False)])
+def test_one_of_two_plans_that_cannot_be_told_apart_is_advised_and_it_is_the_simpler(
+    mixed: float, is_open: bool
+) -> None:
+    def taking(question: SizedPlan) -> float:
+        used = set(question.plan.platforms)
+        return mixed if len(used) > 1 else 1.0 if used == {POLARS} else 5.0
+
+    found = advised(taking, replace(COLD, warm=frozenset({DUCKDB, POLARS})))
+    assert len(set(found.choice.plan.platforms)) == 2
+    told = str(no_difference(found))
+    assert told.endswith("so take the simpler one") is is_open
+    begins = "run it on polars, which is simpler; the fastest by prediction: duckdb ("
+    assert headline(found).startswith(begins if is_open else "run it on duckdb (")
+
+
 def test_a_plan_that_may_not_be_is_not_what_one_keeps() -> None:
     nearly = {DUCKDB: 0.99, PANDAS: 5.0}
 

@@ -158,7 +158,9 @@ def test_pictures_are_drawn(
 ) -> None:
     picture = tmp_path / f"advice{suffix}"
     asked = [workflow, *EMBEDDED, "--deadline", "100h", "--plot", picture]
-    assert fedperf(home, "advise", *asked).code == 0
+    ended = fedperf(home, "advise", *asked)
+    assert ended.code == 0
+    assert ended.out.endswith(f"picture: {picture}\n")
     assert picture.read_bytes().startswith(start)
     if suffix == ".html":
         for words in ("#2 aggregate", "deadline", "8 cores", "chosen", "duckdb"):
@@ -232,12 +234,18 @@ def stored(home: Home) -> int:
 
 
 BAD: dict[str, tuple[list[str], int, str]] = {
-    "no file": (["missing.json"], 3, "cannot read the workflow missing.json"),
+    "no file": (["missing.json"], 3, "missing.json does not exist"),
+    "no job": (["text.log"], 3, "text.log is no Spark log, and neither a workflow nor a program"),
+    "broken JSON": (["cut.json"], 3, "cut.json is not JSON: "),
     "unknown id": (["--execution", "nobody"], 3, "fedperf runs lists them"),
     "program without data": (["totals.json"], 3, "name its data sets' directory with --data"),
     "data without program": (["workflow.json", "--data", "data"], 3, "this is none"),
     "no data set": (["totals.json", "--data", "."], 3, "data set 'numbers' is missing"),
-    "no program": (["broken.json", "--data", "data"], 3, "not a program: steps"),
+    "no program": (
+        ["broken.json", "--data", "data"],
+        3,
+        "broken.json: not a program: step 0: operation: is missing",
+    ),
     "execute a workflow": (["workflow.json", "--execute"], 3, "--execute needs a program"),
     "execute elsewhere": (
         ["totals.json", "--data", "data", "--execute", "--nodes", "2"],
@@ -298,6 +306,8 @@ def test_bad_input_is_one_clear_line_and_nothing_is_lost(
     monkeypatch.chdir(tmp_path)
     embedded = (Platform.DUCKDB, Platform.POLARS, Platform.PANDAS, Platform.SKLEARN)
     monkeypatch.setattr(constraints, "installed_platforms", lambda: embedded)
+    Path("text.log").write_text("hello world\n")
+    Path("cut.json").write_text('{"operators": [{}')
     Path("broken.json").write_text('{"steps": [{}]}')
     command, code, says = BAD[case]
     before = contents(home.directory)

@@ -1,5 +1,6 @@
 """`fedperf advise LOGS`: from logs to `--conf` lines that keep a deadline, in one command."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,24 @@ def test_a_directory_of_logs_becomes_conf_lines(home: Home, logs: Path) -> None:
     assert "deadline 9.0 d: keeps it with a chance of" in ended.out
     assert "  --conf spark.executor.cores=4\n  --conf spark.executor.memory=4g" in ended.out
     assert len(fedperf(home, "runs", "--json").rows()) == 1
+
+
+def test_the_order_of_applications_and_their_runs_are_told(home: Home, logs: Path) -> None:
+    log = (logs / "app-1").read_text()
+    name = json.loads(next(line for line in log.splitlines() if '"App Name"' in line))["App Name"]
+    (logs / "app-2").write_text(log)
+    once = fedperf(home, "advise", logs).out
+    assert "on 3 executors of 4 cores; the last of 2 runs\n" in once
+    assert " applications, in the order of" not in once
+    (logs / "app-3").write_text(log.replace(name, "payroll"))
+    lines = fedperf(home, "advise", logs).out.splitlines()
+    assert lines[0].startswith("2 of 2 applications, in the order of the core-hours of all their")
+    assert lines[1].endswith("; the last of 2 runs")
+    assert next(each for each in lines if each.startswith("payroll")).endswith("of 4 cores")
+    found = fedperf(home, "advise", logs, "--json", "--top", "1").json()
+    assert isinstance(found, dict)
+    [first] = found["applications"]
+    assert (first["runs"], first["core_seconds_of_runs"]) == (2, 2 * 12 * first["wall_seconds"])
 
 
 def test_a_deadline_that_nothing_keeps_ends_with_its_code(home: Home, logs: Path) -> None:

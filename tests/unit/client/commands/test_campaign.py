@@ -6,10 +6,18 @@ import pytest
 
 from fedperf_client import cli
 from fedperf_client.home.config import Home, write_private
+from fedperf_client.profiling.campaign.record import noise
 from fedperf_client.profiling.campaign.results.report import holds_measurements
 from fedperf_shared.programs.command_line import EXIT_CODES, NOTHING_MEASURED
 from tests.pages import REFERENCE
-from tests.unit.client.profiling.campaign.campaigns import GRID, campaign_text, write_campaign
+from tests.unit.client.homes import fedperf
+from tests.unit.client.profiling.campaign.campaigns import (
+    BUSY,
+    GRID,
+    QUIET,
+    campaign_text,
+    write_campaign,
+)
 from tests.unit.shared.console_programs import Ended, contents, run
 
 ONCE = "repetitions = 1\nretries = 0"
@@ -31,8 +39,10 @@ def function(target: str) -> str:
     return f'[[component]]\nname = "job"\ncallable = "{target}"\n'
 
 
-def profile(home: Home, components: str, *options: object, grid: str = GRID) -> Ended:
-    text = campaign_text(components=components, grid=grid, run=ONCE)
+def profile(
+    home: Home, components: str, *options: object, grid: str = GRID, settings: str = ONCE
+) -> Ended:
+    text = campaign_text(components=components, grid=grid, run=settings)
     file = write_campaign(home.directory.parent, text)
     return run(cli.main, "--home", home.directory, "profile", file, *options)
 
@@ -54,6 +64,43 @@ def test_a_campaign_whose_every_trial_failed_keeps_the_good_results(home: Home) 
     facts = again.json()
     assert isinstance(facts, dict)
     assert facts["report"] is None
+
+
+def test_people_read_what_was_found_and_where_it_lies(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readings = iter([BUSY, QUIET, *[QUIET] * 20])
+    monkeypatch.setattr(noise.Host, "end", lambda _: next(readings))
+    seconds = command("sh", "-c", "sleep 0.$(({rows} / {workers} / 25))")
+    ended = profile(home, seconds, settings="repetitions = 1")
+    assert ended.code == 0
+    lines = dict(line.split(": ", 1) for line in ended.out.splitlines())
+    assert lines["status"].startswith("4 ok, 1 noisy (noisy ones count as well; 1 of them ran aga")
+    assert "repeat noise" not in lines  # one repetition
+    assert lines["fastest"].endswith(" at rows=100,workers=2")
+    assert lines["slowest"].endswith(" at rows=200,workers=1")
+    assert lines["ask"] == "fedperf predict --campaign nightly --set rows=200,workers=1"
+    assert lines["report"] == str(home.directory / "campaigns" / "nightly" / "report.html")
+    assert fedperf(home, *lines["ask"].split()[1:]).code == 0
+
+
+def test_a_campaign_file_that_is_not_there_is_one_line_that_says_what_it_would_be(
+    home: Home,
+) -> None:
+    ended = run(cli.main, "--home", home.directory, "profile", "nix.toml")
+    assert ended.code == 3
+    assert ended.complaint().endswith(
+        "nix.toml does not exist; name a campaign's file: TOML with [[component]] and [grid]"
+    )
+
+
+def test_a_dry_run_says_why_there_may_be_more_trials(home: Home) -> None:
+    said = profile(home, command("true"), "--dry-run", settings="repetitions = 1")
+    assert "trials: 4, more where one is noisy or fails: it runs again\n" in said.out
+    assert "trials: 4\n" in profile(home, command("true"), "--dry-run").out  # no retries
+    facts = profile(home, command("true"), "--dry-run", "--json").json()
+    assert isinstance(facts, dict)
+    assert facts["trials"] == 4
 
 
 @pytest.mark.slow
@@ -118,7 +165,7 @@ def test_a_dry_run_finds_commands_that_cannot_be_started(
     path = "environment = { PATH = '.:/usr/bin' }"
     ended = profile(home, command(*words, more=path), "--dry-run")
     assert ended.code == 3
-    assert f"component.0.command: {said}" in ended.complaint()
+    assert f"component job: command: {said}" in ended.complaint()
 
 
 @pytest.mark.parametrize(
@@ -135,7 +182,7 @@ def test_a_dry_run_finds_functions_that_are_not_there(home: Home, target: str, s
     write_jobs(home.directory.parent)
     ended = profile(home, function(target), "--dry-run")
     assert ended.code == 3
-    assert f"component.0.callable: {target} cannot be imported: " in ended.complaint()
+    assert f"component job: callable: {target} cannot be imported: " in ended.complaint()
     assert said in ended.complaint()
 
 
@@ -159,7 +206,7 @@ def test_unknown_keys_come_with_the_one_that_may_be_meant(home: Home) -> None:
     grid = GRID.replace("[100, 200]", "{ start = 1, stop = 2, steps = 1 }")
     wrong = command("true", more='kid = "sort"')
     said = profile(home, wrong + "[runn]\n", "--dry-run", grid=grid).complaint()
-    assert 'component.0.kid: unknown key; did you mean "kind"?' in said
+    assert 'component job: kid: unknown key; did you mean "kind"?' in said
     assert 'steps: unknown key; did you mean "step"?' in said
     assert 'runn: unknown key; did you mean "run"?' in said
     home.config.write_text("pol_seconds = 3\nzzz = 1\n")

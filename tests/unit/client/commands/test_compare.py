@@ -30,7 +30,45 @@ def test_the_newest_version_is_compared_with_the_others(home: Home) -> None:
     assert ended.code == 0
     for shown in ("nightly", "slower", "4.05 s", "120 s", "29.6"):
         assert shown in ended.out
-    assert "1 workloads ran on both sides, 1 of them slower" in ended.out
+    assert "\n1 workload ran on both sides, 1 of them slower" in ended.out
+
+
+def test_both_sides_are_named(home: Home) -> None:
+    said = fedperf(home, "compare").out
+    assert said.startswith("before: runs on other versions (spark 3.4)\n")
+    assert "\nafter: runs on the version of each workload's newest run (spark 3.5)\n" in said
+    facts = fedperf(home, "compare", "--json").json()
+    assert isinstance(facts, dict)
+    (row,) = facts["workloads"]
+    assert (row["sources_before"], row["sources_after"]) == (["spark 3.4"], ["spark 3.5"])
+    by_day = fedperf(home, "compare", "--since", f"{START:%Y-%m-%dT%H:%M:02}").out
+    assert f"before: runs that finished before {START:%Y-%m-%d %H:%M} UTC (spark 3.4)" in by_day
+    assert "\nafter: runs that finished since then (spark 3.5)\n" in by_day
+
+
+@pytest.mark.parametrize(
+    ("day", "told"),
+    [
+        ("2036-01-01", "nothing that is stored finished since 2036-01-01 00:00 UTC: the newest ex"),
+        ("2006-01-01", "nothing that is stored finished before 2006-01-01 00:00 UTC: the oldest "),
+    ],
+)
+def test_a_day_on_whose_one_side_nothing_ran_is_refused(home: Home, day: str, told: str) -> None:
+    for form in ((), ("--json",)):
+        ended = fedperf(home, "compare", "--since", day, *form)
+        assert (ended.code, ended.out) == (3, "")
+        assert told in ended.complaint()
+
+
+def test_without_a_second_version_there_is_nothing_to_compare(home: Home, tmp_path: Path) -> None:
+    empty = made_home(tmp_path / "empty")
+    assert "fedperf ingest FILE" in fedperf(empty, "compare").complaint()
+    with ExecutionStore.open(empty.store) as store:
+        store.add([make_execution(1, origin=Origin(source="spark 3.4"))])
+    ended = fedperf(empty, "compare")
+    assert ended.code == 0
+    assert "before: runs on other versions (none: compare by a day with --since DAY)" in ended.out
+    assert "newest run (spark 3.4)\nno workload ran on both sides\n0 workloads ran" in ended.out
 
 
 def test_a_day_divides_what_is_stored(home: Home) -> None:
@@ -38,8 +76,6 @@ def test_a_day_divides_what_is_stored(home: Home) -> None:
     assert isinstance(found, dict)
     (row,) = found["workloads"]
     assert (row["runs_before"], row["runs_after"], row["verdict"]) == (2, 1, "slower")
-    later = fedperf(home, "compare", "--since", "2027-01-01", "--json").json()
-    assert later == {"workloads": [], "only_one_side": ["nightly"]}
 
 
 def test_two_directories_are_compared_and_nothing_is_stored(home: Home, tmp_path: Path) -> None:
@@ -62,3 +98,7 @@ def test_what_cannot_be_read_is_refused_in_one_line(home: Home, tmp_path: Path) 
     ended = fedperf(home, "compare", "--before", none, "--after", none)
     assert "no such file" in ended.complaint()
     assert fedperf(home, "compare", "--before", none).code == 2
+    none.mkdir()
+    ended = fedperf(home, "compare", "--before", none, "--after", none)
+    assert ended.code == 3
+    assert f"no execution was found in {none}" in ended.complaint()

@@ -10,6 +10,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from fedperf_client.federation.enrollment import load_or_create_key
 from fedperf_client.home.config import Home
+from fedperf_client.platforms.program import to_json
 from fedperf_client.release.ledger.ledger import PrivacyLedger
 from fedperf_client.release.policy import load_policy
 from fedperf_client.release.schedule import plan_schedule
@@ -18,6 +19,7 @@ from fedperf_shared.programs.command_line import NO_ANSWER
 from tests.fakes.coordinator import membership_with
 from tests.unit.client.homes import empty_home, fedperf, with_history
 from tests.unit.client.prediction.worlds import executions_of_world
+from tests.unit.client.profiling.trials.test_profiler import program
 from tests.unit.client.release.periods import START, timetable
 from tests.unit.client.terminals import on_a_terminal
 from tests.unit.client.workflow_files import GOOD, changed
@@ -72,7 +74,10 @@ def test_people_get_a_table_and_a_sentence(home: Home, workflow: Path) -> None:
         assert word in ended.out
     ended = fedperf(home, "predict", workflow, "--cores", "2,4", "--deadline", "0.001s")
     assert "no number of cores asked about keeps 1 ms" in ended.out
-    ended = fedperf(home, "predict", workflow, "--nodes", "1,2", "--deadline", "0.001s")
+    several = ("--nodes", "1,2", "--deadline", "0.001s", "--platform", "spark")
+    ended = fedperf(home, "predict", workflow, *several)
+    assert "no number of nodes asked about keeps 1 ms" in ended.out
+    ended = fedperf(home, "predict", workflow, *several, "--cores", "4")
     assert "no number of nodes asked about keeps 1 ms" in ended.out
 
 
@@ -123,11 +128,27 @@ def test_an_own_execution_is_asked_by_its_id(home: Home) -> None:
     assert moved["answers"][0]["extrapolating"]
 
 
+def test_an_engine_without_a_cluster_is_asked_about_on_one_node(home: Home, workflow: Path) -> None:
+    workflow.write_text(json.dumps(GOOD | {"cluster": {"nodes": 4, "cores": 32}}))
+
+    def resources(*options: str) -> list[tuple[int, int]]:
+        found = fedperf(home, "predict", workflow, "--json", *options).json()
+        assert isinstance(found, dict)
+        return [(each["nodes"], each["cores"]) for each in found["answers"]]
+
+    assert resources() == [(1, 8)]
+    assert resources("--cores", "2,16") == [(1, 2), (1, 16)]
+    assert resources("--platform", "spark") == [(4, 32)]
+    assert resources("--platform", "spark", "--nodes", "2,4") == [(2, 16), (4, 32)]
+
+
 @pytest.mark.parametrize(("suffix", "start"), [(".png", b"\x89PNG"), (".html", b"<!doctype html>")])
 def test_charts_are_drawn(suffix: str, start: bytes, home: Home, tmp_path: Path) -> None:
     chart = tmp_path / f"chart{suffix}"
     ask = ["--execution", "own-3", "--cores", "1,2,4,8", "--deadline", "1s", "--plot", chart]
-    assert fedperf(home, "predict", *ask).code == NO_ANSWER  # drawn all the same
+    ended = fedperf(home, "predict", *ask)
+    assert ended.code == NO_ANSWER  # drawn all the same
+    assert ended.out.endswith(f"picture: {chart}\n")
     assert chart.read_bytes().startswith(start)
     if suffix == ".html":
         assert "own executions" in chart.read_text()
@@ -169,13 +190,21 @@ def test_before_any_execution_others_are_believed_and_the_user_is_told_what_to_d
 
 
 BAD: dict[str, tuple[list[str], int, str]] = {
-    "no file": (["predict", "missing.json"], 3, "missing.json"),
+    "no file": (["predict", "missing.json"], 3, "missing.json does not exist"),
     "cycle": (["predict", "cycle.json"], 3, "operator 1 (open) is part of, or behind, a cycle"),
+    "program": (["predict", "totals.json"], 3, "fedperf advise totals.json --data DIRECTORY"),
     "unknown id": (["predict", "--execution", "nobody"], 3, "fedperf runs lists them"),
     "unclear id": (["predict", "--execution", "own-"], 3, "several executions"),
     "cores": (["predict", "--execution", "own-1", "--cores", "many"], 3, "--cores"),
     "deadline": (["predict", "--execution", "own-1", "--deadline", "soon"], 3, "20m"),
     "platform": (["predict", "--execution", "own-1", "--platform", "abacus"], 3, "abacus"),
+    "deadline without unit": (["predict", "--execution", "own-1", "--deadline", "5"], 3, "unit"),
+    "nodes below": (["predict", "--execution", "own-1", "--nodes", "-1"], 3, "from 1 on"),
+    "nodes of one": (
+        ["predict", "--execution", "own-1", "--platform", "polars", "--nodes", "3"],
+        3,
+        "one node is all that polars can use",
+    ),
     "chart": (["predict", "--execution", "own-1", "--plot", "chart.pdf"], 3, ".html"),
     "gain chart": (["gain", "--chart", "chart.pdf"], 3, ".html"),
 }
@@ -187,6 +216,7 @@ def test_bad_input_is_one_clear_line_and_nothing_is_lost(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("cycle.json").write_text(json.dumps(changed(1, inputs=["totals"])))
+    Path("totals.json").write_bytes(to_json(program()))
     command, code, says = BAD[case]
     before = contents(home.directory)
     ended = fedperf(home, *command)

@@ -130,7 +130,9 @@ def test_a_deadline_that_nothing_keeps_ends_with_its_code(
     if form:
         assert json.loads(ended.out)["fewest"] == []
     else:
-        assert "no workers asked about keep 1 s with a chance of 90 %; the best: 2, 1%" in ended.out
+        assert (
+            "no workers asked about keep 1 s with a chance of 90 %; the best: 2, < 1%" in ended.out
+        )
 
 
 def test_every_input_has_its_own_fewest_workers(home: Home) -> None:
@@ -165,6 +167,7 @@ def test_columns_with_one_value_need_not_be_named(empty: Home) -> None:
         ("rows=4,rows=5", "column rows is set twice"),
         ("rows=many,workers=1", "column rows holds numbers; got 'many'"),
         ("rows=nan,workers=1", "column rows holds numbers; got 'nan'"),
+        ("rows=4,workers=1.5,platform=spark,cached=true", "workers counts whole units; got 1.5"),
         ("400", "--set is like rows=1000,workers=1,2,4; got '400'"),
         ("rows=4,workers=1,platform=flink", "column platform holds duckdb,spark; got 'flink'"),
         ("rows=4,workers=1,platform=spark,cached=yes", "column cached holds false,true; got 'yes'"),
@@ -176,6 +179,30 @@ def test_a_wrong_column_is_one_clear_line(empty: Home, setting: str, said: str) 
     ended = ask(empty, setting)
     assert ended.code == 3
     assert said in ended.complaint()
+
+
+def test_parts_of_a_unit_are_asked_about_where_the_grid_has_some(empty: Home) -> None:
+    grid = rows_by_workers("[100, 200]", "[0.5, 1]")
+    own_campaign(empty, grid, {0: took(5.0), 2: took(8.0)})
+    assert ask(empty, "rows=150.5,workers=1.5").code == 0
+
+
+def test_what_a_constraint_rules_out_is_answered_and_the_constraint_is_named(
+    empty: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "240")
+    rule = "workers <= 1 or rows >= 200"
+    grid = rows_by_workers("[100, 200]", "[1, 2]").replace(
+        "[grid.columns]", f'constraints = ["{rule}"]\n[grid.columns]'
+    )
+    own_campaign(empty, grid, {0: took(2.0), 1: took(4.0), 2: took(2.5)})
+    found = answers(empty, "rows=100,200", "workers=1,2")
+    broken = {(each["columns"]["rows"], each["columns"]["workers"]) for each in found  # type: ignore[index]
+              if each["broken_constraint"] == rule}  # fmt: skip
+    assert broken == {(100, 2)}
+    ended = ask(empty, "rows=100,workers=2")
+    assert f"ruled out by the campaign ({rule})" in ended.out
+    assert "ruled out" not in ask(empty, "rows=200,workers=2").out
 
 
 def test_too_many_combinations_are_refused(home: Home) -> None:
@@ -250,7 +277,7 @@ def test_a_campaign_in_a_workflows_place_is_told_apart(home: Home) -> None:
     ended = fedperf(home, "predict", "nightly")
     assert ended.code == 3
     assert "fedperf predict --campaign nightly --set" in ended.complaint()
-    assert "cannot read the workflow" in fedperf(home, "predict", "night").complaint()
+    assert "night does not exist" in fedperf(home, "predict", "night").complaint()
 
 
 @pytest.mark.parametrize(

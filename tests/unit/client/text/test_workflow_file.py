@@ -54,22 +54,34 @@ BAD = {
     "deep": ("[" * 100_000, "is not JSON"),
     "unknown kind": (changed(1, kind="filtre"), "operator 1 (open): unknown kind 'filtre'"),
     "reserved kind": (changed(1, kind="reserved_1"), "operator 1 (open): unknown kind"),
-    "no kind": (changed(1, kind=None), "operator 1 (open): kind"),
+    "no kind": (changed(1, kind=None), "operator 1 (open): kind: is missing"),
     "unknown class": (changed(0, **{"class": "art"}), "operator 0 (orders): unknown class"),
     "unknown platform": (changed(2, platform="abacus"), "operator 2 (totals): unknown platform"),
-    "unknown key": (changed(1, rows=3), "operator 1 (open): rows"),
+    "unknown key": (
+        changed(1, row_byte=3),
+        'operator 1 (open): row_byte: unknown key; did you mean "row_bytes"?',
+    ),
+    "unknown table": (GOOD | {"plattform": "spark"}, 'did you mean "platform"?'),
+    "more after a filter": (
+        changed(1, output_rows=1500001),
+        "operator 1 (open): a filter hands on at most the rows that it reads, 1,500,000; "
+        "output_rows is 1,500,001",
+    ),
     "no rows": (changed(0, output_rows=None), "operator 0 (orders) reads from no other and needs"),
     "negative": (changed(0, output_rows=-1), "operator 0 (orders): output_rows must be between"),
     "absurd": (changed(0, output_rows=1e300), "operator 0 (orders): output_rows must be between"),
     "yes": (changed(0, output_rows=True), "operator 0 (orders): output_rows"),
-    "a text": (changed(0, output_rows="many"), "operator 0 (orders): output_rows"),
+    "a text": (
+        changed(0, output_rows="many"),
+        "operator 0 (orders): output_rows: must be a number, got 'many'",
+    ),
     "ratio": (changed(2, key_distinct_ratio=2), "operator 2 (totals): key_distinct_ratio"),
     "cycle": (changed(1, inputs=["totals"]), "operator 1 (open) is part of, or behind, a cycle"),
     "itself": (changed(1, inputs=[1]), "operator 1 (open) is part of, or behind, a cycle"),
     "nobody": (changed(1, inputs=["ordres"]), "operator 1 (open) reads from 'ordres'"),
     "no such number": (changed(1, inputs=[7]), "operator 1 (open) reads from operator 7"),
     "same name": (changed(1, name="orders"), "operator 1 has the name 'orders' of operator 0"),
-    "no cores": (GOOD | {"cluster": {"cores": 0}}, "cluster.cores"),
+    "no cores": (GOOD | {"cluster": {"cores": 0}}, "cluster.cores: must be at least 1, got 0"),
     "no platform": (
         {key: value for key, value in GOOD.items() if key != "platform"},
         "operator 0 (orders) has no platform; name one in the file or with --platform",
@@ -93,10 +105,28 @@ def test_what_only_a_run_tells_is_estimated(tmp_path: Path) -> None:
 
 
 def test_a_missing_and_a_huge_file_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidWorkflowFileError, match="cannot read"):
+    with pytest.raises(InvalidWorkflowFileError, match=r"missing.json does not exist"):
         read_workflow_file(tmp_path / "missing.json")
+    with pytest.raises(InvalidWorkflowFileError, match="cannot read"):
+        read_workflow_file(tmp_path)
     with pytest.raises(InvalidWorkflowFileError, match="larger than"):
         read(tmp_path, " " * (9 * 2**20))
+
+
+def test_what_several_operators_have_alike_is_said_once(tmp_path: Path) -> None:
+    operators = [each | {"rowbytes": 8} for each in GOOD["operators"]]  # type: ignore[attr-defined]
+    with pytest.raises(InvalidWorkflowFileError) as refused:
+        read(tmp_path, GOOD | {"operators": operators})
+    assert str(refused.value).endswith(
+        'operator 0 (orders): rowbytes: unknown key; did you mean "row_bytes"? (and 2 more alike)'
+    )
+
+
+def test_rows_that_nobody_wrote_say_nothing_about_those_of_a_filter(tmp_path: Path) -> None:
+    content = changed(2, kind="filter", output_rows=1400000)
+    operators: Any = content["operators"]
+    operators[1] = {key: value for key, value in operators[1].items() if key != "output_rows"}
+    assert read(tmp_path, content)
 
 
 def test_an_operator_of_which_nothing_is_said_gets_the_last_word(tmp_path: Path) -> None:

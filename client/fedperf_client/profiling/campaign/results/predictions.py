@@ -1,15 +1,16 @@
 """Predicted times of a campaign's job at chosen column values, from what the campaign measured.
 
 A question gives a value, or several, for every column; a column with one value in the grid may be
-left out. Numbers may lie outside of the grid and are marked as extrapolating; words may not. Times
-are those of the whole job, from its first component's start to its last one's end.
+left out. Numbers may lie outside of the grid and are marked as extrapolating; words may not. What a
+constraint of the campaign rules out is answered, as it may be there to save time, and the
+constraint is named beside. Times are those of the whole job, from its first component's start to
+its last one's end.
 
 Trials that ended badly count. One that was stopped by its timeout took longer than that. A
 configuration that ran out of memory and never ran well is never said to keep a deadline. Nor is the
 same with a larger input.
 """
 
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +20,6 @@ import numpy as np
 
 from fedperf_client.prediction.answers.what_if import (
     HOLDS,
-    MOST_ASKED,
     chance_text,
     time_figures,
     time_texts,
@@ -38,15 +38,12 @@ from fedperf_client.profiling.campaign.grid import Configuration, Grid, columns_
 from fedperf_client.profiling.campaign.record.history import TrialHistory
 from fedperf_client.profiling.campaign.record.journal import Journal
 from fedperf_client.profiling.campaign.record.outcome import TrialStatus
+from fedperf_client.profiling.campaign.results.asked_columns import value_text
 from fedperf_client.text.durations import duration_text
-from fedperf_shared.errors import ConfigurationError, FedperfError, InvalidInputError
+from fedperf_shared.errors import ConfigurationError, FedperfError
 
 MOST_FREEDOM = 20.0
 """Repeats of other campaigns count as so many at most: this job's own noise may differ."""
-
-
-class InvalidColumnsError(InvalidInputError):
-    """Columns that a campaign is asked about are not its own, or have no such value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +104,7 @@ class CampaignMeasurements:
             failed = grid.configurations[row]
             same = all(failed[name] == asked[name] for name in grid.columns if name != grid.size)
             if same and float(failed[grid.size]) <= float(asked[grid.size]):
-                return f"ran out of memory at {grid.size}={_text(failed[grid.size])}"
+                return f"ran out of memory at {grid.size}={value_text(failed[grid.size])}"
         return None
 
     def _table(self, rows: Sequence[int]) -> dict[str, list[float | str]]:
@@ -125,12 +122,14 @@ class ColumnAnswer:
         estimate: how long.
         chance: to be done within the deadline; None where none was asked about.
         memory_problem: why it may not run at all; None where nothing is known.
+        broken_constraint: of the campaign, which rules this configuration out; None if none does.
     """
 
     columns: Configuration
     estimate: Estimate
     chance: float | None
     memory_problem: str | None
+    broken_constraint: str | None = None
 
     @property
     def holds(self) -> bool | None:
@@ -148,12 +147,13 @@ class ColumnAnswer:
             "asks": self.estimate.kind.value,
             "extrapolating": prediction.extrapolating,
             "memory_problem": self.memory_problem,
+            "broken_constraint": self.broken_constraint,
         }
         return row if self.chance is None else row | {"chance": self.chance, "holds": self.holds}
 
     def as_line(self) -> dict[str, object]:
         """The same for people."""
-        line: dict[str, object] = {name: _text(value) for name, value in self.columns.items()}
+        line: dict[str, object] = {name: value_text(value) for name, value in self.columns.items()}
         line |= {
             **time_texts(self.estimate.prediction, self.estimate.p90_seconds),
             "question": self._question(),
@@ -168,7 +168,12 @@ class ColumnAnswer:
         words = ["inside" if kind is Asks.SEEN else kind.value]
         if self.estimate.prediction.extrapolating:
             words = ["extrapolating"] if kind is Asks.SEEN else [*words, "extrapolating"]
-        return ", ".join([*words, *([self.memory_problem] if self.memory_problem else [])])
+        return ", ".join([*words, *filter(None, (self.memory_problem, self._ruled_out))])
+
+    @property
+    def _ruled_out(self) -> str | None:
+        broken = self.broken_constraint
+        return None if broken is None else f"ruled out by the campaign ({broken})"
 
 
 def measured_by(home: Path, campaign: Campaign) -> CampaignMeasurements:
@@ -207,34 +212,6 @@ def scatter_elsewhere(home: Path, campaign: Campaign) -> Scatter:
     return Scatter(squares * share, freedom * share)
 
 
-def configurations_asked(grid: Grid, settings: Sequence[str]) -> list[Configuration]:
-    """The configurations that `--set` asks about: every combination of the values.
-
-    Args:
-        grid: of the campaign.
-        settings: each like `rows=3200000,workers=1,2,4`.
-
-    Raises:
-        InvalidColumnsError: a column is unknown, missing, named twice, or has no such value.
-    """
-    words = _words(grid, settings)
-    columns: dict[str, tuple[Value, ...]] = {}
-    for name, known in grid.columns.items():
-        if name in words:
-            columns[name] = tuple(_value(name, word, known) for word in dict.fromkeys(words[name]))
-        elif len(known) == 1:
-            columns[name] = known
-        else:
-            raise InvalidColumnsError(
-                f"column {name} has several values, name one or more: --set {name}="
-                f"{_choices(known)}"
-            )
-    if (count := math.prod(map(len, columns.values()))) > MOST_ASKED:
-        raise InvalidColumnsError(f"{count} combinations are asked about, at most {MOST_ASKED} are")
-    rows = itertools.product(*columns.values())
-    return [dict(zip(columns, row, strict=True)) for row in rows]
-
-
 def column_answers(
     predictor: TablePredictor,
     measured: CampaignMeasurements,
@@ -250,6 +227,7 @@ def column_answers(
             estimate,
             None if deadline_seconds is None else estimate.chance_within(deadline_seconds),
             measured.memory_problem(columns),
+            measured.campaign.grid.broken_constraint(columns),
         )
         for columns, estimate in zip(asked, estimates, strict=True)
     ]
@@ -278,12 +256,12 @@ def _verdict(
     unit, words = grid.parallelism, duration_text(deadline_seconds)
     held = fewest_that_hold(grid, found)
     rest = {name: value for name, value in found[0].columns.items() if name != unit}
-    place = ", ".join(f"{name}={_text(value)}" for name, value in rest.items())
+    place = ", ".join(f"{name}={value_text(value)}" for name, value in rest.items())
     before = f"{place}: " if is_one_of_many else ""
     if held:
         [best] = [each for each in found if each.columns == held[0]]
         chance = chance_text(best.chance or 0.0)
-        count = _text(best.columns[unit])
+        count = value_text(best.columns[unit])
         return f"{before}fewest {unit} that keep {words}: {count}, with a chance of {chance}"
     runs = [each for each in found if each.memory_problem is None]
     if not runs:
@@ -291,7 +269,7 @@ def _verdict(
     best = max(runs, key=lambda each: each.chance or 0.0)
     return (
         f"{before}no {unit} asked about keep {words} with a chance of 90 %; the best: "
-        f"{_text(best.columns[unit])}, {chance_text(best.chance or 0.0)}"
+        f"{value_text(best.columns[unit])}, {chance_text(best.chance or 0.0)}"
     )
 
 
@@ -321,60 +299,5 @@ def _measured(home: Path, campaign: Campaign) -> CampaignMeasurements:
     )
 
 
-def _words(grid: Grid, settings: Sequence[str]) -> dict[str, list[str]]:
-    """The values of every column that is named, as they are written."""
-    found: dict[str, list[str]] = {}
-    for setting in settings:
-        name = ""
-        for part in setting.split(","):
-            head, is_named, tail = part.partition("=")
-            if is_named:
-                name = head.strip()
-                if name not in grid.columns:
-                    known = ", ".join(grid.columns)
-                    raise InvalidColumnsError(f"there is no column {name!r}; there are {known}")
-                if name in found:
-                    raise InvalidColumnsError(f"column {name} is set twice")
-                found[name] = []
-            elif not name:
-                raise InvalidColumnsError(
-                    f"--set is like rows=1000,workers=1,2,4; got {setting[:80]!r}"
-                )
-            found[name].append((tail if is_named else head).strip())
-    return found
-
-
-def _value(name: str, word: str, known: Sequence[Value]) -> Value:
-    if isinstance(known[0], bool | str):
-        by_word = {_word(each): each for each in known}
-        if word not in by_word:
-            raise InvalidColumnsError(f"column {name} holds {_choices(known)}; got {word[:80]!r}")
-        return by_word[word]
-    try:
-        value = float(word)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise InvalidColumnsError(f"column {name} holds numbers; got {word[:80]!r}")
-    return int(value) if value.is_integer() else value
-
-
-def _choices(values: Sequence[Value]) -> str:
-    shown = ",".join(_word(each) for each in values[:8])
-    return shown + (",..." if len(values) > 8 else "")  # noqa: PLR2004 (as many as shown)
-
-
 def _rest(grid: Grid, columns: Configuration) -> tuple[Value, ...]:
     return tuple(value for name, value in columns.items() if name != grid.parallelism)
-
-
-def _text(value: Value) -> str:
-    """A value for people."""
-    return _word(value) if isinstance(value, bool | str) else f"{value:,.15g}"
-
-
-def _word(value: Value) -> str:
-    """A value as `--set` takes it."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return value if isinstance(value, str) else f"{value:.15g}"

@@ -9,6 +9,7 @@ from fedperf_client.prediction.answers.what_if import (
     WhatIfAnswer,
     chance_text,
     enough,
+    measured_beside,
     no_difference,
     parse_cores,
     parse_duration,
@@ -56,7 +57,6 @@ def test_what_no_cluster_has_is_refused(text: str) -> None:
         ("20m", 1200),
         ("1.5h", 5400),
         ("2 h", 7200),
-        ("45", 45),
         ("1d", 86400),
         ("30ms", 0.03),
     ],
@@ -65,16 +65,19 @@ def test_durations_have_units(text: str, seconds: float) -> None:
     assert parse_duration(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["", "0s", "-5m", "soon", "1e3s", "inf", "nan", "99999h", "5 w"])
+@pytest.mark.parametrize(
+    "text", ["", "0s", "-5m", "5", "45.5", "soon", "1e3s", "inf", "nan", "99999h", "5 w"]
+)
 def test_what_is_no_deadline_is_refused(text: str) -> None:
-    with pytest.raises(InvalidInputError, match="deadline"):
+    with pytest.raises(InvalidInputError, match="a deadline is a number with its unit"):
         parse_duration(text)
 
 
 def test_durations_and_chances_are_told_in_units_of_people() -> None:
     told = [duration_text(each) for each in (0.0123, 1.5, 90, 600, 9000, 400_000)]
     assert told == ["12.3 ms", "1.5 s", "90 s", "10.0 min", "2.5 h", "4.6 d"]
-    assert [chance_text(each) for each in (0.0, 0.504, 0.899, 1.0)] == ["1%", "50%", "89%", "99%"]
+    chances = [chance_text(each) for each in (0.0, 0.0099, 0.01, 0.504, 0.899, 1.0)]
+    assert chances == ["< 1%", "< 1%", "1%", "50%", "89%", "99%"]
 
 
 def answer(
@@ -138,18 +141,18 @@ def test_the_verdict_counts_what_was_asked_about(
     assert verdict(found, 60.0, of_nodes=of_nodes).endswith(says)
 
 
-def sized(*seconds: float) -> list[WhatIfAnswer]:
-    """On 1, 2, 4, ... cores, off by 0.1 log seconds or so."""
-    return [
-        WhatIfAnswer(
-            ClusterConfig(1, 2**number, 1 << 34),
-            Estimate.around(
-                float(np.log(each)), Student(0.1, 10.0), kind=Asks.SEEN, level=0.9, inside=True
-            ),
-            None,
+def sized(*seconds: float, cores: int = 0, deadline: float | None = None) -> list[WhatIfAnswer]:
+    """On 1, 2, 4, ... cores, or so many on 1, 2, 3, ... nodes; off by 0.1 log seconds or so."""
+    found = []
+    for number, each in enumerate(seconds):
+        spread = Student(0.1, 10.0)
+        estimate = Estimate.around(
+            float(np.log(each)), spread, kind=Asks.SEEN, level=0.9, inside=True
         )
-        for number, each in enumerate(seconds)
-    ]
+        nodes, many = (number + 1, cores) if cores else (1, 2**number)
+        chance = None if deadline is None else estimate.chance_within(deadline)
+        found.append(WhatIfAnswer(ClusterConfig(nodes, many, 1 << 34), estimate, chance))
+    return found
 
 
 def test_a_size_is_enough_from_where_on_more_make_no_difference_that_can_be_told() -> None:
@@ -158,9 +161,45 @@ def test_a_size_is_enough_from_where_on_more_make_no_difference_that_can_be_told
     assert least[0].cores == 2
     assert 0.5 < least[1] < 0.75
     told = str(no_difference(sized(100.0, 60.0, 59.0, 58.0)))
-    assert told.startswith("beyond 2 cores there is no difference that can be told")
+    assert told.startswith("beyond 2 cores no difference of the usual time can be told")
+    assert "deadline" not in told
     assert enough(sized(100.0, 60.0, 30.0)) is None
     assert no_difference(sized(100.0)) is None
+
+
+def test_a_size_that_is_enough_yet_too_few_for_the_deadline_says_why_it_is_not_taken() -> None:
+    found = sized(100.0, 60.0, 59.0, 58.0, deadline=68.2)
+    assert [each.holds for each in found] == [False, False, True, True]
+    told = str(no_difference(found))
+    assert told.startswith("beyond 2 cores no difference of the usual time can be told")
+    assert "; a deadline is about slow runs too, and 2 cores keep it with a chance of 8" in told
+    assert verdict(found, 68.2, of_nodes=False).startswith("fewest cores that keep 68.2 s: 4, ")
+    for deadline in (300.0, 10.0):  # the same size keeps it, or none does
+        assert "slow runs" not in str(no_difference(sized(100.0, 60.0, 59.0, deadline=deadline)))
+
+
+def test_more_nodes_with_as_many_cores_in_all_are_not_more_cores() -> None:
+    assert no_difference(sized(60.0, 59.0, 58.0, cores=64)) is None
+
+
+def test_a_p90_that_may_jump_where_it_ran_is_explained() -> None:
+    def resting(*bases: RestsOn) -> list[WhatIfAnswer]:
+        spread = Student(0.1, 3.0)
+        return [
+            WhatIfAnswer(
+                ClusterConfig(1, 4 * number, 1 << 34),
+                Estimate.around(
+                    0.0, spread, kind=Asks.SEEN, level=0.9, inside=True, basis=Basis(each, 1)
+                ),
+                None,
+            )
+            for number, each in enumerate(bases, start=1)
+        ]
+
+    own, moved = RestsOn.OWN_RUNS, RestsOn.OTHER_RESOURCES
+    assert str(measured_beside(resting(moved, own, moved))).startswith("P90 of 8 cores is from own")
+    for same in ((own, own), (moved, moved), (own,), (own, RestsOn.START)):
+        assert measured_beside(resting(*same)) is None
 
 
 def test_the_table_and_json_say_what_an_answer_rests_on() -> None:

@@ -110,28 +110,28 @@ def test_the_campaign_of_the_engineers_page_can_run(tmp_path: Path) -> None:
 
 
 WRONG_COMPONENTS = {
-    "component name": (component("a b"), "component.0.name:"),
-    "component whole": (component("whole"), "component.0.name:"),
-    "nothing runs": (component("a", ""), "component.0: needs exactly"),
+    "component name": (component("a b"), ": name: a name starts with"),
+    "component whole": (component("whole"), ": name: a name starts with"),
+    "nothing runs": (component("a", ""), "component a: needs exactly"),
     "too much runs": (
         component("a", 'command = ["x"]\ncallable = "m:f"'),
-        "component.0: needs exactly one",
+        "component a: needs exactly one",
     ),
     "empty command": (component("a", "command = []"), "command"),
-    "callable": (component("a", 'callable = "m.f"'), "0.callable:"),
-    "kind": (component("a", 'command=["x"]\nkind="sorting"'), "component.0.kind"),
+    "callable": (component("a", 'callable = "m.f"'), "component a: callable:"),
+    "kind": (component("a", 'command=["x"]\nkind="sorting"'), "component a: kind: known kinds"),
     "placeholder": (
         component("a", 'command = ["x", "{size}"]'),
-        "component.0.command.1: there is no column 'size'",
+        "component a: command: there is no column 'size'",
     ),
-    "url": (component("a", 'http = { url = "ftp://x" }'), "component.0.http.url"),
+    "url": (component("a", 'http = { url = "ftp://x" }'), "component a: http.url"),
     "two bodies": (
         component("a", 'http = {url="http://x", body="a", body_file="b"}'),
-        "component.0.http.body_file",
+        "component a: http.body_file",
     ),
     "body file": (
         component("a", 'http = { url = "http://x", body_file = "{day}" }'),
-        "component.0.http.body_file: there is no column 'day'",
+        "component a: http.body_file: there is no column 'day'",
     ),
 }
 WRONG_GRIDS = {
@@ -158,7 +158,10 @@ WRONG_GRIDS = {
     ),
     "column name": (grid('rows=[1]\nworkers=[1]\n"a-b"=[1]'), "columns.a-b"),
     "taken name": (grid("rows=[1]\nworkers=[1]\nstatus=[1]"), "name is taken"),
-    "constraint": (grid("rows=[1]\nworkers=[1]", '["rows > 0", "open(1)"]'), "grid.constraints.1"),
+    "constraint": (
+        grid("rows=[1]\nworkers=[1]", '["rows > 0", "open(1)"]'),
+        "grid.constraints: constraint 'open(1)': ",
+    ),
     "no value": (grid("rows=[1]\nworkers=[1]", '["1 / (rows - 1) > 0"]'), "grid.constraints"),
     "all ruled out": (grid("rows=[1]\nworkers=[1]", '["rows > 1"]'), "no configuration"),
 }
@@ -180,7 +183,10 @@ WRONG = {
         campaign_text(components=component("a", after='"b"') + component("b", after='"a"')),
         "circle",
     ),
-    "after nothing": (campaign_text(components=component("a", after='"z"')), "component.0.after"),
+    "after nothing": (
+        campaign_text(components=component("a", after='"z"')),
+        "component a: after: there is no component 'z'",
+    ),
     "after itself": (campaign_text(components=component("a", after='"a"')), "circle"),
     "strategy": (campaign_text(more='[sampling]\nstrategy = "best"'), "sampling.strategy"),
     "most of all": (
@@ -213,7 +219,14 @@ def test_all_problems_are_named_at_once(tmp_path: Path) -> None:
     )
     with pytest.raises(ConfigurationError) as refused:
         load_campaign(write_campaign(tmp_path, text))
-    for key in ("grid.size", "columns.workers", "columns.x", "constraints.0", "after", "command.0"):
+    for key in (
+        "grid.size",
+        "columns.workers",
+        "columns.x",
+        "grid.constraints",
+        "after",
+        "command: ",
+    ):
         assert key in str(refused.value)
 
 

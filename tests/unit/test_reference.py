@@ -1,0 +1,128 @@
+"""What the reference says of questions, `--json`, Python and operations is what the client does."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from fedperf_client.advice.executor_texts import facts_of
+from fedperf_client.home.config import Home
+from fedperf_client.home.store import ExecutionStore
+from fedperf_client.platforms.operations.catalogue import AnyOperation
+from fedperf_client.prediction.mixture.matched_folds import Asks
+from fedperf_shared.execution import ClusterConfig, Origin
+from tests.pages import REFERENCE
+from tests.unit.client.advice.test_executor_sizes import GIB, ran
+from tests.unit.client.advice.test_executor_sizes import advised as executors_advised
+from tests.unit.client.executions import make_execution
+from tests.unit.client.homes import empty_home, fedperf, with_history
+from tests.unit.client.profiling.campaign.nightly import with_nightly
+from tests.unit.client.workflow_files import GOOD
+
+TEXT = REFERENCE.read_text(encoding="utf-8")
+NAME = re.compile(r"`([a-z][a-z0-9_]*)`")
+
+
+def section(heading: str) -> str:
+    return TEXT.partition(f"## {heading}\n")[2].partition("\n## ")[0]
+
+
+def table(head: str) -> str:
+    """The rows of the table of the reference that begins so."""
+    return section("Facts of `--json`").partition(f"| {head} |")[2].partition("\n\n")[0]
+
+
+def named(head: str) -> set[str]:
+    return set(NAME.findall(table(head)))
+
+
+def keys_of(facts: object, *, without: str = "") -> Iterator[str]:
+    """Every key, at whatever depth; not those below `without`, which users name."""
+    if isinstance(facts, Mapping):
+        for key, value in facts.items():
+            yield key
+            if key not in without.split():
+                yield from keys_of(value)
+    elif isinstance(facts, list):
+        for each in facts:
+            yield from keys_of(each)
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "workflow.json").write_text(json.dumps(GOOD | {"cluster": {"cores": 4}}))
+    return with_history(empty_home(tmp_path, monkeypatch))
+
+
+def asked(home: Home, *words: object) -> Any:
+    return json.loads(fedperf(home, *words, "--json").out)
+
+
+def test_facts_of_predict(home: Home) -> None:
+    found = asked(home, "predict", "workflow.json", "--cores", "2,4", "--deadline", "1h")
+    assert named("`fedperf predict`") == set(keys_of(found))
+
+
+def test_facts_of_predict_about_a_campaign(home: Home) -> None:
+    with_nightly(home)
+    words = ("--set", "rows=200000,workers=1", "--deadline", "1h")
+    found = asked(home, "predict", "--campaign", "nightly", *words)
+    own = set(keys_of(found)) - {"rows", "workers"} - set(found["members"])
+    assert named("`fedperf predict --campaign`") == own
+
+
+def test_facts_of_advise_about_a_job(home: Home) -> None:
+    found = asked(home, "advise", "workflow.json", "--deadline", "1h")
+    rival = {"chance_choice_is_faster", "no_difference"}
+    ran_here = {"measured", "measured_runtime_seconds", "measured_seconds", "reason"}
+    assert named("`fedperf advise` of a job") == set(keys_of(found)) | rival | ran_here
+
+
+def test_facts_of_advise_about_logs() -> None:
+    here = ClusterConfig(nodes=1, cores=2, memory_bytes=8 * GIB)
+    found = facts_of(executors_advised(ran(), home=here), None)
+    assert named("`fedperf advise` of logs") == {"applications", *keys_of(found)}
+
+
+def test_facts_of_compare(home: Home) -> None:
+    with ExecutionStore.open(home.store) as store:
+        for number, source in enumerate(("spark 3.4", "spark 3.5")):
+            store.add([make_execution(number, workload="w", origin=Origin(source=source))])
+    assert named("`fedperf compare`") == set(keys_of(asked(home, "compare")))
+
+
+def test_the_words_of_a_question_are_all_there() -> None:
+    words = section("Words of a question")
+    for each in (*Asks, "inside", "unlike own jobs", "extrapolating", "with its partitions"):
+        assert re.search(rf"^\|[^|]*\b{each}\b", words, re.MULTILINE), each
+
+
+def test_the_example_in_python_answers_as_the_command_does(
+    home: Home, capsys: pytest.CaptureFixture[str]
+) -> None:
+    [program] = re.findall(r"```python\n(.*?)```", section("From Python"), re.DOTALL)
+    exec(compile(program, str(REFERENCE), "exec", dont_inherit=True), {})
+    printed = [eval(line) for line in capsys.readouterr().out.splitlines()]
+    command = asked(home, "predict", "workflow.json", "--deadline", "20m")
+    assert printed == command["answers"]
+
+
+def test_every_operation_is_listed_with_its_keys() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| ([^|]*)\|", section("Operations of a program"), re.MULTILINE)
+    listed = {
+        name: [(key, bool(default)) for key, default in re.findall(r"`(\w+)`( \()?", keys)]
+        for name, keys in rows
+    }
+    assert listed == {
+        next(str(each.default) for each in fields(operation) if each.name == "type"): [
+            (each.name, each.default is not MISSING)
+            for each in fields(operation)
+            if each.name != "type"
+        ]
+        for operation in get_args(get_args(AnyOperation)[0])
+    }
