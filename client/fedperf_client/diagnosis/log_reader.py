@@ -38,7 +38,7 @@ def jobs_of(log: EventLog) -> Iterator[JobFacts | UnreadPart]:
                 except MalformedEventError:
                     bad += 1
         except (DamagedLogError, OSError) as error:
-            yield UnreadPart(_words(file, error))
+            yield UnreadPart(_words(file, error, is_one_of_many=len(log.files) > 1))
     yield from running.complete()
     for count, reason in (
         (running.unfinished, "jobs without an end: the log stops before it"),
@@ -66,6 +66,6 @@ def event_logs_in(paths: Iterable[Path]) -> tuple[list[tuple[Path, EventLog]], l
     return found, problems
 
 
-def _words(file: Path, error: Exception) -> str:
-    said = error.strerror if isinstance(error, OSError) else str(error)
-    return f"{file.name}: {str(said).removeprefix(f'{file}: ')}"
+def _words(file: Path, error: Exception, *, is_one_of_many: bool) -> str:
+    said = str(error.strerror if isinstance(error, OSError) else error).removeprefix(f"{file}: ")
+    return f"{file.name}: {said}" if is_one_of_many else said

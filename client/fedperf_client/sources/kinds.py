@@ -13,7 +13,7 @@ from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 
-from fedperf_client.sources import OpenSource, SkippedRecord, Source
+from fedperf_client.sources import NothingToReadError, OpenSource, SkippedRecord, Source
 from fedperf_shared.errors import InvalidInputError, StorageError
 from fedperf_shared.execution import Execution
 
@@ -79,6 +79,7 @@ def open_source(path: Path) -> Source:
 
     Raises:
         UnknownSourceError: no kind reads it.
+        NothingToReadError: it is empty, or damaged from its beginning on.
         BrokenKindError: the kind that was asked for fails.
         InvalidInputError: it is not there, or cannot be read.
     """
@@ -180,9 +181,13 @@ def _known(path: Path) -> tuple[str, Source]:
 
 def _opened(path: Path) -> tuple[str, Source] | None:
     """The name of the kind that reads what lies there, and the source; None where none does."""
+    nothing: NothingToReadError | None = None
     for name, open_kind in _kinds():
         try:
             found = open_kind(path)
+        except NothingToReadError as error:
+            nothing = error
+            continue
         except OSError as error:
             raise InvalidInputError(f"{path}: {error.strerror or error}") from error
         except InvalidInputError:
@@ -191,6 +196,8 @@ def _opened(path: Path) -> tuple[str, Source] | None:
             raise BrokenKindError(name, error) from error
         if found is not None:
             return name, found
+    if nothing is not None:
+        raise nothing
     return None
 
 
