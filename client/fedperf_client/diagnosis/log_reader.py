@@ -6,6 +6,7 @@ from pathlib import Path
 
 from fedperf_client.diagnosis.job_facts import JobFacts
 from fedperf_client.diagnosis.open_jobs import WANTED, OpenJobs
+from fedperf_client.sources import NothingToReadError
 from fedperf_client.sources.kinds import places
 from fedperf_client.sources.spark.event_log import EventLog, open_event_log
 from fedperf_client.sources.spark.events import BadLine, Events
@@ -49,20 +50,31 @@ def jobs_of(log: EventLog) -> Iterator[JobFacts | UnreadPart]:
             yield UnreadPart(f"{count} {reason}")
 
 
-def event_logs_in(paths: Iterable[Path]) -> tuple[list[tuple[Path, EventLog]], list[str]]:
-    """Every Spark log below the paths, and what is wrong with what was named."""
+def event_logs_in(
+    paths: Iterable[Path], others: list[str] | None = None
+) -> tuple[list[tuple[Path, EventLog]], list[str]]:
+    """Every Spark log below the paths, and what is wrong with what was named.
+
+    Args:
+        paths: files and directories.
+        others: gets what lies in directories and is no log, or holds nothing.
+    """
+    passed_by: list[str] = [] if others is None else others
     problems: list[str] = []
     found: list[tuple[Path, EventLog]] = []
     for place, is_named in places(paths, problems):
         try:
             log = open_event_log(place)
+        except NothingToReadError as error:
+            (problems if is_named else passed_by).append(str(error))
+            continue
         except (InvalidInputError, OSError) as error:
             problems.append(str(error))
             continue
         if isinstance(log, EventLog):
             found.append((place, log))
-        elif is_named:
-            problems.append(f"{place}: not a Spark event log")
+        else:
+            (problems if is_named else passed_by).append(f"{place}: not a Spark event log")
     return found, problems
 
 

@@ -8,7 +8,7 @@ reads, is named; it costs what it was asked for, and hides nothing else.
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -19,6 +19,8 @@ from fedperf_shared.execution import Execution
 
 GROUP = "fedperf.sources"
 
+_REASONS_TOLD = 3
+
 _ADDRESS = re.compile(r"(?:^|/)([a-z][a-z0-9+.-]+):/+(.+)", re.IGNORECASE)
 
 
@@ -28,6 +30,19 @@ class UnknownSourceError(InvalidInputError):
     def __init__(self, path: Path, kinds: Iterable[str]) -> None:
         super().__init__(f"{path}: not of a kind that can be read ({', '.join(kinds)})")
         self.path = path
+
+
+class NothingFoundError(InvalidInputError):
+    """Below what was named lies nothing that can be read."""
+
+    def __init__(self, paths: Iterable[Path], reasons: Sequence[str]) -> None:
+        told = list(reasons[:_REASONS_TOLD])
+        if len(reasons) > len(told):
+            told.append(f"{len(reasons) - len(told)} more")
+        super().__init__(
+            f"{', '.join(map(str, paths))}: nothing there can be read: "
+            f"{'; '.join(told) or 'there is no file'}"
+        )
 
 
 class RemoteSourceError(InvalidInputError):

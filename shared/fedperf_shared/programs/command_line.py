@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer.core import TyperGroup
 
-from fedperf_shared.errors import FedperfError
+from fedperf_shared.errors import FedperfError, InvalidInputError
 
 if TYPE_CHECKING:
     from click import Command, Context
@@ -113,6 +113,16 @@ def run(program: Callable[[], object]) -> None:
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
+
+
+def require_at_least(least: int, option: str, value: int) -> None:
+    """Refuse a number that is too small for an option.
+
+    Raises:
+        InvalidInputError: it is below `least`.
+    """
+    if value < least:
+        raise InvalidInputError(f"{option} is {least} or more, got {value}")
 
 
 def show(facts: Mapping[str, object], *, json: bool) -> None:
