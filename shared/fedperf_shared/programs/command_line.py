@@ -153,7 +153,7 @@ def show_rows(
     from rich.text import Text
 
     names = list(dict.fromkeys(name for row in rows for name in row))
-    console = Console(width=_width())
+    console = Console(width=output_width())
     is_narrow = len(names) * READABLE > console.width
     is_turned = is_narrow and len(rows) < len(names)
     if is_narrow and not is_turned:
@@ -169,8 +169,8 @@ def show_rows(
     console.print(table)
 
 
-def _width() -> int | None:
-    """As wide as the terminal (None), or as `COLUMNS` says; a file or a pipe folds no row."""
+def output_width() -> int | None:
+    """That of the terminal (None), or what `COLUMNS` says; a file or a pipe folds no row."""
     return None if sys.stdout.isatty() or "COLUMNS" in os.environ else UNFOLDED
 
 
